@@ -116,6 +116,8 @@ class Controller:
         """Tells, where somebody can, the watched packets that crossed each link with INT headers, and these headers'
         bytes.
         """
+        self.int_unread: Callable[[], int] | None = None
+        """Tells, where hosts' laws read INT out of results, how many of these brought none that could be read."""
         lease_ns = options.lease_ns if options.host_lease_ns is None else options.host_lease_ns
         self.jobs = JobRegistry(topology, self.planner, lease_ns, Journal(journal, topology, self.planner))
         """The running jobs by number, and why others were aborted."""
@@ -299,6 +301,7 @@ class Controller:
             elapsed_ns,
             forwarded,
             headers,
+            None if self.int_unread is None else self.int_unread(),
         )
 
     # --- what takes several parts ---

@@ -43,6 +43,10 @@ class TelemetryCost:
     """
     int_bytes: int | None = 0
     """Of those headers, what hops put in and what marks them included."""
+    int_unread: int | None = None
+    """Results with lanes, at all hosts, that came without INT or with such as their window law could not read: damaged,
+    of unknown links, or not whole. None: no law reads any, or the record is of old.
+    """
 
     def __str__(self) -> str:
         parts = [f"{self.packets} probe packets on links, {self.bytes / 1e6:.2f} MB"]
@@ -54,6 +58,8 @@ class TelemetryCost:
             parts.append("INT headers in watched packets are not counted here")
         elif self.int_packets:
             parts.append(f"INT headers in {self.int_packets} packets on links, {self.int_bytes / 1e6:.2f} MB")
+        if self.int_unread:
+            parts.append(f"{self.int_unread} results without INT that a law could read")
         if self.where:
             parts.append(f"at most {100 * self.largest_share:.2g} % of a link ({self.where})")
         return "; ".join(parts)
@@ -69,10 +75,12 @@ def telemetry_cost(
     elapsed_ns: int,
     forwarded: int | None = None,
     headers: Mapping[Endpoint, tuple[int, int]] | None = None,
+    unread: int | None = None,
 ) -> TelemetryCost:
     """Since the controller began, `elapsed_ns` ago. Reports are reckoned at the length that those had which came, by
     the ways that these routes have to the collector's host; with None they are on no link. `headers`: packets with INT
-    headers and bytes of these, by link; None: there may be some, and nobody counts them.
+    headers and bytes of these, by link; None: there may be some, and nobody counts them. `unread`: as
+    `TelemetryCost.int_unread`.
     """
     load = np.zeros((len(links.links), 2))
     index = {link: at for at, link in enumerate(links.links)}
@@ -105,4 +113,5 @@ def telemetry_cost(
         forwarded=forwarded,
         int_packets=None if headers is None else int_packets,
         int_bytes=None if headers is None else int_bytes,
+        int_unread=unread,
     )

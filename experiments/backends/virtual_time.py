@@ -124,6 +124,8 @@ class Cluster:
         self._hosts = self._agents.hosts
         self._workers: list[VirtualWorker] = []
         """The trained job's, of all shards."""
+        self._hpcc: list[Hpcc] = []
+        """The laws of all workers that read INT."""
         self._drivers: list[ShardedDriver] = []
         """What each worker's training calls, by rank."""
         self.sums: list[SumTime] = []
@@ -189,10 +191,10 @@ class Cluster:
         self._controller.bounded.append(self._promises.note)
         if self.config.congestion.law == "hpcc":
             self._check_ways()
-        if self._watching is not None and self._watching.puts_headers:
-            self._count_int(self._watching.presence)
-        elif self.config.congestion.law == "hpcc":
             self._count_int(Presence.UDP_PORT)
+            self._controller.int_unread = lambda: sum(law.unread for law in self._hpcc)
+        elif self._watching is not None and self._watching.puts_headers:
+            self._count_int(self._watching.presence)
         self._sessions = sessions
         await self._controller.start()
         if self._watch is not None:
@@ -310,7 +312,12 @@ class Cluster:
         flows = max((budget.streams for budget in self._controller.windows.budgets.values()), default=1)
         frame = round_bytes(self.topology)
         hops = most_hops(message_bytes(lanes_of(self.topology)))
-        hpcc = partial(Hpcc, self._rates_bps, round_bytes=frame, flows=max(1, flows), hops=hops)
+
+        def hpcc() -> Hpcc:
+            law = Hpcc(self._rates_bps, round_bytes=frame, flows=max(1, flows), hops=hops)
+            self._hpcc.append(law)
+            return law
+
         return window_law(self.config.congestion.law, window, hpcc)
 
     @property

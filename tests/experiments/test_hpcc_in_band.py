@@ -9,9 +9,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
+from weir.controller.watching.cost import TelemetryCost
 from weir.experiments.backends.virtual_time import Cluster
 from weir.experiments.config import RunConfig
 from weir.experiments.errors import ExperimentError
+from weir.experiments.records.record import StrategyResult
+from weir.experiments.run import run_strategy
 from weir.hosts.congestion import Feedback, Hpcc
 from weir.tests.p4src.int_fabric import Departure, Tap
 from weir.wire.aggregation import LANES
@@ -155,10 +158,29 @@ def test_garbled_int_changes_no_sum_and_is_counted(monkeypatch: pytest.MonkeyPat
             sums, _ = await cluster.allreduce(gradients, 1)
             assert all(np.array_equal(each.array, np.full(60 * LANES, 6, np.float32)) for each in sums)
             assert not await cluster.drops()
+            cost = cluster.telemetry_cost
+            assert cost.int_unread == sum(law.unread for law in laws)
+            assert f"{cost.int_unread} results without INT that a law could read" in str(cost)
+            assert cluster._controller.telemetry_cost(cluster.now_ns).int_unread == cost.int_unread, "and seen live"
 
     asyncio.run(run())
     assert len(laws) == len(WORKERS)
     assert all(0 < law.unread < 60 for law in laws)
+
+
+def test_a_record_says_how_many_results_had_no_int_that_could_be_read() -> None:
+    """None of them: INT comes whole. Under laws that read none the record says nothing of it, as records of old."""
+    training = {"hidden": 40, "steps": 1, "compute": "0us"}
+
+    def cost_of(law: str) -> TelemetryCost:
+        result = asyncio.run(run_strategy(config_of(law=law, training=training), "ps"))
+        assert result.telemetry is not None
+        assert StrategyResult.model_validate_json(result.model_dump_json()) == result
+        return result.telemetry
+
+    read, unread = cost_of("hpcc"), cost_of("dctcp")
+    assert (read.int_unread, unread.int_unread) == (0, None)
+    assert not any("could read" in str(cost) for cost in (read, unread))
 
 
 def test_watching_flows_and_hpcc_do_not_go_together() -> None:

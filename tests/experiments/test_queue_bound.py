@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 
 from weir.controller.congestion.cross_traffic import cross_traffic
+from weir.experiments.backends import virtual_time
+from weir.experiments.backends.achievable import Achievable
 from weir.experiments.backends.virtual_time import Cluster
 from weir.experiments.config import RunConfig
 from weir.experiments.errors import ExperimentError
@@ -78,6 +80,29 @@ def test_the_bound_is_kept_and_the_bottleneck_is_used(
     share = asyncio.run(run())
     assert share >= least
     assert share <= 1 + (0.001 if rate else 0.0), "what still waits of others' at the end it has had from them"
+
+
+def test_what_is_achievable_is_reckoned_of_the_rounds_that_a_sum_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The queues of this rack allow fewer rounds than the job asks for, and so many of exponents come first."""
+    reckoned: list[Achievable] = []
+
+    def kept(*args: Any, **options: Any) -> Achievable:
+        reckoned.append(Achievable(*args, **options))
+        return reckoned[-1]
+
+    monkeypatch.setattr(virtual_time, "Achievable", kept)
+    config = run_of("rack", None, "2us", 40, 32)
+
+    async def run() -> None:
+        gradients = [np.full(LANES * 50, rank, np.float32) for rank in range(len(WORKERS))]
+        async with Cluster(config, "rack") as cluster:
+            await cluster.allreduce(gradients, 1)
+            [(plan, rounds)] = reckoned[0]._parts
+            assert plan.spec.window < config.job.window
+            assert (rounds.chunks, rounds.scales) == (50, plan.spec.window)
+            assert {worker.core.rounds_complete for worker in cluster._workers} == {rounds.total}
+
+    asyncio.run(run())
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
+import pytest
 
 from weir.hosts.congestion import (
     Dctcp,
@@ -10,6 +13,7 @@ from weir.hosts.congestion import (
     ExplicitWindow,
     Feedback,
     FixedWindow,
+    Hpcc,
     LossDriven,
     Pacer,
     WindowLaw,
@@ -18,6 +22,33 @@ from weir.hosts.protocol.worker import WorkerCore
 from weir.wire.control import Pacing, WorkerPlan
 
 MS = 1_000_000
+
+
+def hpcc() -> Hpcc:
+    return Hpcc({}, round_bytes=1_094, flows=1, hops=9)
+
+
+LAWS: dict[str, Callable[[], WindowLaw]] = {
+    "explicit": ExplicitWindow,
+    "dctcp": Dctcp,
+    "hpcc": hpcc,
+    "delay": DelayTarget,
+    "loss": LossDriven,
+    "fixed": lambda: FixedWindow(Pacing().window),
+}
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_who_has_no_plan_yet_may_have_as_much_in_the_network_as_one_says_that_says_nothing(name: str) -> None:
+    law = LAWS[name]()
+    assert (law.window(0), law.gap_ns) == (Pacing().window, 0)
+    law.take(heard(1, None))
+    law.lose(1, 1)
+    assert law.window(1) >= 1
+
+
+def test_all_windows_but_one_that_nothing_changes_yield_while_others_are_repaired() -> None:
+    assert {name for name, law in LAWS.items() if not law().yields} == {"fixed"}
 
 
 def heard(now_ns: int, window: int | None, *, rounds: int = 1, marked: int = 0, in_flight: int = 0) -> Feedback:

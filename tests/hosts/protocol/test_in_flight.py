@@ -109,6 +109,8 @@ def test_while_others_repair_there_is_room_for_twice_what_fills_the_network() ->
     assert repaired(one, 2100) == [], "round 0 is for others to repair first"
     assert one.travelling == 20
     assert one.room == 2 * 48 - 20
+    one.obey(200, yields=False)
+    assert one.room == 200 - 20
 
 
 def test_few_rounds_are_not_made_fewer_while_others_wait_for_repair() -> None:

@@ -14,7 +14,10 @@ from typing import Any, Final
 import numpy as np
 import pytest
 
+from weir.controller.planning.plan import JobPlan
+from weir.experiments.backends.achievable import SumTime
 from weir.experiments.backends.rounds import Rounds
+from weir.experiments.backends.virtual_time import Cluster
 from weir.experiments.config import RunConfig
 from weir.experiments.errors import ExperimentError
 from weir.experiments.records import page as pages
@@ -24,9 +27,12 @@ from weir.experiments.records.record import JobTrace, RunRecord, StrategyResult
 from weir.experiments.run import run_strategy
 from weir.tests.browser import chromium, look, words_at_fault
 from weir.tests.paths import ROOT
+from weir.wire.aggregation import MESSAGE_BYTES
+from weir.wire.frames import FRAME_HEADER_BYTES
 
 RUN: Final = ROOT / "experiments" / "queues" / "joins.yaml"
 RATE_BPS: Final = 1_000_000_000
+GUIDE: Final = " ".join((ROOT / "docs" / "congestion.md").read_text().split())
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +87,54 @@ def test_hpcc_takes_in_who_comes_and_goes_with_short_queues(config: RunConfig) -
     found = joins(result.jobs)
     assert [join.jobs for join in found] == [2, 3]
     assert all(join.held_ns == config.control.latency and join.index >= 0.85 for join in found), "nobody holds back"
+
+
+def four_jobs_at_once(bound: int, host_poll: str) -> tuple[JobPlan, SumTime, int]:
+    """The liar's run with the fourth job honest, too, while three of the four hold back: the plan of the first, its
+    first sum, and for how long the others hold back.
+    """
+    config = RunConfig.load(ROOT / "experiments" / "queues" / "liar.yaml")
+    others = [{**each.model_dump(), "window": 32, "slots": 64, "obeys": True} for each in config.other_jobs]
+    congestion = {**config.congestion.model_dump(), "bound": bound}
+    config = config.replaced("a test", other_jobs=others, congestion=congestion, host_poll=host_poll)
+
+    async def run() -> tuple[JobPlan, SumTime, int]:
+        gradients = [np.full(config.gradient_values, rank, np.float32) for rank in range(3)]
+        async with Cluster(config, "ps") as cluster:
+            await cluster.allreduce(gradients, 1)
+            assert not cluster.broken_promises
+            first, *newcomers = cluster.job_traces
+            [held_ns] = {trace.sends_ns - first.sends_ns for trace in newcomers}
+            return cluster._controller.jobs[1].plan, cluster.sums[0], held_ns
+
+    return asyncio.run(run())
+
+
+def test_who_shrinks_before_others_send_leaves_idle_what_its_window_does_not_fill() -> None:
+    """Three of four jobs hold back for as long as the first sums, which has a quarter of Q* already: 7 rounds, and 8.8
+    fill its round trip. With a Q* that leaves it 11 it has the link.
+    """
+    rounds = Rounds.of_gradient(RunConfig.load(ROOT / "experiments" / "queues" / "liar.yaml"), 256)
+    plan, took, held_ns = four_jobs_at_once(96, "0us")
+    frame_ns = 8e9 * (MESSAGE_BYTES + FRAME_HEADER_BYTES) / RATE_BPS
+    fill = plan.round_trip_ns / (3 * frame_ns)
+    assert 8.5 < fill < 9
+    cycle_ns = plan.round_trip_ns + 2 * frame_ns
+    assert held_ns >= 0.98 * took.took_ns
+    assert 0.93 * took.took_ns <= rounds.chunks / 7 * cycle_ns <= took.took_ns
+    assert took.share < 7 / fill
+    _, polled, _ = four_jobs_at_once(96, "10us")
+    _, larger, _ = four_jobs_at_once(144, "10us")
+    assert larger.share >= 0.97
+    assert larger.achievable_ns is not None
+    for told in (
+        f"its first sum takes {polled.took_ns / 1e6:.1f} ms, and {larger.achievable_ns / 1e6:.1f} ms are achievable",
+        f"takes {larger.took_ns / 1e6:.1f} ms",
+        f"hold back for {held_ns / 1e6:.1f} ms",
+        f"where {fill:.1f} fill its round trip of {plan.round_trip_ns / 1e3:.0f} µs",
+        f"go in {cycle_ns / 1e3:.0f} µs, {7 * 3 * frame_ns / cycle_ns:.2f} of the link",
+    ):
+        assert told in GUIDE, told
 
 
 def test_jobs_of_unlike_round_trips_have_the_same_rate() -> None:

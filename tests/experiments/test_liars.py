@@ -115,12 +115,21 @@ def test_who_ignores_windows_loses_and_others_do_not() -> None:
     assert result.broken, "a bound is for who obeys, and the run says that it was not kept"
 
     chunks = [job.chunks[-1] for job in honest]
+    first = result.jobs[0]
+    stands_ns, there = next(
+        (now_ns, now)
+        for now_ns, now, later in zip(first.time_ns, first.chunks, first.chunks[20:], strict=False)
+        if 0 < now == later
+    )
+    after_ms = (stands_ns - first.sends_ns) / 1e6
     *had, most = [round(rounds_between(job, begin_ns, after_ns)) for job in result.jobs]
     for told in (
         f"it has {liar.chunks[-1]} chunks, and the honest ones {min(chunks)} to {max(chunks)}",
         f"in the first 6.9 ms it has {most} rounds complete, and they {had[0]}, {had[1]} and {had[2]}",
         f"they have {min(thirds):.2f} to {max(thirds):.2f} of a third of the link each",
         f"{min(shares):.2f} to {max(shares):.2f} times a quarter of the link",
+        f"The first takes {result.iteration_ns[0] / 1e6:.1f} ms: {there} of its {rounds.chunks} chunks are there after "
+        f"{after_ms:.1f} ms",
         f"take {sum(result.iteration_ns[1:]) / len(result.iteration_ns[1:]) / 1e6:.1f} ms on average",
         f"{result.largest_queue_packets} packets of buffer, {result.promised[result.largest_queue]} promised",
     ):

@@ -119,6 +119,22 @@ def test_growth_is_by_steps_and_then_by_measure() -> None:
     assert link.hear(TRIP_NS, 0, 0, rounds=0) <= 100, "never above C·T"
 
 
+@pytest.mark.parametrize(("frames", "kept"), [(6, 0.95 - 1 / 6), (100, 0.94)])
+def test_a_frame_that_waits_is_as_much_of_the_link_as_few_frames_fill_it(frames: int, kept: float) -> None:
+    """One waits at every reading: a link that 6 frames fill for a round trip is to carry 0.78 then, and not 0.95."""
+
+    def window_after(carried: float) -> float:
+        frame_bytes = PRODUCT_BYTES // frames
+        law = Hpcc({LINK: RATE_BPS}, round_bytes=frame_bytes - 44, flows=10**6, hops=9)
+        law.begin(Pacing(window=4), 0)
+        for trip in (1, 2):
+            law.take(feedback(trip * TRIP_NS, Said(*LINK, 1, trip * TRIP_NS, int(trip * carried * PRODUCT_BYTES))))
+        return law._window
+
+    assert window_after(kept - 0.005) == pytest.approx(4, abs=1e-4)
+    assert window_after(kept + 0.005) == pytest.approx(4 * 0.95 / 0.955, abs=1e-3)
+
+
 def test_the_fullest_link_counts_and_who_knows_no_round_trip_waits() -> None:
     law = hpcc(links=2)
     law.begin(Pacing(window=40), 0)

@@ -73,8 +73,15 @@ class UdpHost:
         self.settled.notify_all()
 
     def attach(self, endpoint: UdpEndpoint) -> None:
-        """Run a core as well. Raises HostError if its job has one at this host already."""
+        """Run a core as well. Raises HostError if its job has one at this host already, or if its law reads INT, which
+        comes to another port.
+        """
         job = endpoint.core.plan.job
+        if isinstance(endpoint.core, WorkerCore) and endpoint.core.int_header:
+            raise HostError(
+                f"{self._thread.name}: job {job}: its law reads INT in results, and hosts with sockets neither send "
+                "nor take any; let it go by what the switches allow (ExplicitWindow)"
+            )
         with self.changed:
             self.check()
             if job in self._endpoints:

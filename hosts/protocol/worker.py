@@ -159,6 +159,11 @@ class WorkerCore:
         return handle in self._results or handle >= self._failed_handle
 
     @property
+    def int_header(self) -> bytes:
+        """What its law has contributions with lanes take along (`WindowLaw.int_header`)."""
+        return self._law.int_header
+
+    @property
     def rounds_complete(self) -> int:
         """How many rounds, from the job's first on, are complete here without a gap."""
         return self._stream.base - self._options.first_round

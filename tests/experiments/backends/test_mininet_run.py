@@ -25,7 +25,7 @@ from weir.experiments.backends.mininet import congestion_options
 from weir.experiments.config import RunConfig
 from weir.experiments.errors import ExperimentError
 from weir.experiments.records import report
-from weir.experiments.records.record import RunRecord
+from weir.experiments.records.record import MininetResult, RunRecord
 from weir.experiments.run import execute
 from weir.tests.own_network import IN_ITS_OWN_NETWORK
 from weir.tests.paths import ROOT
@@ -82,6 +82,17 @@ def assert_seen_live(states: list[dict[str, Any]]) -> None:
     assert any(text.startswith("job 1 runs with 3 workers, summed at ") for text in texts)
 
 
+def assert_in_time(real: MininetResult) -> None:
+    """All heartbeats of three workers and their server came within their deadline, and nobody was taken for dead."""
+    beats = real.heartbeats
+    assert beats is not None
+    assert beats.sent == beats.delivered >= 4
+    assert beats.lease_ms == 10_000
+    deadline_ms = beats.lease_ms * (1 - 1 / HEARTBEATS_IN_A_LEASE)  # the next one is sent so long before
+    assert 0 < beats.p999_ms <= beats.longest_ms <= deadline_ms
+    assert (beats.taken_for_dead, beats.explained) == (0, 0)
+
+
 @pytest.fixture
 def run_file(tmp_path: Path) -> Path:
     dump_topology(leaf_spine(3, 1, 2, rate_bps=100_000_000), tmp_path / "fabric.yaml")
@@ -135,12 +146,7 @@ def test_sums_and_weights_are_the_virtual_fabrics_bit_for_bit(kind: SwitchKind, 
     reports = re.search(r"; (\d+) reports: (\d+) packets on links", told)
     assert reports is not None
     assert 0 < int(reports[1]) <= int(reports[2])  # they came to a socket of the host that is named for it
-    assert real.heartbeats is not None
-    assert real.heartbeats.sent == real.heartbeats.delivered >= 4  # three workers and their server
-    assert real.heartbeats.lease_ms == 10_000
-    deadline_ms = real.heartbeats.lease_ms * (1 - 1 / HEARTBEATS_IN_A_LEASE)  # the next one is sent so long before
-    assert 0 < real.heartbeats.p999_ms <= real.heartbeats.longest_ms <= deadline_ms
-    assert (real.heartbeats.taken_for_dead, real.heartbeats.explained) == (0, 0)
+    assert_in_time(real)
     assert any(line.startswith("heartbeats in Mininet, ") for line in report.telemetry_lines(record))
     holds, text = report.mininet_claims(record)[0]
     assert holds
@@ -150,11 +156,12 @@ def test_sums_and_weights_are_the_virtual_fabrics_bit_for_bit(kind: SwitchKind, 
 
 
 @pytest.mark.skipif(obstacle() is not None, reason=f"Mininet: {obstacle()}")
-def test_queues_keep_their_bounds_as_int_reports_them(run_file: Path) -> None:
-    """Three workers send to one server over a link of 20 Mbit/s, and every change of a queue's depth is reported. In
-    real time a round that is only late may be sent again, and a copy of it may wait beside it.
+def test_queues_keep_their_bounds_as_int_reports_them_and_heartbeats_pass_them_in_time(run_file: Path) -> None:
+    """Three workers send to one server in another rack over a link of 20 Mbit/s, and every change of a queue's depth is
+    reported; heartbeats go the same way to a host beside the server. In real time a round that is only late may be sent
+    again, and a copy of it may wait beside it.
     """
-    dump_topology(leaf_spine(1, 0, 4, rate_bps=20_000_000), run_file.parent / "fabric.yaml")
+    dump_topology(leaf_spine(2, 1, 3, rate_bps=20_000_000), run_file.parent / "fabric.yaml")
     run = {
         **RUN,
         "job": {**RUN["job"], "window": 32, "slots": 64},
@@ -164,19 +171,19 @@ def test_queues_keep_their_bounds_as_int_reports_them(run_file: Path) -> None:
         "telemetry": {"watch": [], "queues": {"depth_step": 1}},
         "strategies": ["ps"],
     }
-    del run["heartbeats"]
     run_file.write_text(yaml.safe_dump(run))
     command = [*WEIR, "run", str(run_file), "--fabric", "mininet", "--out", str(run_file.parent / "runs"), "--json"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=240)
     assert done.returncode == 0, done.stderr  # which is what the queues of the virtual fabric held
     (real,) = RunRecord.load(Path(json.loads(done.stdout)["folder"])).mininet
-    port = next(end for end in real.deepest if end.endswith("-p4"))
+    port = "s1-p4"  # to the spine
     bound = real.promised[port]
     assert bound is not None
     assert bound <= 48
     assert 0 < real.deepest[port] <= bound + real.resends  # how many meet depends on the machine
     if not real.resends:
         assert real.broken == []
+    assert_in_time(real)
 
 
 @pytest.mark.skipif(obstacle() is not None, reason=f"Mininet: {obstacle()}")

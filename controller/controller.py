@@ -33,6 +33,7 @@ from ..topologies.routing import Routes
 from .congestion import Windows
 from .congestion.announcement import PROMISES, PromiseChanges, summary
 from .congestion.budget import losing_links, window_alone
+from .congestion.exceeded import Exceeded
 from .congestion.marking import marked_states, windows_held
 from .decisions import Decisions
 from .errors import ControllerError, PlanError
@@ -139,6 +140,8 @@ class Controller:
         self.bounded: list[Callable[[int], object]] = []
         """Each is told the time whenever promises may have changed, before anything is sent under them."""
         self._promises = PromiseChanges(self.windows)
+        self.exceeded = Exceeded(self.links, self.windows)
+        """Queues that telemetry reports with more packets than is promised of them."""
         self._watching = options.watching
         self._down = routes.down
         self._bases = self._base_states(routes)
@@ -199,6 +202,8 @@ class Controller:
         await self.moves.advance(now_ns, lambda names: self._write_plan(names, now_ns))
         await self.prober.send(now_ns, self.switches.lost)
         self._say_stale(now_ns)
+        for line in self.exceeded.look():
+            _promise_log.warning("%s", line)
         self._write_journal()
         return self.jobs.take_outbox()
 

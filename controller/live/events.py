@@ -50,6 +50,7 @@ class EventLog:
         self._lost: frozenset[str] = frozenset()
         self._down: frozenset[str] = frozenset()
         self._stale: frozenset[str] = frozenset()
+        self._exceeded: frozenset[str] = frozenset()
         self._drops: dict[str, int] = {}
 
     def newest(self, count: int = KEPT) -> list[dict[str, Any]]:
@@ -70,6 +71,10 @@ class EventLog:
             self._tell(now_ns, kind, after - before, gone_text)
             self._tell(now_ns, kind, before - after, back_text)
         self._lost, self._down, self._stale = lost, down, stale
+        exceeded = frozenset(controller.exceeded.told.values())
+        for line in sorted(exceeded - self._exceeded):
+            self._add(now_ns, "telemetry", line)
+        self._exceeded = exceeded
 
     def look_at_drops(self, drops: Mapping[str, int], now_ns: int) -> None:
         """Counts by reason, as they stand now."""

@@ -96,6 +96,12 @@ class LinkState:
         queues["sojourn_us"] *= self._tick_us[:, None]
         return queues
 
+    @property
+    def depths(self) -> NDArray[np.float64]:
+        """(n,): packets in the bulk queue of each entry of `links`, by its newest report."""
+        depths: NDArray[np.float64] = self._queues["depth"][:, BULK] * self._depth_unit
+        return depths
+
     def take_peaks(self) -> NDArray[np.float64]:
         """(n, classes): the greatest depth in packets that each queue was reported with since the last call."""
         peaks: NDArray[np.float64] = self._queues["peak"] * self._depth_unit[:, None]

@@ -1,0 +1,51 @@
+"""Queues that telemetry reports with more packets than is promised of them. What the promise counts on is not so then:
+others send more than was declared, a host obeys no window, or sends again what was only late. It reads no clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from ...topologies.model import Endpoint
+from ..telemetry.link_state import LinkState
+from .changes import Windows
+from .queue_budget import LinkBudget
+
+
+class Exceeded:
+    """Those queues, by the newest report of each."""
+
+    def __init__(self, links: LinkState, windows: Windows) -> None:
+        self._links = links
+        self._windows = windows
+        self._budgets: Mapping[Endpoint, LinkBudget] = {}
+        self._bounds = np.full(len(links.links), np.inf)
+        self.told: dict[Endpoint, str] = {}
+        """A line of each that exceeded what is promised now, when it was first found to."""
+
+    def look(self) -> list[str]:
+        """A line of each queue that was not told yet. No report counts of before all obeyed the windows in force, for
+        larger bounds of before may have been in force then.
+        """
+        if self._windows.budgets is not self._budgets:
+            self._budgets = self._windows.budgets
+            promised = {link: each.bound for link, each in self._budgets.items() if not each.refusal}
+            self._bounds = np.floor([promised.get(link, np.inf) for link in self._links.links])
+            self.told = {}
+        depths = self._links.depths
+        over = np.flatnonzero(depths > self._bounds)
+        if not len(over):
+            return []
+        since_ns = self._windows.obeyed_ns + self._links.period_ns
+        fresh = over[self._links.state["at_ns"][over] >= since_ns]
+        found = ((self._links.links[at], depths[at], self._bounds[at]) for at in fresh.tolist())
+        new = {
+            link: f"{link}: {depth:.0f} packets were reported, and {bound:.0f} are promised: others send more than was "
+            "declared, a host obeys no window, or sends again what was only late"
+            for link, depth, bound in found
+            if link not in self.told
+        }
+        self.told |= new
+        return list(new.values())

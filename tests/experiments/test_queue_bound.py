@@ -18,6 +18,7 @@ from weir.experiments.backends.virtual_time import Cluster
 from weir.experiments.config import RunConfig
 from weir.experiments.errors import ExperimentError
 from weir.experiments.run import run_strategy
+from weir.hosts.congestion import ExplicitWindow, Feedback
 from weir.tests.paths import ROOT
 from weir.topologies import Endpoint, Routes
 from weir.topologies.schema import parse_topology
@@ -71,6 +72,7 @@ def test_the_bound_is_kept_and_the_bottleneck_is_used(
             await cluster.allreduce(gradients, 1)
             assert not cluster.refusals
             assert not cluster.broken_promises
+            assert not cluster._controller.exceeded.told, "nor does telemetry say so"
             assert len(cluster.promised) == len([e for e in cluster.topology.directed_links if e.node[0] == "s"])
             assert all(kept is not None and kept <= bound for kept in cluster.promised.values())
             assert not await cluster.drops()
@@ -80,6 +82,49 @@ def test_the_bound_is_kept_and_the_bottleneck_is_used(
     share = asyncio.run(run())
     assert share >= least
     assert share <= 1 + (0.001 if rate else 0.0), "what still waits of others' at the end it has had from them"
+
+
+def test_who_is_marked_is_told_the_smaller_window_and_obeys_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Switches put w in place of W into what they mark, sums carry the least window and every mark up, and results both
+    down to all workers at once; and no worker has more in the network when what it had sent before has come back.
+    """
+    heard: dict[int, list[Feedback]] = {}
+
+    def take(law: ExplicitWindow, feedback: Feedback) -> None:
+        heard.setdefault(id(law), []).append(feedback)
+        obey(law, feedback)
+
+    obey = ExplicitWindow.take
+    monkeypatch.setattr(ExplicitWindow, "take", take)
+    config = run_of("hierarchy", "700Mbit", "2us", 96, 32)
+
+    async def run() -> tuple[set[int], set[int], int]:
+        gradients = [np.full(LANES * 500, rank, np.float32) for rank in range(len(WORKERS))]
+        async with Cluster(config, "hierarchy") as cluster:
+            await cluster.allreduce(gradients, 1)
+            [plan] = cluster._plans
+            known = cluster._controller.windows.budgets
+            budgets = [known[link] for link in plan.most_streams if link in known]
+            marking = [each for each in budgets if each.congested_window < each.window]
+            return {each.window for each in budgets}, {each.congested_window for each in marking}, len(heard)
+
+    windows, congested, workers = asyncio.run(run())
+    assert workers == len(WORKERS)
+    least, smaller = min(windows), congested
+    told = {(each.marked, each.window) for each in one_at_a_time(heard)}
+    assert {window for marked, window in told if not marked} == {least}
+    assert {window for marked, window in told if marked} == smaller
+    assert max(smaller) < least
+    for feedbacks in heard.values():
+        since = 0  # results, since the first of marked ones only
+        for each in feedbacks:
+            since = since + each.rounds if each.marked == each.rounds else 0
+            assert each.in_flight <= (max(smaller) if since > least else least)
+
+
+def one_at_a_time(heard: dict[int, list[Feedback]]) -> list[Feedback]:
+    """What was told of a single result each."""
+    return [each for feedbacks in heard.values() for each in feedbacks if each.rounds == 1]
 
 
 def test_what_is_achievable_is_reckoned_of_the_rounds_that_a_sum_takes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,6 +59,7 @@ def test_the_deepest_queue_is_seen_whole_whichever_strategy_has_it(short: RunCon
         low, high = axes.get_ylim()
         assert low == 0
         assert high > 80
+        assert [9, 9] in [list(line.get_ydata()) for line in axes.lines], "what is promised of that port"
 
 
 def test_fairness_of_flows_is_that_of_their_packets(short: RunConfig, drawn: Drawn) -> None:

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 
-from weir.controller.congestion import CongestionOptions, Uncontrolled
+from weir.controller.congestion import CongestionOptions, JobStreams, LinkBudget, Uncontrolled, link_budgets
 from weir.controller.congestion.announcement import PROMISES
+from weir.controller.congestion.exceeded import Exceeded
 from weir.controller.controller import Options
 from weir.controller.live.picture import LiveView
 from weir.controller.p4runtime.pipeline import Pipeline
 from weir.controller.placement import Placement
 from weir.controller.planning.plan import FailurePolicy, JobSpec
+from weir.controller.telemetry.link_native import REPORT
+from weir.controller.telemetry.link_state import LinkState
+from weir.tests.controller.congestion.test_budget import FABRIC, OPTIONS, PROBES, ROUTES, at_one_switch
 from weir.tests.controller.job_rig import MS, Fixed, make_rig
 from weir.topologies import Endpoint
 from weir.topologies.generators import leaf_spine
@@ -62,3 +70,40 @@ async def test_what_was_not_declared_is_told_once_by_the_queue_that_it_fills(
         assert depth > bound == int(rig.controller.windows.budgets[CROWDED].bound)
         await rig.run(140 * MS)
         assert told() == lines, "once"
+
+
+def test_reports_count_from_when_all_obey_the_bounds_in_force_and_each_bound_is_told_of_once() -> None:
+    period_ns = 5 * MS
+    links = LinkState(FABRIC, period_ns=period_ns)
+    budgets = link_budgets(FABRIC, ROUTES, [JobStreams.of(at_one_switch(1, "h1", "h2"))], PROBES, OPTIONS)
+    one, other = [link for link in links.links if not budgets[link].refusal][:2]
+    bounds = {link: int(budgets[link].bound) for link in (one, other)}
+
+    def report(link: Endpoint, packets: int, at_ns: int) -> None:
+        told = np.zeros(1, REPORT)
+        told["link"], told["at_ns"], told["heard_ns"], told["egress_ns"] = links.links.index(link), at_ns, at_ns, at_ns
+        told["queue_packets"] = packets
+        links.take(told)
+
+    windows: Any = SimpleNamespace(budgets=budgets, obeyed_ns=20 * MS)
+    exceeded = Exceeded(links, windows)
+    assert exceeded.look() == [], "nothing was reported"
+    report(one, bounds[one] + 3, 25 * MS - 1)
+    assert exceeded.look() == [], "a larger bound of before may have been in force"
+    report(one, bounds[one], 25 * MS)
+    assert exceeded.look() == []
+    report(one, bounds[one] + 1, 25 * MS)
+    [line] = exceeded.look()
+    assert line.startswith(f"{one}: {bounds[one] + 1} packets were reported, and {bounds[one]} are promised: ")
+    report(one, bounds[one] + 9, 30 * MS)
+    report(other, bounds[other] + 1, 30 * MS)
+    [second] = exceeded.look()
+    assert second.startswith(f"{other}: ")
+    assert exceeded.told == {one: line, other: second}
+
+    def refused(budget: LinkBudget) -> LinkBudget:
+        return replace(budget, refusal="others may come")
+
+    windows.budgets = {**budgets, one: refused(budgets[one])}
+    [again] = exceeded.look()
+    assert again == second, "of the one queue nothing is promised any more, of the other a new promise is broken"

@@ -38,9 +38,6 @@ COMMANDS: Final = {command_of(line): page for page, line in LINES + WHOLE}
 ALONE: Final = [
     "make doctor",
     "make wireshark",
-    "weir launch --hosts h1,h4,h7 examples/train.py",
-    "weir launch -n 3 --topology examples/two_racks.yaml examples/train.py",
-    "weir launch -n 4 examples/train.py",
     "weir place TOPOLOGY --workers h1,h2 --server h3 --loads LOADS.yaml --strategy widest",
     "weir place topologies/leaf_spine.yaml --server h12",
     "weir place topologies/leaf_spine.yaml --strategy examples/own_strategy.py",
@@ -56,6 +53,12 @@ ALONE: Final = [
     "weir topology draw topologies/fat_tree.yaml fabric.svg",
 ]
 """Lines that need nothing and end by themselves."""
+LAUNCHES: Final = [
+    "weir launch --hosts h1,h4,h7 examples/train.py",
+    "weir launch -n 3 --topology examples/two_racks.yaml examples/train.py",
+    "weir launch -n 4 examples/train.py",
+]
+"""Such as start processes, and take a while."""
 
 IN_MININET: Final = [
     "make mininet TOPO=topologies/leaf_spine.yaml",
@@ -293,7 +296,19 @@ def in_its_own_network(script: str) -> list[str]:
 
 
 def test_no_line_is_left_out_and_none_is_named_in_vain() -> None:
-    run = {*ALONE, *IN_MININET, RUN_IN_MININET, *JOBS, *SWITCH, *WATCHED, *LONG, *OF_THIS_SUITE, *IN_CI, *BY_OTHERS}
+    run = {
+        *ALONE,
+        *LAUNCHES,
+        *IN_MININET,
+        RUN_IN_MININET,
+        *JOBS,
+        *SWITCH,
+        *WATCHED,
+        *LONG,
+        *OF_THIS_SUITE,
+        *IN_CI,
+        *BY_OTHERS,
+    }
     left = [line for line in COMMANDS if line not in run and not any(re.fullmatch(f"{how}.*", line) for how in BY_NONE)]
     assert left == []
     assert {line for line in run if line not in COMMANDS} == set()
@@ -309,7 +324,7 @@ def test_a_line_that_another_test_runs_is_run_by_one_that_is_there(test: str) ->
     assert f"def {name}" in (ROOT / path).read_text()
 
 
-@pytest.mark.parametrize("line", ALONE)
+@pytest.mark.parametrize("line", [*ALONE, *(pytest.param(line, marks=pytest.mark.long) for line in LAUNCHES)])
 def test_a_line_runs_as_it_stands(line: str, clone: Path) -> None:
     skip_what_cannot_run(line)
     output_of(["bash", "-ec", line], clone)
@@ -373,8 +388,17 @@ def on_switches(line: str, kind: SwitchKind) -> str:
     return f"{bare} SWITCH={kind}" if bare.startswith("make ") else f"{bare} --switch {kind}"
 
 
+QUICK_IN_MININET: Final = 'weir mininet topologies/leaf_spine.yaml --exec "h1 ping -c1 h12"'
+
+
 @pytest.mark.parametrize("kind", WITHOUT_OBSTACLE)
-@pytest.mark.parametrize("line", sorted({on_switches(line, SwitchKind.WEIR) for line in IN_MININET}))
+@pytest.mark.parametrize(
+    "line",
+    [
+        pytest.param(line, id=line, marks=() if line == QUICK_IN_MININET else pytest.mark.long)
+        for line in sorted({on_switches(line, SwitchKind.WEIR) for line in IN_MININET})
+    ],
+)
 def test_a_line_that_builds_a_fabric_in_mininet(line: str, kind: SwitchKind, clone: Path) -> None:
     shown = output_of(in_its_own_network(f"{on_switches(line, kind)} 2>&1"), clone)
     assert f"leaf-spine: 12 hosts, 6 {kind} switches, " in shown
@@ -389,6 +413,7 @@ def test_a_run_in_mininet_as_it_stands(kind: SwitchKind, clone: Path) -> None:
     assert f"✓ in Mininet with {kind} switches the final weights and the sums of all 100 steps are those of" in shown
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", WITHOUT_OBSTACLE)
 def test_jobs_as_the_guide_has_them(kind: SwitchKind, clone: Path) -> None:
     """The fabric and the controller run meanwhile; the job's number is the one that was printed."""

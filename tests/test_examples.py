@@ -63,6 +63,7 @@ def test_the_p4_program_is_what_p4c_makes_of_its_source(tmp_path: Path) -> None:
     assert (tmp_path / "firewall.json").read_text() == (folder / "firewall.json").read_text()
 
 
+@pytest.mark.long
 def test_a_topology_of_ones_own(tmp_path: Path) -> None:
     checked = output_of(WEIR, "topology", "check", EXAMPLES / "two_racks.yaml", cwd=tmp_path)
     assert checked == "two-racks: 3 switches, 6 hosts, 8 links\n"
@@ -74,6 +75,7 @@ def test_a_topology_of_ones_own(tmp_path: Path) -> None:
     assert "✗" not in printed
 
 
+@pytest.mark.long
 def test_a_workload_of_ones_own_in_a_run(tmp_path: Path) -> None:
     printed = output_of(WEIR, "run", EXAMPLES / "own_workload.yaml", cwd=tmp_path)
     rows = rows_of(printed, "server only", "widest tree")
@@ -84,6 +86,7 @@ def test_a_workload_of_ones_own_in_a_run(tmp_path: Path) -> None:
     assert "✓ the replay reproduced every figure of the record" in output_of(WEIR, "replay", record, cwd=tmp_path)
 
 
+@pytest.mark.long
 def test_a_strategy_of_ones_own(tmp_path: Path) -> None:
     own = ("--strategy", EXAMPLES / "own_strategy.py")
     planned = output_of(WEIR, "place", "leaf_spine.yaml", *own, cwd=tmp_path)
@@ -94,7 +97,7 @@ def test_a_strategy_of_ones_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(obstacle() is not None, reason=f"Mininet: {obstacle()}")
-@pytest.mark.parametrize("kind", SwitchKind)
+@pytest.mark.parametrize("kind", [SwitchKind.WEIR, pytest.param(SwitchKind.BMV2, marks=pytest.mark.long)])
 def test_processes_that_join_over_real_switches(kind: SwitchKind, tmp_path: Path) -> None:
     if (reason := obstacle(kind)) is not None:
         pytest.skip(reason)

@@ -157,6 +157,7 @@ def full(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.long
 def test_the_pytest_plugin_comes_with_the_package(full: Path, tmp_path: Path) -> None:
     (tmp_path / "test_own.py").write_text(
         "def test_own(fabric, send, received):\n"
@@ -386,6 +387,7 @@ def test_what_the_bare_installation_has_for_people(bare: Path, tmp_path: Path) -
     assert not re.search(r"missing|ruff|mypy|pytest\b|hypothesis|grpcio-tools|make ", told.replace(str(bare), ""))
 
 
+@pytest.mark.long
 def test_files_of_the_users_do_not_take_the_place_of_ours(full: Path, tmp_path: Path) -> None:
     for name in DECOYS:
         (tmp_path / name).parent.mkdir(exist_ok=True)

@@ -83,6 +83,7 @@ def test_the_user_is_another_who_may_read_alone(home: Path) -> None:
     assert "Operation not permitted" in refusal
 
 
+@pytest.mark.long
 def test_a_training_loop_of_ones_own(home: Path) -> None:
     (shown,) = [each.text for each in SNIPPETS if each.page == "docs/launch.md" and each.text.startswith("weir: job ")]
     printed = played("weir launch -n 4 my_loop.py", home).stdout

@@ -69,7 +69,9 @@ def switch() -> Iterator[None]:
         process.wait()
 
 
-@pytest.mark.parametrize("target", [BMV2_32, BMV2], ids=lambda target: target.name)
+@pytest.mark.parametrize(
+    "target", [pytest.param(BMV2_32, marks=pytest.mark.long), BMV2], ids=lambda target: target.name
+)
 def test_the_program_passes(target: Target, tmp_path: Path) -> None:
     """By the guide's line, as it stands and with more lanes."""
     script = shutil.which("ptf", path=str(Path(sys.executable).parent)) or shutil.which("ptf")

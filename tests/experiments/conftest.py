@@ -26,7 +26,9 @@ def demo() -> RunConfig:
 
 @pytest.fixture(scope="session")
 def short(demo: RunConfig) -> RunConfig:
-    """Twenty-four steps; the traffic changes after a quarter of them, so that a move pays before the end."""
+    """Twenty-four steps under three of the strategies; the traffic changes after a quarter of them, so that a move pays
+    before the end.
+    """
 
     def moved(flow: BackgroundFlow) -> BackgroundFlow:
         return flow.model_copy(update={"start": CHANGE_NS} if flow.start else {"stop": CHANGE_NS})
@@ -35,6 +37,7 @@ def short(demo: RunConfig) -> RunConfig:
         update={
             "training": demo.training.model_copy(update={"steps": 24}),
             "background": [moved(flow) for flow in demo.background],
+            "strategies": ["ps", "hierarchy", "widest"],
         }
     )
 

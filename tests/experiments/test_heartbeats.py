@@ -134,6 +134,7 @@ def test_in_their_class_none_is_late_or_lost(
     assert f"| {row} | timer | {seen.sent:,} | all | {times} | 0 |" in GUIDE
 
 
+@pytest.mark.long
 def test_behind_bulk_traffic_live_workers_are_taken_for_dead(register: Register) -> None:
     seen, _, lost = run(flooded(in_class=False, detector="timer"), 600, register)
     assert lost > 0.1 * seen.sent
@@ -253,7 +254,7 @@ def test_the_runs_of_the_guides_table_differ_in_their_heartbeats_alone() -> None
     }
 
 
-@pytest.mark.parametrize("name", ["in-class", "bulk-telemetry"])
+@pytest.mark.parametrize("name", ["in-class", pytest.param("bulk-telemetry", marks=pytest.mark.long)])
 def test_the_page_of_a_run_shows_how_late_heartbeats_came(name: str, tmp_path: Path) -> None:
     config = RunConfig.load(RUNS / f"{name}.yaml")
     config = config.model_copy(update={"training": config.training.model_copy(update={"steps": 2})})

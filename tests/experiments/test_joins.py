@@ -137,6 +137,7 @@ def test_who_shrinks_before_others_send_leaves_idle_what_its_window_does_not_fil
         assert told in GUIDE, told
 
 
+@pytest.mark.long
 def test_jobs_of_unlike_round_trips_have_the_same_rate() -> None:
     """65, 161 and 461 us in empty queues. With windows of one size the nearest has 1.3 times what the farthest has, and
     Jain's index is 0.989.

@@ -146,6 +146,7 @@ links:
 """
 
 
+@pytest.mark.long
 def test_two_trees_share_a_loops_sums(tmp_path: Path) -> None:
     """Each over a spine of its own; the program knows of one seat, and has the sums of all chunks."""
     fabric, program = tmp_path / "two_spines.yaml", tmp_path / "sums.py"

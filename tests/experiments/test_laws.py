@@ -73,7 +73,10 @@ def incast(law: str, rounds: int = 100, host_poll: str = "0us", workers: int = W
     return asyncio.run(run())
 
 
-@pytest.mark.parametrize("law", ["explicit", "dctcp", "hpcc", "delay", "loss", "fixed"])
+@pytest.mark.parametrize(
+    "law",
+    ["explicit", "dctcp", "fixed", *(pytest.param(law, marks=pytest.mark.long) for law in ("hpcc", "delay", "loss"))],
+)
 def test_only_who_obeys_is_promised_a_bound(law: str) -> None:
     seen = incast(law)
     assert not seen.broken
@@ -90,7 +93,9 @@ def test_only_who_obeys_is_promised_a_bound(law: str) -> None:
         assert seen.longest_queue < BUFFER, "marks and round trips tell before the buffer is full"
 
 
-@pytest.mark.parametrize("marks", ["depth", "sojourn", "virtual"])
+@pytest.mark.parametrize(
+    "marks", ["sojourn", *(pytest.param(marks, marks=pytest.mark.long) for marks in ("depth", "virtual"))]
+)
 def test_marks_of_every_kind_reach_the_workers_and_hold_the_queue(marks: str) -> None:
     """In the second sum, when DCTCP has found its windows: without marks all of them are in the queue, 8 · 32 packets
     but for those on their way. K = Q* − N is 56.

@@ -54,10 +54,11 @@ def run_of(strategy: str, rate: str | None, delay: str, bound: int, window: int)
     ("strategy", "rate", "delay", "bound", "window", "rounds", "least"),
     [
         ("hierarchy", None, "2us", 96, 32, 450, 0.97),
-        ("hierarchy", "700Mbit", "2us", 96, 32, 1_200, 0.97),
+        pytest.param("hierarchy", "700Mbit", "2us", 96, 32, 1_200, 0.97, marks=pytest.mark.long),
         ("hierarchy", "300Mbit", "50us", 160, 64, 750, 0.97),
         ("hierarchy", "700Mbit", "50us", 96, 64, 750, 0.96),  # a bound that is little for the bandwidth-delay product
-        ("rack", "300Mbit", "2us", 96, 32, 300, 0.97),  # the bottleneck is the server's link, which no others cross
+        # the bottleneck is the server's link, which no others cross
+        pytest.param("rack", "300Mbit", "2us", 96, 32, 300, 0.97, marks=pytest.mark.long),
     ],
 )
 def test_the_bound_is_kept_and_the_bottleneck_is_used(
@@ -153,7 +154,7 @@ def test_what_is_achievable_is_reckoned_of_the_rounds_that_a_sum_takes(monkeypat
 @pytest.mark.parametrize(
     ("strategy", "steps"),
     [
-        ("hierarchy", 10),
+        ("hierarchy", 5),
         *(pytest.param(name, 100, marks=pytest.mark.long) for name in ("ps", "rack", "hierarchy", "blind", "widest")),
     ],
 )
@@ -179,7 +180,7 @@ def test_the_bound_costs_the_demo_little(strategy: str, steps: int) -> None:
 @pytest.mark.parametrize(
     "fabric",
     [
-        {"kind": "fat-tree", "k": 4},
+        pytest.param({"kind": "fat-tree", "k": 4}, marks=pytest.mark.long),
         {"kind": "jellyfish", "switches": 12, "degree": 4, "hosts_per_switch": 2, "seed": 1},
     ],
     ids=lambda fabric: fabric["kind"],

@@ -152,7 +152,7 @@ def test_a_full_disk_leaves_no_torn_record(short: RunConfig, tmp_path: Path, mon
     assert list((tmp_path / "runs").iterdir()) == []
 
 
-@pytest.mark.parametrize("how", [KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("how", [KeyboardInterrupt, pytest.param(SystemExit, marks=pytest.mark.long)])
 def test_an_interrupted_run_keeps_what_is_complete(
     short: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: type[BaseException]
 ) -> None:
@@ -166,8 +166,9 @@ def test_an_interrupted_run_keeps_what_is_complete(
 
     real = run.run_strategy
     monkeypatch.setattr(run, "run_strategy", once)
+    few = short.model_copy(update={"training": short.training.model_copy(update={"steps": 2})})
     with pytest.raises(Interrupted, match="interrupted; what was complete") as caught:
-        execute(short, tmp_path, Console(quiet=True))
+        execute(few, tmp_path, Console(quiet=True))
     (folder,) = tmp_path.iterdir()
     assert str(folder) in str(caught.value)
     record = RunRecord.load(folder)
@@ -176,7 +177,9 @@ def test_an_interrupted_run_keeps_what_is_complete(
     assert not (folder / f"{RECORD_FILE}.new").exists()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number", [pytest.param(signal.SIGINT, marks=pytest.mark.long), signal.SIGTERM, signal.SIGKILL]
+)
 def test_a_signal_leaves_no_folder(number: signal.Signals, tmp_path: Path) -> None:
     """One that was killed leaves its folder to the next, which removes it."""
     demo = (resources.files("weir.experiments") / "demo.yaml").read_text()

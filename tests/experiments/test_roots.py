@@ -43,7 +43,7 @@ def rooted(config: RunConfig, kind: str, strategies: list[str], *, steps: int = 
 def executed(short: RunConfig, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[RunRecord, Path]]:
     out, quiet = tmp_path_factory.mktemp("runs"), Console(quiet=True)
     strategies = {"server": ["widest"], "switch": ["rack", "random", "widest"], "servers": ["ps", "widest"]}
-    return {kind: execute(rooted(short, kind, names), out, quiet) for kind, names in strategies.items()}
+    return {kind: execute(rooted(short, kind, names, steps=2), out, quiet) for kind, names in strategies.items()}
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ def widest(executed: dict[str, tuple[RunRecord, Path]]) -> dict[str, StrategyRes
 def test_sums_and_weights_are_the_same_bits_under_every_root(
     short: RunConfig, executed: dict[str, tuple[RunRecord, Path]], widest: dict[str, StrategyResult]
 ) -> None:
-    config = rooted(short, "switch", ["widest"])
+    config = rooted(short, "switch", ["widest"], steps=2)
     alone = TrainingJob(config.training.options, len(config.job.workers), config.seed)
     train_without_network(alone, reference_sum)
     assert {result.weights for record, _ in executed.values() for result in record.results} == {alone.digests()[0]}
@@ -78,16 +78,18 @@ def test_servers_have_a_tree_each_and_part_of_the_load(
     for result in executed["servers"][0].results:
         assert [set(tree.values()) - tree.keys() for tree in result.trees] == [{server} for server in SERVERS]
     quiet = short.model_copy(update={"background": []})  # which ends at the hosts of two of the servers
-    at_three, at_one = (asyncio.run(run_strategy(rooted(quiet, kind, ["ps"]), "ps")) for kind in ("servers", "server"))
+    at_three, at_one = (
+        asyncio.run(run_strategy(rooted(quiet, kind, ["ps"], steps=3), "ps")) for kind in ("servers", "server")
+    )
     assert at_three.busiest_link_bytes < 0.4 * at_one.busiest_link_bytes
     # the second and third server's jobs join the first one's, so they hold back for a lease before they begin
     at_once, alone = (result.iteration_ns[1:] for result in (at_three, at_one))
     assert max(at_once) < 0.6 * min(alone)
 
 
-@pytest.mark.parametrize("kind", ["switch", "servers"])
+@pytest.mark.parametrize("kind", ["switch", pytest.param("servers", marks=pytest.mark.long)])
 def test_a_lossy_run_is_exact_and_its_replay_reproduces_every_figure(short: RunConfig, kind: str) -> None:
-    config = rooted(short, kind, ["widest"]).model_copy(update={"loss": 0.01})
+    config = rooted(short, kind, ["widest"], steps=3).model_copy(update={"loss": 0.01})
     first, again = (asyncio.run(run_strategy(config, "widest")) for _ in range(2))
     clean = TrainingJob(config.training.options, len(config.job.workers), config.seed)
     train_without_network(clean, reference_sum)
@@ -122,7 +124,7 @@ def test_records_load_and_pictures_show_every_server(executed: dict[str, tuple[R
     assert marks["switch"] == 0 < marks["server"] < marks["servers"]
 
 
-@pytest.mark.parametrize("kind", ["switch", "servers"])
+@pytest.mark.parametrize("kind", ["switch", pytest.param("servers", marks=pytest.mark.long)])
 def test_a_job_moves_under_every_root_and_training_does_not_notice(short: RunConfig, kind: str) -> None:
     config = rooted(short, kind, ["widest"])
     steps = 72  # a step takes half a millisecond longer at the old place, and a move, which must be earned, 24

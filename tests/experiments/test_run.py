@@ -132,7 +132,7 @@ def test_the_page_of_a_run_is_legible_on_desk_and_phone(executed: tuple[RunRecor
 
 def test_loss_costs_time_only(demo: RunConfig) -> None:
     """And not much: where each worker waited for as long as full queues take, it was seven times as much."""
-    clean = demo.model_copy(update={"training": demo.training.model_copy(update={"steps": 5})})
+    clean = demo.model_copy(update={"training": demo.training.model_copy(update={"steps": 2})})
     config = clean.model_copy(update={"loss": 0.01})
     expected = reference(config).digests()[0]
     for strategy in ("ps", "widest"):
@@ -149,6 +149,19 @@ def test_loss_is_the_links_loss_in_every_fabric(demo: RunConfig) -> None:
     lossy = demo.replaced("a test", fabric=fabric, loss=0.1)
     assert [link.loss for link in lossy.topology.links] == [pytest.approx(0.55)] * len(demo.topology.links)
     assert {link.loss for link in demo.topology.links} == {0.0}
+
+
+@pytest.mark.long
+def test_of_all_strategies_the_widest_tree_is_the_fastest_and_all_have_the_same_weights(
+    demo: RunConfig, short: RunConfig, results: dict[str, StrategyResult]
+) -> None:
+    others = set(demo.strategies) - set(short.strategies)
+    assert len(others) == 2
+    for name in others:
+        result = asyncio.run(run_strategy(short, name))
+        assert result.weights == results["widest"].weights
+        assert result.mean_ms > results["widest"].mean_ms
+        assert (result.broken, None in result.promised.values()) == ([], False)
 
 
 @pytest.mark.long

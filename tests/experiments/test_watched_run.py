@@ -15,7 +15,7 @@ from weir.topologies.generators import leaf_spine
 from weir.topologies.schema import dump_topology
 
 TOPOLOGY = leaf_spine(2, 2, 2, rate_bps=200_000_000)
-STEPS = 6
+STEPS = 3
 
 
 def run(tmp_path: Any, telemetry: dict[str, Any] | None) -> StrategyResult:

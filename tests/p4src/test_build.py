@@ -40,7 +40,10 @@ def test_a_missing_compiler_is_named_with_its_home() -> None:
 
 @pytest.mark.p4c
 @pytest.mark.skipif(shutil.which(p4src.P4C) is None, reason=f"{p4src.P4C} is not on PATH; see {p4src.P4C_HOME}")
-@pytest.mark.parametrize("program", p4src.LANES)
+@pytest.mark.parametrize(
+    "program",
+    [pytest.param(program, marks=() if program == "fabric" else pytest.mark.long) for program in p4src.LANES],
+)
 def test_compiling_again_gives_the_same_program(program: str, tmp_path: Path) -> None:
     compiling.compile_fabric(tmp_path / "fabric.json", tmp_path / "fabric.p4info.txtpb", p4src.LANES[program])
     assert _without_sources(tmp_path / "fabric.json") == _without_sources(p4src.json_of(program))

@@ -1,10 +1,13 @@
-"""Two hundred jobs come and go over one fabric: slots are scarce, links lose packets, some workers die."""
+"""Fifty jobs, and (long) two hundred, come and go over one fabric: slots are scarce, links lose packets, some workers
+die."""
 
 from __future__ import annotations
 
 import os
 import random
 import sys
+
+import pytest
 
 from weir.controller.errors import ControllerError
 from weir.controller.placement.strategies import strategy
@@ -13,7 +16,6 @@ from weir.tests.schedules.rig import MS, Rig
 from weir.tests.schedules.sums import Summing, draw_tensors
 from weir.topologies.generators import leaf_spine
 
-JOBS = 200
 SLOTS = 64
 """Of each switch: two or three jobs fit at once as they would like."""
 STRATEGIES = ("ps", "rack", "random", "widest")
@@ -22,7 +24,8 @@ STRATEGIES = ("ps", "rack", "random", "widest")
 class Cluster:
     """Jobs that wait, run and end; each host is in one of them at a time."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, jobs: int) -> None:
+        self.jobs = jobs
         self.random = random.Random(seed)
         topology = leaf_spine(4, 2, 6, slots=SLOTS)
         self.rig = Rig(topology, strategy("ps"), seed=seed, poll_ns=20_000, link={"loss": 0.002})
@@ -80,33 +83,34 @@ class Cluster:
         await self.rig.controller.start()
         waiting = self.draw(1)
         job = 1
-        while job <= JOBS or self.running:
-            if job <= JOBS and len(self.free) >= 2 and self.random.random() < 0.9:
+        while job <= self.jobs or self.running:
+            if job <= self.jobs and len(self.free) >= 2 and self.random.random() < 0.9:
                 if await self.admit(waiting):
                     job += 1
-                if job <= JOBS and len(self.free) >= 2:
+                if job <= self.jobs and len(self.free) >= 2:
                     waiting = self.draw(job)
                     continue
             await self.rig.run(
                 lambda: any(summing.finished for summing in self.running.values()), 3_000 * MS, "jobs", self.look
             )
             await self.end()
-            if job <= JOBS:
+            if job <= self.jobs:
                 waiting = self.draw(job)
         await self.rig.rest(10 * MS)
         await self.rig.check_empty()
 
 
-async def test_two_hundred_jobs_leave_nothing_behind() -> None:
+@pytest.mark.parametrize("jobs", [50, pytest.param(200, marks=pytest.mark.long)])
+async def test_jobs_leave_nothing_behind(jobs: int) -> None:
     seed = int(os.environ.get("WEIR_SEED") or 7)
     sys.stdout.write(f"WEIR_SEED={seed}\n")
-    cluster = Cluster(seed)
+    cluster = Cluster(seed, jobs)
     await cluster.run()
     sys.stdout.write(
         f"{cluster.ended} jobs, up to {cluster.most} at once; {cluster.starved} were given less than asked for, "
         f"{cluster.refused} had to wait for memory, {cluster.killed} lost a worker\n"
     )
-    assert cluster.ended == JOBS
+    assert cluster.ended == jobs
     assert cluster.most >= 4
     assert cluster.starved >= 5
     assert cluster.killed

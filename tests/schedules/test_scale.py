@@ -23,7 +23,7 @@ QUIET = replace(OPTIONS, probe_period_ns=1_000 * MS, lease_ns=None, patience_ns=
 @pytest.mark.parametrize(
     ("name", "with_server", "racks"),
     [
-        ("rack", True, 32),
+        pytest.param("rack", True, 32, marks=pytest.mark.long),
         pytest.param("rack", True, 40, marks=pytest.mark.long),
         pytest.param("rack", False, 40, marks=pytest.mark.long),
         pytest.param("random", True, 40, marks=pytest.mark.long),

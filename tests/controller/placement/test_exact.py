@@ -143,15 +143,17 @@ def compare_ample(seeds: range, *, shared: bool = False) -> int:
 
 
 def test_the_widest_tree_is_the_oracles_equal() -> None:
-    assert compare_ample(range(160)) == 160
+    assert compare_ample(range(40)) == 40
 
 
 def test_the_widest_tree_beside_other_jobs_is_the_oracles_equal() -> None:
-    assert compare_ample(range(200, 280), shared=True) == 80
+    assert compare_ample(range(200, 220), shared=True) == 20
 
 
 @pytest.mark.long
 def test_the_widest_tree_is_the_oracles_equal_over_thousands() -> None:
+    assert compare_ample(range(40, 160)) == 120
+    assert compare_ample(range(220, 280), shared=True) == 60
     assert compare_ample(range(1_000, 3_000)) == 2_000
     assert compare_ample(range(3_000, 3_500), shared=True) == 500
 
@@ -169,12 +171,12 @@ def compare_large(seeds: range) -> None:
 
 
 def test_the_widest_tree_is_the_oracles_equal_on_large_fat_trees() -> None:
-    compare_large(range(2))
+    compare_large(range(1))
 
 
 @pytest.mark.long
 def test_the_widest_tree_is_the_oracles_equal_on_many_large_fat_trees() -> None:
-    compare_large(range(2, 42))
+    compare_large(range(1, 42))
 
 
 def compare_scarce(seeds: Iterable[int], *, shared: bool = False) -> tuple[int, float]:
@@ -201,8 +203,8 @@ def compare_scarce(seeds: Iterable[int], *, shared: bool = False) -> tuple[int, 
 
 
 def test_scarce_memory_is_placed_as_the_oracle_does() -> None:
-    placed, _ = compare_scarce(range(80))
-    assert placed >= 50
+    placed, _ = compare_scarce(range(25))
+    assert placed >= 15
 
 
 @pytest.mark.parametrize("seed", [2, 4, 8, 13])
@@ -272,12 +274,16 @@ def test_parallel_links_carry_more_streams_than_one() -> None:
 
 
 def test_scarce_memory_beside_other_jobs_is_placed_as_the_oracle_does() -> None:
-    placed, _ = compare_scarce(range(100, 125), shared=True)
-    assert placed >= 15
+    placed, _ = compare_scarce(range(100, 108), shared=True)
+    assert placed >= 4
 
 
 @pytest.mark.long
 def test_scarce_memory_is_placed_as_the_oracle_does_over_many() -> None:
+    placed, _ = compare_scarce(range(25, 80))
+    assert placed >= 30
+    placed, _ = compare_scarce(range(108, 125), shared=True)
+    assert placed >= 10
     placed, _ = compare_scarce(range(1_000, 1_600))
     assert placed >= 400
     placed, _ = compare_scarce(range(1_600, 1_900), shared=True)
@@ -305,7 +311,8 @@ def test_without_the_relaxation_more_programs_are_solved() -> None:
     assert programs[0] < programs[1] / 2
 
 
-@pytest.mark.parametrize("seed", [*(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2)), 5])
+@pytest.mark.long
+@pytest.mark.parametrize("seed", [1, 2, 5])
 def test_without_the_relaxation_nothing_is_proven_of_many_workers_on_a_large_fabric(seed: int) -> None:
     """Of a tree that it proves to be within 5 % of the best at once."""
     rng = random.Random(seed)

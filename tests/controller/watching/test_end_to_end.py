@@ -79,9 +79,9 @@ def assert_delivered(fabric: WatchedFabric, packets: list[tuple[str, str, bytes]
 
 CASES = [
     (Mode.MD, Presence.UDP_PORT),
-    (Mode.MD, Presence.PROBE_MARKER),
+    pytest.param(Mode.MD, Presence.PROBE_MARKER, marks=pytest.mark.long),
     (Mode.MX, Presence.DSCP),
-    (Mode.XD, Presence.UDP_PORT),
+    pytest.param(Mode.XD, Presence.UDP_PORT, marks=pytest.mark.long),
 ]
 
 
@@ -137,7 +137,7 @@ switches: {s1: , s2: , s3: }
 """
 
 
-@pytest.mark.parametrize("hops", [1, 0, None])
+@pytest.mark.parametrize("hops", [0, *(pytest.param(hops, marks=pytest.mark.long) for hops in (1, None))])
 async def test_int_has_the_room_that_the_narrowest_link_has(hops: int | None, tmp_path: Path) -> None:
     """Packets of 1500 bytes: a link has room for INT of one hop, of none (the M bit says so), or lacks a byte for that.
     Then there is no INT on the wide link either, for the next one would lose the packet.

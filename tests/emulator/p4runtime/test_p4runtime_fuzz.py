@@ -271,9 +271,10 @@ def fuzz_reads(rig: Rig, rng: random.Random, count: int) -> Counter[str]:
     return codes
 
 
-def test_updates_of_every_kind(rig: Rig) -> None:
+@pytest.mark.parametrize("count", [8_000, pytest.param(32_000, marks=pytest.mark.long)])
+def test_updates_of_every_kind(rig: Rig, count: int) -> None:
     rng = seeded_random()
-    codes = fuzz_writes(rig, rng, 32_000, 0.05)
+    codes = fuzz_writes(rig, rng, count, 0.05)
     assert {"OK", "INVALID_ARGUMENT", "NOT_FOUND", "ALREADY_EXISTS", "ABORTED"} <= set(codes)
     codes = fuzz_reads(rig, rng, 2_000)
     assert {"OK", "INVALID_ARGUMENT"} <= set(codes)
@@ -358,7 +359,8 @@ def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
-def test_memory_stays_flat() -> None:
+@pytest.mark.parametrize("count", [1_500, pytest.param(4_000, marks=pytest.mark.long)])
+def test_memory_stays_flat(count: int) -> None:
     rng, rig = seeded_random(), Rig("every_entity")
 
     def round_of(count: int) -> int:
@@ -366,8 +368,8 @@ def test_memory_stays_flat() -> None:
         rig.clear()
         return resident_bytes()
 
-    first = round_of(6_000)
-    grown = [round_of(4_000) - first for _ in range(3)]
+    first = round_of(3 * count // 2)
+    grown = [round_of(count) - first for _ in range(3)]
     rig.device.detach()
     assert min(grown) < 12 << 20, grown
 

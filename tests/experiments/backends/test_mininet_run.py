@@ -155,6 +155,7 @@ def test_sums_and_weights_are_the_virtual_fabrics_bit_for_bit(kind: SwitchKind, 
     assert not report.mininet_claims(record.model_copy(update={"mininet": [wrong]}))[0][0]
 
 
+@pytest.mark.long
 @pytest.mark.skipif(obstacle() is not None, reason=f"Mininet: {obstacle()}")
 def test_queues_keep_their_bounds_as_int_reports_them_and_heartbeats_pass_them_in_time(run_file: Path) -> None:
     """Three workers send to one server in another rack over a link of 20 Mbit/s, and every change of a queue's depth is
@@ -186,6 +187,7 @@ def test_queues_keep_their_bounds_as_int_reports_them_and_heartbeats_pass_them_i
     assert_in_time(real)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(obstacle() is not None, reason=f"Mininet: {obstacle()}")
 @pytest.mark.parametrize(
     ("job", "strategies", "roots"),
@@ -217,7 +219,7 @@ def test_other_roots_than_one_server_give_the_same_bits(
 
 
 @pytest.mark.skipif(obstacle() is not None, reason=f"Mininet: {obstacle()}")
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGTERM, marks=pytest.mark.long), signal.SIGINT])
 def test_a_signal_ends_the_run_and_leaves_nothing(number: signal.Signals, run_file: Path) -> None:
     """A terminal sends Ctrl-C's SIGINT to the whole group; the job's processes are not to complain of it."""
     run_file.write_text(yaml.safe_dump({**RUN, "training": {"hidden": 4, "steps": 100_000}, "strategies": ["ps"]}))

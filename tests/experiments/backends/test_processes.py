@@ -72,6 +72,7 @@ def test_everyone_is_told_when_a_worker_that_hangs_ends_the_job(scenarios: dict[
     assert seen["jobs"] == 0
 
 
+@pytest.mark.long
 def test_a_job_waits_for_a_worker_that_hangs_and_says_so(scenarios: dict[str, Future[dict[str, Any]]]) -> None:
     seen = scenarios["stopped_worker_wait"].result()
     assert "waits for h3 (rank 2), silent for" in seen["said"]

@@ -201,6 +201,7 @@ def test_verbose_logs_what_goes_on_and_quiet_only_errors(option: str, level: str
     assert ("a note" in done.stderr) == (not quiet)
 
 
+@pytest.mark.long
 def test_a_quiet_torchrun_says_nothing_of_its_own(tmp_path: Path) -> None:
     """With something in PyTorch's place that says what it was told."""
     there = tmp_path / "torch" / "distributed"

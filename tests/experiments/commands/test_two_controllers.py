@@ -107,6 +107,7 @@ async def setting(rpc: P4RuntimeServer, folder: Path) -> AsyncIterator[Setting]:
 SERVED = "jobs are served at"
 
 
+@pytest.mark.long
 async def test_whoever_comes_second_waits_and_takes_over_when_the_first_is_gone(
     rpc: P4RuntimeServer, tmp_path: Path
 ) -> None:

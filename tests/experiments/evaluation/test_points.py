@@ -124,6 +124,7 @@ def test_every_strategy_ends_under_every_condition(telemetry: str, background: s
     assert all(seconds >= 1e-3 for seconds in found.values())
 
 
+@pytest.mark.long
 def test_jobs_move_in_the_simulator_only_where_that_is_worth_what_it_takes() -> None:
     """By the controller's own rule: with pauses of ten seconds nobody moves."""
     moves = dict.fromkeys((0, 10000000000), 0)
@@ -308,6 +309,7 @@ def test_aggs_comparison_has_the_best_of_one_level_and_the_best_tree_by_name() -
     assert page._agg(list(conditions_of([several_jobs(1, {"ps": 1.0, "agg": 0.5, "widest": 0.1})]))) == []
 
 
+@pytest.mark.long
 def test_an_evaluation_that_was_killed_goes_on_and_writes_its_page(tmp_path: Path) -> None:
     """The command is killed once some points are there; the next run does the others alone, and all have the figures
     that they have without processes.
@@ -399,6 +401,7 @@ def test_a_point_in_packets() -> None:
     assert sent < found["blind"] < 1.3 * sent
 
 
+@pytest.mark.long
 def test_steps_in_packets_take_as_long_as_the_model_says() -> None:
     """Of each step in which the job stays where it is; the page has the two side by side."""
     told = point(
@@ -432,7 +435,9 @@ def test_steps_in_packets_take_as_long_as_the_model_says() -> None:
     assert page._table(condition).splitlines()[2].endswith(" | – | – |")
 
 
-@pytest.mark.parametrize(("bound", "least_ms", "most_ms"), [(64, 1.29, 1.34), (1_000, 1.23, 1.25)])
+@pytest.mark.parametrize(
+    ("bound", "least_ms", "most_ms"), [(64, 1.29, 1.34), pytest.param(1_000, 1.23, 1.25, marks=pytest.mark.long)]
+)
 def test_a_small_bound_costs_little_on_the_links_of_a_deep_tree(bound: int, least_ms: float, most_ms: float) -> None:
     """Others have nearly half of three links in a row, each of which waits for the one before."""
     suite = Suite.load(ROOT / "experiments" / "evaluation.yaml")

@@ -94,7 +94,7 @@ async def both(config: RunConfig) -> tuple[float, float]:
     return float(np.mean(durations)) * 1e-9, float(np.mean(job.durations))
 
 
-@pytest.mark.parametrize("seed", [1, 4, 15])
+@pytest.mark.parametrize("seed", [15, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 4))])
 async def test_steps_take_as_long_as_packets_do(seed: int) -> None:
     packets, flows = await both(drawn_run(seed))
     assert LONGER.get(seed, 1.0) * flows == pytest.approx(packets, rel=CLOSE), f"seed {seed}"

@@ -86,7 +86,7 @@ def processes_with(mark: str) -> list[str]:
 
 
 @pytest.mark.skipif(obstacle() is not None, reason=f"Mininet: {obstacle()}")
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
 def test_a_signal_ends_all_that_was_started(number: signal.Signals, tmp_path: Path) -> None:
     dump_topology(leaf_spine(1, 1, 1), tmp_path / "fabric.yaml")
     mark = f"WEIR_TEST_MARK={tmp_path}"

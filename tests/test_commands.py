@@ -20,7 +20,7 @@ import pytest
 
 from weir.tests.paths import ROOT, STF
 from weir.tests.test_snippets import LINES, SNIPPETS, lacks_arguments, passing_commands, python_of
-from weir.tests.topologies.mininet.test_mininet import WITHOUT_OBSTACLE
+from weir.tests.topologies.mininet.test_mininet import LONG_ON_BMV2, WITHOUT_OBSTACLE
 from weir.topologies.mininet.fabric import SwitchKind, obstacle
 
 PATIENCE_S: Final = 280
@@ -391,7 +391,7 @@ def on_switches(line: str, kind: SwitchKind) -> str:
 QUICK_IN_MININET: Final = 'weir mininet topologies/leaf_spine.yaml --exec "h1 ping -c1 h12"'
 
 
-@pytest.mark.parametrize("kind", WITHOUT_OBSTACLE)
+@pytest.mark.parametrize("kind", LONG_ON_BMV2)
 @pytest.mark.parametrize(
     "line",
     [

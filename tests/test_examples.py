@@ -37,6 +37,7 @@ def rows_of(printed: str, *strategies: str) -> list[list[str]]:
     return [[strategy, *re.split(r" +(?!%)", cells)] for strategy, cells in found]
 
 
+@pytest.mark.long
 def test_a_training_loop_of_ones_own_on_an_emulated_fabric(tmp_path: Path) -> None:
     lines = output_of(sys.executable, EXAMPLES / "training_loop.py", cwd=tmp_path).splitlines()
     assert [line.split()[0] for line in lines] == ["ps", "weights", "agg", "weights"]

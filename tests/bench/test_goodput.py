@@ -27,6 +27,7 @@ def test_workers_send_at_line_rate(scenario: Scenario) -> None:
     assert [total.tobytes() for total in outcome.sums] == [reference_sum(tensors).tobytes()] * len(tensors)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scenario", SCENARIOS[:1], ids=lambda scenario: scenario.name)
 def test_loss_on_every_link_costs_a_fifth_at_most(scenario: Scenario) -> None:
     tensors = gradients(CHUNKS)

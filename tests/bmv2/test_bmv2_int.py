@@ -121,7 +121,13 @@ def packets(rng: np.random.Generator) -> Iterator[tuple[int, bytes]]:
             yield number, udp_frame(*ends, checksum=bool(rng.random() < 0.7), source_port=port, destination_port=9)
 
 
-@pytest.mark.parametrize("presence", Presence, ids=lambda each: each.value)
+@pytest.mark.parametrize(
+    "presence",
+    [
+        pytest.param(each, id=each.value, marks=() if each == Presence.UDP_PORT else pytest.mark.long)
+        for each in Presence
+    ],
+)
 def test_source_transit_and_sink_do_the_same_to_every_packet(presence: Presence) -> None:
     rng = np.random.default_rng(7)
     sent = dict(packets(rng))

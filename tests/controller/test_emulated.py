@@ -154,7 +154,13 @@ TREES = {
 }
 
 
-@pytest.mark.parametrize("tree", TREES)
+@pytest.mark.parametrize(
+    "tree",
+    [
+        pytest.param(name, marks=() if name in ("a switch over two", "a switch behind another") else pytest.mark.long)
+        for name in TREES
+    ],
+)
 async def test_the_plan_makes_switches_sum_and_every_worker_hear(
     emulation: Emulation, controller: Controller, tree: str
 ) -> None:

@@ -112,7 +112,7 @@ def run(config: RunConfig, heartbeats: int, register: Register) -> tuple[Heartbe
 @pytest.mark.parametrize(
     ("heartbeats", "pace", "row"),
     [
-        (4_000, {}, "48"),
+        pytest.param(4_000, {}, "48", marks=pytest.mark.long),
         pytest.param(
             100_000,
             {"interval": "50us", "lease": "200us"},

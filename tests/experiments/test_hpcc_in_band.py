@@ -91,7 +91,7 @@ def watched_run(strategy: str, server: str | None, monkeypatch: pytest.MonkeyPat
     ("strategy", "server", "ways"),
     [
         # h1 and h2 by s1, the spine and s2, the others by s2 alone; the result back to either
-        ("ps", "h6", {2, 4, 6}),
+        pytest.param("ps", "h6", {2, 4, 6}, marks=pytest.mark.long),
         # racks sum; what the server is sent of the far one crosses three switches
         ("hierarchy", "h6", {2, 4, 6, 3, 5}),
         # no host has a part but the workers: the root is a switch

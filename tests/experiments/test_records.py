@@ -178,7 +178,8 @@ def test_an_interrupted_run_keeps_what_is_complete(
 
 
 @pytest.mark.parametrize(
-    "number", [pytest.param(signal.SIGINT, marks=pytest.mark.long), signal.SIGTERM, signal.SIGKILL]
+    "number",
+    [signal.SIGKILL, *(pytest.param(each, marks=pytest.mark.long) for each in (signal.SIGINT, signal.SIGTERM))],
 )
 def test_a_signal_leaves_no_folder(number: signal.Signals, tmp_path: Path) -> None:
     """One that was killed leaves its folder to the next, which removes it."""

@@ -76,6 +76,7 @@ def test_the_server_alone_carries_every_stream_on_one_link(
     assert results["ps"].busiest_link_bytes > 4 * results["widest"].busiest_link_bytes
 
 
+@pytest.mark.long
 async def test_what_is_drawn_is_drawn_from_the_runs_seed(short: RunConfig) -> None:
     trees = []
     for seed in (1, 1, 2):
@@ -172,6 +173,7 @@ def test_loss_costs_time_only_for_every_strategy_and_the_whole_job(demo: RunConf
         assert result.weights == expected, strategy
 
 
+@pytest.mark.long
 def test_a_replay_reproduces_every_figure(short: RunConfig, results: dict[str, StrategyResult]) -> None:
     again = asyncio.run(run_strategy(short, "widest"))
     assert again.reproducible() == results["widest"].reproducible()

@@ -165,6 +165,7 @@ def test_flows_that_yield_are_refused_in_mininet(config: RunConfig, tmp_path: Pa
         execute(config, tmp_path, Console(quiet=True), SwitchKind.WEIR)
 
 
+@pytest.mark.long
 def test_they_begin_with_the_run_where_no_start_is_given_and_go_both_ways_at_one_port(config: RunConfig) -> None:
     ways = (("h3", "h8"), ("h8", "h3"))
     flow = {"kind": "yielding", "window": 8, "port": TRANSFER_PORT}

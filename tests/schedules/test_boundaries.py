@@ -57,8 +57,19 @@ BOUNDS = {
 }
 
 
-@pytest.mark.parametrize("root", ROOTS)
-@pytest.mark.parametrize("bound", BOUNDS.values(), ids=BOUNDS)
+@pytest.mark.parametrize(
+    ("bound", "root"),
+    [
+        pytest.param(
+            bound,
+            root,
+            id=f"{name}-{root}",
+            marks=pytest.mark.long if name == "all slots of a switch" and root != "tree" else (),
+        )
+        for name, bound in BOUNDS.items()
+        for root in ROOTS
+    ],
+)
 async def test_sums_are_exact_at_the_bounds(bound: Bound, root: str) -> None:
     whole = ROOTS[root]
     tree = {worker: whole.aggregators[worker] for worker in bound.workers}

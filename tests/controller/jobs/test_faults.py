@@ -223,6 +223,7 @@ async def test_a_broken_session_with_a_switch_that_goes_on_disturbs_no_job(rig: 
     assert job.take() == dict.fromkeys(WORKERS, job.sum_of())
 
 
+@pytest.mark.long
 async def test_workers_that_a_lost_leaf_cuts_off_are_done_without(rig: Rig) -> None:
     rig.controller.planner.strategy = Fixed(AT_SPINE)
     job = await rig.admit(spec())

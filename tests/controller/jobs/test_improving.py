@@ -256,7 +256,8 @@ def congested(rig: Rig, monkeypatch: pytest.MonkeyPatch, spine: str, start_ns: i
 
 
 @pytest.mark.parametrize(
-    ("periods", "pause_ns", "moved"), [(1, 0, 0), (12, 0, 1), pytest.param(12, 10**15, 0, marks=pytest.mark.long)]
+    ("periods", "pause_ns", "moved"),
+    [(1, 0, 0), pytest.param(12, 0, 1, marks=pytest.mark.long), pytest.param(12, 10**15, 0, marks=pytest.mark.long)],
 )
 async def test_a_job_moves_only_if_it_pays_by_two_readings_and_wins_back_its_pause(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, periods: int, pause_ns: int, moved: int

@@ -263,6 +263,7 @@ async def test_a_switch_that_hangs_up_is_not_there_yet(fake: FakeSwitch, pipelin
             await session.until_primary()
 
 
+@pytest.mark.long
 async def test_a_switch_may_take_its_time_to_compile_a_program(fake: FakeSwitch, pipeline: Pipeline) -> None:
     """Longer than finsy waits for any answer, which is ten seconds."""
     fake.compiles_s = 10.5

@@ -47,10 +47,11 @@ def _flows(problem: Problem, fan_in: int, root: str, chosen: frozenset[str]) -> 
     return flow == len(problem.workers) + len(chosen)
 
 
-def test_a_tree_is_found_wherever_one_exists() -> None:
+@pytest.mark.parametrize("seeds", [range(20), pytest.param(range(20, 60), marks=pytest.mark.long)])
+def test_a_tree_is_found_wherever_one_exists(seeds: range) -> None:
     """With nodes that take 2 or 3 children, so that small fabrics are narrow, against all sets of switches."""
     found = {True: 0, False: 0}
-    for seed in range(60):
+    for seed in seeds:
         rng = random.Random(seed)
         fan_in = rng.choice((2, 3))
         topology = rng.choice((leaf_spine(3, 2, 3), leaf_spine(3, 1, 3), random_fabric(rng)))
@@ -75,7 +76,7 @@ def test_a_tree_is_found_wherever_one_exists() -> None:
             placement = place()
             placement.check(problem)
             assert all(problem.may_send(*edge) for edge in placement.edges), f"seed {seed}"
-    assert min(found.values()) >= 5, found
+    assert min(found.values()) >= len(seeds) / 12, found
 
 
 def tree_or_reason(problem: Problem, wanted: Mapping[str, str], seconds: float) -> Placement | str:

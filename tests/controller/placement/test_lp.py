@@ -47,7 +47,7 @@ def all_flows(network: Network, supply: Mapping[str, int], capacity: Mapping[str
             yield flows
 
 
-@pytest.mark.parametrize("seed", [*range(16), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(16, 150))])
+@pytest.mark.parametrize("seed", [*range(6), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(6, 150))])
 def test_lp_is_the_lexicographic_min_max_of_all_assignments(seed: int) -> None:
     rng = random.Random(seed)
     topology = rng.choice((leaf_spine(3, 2, 3), leaf_spine(3, 1, 3), fat_tree(4), random_fabric(rng)))
@@ -267,11 +267,11 @@ def agree(first_seed: int, instances: int) -> None:
 
 
 def test_the_linear_program_a_combinatorial_solver_and_an_integer_program_agree() -> None:
-    agree(0, 200)
+    agree(0, 60)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("first_seed", range(10_000, 20_000, 1_000))
+@pytest.mark.parametrize("first_seed", [0, *range(10_000, 20_000, 1_000)])
 def test_the_three_agree_on_thousands(first_seed: int) -> None:
     agree(first_seed, 500)
 

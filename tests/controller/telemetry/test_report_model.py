@@ -180,7 +180,7 @@ class Draw:
         return words + (struct.pack("!Q", rng.randrange(1 << 20)) if sent else b"")
 
 
-@pytest.mark.parametrize("turn", range(12))
+@pytest.mark.parametrize("turn", [*range(4), *(pytest.param(turn, marks=pytest.mark.long) for turn in range(4, 12))])
 def test_collector_and_plain_loop_know_the_same(turn: int) -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")  # noqa: T201

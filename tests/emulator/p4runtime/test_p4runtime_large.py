@@ -98,6 +98,7 @@ def test_a_read_ends_when_the_server_does(vast: Client, names: Names, made: list
     assert len(made) < CELLS * QUERIES / 2
 
 
+@pytest.mark.long
 def test_a_batch_ends_when_the_server_does(
     loaded: Client,
     names: Names,

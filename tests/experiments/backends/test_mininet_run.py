@@ -29,7 +29,7 @@ from weir.experiments.records.record import MininetResult, RunRecord
 from weir.experiments.run import execute
 from weir.tests.own_network import IN_ITS_OWN_NETWORK
 from weir.tests.paths import ROOT
-from weir.tests.topologies.mininet.test_mininet import WITHOUT_OBSTACLE, processes_with, started
+from weir.tests.topologies.mininet.test_mininet import LONG_ON_BMV2, processes_with, started
 from weir.topologies import dump_topology, leaf_spine
 from weir.topologies.mininet.fabric import SwitchKind, obstacle
 
@@ -128,7 +128,7 @@ def test_windows_are_lent_to_processes_for_as_long_as_a_busy_machine_may_keep_th
     assert congestion_options(under(run_file, lease="0ms")).lease_ns == 0, "windows last where the file has it so"
 
 
-@pytest.mark.parametrize("kind", WITHOUT_OBSTACLE)
+@pytest.mark.parametrize("kind", LONG_ON_BMV2)
 def test_sums_and_weights_are_the_virtual_fabrics_bit_for_bit(kind: SwitchKind, run_file: Path) -> None:
     command = [*WEIR, "run", str(run_file), "--fabric", "mininet", "--switch", kind, "--json", "--web", "8265"]
     printed, states = watched_by_top([*command, "--out", str(run_file.parent / "runs")], run_file.parent / "seen")
@@ -218,8 +218,9 @@ def test_other_roots_than_one_server_give_the_same_bits(
                 assert set(job["workers"]) <= tree.keys()
 
 
+@pytest.mark.long
 @pytest.mark.skipif(obstacle() is not None, reason=f"Mininet: {obstacle()}")
-@pytest.mark.parametrize("number", [pytest.param(signal.SIGTERM, marks=pytest.mark.long), signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_run_and_leaves_nothing(number: signal.Signals, run_file: Path) -> None:
     """A terminal sends Ctrl-C's SIGINT to the whole group; the job's processes are not to complain of it."""
     run_file.write_text(yaml.safe_dump({**RUN, "training": {"hidden": 4, "steps": 100_000}, "strategies": ["ps"]}))

@@ -55,6 +55,7 @@ def check_steps(workers: list[list[dict[str, Any]]], *, lost: int | None = None)
     return [line["generation"] for line in survivors[0]]
 
 
+@pytest.mark.long
 def test_the_others_go_on_without_a_worker_that_was_killed(scenarios: dict[str, Future[dict[str, Any]]]) -> None:
     seen = scenarios["killed_worker_continue"].result()
     assert seen["statuses"] == [0, 0]

@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 import grpc
+import pytest
 
 from weir.controller.congestion import WALL_CLOCK_LEASE_NS
 from weir.emulator.p4runtime import P4RuntimeServer
@@ -19,6 +20,7 @@ from weir.wire.control_messages import told
 __all__ = ["rpc"]
 
 
+@pytest.mark.long
 async def test_each_worker_is_told_how_long_its_window_is_lent(rpc: P4RuntimeServer, tmp_path: Path) -> None:
     async with setting(rpc, tmp_path) as of:
         await (await of.start(10)).says(SERVED)

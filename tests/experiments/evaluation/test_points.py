@@ -382,6 +382,7 @@ def test_a_cluster_that_is_not_there_is_said(tmp_path: Path, monkeypatch: pytest
         grid.evaluate(Suite.load(file), tmp_path / "out", 1, "tcp://127.0.0.1:1", lambda done, total: None)
 
 
+@pytest.mark.long
 def test_a_point_in_packets() -> None:
     """The compiled P4 on an idle fabric: at the server alone, six streams where sums at every level leave one."""
     told = point(

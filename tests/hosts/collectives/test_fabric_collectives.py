@@ -18,7 +18,7 @@ def communicators(loss: float, seed: int) -> list[Communicator]:
     return [Communicator(driver) for driver in FabricJob(loss=loss, seed=seed).drivers]
 
 
-@pytest.mark.parametrize("loss", [0.0, 0.03])
+@pytest.mark.parametrize("loss", [pytest.param(0.0, marks=pytest.mark.long), 0.03])
 def test_all_types_and_collectives_at_once(loss: float) -> None:
     members = communicators(loss, seed=7)
     rng = np.random.default_rng(7)

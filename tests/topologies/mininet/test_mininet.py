@@ -32,6 +32,11 @@ WITHOUT_OBSTACLE = [
     for kind in SwitchKind
     for reason in [obstacle(kind)]
 ]
+LONG_ON_BMV2 = [
+    pytest.param(*each.values, marks=[*each.marks, *([pytest.mark.long] if SwitchKind.BMV2 in each.values else [])])
+    for each in WITHOUT_OBSTACLE
+]
+"""The same, for tests that are long ones on bmv2."""
 
 
 @pytest.mark.parametrize("kind", WITHOUT_OBSTACLE)
@@ -102,6 +107,7 @@ def test_a_signal_ends_all_that_was_started(number: signal.Signals, tmp_path: Pa
         assert processes_with(mark) == []
 
 
+@pytest.mark.long
 @pytest.mark.skipif(obstacle() is not None, reason=f"Mininet: {obstacle()}")
 def test_a_kill_ends_all_that_was_started_and_the_next_fabric_can_be_built(tmp_path: Path) -> None:
     """The links between switches outlive a SIGKILL, which nobody can handle; the next one removes them."""

@@ -37,7 +37,7 @@ test-bmv2: $(READY)  ## the same packets through bmv2 and the emulated switch (n
 test-torch: $(READY)  ## PyTorch's own distributed tests over the fabric (needs PyTorch and expecttest)
 	@$(BIN)/python -m weir.tests.hosts.torch.public_suite
 
-test-long: $(READY)  ## the long randomised runs
+test-long: $(READY)  ## the long randomised runs, and whole runs of what `make test` proves in parts
 	@$(PYTEST) -m long --timeout 3600 --no-loadscope-reorder
 
 test-documents: $(READY)  ## every command of README and docs that takes a minute or much longer

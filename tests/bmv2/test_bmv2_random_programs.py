@@ -40,7 +40,7 @@ def run(seed: int, folder: Path) -> None:
                 time.sleep(0.1)
 
 
-@pytest.mark.parametrize("seed", range(1, 9))
+@pytest.mark.parametrize("seed", [*range(1, 4), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(4, 9))])
 def test_programs(seed: int, tmp_path: Path) -> None:
     run(seed, tmp_path)
 

@@ -177,7 +177,7 @@ def compiled(kind: type[ExpressionProgram], seed: int, folder: Path) -> bytes:
 @needs_p4c
 @pytest.mark.parametrize("kind", [RandomProgram, ExpressionProgram])
 @pytest.mark.parametrize(
-    "seed", [*range(21, 24), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2000, 2300))]
+    "seed", [21, *(pytest.param(seed, marks=pytest.mark.long) for seed in (22, 23, *range(2000, 2300)))]
 )
 def test_random_programs(kind: type[ExpressionProgram], seed: int, tmp_path: Path) -> None:
     judges = judged(compiled(kind, seed, tmp_path), seed, PACKETS)

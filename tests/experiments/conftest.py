@@ -26,7 +26,7 @@ def demo() -> RunConfig:
 
 @pytest.fixture(scope="session")
 def short(demo: RunConfig) -> RunConfig:
-    """Twenty-four steps under three of the strategies; the traffic changes after a quarter of them, so that a move pays
+    """Twenty-four steps under two of the strategies; the traffic changes after a quarter of them, so that a move pays
     before the end.
     """
 
@@ -37,7 +37,7 @@ def short(demo: RunConfig) -> RunConfig:
         update={
             "training": demo.training.model_copy(update={"steps": 24}),
             "background": [moved(flow) for flow in demo.background],
-            "strategies": ["ps", "hierarchy", "widest"],
+            "strategies": ["ps", "widest"],
         }
     )
 

@@ -48,7 +48,11 @@ def test_all_runs_about_queues_are_held_to_their_promises() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.long) if name == "incast-256" else name for name in SHORTENED]
+    "name",
+    [
+        name if name in ("incast-16", "joins", "shallow") else pytest.param(name, marks=pytest.mark.long)
+        for name in SHORTENED
+    ],
 )
 def test_a_shortened_run_keeps_what_it_promises(name: str) -> None:
     steps, hidden, is_long = SHORTENED[name]

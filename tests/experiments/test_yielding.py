@@ -105,6 +105,7 @@ def test_figures_lines_and_page(config: RunConfig, result: StrategyResult, tmp_p
     assert all((tmp_path / f"{name}.svg").exists() for name in ("flows", "fairness", "throughput"))
 
 
+@pytest.mark.long
 def test_beyond_the_bound_nothing_is_promised_and_marks_hold_the_queue(config: RunConfig) -> None:
     """Three times 64 packets are more than Q*: the run says so. What keeps the queue then are marks: once the flows
     have found their windows, while the job waits, it is near K = Q*/4, and the link is full.

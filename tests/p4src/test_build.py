@@ -50,9 +50,10 @@ def test_compiling_again_gives_the_same_program(program: str, tmp_path: Path) ->
     assert (tmp_path / "fabric.p4info.txtpb").read_text() == p4src.p4info_of(program).read_text()
 
 
+@pytest.mark.long
 @pytest.mark.p4c
 @pytest.mark.skipif(shutil.which(p4src.P4TEST) is None, reason=f"{p4src.P4TEST} is not on PATH; see {p4src.P4C_HOME}")
-@pytest.mark.parametrize("program", ["fabric_tofino", pytest.param("fabric_tofino2", marks=pytest.mark.long)])
+@pytest.mark.parametrize("program", p4src.TOFINO)
 def test_describing_again_gives_the_same_control_plane(program: str, tmp_path: Path) -> None:
     compiling.describe_tofino(tmp_path / "tofino.p4info.txtpb", p4src.TOFINO[program])
     assert (tmp_path / "tofino.p4info.txtpb").read_text() == p4src.p4info_of(program).read_text()

@@ -301,7 +301,9 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("rule", BROKEN)
+@pytest.mark.parametrize(
+    "rule", [pytest.param(rule, marks=pytest.mark.long if at % 3 else ()) for at, rule in enumerate(BROKEN)]
+)
 def test_a_broken_rule_is_found(text: str, rule: str) -> None:
     with pytest.raises(AssertionError, match=r"^seed \d"):
         _compare_seeds(mutated(text, *BROKEN[rule]))

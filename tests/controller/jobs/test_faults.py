@@ -110,8 +110,10 @@ async def test_a_job_that_waits_goes_on_where_it_was_when_the_worker_is_heard_of
 @pytest.mark.parametrize(
     ("policy", "least", "says"),
     [
-        pytest.param(ABORT, 1, "h2 was silent for 0.03 s, and the job's policy is to abort", marks=pytest.mark.long),
-        (CONTINUE, 3, "h2 was silent for 0.03 s; 2 workers are left, and it needs 3"),
+        (ABORT, 1, "h2 was silent for 0.03 s, and the job's policy is to abort"),
+        pytest.param(
+            CONTINUE, 3, "h2 was silent for 0.03 s; 2 workers are left, and it needs 3", marks=pytest.mark.long
+        ),
     ],
 )
 async def test_a_job_that_cannot_go_on_is_aborted_and_every_worker_told_why(

@@ -106,7 +106,7 @@ async def test_two_equal_jobs_settle_at_once_and_never_move(
     jobs = [await rig.admit(FIRST), await rig.admit(SECOND)]
     assert spines(rig, 1) != spines(rig, 2)
     assert len(spines(rig, 1)) == len(spines(rig, 2)) == 1
-    await train(rig, jobs, rig.fabric.now_ns + 25 * PERIOD, think_ns)
+    await train(rig, jobs, rig.fabric.now_ns + 15 * PERIOD, think_ns)
     assert moves(rig) == []
 
 

@@ -297,6 +297,7 @@ async def test_what_was_down_when_the_controller_died_is_so_until_it_answers(rig
         assert sums == dict.fromkeys(WORKERS, job.sum_of())
 
 
+@pytest.mark.long
 async def test_a_controller_begins_without_a_switch_that_does_not_answer(rig: Rig) -> None:
     await rig.kill_switch("s3")
     await restart(rig)

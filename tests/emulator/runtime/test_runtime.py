@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 _START = """
 import sys
 from weir.emulator.runtime.engine import Engine
@@ -24,6 +26,7 @@ def _start(cache: Path) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.long
 def test_the_second_start_needs_no_compiler(tmp_path: Path) -> None:
     assert _start(tmp_path) == "True"
     (code,) = tmp_path.iterdir()

@@ -89,6 +89,7 @@ def test_a_spare_takes_over_from_a_server_that_was_killed(scenarios: dict[str, F
     assert (generations[0], generations[-1]) == (1, 2)
 
 
+@pytest.mark.long
 def test_a_controller_that_was_killed_goes_on_from_its_journal(scenarios: dict[str, Future[dict[str, Any]]]) -> None:
     seen = scenarios["restarted_controller"].result()
     assert seen["generation"] == 1  # nobody was disturbed

@@ -170,6 +170,7 @@ def compare_large(seeds: range) -> None:
         assert slowest(problem, WidestTree().place(problem, rng)) == pytest.approx(best, rel=1e-6), f"seed {seed}"
 
 
+@pytest.mark.long
 def test_the_widest_tree_is_the_oracles_equal_on_large_fat_trees() -> None:
     compare_large(range(1))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import random
 from typing import Any, Final
@@ -39,11 +38,10 @@ def _mutant(program: Any, where: tuple[int, int, int], rng: random.Random) -> Mu
         data = [hex(int(word, 16) ^ 1) for word in action["action_data"]]
         changes.append({**action, "action_data": data})
     change = rng.choice(changes)
-    broken = copy.deepcopy(program)
-    table = broken["pipelines"][pipeline]["tables"][number]
-    if change is None:
-        del table["entries"][at]
-    else:
-        table["entries"][at]["action_entry"] = change
+    entry = [] if change is None else [{**entries[at], "action_entry": change}]
+    table = program["pipelines"][pipeline]["tables"][number]
+    table["entries"] = [*entries[:at], *entry, *entries[at + 1 :]]
+    broken = json.dumps(program)
+    table["entries"] = entries
     path = str(FABRIC_JSON.relative_to(ROOT))
-    return Mutant(path, at, f"{table['name']} {action}", str(change), json.dumps(broken))
+    return Mutant(path, at, f"{table['name']} {action}", str(change), broken)

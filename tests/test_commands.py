@@ -373,6 +373,7 @@ def test_a_line_that_takes_a_minute_runs_as_it_stands(line: str, clone: Path) ->
         assert "✗" not in shown
 
 
+@pytest.mark.long
 def test_the_first_loop_prints_what_its_page_shows(clone: Path) -> None:
     (shown,) = [each.text for each in SNIPPETS if each.page == "docs/launch.md" and each.text.startswith("weir: job ")]
     printed = output_of(["bash", "-ec", "weir launch -n 4 my_loop.py"], clone)

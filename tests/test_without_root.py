@@ -102,6 +102,7 @@ def test_a_test_of_ones_own(home: Path) -> None:
     assert re.search(r"\b9 passed\b", printed)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(find_spec("ptf") is None, reason="ptf is not installed: pip install --no-deps ptf")
 def test_a_test_under_ptf(home: Path) -> None:
     line = "weir ptf --grpc-addr 127.0.0.1:0 --program examples/p4_program/firewall.json --test-dir examples/ptf"

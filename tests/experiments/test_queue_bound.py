@@ -53,7 +53,7 @@ def run_of(strategy: str, rate: str | None, delay: str, bound: int, window: int)
 @pytest.mark.parametrize(
     ("strategy", "rate", "delay", "bound", "window", "rounds", "least"),
     [
-        ("hierarchy", None, "2us", 96, 32, 450, 0.97),
+        pytest.param("hierarchy", None, "2us", 96, 32, 450, 0.97, marks=pytest.mark.long),
         pytest.param("hierarchy", "700Mbit", "2us", 96, 32, 1_200, 0.97, marks=pytest.mark.long),
         pytest.param("hierarchy", "300Mbit", "50us", 160, 64, 750, 0.97, marks=pytest.mark.long),
         ("hierarchy", "700Mbit", "50us", 96, 64, 750, 0.96),  # a bound that is little for the bandwidth-delay product

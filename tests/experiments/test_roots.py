@@ -98,6 +98,7 @@ def test_a_lossy_run_is_exact_and_its_replay_reproduces_every_figure(short: RunC
     assert again.reproducible() == first.reproducible()
 
 
+@pytest.mark.long
 def test_stripes_share_what_others_leave_on_all_ways() -> None:
     """Others take 400 Mbit/s of every way over a spine: one tree has 600, two fill the hosts' own links."""
     shipped = RunConfig.load(ROOT / "experiments" / "striped.yaml")

@@ -27,7 +27,10 @@ KINDS = {
 
 
 @pytest.mark.parametrize("strategies", [("ps", "widest"), pytest.param(("hierarchy",), marks=pytest.mark.long)])
-@pytest.mark.parametrize("kinds", KINDS.values(), ids=KINDS)
+@pytest.mark.parametrize(
+    "kinds",
+    [pytest.param(kinds, id=name, marks=() if name == "mixed" else pytest.mark.long) for name, kinds in KINDS.items()],
+)
 def test_weights_are_those_of_training_without_a_network(
     demo: RunConfig, kinds: dict[str, Target], strategies: tuple[str, ...], tmp_path: Path
 ) -> None:

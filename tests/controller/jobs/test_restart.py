@@ -189,6 +189,7 @@ async def test_what_cannot_be_written_down_is_not_said_and_is_done_once_it_can(
     assert sums["h1"] == sums["h4"] is not None
 
 
+@pytest.mark.long
 async def test_many_hosts_that_join_at_once_are_one_line(rig: Rig, tmp_path: Path) -> None:
     await rig.admit(spec())
     await rig.run(6 * MS)

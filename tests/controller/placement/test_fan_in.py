@@ -86,6 +86,7 @@ def tree_or_reason(problem: Problem, wanted: Mapping[str, str], seconds: float) 
         return str(error)
 
 
+@pytest.mark.long
 def test_where_time_is_up_the_tree_is_any_that_fits_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a program that ends with nothing, with its best tree so far, and with one that has idle switches."""
     program = scipy.optimize.milp

@@ -139,6 +139,7 @@ async def test_steps_take_as_long_as_the_model_says(seed: int) -> None:
     await compare_run(drawn_run(seed))
 
 
+@pytest.mark.long
 async def test_on_slow_links_nothing_is_repeated_in_vain() -> None:
     """A round with lanes takes ten times as long there as a scale round, and eight of them meet at the server."""
     config = RunConfig.model_validate(

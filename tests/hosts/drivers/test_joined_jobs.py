@@ -31,6 +31,7 @@ def test_groups_of_a_job() -> None:
         assert mean == [1]
 
 
+@pytest.mark.long
 def test_where_one_group_cannot_be_there_is_none() -> None:
     for error, jobs in played("groups_that_cannot_be")["results"]:
         assert "no groups [[0, 1], [0, 2]]: " in error

@@ -39,7 +39,7 @@ LONG_ON_BMV2 = [
 """The same, for tests that are long ones on bmv2."""
 
 
-@pytest.mark.parametrize("kind", WITHOUT_OBSTACLE)
+@pytest.mark.parametrize("kind", LONG_ON_BMV2)
 def test_every_host_reaches_every_other_through_the_switches(kind: SwitchKind) -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")  # noqa: T201

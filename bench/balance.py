@@ -7,7 +7,7 @@
 
 Everything is processor time, of the controller without what it takes when nobody asks. A question is two sums of all
 workers, what the asking worker takes, and what the controller does; while the analytic rule leaves sizes as they are,
-every second step has one. All workers wait for these parts one after the other, so the aim is for all that a step has
+every fifth step has one. All workers wait for these parts one after the other, so the aim is for all that a step has
 of them then: less than 1.1 % of a step of 200 ms, which is what the authors of LB-BSP report of theirs.
 """
 
@@ -51,7 +51,7 @@ _STEPS: Final = 50
 _SEEN: Final = 100
 """Steps after which NARX is at work."""
 _IDLE_S: Final = 1.0
-_STEPS_OF_QUESTION: Final = 2
+_STEPS_OF_QUESTION: Final = 5
 """As `training.batching.manager.Turns` has it."""
 _PREDICTION: Final = "a step: a worker's prediction"
 _NEVER_NS: Final = 10**15
@@ -67,7 +67,7 @@ def figures() -> Iterator[Figure]:
         predicting = parts.pop(_PREDICTION)
         questions = [sum(each) / _STEPS_OF_QUESTION for each in zip(*parts.values(), strict=True)]
         whole = tuple(map(sum, zip(predicting, questions, strict=True)))
-        name = "a step while sizes stay: prediction, half a question"
+        name = "a step while sizes stay: prediction, a fifth of a question"
         yield Figure(_named(workers, name), "s", whole, less_is_better=True, aim=AIM)
 
 

@@ -126,9 +126,12 @@ def test_a_step_has_one_question_at_most_however_many_workers_there_are(rule: Ru
     assert len({each.samples for each in course.iterations if each.clock == 9}) > 1
 
 
-def test_turns_rest_once_where_nothing_changed() -> None:
+def test_turns_rest_the_longer_the_longer_nothing_has_changed() -> None:
+    stays = [*[1, 0] * 9, *[1, 0, 0] * 10, *[1, 0, 0, 0] * 10, *[1, 0, 0, 0, 0] * 13]
     for rule, changed, due in (
         ("analytic", [True, True, False, False, True], [1, 1, 1, 0, 1, 0, 1, 1]),
+        ("analytic", [False] * 42, stays),
+        ("analytic", [*[False] * 42, True, False, False], [*stays, 1, 1, 0, 1, 0]),
         ("numeric", [True, False, False, True], [1, 1, 1, 1, 1]),
     ):
         turns, answers, seen = Turns(rule), iter(changed), []  # type: ignore[arg-type]

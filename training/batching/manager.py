@@ -22,7 +22,9 @@ RULES: Final[tuple[RuleName, ...]] = get_args(RuleName)
 SIZE_STEP: Final = 5
 """Samples that the numeric rule moves at once, where nothing else is said."""
 
-_PERSISTENT: Final = 7
+_PERSISTENT: Final = 14
+_MOST_RESTS: Final = 4
+_STAYED_FOR_MORE: Final = 10
 
 
 class BatchSizeManager:
@@ -39,7 +41,7 @@ class BatchSizeManager:
         at_once: float = 0.15,
     ) -> None:
         """`total` samples are shared in each iteration. Under the analytic rule sizes change when the iteration would
-        be longer without by the share `at_once`, or by `gain` for some decisions on end; `step` is the numeric
+        be longer without by the share `at_once`, or by `gain` for some iterations on end; `step` is the numeric
         rule's (`NumericRule`).
         """
         if rule not in RULES:
@@ -47,8 +49,9 @@ class BatchSizeManager:
         self._total = total
         self._gain = gain
         self._at_once = at_once
+        self._turns = Turns(rule)
         self._uneven = 0
-        """Decisions on end by which iterations would have been shorter with other sizes."""
+        """Iterations on end that would have been shorter with other sizes, as far as decisions tell."""
         self._numeric = NumericRule(total, workers, step=step) if rule == "numeric" else None
         self._sizes = equal_shares(total, workers)
 
@@ -75,32 +78,49 @@ class BatchSizeManager:
         wanted = proportional_shares(self._total, speeds, limits)
         fits = all(limit is None or size <= limit for size, limit in zip(self._sizes, limits, strict=True))
         longer = _longest(self._sizes, speeds) / _longest(wanted, speeds) - 1
-        self._uneven = self._uneven + 1 if longer > self._gain else 0
-        if fits and longer <= self._at_once and self._uneven < _PERSISTENT:
-            return self._sizes
-        self._uneven = 0
-        return wanted
+        self._uneven = self._uneven + self._turns.apart if longer > self._gain else 0
+        changed = not fits or longer > self._at_once or self._uneven >= _PERSISTENT
+        self._uneven = 0 if changed else self._uneven
+        sizes = wanted if changed else self._sizes
+        self._turns.decided(changed=sizes != self._sizes)
+        return sizes
 
 
 class Turns:
     """Before which iterations sizes are decided, which all workers know alike, as they have the same sizes.
 
-    By the analytic rule an iteration goes without where the decision before it has changed nothing: what a decision
-    costs is shared by two. The numeric rule learns from the times that it is told alone, and is told all.
+    By the analytic rule an iteration goes without where the decision before it has changed nothing, two where ten on
+    end have not, and so on up to four: what a decision costs is shared by five iterations while sizes stay, and speeds
+    that change often are asked for often. The numeric rule learns from the times that it is told alone, and is told
+    all.
     """
 
     def __init__(self, rule: RuleName) -> None:
         self._rule = rule
-        self._rests = False
+        self._stayed = 0
+        """Decisions on end that have changed nothing."""
+        self._rests = 0
+        """Iterations that go without behind the last one."""
+        self._left = 0
+        """Of them, those that are still to come."""
+
+    @property
+    def apart(self) -> int:
+        """Iterations from the last decision to the next."""
+        return self._rests + 1
 
     def due(self) -> bool:
         """Whether sizes are decided before the next iteration; to be asked once for each."""
-        rests, self._rests = self._rests, False
-        return not rests
+        if not self._left:
+            return True
+        self._left -= 1
+        return False
 
     def decided(self, *, changed: bool) -> None:
         """They were, and are others than before, or not."""
-        self._rests = self._rule == "analytic" and not changed
+        self._stayed = self._stayed + 1 if self._rule == "analytic" and not changed else 0
+        more = self._stayed // _STAYED_FOR_MORE
+        self._rests = self._left = min(1 + more, _MOST_RESTS) if self._stayed else 0
 
 
 def _longest(sizes: Sequence[int], speeds: Sequence[float]) -> float:

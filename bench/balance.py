@@ -40,6 +40,7 @@ from weir.hosts.collectives.leader_query import LeaderQuery
 from weir.hosts.drivers.client import PATIENT
 from weir.hosts.drivers.size_questions import SizeQuestions
 from weir.topologies import Routes, leaf_spine
+from weir.training.batching.manager import MOST_APART
 from weir.training.batching.reporter import SpeedReporter
 from weir.training.machines import Readings
 from weir.wire.control import WorkerPlan
@@ -51,8 +52,6 @@ _STEPS: Final = 50
 _SEEN: Final = 100
 """Steps after which NARX is at work."""
 _IDLE_S: Final = 1.0
-_STEPS_OF_QUESTION: Final = 5
-"""As `training.batching.manager.Turns` has it."""
 _PREDICTION: Final = "a step: a worker's prediction"
 _NEVER_NS: Final = 10**15
 _SLOTS: Final = 64
@@ -65,7 +64,7 @@ def figures() -> Iterator[Figure]:
         for part, taken in parts.items():
             yield Figure(_named(workers, part), "s", tuple(taken), less_is_better=True)
         predicting = parts.pop(_PREDICTION)
-        questions = [sum(each) / _STEPS_OF_QUESTION for each in zip(*parts.values(), strict=True)]
+        questions = [sum(each) / MOST_APART for each in zip(*parts.values(), strict=True)]
         whole = tuple(map(sum, zip(predicting, questions, strict=True)))
         name = "a step while sizes stay: prediction, a fifth of a question"
         yield Figure(_named(workers, name), "s", whole, less_is_better=True, aim=AIM)

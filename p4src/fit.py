@@ -25,11 +25,15 @@ from .compile import CompileError, run_compiler, sources
 class Chip:
     """What the program is compiled for."""
 
-    name: str
+    program: str
     target: str
     """As the back end calls it."""
     architecture: str
-    program: str
+
+    @property
+    def name(self) -> str:
+        """As people call it."""
+        return f"Tofino {TOFINO[self.program]}"
 
     @property
     def report(self) -> Path:
@@ -38,8 +42,8 @@ class Chip:
 
 
 CHIPS: Final = (
-    Chip("Tofino 1", "tofino", "tna", "fabric_tofino"),
-    Chip("Tofino 2", "tofino2", "t2na", "fabric_tofino2"),
+    Chip("fabric_tofino", "tofino", "tna"),
+    Chip("fabric_tofino2", "tofino2", "t2na"),
 )
 
 BACK_END: Final = "p4c-barefoot"

@@ -610,7 +610,7 @@ class Program:
         return assign_part
 
     def _must_be_there(self, path: str, frame: Frame, written: int, mask: int) -> None:
-        """Or the action changes nothing."""
+        """Raises AssertionError where a field changes of a header that is not there."""
         header, _, _ = path.rpartition(".")
         if header in self._headers and header not in frame.valid:
             assert written == frame.in_place_of(path) & mask, f"{path} changes where there is no {header}"

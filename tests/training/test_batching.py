@@ -16,7 +16,7 @@ from weir.hosts import reference_sum
 from weir.tests.training.ideal_run import IdealBatchSizes, train
 from weir.training import Course, Machine, Mode, TrainingError, TrainingPlan
 from weir.training.batching.analytic import equal_shares, proportional_shares
-from weir.training.batching.manager import BatchSizeManager, RuleName, Turns
+from weir.training.batching.manager import MOST_APART, BatchSizeManager, RuleName, Turns
 from weir.training.batching.narx import History, Narx
 from weir.training.batching.numeric import NumericRule, Phase
 from weir.training.batching.predictors import AutoRegressive, Memoryless, MovingAverage, Predictor
@@ -140,6 +140,27 @@ def test_turns_rest_the_longer_the_longer_nothing_has_changed() -> None:
             if seen[-1]:
                 turns.decided(changed=next(answers, True))
         assert seen == due, rule
+
+
+@pytest.mark.parametrize("stayed", [0, 25, 60, 150])
+@pytest.mark.parametrize(("slower", "most"), [(0.82, 14), (0.6, 0)], ids=["a tenth longer", "a third longer"])
+def test_speeds_that_change_are_followed_as_soon_however_long_sizes_have_stayed(
+    stayed: int, slower: float, most: int
+) -> None:
+    """Two equal workers for so many iterations, then one is slower; and one interval later at most."""
+    manager, turns, changed = BatchSizeManager(100, 2), Turns("analytic"), []
+    sizes = manager.sizes
+    for iteration in range(stayed + 40):
+        if turns.due():
+            second = 1000.0 * (slower if iteration >= stayed else 1)
+            found = manager.decide(np.array([[1000.0, 0, 0], [second, 0, 0]]))
+            turns.decided(changed=found != sizes)
+            changed += [iteration] if found != sizes else []
+            sizes = found
+    assert most <= changed[0] - stayed + MOST_APART
+    assert changed[0] - stayed <= most + MOST_APART
+    assert len(changed) == 1
+    assert sizes == [55, 45] if most else sizes == [63, 37]
 
 
 @dataclass

@@ -22,8 +22,10 @@ RULES: Final[tuple[RuleName, ...]] = get_args(RuleName)
 SIZE_STEP: Final = 5
 """Samples that the numeric rule moves at once, where nothing else is said."""
 
+MOST_APART: Final = 5
+"""Iterations from one decision of the analytic rule to the next, at most."""
+
 _PERSISTENT: Final = 14
-_MOST_RESTS: Final = 4
 _STAYED_FOR_MORE: Final = 10
 
 
@@ -79,11 +81,12 @@ class BatchSizeManager:
         fits = all(limit is None or size <= limit for size, limit in zip(self._sizes, limits, strict=True))
         longer = _longest(self._sizes, speeds) / _longest(wanted, speeds) - 1
         self._uneven = self._uneven + self._turns.apart if longer > self._gain else 0
-        changed = not fits or longer > self._at_once or self._uneven >= _PERSISTENT
-        self._uneven = 0 if changed else self._uneven
-        sizes = wanted if changed else self._sizes
-        self._turns.decided(changed=sizes != self._sizes)
-        return sizes
+        if fits and longer <= self._at_once and self._uneven < _PERSISTENT:
+            wanted = self._sizes
+        else:
+            self._uneven = 0
+        self._turns.decided(changed=wanted != self._sizes)
+        return wanted
 
 
 class Turns:
@@ -120,7 +123,7 @@ class Turns:
         """They were, and are others than before, or not."""
         self._stayed = self._stayed + 1 if self._rule == "analytic" and not changed else 0
         more = self._stayed // _STAYED_FOR_MORE
-        self._rests = self._left = min(1 + more, _MOST_RESTS) if self._stayed else 0
+        self._rests = self._left = min(1 + more, MOST_APART - 1) if self._stayed else 0
 
 
 def _longest(sizes: Sequence[int], speeds: Sequence[float]) -> float:

@@ -47,7 +47,7 @@ def survivors_agree(sums: dict[str, bytes | None], *hosts: str) -> bool:
     return len({sums[host] for host in hosts}) == 1 and sums[hosts[0]] is not None
 
 
-@pytest.mark.parametrize("server", [pytest.param(SERVER, marks=pytest.mark.long), None])
+@pytest.mark.parametrize("server", [SERVER, None])
 async def test_when_a_worker_dies_the_others_go_on_without_it(rig: Rig, server: str | None) -> None:
     rig.controller.planner.strategy = Fixed(AT_SERVER if server else AT_SPINE)
     job = await rig.admit(spec(server))
@@ -68,7 +68,6 @@ async def test_when_a_worker_dies_the_others_go_on_without_it(rig: Rig, server: 
     assert await rig.controller.verify() == {}
 
 
-@pytest.mark.long
 async def test_what_survivors_sum_after_a_death_is_the_sum_over_them(rig: Rig) -> None:
     rig.controller.planner.strategy = Fixed(AT_SPINE)
     job = await rig.admit(spec())
@@ -85,7 +84,7 @@ async def test_what_survivors_sum_after_a_death_is_the_sum_over_them(rig: Rig) -
     assert abs(_floats(total["h1"]) - _floats(two)).max() < 1e-6
 
 
-@pytest.mark.parametrize("server", [pytest.param(SERVER, marks=pytest.mark.long), None])
+@pytest.mark.parametrize("server", [SERVER, None])
 async def test_a_job_that_waits_goes_on_where_it_was_when_the_worker_is_heard_of_again(
     rig: Rig, server: str | None
 ) -> None:
@@ -111,9 +110,7 @@ async def test_a_job_that_waits_goes_on_where_it_was_when_the_worker_is_heard_of
     ("policy", "least", "says"),
     [
         (ABORT, 1, "h2 was silent for 0.03 s, and the job's policy is to abort"),
-        pytest.param(
-            CONTINUE, 3, "h2 was silent for 0.03 s; 2 workers are left, and it needs 3", marks=pytest.mark.long
-        ),
+        (CONTINUE, 3, "h2 was silent for 0.03 s; 2 workers are left, and it needs 3"),
     ],
 )
 async def test_a_job_that_cannot_go_on_is_aborted_and_every_worker_told_why(
@@ -134,7 +131,6 @@ async def test_a_job_that_cannot_go_on_is_aborted_and_every_worker_told_why(
     assert set(rig.controller.planner.memory.jobs_that_fit(1024).values()) == {1}
 
 
-@pytest.mark.long
 async def test_hosts_that_fail_at_once_are_lost_at_once(rig: Rig) -> None:
     for number, policy in enumerate((ABORT, CONTINUE), 1):
         await rig.admit(JobSpec(number, WORKERS, SERVER, slots=16, window=8, policy=policy))
@@ -147,7 +143,7 @@ async def test_hosts_that_fail_at_once_are_lost_at_once(rig: Rig) -> None:
     assert rig.controller.jobs.counts.leases_expired == 4
 
 
-@pytest.mark.parametrize("spares", [(), pytest.param((SPARE,), marks=pytest.mark.long)])
+@pytest.mark.parametrize("spares", [(), (SPARE,)])
 async def test_when_the_server_dies_another_root_is_found(rig: Rig, spares: tuple[str, ...]) -> None:
     rig.controller.planner.strategy = Fixed(AT_SERVER)
     job = await rig.admit(spec(SERVER, spares=spares))
@@ -225,7 +221,6 @@ async def test_a_broken_session_with_a_switch_that_goes_on_disturbs_no_job(rig: 
     assert job.take() == dict.fromkeys(WORKERS, job.sum_of())
 
 
-@pytest.mark.long
 async def test_workers_that_a_lost_leaf_cuts_off_are_done_without(rig: Rig) -> None:
     rig.controller.planner.strategy = Fixed(AT_SPINE)
     job = await rig.admit(spec())
@@ -240,7 +235,6 @@ async def test_workers_that_a_lost_leaf_cuts_off_are_done_without(rig: Rig) -> N
     assert rig.aborted["h4"].startswith("no way leads to h4")
 
 
-@pytest.mark.long
 async def test_a_job_that_waits_is_placed_again_when_the_way_to_its_worker_is_back(rig: Rig) -> None:
     rig.controller.planner.strategy = Fixed(AT_SPINE)
     job = await rig.admit(spec(None, WAIT))
@@ -273,7 +267,6 @@ async def test_a_link_that_goes_down_is_routed_around_in_the_middle_of_a_sum(rig
     assert await rig.controller.verify() == {}
 
 
-@pytest.mark.long
 async def test_hosts_leave_one_by_one_and_the_job_ends_with_the_last(rig: Rig) -> None:
     job = await rig.admit(spec(SERVER, ABORT))
     rig.submit(job, 13)
@@ -313,7 +306,6 @@ async def test_answers_that_cannot_be_true_end_the_job_and_not_the_controller(ri
         rig.controller.moves.held(1, "h1", Held(1, 0))
 
 
-@pytest.mark.long
 async def test_a_job_that_waits_outlives_the_loss_of_every_switch(rig: Rig) -> None:
     job = await rig.admit(spec(SERVER, WAIT))
     rig.submit(job, 15)
@@ -331,7 +323,6 @@ async def test_a_job_that_waits_outlives_the_loss_of_every_switch(rig: Rig) -> N
     assert await rig.controller.verify() == {}
 
 
-@pytest.mark.long
 async def test_two_workers_and_the_server_die_one_after_the_other(rig: Rig) -> None:
     rig.controller.planner.strategy = Fixed(AT_SERVER)
     job = await rig.admit(spec(SERVER))

@@ -81,7 +81,6 @@ async def come_and_go(rig: Rig, rng: random.Random, jobs: int) -> list[str]:
     return notes
 
 
-@pytest.mark.long
 async def test_jobs_come_and_go_and_every_sum_is_right(rig: Rig) -> None:
     seed = 1
     print(f"seed {seed}")  # noqa: T201
@@ -113,7 +112,6 @@ async def test_a_number_that_is_given_again_does_not_meet_its_old_rounds(rig: Ri
         del rig.jobs[5]
 
 
-@pytest.mark.long
 async def test_a_switch_that_a_job_has_not_used_for_long_is_not_used_again(rig: Rig) -> None:
     at = {name: Placement({"h1": name, "h2": name}, {}, name) for name in ("s1", "s3")}
     rig.controller.planner.strategy = Fixed(at["s1"])

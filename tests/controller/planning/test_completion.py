@@ -134,12 +134,11 @@ async def compare_run(config: RunConfig, off: float = 0.03) -> Measured:
     return seen
 
 
-@pytest.mark.parametrize("seed", [36, *(pytest.param(seed, marks=pytest.mark.long) for seed in (8, 25))])
+@pytest.mark.parametrize("seed", [8, 25, 36])
 async def test_steps_take_as_long_as_the_model_says(seed: int) -> None:
     await compare_run(drawn_run(seed))
 
 
-@pytest.mark.long
 async def test_on_slow_links_nothing_is_repeated_in_vain() -> None:
     """A round with lanes takes ten times as long there as a scale round, and eight of them meet at the server."""
     config = RunConfig.model_validate(

@@ -35,6 +35,7 @@ from .congestion.announcement import PROMISES, PromiseChanges, summary
 from .congestion.budget import losing_links, window_alone
 from .congestion.exceeded import Exceeded
 from .congestion.marking import marked_states, windows_held
+from .congestion.undeclared import Undeclared
 from .decisions import Decisions
 from .errors import ControllerError, PlanError
 from .jobs.carried import links_carried
@@ -131,6 +132,7 @@ class Controller:
             topology, replace(options.congestion, probe_period_ns=options.probe_period_ns), options.watching
         )
         """What bounds every queue: windows, thresholds, and the promise."""
+        self._undeclared = Undeclared(topology, routes, self.links, options.congestion, options.watching)
         self.improver = Improver(self.jobs, self.moves, self.planner, self.windows, self._decisions, now_ns)
         """Whether jobs would be better off elsewhere."""
         at = options.heartbeats_at
@@ -195,6 +197,8 @@ class Controller:
         self.members.let_go(now_ns)
         self.members.end_leases(now_ns)
         self.moves.repair(now_ns)
+        self._undeclared.look(now_ns, (job.rounds for job in self.jobs.values()))
+        self.windows.undeclared = self._undeclared.shares
         await self._write_switches(now_ns)
         self.moves.renew(self.switches.take_restarted())
         self.moves.pace(self.windows.mispaced)
@@ -343,6 +347,7 @@ class Controller:
         routes = self.planner.routes
         self._bases = self._base_states(routes)
         self.prober.follow(routes)
+        self._undeclared.follow(routes)
         self.moves.follow(self.switches.lost, now_ns)
 
     def _base_states(self, routes: Routes) -> Mapping[str, SwitchState]:

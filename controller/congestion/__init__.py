@@ -2,9 +2,9 @@
 jobs come and go.
 
 Formulas first (`formulas`), then what others send (`cross_traffic`), what is wanted (`options`), one queue
-(`queue_budget`) and all of them (`budget`), what telemetry takes of that (`reported`), the promise in words
-(`promise`), table entries (`marking`), the order in which windows change (`changes`), what people are told of it
-(`announcement`), and queues that telemetry reports with more (`exceeded`).
+(`queue_budget`) and all of them (`budget`), what telemetry takes of that (`reported`) and what it finds besides
+(`undeclared`), the promise in words (`promise`), table entries (`marking`), the order in which windows change
+(`changes`), what people are told of it (`announcement`), and queues that telemetry reports with more (`exceeded`).
 """
 
 from .budget import JobStreams, link_budgets

@@ -23,7 +23,7 @@ from ...topologies.model import Endpoint, Link, Topology
 from ...topologies.routing import Routes
 from ..planning.plan import JobPlan, round_bytes
 from ..telemetry.probes import Probe
-from .cross_traffic import Hops, cross_traffic, hop_by_hop, windows_on
+from .cross_traffic import CrossTraffic, Hops, cross_traffic, hop_by_hop, windows_on, with_undeclared
 from .options import CongestionOptions
 from .queue_budget import LinkBudget, Queue, inlet_packets, queue_budget
 from .shares import fair_windows
@@ -48,9 +48,16 @@ class JobStreams:
 
 
 def link_budgets(
-    topology: Topology, routes: Routes, jobs: Sequence[JobStreams], probes: Iterable[Probe], options: CongestionOptions
+    topology: Topology,
+    routes: Routes,
+    jobs: Sequence[JobStreams],
+    probes: Iterable[Probe],
+    options: CongestionOptions,
+    undeclared: Mapping[Endpoint, float] = MappingProxyType({}),
 ) -> Mapping[Endpoint, LinkBudget]:
-    """The budget of every switch's egress port."""
+    """The budget of every switch's egress port. `undeclared`: what telemetry sees others take besides what they were
+    declared to, in shares of the link's rate. Windows leave them that, but nothing is promised.
+    """
     crossing = cross_traffic(routes, options.uncontrolled)
     windowed = windows_on(routes, options.windowed)
     probing = probes_on(routes, probes, options)
@@ -63,6 +70,9 @@ def link_budgets(
                 frames.append(there.largest_bytes)
             streams = sum(job.count.get(link, 0) for job in jobs)
             cable = topology.link_at(link)
+            if link in undeclared:
+                inlets = (far for port, far in topology.neighbours(link.node).items() if port != link.port)
+                there = with_undeclared(there, undeclared[link] * cable.rate_bps, max(frames), inlets)
             trips = [job.round_trips_ns.get(link, 0) for job in jobs if link in job.count]
             queues.append(
                 Queue(
@@ -81,7 +91,8 @@ def link_budgets(
     totals, used = _fitting_windows(queues, jobs, options)
     budgets = _marked_late(queues, totals, used, options)
     losing = _losing(topology, jobs)
-    return {link: _without_promise(budget, losing.get(link, frozenset())) for link, budget in budgets.items()}
+    kept = {link: _without_promise(budget, losing.get(link, frozenset())) for link, budget in budgets.items()}
+    return _without_undeclared(kept, undeclared, crossing)
 
 
 def window_alone(
@@ -195,6 +206,27 @@ def _without_promise(budget: LinkBudget, lossy: Collection[Endpoint]) -> LinkBud
     return replace(
         budget, refusal=f"frames are lost on its jobs' ways (at {where}), and what is sent again is not summed"
     )
+
+
+def _without_undeclared(
+    budgets: Mapping[Endpoint, LinkBudget],
+    undeclared: Mapping[Endpoint, float],
+    crossing: Mapping[Endpoint, CrossTraffic],
+) -> Mapping[Endpoint, LinkBudget]:
+    """The budgets, of which those of these links have no bound, as nobody knows in what bursts such traffic comes; nor
+    have those that declared others cross behind them, whom it delays.
+    """
+    if not undeclared:
+        return budgets
+    refused = dict(budgets)
+    for link, budget in budgets.items():
+        if link in undeclared:
+            seen = f"telemetry sees some {undeclared[link]:.0%} of the link taken by what nobody declared"
+            refused[link] = replace(budget, bound=math.inf, refusal=seen)
+        elif before := [each for each in (crossing[link].upstream if link in crossing else ()) if each in undeclared]:
+            behind = f"others come to it by {before[0]}, where telemetry sees what nobody declared"
+            refused[link] = replace(budget, bound=math.inf, refusal=budget.refusal or behind)
+    return refused
 
 
 def _largest(

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Final
 
 from ...topologies.model import Endpoint, Topology
@@ -81,6 +82,8 @@ class Windows:
         self._held: Mapping[Endpoint, tuple[int, int]] | None = None
         self._written: Mapping[Endpoint, LinkBudget] = {}
         self._noted: tuple[Mapping[Endpoint, LinkBudget], Collection[str]] = ({}, ())
+        self.undeclared: Mapping[Endpoint, float] = MappingProxyType({})
+        """What others are seen to take of links besides what was declared, in shares of their rates."""
         self.behind: frozenset[str] = frozenset()
         """Switches that allow more than is in force, as they have not taken it: until they have, nobody new may send,
         and no window grows.
@@ -104,11 +107,12 @@ class Windows:
         """
         plans, probes = tuple(plans), tuple(probes)
         laid = ((plan.spec.job, plan.generation, tuple(sorted(plan.most_streams.items()))) for plan in plans)
-        inputs = (routes, probes, *laid)
+        inputs = (routes, probes, self.undeclared, *laid)
         taken_up = self._held is not None and not self._known.budgets
         if inputs != self._known.inputs:
             self._before = self._known
-            targets = link_budgets(self._topology, routes, [JobStreams.of(p) for p in plans], probes, self.options)
+            streams = [JobStreams.of(plan) for plan in plans]
+            targets = link_budgets(self._topology, routes, streams, probes, self.options, self.undeclared)
             targets = without_reported(targets, self._topology, routes, self._watching)
             self._shrink(plans, targets, now_ns)
             self._known = replace(self._known, inputs=inputs)

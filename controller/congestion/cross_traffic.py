@@ -7,7 +7,7 @@ Windowed (host to host and back) ──────────── every path
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...topologies.model import Endpoint
 from ...topologies.routing import Routes
@@ -148,6 +148,19 @@ class CrossTraffic:
     def burst_behind(self, delay_s: Callable[[Hops], float]) -> float:
         """Packets that come at once where a way's queues delay by `delay_s` at most."""
         return sum(pair.burst_behind(delay_s) for pair in self.pairs)
+
+
+def with_undeclared(
+    crossing: CrossTraffic | None, rate_bps: float, frame_bytes: int, inlets: Iterable[Endpoint]
+) -> CrossTraffic:
+    """What crosses a link, with traffic besides that is only seen there: of its bursts nothing is known, and it is
+    taken for as even as it can be.
+    """
+    packets_per_second = rate_bps / (8 * frame_bytes)
+    seen = PairTraffic(packets_per_second, rate_bps, 1.0, every_burst_counts=True, behind={(): packets_per_second})
+    if crossing is None:
+        return CrossTraffic((seen,), (), frozenset(inlets), frame_bytes, frame_bytes)
+    return replace(crossing, pairs=(*crossing.pairs, seen), inlets=crossing.inlets | frozenset(inlets))
 
 
 def _packets_per_second(stream: Uncontrolled) -> float:

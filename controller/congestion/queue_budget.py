@@ -49,7 +49,7 @@ class LinkBudget:
     probes: int
     """Telemetry's own packets that may be in the queue at once."""
     share: float
-    """u: declared uncontrolled traffic, as a share of the link's rate."""
+    """u: uncontrolled traffic, declared or seen, as a share of the link's rate."""
     burst: float
     """σ: packets of it that may come at once."""
     others: int

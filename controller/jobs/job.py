@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..congestion.undeclared import JobRounds
 from ..errors import ControllerError
 from ..placement import Placement
 from ..planning.plan import FailurePolicy, JobPlan, JobSpec
@@ -118,6 +119,16 @@ class RunningJob:
     def rounds_per_second(self) -> float:
         """How many rounds the slowest worker completes in a second."""
         return min((self.progress[w].rounds_per_second for w in self.active if w in self.progress), default=0.0)
+
+    @property
+    def rounds(self) -> JobRounds:
+        """How far it is."""
+        told = [self.progress[worker] for worker in self.active if worker in self.progress]
+        complete = [each.rounds for each in told]
+        heard_ns = min(each.reported_ns for each in told) if len(told) == len(self.active) else -1
+        return JobRounds(
+            self.plan, min(complete, default=0), max(complete, default=0), heard_ns, moving=self.move is not None
+        )
 
     def stuck(self, stuck_ns: int) -> list[str]:
         """The workers that have waited for so long without completing a round, as their last reports say: while none

@@ -1,0 +1,343 @@
+"""Promises and windows follow what telemetry sees of traffic that nobody declared."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import random
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pytest
+
+from weir.controller.congestion import CongestionOptions, JobStreams, Uncontrolled, Windowed, link_budgets
+from weir.controller.congestion import undeclared as module
+from weir.controller.congestion.announcement import PROMISES
+from weir.controller.congestion.undeclared import LOOK_PERIODS, SLACK, SPANS, JobRounds, Undeclared
+from weir.controller.placement import Placement
+from weir.controller.planning.memory import FabricMemory
+from weir.controller.planning.plan import JobSpec, job_plan, round_bytes
+from weir.controller.telemetry.link_native import REPORT
+from weir.controller.telemetry.link_state import LinkState
+from weir.controller.telemetry.probes import plan_probes
+from weir.experiments.backends.virtual_time import Cluster
+from weir.experiments.config import RunConfig
+from weir.experiments.run import run_strategy
+from weir.tests.paths import ROOT
+from weir.topologies import Endpoint, Routes
+from weir.topologies.generators import leaf_spine
+from weir.wire.aggregation import LANES
+
+RUNS: Final = ROOT / "experiments"
+MS: Final = 1_000_000
+PERIOD_NS: Final = 5 * MS
+TURN_NS: Final = MS // 2
+WINDOW: Final = 32
+
+
+SLOW: Final = leaf_spine(leaves=3, spines=2, hosts_per_leaf=3, rate_bps=40_000_000)
+"""Where a window is no small part of what a link carries between two looks."""
+ROUTES: Final = Routes(SLOW)
+AT_LEAF: Final = Placement(dict.fromkeys(("h1", "h2"), "s1"), {}, "s1")
+PLAN: Final = job_plan(
+    SLOW,
+    ROUTES,
+    JobSpec(1, ("h1", "h2"), slots=2 * WINDOW, window=WINDOW),
+    AT_LEAF,
+    1,
+    FabricMemory(SLOW).allot(1, ["s1"], 2 * WINDOW),
+)
+LINK: Final = next(end for end in PLAN.most_streams if SLOW.is_switch(end.node))
+
+
+class Sender:
+    """A job of two workers at one link: it works in bursts, and of a round's bytes some pass when it is begun, the
+    others before it is complete. Either worker tells how far it is now and then, and that takes a while.
+    """
+
+    def __init__(self, rng: random.Random, link: Endpoint) -> None:
+        self.plan = PLAN
+        self._rng = rng
+        self._each = self.plan.most_streams[link] * round_bytes(SLOW)
+        self._rate = rng.uniform(0, 0.6) * SLOW.link_at(link).rate_bps / 8e9 / self._each  # rounds in a ns
+        self._beat_ns = rng.choice([1, 3, 20]) * PERIOD_NS
+        self._complete = [0, 0]
+        self._begun = self._passed = self._until_ns = 0
+        self._phase = ""
+        self._told = [(0, -1), (0, -1)]
+        self._due_ns = [rng.uniform(0, self._beat_ns) for _ in range(2)]
+        self._under_way: list[tuple[float, int, int]] = []
+
+    def turn(self, now_ns: int) -> float:
+        """Bytes that have passed."""
+        if now_ns >= self._until_ns:
+            self._phase = self._rng.choice(["goes on", "waits for results", "is late"])
+            self._until_ns = now_ns + self._rng.randrange(200 * MS)
+        most = max(self._complete) + WINDOW
+        self._begun = min(int(self._begun + 2 * self._rng.random() * self._rate * TURN_NS), most)
+        for worker in range(2):
+            if self._phase != "waits for results":
+                most = min(self._begun, min(self._complete) + WINDOW)
+                self._complete[worker] = self._rng.randint(self._complete[worker], most)
+            if now_ns >= self._due_ns[worker]:
+                self._due_ns[worker] = now_ns + self._beat_ns * self._rng.uniform(0.75, 1.25)
+                self._under_way.append((now_ns + self._rng.uniform(0, PERIOD_NS), worker, self._complete[worker]))
+        for at_ns, worker, complete in [each for each in self._under_way if each[0] <= now_ns]:
+            self._told[worker] = max(self._told[worker][0], complete), int(at_ns)
+            self._under_way.remove((at_ns, worker, complete))
+        least = max(self._passed, min(self._complete))
+        passed = least if self._phase == "is late" else self._rng.randint(least, self._begun)
+        moved, self._passed = passed - self._passed, passed
+        return moved * self._each
+
+    def rounds(self) -> JobRounds:
+        complete, heard = zip(*self._told, strict=True)
+        return JobRounds(self.plan, min(complete), max(complete), min(heard), moving=False)
+
+
+def readings(seed: int, others: float, declared: float) -> Iterator[tuple[int, float]]:
+    """When, and what of the link is told to be undeclared, while others take as much of it."""
+    rng = random.Random(seed)
+    rate_bps = SLOW.link_at(LINK).rate_bps
+    far = SLOW.peer(LINK).node
+    options = CongestionOptions(64, (Uncontrolled("h9", far, declared * rate_bps, 1042),) if declared else ())
+    links = LinkState(SLOW, period_ns=PERIOD_NS)
+    undeclared = Undeclared(SLOW, ROUTES, links, options)
+    sender = Sender(rng, LINK)
+    sent, offset_ns = 0.0, rng.randrange(1 << 40)
+    for turn in range(8_000):
+        now_ns = turn * TURN_NS
+        sent += sender.turn(now_ns) + (others + declared) * rate_bps / 8e9 * TURN_NS
+        if now_ns % PERIOD_NS == 0:
+            report = np.zeros(1, REPORT)
+            report["link"], report["at_ns"], report["heard_ns"] = links.links.index(LINK), now_ns - TURN_NS, now_ns
+            report["egress_ns"], report["bytes_sent"], report["causal"] = offset_ns + now_ns, int(sent), True
+            report["queue_packets"] = report["latency_us"] = -1
+            links.take(report)
+            undeclared.look(now_ns, [sender.rounds()])
+            yield now_ns, undeclared.shares.get(LINK, 0.0)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_what_is_found_is_never_more_than_there_is(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However jobs work and workers tell of it: neither theirs nor what was declared is taken for more."""
+    monkeypatch.setattr(module, "SLACK", 0.0)
+    monkeypatch.setattr(module, "STEPS", 1_000)
+    rng = random.Random(seed)
+    others, declared = rng.choice([0.0, rng.uniform(0, 0.4)]), rng.choice([0.0, rng.uniform(0, 0.3)])
+    assert max(told for _, told in readings(seed, others, declared)) <= others + 0.003
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_others_take_is_found(seed: int) -> None:
+    found = [told for _, told in readings(seed, 0.35, 0.1)]
+    assert found[-1] >= 0.25
+    assert not found[(min(SPANS) + 2) * LOOK_PERIODS - 1], "not before there are looks enough"
+
+
+LOOK_NS: Final = LOOK_PERIODS * PERIOD_NS
+ROUNDS: Final = 100
+"""That fill a good part of the link from one look to the next."""
+
+
+def told_of(turns: Sequence[tuple[int | None, int, int, int]]) -> list[bool]:
+    """Whether something is told at each look. By look: the rounds whose bytes have passed by then, None where no report
+    says; those that the job's slowest and its fastest worker have complete; and the last look at which all were heard.
+    """
+    links = LinkState(SLOW, period_ns=PERIOD_NS)
+    undeclared = Undeclared(SLOW, ROUTES, links, CongestionOptions(64))
+    found = []
+    for turn, (passed, least, most, heard) in enumerate(turns):
+        now_ns = (turn + 1) * LOOK_NS
+        if passed is not None:
+            report = np.zeros(1, REPORT)
+            report["link"], report["at_ns"], report["heard_ns"] = links.links.index(LINK), now_ns - 2, now_ns - 1
+            report["egress_ns"] = now_ns
+            report["bytes_sent"] = passed * PLAN.most_streams[LINK] * round_bytes(SLOW)
+            links.take(report)
+        undeclared.look(now_ns, [JobRounds(PLAN, least, most, (heard + 1) * LOOK_NS, moving=False)])
+        found.append(bool(undeclared.shares))
+    return found
+
+
+def test_of_a_job_all_counts_that_its_slowest_worker_had_not_and_its_fastest_may_have_sent() -> None:
+    """Else what the one is ahead, what passed before a late report, or what nobody told of would be others'."""
+    count = range(20)
+    assert any(told_of([(ROUNDS * at, 0, 0, at) for at in count])), "nobody has complete what passes there"
+    assert not any(told_of([(ROUNDS * at, 0, ROUNDS * at, at) for at in count]))
+    assert not any(told_of([(ROUNDS * at, ROUNDS * at, ROUNDS * 20, at) for at in count]))
+    late = [(ROUNDS * at if at < 3 or at > 9 else None, ROUNDS * at, ROUNDS * at, at) for at in count]
+    assert not any(told_of(late))
+    silent = [(ROUNDS * at, ROUNDS * min(at, 3), ROUNDS * min(at, 3), min(at, 3)) for at in range(80)]
+    assert not any(told_of(silent))
+
+
+def test_windows_say_nothing_of_rates() -> None:
+    """What is declared by its receiver's window may take all that is left."""
+    links = LinkState(SLOW, period_ns=PERIOD_NS)
+    far = SLOW.peer(LINK).node
+    options = CongestionOptions(64, windowed=(Windowed("h9", far, 16, 1042),))
+    undeclared = Undeclared(SLOW, ROUTES, links, options)
+    other = next(link for link in links.links if link.node == "s2" and SLOW.is_host(SLOW.peer(link).node))
+    for turn in range(200):
+        report = np.zeros(2, REPORT)
+        report["link"] = [links.links.index(LINK), links.links.index(other)]
+        report["at_ns"] = report["heard_ns"] = report["egress_ns"] = (turn + 1) * PERIOD_NS
+        report["bytes_sent"] = turn * PERIOD_NS * SLOW.link_at(LINK).rate_bps // 16e9
+        links.take(report)
+        undeclared.look((turn + 1) * PERIOD_NS + 1, [])
+    assert undeclared.shares == {other: 0.5}
+    undeclared.follow(ROUTES)
+    undeclared.look(300 * PERIOD_NS, [])
+    assert not undeclared.shares, "by other routes it may be elsewhere"
+
+
+def test_windows_leave_what_is_seen_and_nothing_is_promised_there_nor_behind() -> None:
+    """They are those beside as much that was declared, but for its way, which nobody knows."""
+    plan = PLAN
+    link = next(end for end in plan.most_streams if SLOW.is_switch(end.node))
+    rate_bps = SLOW.link_at(link).rate_bps
+    first = next(end for end in ROUTES.shares("h9", "h1") if SLOW.is_switch(end.node) and end.node != link.node)
+    declared = CongestionOptions(96, (Uncontrolled("h9", "h1", rate_bps / 100, 1042),))
+    seen = link_budgets(SLOW, ROUTES, [JobStreams.of(plan)], plan_probes(SLOW, ROUTES), declared, {first: 0.25})
+    without = link_budgets(SLOW, ROUTES, [JobStreams.of(plan)], plan_probes(SLOW, ROUTES), declared)
+    behind = {end for end in ROUTES.shares("h9", "h1") if SLOW.is_switch(end.node)}
+    assert {end for end, budget in seen.items() if budget.refusal} <= behind
+    assert seen[first].refusal == "telemetry sees some 25% of the link taken by what nobody declared"
+    assert f"by {first}, where telemetry sees" in next(b.refusal for e, b in seen.items() if b.refusal and e != first)
+    assert not any(budget.refusal for budget in without.values())
+    here = link_budgets(
+        SLOW, ROUTES, [JobStreams.of(plan)], plan_probes(SLOW, ROUTES), CongestionOptions(96), {link: 0.5}
+    )
+    known = Uncontrolled(
+        next(
+            h.name
+            for h in SLOW.hosts
+            if SLOW.attached_switch(h.name).name == link.node and h.name != SLOW.peer(link).node
+        ),
+        SLOW.peer(link).node,
+        rate_bps / 2,
+        round_bytes(SLOW),
+    )
+    there = link_budgets(
+        SLOW, ROUTES, [JobStreams.of(plan)], plan_probes(SLOW, ROUTES), CongestionOptions(96, (known,))
+    )
+    assert math.isinf(here[link].bound)
+    for part in ("window", "congested_window", "threshold", "share"):
+        assert getattr(here[link], part) == pytest.approx(getattr(there[link], part)), part
+
+
+QUEUE: Final = Endpoint("s1", 3)
+"""To h3, where the job's server is and the undeclared flow goes."""
+
+
+def config_of(declared: str | None) -> RunConfig:
+    """A job of two hosts with a server, on links of 1 Gbit/s."""
+    flow = {"source": "h4", "destination": "h3", "rate": declared, "port": 7}
+    leaf = {"kind": "leaf-spine", "leaves": 1, "spines": 0, "hosts_per_leaf": 5, "rate": "1Gbit"}
+    return RunConfig.model_validate(
+        {
+            "name": "seen",
+            "fabric": {"name": "seen", "generate": leaf},
+            "job": {"workers": ["h1", "h2"], "server": "h3", "window": 46, "slots": 128},
+            "background": [flow] if declared is not None else [],
+            "congestion": {"bound": 96},
+            "control": {"interval": "1ms", "warm_up": "5ms"},
+            "strategies": ["ps"],
+        }
+    )
+
+
+def undeclared_flow(cluster: Cluster, rate_bps: float, duration_ns: int) -> None:
+    now_ns = cluster.now_ns
+    cluster._emulated.add_flow(
+        "h5",
+        "h3",
+        payload_bytes=1_000,
+        rate_bps=rate_bps,
+        source_port=9,
+        start_ns=now_ns,
+        stop_ns=now_ns + duration_ns,
+    )
+
+
+@pytest.mark.parametrize("looks", [True, pytest.param(False, marks=pytest.mark.long)])
+def test_a_job_leaves_room_for_what_nobody_declared_and_keeps_its_queue_short(
+    looks: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """600 Mbit/s beside a job whose windows fill Q* = 96. Whoever does not look loses packets as long as they last."""
+    caplog.set_level(logging.INFO, PROMISES)
+    if not looks:
+        monkeypatch.setattr(Undeclared, "look", lambda *told: None)
+    gradients = [np.full(LANES * 1_500, rank, np.float32) for rank in range(2)]
+
+    async def run() -> tuple[int, int, list[str]]:
+        async with Cluster(config_of(None), "ps") as cluster:
+            await cluster.allreduce(gradients, 1)
+            assert not cluster.broken_promises
+            undeclared_flow(cluster, 600e6, 300 * MS)
+            for _ in range(3):
+                await cluster.allreduce(gradients, 1)
+            seen_ns, before = cluster.now_ns, await cluster.drops()
+            await cluster.allreduce(gradients, 1)
+            times, depths = map(np.array, cluster.queue(QUEUE))
+            lost = (await cluster.drops()).get("queue full", 0) - before.get("queue full", 0)
+            refusals = cluster.refusals
+            await cluster.compute(500 * MS)
+            assert not cluster.refusals, "it is over"
+            return int(depths[times > seen_ns].max()), lost, refusals
+
+    deepest, lost, refusals = asyncio.run(run())
+    told = [record.getMessage() for record in caplog.records if record.name == PROMISES]
+    if looks:
+        assert deepest <= 96
+        assert not lost
+        [refusal] = refusals
+        assert refusal.startswith(f"{QUEUE}: cannot be kept because telemetry sees some ")
+        assert refusal in told
+    else:
+        assert deepest == 128, "as many as the buffer holds"
+        assert lost > 100
+        assert not refusals
+
+
+@pytest.mark.parametrize("undeclared_bps", [60e6, 300e6])
+def test_little_is_taken_for_noise_and_what_was_declared_is_not_counted(undeclared_bps: float) -> None:
+    async def run() -> None:
+        async with Cluster(config_of("300Mbit"), "ps") as cluster:
+            await cluster.compute(300 * MS)
+            assert not cluster.refusals, "as declared"
+            undeclared_flow(cluster, undeclared_bps, 400 * MS)
+            await cluster.compute(300 * MS)
+            assert bool(cluster.refusals) == (undeclared_bps > 1e9 * SLACK)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("name", ["queues/joins.yaml", "queues/yielding.yaml"])
+def test_jobs_that_come_and_go_are_not_taken_for_others(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor flows that yield, whose windows are declared and not their rates."""
+    assert never_seen(RunConfig.load(RUNS / name), monkeypatch)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("path", [RUNS / "demo.yaml", *sorted((RUNS / "queues").glob("*.yaml"))], ids=lambda p: p.stem)
+def test_no_run_sees_what_it_did_not_declare(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert never_seen(RunConfig.load(path), monkeypatch)
+
+
+def never_seen(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether no link of a run is ever taken for one that undeclared traffic crosses."""
+    seen = list[Endpoint]()
+    act = Cluster._act
+
+    async def looking(self: Cluster) -> None:
+        await act(self)
+        seen.extend(self._controller.windows.undeclared)
+
+    monkeypatch.setattr(Cluster, "_act", looking)
+    asyncio.run(run_strategy(config, config.strategies[-1]))
+    return not seen

@@ -6,9 +6,13 @@ import asyncio
 from contextlib import suppress
 
 import grpc
+import pytest
 
 from weir.controller.congestion import WALL_CLOCK_LEASE_NS
+from weir.controller.congestion.marking import windows_held
+from weir.controller.p4runtime.tables import MARKING
 from weir.experiments.backends.live import live_fabric
+from weir.experiments.backends.real_time import RealTimeFabric
 from weir.tests.controller.control_rig import Host, Rig
 from weir.topologies import Endpoint, leaf_spine
 from weir.wire import control_pb2 as pb
@@ -65,6 +69,40 @@ async def test_a_silent_jobs_windows_are_nobody_elses_until_its_leases_have_run_
         async with asyncio.timeout(60):
             while window() < whole:
                 await asyncio.sleep(0.05)
+        life.cancel()
+        with suppress(asyncio.CancelledError):
+            await life
+
+
+async def test_real_hosts_windows_leave_room_for_what_nobody_declared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of a link, while a job that does not send tells how far it is: the switch is written what is left."""
+    enter = RealTimeFabric.__enter__
+
+    def beside_others(fabric: RealTimeFabric) -> RealTimeFabric:
+        fabric._emulated.add_flow("h3", "h1", payload_bytes=1_000, rate_bps=2.5e6, source_port=9)
+        return enter(fabric)
+
+    monkeypatch.setattr(RealTimeFabric, "__enter__", beside_others)
+    async with (
+        live_fabric(leaf_spine(1, 1, 3, rate_bps=5_000_000), lease_ns=5_000_000_000) as live,
+        grpc.aio.insecure_channel(live.service.address) as channel,
+    ):
+        controller = live.service._controller
+        hosts, _ = await seated(Rig(live.service, controller, channel, {}))
+        before = controller.windows.budgets[TO_H1]
+        life = asyncio.create_task(living(hosts))
+        async with asyncio.timeout(60):
+            while not controller.windows.budgets[TO_H1].refusal:
+                await asyncio.sleep(0.05)
+            while (budget := controller.windows.budgets[TO_H1]).share < 0.5:
+                await asyncio.sleep(0.05)
+            while windows_held(await controller.switches.read_table(MARKING))[TO_H1] != (
+                budget.window,
+                budget.congested_window,
+            ):
+                await asyncio.sleep(0.05)
+        assert before.congested_window == before.window > budget.congested_window
+        assert controller.windows.undeclared.keys() == {TO_H1}
         life.cancel()
         with suppress(asyncio.CancelledError):
             await life

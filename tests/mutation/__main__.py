@@ -170,6 +170,8 @@ def main(words: list[str] | None = None) -> int:
     options = parser.parse_args(words)
     seed = random.randrange(1 << 32) if options.seed is None else options.seed
     mutants = drawn(options.count, seed, options.only)
+    if not mutants:
+        parser.error(f"--only {options.only}: no file that is broken has this in its path (tests/mutation/targets.py)")
     print(f"{len(mutants)} mutants of seed {seed}; first, which tests run which lines", flush=True)  # noqa: T201
     counts: Counter[Verdict] = Counter()
     for number, (mutant, verdict) in enumerate(results(asked(mutants, options.jobs), options.jobs), 1):

@@ -75,6 +75,9 @@ TARGETS: Final = (
     ),
     Target(("hosts/drivers/membership_stream.py",), ("tests/hosts/drivers/test_client.py",)),
     Target(
+        ("wire/int_messages.py",), ("tests/wire/test_int_messages.py", "tests/hosts/drivers/test_int_at_sockets.py")
+    ),
+    Target(
         tuple(
             f"hosts/congestion/{name}.py"
             for name in ("dctcp", "delay", "explicit", "fixed", "hpcc", "law", "loss", "pacer", "yielding")

@@ -133,6 +133,12 @@ def test_patience_grows_with_what_the_tests_took() -> None:
     assert run_of(("quick",), seconds).all_s < run.each_s
 
 
+def test_files_that_are_none_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        tool.main(["--only", "no_such_file"])
+    assert "--only no_such_file: no file that is broken has this in its path" in capsys.readouterr().err
+
+
 def test_what_timed_out_is_told_apart_and_not_counted_as_killed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

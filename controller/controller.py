@@ -132,7 +132,7 @@ class Controller:
             topology, replace(options.congestion, probe_period_ns=options.probe_period_ns), options.watching
         )
         """What bounds every queue: windows, thresholds, and the promise."""
-        self._undeclared = Undeclared(topology, routes, self.links, options.congestion, options.watching)
+        self._undeclared = Undeclared(topology, routes, self.links, options.congestion, options.watching, lease_ns)
         self.improver = Improver(self.jobs, self.moves, self.planner, self.windows, self._decisions, now_ns)
         """Whether jobs would be better off elsewhere."""
         at = options.heartbeats_at

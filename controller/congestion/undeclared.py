@@ -41,7 +41,7 @@ LOOK_PERIODS: Final = 5
 SPANS: Final = (4, 16)
 """Looks between the reports of a link that are compared."""
 _PATIENCE: Final = 4
-"""Looks' time until one goes on without the workers that have not been heard of since the last."""
+"""Looks' time until one goes on without workers that have not been heard of, where no lease says how long that is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +82,17 @@ class Undeclared:
         links: LinkState,
         options: CongestionOptions,
         watching: Watching | None = None,
+        lease_ns: int | None = None,
     ) -> None:
-        """`watching`: what switches report by themselves, of which nobody knows how much it is."""
+        """`watching`: what switches report by themselves, of which nobody knows how much it is. Whoever is silent for
+        `lease_ns` is not waited for.
+        """
         self._topology = topology
         self._links = links
         self._options = options
         self._watching = watching
+        self._period_ns = LOOK_PERIODS * links.period_ns
+        self._patience_ns = max(_PATIENCE * self._period_ns, lease_ns or 0)
         self._number = {link: at for at, link in enumerate(links.links)}
         self._capacity = np.array([topology.link_at(link).rate_bps for link in links.links], np.float64)
         self._looks: deque[_Look] = deque(maxlen=max(SPANS) + 3)
@@ -122,12 +127,11 @@ class Undeclared:
         if now_ns < self._next_ns or not self._options.windows_obeyed:  # else nothing is promised anyway
             return
         last_ns = self._looks[-1].now_ns if self._looks else -1
-        period_ns = LOOK_PERIODS * self._links.period_ns
         known = {job.plan.spec.job: job for job in jobs}
         silent = {number for number, job in known.items() if job.heard_ns <= last_ns}
-        if silent and now_ns < last_ns + _PATIENCE * period_ns:
+        if silent and now_ns < last_ns + self._patience_ns:
             return
-        self._next_ns = now_ns + period_ns
+        self._next_ns = now_ns + self._period_ns
         self._settle(known, silent)
         state = self._links.state
         switch_ns = np.where(state["based"], state["base_ns"], -1)

@@ -32,11 +32,11 @@ async def seated(rig: Rig) -> tuple[list[Host], Pacing]:
     return hosts, plan.pacing
 
 
-async def living(hosts: list[Host]) -> None:
+async def living(hosts: list[Host], beat_s: float = 0.3) -> None:
     while True:
         for host in hosts:
             await host.say(heartbeat=pb.Heartbeat(rounds=1, waiting=False))
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(beat_s)
 
 
 async def test_a_silent_jobs_windows_are_nobody_elses_until_its_leases_have_run_out() -> None:
@@ -84,13 +84,13 @@ async def test_real_hosts_windows_leave_room_for_what_nobody_declared(monkeypatc
 
     monkeypatch.setattr(RealTimeFabric, "__enter__", beside_others)
     async with (
-        live_fabric(leaf_spine(1, 1, 3, rate_bps=5_000_000), lease_ns=5_000_000_000) as live,
+        live_fabric(leaf_spine(1, 1, 3, rate_bps=5_000_000), lease_ns=10_000_000_000) as live,
         grpc.aio.insecure_channel(live.service.address) as channel,
     ):
         controller = live.service._controller
         hosts, _ = await seated(Rig(live.service, controller, channel, {}))
         before = controller.windows.budgets[TO_H1]
-        life = asyncio.create_task(living(hosts))
+        life = asyncio.create_task(living(hosts, 2.5))  # looks would be every half second
         async with asyncio.timeout(60):
             while not controller.windows.budgets[TO_H1].refusal:
                 await asyncio.sleep(0.05)

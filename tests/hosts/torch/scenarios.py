@@ -8,12 +8,12 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from functools import partial
 from multiprocessing import get_context
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -317,6 +317,42 @@ def training(rank: int, ranks: int, store: Any) -> Any:
             carried = dict(dist.group.WORLD.carried)
         dist.destroy_process_group()
     return digests, carried["fabric all_reduce"]
+
+
+SCALES: Final = tuple(10.0**-power for power in range(7))
+
+
+class ScaledSum(nn.Module):
+    """Its gradient is its inputs, of each layer by a scale of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ParameterList([nn.Parameter(torch.zeros(300)) for _ in SCALES])
+
+    def forward(self, inputs: Sequence[torch.Tensor]) -> torch.Tensor:
+        terms = [(layer * each).sum() for layer, each in zip(self.layers, inputs, strict=True)]
+        return torch.stack(terms).sum()
+
+
+def scaled_bucket(rank: int, ranks: int, store: Any) -> Any:
+    """One bucket of DistributedDataParallel with layers of scales 1e-6 … 1, in its first steps: the buckets in use, and
+    by layer whether its gradients have the bits that they have alone.
+    """
+    begin(rank, ranks, store)
+
+    def inputs(of: int) -> list[torch.Tensor]:
+        return [scale * numbers(of, 300 * len(SCALES))[300 * at :][:300] for at, scale in enumerate(SCALES)]
+
+    model = DistributedDataParallel(ScaledSum())
+    found = []
+    for _ in range(3):
+        model.zero_grad()
+        model(inputs(rank)).backward()
+        for at, layer in enumerate(model.module.layers):
+            found.append(same(layer.grad, expected([inputs(each)[at] * (1.0 / ranks) for each in range(ranks)])))
+    buckets = model._get_ddp_logging_data()["bucket_sizes"]
+    dist.destroy_process_group()
+    return buckets, found
 
 
 def hooks(rank: int, ranks: int, store: Any) -> Any:

@@ -68,6 +68,13 @@ def test_training_has_the_bits_of_the_same_script_with_local_sums(ranks: Ranks) 
         assert sums >= 4 * 5
 
 
+def test_a_bucket_is_as_exact_as_its_layers_alone(ranks: Ranks) -> None:
+    """Of scales 1e-6 … 1, all in one bucket, from the first step on."""
+    for buckets, found in ranks.play("scaled_bucket"):
+        assert buckets == str(4 * 300 * 7)
+        assert found == [True] * 3 * 7
+
+
 def test_hooks_and_sharded_training(ranks: Ranks) -> None:
     assert ranks.play("hooks") == [{"fp16": True, "bf16": True, "power": True, "zero": True, "fsdp2": True}] * RANKS
 

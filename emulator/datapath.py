@@ -48,15 +48,14 @@ class Datapath(Protocol):
         """While it is entered, no packet runs: what is changed meanwhile packets see as one change."""
 
     def compile(self, json: bytes) -> Program:
-        """Compile (or take from the cache) a BMv2 JSON program as `load` does, without starting it.
+        """Compile (or take from the cache) a BMv2 JSON program, without starting it.
 
         Raises `emulator.program.UnsupportedProgram`.
         """
 
-    def load(self, json: bytes) -> None:
-        """Compile (or take from the cache) and start a BMv2 JSON program; all tables and registers start anew.
-
-        Raises `emulator.program.UnsupportedProgram`, and leaves the running program as it was.
+    def start(self, program: Program, state: ProgramState) -> None:
+        """Run a program that `compile` gave on a state of its own, which no other switch has; groups and sessions start
+        anew.
         """
 
     def packet_out(self, frame: bytes) -> None:

@@ -292,7 +292,9 @@ class SwitchSession:
         """All entries but constant ones, multicast groups, clone sessions, rates of meters, the defaults of these
         tables, and what stands in these action profiles.
         """
-        wanted: list[P4Entity] = [fy.P4TableEntry(), fy.P4MulticastGroupEntry(), fy.P4CloneSessionEntry()]
+        wanted: list[P4Entity] = [fy.P4MulticastGroupEntry(), fy.P4CloneSessionEntry()]
+        # not those of all tables: thousands of a program's own would be told, too
+        wanted += [fy.P4TableEntry(table.name) for table in self.schema.tables if not table.is_const]
         wanted += [fy.P4TableEntry(table, is_default_action=True) for table in defaults]
         wanted += [fy.P4MeterEntry(meter.name) for meter in self.schema.meters]
         for profile in profiles:

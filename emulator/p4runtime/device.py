@@ -17,6 +17,7 @@ from finsy.proto import U128, p4r
 
 from ..datapath import Datapath
 from ..entries import EmulatorError
+from ..program import ProgramState
 from ..replication import ReplicationEngine
 from .batches import write_all_or_none, write_at_once, write_each
 from .device_config import program_of
@@ -86,7 +87,8 @@ class Device:
                 case _SetRequest.VERIFY_AND_SAVE:
                     self._saved = self._verify(config)
                 case _SetRequest.VERIFY_AND_COMMIT:
-                    self._commit(self._verify(config))
+                    verified = self._verify(config)
+                    self._commit(verified, verified.state)
                 case _SetRequest.COMMIT:
                     if config is not None:
                         raise invalid("COMMIT takes no config: it realises the saved one")
@@ -135,19 +137,17 @@ class Device:
             self._datapath,
         )
 
-    def _commit(self, verified: Pipeline) -> None:
-        self._datapath.load(program_of(verified.config.p4_device_config))
+    def _commit(self, verified: Pipeline, state: ProgramState) -> None:
+        """Run the program on a state that nobody has written to."""
+        self._datapath.start(verified.program, state)
         self._replication.clear()
-        program, state = self._datapath.program, self._datapath.state
-        assert program is not None, "a data path that has loaded a program shows none"
-        assert state is not None, "a data path that has loaded a program shows no state"
-        self._pipeline = Pipeline(verified.config, program, state, self._replication, self._datapath)
+        self._pipeline = Pipeline(verified.config, verified.program, state, self._replication, self._datapath)
         self._saved = None
         self._watch()
 
     def _commit_with(self, verified: Pipeline, updates: Sequence[p4r.Update]) -> None:
         """Commit, and make it hold what a snapshot did."""
-        self._commit(verified)
+        self._commit(verified, verified.program.new_state())
         assert self._pipeline is not None
         restore(self._pipeline, updates)
         self._watch()
@@ -155,7 +155,7 @@ class Device:
     def _reconcile(self, verified: Pipeline) -> None:
         """Commit, and write again what the switch holds; it is first tried where no packet sees it."""
         if self._pipeline is None:
-            self._commit(verified)
+            self._commit(verified, verified.state)
             return
         updates = list(snapshot(self._pipeline))
         try:

@@ -60,7 +60,7 @@ class Pipeline:
         self.config = config
         self.program = program
         self.replication = replication
-        self._state = state
+        self.state = state
         self._datapath = datapath
         info = config.p4info
         self._info = info
@@ -76,7 +76,7 @@ class Pipeline:
 
     def held(self) -> AbstractContextManager[None]:
         """For many writes at once: packets see them in between or at the end."""
-        return self._state.held()
+        return self.state.held()
 
     def _is_port(self, port: int) -> bool:
         return port in self._datapath.ports or port == self._datapath.cpu_port
@@ -233,7 +233,7 @@ class Pipeline:
 
     @property
     def _now_ns(self) -> int:
-        return self._state.clock() * 1000
+        return self.state.clock() * 1000
 
     def table(self, table_id: int) -> TableService:
         """Raises `Refusal` for an id that is not there."""

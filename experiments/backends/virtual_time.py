@@ -112,6 +112,7 @@ class Cluster:
         self._emulated = EmulatedFabric(
             self.topology,
             seed=config.seed,
+            start=None,
             poll_ns=config.host_poll,
             sinks={host.name for host in self.topology.hosts} - participants,
         )

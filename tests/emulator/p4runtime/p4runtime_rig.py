@@ -45,9 +45,8 @@ class RecordingDatapath:
     def compile(self, json: bytes) -> Program:
         return Program.load(json)
 
-    def load(self, json: bytes) -> None:
-        self.program = self.compile(json)
-        self.state = self.program.new_state()
+    def start(self, program: Program, state: ProgramState) -> None:
+        self.program, self.state = program, state
 
     def paused(self) -> AbstractContextManager[object]:
         return nullcontext()

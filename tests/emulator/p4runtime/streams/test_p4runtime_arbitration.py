@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from weir.emulator.p4runtime import P4RuntimeServer
 from weir.emulator.p4runtime.refusal import Code, Refusal
 from weir.emulator.p4runtime.streams.arbitration import MAX_CLIENTS, Arbiter, Notice
+from weir.emulator.program import Program, ProgramState
 from weir.tests.emulator.p4runtime.p4runtime_rig import (
     MODIFY,
     Client,
@@ -213,14 +214,14 @@ def test_a_write_without_election_id_is_denied(loaded: Client, names: Names) -> 
 def test_a_new_primary_waits_for_what_the_old_one_started(
     client: Client, datapath: RecordingDatapath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    started, released, load = threading.Event(), threading.Event(), datapath.load
+    started, released, start = threading.Event(), threading.Event(), datapath.start
 
-    def slow_load(json: bytes) -> None:
+    def slow_start(program: Program, state: ProgramState) -> None:
         started.set()
         assert released.wait(60)
-        load(json)
+        start(program, state)
 
-    monkeypatch.setattr(datapath, "load", slow_load)
+    monkeypatch.setattr(datapath, "start", slow_start)
     old, new = client.primary(), client.stream()
     with ThreadPoolExecutor(1) as pool:
         outcome = pool.submit(client.set_config, load_config())

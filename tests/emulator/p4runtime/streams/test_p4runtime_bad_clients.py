@@ -20,6 +20,7 @@ from finsy.proto import p4r, p4r_grpc
 
 from weir.emulator.p4runtime import P4RuntimeServer
 from weir.emulator.p4runtime import server as server_module
+from weir.emulator.program import Program, ProgramState
 from weir.tests.emulator.p4runtime.p4runtime_rig import (
     EXTERNS,
     INSERT,
@@ -121,12 +122,12 @@ def test_a_stopped_server_leaves_the_switch_alone_whatever_was_under_way(monkeyp
     """Here the switch loads a program, with a digest that a controller has asked for."""
     datapath = RecordingDatapath()
     loading, go_on = threading.Event(), threading.Event()
-    load = datapath.load
+    start = datapath.start
 
-    def slowly(json: bytes) -> None:
+    def slowly(program: Program, state: ProgramState) -> None:
         loading.set()
         assert go_on.wait(60)
-        load(json)
+        start(program, state)
 
     with P4RuntimeServer([datapath]) as server, ThreadPoolExecutor(2) as pool:
         client = Client(server.address)
@@ -134,7 +135,7 @@ def test_a_stopped_server_leaves_the_switch_alone_whatever_was_under_way(monkeyp
         assert client.set_config(externs_config()) == "OK"
         assert client.write((INSERT, p4r.DigestEntry(digest_id=EXTERNS.digests[0].preamble.id))) == ["OK"]
         assert datapath.on_digest is not None
-        monkeypatch.setattr(datapath, "load", slowly)
+        monkeypatch.setattr(datapath, "start", slowly)
         asked = pool.submit(client.set_config, externs_config(), SetConfig.RECONCILE_AND_COMMIT)
         try:
             assert loading.wait(60)

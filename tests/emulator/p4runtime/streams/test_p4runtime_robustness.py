@@ -185,10 +185,10 @@ def test_random_arbitration_ends_only_its_own_stream(loaded: Client, stream: Str
 def test_a_failure_that_nobody_foresaw_is_internal(
     loaded: Client, stream: Stream, datapath: RecordingDatapath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(_: bytes) -> None:
+    def broken(*_: object) -> None:
         raise ZeroDivisionError("broken")
 
-    monkeypatch.setattr(datapath, "load", broken)
+    monkeypatch.setattr(datapath, "start", broken)
     assert loaded.set_config(load_config()) == "INTERNAL"
     assert loaded.read_outcome(p4r.TableEntry()) == ["OK"]
     monkeypatch.setattr(datapath, "packet_out", broken)

@@ -79,7 +79,7 @@ class Rig:
         self.pipeline = pipeline
         self.options = options
         self.journal = journal
-        self.emulated = EmulatedFabric(topology, seed=5, poll_ns=20_000)
+        self.emulated = EmulatedFabric(topology, seed=5, start=None, poll_ns=20_000)
         self.fabric = self.emulated.fabric
         self.switches = self.emulated.switches
         self.rpc: dict[str, P4RuntimeServer] = {}

@@ -49,6 +49,8 @@ class Encoding:
     """Lanes of a message."""
     poison: Int32Array | None = field(default=None, compare=False)
     """The first limbs (v,) of a chunk with a NaN or an infinity; None: it is not poisoned."""
+    poison_period: int = 0
+    """After how many lanes `poison` repeats: among as many, one tells of a sum whether it is poisoned."""
 
     @property
     def _numbers_per_flag_lane(self) -> int:
@@ -98,7 +100,7 @@ class Encoding:
         limbs = sums[:, :used].reshape(len(sums), self.scalars.limbs, self.values)
         values = self.scalars.decode(limbs, exponents, np.maximum(weights, 1) if self.mean else None)
         if isinstance(self.kind, FloatType) and self.poison is not None and len(sums):
-            bound, first = 1 << HEADROOM_BITS, limbs[:, 0]
+            bound, first = 1 << HEADROOM_BITS, limbs[:, 0, : self.poison_period]
             values[(first.max(axis=1) > bound) | (first.min(axis=1) < -bound)] = self.kind.special("nan")
         if isinstance(self.kind, FloatType) and self.counter_bits and sums[:, used:].any():
             codes = sums[:, used:].view(np.uint32)[:, :, None] >> self._shifts()
@@ -113,9 +115,10 @@ class Encoding:
         self, values: NDArray[Any], exponents: NDArray[np.uint8], factor: int, poison: Int32Array
     ) -> Int32Array:
         """Lanes of chunks, of which those with a NaN or an infinity say so alone."""
-        odd = ~self.kind.is_finite(values).all(axis=1)
-        if not odd.any():
+        finite = self.kind.is_finite(values)
+        if finite.all():
             return self._padded(self.scalars.encode(values, exponents, factor))
+        odd = ~finite.all(axis=1)
         lanes = self._padded(self.scalars.encode(self._split(values)[0], exponents, factor))
         lanes[odd] = 0
         lanes[odd, : self.values] = poison
@@ -168,8 +171,9 @@ def encoding_of(
         return Encoding(kind, scalars, mean, lanes // scalars.limbs, 0, lanes)
     if poison:
         values = lanes // scalars.limbs
-        marks = np.uint32(1 << 31) >> (np.arange(values, dtype=np.uint32) % np.uint32(reserved_bits(workers) + 1))
-        return Encoding(kind, scalars, mean, values, 0, lanes, marks.view(np.int32))
+        period = reserved_bits(workers) + 1
+        marks = np.uint32(1 << 31) >> (np.arange(values, dtype=np.uint32) % np.uint32(period))
+        return Encoding(kind, scalars, mean, values, 0, lanes, marks.view(np.int32), period)
     counter_bits = workers.bit_length()
     per_lane = _LANE_BITS // (2 * counter_bits)
     values = lanes * per_lane // (scalars.limbs * per_lane + 1)

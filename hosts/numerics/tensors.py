@@ -324,7 +324,7 @@ def _layers(name: str, size: int, cuts: Sequence[int], each: int) -> list[tuple[
 def _run(numbers: IntArray) -> IntArray | slice:
     """Numbers as a slice, which copies nothing, where they are a run."""
     first, count = int(numbers[0]), len(numbers)
-    if count > 1 and (int(numbers[-1]) - first != count - 1 or np.count_nonzero(np.diff(numbers) != 1)):
+    if count > 1 and (int(numbers[-1]) - first != count - 1 or np.count_nonzero(numbers[1:] - numbers[:-1] != 1)):
         return numbers
     return slice(first, first + count)
 

@@ -62,6 +62,8 @@ class Stream:
 
     def split(self, rounds: IntArray) -> list[tuple[Tensor, IntArray | slice]]:
         """The tensors that these rounds belong to, each with the selection of its rounds."""
+        if len(self.tensors) == 1:
+            return [(self.tensors[0], slice(None))]
         numbers = rounds.tolist()
         highest = max(numbers)
         first = bisect_right(self._starts, min(numbers)) - 1
@@ -104,6 +106,8 @@ class Stream:
             sendable.append(rounds)
             room -= len(rounds)
         self._held_back = held_back
+        if len(sendable) == 1:
+            return sendable[0]
         return np.concatenate(sendable) if sendable else _NO_ROUNDS
 
     def _exponents_known(self, rounds: IntArray, store: RoundStore) -> BoolArray:

@@ -208,8 +208,8 @@ class WorkerCore:
         placed = messages.slot == rounds & (self.plan.slots - 1)
         expected = awaited & asked & fitting & placed
         good = self._passing(messages, rounds, expected)
-        intact = good | ~expected
         if np.count_nonzero(good) < len(good):
+            intact = good | ~expected
             complete = (rounds < self._stream.base) | self._store.holds(rounds)
             counters.drop_failing(
                 ("duplicate", awaited | ~complete),
@@ -234,9 +234,10 @@ class WorkerCore:
 
     def _passing(self, messages: Messages, rounds: IntArray, expected: BoolArray) -> BoolArray:
         """Which of the expected messages pass their check; rounds that are not expected may be of no tensor at all."""
-        if not np.count_nonzero(expected):
+        count = np.count_nonzero(expected)
+        if not count:
             return expected
-        if np.count_nonzero(expected) < len(expected):
+        if count < len(expected):
             passing = expected.copy()
             chosen = messages.only(expected)
             passing[expected] = self._passing(chosen, rounds[expected], np.ones(len(chosen), np.bool_))
@@ -389,9 +390,9 @@ class WorkerCore:
         """The datagrams of rounds in sending order."""
         self.counters.sent += len(rounds)
         answers = self._in_flight.answer[rounds & self._store.mask]
-        ends = np.flatnonzero(answers[1:] != answers[:-1]) + 1
+        alike = answers[0] == answers[-1]  # and all between, in sending order
         out = []
-        for batch in np.split(rounds, ends) if len(ends) else [rounds]:
+        for batch in [rounds] if alike else np.split(rounds, np.flatnonzero(answers[1:] != answers[:-1]) + 1):
             answer = self._in_flight.answer[batch[0] & self._store.mask]
             if answer > _FETCH:
                 out.append(self._fetches(batch, flags))

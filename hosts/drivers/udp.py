@@ -30,7 +30,7 @@ from .datagram_socket import DatagramSocket
 from .fabric_socket import FabricSocket
 from .shared_port import SharedPort
 
-_LONGEST_BATCHING_DELAY_NS: Final = 5_000_000
+_LONGEST_BATCHING_DELAY_NS: Final = 20_000_000
 """What has arrived waits no longer than this for more."""
 
 
@@ -171,12 +171,7 @@ class UdpHost:
                 received = [datagrams for datagrams in here if len(datagrams)]
                 if self._shared.fileno() in ready:
                     received += self._shared.receive()
-            batching_delay_ns = _LONGEST_BATCHING_DELAY_NS if received else 0
-            due = {
-                job: each.core
-                for job, each in self._endpoints.items()
-                if (deadline := each.core.deadline_ns) is not None and deadline <= now
-            }
+            due: dict[int, WorkerCore | ParameterServerCore] = {}
             settled = False
             for datagrams in received:
                 for job, part in by_job(datagrams, list(self._endpoints)):
@@ -184,15 +179,21 @@ class UdpHost:
                     before = core.settled
                     core.receive(now, part)
                     settled |= core.settled > before
-                    batching_delay_ns = min(batching_delay_ns, core.batching_delay_ns)
+            heard = set(due)
+            for job, each in self._endpoints.items():
+                if job not in due and (deadline := each.core.deadline_ns) is not None and deadline <= now:
+                    due[job] = each.core
             for core in due.values():
                 out += core.poll(now)
+            delays = {job: each.core.batching_delay_ns for job, each in self._endpoints.items()} if heard else {}
             self.changed.notify_all()
             if settled:
                 self.settled.notify_all()
         for datagrams in out:
             self.socket.send(datagrams)
-        return batching_delay_ns
+        # whoever has nothing on the way has 0, and says nothing of the others
+        wanted = [delay for job, delay in delays.items() if delay or job in heard]
+        return min(*wanted, _LONGEST_BATCHING_DELAY_NS) if wanted else 0
 
 
 class UdpEndpoint:

@@ -107,6 +107,11 @@ class InFlight:
         self._yields = yields
 
     @property
+    def window(self) -> int:
+        """The most rounds in the network, as it was told last."""
+        return self._window
+
+    @property
     def travelling(self) -> int:
         """How many rounds are in the network."""
         return int(np.count_nonzero(self._travelling))

@@ -360,8 +360,11 @@ class WorkerCore:
 
     @property
     def batching_delay_ns(self) -> int:
-        """How long what arrives may wait for what comes next: batches are larger, and round trips hardly longer."""
-        return self._timeout.round_trip_ns // BATCHING_DELAYS
+        """How long what arrives may wait for what comes next: batches are larger, and round trips hardly longer. Where
+        little is on the way, it is no longer than that takes to come: a full window takes a round trip.
+        """
+        in_flight, round_trip_ns = self._in_flight, self._timeout.round_trip_ns
+        return min(round_trip_ns // BATCHING_DELAYS, round_trip_ns * in_flight.travelling // in_flight.window)
 
     def _address(self, rounds: IntArray) -> None:
         """Say whom rounds are sent to, and what answers them: the aggregator, or the holders of final ones."""

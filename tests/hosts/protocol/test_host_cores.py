@@ -721,7 +721,19 @@ def test_what_arrives_may_wait_for_a_quarter_of_a_round_trip() -> None:
     for worker in job.workers:
         worker.submit(ones(20))
     job.step(after_ns=8 * MS)
+    job.answer()
     assert (job.workers[0].batching_delay_ns, job.server.batching_delay_ns) == (2 * MS, 0)
+
+
+def test_what_arrives_waits_no_longer_than_what_is_on_the_way_takes_to_come() -> None:
+    job = Job(slots=64, window=32)
+    for worker in job.workers:
+        worker.submit(ones(1))
+    job.step(after_ns=8 * MS)
+    answers = job.answer()
+    assert job.workers[0].batching_delay_ns == 8 * MS // 32  # one round, of the 32 that take a round trip
+    job.deliver(answers)
+    assert job.workers[0].batching_delay_ns == 0  # nothing
 
 
 def test_rounds_go_on_beyond_the_window_while_a_lost_one_is_repaired() -> None:

@@ -34,8 +34,12 @@ LEASE_NS: Final = 10_000_000_000
 """Processes that compute on few cores are silent for long."""
 _PROBE_NS: Final = 100_000_000
 _SOLVE_NS: Final = 1_000_000_000
-_QUEUE_PACKETS: Final = 96
-"""Round trips are processes' turns, and long beside the links' delays: shorter queues would leave the links idle."""
+_QUEUE_PACKETS: Final = (96, 384)
+"""The least and the most that is promised of queues. Round trips are processes' turns, and long beside the links'
+delays: shorter queues would leave the links idle, and what a process takes for each turn would be for fewer packets.
+"""
+_QUEUE_SHARE: Final = 0.75
+"""Of what the smallest queue of a switch holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,13 @@ def heartbeat_source(fabric: RealTimeFabric | MininetFabric, host: str) -> Heart
     if isinstance(fabric, MininetFabric):
         return HeartbeatSocket(fabric.datagram_socket(host, HEARTBEAT_PORT))
     return FabricHeartbeats(fabric, host)
+
+
+def bound_packets(topology: Topology) -> int:
+    """What is promised of the queues of a fabric whose hosts are processes."""
+    least, most = _QUEUE_PACKETS
+    smallest = min((link.queue_packets for link in topology.links), default=least)
+    return max(least, min(most, int(_QUEUE_SHARE * smallest)))
 
 
 @asynccontextmanager
@@ -95,7 +106,7 @@ async def live_fabric(
                 stuck_ns=lease_ns,
                 patience_ns=None if heartbeats_at is None else longest_silence_ns(lease_ns),
                 heartbeats_at=heartbeats_at,
-                congestion=CongestionOptions(_QUEUE_PACKETS, lease_ns=WALL_CLOCK_LEASE_NS),
+                congestion=CongestionOptions(bound_packets(topology), lease_ns=WALL_CLOCK_LEASE_NS),
             ),
             time.monotonic_ns(),
             seed=seed,

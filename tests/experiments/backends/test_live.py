@@ -11,7 +11,7 @@ import pytest
 
 from weir.controller.placement import Placement, Problem
 from weir.controller.placement.strategies.widest import WidestTree
-from weir.experiments.backends.live import live_fabric
+from weir.experiments.backends.live import bound_packets, live_fabric
 from weir.tests.controller.control_rig import ANSWER_S, Rig
 from weir.topologies import leaf_spine
 from weir.wire import control_pb2 as pb
@@ -45,3 +45,8 @@ async def test_hosts_are_served_while_a_placement_is_thought_out(monkeypatch: py
         job = (await coming).job
         assert [(state.job, list(state.switches)) for state in await rig.jobs()] == [(job, ["s1"])]
         assert controller.moves.options.together
+
+
+@pytest.mark.parametrize(("queue", "bound"), [(16, 96), (128, 96), (256, 192), (512, 384), (4096, 384)])
+def test_what_is_promised_of_queues_goes_by_what_the_smallest_one_holds(queue: int, bound: int) -> None:
+    assert bound_packets(leaf_spine(1, 1, 3, queue_packets=queue)) == bound

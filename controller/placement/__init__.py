@@ -5,7 +5,8 @@ stand the models: `trees` of adjacent hops, the whole tree as a mixed-integer pr
 unimodular `relaxation`, streams' choices as a flow `network` with its exact `lp`, and `fan_in`, the tree nearest to a
 wanted one in which no node has too many children. `striped` places many jobs together, by a linear program of
 `sharing`, and `together` says which running jobs should move for it. `strategies` has the ways to place a job, by name,
-and `wishes` what the baselines among them share. Pure, but for the clocks that end searches.
+and `wishes` what the baselines among them share; `pipes` keeps them from what a chip with several cannot sum. Pure, but
+for the clocks that end searches.
 """
 
 from .cost import Costs, predicted_completion_time

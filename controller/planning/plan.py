@@ -41,6 +41,7 @@ from ..p4runtime.tables import (
     TRAFFIC_CLASS,
 )
 from ..placement import Placement, PlacementError, way_up
+from ..placement.pipes import arrivals
 from .forwarding import Shares, copy_port, message_way, result_way, route_items
 from .limits import check_items
 from .memory import Allotment
@@ -428,7 +429,7 @@ def _node_items(
     copies: list[tuple[int, int]] = []
     for index, name in enumerate(children):
         child = topology.node(name)
-        for port in _arrivals(topology, routes, name, node):
+        for port in arrivals(topology, routes, name, node):
             match = {**now, "contributors": 1 << index, "ingress_port": port, "src_addr": int(child.address)}
             items.append(entry(MEMBERS, match, call("accept")))
         port, rid = copy_port(routes, node, name, index), allotment.first_rid + index
@@ -443,15 +444,10 @@ def _node_items(
     parent = topology.node(above)
     bit = 1 << tree.children[above].index(node)
     items.append(entry(JOBS, now, call("inner_node", **room, parent=int(parent.address), parent_bit=bit)))
-    for port in _arrivals(topology, routes, above, node):
+    for port in arrivals(topology, routes, above, node):
         match = {**now, "ingress_port": port, "src_addr": int(parent.address)}
         items.append(entry(PARENTS, match, call("replicate", group=allotment.group)))
     return items
-
-
-def _arrivals(topology: Topology, routes: Routes, source: str, switch: str) -> list[int]:
-    """The ports of a switch through which packets of a node to it may come."""
-    return sorted(far.port for far in map(topology.peer, routes.shares(source, switch)) if far.node == switch)
 
 
 def round_trip(

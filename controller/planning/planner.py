@@ -22,6 +22,7 @@ from ...wire.aggregation import FAN_IN
 from ..errors import ControllerError, OutOfMemory, PlanError
 from ..placement import Placement, PlacementError, Problem, fitted
 from ..placement.loads import LinkLoad
+from ..placement.pipes import place_by_pipes
 from ..placement.strategies import Strategy
 from ..placement.strategies.widest import WidestTree
 from ..placement.striped import shares
@@ -175,7 +176,7 @@ class Planner:
         no placement.
         """
         problems = self._problems(plan.spec, workers, readings)
-        place, expected = partial(self.strategy.place, rng=self._rng), partial(self.expected, plan.spec)
+        expected = partial(self.expected, plan.spec)
         routes, lost, loads = self.routes, self._lost, readings[-1].loads
 
         def scene() -> list[Running]:
@@ -190,7 +191,7 @@ class Planner:
                 for each, active in [(plan, workers), *standing]
             ]
 
-        return partial(better_alone, place, plan.placement, problems, gain, expected, scene if beside else None)
+        return partial(better_alone, self._place, plan.placement, problems, gain, expected, scene if beside else None)
 
     def saving(
         self, plan: JobPlan, workers: tuple[str, ...], reading: Surroundings, home: Placement
@@ -225,7 +226,7 @@ class Planner:
             ]
             for by_plan in zip(*problems, strict=True)
         ]
-        return partial(better_jointly, partial(self.strategy.place, rng=self._rng), scenes, gain)
+        return partial(better_jointly, self._place, scenes, gain)
 
     def problem(
         self, spec: JobSpec, workers: tuple[str, ...], links: Surroundings, everywhere: bool = False
@@ -285,6 +286,9 @@ class Planner:
         except TopologyError as error:
             raise PlanError(f"job {spec.job}: {error}") from None
 
+    def _place(self, problem: Problem) -> Placement:
+        return place_by_pipes(self.strategy, problem, self._rng)
+
     def _attempt(
         self, spec: JobSpec, workers: tuple[str, ...], links: Surroundings, everywhere: bool = False
     ) -> Placement | ControllerError:
@@ -294,7 +298,7 @@ class Planner:
             )
         problem = replace(self.problem(spec, workers, links, everywhere), slack=self.slack)
         try:
-            placement = self.strategy.place(problem, self._rng)
+            placement = self._place(problem)
         except ControllerError as error:
             return error
         except TopologyError as error:
@@ -317,7 +321,7 @@ class Planner:
             if self.cut_off(spec, workers):
                 raise PlacementError(tight)
             problem = self.problem(spec, workers, links)
-            placement = WidestTree().place(problem, self._rng) if spec.server is None else fitted(problem, {})
+            placement = place_by_pipes(WidestTree(), problem, self._rng) if spec.server is None else fitted(problem, {})
         except ControllerError as error:
             raise PlacementError(tight if str(error) in tight else f"{tight}; and otherwise {error}") from None
         except TopologyError as error:

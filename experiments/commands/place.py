@@ -219,7 +219,9 @@ def _place_anew(method: Strategy, seed: int, problem: Problem) -> Placement:
     """With what it draws from the seed's beginning."""
     import random
 
-    return method.place(problem, random.Random(seed))
+    from ...controller.placement.pipes import place_by_pipes
+
+    return place_by_pipes(method, problem, random.Random(seed))
 
 
 def _expected(window: int, problem: Problem, plan: Placement) -> Expected:

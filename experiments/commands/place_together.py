@@ -16,6 +16,7 @@ import numpy as np
 
 from ...controller.placement import Costs, Placement, PlacementError, Problem
 from ...controller.placement.links import Floats
+from ...controller.placement.pipes import place_by_pipes
 from ...controller.placement.strategies import STRATEGIES, strategy
 from ...controller.placement.striped import PARTS, shares
 from ...controller.placement.together import Running, better_together, seconds_of
@@ -104,7 +105,7 @@ def plan(parts: Sequence[Part], name: str, seed: int) -> Plan:
 
 def _asking(name: str, seed: int) -> Callable[[Problem], Placement]:
     rng, method = random.Random(seed), strategy(name)
-    return lambda problem: method.place(problem, rng)
+    return lambda problem: place_by_pipes(method, problem, rng)
 
 
 @dataclass

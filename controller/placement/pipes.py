@@ -1,0 +1,45 @@
+"""Switches whose pipes have registers each of its own: a node's children come in by ports of one pipe, or another node
+sums them.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+from ...topologies.model import Topology
+from ...topologies.routing import Routes
+from .problem import Placement, PlacementError, Problem
+from .strategy import Strategy
+
+
+def arrivals(topology: Topology, routes: Routes, source: str, switch: str) -> list[int]:
+    """The ports of a switch through which packets of a node to it may come."""
+    return sorted(far.port for far in map(topology.peer, routes.shares(source, switch)) if far.node == switch)
+
+
+def place_by_pipes(strategy: Strategy, problem: Problem, rng: random.Random) -> Placement:
+    """The strategy's placement without the switches to which it gives children that come in by several pipes; its note
+    names them. Raises what the strategy raises, PlacementError where it goes on using them.
+    """
+    barred: list[str] = []
+    while several := _by_several_pipes(placement := strategy.place(problem, rng), problem):
+        if not several.isdisjoint(barred):
+            raise PlacementError(f"{', '.join(sorted(several))} have no room for the job, and are given children")
+        barred += sorted(several)
+        room = problem.room if problem.room is not None else {each.name: 1 for each in problem.topology.switches}
+        problem = replace(problem, room={**room, **dict.fromkeys(several, 0)})
+    if not barred:
+        return placement
+    why = f"its children would come to {', '.join(barred)} by ports of several pipes, each of which sums for itself"
+    return replace(placement, note=f"{why}; {placement.note}" if placement.note else why)
+
+
+def _by_several_pipes(placement: Placement, problem: Problem) -> set[str]:
+    topology, found = problem.topology, set[str]()
+    for node, children in placement.children.items():
+        if topology.is_switch(node) and (target := topology.switch(node).target).pipes is not None:
+            ports = (port for child in children for port in arrivals(topology, problem.routes, child, node))
+            if len({target.pipe_of(port) for port in ports}) > 1:
+                found.add(node)
+    return found

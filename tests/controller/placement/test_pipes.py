@@ -1,0 +1,85 @@
+"""Chips whose pipes have registers each of its own: no placement asks one to sum what comes in by several."""
+
+from __future__ import annotations
+
+import random
+from ipaddress import IPv4Address
+
+import pytest
+
+from weir.controller.errors import PlanError
+from weir.controller.placement import Placement, PlacementError, Problem
+from weir.controller.placement.pipes import place_by_pipes
+from weir.controller.placement.strategies import STRATEGIES, strategy
+from weir.controller.planning.plan import JobSpec
+from weir.controller.planning.planner import Planner, Surroundings
+from weir.tests.controller.planning.test_plan import chip
+from weir.topologies import Endpoint, Host, Link, Routes, Switch, Topology
+from weir.topologies.targets import BMV2_32, LIKE_TOFINO
+
+NOWHERE = Surroundings({}, {})
+SEVERAL = "by ports of several pipes, each of which sums for itself"
+
+
+def drawn(rng: random.Random) -> Topology:
+    """Two or three leaves under two spines, chips but for some, each with its links at ports of any pipe."""
+    leaves = rng.randint(2, 3)
+    switches, links, hosts = [], [], []
+    free: dict[str, list[int]] = {}
+    for number in range(1, leaves + 3):
+        name = f"s{number}"
+        target = LIKE_TOFINO if rng.random() < 0.8 else BMV2_32
+        switches.append(Switch(name, number, target=target))
+        ports = [128 * pipe + port for pipe in range(rng.randint(1, 4)) for port in range(8, 24)]
+        free[name] = rng.sample(ports, 12) if target is LIKE_TOFINO else list(range(1, 13))
+    for leaf in range(1, leaves + 1):
+        for spine in (leaves + 1, leaves + 2):
+            links.append(Link(*(Endpoint(f"s{each}", free[f"s{each}"].pop()) for each in (leaf, spine))))
+        for turn in range(rng.randint(2, 3)):
+            hosts.append(Host(f"h{len(hosts) + 1}", IPv4Address(f"10.0.{leaf}.{turn + 1}")))
+            links.append(Link(Endpoint(hosts[-1].name, 0), Endpoint(f"s{leaf}", free[f"s{leaf}"].pop())))
+    return Topology("drawn", tuple(hosts), tuple(switches), tuple(links))
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_every_placement_can_be_laid(name: str) -> None:
+    """Of drawn fabrics; where a switch is passed over, the job is told why."""
+    told = 0
+    for seed in range(25):
+        rng = random.Random(seed)
+        topology = drawn(rng)
+        hosts = [host.name for host in topology.hosts]
+        rng.shuffle(hosts)
+        server = hosts.pop() if rng.random() < 0.8 else None
+        spec = JobSpec(1, tuple(hosts[: rng.randint(2, len(hosts))]), server=server, slots=16, window=8)
+        planner = Planner(topology, Routes(topology), strategy(name), seed)
+        try:
+            grant = planner.grant(spec, NOWHERE)
+        except PlacementError:
+            assert server is None, "a server can sum all by itself"
+            continue
+        planner.plan(grant.spec, grant.placement, 1)
+        told += SEVERAL in grant.note
+    assert told or name == "ps"
+
+
+def test_a_chip_is_passed_over_only_where_several_pipes_meet() -> None:
+    one, two = chip(129, 191, 130), chip(1, 129, 130)
+    for topology, root, note in ((one, "s1", ""), (two, "h3", f"its children would come to s1 {SEVERAL}")):
+        planner = Planner(topology, Routes(topology), strategy("widest"), 1)
+        grant = planner.grant(JobSpec(1, ("h1", "h2"), server="h3", slots=16, window=8), NOWHERE)
+        assert {*grant.placement.aggregators.values()} == {root}
+        assert grant.note == note
+
+
+def test_who_goes_on_with_a_switch_that_has_no_room_is_stopped() -> None:
+    class Stubborn:
+        def place(self, problem: Problem, rng: random.Random) -> Placement:
+            return Placement({"h1": "s1", "h2": "s1"}, {}, "s1")
+
+    problem = Problem(Routes(chip(1, 129)), ("h1", "h2"), None, 1_000)
+    with pytest.raises(PlacementError, match="s1 have no room for the job, and are given children"):
+        place_by_pipes(Stubborn(), problem, random.Random(1))
+    planner = Planner(chip(1, 129), Routes(chip(1, 129)), Stubborn(), 1)
+    with pytest.raises((PlacementError, PlanError), match="s1"):
+        planner.grant(JobSpec(1, ("h1", "h2"), slots=16, window=8), NOWHERE)

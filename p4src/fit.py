@@ -49,8 +49,10 @@ CHIPS: Final = (
 BACK_END: Final = "p4c-barefoot"
 ASSEMBLER: Final = "bfas"
 
-_HARMLESS: Final = ("No size defined for table", "will be unrolled up to")
-"""Of the back end's warnings: tables of one entry, and a loop of its own making."""
+_HARMLESS: Final = ("No size defined for table", "will be unrolled up to", "Applying @pa_byte_pack on parsed field")
+"""Of the back end's warnings: tables of one entry, a loop of its own making, and bits in one byte that say whether
+headers are there, all of which are 0 until a parser or a table says that they are.
+"""
 
 _GRESSES: Final = ("ingress", "egress")
 _TABLE: Final = re.compile(r"  (?:[a-z]+_match|hash_action|gateway|stateful|meter|selection|counter) ")

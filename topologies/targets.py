@@ -74,7 +74,13 @@ class Target:
     """Policers and virtual queues are meters, written beside the tables, and policers match DSCPs; else their rates and
     bursts are parameters of the tables' actions, and policers match classes."""
     reports: bool = True
-    """The program is a source and a sink of INT, and reports flows, queues and drops."""
+    """The program is a sink of INT, too, and reports what changes of flows and queues, and drops; else it reports
+    watched packets alone, each of them.
+    """
+    report_clone_bytes: int = 0
+    """Bytes of a frame that the clone session of reports takes; 0: all, which the program cuts by itself."""
+    most_every: int = 2**32 - 2
+    """A watchlist's entry chooses one packet in so many at most."""
     tick_ns: int = 1000
     """The unit of waits that marks compare and of INT's hop latency."""
 
@@ -149,6 +155,8 @@ TOFINO: Final = Target(
     one_shot=False,
     meters=True,
     reports=False,
+    report_clone_bytes=78,
+    most_every=1 << 16,
     tick_ns=1,
 )
 """A Tofino 1 of four pipes behind Stratum: depths in cells, waits in nanoseconds. The program was compiled for the chip

@@ -26,8 +26,8 @@ def as_entity(item: Item, schema: P4Schema) -> Written:
     match item:
         case Group(group_id, replicas):
             return fy.P4MulticastGroupEntry(group_id, replicas=replicas)
-        case CloneSession(session_id, replicas):
-            return fy.P4CloneSessionEntry(session_id, replicas=replicas)
+        case CloneSession(session_id, replicas, packet_bytes):
+            return fy.P4CloneSessionEntry(session_id, packet_length_bytes=packet_bytes, replicas=replicas)
         case Member(profile, member_id, action):
             return fy.P4ActionProfileMember(profile, member_id=member_id, action=_action(action))
         case Choice(profile, group_id, members):
@@ -75,7 +75,7 @@ def as_item(entity: P4Entity, schema: P4Schema) -> Item | None:
         case fy.P4MulticastGroupEntry():
             return Group(entity.multicast_group_id, _replicas(entity.replicas))
         case fy.P4CloneSessionEntry():
-            return CloneSession(entity.session_id, _replicas(entity.replicas))
+            return CloneSession(entity.session_id, _replicas(entity.replicas), entity.packet_length_bytes)
         case fy.P4ActionProfileMember():
             if entity.action is None:
                 return None

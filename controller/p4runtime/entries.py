@@ -85,17 +85,20 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class CloneSession:
-    """A clone session that copies whole packets to ports."""
+    """A clone session that copies packets to ports."""
 
     session_id: int
     replicas: tuple[tuple[int, int], ...]
+    packet_bytes: int = 0
+    """Bytes of a packet that are copied at most; 0: all."""
 
     @property
     def key(self) -> tuple[str, object]:
         return "clone session", self.session_id
 
     def __str__(self) -> str:
-        return f"clone session {self.session_id} -> {' '.join(f'{port}#{rid}' for port, rid in self.replicas)}"
+        cut = f"({self.packet_bytes} bytes)" if self.packet_bytes else ""
+        return f"clone session {self.session_id}{cut} -> {' '.join(f'{port}#{rid}' for port, rid in self.replicas)}"
 
 
 @dataclass(frozen=True, slots=True)

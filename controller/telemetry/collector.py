@@ -22,12 +22,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...topologies.model import Topology
-from ...wire.frames import FRAME_HEADER_BYTES
+from ...wire.frames import FRAME_HEADER_BYTES, UDP_BYTES
 from ...wire.int_md import HOP
 from ...wire.int_native import KEPT_ITEMS
 from ...wire.int_report import REPORT_PORT
 from ...wire.report_native import LAYOUTS
-from .link_state import STALE_PERIODS, LinkState
+from .link_state import STALE_PERIODS, LinkState, units_of
 from .report_native import (
     FAULTS,
     FLOW,
@@ -112,6 +112,7 @@ class ReportCollector:
         by_id = sorted((switch.device_id, switch.name) for switch in topology.switches)
         self._names = [name for _, name in by_id]
         self._name_of = dict(by_id)
+        self._units_of = {switch.device_id: units_of(switch.target) for switch in topology.switches}
         count = len(by_id)
         self._nodes = np.array([number for number, _ in by_id], np.int64)
         self._streams = np.zeros((HARDWARE_IDS, count), STREAM)
@@ -173,14 +174,17 @@ class ReportCollector:
         self.take_batch(data, starts, lengths, len(together), now_ns)
 
     def take_frames(self, frames: Iterable[bytes], now_ns: int, port: int = REPORT_PORT) -> list[bytes]:
-        """Whole frames from a switch's CPU port, of which those to this UDP port are reports; the others."""
+        """Whole frames from a switch's CPU port, of which those to this UDP port are reports; the others. What stands
+        behind a datagram is none of it: chips cut what they mirror all alike.
+        """
         reports: list[bytes] = []
         others: list[bytes] = []
         for frame in frames:
             is_report = frame[12:15] == _IPV4_NO_OPTIONS and frame[23:24] == _UDP and frame[36:38] == port.to_bytes(2)
             (reports if is_report else others).append(frame)
         if reports:
-            self.take((frame[FRAME_HEADER_BYTES:] for frame in reports), now_ns)
+            ends = (FRAME_HEADER_BYTES - UDP_BYTES + int.from_bytes(frame[38:40]) for frame in reports)
+            self.take((frame[FRAME_HEADER_BYTES:end] for frame, end in zip(reports, ends, strict=True)), now_ns)
         return others
 
     def take_batch(
@@ -291,12 +295,14 @@ class ReportCollector:
 
     def _hop(self, hop: np.void) -> FlowHop:
         node = int(hop["node"])
+        packets, us = self._units_of.get(node, (1.0, 1.0))
+        depth = _known(hop["queue_packets"])
         return FlowHop(
             self._name_of.get(node, str(node)),
             _known(hop["ingress_port"]),
             _known(hop["egress_port"]),
-            _known(hop["queue_packets"]),
-            None if np.isnan(hop["latency_us"]) else float(hop["latency_us"]),
+            None if depth is None else round(depth * packets),
+            None if np.isnan(hop["latency_us"]) else float(hop["latency_us"]) * us,
         )
 
     # --- as a source of the links' state ---

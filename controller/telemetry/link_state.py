@@ -67,8 +67,7 @@ class LinkState:
         self._state = np.zeros(len(self.links), LINK)
         self._queues = np.zeros((len(self.links), CLASSES), QUEUE)
         targets = [topology.switch(link.node).target for link in self.links]
-        self._depth_unit = np.array([1 / target.queue_depth(1, _packet_bytes(target)) for target in targets])
-        self._tick_us = np.array([target.tick_ns / 1000 for target in targets])
+        self._depth_unit, self._tick_us = np.array([units_of(target) for target in targets]).reshape(-1, 2).T
         self._watched = np.zeros(len(self.links), np.bool_)
         self._sources: list[Source] = []
         self.into = (
@@ -197,9 +196,12 @@ class LinkState:
         return least
 
 
-def _packet_bytes(target: Target) -> int:
-    """Of a packet as depths are told in: the largest that a job sends through such a switch."""
-    return FRAME_HEADER_BYTES + message_bytes(target.lanes)
+def units_of(target: Target) -> tuple[float, float]:
+    """Packets that a unit of such a switch's depths is, each the largest that a job sends through it, and microseconds
+    that a unit of its waits is.
+    """
+    packet_bytes = FRAME_HEADER_BYTES + message_bytes(target.lanes)
+    return 1 / target.queue_depth(1, packet_bytes), target.tick_ns / 1000
 
 
 def own_traffic(

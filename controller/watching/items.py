@@ -10,11 +10,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from ipaddress import IPv4Network
 from typing import Final
 
-from ...topologies.model import Endpoint, Host, Node, Topology, mac_number
+from ...topologies.model import Endpoint, Host, Node, Switch, Topology, mac_number
 from ...topologies.routing import Routes
 from ...wire.frames import CONTROL_CODE_POINTS, PROTOCOL_UDP
 from ...wire.int_shim import DSCP_BIT, Presence
@@ -38,7 +38,7 @@ from ..planning.limits import check_items
 from ..planning.plan import JobPlan, control_class
 from .settings import NEVER, Flows, Mode, Steps, Watching
 
-REPORT_SESSION: Final = 500
+REPORT_SESSION: Final = 250
 """The clone session that the program sends what is to be reported to."""
 WATCHLIST_ENTRIES: Final = 1024
 """Entries that a switch takes, and counters for sampling them."""
@@ -54,12 +54,8 @@ def check_watching(topology: Topology, watching: Watching) -> None:
     if watching.collector is not None and not topology.is_host(watching.collector):
         hosts = ", ".join(host.name for host in topology.hosts)
         raise PlanError(f'collector "{watching.collector}" is no host of {topology.name}; there are {hosts}')
-    if watching.reports_anything and (blind := [each for each in topology.switches if not each.target.reports]):
-        names = ", ".join(switch.name for switch in blind)
-        raise PlanError(
-            f"watch: {names}: the program of {blind[0].target.name} is no source or sink of INT and reports neither "
-            "queues nor drops; watch nothing in this fabric (probes measure its links all the same)"
-        )
+    if chips := [each for each in topology.switches if not each.target.reports]:
+        _check_chips(chips, watching)
     for number, flows in enumerate(watching.flows):
         for end, network in (("source", flows.source), ("destination", flows.destination)):
             if network is not None and not any(node.address in network for node in topology.nodes):
@@ -76,14 +72,33 @@ def check_watching(topology: Topology, watching: Watching) -> None:
             )
 
 
+def _check_chips(chips: Sequence[Switch], watching: Watching) -> None:
+    """Raises PlanError where switches that report watched packets alone cannot do what is wanted."""
+    ends_int = any(flows.mode is not Mode.XD for flows in watching.flows)
+    judges = bool(watching.flows) and watching.flow_steps is not None
+    names, kind = ", ".join(switch.name for switch in chips), chips[0].target
+    if ends_int or judges or watching.queue_steps is not None or watching.drops:
+        raise PlanError(
+            f"watch: {names}: the program of {kind.name} is no sink of INT, and tells neither of drops nor of what "
+            "changes in flows and queues; in this fabric watch flows by mode xd with changes: off, and neither queues "
+            "nor drops"
+        )
+    for number, flows in enumerate(watching.flows):
+        if flows.every > kind.most_every:
+            raise PlanError(
+                f"watch.{number}.every: {names}: the program of {kind.name} counts to {kind.most_every}, "
+                f"not {flows.every}"
+            )
+
+
 def watch_state(topology: Topology, routes: Routes, switch: str, watching: Watching) -> SwitchState:
     """What a switch holds for it, whatever its jobs are. Raises PlanError where its target cannot."""
     own = topology.switch(switch)
     items = [*_link_items(topology, switch, watching)]
+    items += _flow_items(topology, switch, watching)
     if own.target.reports:
-        items += _flow_items(topology, switch, watching)
         items += _event_items(topology, switch, watching)
-        items += _report_items(topology, routes, switch, watching)
+    items += _report_items(topology, routes, switch, watching)
     check_items(own, items)
     return SwitchState.of(items)
 
@@ -250,7 +265,7 @@ def _report_items(topology: Topology, routes: Routes, switch: str, watching: Wat
     ports = {"src_port": watching.port, "dst_port": watching.port, "dscp": watching.dscp}
     if watching.collector is None:
         to = {"collector": int(own.address), "dst_mac": mac_number(own.mac)}
-        yield CloneSession(REPORT_SESSION, ((own.target.cpu_port, 0),))
+        yield CloneSession(REPORT_SESSION, ((own.target.cpu_port, 0),), own.target.report_clone_bytes)
         yield default_action(REPORT_DESTINATION, call("address", **source, **ports, **to))
         return
     collector = topology.host(watching.collector)
@@ -260,7 +275,7 @@ def _report_items(topology: Topology, routes: Routes, switch: str, watching: Wat
         port = report_port(topology, routes, switch, collector.name)
         next_node = topology.node(topology.peer(Endpoint(switch, port)).node)
         to = {"collector": int(collector.address), "dst_mac": mac_number(next_node.mac)}
-        yield CloneSession(REPORT_SESSION, ((port, 0),))
+        yield CloneSession(REPORT_SESSION, ((port, 0),), own.target.report_clone_bytes)
         yield default_action(REPORT_DESTINATION, call("address", **source, **ports, **to))
     match: dict[str, FieldValue] = {
         "dst_addr": (int(collector.address), _ALL_ONES["dst_addr"]),
@@ -268,4 +283,5 @@ def _report_items(topology: Topology, routes: Routes, switch: str, watching: Wat
         "dst_port": (watching.port, _ALL_ONES["dst_port"]),
     }
     yield entry(WATCHLIST, match, call("ignore"), priority=_IGNORED)
-    yield entry(DROP_WATCH, match, call("ignore_drop"), priority=_IGNORED)
+    if own.target.reports:
+        yield entry(DROP_WATCH, match, call("ignore_drop"), priority=_IGNORED)

@@ -137,8 +137,8 @@ control Aggregation(
 
     /* The slot is the packet's from here on, unless the packet is older, or of the same round. Chunks are serial numbers: ahead is
      * packet minus slot, and its top bit says that the packet is behind. */
-    RegisterAction<round_t, bit<16>, bit<8>>(slot_round) claim_round = {
-        void apply(inout round_t held, out bit<8> said) {
+    RegisterAction<round_t, bit<16>, bit<1>>(slot_round) claim_round = {
+        void apply(inout round_t held, out bit<1> said) {
             if (held.who != meta.who || (int<32>)(meta.chunk - held.chunk) > 0) {
                 held.who = meta.who;
                 held.chunk = meta.chunk;
@@ -155,8 +155,8 @@ control Aggregation(
         meta.claimed = claim_round.execute(meta.index);
     }
 
-    RegisterAction<round_t, bit<16>, bit<8>>(slot_round) is_round_there = {
-        void apply(inout round_t held, out bit<8> said) {
+    RegisterAction<round_t, bit<16>, bit<1>>(slot_round) is_round_there = {
+        void apply(inout round_t held, out bit<1> said) {
             if (held.who == meta.who && held.chunk == meta.chunk) {
                 said = 1;
             } else {

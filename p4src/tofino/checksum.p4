@@ -26,7 +26,7 @@
 #define MD_FIELDS { MD_PARTS }
 
 #define INT_FIELDS \
-    SHIM_PARTS, MD_PARTS, \
+    hdr.int_marker.marker, SHIM_PARTS, MD_PARTS, \
     hdr.int_node_id.node_id, hdr.int_ports.ingress_port, hdr.int_ports.egress_port, hdr.int_latency.microseconds, \
     hdr.int_queue.queue_id, hdr.int_queue.packets, hdr.int_ingress_time.nanoseconds, hdr.int_egress_time.nanoseconds, \
     hdr.int_interfaces.ingress_interface, hdr.int_interfaces.egress_interface, \

@@ -2,13 +2,58 @@
  * Egress: what happens on the way out of one port.
  *
  *   to the CPU ──▶ packet_in header, and nothing else
- *   to a link ───▶ replicas (address of one child) ─▶ congestion ─▶ probe_sinks ─▶ int_source ─▶ telemetry
- *                                                                      └─ a finished probe: mirrored to the CPU, the original ends
- *   mirrored ────▶ as it is
+ *   to a link ───▶ replicas (address of one child) ─▶ probe_sinks ─▶ congestion ─▶ int_source ─▶ instructions ─▶ encapsulation ─┐
+ *                                      │                     what is to be reported: mirrored ◀─ room, telemetry ◀────────────┘
+ *                                      └─ a finished probe: mirrored to the CPU, the original ends
+ *   mirrored ────▶ int_reports, or a finished probe as it is
  *
+ * A chip places what stands in the text behind a condition with several tables behind that condition: so reports are one branch, and in
+ * the other each table has a condition of its own, in the order in which they find what they need.
  * Reads bridged and intrinsic metadata; writes addresses and the packet_in header.
  */
 
+/* What never comes together: messages, INT, reports. */
+@pa_mutually_exclusive("egress", "hdr.aggregation", "hdr.int_marker")
+@pa_mutually_exclusive("egress", "hdr.aggregation", "hdr.int_shim")
+@pa_mutually_exclusive("egress", "hdr.aggregation", "hdr.int_md")
+@pa_mutually_exclusive("egress", "hdr.aggregation", "hdr.int_node_id")
+@pa_mutually_exclusive("egress", "hdr.aggregation", "hdr.int_interfaces")
+@pa_mutually_exclusive("egress", "hdr.aggregation", "hdr.int_utilisation")
+@pa_mutually_exclusive("egress", "hdr.aggregation", "hdr.int_bytes")
+@pa_mutually_exclusive("egress", "hdr.aggregation", "hdr.int_slots")
+@pa_mutually_exclusive("egress", "hdr.aggregation", "hdr.tcp")
+@pa_mutually_exclusive("egress", "hdr.aggregation", "hdr.int_ports")
+@pa_mutually_exclusive("egress", "hdr.aggregation", "hdr.int_latency")
+@pa_mutually_exclusive("egress", "hdr.aggregation", "hdr.int_queue")
+@pa_mutually_exclusive("egress", "hdr.aggregation", "hdr.int_ingress_time")
+@pa_mutually_exclusive("egress", "hdr.aggregation", "hdr.int_egress_time")
+@pa_mutually_exclusive("egress", "hdr.aggregation", "hdr.report_group")
+@pa_mutually_exclusive("egress", "hdr.report_group", "hdr.int_marker")
+@pa_mutually_exclusive("egress", "hdr.report_group", "hdr.int_shim")
+@pa_mutually_exclusive("egress", "hdr.report_group", "hdr.int_md")
+@pa_mutually_exclusive("egress", "hdr.report_group", "hdr.int_node_id")
+@pa_mutually_exclusive("egress", "hdr.report_group", "hdr.int_interfaces")
+@pa_mutually_exclusive("egress", "hdr.report_group", "hdr.int_utilisation")
+@pa_mutually_exclusive("egress", "hdr.report_group", "hdr.int_bytes")
+@pa_mutually_exclusive("egress", "hdr.report_group", "hdr.int_slots")
+@pa_mutually_exclusive("egress", "hdr.report_group", "hdr.tcp")
+@pa_mutually_exclusive("egress", "hdr.aggregation", "hdr.report")
+@pa_mutually_exclusive("egress", "hdr.report", "hdr.int_marker")
+@pa_mutually_exclusive("egress", "hdr.report", "hdr.int_shim")
+@pa_mutually_exclusive("egress", "hdr.report", "hdr.int_md")
+@pa_mutually_exclusive("egress", "hdr.report", "hdr.int_node_id")
+@pa_mutually_exclusive("egress", "hdr.report", "hdr.int_interfaces")
+@pa_mutually_exclusive("egress", "hdr.report", "hdr.int_utilisation")
+@pa_mutually_exclusive("egress", "hdr.report", "hdr.int_bytes")
+@pa_mutually_exclusive("egress", "hdr.report", "hdr.int_slots")
+@pa_mutually_exclusive("egress", "hdr.report", "hdr.tcp")
+@pa_mutually_exclusive("egress", "hdr.aggregation", "meta.inner_bytes")
+@pa_mutually_exclusive("egress", "hdr.aggregation", "meta.report_bytes")
+@pa_mutually_exclusive("egress", "hdr.aggregation", "meta.report_words")
+@pa_mutually_exclusive("egress", "hdr.aggregation", "meta.reported")
+@pa_mutually_exclusive("egress", "meta.bridged", "hdr.report")
+@pa_mutually_exclusive("egress", "meta.bridged", "hdr.report_group")
+@pa_mutually_exclusive("egress", "meta.bridged", "meta.inner_bytes")
 #if __TARGET_TOFINO__ == 2
 /* Whether each of them is there, in one byte: a checksum of Tofino 2 looks at four bytes of such bits. */
 @pa_byte_pack("egress", "hdr.int_node_id.$valid", "hdr.int_ports.$valid", "hdr.int_latency.$valid", "hdr.int_queue.$valid",
@@ -24,6 +69,10 @@ control FabricEgress(
 {
     Marking() congestion;
     IntSource() int_source;
+    Instructions() instructions;
+    Encapsulation() encapsulation;
+    Room() room;
+    IntReports() int_reports;
     Telemetry() telemetry;
 
     @id(END_ACTION_ID)
@@ -80,27 +129,38 @@ control FabricEgress(
         meta.shown_port = meta.bridged.ingress_port << 7;
     }
 
+    /* A report: what comes from ingress leaves if its port is not the CPU's, as the parser has seen. */
     action leave() {
         meta.leaves = true;
     }
 
     apply {
-        if (meta.bridged.isValid()) {
-            show_port();
-            if (eg_intr_md.egress_port == CPU_PORT) {
+        if (meta.reported.isValid()) {
+            int_reports.apply(hdr, meta);
+            if (!hdr.report.isValid()) {
+                end();
+            } else if (eg_intr_md.egress_port == CPU_PORT) {
                 to_cpu();
             } else {
                 leave();
-                if (eg_intr_md.egress_rid != 0) {
-                    replicas.apply();
-                }
-                if (hdr.int_md.isValid() && hdr.int_md.discard == 1) {
-                    probe_sinks.apply();
-                }
-                int_source.apply(meta, eg_intr_md);
-                congestion.apply(hdr, meta, eg_intr_md, eg_prsr_md);
-                telemetry.apply(hdr, meta, eg_intr_md, eg_prsr_md);
             }
+        } else {
+            show_port();
+            if (eg_intr_md.egress_rid != 0) {
+                replicas.apply();
+            }
+            if (meta.bridged.isValid() && !meta.leaves) {
+                to_cpu();
+            }
+            if (hdr.int_md.isValid() && hdr.int_md.discard == 1) {
+                probe_sinks.apply();
+            }
+            congestion.apply(hdr, meta, eg_intr_md, eg_prsr_md);
+            int_source.apply(hdr, meta, eg_intr_md);
+            instructions.apply(hdr, meta);
+            encapsulation.apply(hdr, meta);
+            room.apply(hdr, meta, eg_dprsr_md);
         }
+        telemetry.apply(hdr, meta, eg_intr_md, eg_prsr_md);
     }
 }

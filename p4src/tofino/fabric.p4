@@ -27,6 +27,7 @@
 #include "congestion.p4"
 #include "int_source.p4"
 #include "int_transit.p4"
+#include "int_reports.p4"
 #include "ingress.p4"
 #include "egress.p4"
 

@@ -1,19 +1,202 @@
 /*
  * INT transit: each INT-MD packet that leaves gets this hop's items pushed in front of the earlier hops', which stay payload.
  *
- *   instructions ─▶ asked, by slices of eight bits ─▶ pairs ─▶ total ─▶ compare ─┐
- *   hop_words ────▶ lengths ─▶ lengths as they would be ─▶ compare with the MTU ─┴▶ room ─yes─▶ items, lengths, hop count
- *                                                                                    └─no─▶ E (hop limit), M (MTU), or untouched
- *   any packet that leaves onto a link ─▶ bytes_sent[egress port] += its length, in two registers of 32 bits
+ *   Instructions  instructions ─▶ asked, words of them;  hop_words ─▶ lengths
+ *   Room          lengths as they would be ─▶ compare with words and MTU ─▶ room ─yes─▶ lengths, hop count
+ *                                                                             └─no─▶ E (hop limit), M (MTU), or untouched
+ *                 INT-MX, or a watched packet ─▶ a mirror, which becomes a report of this node (int_reports.p4)
+ *   Telemetry     any packet that leaves onto a link ─▶ bytes_sent[egress port] += its length, in two registers of 32 bits;  items
  *
  * A hop pushes exactly hop_words words or nothing, so lengths follow from hop_words, and what is asked for is only compared with
- * it. What this program cannot fill of the baseline is all ones, in runs of 4, 2 and 1 words. A chip's clock has nanoseconds, so the latency is
- * in these; depths are in cells. Reads intrinsic and bridged metadata; writes ipv4's and udp's lengths, and the INT headers.
+ * it. Where bits 8 to 15 are set, or those of the domain that this program cannot fill, it pushes nothing. A chip's clock has
+ * nanoseconds, so the latency is in these; depths are in cells. Reads intrinsic and bridged metadata; writes ipv4's and udp's lengths,
+ * and the INT headers.
  */
 
 #define BIT(byte, i) ((byte >> (7 - i)) & 1)
 #define ONES_1_TO_7(byte) \
     (BIT(byte, 1) + BIT(byte, 2) + BIT(byte, 3) + BIT(byte, 4) + BIT(byte, 5) + BIT(byte, 6) + BIT(byte, 7))
+
+/* What is asked for: items that this program fills, and all words. */
+control Instructions(inout headers_t hdr, inout egress_metadata_t meta) {
+    @id(ASK_BASELINE_HIGH_ACTION_ID)
+    action ask_baseline_high(bit<8> asked, bit<8> asked_words) {
+        meta.items = asked;
+        meta.words_0_7 = asked_words;
+    }
+
+#define BASELINE_HIGH(byte) byte: ask_baseline_high( \
+        byte, BIT(byte, 0) + ONES_1_TO_7(byte) + BIT(byte, 4) + BIT(byte, 5) + BIT(byte, 6));
+    @id(BASELINE_HIGH_TABLE_ID)
+    table baseline_high {
+        key = { meta.asked[15:8]: exact @name("instructions_0_7"); }
+        actions = { ask_baseline_high; @defaultonly NoAction; }
+        const default_action = NoAction;
+        const entries = { EACH_BYTE(BASELINE_HIGH) }
+        size = 256;
+    }
+
+    /* Items of another domain, and those of ours that this program cannot fill, are not counted: so hop_words does not fit them. */
+    @id(ASK_DOMAIN_HIGH_ACTION_ID)
+    action ask_domain_high(bit<2> asked, bit<8> asked_words) {
+        meta.domain_items = asked;
+        meta.domain_words = asked_words;
+    }
+
+    @id(DOMAIN_HIGH_TABLE_ID)
+    table domain_high {
+        key = {
+            meta.wanted:          ternary;
+            hdr.int_md.domain:    ternary;
+            meta.asked_of_domain: ternary;
+        }
+        actions = { ask_domain_high; @defaultonly NoAction; }
+        const default_action = NoAction;
+        const entries = {
+            (Mode.MD,   _,          0x4000): ask_domain_high(1, 1);   // by a watchlist here, which knows our domain alone
+            (Mode.MD,   _,          0x8000): ask_domain_high(2, 2);
+            (Mode.MD,   _,          0xC000): ask_domain_high(3, 3);
+            (Mode.NONE, INT_DOMAIN, 0x4000): ask_domain_high(1, 1);
+            (Mode.NONE, INT_DOMAIN, 0x8000): ask_domain_high(2, 2);
+            (Mode.NONE, INT_DOMAIN, 0xC000): ask_domain_high(3, 3);
+        }
+        size = 8;
+    }
+
+    @id(ADD_UP_ACTION_ID)
+    action add_up() {
+        meta.words = meta.words_0_7 + meta.domain_words;
+    }
+
+    action measure(bit<8> hop_words, bit<16> growth, bit<16> twice_growth) {
+        meta.hop_words = hop_words;
+        meta.growth = growth;
+        meta.twice_growth = twice_growth;
+        meta.countable = ~meta.shim_words;
+    }
+
+#define LENGTHS(words) words: measure(words, 4 * words, 8 * words);
+    table lengths {
+        key = { meta.asked_words: exact; }
+        actions = { measure; @defaultonly NoAction; }
+        const default_action = NoAction;
+        const entries = {
+            FIRST_TEN(LENGTHS) TEN(LENGTHS, 1) TEN(LENGTHS, 2) LENGTHS(30) LENGTHS(31)
+        }
+        size = 32;
+    }
+
+    apply {
+        baseline_high.apply();
+        domain_high.apply();
+        lengths.apply();
+        add_up();
+    }
+}
+
+/* Whether there is room for it. */
+control Room(inout headers_t hdr, inout egress_metadata_t meta, inout egress_intrinsic_metadata_for_deparser_t eg_dprsr_md) {
+    action sum_tcp() {
+        meta.sums_tcp = true;
+    }
+
+    /* A datagram without a checksum stays without (RFC 768). */
+    action sum_udp() {
+        meta.sums_udp = true;
+    }
+
+    action measure_lengths() {
+        meta.stack_words = meta.shim_words + meta.hop_words;
+        meta.uncountable = meta.hop_words |-| meta.countable;
+        meta.beyond_mtu = hdr.ipv4.total_length + meta.growth;
+    }
+
+    @id(COMPARE_ACTION_ID)
+    action compare() {
+        meta.mismatch = meta.words ^ meta.hop_words;
+        meta.beyond_mtu = meta.beyond_mtu |-| meta.mtu;
+    }
+
+    @id(EXCEED_HOPS_ACTION_ID)
+    action exceed_hops() {
+        hdr.int_md.hop_limit_exceeded = 1;
+    }
+
+    @id(EXCEED_MTU_ACTION_ID)
+    action exceed_mtu() {
+        hdr.int_md.mtu_exceeded = 1;
+    }
+
+    @id(GROW_ACTION_ID)
+    action grow() {
+        meta.pushes = true;
+        hdr.int_md.remaining_hops = hdr.int_md.remaining_hops - 1;
+        hdr.int_shim.length = meta.stack_words;
+        hdr.ipv4.total_length = hdr.ipv4.total_length + meta.growth;
+        meta.grown = meta.grown + meta.growth;
+        meta.grown_twice = meta.grown_twice + meta.twice_growth;
+    }
+
+    /* Apart from grow: where there is no UDP header, a chip may have TCP's in its place. */
+    action grow_datagram() {
+        hdr.udp.length = hdr.udp.length + meta.grown;
+    }
+
+    @id(ROOM_TABLE_ID)
+    table room {
+        key = {
+            hdr.int_md.version:        ternary;
+            meta.asked[7:0]:           ternary @name("instructions_8_15");
+            hdr.int_md.remaining_hops: ternary;
+            meta.words:                ternary;
+            meta.mismatch:             ternary;
+            meta.uncountable:          ternary;
+            meta.beyond_mtu:           ternary;
+        }
+        actions = { exceed_hops; exceed_mtu; grow; NoAction; }
+        const default_action = NoAction;   // another version, or hop_words asks for what the specification asks to skip
+        const entries = {
+            (INT_VERSION, _, 0, _, _, _, _): exceed_hops();
+            (INT_VERSION, 0, _, 0, _, _, _): NoAction();      // nothing is asked for
+            (INT_VERSION, 0, _, _, 0, 0, 0): grow();
+            (INT_VERSION, 0, _, _, 0, 0, _): exceed_mtu();    // the shim could count the words
+        }
+        size = 4;
+    }
+
+    /* What a mirror is to bring back of the packet as it leaves. Bits of what is unavailable are not set (telemetry report 2.0). */
+    @id(CAPTURE_ACTION_ID)
+    action capture() {
+        meta.asked = meta.asked & REPORT_BITS_OF_QUEUE;
+        meta.session = (MirrorId_t)REPORT_SESSION;
+        meta.becomes = Kind.REPORT;
+        eg_dprsr_md.mirror_type = REPORT_MIRROR_TYPE;
+#if __TARGET_TOFINO__ == 2
+        eg_dprsr_md.mirror_io_select = 1;    // as it leaves, which Tofino 1 does without being told
+#endif
+    }
+
+    apply {
+        measure_lengths();
+        compare();
+        if (hdr.int_md.isValid() && (hdr.int_shim.shim_type == INT_TYPE_MD || meta.wanted == Mode.MX)) {
+            if (hdr.tcp.isValid()) {
+                sum_tcp();
+            } else if (hdr.udp.checksum != 0) {
+                sum_udp();
+            }
+        }
+        if (hdr.int_md.isValid() && hdr.int_shim.shim_type == INT_TYPE_MD) {
+            room.apply();
+        }
+        if (meta.leaves && (meta.wanted == Mode.XD || (hdr.int_md.isValid() && hdr.int_shim.shim_type == INT_TYPE_MX))) {
+            capture();
+        }
+        if (meta.grown != 0 && hdr.udp.isValid()) {
+            grow_datagram();
+        }
+    }
+}
 
 struct wraps_t {
     bit<32> wraps;
@@ -65,162 +248,6 @@ control Telemetry(
         actions = { name_ingress; @defaultonly NoAction; }
         const default_action = NoAction;
         size = PORTS;
-    }
-
-    /* ---- what is asked for: items that this program fills, words of ones, and all words ---- */
-
-    @id(ASK_BASELINE_HIGH_ACTION_ID)
-    action ask_baseline_high(bit<8> asked, bit<8> asked_words) {
-        meta.items = asked;
-        meta.words_0_7 = asked_words;
-    }
-
-#define BASELINE_HIGH(byte) byte: ask_baseline_high( \
-        byte, BIT(byte, 0) + ONES_1_TO_7(byte) + BIT(byte, 4) + BIT(byte, 5) + BIT(byte, 6));
-    @id(BASELINE_HIGH_TABLE_ID)
-    table baseline_high {
-        key = { hdr.int_md.instructions[15:8]: exact @name("instructions_0_7"); }
-        actions = { ask_baseline_high; @defaultonly NoAction; }
-        const default_action = NoAction;
-        const entries = { EACH_BYTE(BASELINE_HIGH) }
-        size = 256;
-    }
-
-    @id(ASK_BASELINE_LOW_ACTION_ID)
-    action ask_baseline_low(bit<8> ones, bit<8> last, bit<8> asked_words) {
-        meta.baseline_ones = ones;
-        meta.ones_15 = last;
-        meta.words_8_15 = asked_words;
-    }
-
-#define BASELINE_LOW(byte) byte: ask_baseline_low( \
-        BIT(byte, 0) + ONES_1_TO_7(byte) - BIT(byte, 7), BIT(byte, 7), BIT(byte, 0) + ONES_1_TO_7(byte));
-    @id(BASELINE_LOW_TABLE_ID)
-    table baseline_low {
-        key = { hdr.int_md.instructions[7:0]: exact @name("instructions_8_15"); }
-        actions = { ask_baseline_low; @defaultonly NoAction; }
-        const default_action = NoAction;
-        const entries = { EACH_BYTE(BASELINE_LOW) }
-        size = 256;
-    }
-
-    /* Items of another domain, and those of ours that this program cannot fill, are not counted: so hop_words does not fit them. */
-    @id(ASK_DOMAIN_HIGH_ACTION_ID)
-    action ask_domain_high(bit<2> asked, bit<8> asked_words) {
-        meta.domain_items = asked;
-        meta.domain_words = asked_words;
-    }
-
-    @id(DOMAIN_HIGH_TABLE_ID)
-    table domain_high {
-        key = {
-            hdr.int_md.domain: exact;
-            hdr.int_md.domain_instructions: exact;
-        }
-        actions = { ask_domain_high; @defaultonly NoAction; }
-        const default_action = NoAction;
-        const entries = {
-            (INT_DOMAIN, 0x4000): ask_domain_high(1, 1);
-            (INT_DOMAIN, 0x8000): ask_domain_high(2, 2);
-            (INT_DOMAIN, 0xC000): ask_domain_high(3, 3);
-        }
-        size = 4;
-    }
-
-    action sum_tcp() {
-        meta.sums_tcp = true;
-    }
-
-    /* A datagram without a checksum stays without (RFC 768). */
-    action sum_udp() {
-        meta.sums_udp = true;
-    }
-
-    action add_pairs() {
-        meta.words = meta.words_0_7 + meta.words_8_15;
-    }
-
-    @id(ADD_UP_ACTION_ID)
-    action add_up() {
-        meta.words = meta.words + meta.domain_words;
-    }
-
-    /* ---- whether there is room for it ---- */
-
-    action measure(bit<8> hop_words, bit<16> growth, bit<16> twice_growth) {
-        meta.hop_words = hop_words;
-        meta.growth = growth;
-        meta.twice_growth = twice_growth;
-        meta.countable = ~hdr.int_shim.length;
-    }
-
-#define LENGTHS(words) words: measure(words, 4 * words, 8 * words);
-    table lengths {
-        key = { hdr.int_md.hop_words: exact; }
-        actions = { measure; @defaultonly NoAction; }
-        const default_action = NoAction;
-        const entries = {
-            FIRST_TEN(LENGTHS) TEN(LENGTHS, 1) TEN(LENGTHS, 2) LENGTHS(30) LENGTHS(31)
-        }
-        size = 32;
-    }
-
-    action measure_lengths() {
-        meta.stack_words = hdr.int_shim.length + meta.hop_words;
-        meta.uncountable = meta.hop_words |-| meta.countable;
-        meta.beyond_mtu = hdr.ipv4.total_length + meta.growth;
-    }
-
-    @id(COMPARE_ACTION_ID)
-    action compare() {
-        meta.mismatch = meta.words ^ meta.hop_words;
-        meta.beyond_mtu = meta.beyond_mtu |-| meta.mtu;
-    }
-
-    @id(EXCEED_HOPS_ACTION_ID)
-    action exceed_hops() {
-        hdr.int_md.hop_limit_exceeded = 1;
-    }
-
-    @id(EXCEED_MTU_ACTION_ID)
-    action exceed_mtu() {
-        hdr.int_md.mtu_exceeded = 1;
-    }
-
-    @id(GROW_ACTION_ID)
-    action grow() {
-        meta.pushes = true;
-        hdr.int_md.remaining_hops = hdr.int_md.remaining_hops - 1;
-        hdr.int_shim.length = meta.stack_words;
-        hdr.ipv4.total_length = hdr.ipv4.total_length + meta.growth;
-        meta.grown = meta.growth;
-        meta.grown_twice = meta.twice_growth;
-    }
-
-    /* Apart from grow: where there is no UDP header, a chip may have TCP's in its place. */
-    action grow_datagram() {
-        hdr.udp.length = hdr.udp.length + meta.growth;
-    }
-
-    @id(ROOM_TABLE_ID)
-    table room {
-        key = {
-            hdr.int_md.version:        ternary;
-            hdr.int_md.remaining_hops: ternary;
-            meta.words:                ternary;
-            meta.mismatch:             ternary;
-            meta.uncountable:          ternary;
-            meta.beyond_mtu:           ternary;
-        }
-        actions = { exceed_hops; exceed_mtu; grow; NoAction; }
-        const default_action = NoAction;   // another version, or hop_words asks for what the specification asks to skip
-        const entries = {
-            (INT_VERSION, 0, _, _, _, _): exceed_hops();
-            (INT_VERSION, _, 0, _, _, _): NoAction();      // nothing is asked for
-            (INT_VERSION, _, _, 0, 0, 0): grow();
-            (INT_VERSION, _, _, 0, 0, _): exceed_mtu();    // the shim could count the words
-        }
-        size = 4;
     }
 
     /* ---- bytes ---- */
@@ -339,38 +366,7 @@ control Telemetry(
         hdr.int_slots.free_slots = meta.free_slots;
     }
 
-    /* The last word of a hop, behind the domain's */
-    action push_last() {
-        hdr.int_domain_ones_1.setValid();
-        hdr.int_domain_ones_1.ones = UNAVAILABLE;
-    }
-
-#define PUSH_ONES(run, bit_, words_, bits_) \
-    if (meta.run##_ones[bit_:bit_] == 1) { \
-        hdr.int_##run##_ones_##words_.setValid(); \
-        hdr.int_##run##_ones_##words_.ones = ~bits_##w0; \
-    }
-
     apply {
-        if (hdr.int_md.isValid() && hdr.int_shim.shim_type == INT_TYPE_MD) {
-            baseline_high.apply();
-            baseline_low.apply();
-            domain_high.apply();
-            lengths.apply();
-            if (hdr.tcp.isValid()) {
-                sum_tcp();
-            } else if (meta.udp_sum != 0) {
-                sum_udp();
-            }
-        }
-        add_pairs();
-        add_up();
-        measure_lengths();
-        compare();
-        if (hdr.int_md.isValid() && hdr.int_shim.shim_type == INT_TYPE_MD) {
-            room.apply();
-        }
-
         if (hdr.ipv4.isValid()) {
             measure_packet();
         } else {
@@ -383,13 +379,10 @@ control Telemetry(
         }
         carry();
 
-        if (meta.pushes && hdr.udp.isValid()) {
-            grow_datagram();
-        }
+        ingress_names.apply();
+        node.apply();
+        slots.apply();
         if (meta.pushes) {
-            node.apply();
-            slots.apply();
-            ingress_names.apply();
             if (meta.items[7:7] == 1) { push_node_id(); }
             if (meta.items[6:6] == 1) { push_ports(); }
             if (meta.items[5:5] == 1) { push_latency(); }
@@ -398,12 +391,8 @@ control Telemetry(
             if (meta.items[2:2] == 1) { push_egress_time(); }
             if (meta.items[1:1] == 1) { push_interfaces(); }
             if (meta.items[0:0] == 1) { push_utilisation(); }
-            PUSH_ONES(baseline, 2, 4, 128)
-            PUSH_ONES(baseline, 1, 2, 64)
-            PUSH_ONES(baseline, 0, 1, 32)
             if (meta.domain_items[1:1] == 1) { push_bytes(); }
             if (meta.domain_items[0:0] == 1) { push_free_slots(); }
-            if (meta.ones_15 == 1) { push_last(); }
         }
     }
 }

@@ -11,7 +11,8 @@
 enum bit<2> Kind {
     BRIDGED  = 0,
     MIRRORED = 1,
-    MESSAGE  = 2    // bridged, and ingress has seen an aggregation message
+    MESSAGE  = 2,   // bridged, and ingress has seen an aggregation message
+    REPORT   = 3    // mirrored, and to become a report of this node
 }
 
 /* In front of every packet between ingress and egress */
@@ -29,6 +30,33 @@ header mirrored_t {
     bit<4>  _pad;
     Kind    kind;
     bit<2>  _mark;
+}
+
+/* In front of what becomes a report: its items as they are to be, of which those go that are not wanted */
+header reported_t {
+    bit<4>  _pad;
+    Kind    kind;
+    bit<2>  _mark;
+    bit<8>  items;          // RepMdBits 0 to 7
+}
+
+/* The same with the items, as a mirror puts them in front */
+header report_front_t {
+    bit<4>  _pad;
+    Kind    kind;
+    bit<2>  _mark;
+    bit<8>  items;
+    bit<16> ingress_port;
+    bit<7>  _pad_of_port;
+    port_t  egress_port;
+    bit<32> latency;
+    bit<8>  queue_id;
+    bit<5>  _pad_of_depth;
+    bit<19> depth;
+    bit<16> _pad_of_ingress_time;
+    bit<48> ingress_time;
+    bit<16> _pad_of_egress_time;
+    bit<48> egress_time;
 }
 
 /* In front of a message whose slot has to be read a second time: a register hands out one of its two halves in a pass. */
@@ -90,7 +118,7 @@ struct ingress_metadata_t {
     bit<16>   down_group;
     /* it and its slot */
     Turn      turn;
-    bit<8>    claimed;             // 1: its round is newer than the slot's, or, in its second turn, the slot still has it
+    bit<1>    claimed;             // 1: its round is newer than the slot's, or, in its second turn, the slot still has it
     bit<32>   children;            // of its round that were in the slot before it; 0: it is newer, or older
     bit<32>   seen;                // its child, where that one's contribution is in the slot already
     bit<32>   missing;             // children that are not, when the packet's is
@@ -99,6 +127,7 @@ struct ingress_metadata_t {
 struct egress_metadata_t {
     bridged_t bridged;
     mirrored_t mirrored;
+    reported_t reported;
     bool      leaves;              // through this port, onto the link
     MirrorId_t session;            // of the mirror
     Kind      becomes;             // what a mirror makes of it
@@ -119,13 +148,33 @@ struct egress_metadata_t {
     bit<32>   ingress_name;
     bit<32>   this_node;
     bit<32>   free_slots;
-    /* what INT asks for, in words or by bits; and how it stands to the packet */
+    /* the flow, as watchlists ask for it */
+    bool      watchable;           // a whole packet without INT
+    bit<16>   src_port;
+    bit<16>   dst_port;
+    /* what a watchlist wants of it */
+    Mode      wanted;
+    bit<10>   sampler;
+    bit<16>   one_in_less_1;
+    bit<16>   skipped;             // packets since the last that was chosen
+    bit<8>    hops;
+    Mark      source_mark;
+    bit<1>    to_host;
+    bit<16>   beyond_short;        // bytes that shim and header would be too many for the link
+    bit<16>   beyond_long;         // with a marker in front
+    /* a report */
+    bit<16>   inner_bytes;
+    bit<8>    report_words;
+    bit<16>   report_bytes;
+    bit<32>   sequence;
+    /* what INT asks for, by the packet's header or a watchlist, in words or by bits; and how it stands to the packet */
+    bit<16>   asked;
+    bit<16>   asked_of_domain;     // of our domain
+    bit<5>    asked_words;
+    bit<8>    shim_words;
     bit<8>    items;               // bits 0 to 7
     bit<2>    domain_items;        // the domain's bits 0 and 1
     bit<8>    words_0_7;
-    bit<8>    words_8_15;
-    bit<8>    baseline_ones;       // bits 8 to 14
-    bit<8>    ones_15;
     bit<8>    words;
     bit<8>    domain_words;
     bit<8>    hop_words;
@@ -142,7 +191,6 @@ struct egress_metadata_t {
     bit<32>   sent_before;
     bit<32>   carried_before;
     /* the L4 checksum without what INT changes, and by what a length in it has grown: twice in UDP, by its own and its pseudo header's */
-    bit<16>   udp_sum;             // as it came
     bit<16>   rest_of_sum;
     bool      sums_udp;
     bool      sums_tcp;

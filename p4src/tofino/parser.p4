@@ -358,6 +358,26 @@ parser FabricEgressParser(
         meta.window_limit = 0;
         meta.congested_limit = 0;
         meta.mtu = 0;
+        meta.watchable = false;
+        meta.src_port = 0;
+        meta.dst_port = 0;
+        meta.wanted = Mode.NONE;
+        meta.sampler = 0;
+        meta.one_in_less_1 = 0xFFFF;
+        meta.skipped = 0;
+        meta.hops = 0;
+        meta.source_mark = Mark.NONE;
+        meta.to_host = 0;
+        meta.beyond_short = 0;
+        meta.beyond_long = 0;
+        meta.inner_bytes = 0;
+        meta.report_words = 0;
+        meta.report_bytes = 0;
+        meta.sequence = 0;
+        meta.asked = 0;
+        meta.asked_of_domain = 0;
+        meta.asked_words = 0;
+        meta.shim_words = 0;
         meta.egress_name = UNAVAILABLE;
         meta.ingress_name = UNAVAILABLE;
         meta.this_node = UNAVAILABLE;
@@ -365,9 +385,6 @@ parser FabricEgressParser(
         meta.items = 0;
         meta.domain_items = 0;
         meta.words_0_7 = 0;
-        meta.words_8_15 = 0;
-        meta.baseline_ones = 0;
-        meta.ones_15 = 0;
         meta.words = 0;
         meta.domain_words = 0;
         meta.hop_words = 0;
@@ -382,16 +399,30 @@ parser FabricEgressParser(
         meta.frame_bytes = 0;
         meta.sent_before = 0;
         meta.carried_before = 0;
-        meta.udp_sum = 0;
         meta.rest_of_sum = 0;
         meta.sums_udp = false;
         meta.sums_tcp = false;
         meta.grown = 0;
         meta.grown_twice = 0;
-        transition select(packet.lookahead<bit<8>>()) {
-            0x04 &&& 0x0C: parse_mirrored;     // Kind.MIRRORED
+        transition select(packet.lookahead<bit<8>>(), eg_intr_md.egress_port) {
+            (0x04 &&& 0x0C, _): parse_mirrored;     // Kind.MIRRORED
+            (0x0C &&& 0x0C, _): parse_report;       // Kind.REPORT
+            (_, CPU_PORT):      parse_for_cpu;
             default: parse_bridged;
         }
+    }
+
+    /* The report's IPv4 header comes in front of the packet's, which is payload. */
+    state parse_report {
+        packet.extract(meta.reported);
+        packet.extract(hdr.int_ports);
+        packet.extract(hdr.int_latency);
+        packet.extract(hdr.int_queue);
+        packet.extract(hdr.int_ingress_time);
+        packet.extract(hdr.int_egress_time);
+        packet.extract(hdr.ethernet);
+        meta.inner_bytes = packet.lookahead<bit<32>>()[15:0];
+        transition accept;
     }
 
     /* It has left egress as it is to be. */
@@ -400,8 +431,31 @@ parser FabricEgressParser(
         transition accept;
     }
 
+    /* No more than ingress may have changed */
+    state parse_for_cpu {
+        packet.extract(meta.bridged);
+        packet.extract(hdr.ethernet);
+        transition select(hdr.ethernet.ether_type) {
+            ETHERTYPE_IPV4: look_at_ipv4_for_cpu;
+            default: accept;
+        }
+    }
+
+    state look_at_ipv4_for_cpu {
+        transition select(packet.lookahead<bit<8>>()) {
+            IPV4_NO_OPTIONS: parse_ipv4_for_cpu;
+            default: accept;
+        }
+    }
+
+    state parse_ipv4_for_cpu {
+        packet.extract(hdr.ipv4);
+        transition accept;
+    }
+
     state parse_bridged {
         packet.extract(meta.bridged);
+        meta.leaves = true;
         packet.extract(hdr.ethernet);
         transition select(hdr.ethernet.ether_type) {
             ETHERTYPE_IPV4: look_at_ipv4;
@@ -410,31 +464,96 @@ parser FabricEgressParser(
     }
 
     state look_at_ipv4 {
-        transition select(packet.lookahead<bit<8>>()) {
-            IPV4_NO_OPTIONS: parse_ipv4;
+        transition select(packet.lookahead<bit<8>>(), meta.bridged.kind, meta.bridged.mark) {
+            (IPV4_NO_OPTIONS, Kind.BRIDGED, Mark.NONE): look_at_length;
+            (IPV4_NO_OPTIONS, Kind.MESSAGE, _):         parse_ipv4_of_message;
+            (IPV4_NO_OPTIONS, _, _):                    parse_ipv4_of_int;
             default: accept;
         }
     }
 
-    state parse_ipv4 {
+    /* A TCP segment that is cut short of its header has none here, as in ingress. */
+    state look_at_length {
+        transition select(packet.lookahead<bit<32>>()[15:0]) {
+            0 &&& 16w0xFFE0:  parse_short_ipv4_alone;
+            32 &&& 16w0xFFF8: parse_short_ipv4_alone;
+            default: parse_ipv4_alone;
+        }
+    }
+
+    /* What is watched is whole. */
+#define PARSE_IPV4_ALONE(name, what_tcp_is) \
+    state name { \
+        packet.extract(hdr.ipv4); \
+        transition select(hdr.ipv4.fragment_offset, hdr.ipv4.flags[0:0], hdr.ipv4.protocol) { \
+            (0, 0, PROTOCOL_UDP): parse_udp_alone; \
+            (0, 0, PROTOCOL_TCP): what_tcp_is; \
+            (0, 0, _):            watch; \
+            default: accept; \
+        } \
+    }
+
+    PARSE_IPV4_ALONE(parse_short_ipv4_alone, watch)
+    PARSE_IPV4_ALONE(parse_ipv4_alone, parse_tcp_alone)
+
+    state parse_ipv4_of_message {
         packet.extract(hdr.ipv4);
-        // what ingress has found a message or INT in is a first fragment
-        transition select(hdr.ipv4.protocol, meta.bridged.kind, meta.bridged.mark) {
-            (_, Kind.BRIDGED, Mark.NONE): accept;
-            (PROTOCOL_UDP, _, _):         parse_udp;
-            (PROTOCOL_TCP, _, _):         parse_tcp;
+        transition select(hdr.ipv4.flags[0:0]) {
+            0: parse_whole_message;
+            default: parse_message;
+        }
+    }
+
+    /* What ingress has found INT in is a first fragment. */
+    state parse_ipv4_of_int {
+        packet.extract(hdr.ipv4);
+        transition select(hdr.ipv4.protocol) {
+            PROTOCOL_UDP: parse_udp;
+            PROTOCOL_TCP: parse_tcp;
             default: accept;
         }
+    }
+
+    state watch {
+        meta.watchable = true;
+        transition accept;
+    }
+
+    state parse_udp_alone {
+        packet.extract(hdr.udp);
+        meta.src_port = hdr.udp.src_port;
+        meta.dst_port = hdr.udp.dst_port;
+        l4_checksum.subtract({ hdr.udp.dst_port, hdr.udp.checksum });
+        l4_checksum.subtract_all_and_deposit(meta.rest_of_sum);
+        transition watch;
+    }
+
+    state parse_tcp_alone {
+        packet.extract(hdr.tcp);
+        meta.src_port = hdr.tcp.src_port;
+        meta.dst_port = hdr.tcp.dst_port;
+        l4_checksum.subtract({ hdr.tcp.checksum });
+        l4_checksum.subtract_all_and_deposit(meta.rest_of_sum);
+        transition watch;
+    }
+
+    state parse_whole_message {
+        meta.watchable = true;
+        transition parse_message;
+    }
+
+    state parse_message {
+        packet.extract(hdr.udp);
+        meta.src_port = hdr.udp.src_port;
+        meta.dst_port = hdr.udp.dst_port;
+        transition parse_aggregation;
     }
 
     state parse_udp {
         packet.extract(hdr.udp);
-        l4_checksum.subtract({ hdr.udp.checksum });
-        meta.udp_sum = hdr.udp.checksum;
-        transition select(meta.bridged.kind, meta.bridged.mark) {
-            (Kind.MESSAGE, _):      parse_aggregation;
-            (_, Mark.NONE):         accept;
-            (_, Mark.PROBE_MARKER): parse_int_marker;
+        l4_checksum.subtract({ hdr.udp.dst_port, hdr.udp.checksum });
+        transition select(meta.bridged.mark) {
+            Mark.PROBE_MARKER: parse_int_marker;
             default: parse_int_shim;
         }
     }
@@ -450,17 +569,22 @@ parser FabricEgressParser(
 
     state parse_int_marker {
         packet.extract(hdr.int_marker);
+        l4_checksum.subtract({ hdr.int_marker.marker });
         transition parse_int_shim;
     }
 
     state parse_int_shim {
         packet.extract(hdr.int_shim);
+        meta.shim_words = hdr.int_shim.length;
         l4_checksum.subtract(SHIM_FIELDS);
         transition parse_int_md;
     }
 
     state parse_int_md {
         packet.extract(hdr.int_md);
+        meta.asked = hdr.int_md.instructions;
+        meta.asked_of_domain = hdr.int_md.domain_instructions;
+        meta.asked_words = hdr.int_md.hop_words;
         l4_checksum.subtract(MD_FIELDS);
         l4_checksum.subtract_all_and_deposit(meta.rest_of_sum);
         transition accept;
@@ -476,17 +600,25 @@ control FabricEgressDeparser(
     packet_out packet,
     inout headers_t hdr,
     in egress_metadata_t meta,
-    in egress_intrinsic_metadata_for_deparser_t eg_dprsr_md)
+    in egress_intrinsic_metadata_for_deparser_t eg_dprsr_md,
+    in egress_intrinsic_metadata_t eg_intr_md,
+    in egress_intrinsic_metadata_from_parser_t eg_prsr_md)
 {
     Checksum() ipv4_checksum;
     Checksum() aggregation_checksum;
     Checksum() udp_checksum;
     Checksum() tcp_checksum;
     Mirror(MIRROR_TYPE) finished_probe;
+    Mirror(REPORT_MIRROR_TYPE) report;
 
     apply {
         if (eg_dprsr_md.mirror_type == MIRROR_TYPE) {
             finished_probe.emit<mirrored_t>(meta.session, { 0, meta.becomes, 0 });
+        }
+        if (eg_dprsr_md.mirror_type == REPORT_MIRROR_TYPE) {
+            report.emit<report_front_t>(meta.session, {
+                0, meta.becomes, 0, meta.asked[15:8], meta.bridged.ingress_port, 0, eg_intr_md.egress_port, meta.waited,
+                meta.bridged.priority, 0, eg_intr_md.deq_qdepth, 0, meta.bridged.ingress_time, 0, eg_prsr_md.global_tstamp });
         }
         if (hdr.ipv4.isValid()) {
             hdr.ipv4.checksum = ipv4_checksum.update(IPV4_FIELDS);
@@ -496,11 +628,32 @@ control FabricEgressDeparser(
         }
         // a sum that comes out as 0 is written as all ones in UDP
         if (meta.sums_udp) {
-            hdr.udp.checksum = udp_checksum.update({ INT_FIELDS, meta.grown_twice, meta.rest_of_sum }, true);
+            hdr.udp.checksum = udp_checksum.update({ hdr.udp.dst_port, INT_FIELDS, meta.grown_twice, meta.rest_of_sum }, true);
         }
         if (meta.sums_tcp) {
             hdr.tcp.checksum = tcp_checksum.update({ INT_FIELDS, meta.grown, meta.rest_of_sum });
         }
-        packet.emit(hdr);
+        // items stand behind an INT header or a report's
+        packet.emit(hdr.packet_in);
+        packet.emit(hdr.ethernet);
+        packet.emit(hdr.ipv4);
+        packet.emit(hdr.udp);
+        packet.emit(hdr.report_group);
+        packet.emit(hdr.report);
+        packet.emit(hdr.tcp);
+        packet.emit(hdr.int_marker);
+        packet.emit(hdr.int_shim);
+        packet.emit(hdr.int_md);
+        packet.emit(hdr.int_node_id);
+        packet.emit(hdr.int_ports);
+        packet.emit(hdr.int_latency);
+        packet.emit(hdr.int_queue);
+        packet.emit(hdr.int_ingress_time);
+        packet.emit(hdr.int_egress_time);
+        packet.emit(hdr.int_interfaces);
+        packet.emit(hdr.int_utilisation);
+        packet.emit(hdr.int_bytes);
+        packet.emit(hdr.int_slots);
+        packet.emit(hdr.aggregation);
     }
 }

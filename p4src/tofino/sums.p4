@@ -53,7 +53,7 @@ struct weights_t {
 
 /* The window is min-reduced and the exponent max-reduced; the window comes out first. */
 control BoundSums(
-    inout aggregation_t aggregation, in bit<16> index, in Turn turn, in bit<8> claimed, in bit<32> children, in bit<32> child,
+    inout aggregation_t aggregation, in bit<16> index, in Turn turn, in bit<1> claimed, in bit<32> children, in bit<32> child,
     in bit<16> exponent)
 {
     @id(WINDOW_REGISTER_ID)
@@ -100,7 +100,7 @@ control BoundSums(
 
 /* Both add up; the weight comes out first. */
 control WeightSums(
-    inout aggregation_t aggregation, in bit<16> index, in Turn turn, in bit<8> claimed, in bit<32> children, in bit<32> child)
+    inout aggregation_t aggregation, in bit<16> index, in Turn turn, in bit<1> claimed, in bit<32> children, in bit<32> child)
 {
     @id(WEIGHT_REGISTER_ID)
     Register<weights_t, bit<16>>(AGGREGATION_SLOTS) weight;
@@ -143,7 +143,7 @@ control WeightSums(
 
 /* Flags are or-ed, in the packet too: what is emitted again tells everyone on the way that it was asked for again. */
 control FlagSums(
-    inout aggregation_t aggregation, in bit<16> index, in Turn turn, in bit<8> claimed, in bit<32> children, in bit<32> child)
+    inout aggregation_t aggregation, in bit<16> index, in Turn turn, in bit<1> claimed, in bit<32> children, in bit<32> child)
 {
     @id(FLAGS_REGISTER_ID)
     Register<bit<8>, bit<16>>(AGGREGATION_SLOTS) flags;
@@ -187,7 +187,7 @@ struct pair_t {
 }
 
 #define LANE_PAIR(i, j) \
-control LanePair_##i(inout lanes_t lanes, in bit<16> index, in Turn turn, in bit<8> claimed, in bit<32> children, in bit<32> child) { \
+control LanePair_##i(inout lanes_t lanes, in bit<16> index, in Turn turn, in bit<1> claimed, in bit<32> children, in bit<32> child) { \
     @id(LANE_REGISTER_ID(i)) \
     Register<pair_t, bit<16>>(AGGREGATION_SLOTS) lane; \
     RegisterAction<pair_t, bit<16>, bit<32>>(lane) restart_pair = { \
@@ -232,7 +232,7 @@ control LanePair_##i(inout lanes_t lanes, in bit<16> index, in Turn turn, in bit
 EACH_PAIR(LANE_PAIR)
 
 control HeaderSums(
-    inout aggregation_t aggregation, in bit<16> index, in Turn turn, in bit<8> claimed, in bit<32> children, in bit<32> child,
+    inout aggregation_t aggregation, in bit<16> index, in Turn turn, in bit<1> claimed, in bit<32> children, in bit<32> child,
     in bit<16> exponent)
 {
     BoundSums() bounds;
@@ -247,7 +247,7 @@ control HeaderSums(
 }
 
 control LaneSums(
-    inout lanes_t lanes, in bit<16> index, in Turn turn, in bit<8> claimed, in bit<32> children, in bit<32> child)
+    inout lanes_t lanes, in bit<16> index, in Turn turn, in bit<1> claimed, in bit<32> children, in bit<32> child)
 {
 #define PAIR_INSTANCE(i, j) LanePair_##i() lane_##i;
     EACH_PAIR(PAIR_INSTANCE)

@@ -20,8 +20,9 @@
 #define CPU_PORT_NUMBER DEFAULT_CPU_PORT
 #endif
 
-/* Of what egress mirrors */
+/* Of what egress mirrors: finished probes, and what becomes a report */
 #define MIRROR_TYPE 1
+#define REPORT_MIRROR_TYPE 2
 
 /* Of the action selector in routing.p4 */
 #define ECMP_GROUP_SIZE 64

@@ -33,7 +33,7 @@ from weir.wire import frames
 from weir.wire.int_md import hop_words
 from weir.wire.int_report import REPORT_PORT
 
-REPORT_SESSION = 500
+REPORT_SESSION = 250
 CPU_PORT = 510
 COLLECTOR = 0x0A00FF01
 HOST_BASE = 0x0A000000

@@ -62,6 +62,50 @@ def tell_latency_in_nanoseconds(program: Any) -> None:
     latency[1] = {"type": "expression", "value": _operation("&", _operation("*", latency[1], thousand), bits)}
 
 
+def report_latency_in_nanoseconds(program: Any) -> None:
+    """`capture` does not tell microseconds."""
+    [latency] = _assigned(program, "capture", "metadata_t.report_latency")
+    thousand, bits = {"type": "hexstr", "value": "0x3e8"}, {"type": "hexstr", "value": "0xffffffff"}
+    latency[1] = {"type": "expression", "value": _operation("&", _operation("*", latency[1], thousand), bits)}
+
+
+def report_no_names(program: Any) -> None:
+    """`capture` leaves out names, utilisation, and all that the domain may ask for."""
+    [baseline] = _assigned(program, "capture", "telemetry_report_bits")
+    [domain] = _assigned(program, "capture", "telemetry_report_domain_bits")
+    asked = {"type": "field", "value": ["scalars", "metadata_t.instructions"]}
+    ports_to_timestamps = {"type": "hexstr", "value": "0x7c00"}
+    baseline[1] = {"type": "expression", "value": _operation("&", asked, ports_to_timestamps)}
+    domain[1] = {"type": "hexstr", "value": "0x0000"}
+
+
+def push_nothing_where_ones_are_asked_for(program: Any) -> None:
+    """`compare` finds a mismatch where any of the instructions 8 to 15 is set."""
+    [mismatch] = _assigned(program, "compare", "telemetry_mismatch")
+    low, zero = {"type": "hexstr", "value": "0x00ff"}, {"type": "hexstr", "value": "0x0"}
+    asked = _operation("&", {"type": "field", "value": ["int_md", "instructions"]}, low)
+    one = {"type": "hexstr", "value": "0x01"}
+    none = _operation("==", asked, zero)
+    mismatch[1] = {"type": "expression", "value": _operation("?", mismatch[1], one, cond=none)}
+
+
+def put_no_int_into_messages(program: Any) -> None:
+    """They are watched as packets on a host's link are: this node reports them alone."""
+    [egress] = (each for each in program["pipelines"] if each["name"] == "egress")
+    [test] = (each for each in egress["conditionals"] if "int_source_to_host" in json.dumps(each))
+    message = {"type": "field", "value": ["aggregation", "$valid$"]}
+    is_message = {"type": "expression", "value": {"op": "d2b", "left": None, "right": message}}
+    test["expression"] = _operation("or", test["expression"], is_message)
+
+
+def wrap_no_segments(program: Any) -> None:
+    """A TCP segment is not wrapped in UDP: where INT is marked by its port, it goes without."""
+    [egress] = (each for each in program["pipelines"] if each["name"] == "egress")
+    [table] = (each for each in egress["tables"] if each["name"] == "FabricEgress.int_source.encapsulations")
+    [wraps] = (each for each in table["entries"] if each["source_info"]["source_fragment"].endswith("wrap()"))
+    table["entries"].remove(wraps)
+
+
 def tell_no_utilisation(program: Any) -> None:
     """`push_utilisation` has nothing to tell."""
     [bytes_in_window] = _primitives(program, "push_utilisation", "assign", "FabricEgress.telemetry")
@@ -112,6 +156,12 @@ def let_a_host_send_any_message(program: Any) -> None:
     """`admit` bars no type."""
     [_, barred] = _primitives(program, "admit", "assign", "FabricIngress.admission")
     barred[1] = {"type": "hexstr", "value": "0x00"}
+
+
+def _assigned(program: Any, action: str, field: str) -> list[list[Any]]:
+    """The assignments to a field of `scalars` in an action of egress's telemetry."""
+    assigned = _primitives(program, action, "assign", "FabricEgress.telemetry")
+    return [each for each in assigned if each[0]["value"] == ["scalars", field]]
 
 
 def _operation(op: str, left: Any, right: Any, **more: Any) -> Any:

@@ -8,8 +8,9 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from weir.emulator.abi import PACKET
-from weir.emulator.entries import ActionCall
+from weir.emulator.entries import ActionCall, CloneSession, Replica, TableEntry, Ternary
 from weir.tests.p4src.emulated_node import EmulatedNode
+from weir.tests.p4src.int_fabric import REPORT_SESSION
 from weir.tests.p4src.node_model import Tables
 
 _ENTRY = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
@@ -45,6 +46,15 @@ class QueuedNode(EmulatedNode):
             self._insert(table, key, action, *params)
         else:
             self.state.tables[table].set_default(ActionCall(action, params))
+
+    def report_to(self, port: int) -> None:
+        """Reports leave by this port."""
+        self.switch.replication.set_session(REPORT_SESSION, CloneSession((Replica(port),)))
+
+    def watch(self, match: tuple[tuple[int, int], ...], priority: int, action: str, params: tuple[int, ...]) -> None:
+        """`match` is (value, mask) of the addresses, the protocol and the ports; of two the higher priority counts."""
+        entry = TableEntry(tuple(Ternary(*each) for each in match), ActionCall(action, params), priority)
+        self.state.tables["FabricEgress.int_source.watchlist"].insert(entry)
 
     def _called(self, state: int, address: int) -> None:
         memory = (ctypes.c_uint8 * PACKET.itemsize).from_address(address)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from fractions import Fraction
 
 from weir.tests.p4src.emulated_node import exact_entries
+from weir.tests.p4src.int_fabric import REPORT_SESSION
 from weir.tests.p4src.node_model import CPU_PORT, DROP_REASONS, Tables
 from weir.tests.p4src.queued_node import EMPTY
 from weir.tests.p4src.tna_program import Frame, Meter, Program
@@ -18,6 +19,8 @@ BRIDGED_BYTES = 10
 """In front of a packet between ingress and egress."""
 CELLS = 5
 """Of each packet in a queue."""
+REPORTED_BYTES = 78
+"""Of what becomes a report: its Ethernet header, and 64 bytes behind it"""
 FCS_BYTES = 4
 """Of the frame's checksum, which a chip counts"""
 TICKS_PER_NS = Fraction(1 << 16, 1000)
@@ -43,6 +46,8 @@ class TnaNode:
         self.now_us = 0
         self._bound_queues(tables)
         self.sessions = dict.fromkeys(tables.sinks.values(), CHIP_CPU_PORT)
+        self.truncated: dict[int, int] = {}
+        """Bytes of a frame that a session's mirror takes; of others all."""
         for port, session in tables.sinks.items():
             self._insert("FabricEgress.probe_sinks", (port,), "FabricEgress.report", session)
         if tables.node_id is not None:
@@ -54,6 +59,15 @@ class TnaNode:
             self._insert(table, key, action, *params)
         else:
             self.program.set_default(table, action, *params)
+
+    def watch(self, match: tuple[tuple[int, int], ...], priority: int, action: str, params: tuple[int, ...]) -> None:
+        """As `QueuedNode.watch`, of the highest priority first."""
+        self.program.insert("FabricEgress.int_source.watchlist", match, action, *params)
+
+    def report_to(self, port: int) -> None:
+        """Reports leave by this port."""
+        self.sessions[REPORT_SESSION] = CHIP_CPU_PORT if port == CPU_PORT else port
+        self.truncated[REPORT_SESSION] = REPORTED_BYTES
 
     def _bound_queues(self, tables: Tables) -> None:
         """Cells for packets, nanoseconds for microseconds, meters for costs of bytes, DSCPs for classes: those of the
@@ -121,7 +135,8 @@ class TnaNode:
             leaving = []
         if frame.mirrored is not None:
             session, front = frame.mirrored
-            leaving += self._egress(Frame(out=front).emitted() + sent, self.sessions[session], 0)
+            taken = sent[: self.truncated.get(session)]
+            leaving += self._egress(Frame(out=front).emitted() + taken, self.sessions[session], 0)
         return leaving
 
     @property

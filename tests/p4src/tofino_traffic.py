@@ -13,6 +13,7 @@ from weir.tests.p4src.queued_node import EMPTY, Queue
 from weir.tests.p4src.small_fabric import (
     GENERATION,
     INNER,
+    MAC,
     OTHER_SWITCH,
     PARENT,
     PARENT_PORT,
@@ -21,6 +22,7 @@ from weir.tests.p4src.small_fabric import (
     STRANGER_PORT,
     SWITCH,
     WORKERS,
+    host_mac,
     hosts,
     message,
     packet,
@@ -29,6 +31,7 @@ from weir.tests.p4src.small_fabric import (
 from weir.wire import frames, int_md
 from weir.wire.aggregation import MessageType
 from weir.wire.fields import REDUCED
+from weir.wire.int_report import REPORT_PORT
 
 ECN_BYTE = 15
 MARKER = b"Weir-INT"
@@ -38,6 +41,10 @@ BEFORE_THE_CLOCK_WRAPS_US = 2**32 // 1000 - 2_000
 TICKS_PER_US = 1 << 16
 FILLED_OF_THE_DOMAIN = (0, 0x4000, 0x8000, 0xC000)
 """Domain instructions that the program for a chip fills; it pushes nothing where others are asked for."""
+
+
+STRANGERS_PORTS = (1000, 1001, 9)
+"""UDP's and TCP's, of what the stranger sends"""
 
 
 def busy_tables(rng: np.random.Generator) -> Tables:
@@ -76,11 +83,73 @@ def rows_of_int(rng: np.random.Generator) -> list[Row]:
         rows.append(("FabricEgress.telemetry.slots", (), "FabricEgress.telemetry.tell_free_slots", (7,)))
     for port in (1, PARENT_PORT, STRANGER_PORT):
         if rng.random() < 0.6:
-            name = (int(rng.choice([600, 1500])), 70000 + port, 0)
+            name = (int(rng.choice([600, 1500])), 70000 + port, int(rng.random() < 0.3))
             rows.append(("FabricEgress.int_source.links", (port,), "FabricEgress.int_source.name_link", name))
             name_ingress = "FabricEgress.telemetry.name_ingress"
             rows.append(("FabricEgress.telemetry.ingress_names", (port,), name_ingress, (80000 + port,)))
     return rows
+
+
+Watched = tuple[tuple[tuple[int, int], ...], str, tuple[int, ...]]
+"""A watchlist's entry: (value, mask) of addresses, protocol and ports, its action and parameters."""
+ANY = (0, 0)
+
+
+def watchlist(rng: np.random.Generator) -> list[Watched]:
+    """What is wanted of whose packets; the first that matches counts. INT is only for what the stranger and
+    this node send: the program for bmv2 puts it over a shim that it has read and not recognised.
+    """
+    own = (ANY, ANY, (17, 0xFF), ANY, (REPORT_PORT, 0xFFFF))
+    found: list[Watched] = [(own, "ignore", ())]
+    for entry in range(1, 17):
+        embeds = rng.random() < 0.7
+        embedded = int(rng.choice([STRANGER, SWITCH], p=[0.7, 0.3]))
+        source = embedded if embeds else int(rng.choice([SWITCH, STRANGER, PARENT, *WORKERS]))
+        destination = int(rng.choice([PARENT, *WORKERS]))
+        protocol = int(rng.choice([6, 17]))
+        match = (
+            (source, 0xFFFFFFFF) if embeds or rng.random() < 0.7 else (STRANGER & 0xFFFF0000, 0xFFFF0000),
+            (destination, 0xFFFFFFFF) if rng.random() < 0.7 else ANY,
+            (protocol, 0xFF) if rng.random() < 0.7 else ANY,
+            (STRANGERS_PORTS[0], 0xFFFE) if rng.random() < 0.2 else ANY,
+            (int(rng.choice(STRANGERS_PORTS)), 0xFFFF) if rng.random() < 0.4 else ANY,
+        )
+        bitmap = int(rng.choice([0xDC00, 0xFF00, int(rng.integers(0, 2**8)) << 8, int(rng.integers(0, 2**16))]))
+        if source == SWITCH:
+            bitmap &= ~0x4000  # of what goes around once more a chip says another port
+        domain_bitmap = int(rng.choice(FILLED_OF_THE_DOMAIN))
+        want = (entry, int(rng.choice([1, 2, 5], p=[0.6, 0.2, 0.2])), bitmap, domain_bitmap)
+        presence = int(rng.integers(1, 4))
+        if not embeds:
+            found.append((match, "export_xd", want))
+        elif rng.random() < 0.3:
+            found.append((match, "embed_mx", (*want, presence)))
+        else:
+            words = (int_md.hop_words(bitmap, domain_bitmap) + int(rng.random() < 0.1)) % 32
+            found.append((match, "embed_md", (*want, words, int(rng.choice([0, 1, 8])), presence)))
+    return found
+
+
+def report_destination(rng: np.random.Generator) -> tuple[int, tuple[int, ...]]:
+    """The port that reports leave by, and what they are addressed with; nothing where they go nowhere."""
+    port = int(rng.choice([CPU_PORT, PARENT_PORT], p=[0.3, 0.7]))
+    address = (int(rng.integers(0, 2**32)), MAC + port, host_mac(PARENT), SWITCH, PARENT, 5555, REPORT_PORT, 10)
+    return port, address if rng.random() < 0.77 else ()
+
+
+def compared_with(sent: tuple[int, bytes]) -> tuple[int, bytes]:
+    """What leaves by a port. Of a report without what stands behind it, for a chip cuts all alike, and without the
+    inner checksum of UDP or TCP, which bmv2 clones as it was before INT came in.
+    """
+    port, frame = sent
+    at = 2 if port == CPU_PORT else 0
+    if frame[at + 23 : at + 24] != b"\x11" or frame[at + 36 : at + 38] != REPORT_PORT.to_bytes(2):
+        return sent
+    report = bytearray(frame[: at + 14 + int.from_bytes(frame[at + 16 : at + 18])])
+    inner = at + 14 + 48 + 4 * int.from_bytes(report[at + 52 : at + 53])
+    checksum = inner + {b"\x11": 26, b"\x06": 36}.get(bytes(report[inner + 9 : inner + 10]), len(report))
+    report[checksum : checksum + 2] = bytes(len(report[checksum : checksum + 2]))
+    return port, bytes(report)
 
 
 class Traffic:
@@ -103,8 +172,14 @@ class Traffic:
         self.now_us += self.queue.wait_us + int(rng.integers(0, 20))
         self.queue = Queue(int(rng.integers(0, 10)), int(rng.integers(0, 25)), int(rng.integers(0, 2**19)))
         self.int_ends = None
-        kind = rng.choice(["contribution", "result", "plain", "probe", "packet-out"], p=[0.77, 0.07, 0.05, 0.07, 0.04])
-        kinds = {"contribution": self._contribution, "result": self._result, "plain": self._plain, "probe": self._probe}
+        kinds = {
+            "contribution": self._contribution,
+            "result": self._result,
+            "plain": self._plain,
+            "flow": self._flow,
+            "probe": self._probe,
+        }
+        kind = rng.choice([*kinds, "packet-out"], p=[0.57, 0.07, 0.05, 0.2, 0.07, 0.04])
         frame, port = kinds[kind]() if kind in kinds else self._packet_out()
         if self.int_ends is None:
             frame = frame[:40] + rng.bytes(2) + frame[42:]  # the UDP checksum, which nobody verifies
@@ -166,7 +241,7 @@ class Traffic:
         source = STRANGER if rng.random() < 0.8 else PARENT
         if rng.random() < 0.15:  # a message that reads as INT
             payload = message(generation=0x20, flags=int(rng.integers(0, 3)), width=32)
-            return packet(payload, source, WORKERS[0], dscp=1), STRANGER_PORT
+            return packet(payload, PARENT, WORKERS[0], dscp=1), PARENT_PORT
         dscp = int(rng.choice([0, 1, 10, 48]))
         frame = packet(rng.bytes(int(rng.integers(0, 80))), source, destination, destination_port=9, ttl=ttl, dscp=dscp)
         if rng.random() < 0.3:
@@ -175,12 +250,35 @@ class Traffic:
             frame = frame[:12] + b"\x08\x06" + frame[14:]
         return frame, STRANGER_PORT
 
+    def _flow(self) -> tuple[bytes, int]:
+        """What a watchlist is about: of any length that headers of INT may still fit, whole or a fragment."""
+        rng = self.rng
+        is_tcp = bool(rng.random() < 0.4)
+        most = int(rng.choice([600, frames.MTU])) - 28
+        payload = max(12, int(rng.choice([12, 13, 30, 70, *range(most - 25, most - 14), most - 56, most])))
+        port = int(rng.choice(STRANGERS_PORTS))
+        destination = int(rng.choice([PARENT, STRANGER, *WORKERS]))
+        dscp = int(rng.choice([0, 10, 48]))
+        frame = bytearray(
+            packet(rng.bytes(payload), STRANGER, destination, source_port=port, destination_port=port, dscp=dscp)
+        )
+        if is_tcp:
+            frame[23] = 6
+        elif rng.random() < 0.3:
+            frame[40:42] = bytes(2)
+        if rng.random() < 0.25:
+            frame[20:22] = int(rng.choice([0x2000, 0x2000, 0x0001, 0x4000])).to_bytes(2)
+        if rng.random() < 0.05:
+            frame[23] = 1
+        self.int_ends = len(frame)
+        return bytes(frame), PARENT_PORT
+
     def _packet_out(self) -> tuple[bytes, int]:
         """Its egress port stays one that the switch has. A chip has another port for the CPU, so its INT neither asks
-        for ports nor ends here.
+        for ports nor ends here, and nobody watches it.
         """
         frame, _ = self._plain() if self.rng.random() < 0.5 else self._probe(~0x4000, ends=False)
-        return frame, CPU_PORT
+        return frame[:26] + OTHER_SWITCH.to_bytes(4) + frame[30:], CPU_PORT
 
     def _probe(self, allowed: int = 0xFFFF, ends: bool = True) -> tuple[bytes, int]:
         """INT of any bitmap, hop limit and stack, marked in any way, behind UDP or TCP; sometimes of a layout that
@@ -191,7 +289,10 @@ class Traffic:
         domain = int(rng.choice([int_md.DOMAIN, 0, 1], p=[0.8, 0.1, 0.1]))
         domain_bitmap = int(rng.choice([0x8000, 0, int(rng.integers(0, 2**16))])) & max(FILLED_OF_THE_DOMAIN)
         words = int_md.hop_words(bitmap, domain_bitmap if domain == int_md.DOMAIN else 0)
-        words = (int(rng.integers(0, 32)) if rng.random() < 0.1 else words) % 32
+        if rng.random() < 0.2:  # what nobody knows is not counted, or anything is
+            known = int_md.hop_words(bitmap & 0xFF00, domain_bitmap if domain == int_md.DOMAIN else 0)
+            words = int(rng.choice([known, int(rng.integers(0, 32))]))
+        words %= 32
         mark, is_tcp = str(rng.choice(["port", "dscp", "marker"], p=[0.6, 0.2, 0.2])), bool(rng.random() < 0.3)
         is_tcp = is_tcp and mark != "port"
         front = MARKER if mark == "marker" else b""
@@ -204,7 +305,7 @@ class Traffic:
         if mark != "port" or not ends:
             first &= ~0x08  # bmv2 ends what says so at a probe sink, even if it is not marked in the fabric's way
         original = int(rng.choice([9, 22342]))
-        shim_type = 0x30 if rng.random() < 0.1 else 0x10
+        shim_type = 0x30 if rng.random() < 0.3 else 0x10
         shim = struct.pack("!BBH", shim_type | (4 if mark == "port" else 0), 3 + stack, original)
         remaining = int(rng.choice([0, 1, 5, 255]))
         header = struct.pack("!BBBBHHHH", first, 0, words, remaining, bitmap, domain, domain_bitmap, 0)

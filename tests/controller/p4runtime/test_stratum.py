@@ -241,15 +241,45 @@ def test_what_marks_by_dscp_is_policed_with_its_mark() -> None:
     assert masks == [{(48, 0x3F), (56, 0x3F)}, {(48, 0x3E), (56, 0x3E)}]
 
 
-def test_what_a_chip_does_not_report_cannot_be_watched() -> None:
-    for watching in (
-        Watching(drops=frozenset({"late"})),
-        Watching(queue_steps=Steps(depth_threshold=3)),
-        Watching(flows=(Flows(Mode.XD),)),
-    ):
-        with pytest.raises(PlanError, match="the program of tofino is no source or sink of INT"):
-            check_watching(FABRIC, watching)
+WATCHED = Watching((Flows(Mode.XD, protocol=17, every=1 << 16), Flows(Mode.XD)), collector=FABRIC.hosts[0].name)
+
+
+@pytest.mark.parametrize(
+    ("watching", "why"),
+    [
+        (Watching(drops=frozenset({"late"})), "is no sink of INT"),
+        (Watching(queue_steps=Steps(depth_threshold=3)), "is no sink of INT"),
+        (Watching(flows=(Flows(Mode.MD),)), "is no sink of INT"),
+        (Watching(flows=(Flows(Mode.MX),)), "is no sink of INT"),
+        (Watching(flows=(Flows(Mode.XD),), flow_steps=Steps(depth_step=3)), "is no sink of INT"),
+        (Watching(flows=(Flows(Mode.XD, every=65_537),)), "counts to 65536, not 65537"),
+    ],
+)
+def test_what_a_chip_does_not_report_cannot_be_watched(watching: Watching, why: str) -> None:
+    with pytest.raises(PlanError, match=rf"the program of tofino {why}"):
+        check_watching(FABRIC, watching)
+
+
+def test_what_a_chip_reports_can_be_watched() -> None:
     check_watching(FABRIC, Watching(presence=Presence.DSCP))
+    check_watching(FABRIC, WATCHED)
+
+
+@pytest.mark.parametrize("watching", [WATCHED, replace(WATCHED, collector=None)], ids=["a host", "the controller"])
+async def test_what_is_watched_is_taken(stratum: StratumSwitch, packed: Path, watching: Watching) -> None:
+    """A watchlist, the session and the destination of reports; a chip cuts what it mirrors, for its egress cannot."""
+    states = held(demo_plan("widest"), DEMO.congestion_options, Routes(FABRIC), watching)
+    async with session_with(stratum, packed) as session:
+        for state in states.values():
+            assert await reconcile(session, state)
+            assert not await verify(session, state)
+    lines = states["s1"].lines()
+    assert sum(line.startswith("watchlist ") for line in lines) == len(watching.flows) + (
+        watching.collector is not None
+    )
+    assert sum(line.startswith("destination default -> address(") for line in lines) == 1
+    assert sum(line.startswith("clone session 250(78 bytes) -> ") for line in lines) == 1
+    assert not any(line.startswith(("sinks ", "flow_steps ", "queue_watch ", "drop_watch ")) for line in lines)
 
 
 @pytest.mark.parametrize(

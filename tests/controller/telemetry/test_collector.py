@@ -14,7 +14,8 @@ from weir.controller.telemetry.collector import FlowHop, ReportCollector
 from weir.controller.telemetry.link_state import LinkState
 from weir.topologies.generators import leaf_spine
 from weir.topologies.model import Endpoint
-from weir.wire import int_md, int_report
+from weir.topologies.targets import TOFINO
+from weir.wire import frames, int_md, int_report
 from weir.wire.int_md import DomainInstruction, Instruction
 from weir.wire.int_report import InnerType, Report, ReportFlag, ReportGroup, ReportType
 
@@ -228,6 +229,33 @@ def test_a_flows_path_by_the_reports_of_every_node() -> None:
     assert flow.path_changes == 1
     rig.take(datagram("s2", 3, inner=packet(source_port=1, protocol=6), egress_port=1))
     assert {(f.protocol, f.source_port) for f in rig.collector.flows(rig.now)} == {(17, 4000), (6, 1)}
+
+
+def test_a_chips_hops_are_told_in_packets_and_microseconds() -> None:
+    """A message of 32 lanes has 198 bytes: three cells of 80."""
+    topology = leaf_spine(2, 1, 1, target=TOFINO)
+    collector = ReportCollector(topology, LinkState(topology, period_ns=PERIOD))
+    collector.take(
+        [datagram("s1", 0, inner=packet(), egress_port=2, queue_id=0, queue_packets=12, latency_us=7_000)], 0
+    )
+    (flow,) = collector.flows(0)
+    assert [(hop.queue_packets, hop.latency_us) for hop in flow.path] == [(4, 7.0)]
+
+
+def test_what_stands_behind_a_report_is_none_of_it() -> None:
+    rig = Rig()
+    report = datagram("s1", 0, inner=packet(), egress_port=2)
+    [frame] = frames.encapsulate(
+        np.frombuffer(report, np.uint8)[None],
+        source=1,
+        destination=2,
+        source_mac=1,
+        destination_mac=2,
+        destination_port=int_report.REPORT_PORT,
+    )
+    assert rig.collector.take_frames([frame.tobytes() + bytes(40)], rig.now) == []
+    assert rig.collector.reports == 1
+    assert not any(rig.collector.faults.values())
 
 
 def test_latencies_of_nodes_that_tell_no_times_and_clocks_of_two_nodes() -> None:

@@ -24,7 +24,7 @@ SEVERAL = "by ports of several pipes, each of which sums for itself"
 def drawn(rng: random.Random) -> Topology:
     """Two or three leaves under two spines, chips but for some, each with its links at ports of any pipe."""
     leaves = rng.randint(2, 3)
-    switches, links, hosts = [], [], []
+    switches, links, hosts = list[Switch](), list[Link](), list[Host]()
     free: dict[str, list[int]] = {}
     for number in range(1, leaves + 3):
         name = f"s{number}"
@@ -34,7 +34,8 @@ def drawn(rng: random.Random) -> Topology:
         free[name] = rng.sample(ports, 12) if target is LIKE_TOFINO else list(range(1, 13))
     for leaf in range(1, leaves + 1):
         for spine in (leaves + 1, leaves + 2):
-            links.append(Link(*(Endpoint(f"s{each}", free[f"s{each}"].pop()) for each in (leaf, spine))))
+            down, up = (Endpoint(f"s{each}", free[f"s{each}"].pop()) for each in (leaf, spine))
+            links.append(Link(down, up))
         for turn in range(rng.randint(2, 3)):
             hosts.append(Host(f"h{len(hosts) + 1}", IPv4Address(f"10.0.{leaf}.{turn + 1}")))
             links.append(Link(Endpoint(hosts[-1].name, 0), Endpoint(f"s{leaf}", free[f"s{leaf}"].pop())))

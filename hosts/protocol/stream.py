@@ -110,6 +110,11 @@ class Stream:
             return sendable[0]
         return np.concatenate(sendable) if sendable else _NO_ROUNDS
 
+    def holds_older(self, number: int, store: RoundStore) -> bool:
+        """Whether a round older than this one was passed over, and could be sent by now."""
+        older = self._held_back[self._held_back < number]
+        return bool(len(older) and np.count_nonzero(self._exponents_known(older, store)))
+
     def _exponents_known(self, rounds: IntArray, store: RoundStore) -> BoolArray:
         """Whether each of these rounds (ascending) carries no lanes, or its chunk's exponent is agreed."""
         known = np.ones(len(rounds), np.bool_)

@@ -320,6 +320,11 @@ class WorkerCore:
             self._law.lose(in_flight.expirations - lost, now_ns)
         places = lacking[:most]
         self._unrepaired = len(places) < len(lacking)
+        if len(places) and self._stream.holds_older(int(in_flight.round[places[0]]), self._store):
+            # others may wait for it with all their room, and what is sent again in its stead with all of this worker's
+            self._unsent = True
+            if len(places) == in_flight.room:
+                places = places[:-1]
         if len(places):
             self._pacer.sent(len(places), now_ns)
             rounds, places = self._in_sending_order(in_flight.round[places])

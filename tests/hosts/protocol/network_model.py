@@ -17,6 +17,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from weir.hosts.congestion import ExplicitWindow, WindowLaw
 from weir.hosts.errors import CallMismatch
 from weir.hosts.numerics.tensors import Reduced
 from weir.hosts.protocol.server import ParameterServerCore
@@ -128,6 +129,7 @@ class Fabric:
         coalesce_ns: int = 20 * US,
         stall_ns: int = 20_000 * US,
         key: str = "",
+        law: Callable[[], WindowLaw] = ExplicitWindow,
     ) -> None:
         self.random = random.Random(seed)
         self.faults = faults
@@ -148,7 +150,11 @@ class Fabric:
         self.final_rounds: list[set[int]] = []
         """What was final at each move."""
         options = WorkerOptions(
-            initial_timeout_ns=400 * US, least_timeout_ns=200 * US, most_timeout_ns=3_000 * US, first_round=first_round
+            initial_timeout_ns=400 * US,
+            least_timeout_ns=200 * US,
+            most_timeout_ns=3_000 * US,
+            first_round=first_round,
+            law=law,
         )
         tree = make_tree(kind, self.ranks)
         self._write_switches(tree, slots)

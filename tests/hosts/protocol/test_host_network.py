@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 
+from weir.hosts.congestion import ExplicitWindow
 from weir.hosts.numerics.quantization import chunk_count, dequantize, quantize, scale_table
 from weir.hosts.numerics.tensors import reference_sum
 from weir.tests.hosts.protocol.chunks import block_exponents, to_chunks
@@ -88,6 +89,43 @@ def run_moving(seed: int) -> None:
         kind, window = rng.choice(KINDS), rng.randint(1, slots // 2)
         fabric.at(time, partial(fabric.move, kind, slots=slots, window=window))
     fabric.run()
+    check_all(fabric, arrays)
+
+
+class Jumping(ExplicitWindow):
+    """A window that is large for a moment and one round in the next, at each worker at times of its own."""
+
+    def __init__(self, rng: random.Random) -> None:
+        super().__init__()
+        self._rng = rng
+        self._until_ns = -1
+        self._now_window = 1
+
+    def window(self, now_ns: int) -> int:
+        if now_ns >= self._until_ns:
+            self._now_window = self._rng.choice([1, 1, 2, 64])
+            self._until_ns = now_ns + self._rng.randint(1, 3_000 * US)
+        return self._now_window
+
+
+def run_jumping(seed: int) -> None:
+    """Several tensors, and windows that go up and down: no worker gives all its room to what others have not begun."""
+    rng = random.Random(seed)
+    workers = rng.choice([2, 3, 5])
+    faults = Faults(loss=rng.choice([0, 0, 0.05]))
+    fabric = Fabric(
+        seed,
+        workers,
+        rng.choice(KINDS),
+        slots=64,
+        window=32,
+        faults=faults,
+        stall_ns=1 << 60,
+        law=lambda: Jumping(rng),
+    )
+    arrays = tensors(seed, workers, [rng.choice([1000, 2000, 5000]) for _ in range(6)])
+    submit_all(fabric, arrays)
+    fabric.run(300_000)
     check_all(fabric, arrays)
 
 
@@ -185,9 +223,15 @@ def test_a_damaged_sum_in_a_switch_is_undone_by_a_new_generation() -> None:
     check_all(fabric, arrays)
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_windows_that_jump_wedge_nobody(seed: int) -> None:
+    run_jumping(seed)
+
+
 @pytest.mark.long(minutes=0.01)
 @pytest.mark.parametrize("seed", range(1000, 3000))
 def test_sums_are_exact_at_length(seed: int) -> None:
     run_random(seed)
+    run_jumping(seed)
     run_moving(seed)
     run_losing_a_worker(seed)

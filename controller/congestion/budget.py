@@ -56,7 +56,7 @@ def link_budgets(
     undeclared: Mapping[Endpoint, float] = MappingProxyType({}),
 ) -> Mapping[Endpoint, LinkBudget]:
     """The budget of every switch's egress port. `undeclared`: what telemetry sees others take besides what they were
-    declared to, in shares of the link's rate. Windows leave them that, but nothing is promised.
+    declared to, in shares of the link's rate. Windows leave them that, if they are to, but nothing is promised.
     """
     crossing = cross_traffic(routes, options.uncontrolled)
     windowed = windows_on(routes, options.windowed)
@@ -70,7 +70,7 @@ def link_budgets(
                 frames.append(there.largest_bytes)
             streams = sum(job.count.get(link, 0) for job in jobs)
             cable = topology.link_at(link)
-            if link in undeclared:
+            if link in undeclared and options.makes_room:
                 inlets = (far for port, far in topology.neighbours(link.node).items() if port != link.port)
                 there = with_undeclared(there, undeclared[link] * cable.rate_bps, max(frames), inlets)
             trips = [job.round_trips_ns.get(link, 0) for job in jobs if link in job.count]

@@ -49,6 +49,10 @@ class CongestionOptions:
     """γ: drain rate of the virtual queue, as a share of the link's."""
     windowed: tuple[Windowed, ...] = ()
     """What others may have under way, as far as their receivers limit it."""
+    makes_room: bool = True
+    """Whether windows leave room for what telemetry finds that nobody declared; else nothing is promised there, and
+    that is all.
+    """
     probe_period_ns: int = 0
     """Between two probes of a kind; 0: so long that the one is gone before the next is sent."""
 

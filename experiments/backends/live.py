@@ -106,7 +106,9 @@ async def live_fabric(
                 stuck_ns=lease_ns,
                 patience_ns=None if heartbeats_at is None else longest_silence_ns(lease_ns),
                 heartbeats_at=heartbeats_at,
-                congestion=CongestionOptions(bound_packets(topology), lease_ns=WALL_CLOCK_LEASE_NS),
+                # what collectives bring by Gloo comes and goes with each sum, and in what is left beside it processes'
+                # turns, which no round trip in empty queues counts, would leave the links idle
+                congestion=CongestionOptions(bound_packets(topology), lease_ns=WALL_CLOCK_LEASE_NS, makes_room=False),
             ),
             time.monotonic_ns(),
             seed=seed,

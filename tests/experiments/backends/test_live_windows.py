@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from typing import Any
 
 import grpc
 import pytest
 
-from weir.controller.congestion import WALL_CLOCK_LEASE_NS
+from weir.controller.congestion import WALL_CLOCK_LEASE_NS, CongestionOptions
 from weir.controller.congestion.marking import windows_held
 from weir.controller.p4runtime.tables import MARKING
+from weir.experiments.backends import live as live_module
 from weir.experiments.backends.live import live_fabric
 from weir.experiments.backends.real_time import RealTimeFabric
 from weir.tests.controller.control_rig import Host, Rig
@@ -74,7 +76,10 @@ async def test_a_silent_jobs_windows_are_nobody_elses_until_its_leases_have_run_
             await life
 
 
-async def test_real_hosts_windows_leave_room_for_what_nobody_declared(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("makes_room", [True, False])
+async def test_what_nobody_declared_takes_a_promise_and_room_where_it_is_to_have_some(
+    makes_room: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Half of a link, while a job that does not send tells how far it is: the switch is written what is left."""
     enter = RealTimeFabric.__enter__
 
@@ -82,7 +87,12 @@ async def test_real_hosts_windows_leave_room_for_what_nobody_declared(monkeypatc
         fabric._emulated.add_flow("h3", "h1", payload_bytes=1_000, rate_bps=2.5e6, source_port=9)
         return enter(fabric)
 
+    def options(*told: Any, **named: Any) -> CongestionOptions:
+        return CongestionOptions(*told, **{**named, "makes_room": makes_room})
+
     monkeypatch.setattr(RealTimeFabric, "__enter__", beside_others)
+    if makes_room:
+        monkeypatch.setattr(live_module, "CongestionOptions", options)
     async with (
         live_fabric(leaf_spine(1, 1, 3, rate_bps=5_000_000), lease_ns=10_000_000_000) as live,
         grpc.aio.insecure_channel(live.service.address) as channel,
@@ -90,18 +100,17 @@ async def test_real_hosts_windows_leave_room_for_what_nobody_declared(monkeypatc
         controller = live.service._controller
         hosts, _ = await seated(Rig(live.service, controller, channel, {}))
         before = controller.windows.budgets[TO_H1]
+        assert before.congested_window == before.window
         life = asyncio.create_task(living(hosts, 2.5))  # looks would be every half second
-        async with asyncio.timeout(60):
-            while not controller.windows.budgets[TO_H1].refusal:
+        async with asyncio.timeout(90):
+            while controller.windows.undeclared.get(TO_H1, 0) < 0.5:
                 await asyncio.sleep(0.05)
-            while (budget := controller.windows.budgets[TO_H1]).share < 0.5:
+            budget = controller.windows.budgets[TO_H1]
+            held = budget.window, budget.congested_window
+            while windows_held(await controller.switches.read_table(MARKING))[TO_H1] != held:
                 await asyncio.sleep(0.05)
-            while windows_held(await controller.switches.read_table(MARKING))[TO_H1] != (
-                budget.window,
-                budget.congested_window,
-            ):
-                await asyncio.sleep(0.05)
-        assert before.congested_window == before.window > budget.congested_window
+        assert budget.refusal == "telemetry sees some 50% of the link taken by what nobody declared"
+        assert (held == (before.window, before.window)) != makes_room
         assert controller.windows.undeclared.keys() == {TO_H1}
         life.cancel()
         with suppress(asyncio.CancelledError):

@@ -34,6 +34,11 @@ class FinsySwitch(fy.Switch):  # type: ignore[misc]  # final, but nothing else t
     failure: BaseException | None = None
     """What the first of its tasks to fail raised; None: none has."""
 
+    async def close(self) -> None:
+        """End its stream and tasks; nothing to do for one that is not open."""
+        if self._p4client is not None:
+            await self.__aexit__(None, None, None)
+
     async def load_program(self) -> None:
         """See that the switch runs the program, and has no other owner's rounds in its registers. For primaries."""
         program = self.p4info.p4cookie

@@ -220,15 +220,16 @@ class SwitchSession:
             self._reader = self._watched(self._receive(), f"packet-ins of {self.name}")
             await asyncio.sleep(0)  # lets the reader open its queue before the first packet
         except BaseException:
-            await self._switch.__aexit__(None, None, None)
+            await self._close()
             raise
 
     async def _close(self) -> None:
-        if self._reader is not None:
-            self._reader.cancel()
-            await asyncio.gather(self._reader, return_exceptions=True)
-            self._reader = None
-            await self._switch.__aexit__(None, None, None)
+        """Also of a session that is not open, or whose opening or closing was cancelled halfway."""
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.cancel()
+            await asyncio.gather(reader, return_exceptions=True)
+        await self._switch.close()
 
     async def _keep_open(self) -> None:
         """Open the stream again whenever it breaks."""

@@ -282,6 +282,23 @@ async def test_a_switch_that_falls_silent_has_its_stream_begun_anew(fake: FakeSw
         fake.mute.set()
 
 
+@pytest.mark.parametrize(
+    ("openings", "turns"), [(1, turns) for turns in range(0, 240, 16)] + [(2, n) for n in range(8)]
+)
+async def test_a_session_ends_quietly_at_any_moment_of_being_opened_again(
+    fake: FakeSwitch, pipeline: Pipeline, openings: int, turns: int
+) -> None:
+    async with open_session(fake, pipeline) as session:
+        fake.break_stream()
+        async with asyncio.timeout(60):
+            while session.openings < openings:
+                await asyncio.sleep(0)
+        for _ in range(turns):  # of the event loop
+            await asyncio.sleep(0)
+    assert not session.is_up
+    assert not [task.get_name() for task in asyncio.all_tasks() if "s1" in task.get_name()]
+
+
 async def test_a_pipeline_that_is_refused_is_an_error_that_says_why(fake: FakeSwitch, pipeline: Pipeline) -> None:
     fake.refuse_pipeline = "no such table"
     with pytest.raises(ControllerError, match=r"s1 at .*: cannot connect: INVALID_ARGUMENT: no such table"):

@@ -28,6 +28,11 @@ from .options import CongestionOptions
 from .queue_budget import LinkBudget, Queue, inlet_packets, queue_budget
 from .shares import fair_windows
 
+_MOST_BESIDE: Final = 7 / 8
+"""Of a link's rate: where others take more than nobody declared, windows are those beside so much. Of more than all
+nothing could be said.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class JobStreams:
@@ -72,7 +77,9 @@ def link_budgets(
             cable = topology.link_at(link)
             if link in undeclared and options.makes_room:
                 inlets = (far for port, far in topology.neighbours(link.node).items() if port != link.port)
-                there = with_undeclared(there, undeclared[link] * cable.rate_bps, max(frames), inlets)
+                declared = there.packets_per_second * 8 * max(frames) / cable.rate_bps if there else 0.0
+                share = min(undeclared[link], max(0.0, _MOST_BESIDE - declared))
+                there = with_undeclared(there, share * cable.rate_bps, max(frames), inlets)
             trips = [job.round_trips_ns.get(link, 0) for job in jobs if link in job.count]
             queues.append(
                 Queue(
@@ -225,7 +232,7 @@ def _without_undeclared(
             refused[link] = replace(budget, bound=math.inf, refusal=seen)
         elif before := [each for each in (crossing[link].upstream if link in crossing else ()) if each in undeclared]:
             behind = f"others come to it by {before[0]}, where telemetry sees what nobody declared"
-            refused[link] = replace(budget, bound=math.inf, refusal=budget.refusal or behind)
+            refused[link] = budget.refused(behind)
     return refused
 
 

@@ -63,6 +63,10 @@ class LinkBudget:
     marked: bool = False
     """Whether the bound counts on marks."""
 
+    def refused(self, why: str) -> LinkBudget:
+        """The same of which nothing is promised; a refusal that it has already stays."""
+        return replace(self, bound=math.inf, refusal=self.refusal or why)
+
     def counting(self, windows: int) -> LinkBudget:
         """The same where all windows come to so many."""
         if math.isinf(self.bound):

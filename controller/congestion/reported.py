@@ -6,9 +6,7 @@ holds them, so nothing is promised of a queue on their way.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import replace
 
 from ...topologies.model import Endpoint, Topology
 from ...topologies.routing import Routes
@@ -33,7 +31,7 @@ def without_reported(
     refused = dict(budgets)
     for link, budget in budgets.items():
         if link in crossed:
-            refused[link] = replace(budget, bound=math.inf, refusal=budget.refusal or reports)
+            refused[link] = budget.refused(reports)
         elif watching.puts_headers and budget.share:
-            refused[link] = replace(budget, bound=math.inf, refusal=budget.refusal or longer)
+            refused[link] = budget.refused(longer)
     return refused

@@ -55,8 +55,8 @@ class JobRounds:
     """The same of its fastest."""
     heard_ns: int
     """When all workers had been heard of last; −1: some never."""
-    moving: bool
-    """Whether it is on the way to another generation."""
+    unsettled: bool
+    """Whether that says little: it is on the way to another generation, or some of its hosts have nothing to tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,11 +105,13 @@ class Undeclared:
         self._told = np.zeros(len(links.links))
         self.shares: Mapping[Endpoint, float] = {}
         """Of a link's rate: what is undeclared, as much as was ever seen since it was first; others are missing."""
+        self._round_bytes = round_bytes(topology)
         self.follow(routes)
 
     def follow(self, routes: Routes) -> None:
         """From now on these are the routes: what was sent before went by others."""
         self._looks.clear()
+        self._told[:] = 0.0
         self._declared_bps = np.zeros(len(self._number))
         self._burst_bytes = np.zeros(len(self._number))
         for link, crossing in cross_traffic(routes, self._options.uncontrolled).items():
@@ -128,7 +130,7 @@ class Undeclared:
             return
         last_ns = self._looks[-1].now_ns if self._looks else -1
         known = {job.plan.spec.job: job for job in jobs}
-        silent = {number for number, job in known.items() if job.heard_ns <= last_ns}
+        silent = {number for number, job in known.items() if not job.unsettled and job.heard_ns <= last_ns}
         if silent and now_ns < last_ns + self._patience_ns:
             return
         self._next_ns = now_ns + self._period_ns
@@ -138,11 +140,9 @@ class Undeclared:
         self._looks.append(_Look(now_ns, state["bytes_sent"], switch_ns, state["at_ns"], known))
         self._count += 1
         least = self._beyond()
-        told = np.maximum(self._told, np.minimum(np.ceil(STEPS * least), STEPS) / STEPS)
-        self._told = np.where(least > SLACK, told, 0.0)
-        shares = {self._links.links[at]: float(self._told[at]) for at in np.flatnonzero(self._told)}
-        if shares != self.shares:
-            self.shares = shares
+        told = np.fmax(self._told, np.minimum(np.ceil(STEPS * least), STEPS) / STEPS)
+        self._told = np.where(least <= SLACK, 0.0, told)  # what is not known now is as it was
+        self.shares = {self._links.links[at]: float(self._told[at]) for at in np.flatnonzero(self._told)}
 
     def _settle(self, jobs: Mapping[int, JobRounds], silent: Collection[int]) -> None:
         """See which links are crossed by other jobs than at the last look, or by jobs of which it is not known how far
@@ -159,12 +159,14 @@ class Undeclared:
             if before is None or before[0] is not job.plan:
                 count = {self._number[link]: n for link, n in job.plan.most_streams.items() if link in self._number}
                 self._streams[number] = job.plan, np.array([*count], np.int64), np.array([*count.values()], np.int64)
-            if not same or job.moving or number in silent:
+            if not same or job.unsettled or number in silent:
                 self._unsettled[self._streams[number][1]] = self._count
 
     def _beyond(self) -> NDArray[np.float64]:
-        """By link, the most that the spans show to be neither jobs' nor declared, in shares of its rate."""
-        found = np.zeros(len(self._links.links))
+        """By link, the most that the spans show to be neither jobs' nor declared, in shares of its rate; NaN: none of
+        them shows anything.
+        """
+        found = np.full(len(self._links.links), np.nan)
         last = len(self._looks) - 1
         for span in SPANS:
             if (first := last - 1 - span) < 1:
@@ -177,9 +179,9 @@ class Undeclared:
             for number in before.jobs.keys() & after.jobs.keys():
                 plan, links, streams = self._streams[number]
                 rounds = after.jobs[number].most - before.jobs[number].least + plan.spec.window
-                own[links] += streams * rounds * round_bytes(self._topology)
-            own += self._burst_bytes + self._declared_bps / 8e9 * np.where(known, elapsed_ns, 1)
+                own[links] += streams * rounds * self._round_bytes
+            passed_ns = np.where(known, elapsed_ns, 1)
+            own += self._burst_bytes + self._declared_bps / 8e9 * passed_ns
             sent = end.bytes_sent - begin.bytes_sent - own
-            share = 8e9 * sent / np.where(known, elapsed_ns, 1) / self._capacity
-            found = np.maximum(found, np.where(known, share, 0.0))
+            found = np.fmax(found, np.where(known, 8e9 * sent / passed_ns / self._capacity, np.nan))
         return found

@@ -126,9 +126,9 @@ class RunningJob:
         told = [self.progress[worker] for worker in self.active if worker in self.progress]
         complete = [each.rounds for each in told]
         heard_ns = min(each.reported_ns for each in told) if len(told) == len(self.active) else -1
-        return JobRounds(
-            self.plan, min(complete, default=0), max(complete, default=0), heard_ns, moving=self.move is not None
-        )
+        telling = self.joined.issuperset(self.active) and not self.silent and not self.left
+        unsettled = self.move is not None or not telling
+        return JobRounds(self.plan, min(complete, default=0), max(complete, default=0), heard_ns, unsettled)
 
     def stuck(self, stuck_ns: int) -> list[str]:
         """The workers that have waited for so long without completing a round, as their last reports say: while none

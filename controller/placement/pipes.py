@@ -4,13 +4,12 @@ sums them.
 
 from __future__ import annotations
 
-import random
+from collections.abc import Callable
 from dataclasses import replace
 
 from ...topologies.model import Topology
 from ...topologies.routing import Routes
 from .problem import Placement, PlacementError, Problem
-from .strategy import Strategy
 
 
 def arrivals(topology: Topology, routes: Routes, source: str, switch: str) -> list[int]:
@@ -18,12 +17,12 @@ def arrivals(topology: Topology, routes: Routes, source: str, switch: str) -> li
     return sorted(far.port for far in map(topology.peer, routes.shares(source, switch)) if far.node == switch)
 
 
-def place_by_pipes(strategy: Strategy, problem: Problem, rng: random.Random) -> Placement:
-    """The strategy's placement without the switches to which it gives children that come in by several pipes; its note
-    names them. Raises what the strategy raises, PlacementError where it goes on using them.
+def place_by_pipes(place: Callable[[Problem], Placement], problem: Problem) -> Placement:
+    """What `place` finds without the switches to which it gives children that come in by several pipes; its note names
+    them. Raises what `place` raises, PlacementError where it goes on using them.
     """
     barred: list[str] = []
-    while several := _by_several_pipes(placement := strategy.place(problem, rng), problem):
+    while several := _by_several_pipes(placement := place(problem), problem):
         if not several.isdisjoint(barred):
             raise PlacementError(f"{', '.join(sorted(several))} have no room for the job, and are given children")
         barred += sorted(several)
@@ -31,8 +30,9 @@ def place_by_pipes(strategy: Strategy, problem: Problem, rng: random.Random) -> 
         problem = replace(problem, room={**room, **dict.fromkeys(several, 0)})
     if not barred:
         return placement
-    why = f"its children would come to {', '.join(barred)} by ports of several pipes, each of which sums for itself"
-    return replace(placement, note=f"{why}; {placement.note}" if placement.note else why)
+    return placement.noted(
+        f"its children would come to {', '.join(barred)} by ports of several pipes, each of which sums for itself"
+    )
 
 
 def _by_several_pipes(placement: Placement, problem: Problem) -> set[str]:

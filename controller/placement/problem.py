@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from ...topologies.model import Endpoint, Topology
@@ -136,6 +136,10 @@ class Placement:
                 used.add(node)
                 node = parents[node]
         return cls(aggregators, {name: parents[name] for name in sorted(used)}, root)
+
+    def noted(self, note: str) -> Placement:
+        """With this in front of its note."""
+        return replace(self, note=f"{note}; {self.note}" if self.note else note)
 
     @property
     def edges(self) -> tuple[tuple[str, str], ...]:

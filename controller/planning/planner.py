@@ -138,7 +138,7 @@ class Planner:
             placement = self._attempt(smaller, spec.workers, links)
             if isinstance(placement, Placement) and _switches(placement, spec):
                 short = f"{slots} slots and a window of {smaller.window} instead of {spec.slots} and {spec.window}"
-                return Grant(smaller, placement, _also(f"{short}: {tight}", placement))
+                return Grant(smaller, placement, placement.noted(f"{short}: {tight}").note)
             slots //= 2
         placement, note = self._fall_back(spec, spec.workers, links, tight)
         return Grant(spec, placement, note)
@@ -287,7 +287,7 @@ class Planner:
             raise PlanError(f"job {spec.job}: {error}") from None
 
     def _place(self, problem: Problem) -> Placement:
-        return place_by_pipes(self.strategy, problem, self._rng)
+        return place_by_pipes(partial(self.strategy.place, rng=self._rng), problem)
 
     def _attempt(
         self, spec: JobSpec, workers: tuple[str, ...], links: Surroundings, everywhere: bool = False
@@ -321,7 +321,8 @@ class Planner:
             if self.cut_off(spec, workers):
                 raise PlacementError(tight)
             problem = self.problem(spec, workers, links)
-            placement = place_by_pipes(WidestTree(), problem, self._rng) if spec.server is None else fitted(problem, {})
+            place = partial(WidestTree().place, rng=self._rng) if spec.server is None else partial(fitted, wanted={})
+            placement = place_by_pipes(place, problem)
         except ControllerError as error:
             raise PlacementError(tight if str(error) in tight else f"{tight}; and otherwise {error}") from None
         except TopologyError as error:
@@ -334,7 +335,7 @@ class Planner:
             )
         else:
             where = f"at its server {spec.server} alone"
-        return placement, _also(f"summed {where}: {tight}", placement)
+        return placement, placement.noted(f"summed {where}: {tight}").note
 
 
 def _stands(
@@ -362,7 +363,3 @@ def _load(view: LinkView) -> LinkLoad:
 def _switches(placement: Placement, spec: JobSpec) -> bool:
     """Whether any switch sums."""
     return placement.root != spec.server or bool(placement.parents)
-
-
-def _also(note: str, placement: Placement) -> str:
-    return f"{note}; {placement.note}" if placement.note else note

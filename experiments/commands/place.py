@@ -218,10 +218,11 @@ def _slots(window: int) -> int:
 def _place_anew(method: Strategy, seed: int, problem: Problem) -> Placement:
     """With what it draws from the seed's beginning."""
     import random
+    from functools import partial
 
     from ...controller.placement.pipes import place_by_pipes
 
-    return place_by_pipes(method, problem, random.Random(seed))
+    return place_by_pipes(partial(method.place, rng=random.Random(seed)), problem)
 
 
 def _expected(window: int, problem: Problem, plan: Placement) -> Expected:

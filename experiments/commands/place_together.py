@@ -10,6 +10,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -104,8 +105,8 @@ def plan(parts: Sequence[Part], name: str, seed: int) -> Plan:
 
 
 def _asking(name: str, seed: int) -> Callable[[Problem], Placement]:
-    rng, method = random.Random(seed), strategy(name)
-    return lambda problem: place_by_pipes(method, problem, rng)
+    place = partial(strategy(name).place, rng=random.Random(seed))
+    return lambda problem: place_by_pipes(place, problem)
 
 
 @dataclass

@@ -30,6 +30,8 @@ LEAST_SHARE: Final = 0.95
 JUDGED: Final = 200
 """From so many mutants on, the share itself is asked for; of fewer, what such tests would reach in 19 of 20 draws."""
 EQUIVALENT: Final = Path(__file__).with_name("equivalent.txt")
+_TOLD: Final = 10
+"""Of so many mutants, one tells how far the run is."""
 _SLOWER: Final = 8
 """A test that takes so many times as long as the slowest did, and half a minute more, runs for ever: a failure, too."""
 _FAILED: Final = (1, 2, 3)
@@ -92,8 +94,11 @@ def asked(mutants: list[tuple[Mutant, Target | None]], jobs: int) -> list[tuple[
     wanted = [(target.modules, target.tests) for target in targets]
     if any(whose is None for _, whose in mutants):
         wanted += [((), tests) for tests in PROGRAM_TESTS]
+    ran: list[LinesRun] = []
     with ThreadPoolExecutor(jobs) as pool:
-        ran = list(pool.map(lambda each: lines_run(*each), wanted))
+        for each in pool.map(lambda each: lines_run(*each), wanted):
+            ran.append(each)
+            _say(f"{len(ran)} of {len(wanted)} sets of tests: {len(each.seconds)}, {sum(each.seconds.values()):.0f} s")
     of = dict(zip(targets, ran, strict=False))
     of_program = tuple(
         replace(run_of((*each.seconds,), each.seconds), tests=files)
@@ -172,16 +177,22 @@ def main(words: list[str] | None = None) -> int:
     mutants = drawn(options.count, seed, options.only)
     if not mutants:
         parser.error(f"--only {options.only}: no file that is broken has this in its path (tests/mutation/targets.py)")
-    print(f"{len(mutants)} mutants of seed {seed}; first, which tests run which lines", flush=True)  # noqa: T201
+    _say(f"{len(mutants)} mutants of seed {seed}; first, which tests run which lines")
     counts: Counter[Verdict] = Counter()
     for number, (mutant, verdict) in enumerate(results(asked(mutants, options.jobs), options.jobs), 1):
         counts[verdict] += 1
         if verdict is not Verdict.KILLED:
-            print(f"{number}: {verdict.value}: {mutant}", flush=True)  # noqa: T201
+            _say(f"{number}: {verdict.value}: {mutant}")
+        elif number % _TOLD == 0:
+            _say(f"{number}: {counts[Verdict.KILLED]} killed so far")
     killed, count = counts[Verdict.KILLED], len(mutants)
     unknown = f"; {counts[Verdict.TIMED_OUT]} timed out" if counts[Verdict.TIMED_OUT] else ""
-    print(f"{killed} of {count} killed, {killed / max(count, 1):.1%}{unknown}")  # noqa: T201
+    _say(f"{killed} of {count} killed, {killed / max(count, 1):.1%}{unknown}")
     return int(count - killed > tolerated(count))
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -6,7 +6,8 @@ import asyncio
 import logging
 import math
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -16,7 +17,8 @@ import pytest
 from weir.controller.congestion import CongestionOptions, JobStreams, Uncontrolled, Windowed, link_budgets
 from weir.controller.congestion import undeclared as module
 from weir.controller.congestion.announcement import PROMISES
-from weir.controller.congestion.undeclared import LOOK_PERIODS, SLACK, SPANS, JobRounds, Undeclared
+from weir.controller.congestion.undeclared import LOOK_PERIODS, SLACK, SPANS, STEPS, JobRounds, Undeclared
+from weir.controller.jobs.job import Progress, RunningJob
 from weir.controller.placement import Placement
 from weir.controller.planning.memory import FabricMemory
 from weir.controller.planning.plan import JobSpec, job_plan, round_bytes
@@ -95,7 +97,7 @@ class Sender:
 
     def rounds(self) -> JobRounds:
         complete, heard = zip(*self._told, strict=True)
-        return JobRounds(self.plan, min(complete), max(complete), min(heard), moving=False)
+        return JobRounds(self.plan, min(complete), max(complete), min(heard), unsettled=False)
 
 
 def readings(seed: int, others: float, declared: float) -> Iterator[tuple[int, float]]:
@@ -158,7 +160,7 @@ def told_of(turns: Sequence[tuple[int | None, int, int, int]]) -> list[bool]:
             report["egress_ns"] = now_ns
             report["bytes_sent"] = passed * PLAN.most_streams[LINK] * round_bytes(SLOW)
             links.take(report)
-        undeclared.look(now_ns, [JobRounds(PLAN, least, most, (heard + 1) * LOOK_NS, moving=False)])
+        undeclared.look(now_ns, [JobRounds(PLAN, least, most, (heard + 1) * LOOK_NS, unsettled=False)])
         found.append(bool(undeclared.shares))
     return found
 
@@ -193,6 +195,80 @@ def test_windows_say_nothing_of_rates() -> None:
     undeclared.follow(ROUTES)
     undeclared.look(300 * PERIOD_NS, [])
     assert not undeclared.shares, "by other routes it may be elsewhere"
+
+
+def others_alone(undeclared: Undeclared, links: LinkState, jobs: Callable[[int], list[JobRounds]]) -> Iterator[float]:
+    """What is told of the link at each look, half of which others take from the first on."""
+    for look in range(1, 200):
+        report = np.zeros(1, REPORT)
+        report["link"], report["egress_ns"] = links.links.index(LINK), look * LOOK_NS
+        report["at_ns"] = report["heard_ns"] = look * LOOK_NS - 1
+        report["bytes_sent"] = look * LOOK_NS * SLOW.link_at(LINK).rate_bps // 16e9
+        links.take(report)
+        undeclared.look(look * LOOK_NS, jobs(look))
+        yield undeclared.shares.get(LINK, 0.0)
+
+
+def test_a_new_generation_or_an_end_of_a_job_loses_nothing_that_was_seen() -> None:
+    """What is not known at the moment is not over: else windows would grow while the traffic goes on."""
+    links = LinkState(SLOW, period_ns=PERIOD_NS)
+    undeclared = Undeclared(SLOW, ROUTES, links, CongestionOptions(64))
+
+    def jobs(look: int) -> list[JobRounds]:
+        plan = replace(PLAN, generation=1 + look // 15)
+        return [JobRounds(plan, 0, 0, look * LOOK_NS, unsettled=look % 15 == 0)] if look < 100 else []
+
+    told = list(others_alone(undeclared, links, jobs))
+    seen = told.index(0.5)
+    assert seen < 15
+    assert set(told[seen:]) == {0.5}
+    undeclared.follow(ROUTES)
+    undeclared.look(201 * LOOK_NS, [])
+    assert not undeclared.shares, "by other routes it may be elsewhere"
+
+
+def test_a_job_that_has_nothing_to_tell_delays_no_look() -> None:
+    """Its hosts have not come, one has left or is silent: whatever else crosses links is found as soon."""
+
+    def looks_until_seen(*heard: Callable[[int], JobRounds]) -> int:
+        links = LinkState(SLOW, period_ns=PERIOD_NS)
+        undeclared = Undeclared(SLOW, ROUTES, links, CongestionOptions(64), lease_ns=10 * LOOK_NS)
+        told = list(others_alone(undeclared, links, lambda look: [each(look) for each in heard]))
+        return told.index(0.5)
+
+    elsewhere = replace(PLAN, spec=replace(PLAN.spec, job=2), most_streams={})
+    alone = looks_until_seen()
+    assert looks_until_seen(lambda look: JobRounds(elsewhere, 0, 0, -1, unsettled=True)) == alone
+    assert looks_until_seen(lambda look: JobRounds(elsewhere, 0, 0, -1, unsettled=False)) > alone, "it is waited for"
+
+
+def test_a_job_tells_how_far_it_is_once_all_its_workers_do() -> None:
+    job = RunningJob(PLAN, 0)
+    assert job.rounds.unsettled, "nobody has joined"
+    job.joined = {"h1", "h2"}
+    for worker, rounds in (("h1", 7), ("h2", 9)):
+        job.progress[worker] = Progress(rounds, 5, 5, waiting=False)
+    assert job.rounds == JobRounds(PLAN, 7, 9, 5, unsettled=False)
+    for name, held in (("left", {"h1"}), ("silent", {"h2": 3})):
+        setattr(job, name, held)
+        assert job.rounds.unsettled, name
+        getattr(job, name).clear()
+    assert not job.rounds.unsettled
+
+
+def test_where_more_is_seen_windows_are_no_larger() -> None:
+    """Up to all of the link, and beside whatever was declared there."""
+    far = SLOW.peer(LINK).node
+    for declared in (0.0, 0.3, 0.5, 0.8):
+        flows = (Uncontrolled("h9", far, declared * SLOW.link_at(LINK).rate_bps, 1042),) if declared else ()
+        options, probes = CongestionOptions(64, flows), plan_probes(SLOW, ROUTES)
+        budgets = [
+            link_budgets(SLOW, ROUTES, [JobStreams.of(PLAN)], probes, options, {LINK: each / STEPS})[LINK]
+            for each in range(1, STEPS + 1)
+        ]
+        windows = [budget.congested_window for budget in budgets]
+        assert windows == sorted(windows, reverse=True), declared
+        assert all(budget.refusal for budget in budgets)
 
 
 def test_windows_leave_what_is_seen_and_nothing_is_promised_there_nor_behind() -> None:

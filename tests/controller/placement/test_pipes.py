@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 from ipaddress import IPv4Address
 
 import pytest
@@ -16,6 +17,7 @@ from weir.controller.planning.planner import Planner, Surroundings
 from weir.tests.controller.planning.test_plan import chip
 from weir.topologies import Endpoint, Host, Link, Routes, Switch, Topology
 from weir.topologies.targets import BMV2_32, LIKE_TOFINO
+from weir.wire.aggregation import FAN_IN
 
 NOWHERE = Surroundings({}, {})
 SEVERAL = "by ports of several pipes, each of which sums for itself"
@@ -73,6 +75,25 @@ def test_a_chip_is_passed_over_only_where_several_pipes_meet() -> None:
         assert grant.note == note
 
 
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_a_server_with_more_workers_than_it_takes_has_them_gathered_elsewhere(name: str) -> None:
+    """Where the strategy finds nothing, what is laid instead passes over such a chip, too, or says that all is full."""
+    rng = random.Random(5)
+    for other in (BMV2_32, LIKE_TOFINO):
+        leaf, spine = Switch("s1", 1, target=LIKE_TOFINO), Switch("s2", 2, target=other)
+        hosts = [Host(f"h{at}", IPv4Address(f"10.0.1.{at}")) for at in range(1, FAN_IN + 4)]
+        ports = rng.sample([128 * pipe + port for pipe in (1, 2) for port in range(8, 56)], len(hosts) + 1)
+        links = [
+            Link(Endpoint(host.name, 0), Endpoint("s1", port)) for host, port in zip(hosts, ports[1:], strict=True)
+        ]
+        links.append(Link(Endpoint("s1", ports[0]), Endpoint("s2", 1 if other is BMV2_32 else 130)))
+        topology = Topology("crowd", tuple(hosts), (leaf, spine), tuple(links))
+        spec = JobSpec(1, tuple(host.name for host in hosts[1:]), server="h1", slots=16, window=8)
+        planner = Planner(topology, Routes(topology), strategy(name), 1)
+        grant = planner.grant(spec, NOWHERE)
+        assert planner.plan(grant.spec, grant.placement, 1).switches.keys() == {"s2"}
+
+
 def test_who_goes_on_with_a_switch_that_has_no_room_is_stopped() -> None:
     class Stubborn:
         def place(self, problem: Problem, rng: random.Random) -> Placement:
@@ -80,7 +101,7 @@ def test_who_goes_on_with_a_switch_that_has_no_room_is_stopped() -> None:
 
     problem = Problem(Routes(chip(1, 129)), ("h1", "h2"), None, 1_000)
     with pytest.raises(PlacementError, match="s1 have no room for the job, and are given children"):
-        place_by_pipes(Stubborn(), problem, random.Random(1))
+        place_by_pipes(partial(Stubborn().place, rng=random.Random(1)), problem)
     planner = Planner(chip(1, 129), Routes(chip(1, 129)), Stubborn(), 1)
     with pytest.raises((PlacementError, PlanError), match="s1"):
         planner.grant(JobSpec(1, ("h1", "h2"), slots=16, window=8), NOWHERE)

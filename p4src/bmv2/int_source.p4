@@ -2,7 +2,8 @@
  * INT source: the watchlist, and what is put into a packet that it matches.
  *
  *   watchlist (addresses, protocol, ports) ─▶ one in `every` ─▶ link ─▶ MD, MX: room for the headers? ─▶ mark, shim, header
- *                                                                  └──▶ XD, or a host's link: a report of this node alone
+ *                                                                  └──▶ XD, a host's link, no INT but what looks like it: a report
+ *                                                                       of this node alone
  *
  * Every node has a watchlist; the controller puts entries that embed only where a flow enters the fabric. A packet that has
  * INT is not looked up. The source's own metadata is pushed by transit (int_transit.p4), as any hop's. Reads ipv4, udp, tcp,
@@ -233,23 +234,25 @@ control IntSource(inout headers_t hdr, inout metadata_t meta, in standard_metada
         if (meta.has_int == 1 || meta.wanted != Mode.NONE) {
             links.apply();
         }
+        if (meta.wanted == Mode.MD || meta.wanted == Mode.MX) {
+            // where INT's headers would stand there may be what only looks like them: the packet's own
+            if (to_host == 1 || hdr.int_shim.isValid()) {
+                export_instead();
+            }
+        }
         if ((meta.has_int == 1 && meta.stacks == 1) || meta.wanted == Mode.MD || meta.wanted == Mode.MX) {
             save.apply(hdr, meta);
         }
         if (meta.wanted == Mode.MD || meta.wanted == Mode.MX) {
-            if (to_host == 1) {
-                export_instead();
-            } else {
-                measure();
-                if (encapsulations.apply().hit) {
-                    if (meta.wanted == Mode.MD) {
-                        put_md();
-                    } else {
-                        put_mx();
-                    }
+            measure();
+            if (encapsulations.apply().hit) {
+                if (meta.wanted == Mode.MD) {
+                    put_md();
                 } else {
-                    forgo();
+                    put_mx();
                 }
+            } else {
+                forgo();
             }
         }
     }

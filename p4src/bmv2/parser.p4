@@ -98,7 +98,6 @@ parser FabricParser(
             (_, 0 .. 23, _): behind_udp;
             (_, 24 .. 31, 1): look_at_shim;
             (_, 24 .. 31, 0): behind_udp;
-            (_, _, 1): look_at_shim;
             default: look_at_marker;
         }
     }
@@ -118,9 +117,17 @@ parser FabricParser(
         meta.sums = L4.TCP;
         transition select(hdr.ipv4.total_length, meta.dscp_marked) {
             (0 .. 55, _): accept;
+            (56 .. 63, 1): look_at_shim;
             (56 .. 63, 0): accept;
-            (_, 1): look_at_shim;
             default: look_at_marker;
+        }
+    }
+
+    state look_at_marker {
+        transition select(packet.lookahead<bit<64>>(), meta.dscp_marked) {
+            (PROBE_MARKER, _): parse_marker;
+            (_, 1): look_at_shim;
+            default: behind_udp;
         }
     }
 
@@ -129,13 +136,6 @@ parser FabricParser(
         transition select(packet.lookahead<bit<40>>()) {
             0x1000000020 &&& 0xFC000000F0: parse_dscp_mark;
             0x3000000020 &&& 0xFC000000F0: parse_dscp_mark;
-            default: behind_udp;
-        }
-    }
-
-    state look_at_marker {
-        transition select(packet.lookahead<bit<64>>()) {
-            PROBE_MARKER: parse_marker;
             default: behind_udp;
         }
     }

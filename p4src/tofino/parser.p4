@@ -109,6 +109,7 @@ parser FabricIngressParser(
             (_,           40 &&& 16w0xFFF8): parse_bare_ipv4;
             (_,           48 &&& 16w0xFFF8): parse_bare_ipv4;
             (0 &&& 8w0x04, 56 &&& 16w0xFFF8): parse_bare_ipv4;
+            (4 &&& 8w0x04, 56 &&& 16w0xFFF8): parse_short_marked_ipv4;
             (4 &&& 8w0x04, _):               parse_marked_ipv4;
             default: parse_ipv4;
         }
@@ -129,6 +130,7 @@ parser FabricIngressParser(
 
     PARSE_IPV4(parse_short_ipv4, accept)
     PARSE_IPV4(parse_bare_ipv4, parse_bare_tcp)
+    PARSE_IPV4(parse_short_marked_ipv4, parse_short_marked_tcp)
     PARSE_IPV4(parse_marked_ipv4, parse_marked_tcp)
     PARSE_IPV4(parse_ipv4, parse_tcp)
 
@@ -141,7 +143,8 @@ parser FabricIngressParser(
     }
 
     PARSE_TCP(parse_bare_tcp, accept)
-    PARSE_TCP(parse_marked_tcp, look_at_shim)
+    PARSE_TCP(parse_short_marked_tcp, look_at_shim)
+    PARSE_TCP(parse_marked_tcp, look_at_shim_or_marker)
     PARSE_TCP(parse_tcp, look_at_marker)
 
     /* A mark by DSCP or marker is looked for where the datagram has room for it and for the headers behind. A state can choose by 32
@@ -161,7 +164,7 @@ parser FabricIngressParser(
         transition select(hdr.udp.length, meta.dscp_marked) {
             (24 &&& 16w0xFFF8, 1): look_at_shim;
             (0 &&& 16w0xFFE0,  _): accept;
-            (_,               1): look_at_shim;
+            (_,               1): look_at_shim_or_marker;
             default: look_at_marker;
         }
     }
@@ -170,19 +173,25 @@ parser FabricIngressParser(
         transition select(hdr.udp.length, meta.dscp_marked) {
             (24 &&& 16w0xFFF8, 1): look_at_shim_of_message;
             (0 &&& 16w0xFFE0,  _): parse_aggregation;
-            (_,               1): look_at_shim_of_message;
+            (_,               1): look_at_shim_or_marker_of_message;
             default: look_at_marker_of_message;
         }
     }
 
     /* type MD or MX, next protocol type 0; version 2 behind it */
-    state look_at_shim {
-        transition select(packet.lookahead<bit<40>>()[39:32], packet.lookahead<bit<40>>()[7:0]) {
-            (0x10 &&& 0xFC, 0x20 &&& 0xF0): parse_dscp_mark;
-            (0x30 &&& 0xFC, 0x20 &&& 0xF0): parse_dscp_mark;
-            default: accept;
-        }
+#define LOOK_AT_SHIM(name, otherwise) \
+    state name { \
+        transition select(packet.lookahead<bit<40>>()[39:32], packet.lookahead<bit<40>>()[7:0]) { \
+            (0x10 &&& 0xFC, 0x20 &&& 0xF0): parse_dscp_mark; \
+            (0x30 &&& 0xFC, 0x20 &&& 0xF0): parse_dscp_mark; \
+            default: otherwise; \
+        } \
     }
+
+    LOOK_AT_SHIM(look_at_shim, accept)
+    LOOK_AT_SHIM(look_at_shim_or_marker, look_at_marker)
+    LOOK_AT_SHIM(look_at_shim_of_message, parse_aggregation)
+    LOOK_AT_SHIM(look_at_shim_or_marker_of_message, look_at_marker_of_message)
 
     state look_at_marker {
         transition select(packet.lookahead<bit<64>>()[63:32]) {
@@ -195,14 +204,6 @@ parser FabricIngressParser(
         transition select(packet.lookahead<bit<64>>()[31:0]) {
             PROBE_MARKER[31:0]: parse_marker;
             default: accept;
-        }
-    }
-
-    state look_at_shim_of_message {
-        transition select(packet.lookahead<bit<40>>()[39:32], packet.lookahead<bit<40>>()[7:0]) {
-            (0x10 &&& 0xFC, 0x20 &&& 0xF0): parse_dscp_mark;
-            (0x30 &&& 0xFC, 0x20 &&& 0xF0): parse_dscp_mark;
-            default: parse_aggregation;
         }
     }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections import defaultdict
+from itertools import product
 
 import numpy as np
 import pytest
@@ -36,7 +37,7 @@ from weir.tests.p4src.small_fabric import (
     packet,
     tables,
 )
-from weir.wire import frames, int_md, int_report
+from weir.wire import frames, int_md, int_report, int_shim
 from weir.wire.aggregation import AGGREGATION_PORT, MessageType
 from weir.wire.int_report import Report, ReportFlag
 
@@ -142,6 +143,38 @@ def test_another_way_to_mark_is_no_int(presence: str, at: int, discard: bool) ->
     tree.run(1_000_000_000)
     assert [got[34:] for got in tree.received[tree.host(FAR)]] == [inner[34:]]
     assert reports(tree) == []
+
+
+@pytest.mark.parametrize("protocol", ["udp", "tcp"])
+@pytest.mark.parametrize("presence", ["udp-port", "dscp", "probe-marker"])
+@pytest.mark.parametrize("mode", ["md", "mx"])
+def test_what_only_looks_like_int_loses_nothing_to_a_watchlist(mode: str, presence: str, protocol: str) -> None:
+    """INT's headers would stand in its place: the node reports the packet and leaves it as it is.
+
+    Shims that are too short for INT's header or of an unknown type, headers of another version, and where the fabric
+    marks in another way whole ones.
+    """
+    marker = int_shim.PROBE_MARKER.to_bytes(8, "big")
+    whole = bytes([0x10, 0, 3, 0, 0x20])
+    shims = [whole, bytes([0x10, 0, 2, 0, 0x20]), bytes([0x50, 0, 3, 0, 0x20]), bytes([0x10, 0, 3, 0, 0x10])]
+    payloads = [(behind, shim) for behind in (b"", marker) for shim in shims]
+    tree = two_switches(presence)
+    tree.watch(0, Watch(mode))
+    sent = []
+    for number, ((front, shim), port, dscp) in enumerate(product(payloads, (5000, 2000), (0, 1)), 1):
+        by_port = protocol == "udp" and port == 5000
+        if shim == whole and ((by_port and not front) or (front and not by_port and presence == "probe-marker")):
+            continue  # it is INT
+        payload = front + shim + bytes(60)
+        if protocol == "udp":
+            frame = udp_frame(NEAR, FAR, payload, number, destination_port=port, dscp=dscp)
+        else:
+            frame = tcp_frame(NEAR, FAR, payload, number, source_port=1, destination_port=port, dscp=dscp)
+        sent.append(frame)
+        tree.fabric.send(tree.host(NEAR), frame)
+        tree.run(tree.fabric.now_ns + 10_000_000)
+    tree.run(tree.fabric.now_ns + 1_000_000_000)
+    assert [got[34:] for got in tree.received[tree.host(FAR)]] == [each[34:] for each in sent]
 
 
 def test_fragments_are_left_alone() -> None:

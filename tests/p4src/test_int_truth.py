@@ -204,7 +204,7 @@ def traffic(rng: np.random.Generator, tree: Tree, mode: str, count: int) -> list
             rng.choice([0, 1, 100, room, room - 24, int(rng.integers(room - 200, room)), int(rng.integers(room))])
         )
         payload = rng.bytes(size)
-        dscp = int(rng.choice([0, 48]))
+        dscp = int(rng.choice([0, 48] if tree.presence == "dscp" else [0, 1, 48]))
         if is_tcp:
             frame = tcp_frame(source, destination, payload, number, source_port=port, destination_port=80, dscp=dscp)
         else:

@@ -314,7 +314,7 @@ class Traffic:
         body = (rng.bytes(12) if is_tcp else b"") + front + behind + rng.bytes(min(payload, limit))
         destination = int(rng.choice([SWITCH, WORKERS[1], STRANGER], p=[0.1, 0.4, 0.5]))
         port = {"port": 5000}.get(mark, 9)
-        dscp = int(rng.choice([0, 48])) | (mark == "dscp")
+        dscp = int(rng.choice([0, 48])) | (mark == "dscp" or bool(rng.random() < 0.2))
         frame = bytearray(packet(body, PARENT, destination, destination_port=port, dscp=dscp))
         frame[23] = 6 if is_tcp else 17
         if not is_tcp and not first & 0x08 and rng.random() < 0.8:

@@ -11,14 +11,14 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import accumulate
 from pathlib import Path
 from typing import Final
 
-from weir.tests.mutation.lines import LinesRun, lines_run
+from weir.tests.mutation.lines import LinesRun, lines_run, merged
 from weir.tests.mutation.mutants import Mutant, mutant_of, places_of
 from weir.tests.mutation.plugin import VARIABLE
 from weir.tests.mutation.program import program_mutants
@@ -89,21 +89,27 @@ def drawn(count: int, seed: int, only: str) -> list[tuple[Mutant, Target | None]
 
 
 def asked(mutants: list[tuple[Mutant, Target | None]], jobs: int) -> list[tuple[Mutant, tuple[Run, ...]]]:
-    """Each mutant with the tests that are to notice it."""
+    """Each mutant with the tests that are to notice it. Each file or folder of tests runs once, whoever asks for it."""
     targets = [target for target in TARGETS if any(target is whose for _, whose in mutants)]
-    wanted = [(target.modules, target.tests) for target in targets]
-    if any(whose is None for _, whose in mutants):
-        wanted += [((), tests) for tests in PROGRAM_TESTS]
-    ran: list[LinesRun] = []
+    wanted: dict[str, list[str]] = {tests: [] for target in targets for tests in target.tests}
+    for target in targets:
+        for tests in target.tests:
+            wanted[tests] += target.modules
+    files = PROGRAM_TESTS if any(whose is None for _, whose in mutants) else ()
+    wanted |= {file: [] for group in files for file in group}
+    ran: dict[str, LinesRun] = {}
     with ThreadPoolExecutor(jobs) as pool:
-        for each in pool.map(lambda each: lines_run(*each), wanted):
-            ran.append(each)
-            _say(f"{len(ran)} of {len(wanted)} sets of tests: {len(each.seconds)}, {sum(each.seconds.values()):.0f} s")
-    of = dict(zip(targets, ran, strict=False))
-    of_program = tuple(
-        replace(run_of((*each.seconds,), each.seconds), tests=files)
-        for each, files in zip(ran[len(targets) :], PROGRAM_TESTS, strict=False)
-    )
+        runs = {pool.submit(lines_run, modules, [tests]): tests for tests, modules in wanted.items()}
+        try:
+            for run in as_completed(runs):
+                ran[runs[run]] = each = run.result()
+                _say(f"{len(ran)} of {len(runs)}: {runs[run]}: {len(each.seconds)} tests")
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+    of = {target: merged(ran[tests] for tests in target.tests) for target in targets}
+    seconds = [merged(ran[file] for file in group).seconds for group in files]
+    of_program = tuple(replace(run_of((*each,), each), tests=group) for each, group in zip(seconds, files, strict=True))
     return [(mutant, of_program if target is None else _that_run(mutant, of[target])) for mutant, target in mutants]
 
 

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -65,6 +65,18 @@ def lines_run(modules: Sequence[str], tests: Sequence[str]) -> LinesRun:
         assert done.returncode == 0, done.stdout.decode()
         seconds, by_module = json.loads(file.read_text())
     return LinesRun(seconds, {path: {int(line): on for line, on in of.items()} for path, of in by_module.items()})
+
+
+def merged(runs: Iterable[LinesRun]) -> LinesRun:
+    """What several runs of other tests have seen."""
+    seconds: dict[str, float] = {}
+    tests: defaultdict[str, defaultdict[int, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for run in runs:
+        seconds |= run.seconds
+        for module, by_line in run.tests.items():
+            for line, of in by_line.items():
+                tests[module][line] += of
+    return LinesRun(seconds, {module: dict(by_line) for module, by_line in tests.items()})
 
 
 def _statement(path: str, line: int) -> range:

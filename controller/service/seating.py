@@ -141,8 +141,9 @@ class Seating:
         beats_to = 0 if self._heartbeats_from is None else self._heartbeats_from.address
         host = self._controller.topology.host(seat.host)
         stream.send(pb.ToHost(joined=joined(host, seats, self._heartbeat_ns, beats_to)))
-        if seats.told:
-            stream.send(pb.ToHost(waiting=pb.Waiting(reason=seats.told)))
+        if seats.told:  # before it came
+            now = self.waits_for(seats.job, self._runner.now_ns())
+            stream.send(pb.ToHost(waiting=pb.Waiting(reason=now)))
         if seats.awaited:
             return stream
         if seats.plans:

@@ -67,6 +67,15 @@ async def test_a_worker_that_died_before_the_others_came_is_not_there() -> None:
             assert (await host.hear("worker_plan")).generation == 1
 
 
+async def test_who_joins_is_not_told_to_wait_for_itself() -> None:
+    async with rig() as service:
+        registration = await service.register(workers=[*WORKERS, "h3"])
+        first = await service.joined(registration, 0)
+        assert (await first.hear("waiting")).reason == "waits for h2 (rank 1), h3 (rank 2) to join"
+        second = await service.joined(registration, 1)
+        assert (await second.hear("waiting")).reason == "waits for h3 (rank 2) to join"
+
+
 async def test_a_worker_that_hangs_before_the_others_come_is_not_there() -> None:
     """Its connection stands, for its kernel keeps it; but it answers no ping."""
     async with rig(lease_ns=1_000_000_000) as service:

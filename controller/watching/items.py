@@ -55,7 +55,7 @@ def check_watching(topology: Topology, watching: Watching) -> None:
         hosts = ", ".join(host.name for host in topology.hosts)
         raise PlanError(f'collector "{watching.collector}" is no host of {topology.name}; there are {hosts}')
     if chips := [each for each in topology.switches if not each.target.reports]:
-        _check_chips(chips, watching)
+        _check_chips(chips, watching, alone=len(chips) == len(topology.switches))
     for number, flows in enumerate(watching.flows):
         for end, network in (("source", flows.source), ("destination", flows.destination)):
             if network is not None and not any(node.address in network for node in topology.nodes):
@@ -72,16 +72,18 @@ def check_watching(topology: Topology, watching: Watching) -> None:
             )
 
 
-def _check_chips(chips: Sequence[Switch], watching: Watching) -> None:
-    """Raises PlanError where switches that report watched packets alone cannot do what is wanted."""
-    ends_int = any(flows.mode is not Mode.XD for flows in watching.flows)
+def _check_chips(chips: Sequence[Switch], watching: Watching, *, alone: bool) -> None:
+    """Raises PlanError where switches that report watched packets alone cannot do what is wanted. `alone`: no other
+    kind is there, whose sources would put INT into messages that a chip is to sum.
+    """
+    stacks = any(flows.mode is Mode.MD or (flows.mode is Mode.MX and not alone) for flows in watching.flows)
     judges = bool(watching.flows) and watching.flow_steps is not None
     names, kind = ", ".join(switch.name for switch in chips), chips[0].target
-    if ends_int or judges or watching.queue_steps is not None or watching.drops:
+    if stacks or judges or watching.queue_steps is not None or watching.drops:
         raise PlanError(
-            f"watch: {names}: the program of {kind.name} is no sink of INT, and tells neither of drops nor of what "
-            "changes in flows and queues; in this fabric watch flows by mode xd with changes: off, and neither queues "
-            "nor drops"
+            f"watch: {names}: the program of {kind.name} is no sink of INT-MD, sums no messages with INT, and tells "
+            "neither of drops nor of what changes in flows and queues; in this fabric watch flows by mode xd, or mx "
+            "where all switches are such chips, with changes: off, and neither queues nor drops"
         )
     for number, flows in enumerate(watching.flows):
         if flows.every > kind.most_every:

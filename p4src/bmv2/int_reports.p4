@@ -63,14 +63,17 @@ control IntReports(inout headers_t hdr, inout metadata_t meta, inout standard_me
         metadata_words = count;
     }
 
-#define REPORT_WORDS(byte) \
-        byte: count_words(BIT(byte, 0) + ONES_1_TO_7(byte) + BIT(byte, 4) + BIT(byte, 5) + BIT(byte, 6));
+    /* Bit 0 is reserved, and never set. */
+#define REPORT_WORDS(bits) bits: count_words(ONES_1_TO_7(bits) + BIT(bits, 4) + BIT(bits, 5) + BIT(bits, 6));
+#define EACH_OF_SEVEN_BITS(F) \
+    EACH_NARROW_LANE(F) F(32) F(33) F(34) F(35) F(36) F(37) F(38) F(39) TEN(F, 4) TEN(F, 5) TEN(F, 6) TEN(F, 7) \
+    TEN(F, 8) TEN(F, 9) TEN(F, 10) TEN(F, 11) F(120) F(121) F(122) F(123) F(124) F(125) F(126) F(127)
     @id(REPORT_WORDS_TABLE_ID)
     table words_in_front {
-        key = { meta.report_bits[15:8]: exact @name("bits_0_7"); }
+        key = { meta.report_bits[14:8]: exact @name("bits_1_7"); }
         actions = { count_words; @defaultonly NoAction; }
         const default_action = NoAction;
-        const entries = { EACH_BYTE(REPORT_WORDS) }
+        const entries = { EACH_OF_SEVEN_BITS(REPORT_WORDS) }
     }
 
     @id(COUNT_LAST_WORDS_ACTION_ID)

@@ -25,6 +25,7 @@
 #include "routing.p4"
 #include "admission.p4"
 #include "congestion.p4"
+#include "int_sink.p4"
 #include "int_source.p4"
 #include "int_transit.p4"
 #include "int_reports.p4"

@@ -30,6 +30,7 @@ control FabricIngress(
     Aggregation() aggregation;
     Admission() admission;
     Routing() routing;
+    IntSink() int_sink;
 
     @id(DROPS_COUNTER_ID)
     Counter<bit<32>, bit<8>>(DROP_REASONS, CounterType_t.PACKETS) drops;
@@ -156,6 +157,7 @@ control FabricIngress(
         if (meta.has_int) {
             bridge_mark();
         }
+        int_sink.apply(hdr, meta);
         if (meta.mark == Mark.UDP_PORT && meta.has_int && hdr.int_shim.next_protocol_type == NPT_UDP_PORT) {
             restore_port();
         }

@@ -176,10 +176,13 @@ control Room(inout headers_t hdr, inout egress_metadata_t meta, inout egress_int
 #endif
     }
 
+    Restoration() restoration;
+
     apply {
         measure_lengths();
         compare();
-        if (hdr.int_md.isValid() && (hdr.int_shim.shim_type == INT_TYPE_MD || meta.wanted == Mode.MX)) {
+        if (hdr.int_md.isValid()
+            && (hdr.int_shim.shim_type == INT_TYPE_MD || meta.wanted == Mode.MX || meta.bridged.ends == 1)) {
             if (hdr.tcp.isValid()) {
                 sum_tcp();
             } else if (hdr.udp.checksum != 0) {
@@ -188,9 +191,13 @@ control Room(inout headers_t hdr, inout egress_metadata_t meta, inout egress_int
         }
         if (hdr.int_md.isValid() && hdr.int_shim.shim_type == INT_TYPE_MD) {
             room.apply();
-        }
-        if (meta.leaves && (meta.wanted == Mode.XD || (hdr.int_md.isValid() && hdr.int_shim.shim_type == INT_TYPE_MX))) {
-            capture();
+        } else if (meta.leaves) {
+            if (meta.wanted == Mode.XD || (hdr.int_md.isValid() && hdr.int_shim.shim_type == INT_TYPE_MX)) {
+                capture();
+            }
+            if (meta.bridged.ends == 1) {
+                restoration.apply(hdr, meta);
+            }
         }
         if (meta.grown != 0 && hdr.udp.isValid()) {
             grow_datagram();

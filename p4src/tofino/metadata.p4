@@ -17,7 +17,8 @@ enum bit<2> Kind {
 
 /* In front of every packet between ingress and egress */
 header bridged_t {
-    bit<4>  _pad;
+    bit<3>  _pad;
+    bit<1>  ends;           // its INT does here
     Kind    kind;
     Mark    mark;           // NONE: no INT
     bit<8>  priority;

@@ -28,6 +28,7 @@ parser FabricIngressParser(
         packet.advance(PORT_METADATA_SIZE);
         meta.bridged.setValid();
         meta.bridged._pad = 0;
+        meta.bridged.ends = 0;
         meta.bridged.kind = Kind.BRIDGED;
         meta.bridged.mark = Mark.NONE;
         meta.bridged.priority = 5w0 ++ BULK_PRIORITY;

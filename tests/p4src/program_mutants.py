@@ -13,6 +13,7 @@ from typing import Any, Final
 from weir.p4src import FABRIC_JSON
 from weir.tests.p4src.emulated_node import AGGREGATION
 from weir.wire.aggregation import AGGREGATION_PORT
+from weir.wire.int_md import MD_WORDS
 
 SAME: Final = 1
 """Of the switch's `Freshness`."""
@@ -104,6 +105,22 @@ def wrap_no_segments(program: Any) -> None:
     [table] = (each for each in egress["tables"] if each["name"] == "FabricEgress.int_source.encapsulations")
     [wraps] = (each for each in table["entries"] if each["source_info"]["source_fragment"].endswith("wrap()"))
     table["entries"].remove(wraps)
+
+
+def end_int_without_a_stack_alone(program: Any) -> None:
+    """A sink takes out INT-MX that has nothing behind its header, and reports what the packet met here alone."""
+    [ingress, egress] = program["pipelines"]
+    [at_sinks] = (each for each in ingress["conditionals"] if "metadata_t.discards" in json.dumps(each))
+    for header, name, value in (("scalars", "metadata_t.stacks", 0), ("int_shim", "length", MD_WORDS)):
+        field = {"type": "field", "value": [header, name]}
+        is_so = _operation("==", field, {"type": "hexstr", "value": hex(value)})
+        at_sinks["expression"] = _operation("and", at_sinks["expression"], is_so)
+    [stack] = (each for each in program["actions"] if each["name"] == "FabricIngress.int_sink.report_stack")
+    [clone] = (each for each in stack["primitives"] if each["op"] == "clone_ingress_pkt_to_egress")
+    stack["primitives"].remove(clone)
+    [numbered] = (each for each in egress["conditionals"] if "at_sink == 1 && meta.due" in json.dumps(each))
+    zero, one = {"type": "hexstr", "value": "0x0"}, {"type": "hexstr", "value": "0x1"}
+    numbered["expression"] = _operation("==", zero, one)
 
 
 def tell_no_utilisation(program: Any) -> None:

@@ -30,6 +30,7 @@ from weir.tests.p4src.small_fabric import (
     PARENT_PORT,
     ROOT,
     STRANGER,
+    STRANGER_PORT,
     SWITCH,
     WORKERS,
     contribution,
@@ -349,6 +350,35 @@ def watched_node(*drops: tuple[int, int]) -> EmulatedNode:
         entry = TableEntry((Ternary(reason, mask), *[ANY] * 5), ActionCall("FabricIngress.report_drop"), priority=1)
         node.state.tables["FabricIngress.drop_watch"].insert(entry)
     return node
+
+
+def test_a_report_has_as_many_words_as_its_items() -> None:
+    """Of any of them together."""
+    node = watched_node()
+    action = "FabricEgress.int_source.export_xd"
+    for bits in range(1, 128):
+        match = (ANY, ANY, ANY, Ternary(bits, 0xFFFF), ANY)
+        call = ActionCall(action, (bits, 1, bits << 8, 0))
+        node.state.tables["FabricEgress.int_source.watchlist"].insert(TableEntry(match, call, priority=bits))
+    for port in (PARENT_PORT, STRANGER_PORT):
+        names = ActionCall("FabricEgress.int_source.name_link", (1500, 70_000 + port, 0))
+        node.state.tables["FabricEgress.int_source.links"].insert(TableEntry((Exact(port),), names))
+        name_ingress = ActionCall("FabricEgress.telemetry.name_ingress", (80_000 + port,))
+        node.state.tables["FabricEgress.telemetry.ingress_names"].insert(TableEntry((Exact(port),), name_ingress))
+    payload = bytes(range(64))
+    for bits in range(1, 128):
+        frame = packet(payload, PARENT, STRANGER, source_port=bits, destination_port=9)
+        told = [left for port, left in node.forward(frame, PARENT_PORT) if port == COLLECTOR_PORT]
+        [report] = [each for left in told for each in as_reports(left)]
+        wanted = [item for item in int_report.ITEMS if not item.domain and item.bit & bits << 8]
+        assert [*report.metadata] == [name for item in wanted for name, _ in item.fields], f"{bits:#x}"
+        assert report.inner[28:60] == payload[:32]
+
+
+def as_reports(frame: bytes) -> tuple[Report, ...]:
+    group = int_report.decode(frame[42:])
+    assert group is not None
+    return group.reports
 
 
 def test_a_probe_that_ends_at_its_sink_is_no_event_of_a_queue() -> None:

@@ -95,6 +95,23 @@ def test_each_instruction_alone(bit: int) -> None:
     assert pushed(raw_probe(words, 0x8000 >> bit)) == expected.get(bit, b"\xff" * 4 * words)
 
 
+@pytest.mark.parametrize("which", ["bits 0 to 7", "bits 8 to 15", "the domain's 0 to 7", "the domain's 8 to 15"])
+def test_instructions_together_push_what_each_pushes_alone(which: str) -> None:
+    """All of a byte's, one item behind the other; what the port has sent grows meanwhile."""
+    node, sent = EmulatedNode(tables()), int(int_md.DomainInstruction.BYTES_SENT)
+
+    def pushed_for(byte: int) -> bytes:
+        bits = byte << 8 if which.endswith("7") else byte
+        bitmap, domain_bitmap = (0, bits) if which.startswith("the") else (bits, 0)
+        probe = raw_probe(int_md.hop_words(bitmap, domain_bitmap), bitmap, domain_bitmap=domain_bitmap)
+        ((_, frame),) = node.forward(probe, PARENT_PORT, 5)
+        return bytes(8) + frame[42 + 24 :] if domain_bitmap & sent else frame[42 + 16 :]
+
+    alone = {1 << bit: pushed_for(1 << bit) for bit in reversed(range(8))}
+    for byte in range(1, 256):
+        assert pushed_for(byte) == b"".join(item for bit, item in alone.items() if byte & bit), f"{byte:#04x}"
+
+
 def test_the_domains_items_come_before_the_checksum_complement() -> None:
     everything = pushed(raw_probe(12 + 6 + 2 + 11, 0xFFFF, domain_bitmap=0xFFE0))
     known = struct.pack("!IHHIIQQ", 1, PARENT_PORT, STRANGER_PORT, 0, 0, 5000, 5000)

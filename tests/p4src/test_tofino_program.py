@@ -19,6 +19,7 @@ from google.protobuf import text_format
 
 from weir import p4src
 from weir.tests.p4src.program_mutants import (
+    end_int_without_a_stack_alone,
     keep_what_does_not_fit_out,
     let_any_later_round_take_the_slot,
     push_nothing_where_ones_are_asked_for,
@@ -165,6 +166,7 @@ def program_of_bmv2() -> bytes:
         push_nothing_where_ones_are_asked_for(program)
         put_no_int_into_messages(program)
         wrap_no_segments(program)
+        end_int_without_a_stack_alone(program)
 
     return rewritten(as_on_a_chip, p4src.json_of(BMV2_32.program))
 
@@ -241,6 +243,10 @@ def test_a_segment_with_a_marker_has_int_only_where_there_is_room_for_it(text: s
     chip, bmv2 = TnaNode(Program(text), tables()), QueuedNode(tables(), program_of_bmv2())
     assert chip.forward(segment, PARENT_PORT) == bmv2.forward(segment, PARENT_PORT)
     assert chip.drops == bmv2.drops
+
+
+def test_int_comes_off_as_it_was_put_on(text: str) -> None:
+    take_int_out_again(text)
 
 
 def test_a_report_of_what_has_gone_around_names_the_port_that_led_it_around(text: str) -> None:
@@ -377,7 +383,7 @@ BROKEN = {
         "meta.wanted == 2w3 || hdr.int_md.isValid() && hdr.int_shim.shim_type == 4w3",
         "hdr.int_md.isValid() && hdr.int_shim.shim_type == 4w3",
     ),
-    "what ends here is reported": ("if (meta.leaves && (meta.wanted == 2w3", "if ((meta.wanted == 2w3"),
+    "what ends here is reported": ("} else if (meta.leaves) {", "} else if (true) {"),
     "a report says more than it has": ("meta.asked = meta.asked & 16w0x7c00;", ""),
     "a report has an item that nobody wants": ("hdr.int_latency.setInvalid();", ""),
     "a report counts nothing of the packet": (
@@ -391,13 +397,31 @@ BROKEN = {
     "reports have no numbers": ("meta.sequence = int_reports_next_in_sequence.execute(1w0);", ""),
     "a report that leaves is not counted in its port's bytes": ("tbl_leave.apply();", ""),
     "a report that goes nowhere is sent": ("tbl_end.apply();", ""),
-    "a checksum does not cover INT-MX": (" || meta.wanted == 2w2)) {", ")) {"),
+    "a checksum does not cover INT-MX": (" || meta.wanted == 2w2 || meta.bridged", " || meta.bridged"),
+    "a checksum covers INT-MX that came off": (" || meta.bridged.ends == 1w1)) {", ")) {"),
     "the next hop does not see the mark": ("hdr.ipv4.dscp = hdr.ipv4.dscp | 6w0x1;", ""),
     "INT of another way is INT": (
         "        meta.mark = 2w0;\n        meta.has_int = false;\n        meta.stacks = false;\n    }",
         "    }",
     ),
     "a message that reads as INT passes": ("meta.mark == 2w0 && hdr.int_shim.isValid()", "false"),
+    "INT-MX is not taken out": ("meta.bridged.ends = 1w1;", ""),
+    "INT is taken out without the words behind it": (" && hdr.int_shim.length == 8w3", ""),
+    "a stack of INT-MD is cut": (
+        "if (hdr.int_md.isValid() && hdr.int_shim.shim_type == 4w1) {\n",
+        "if (hdr.int_md.isValid() && hdr.int_shim.shim_type == 4w1 && meta.bridged.ends != 1w1) {\n",
+    ),
+    "what is discarded elsewhere ends here": (" && hdr.int_md.discard == 1w0", ""),
+    "a datagram's checksum covers the marker that came off": (
+        "(2w3, default, false) : room_restoration_shorten_datagram_0(16w65512, 16w65487);",
+        "(2w3, default, false) : room_restoration_shorten_datagram_0(16w65512, 16w65503);",
+    ),
+    "a segment's checksum covers what came off": ("meta.grown = growth_of_sum;", ""),
+    "INT's port stays": ("hdr.udp.dst_port = hdr.int_shim.original;", ""),
+    "a segment stays wrapped": (
+        "(2w1, 2w2, false) : room_restoration_unwrap_0();",
+        "(2w1, 2w2, false) : room_restoration_shorten_datagram_0(16w65520, 16w65503);",
+    ),
     "a host marks what has no INT": ("hdr.ipv4.dscp = hdr.ipv4.dscp & 6w0x3e;", ""),
     "flags of others are lost": (
         "hdr.aggregation.flags | aggregation_header_sums_all_flags_held_flags",
@@ -410,7 +434,7 @@ BROKEN = {
     "rule", [pytest.param(rule, marks=pytest.mark.long if at % 3 else ()) for at, rule in enumerate(BROKEN)]
 )
 def test_a_broken_rule_is_found(text: str, rule: str) -> None:
-    with pytest.raises(AssertionError, match=r"^seed \d"):
+    with pytest.raises(AssertionError, match=r"^(seed \d|INT-MX)"):
         _compare_seeds(mutated(text, *BROKEN[rule]))
 
 
@@ -422,8 +446,36 @@ def test_a_write_to_a_header_that_is_not_there_is_found(text: str) -> None:
 
 
 def _compare_seeds(text: str) -> None:
-    for seed in range(4):
+    take_int_out_again(text)
+    for seed in range(10):
         compared(seed, text, 400)
+
+
+def take_int_out_again(text: str) -> None:
+    """Packets that one chip puts INT-MX into leave the next as they came, whichever way they are marked."""
+    source, sink = TnaNode(Program(text), tables()), TnaNode(Program(text), tables())
+    for node in (source, sink):
+        node.report_to(PARENT_PORT)
+        for presence in (2, 3):
+            node.write("FabricIngress.marks", (presence,), "FabricIngress.recognise", ())
+    for presence in (1, 2, 3):
+        by_port = ((0, 0), (0, 0), (0, 0), (presence, 0xFFFF), (0, 0))
+        source.watch(by_port, presence, "FabricEgress.int_source.embed_mx", (presence, 1, 0xF000, 0, presence))
+    sink.write("FabricIngress.int_sink.sinks", (STRANGER,), "FabricIngress.int_sink.strip", (0,))
+    for presence, protocol in ((1, 17), (2, 17), (2, 6), (3, 17), (3, 6)):
+        for sum_of_it in (0xBEEF, 0) if protocol == 17 else (0xBEEF,):
+            frame = bytearray(packet(bytes(range(60)), PARENT, STRANGER, source_port=presence, destination_port=9))
+            frame[23] = protocol
+            at = 40 if protocol == 17 else 50
+            frame[at : at + 2] = sum_of_it.to_bytes(2)
+            sent = with_ecn(bytes(frame), 0)
+            met = f"INT-MX of presence {presence} in protocol {protocol}, checksum {sum_of_it:#x}"
+            (_, under_way), *reports = source.forward(sent, PARENT_PORT)
+            (_, left), *more_reports = sink.forward(under_way, PARENT_PORT)
+            assert under_way[34:] != sent[34:], met
+            assert left[34:] == sent[34:], met
+            assert left[14:22] == sent[14:22], met
+            assert not [*reports, *more_reports], f"{met}: reports that are addressed to nobody"
 
 
 def overtaken(text: str) -> list[tuple[int, bytes]]:

@@ -81,6 +81,9 @@ def rows_of_int(rng: np.random.Generator) -> list[Row]:
         rows.append(("FabricIngress.edges", (PARENT_PORT,), "FabricIngress.clear_mark", ()))
     if rng.random() < 0.5:
         rows.append(("FabricEgress.telemetry.slots", (), "FabricEgress.telemetry.tell_free_slots", (7,)))
+    for host in (WORKERS[1], STRANGER):
+        if rng.random() < 0.6:
+            rows.append(("FabricIngress.int_sink.sinks", (host,), "FabricIngress.int_sink.strip", (0,)))
     for port in (1, PARENT_PORT, STRANGER_PORT):
         if rng.random() < 0.6:
             name = (int(rng.choice([600, 1500])), 70000 + port, int(rng.random() < 0.3))
@@ -97,7 +100,7 @@ ANY = (0, 0)
 
 def watchlist(rng: np.random.Generator) -> list[Watched]:
     """What is wanted of whose packets; the first that matches counts. INT is only for what the stranger and
-    this node send: the program for bmv2 puts it over a shim that it has read and not recognised.
+    this node send: the program for bmv2 reports what has a shim that it has read and not recognised.
     """
     own = (ANY, ANY, (17, 0xFF), ANY, (REPORT_PORT, 0xFFFF))
     found: list[Watched] = [(own, "ignore", ())]
@@ -179,7 +182,7 @@ class Traffic:
             "flow": self._flow,
             "probe": self._probe,
         }
-        kind = rng.choice([*kinds, "packet-out"], p=[0.57, 0.07, 0.05, 0.2, 0.07, 0.04])
+        kind = rng.choice([*kinds, "packet-out"], p=[0.54, 0.07, 0.05, 0.2, 0.1, 0.04])
         frame, port = kinds[kind]() if kind in kinds else self._packet_out()
         if self.int_ends is None:
             frame = frame[:40] + rng.bytes(2) + frame[42:]  # the UDP checksum, which nobody verifies
@@ -190,7 +193,8 @@ class Traffic:
         elif rng.random() < 0.02:
             places = range(min(len(frame), 70))
             if self.int_ends is not None:  # but for the domain's bitmap, of which a chip takes less
-                places = [self.int_ends - back for back in (11, 10, 9, 8, 7, 6, 5, 2, 1)]
+                places = [self.int_ends - back for back in (11, 10, 9, 7, 6, 5, 2, 1)]
+                places += [self.int_ends - 8] if kind != "packet-out" else []  # nor does that ask for ports
             at = int(rng.choice(places))
             frame = frame[:at] + rng.bytes(1) + frame[at + 1 :]
         if kind == "packet-out":
@@ -293,20 +297,26 @@ class Traffic:
             known = int_md.hop_words(bitmap & 0xFF00, domain_bitmap if domain == int_md.DOMAIN else 0)
             words = int(rng.choice([known, int(rng.integers(0, 32))]))
         words %= 32
-        mark, is_tcp = str(rng.choice(["port", "dscp", "marker"], p=[0.6, 0.2, 0.2])), bool(rng.random() < 0.3)
+        mark, is_tcp = str(rng.choice(["port", "dscp", "marker"], p=[0.5, 0.25, 0.25])), bool(rng.random() < 0.5)
         is_tcp = is_tcp and mark != "port"
         front = MARKER if mark == "marker" else b""
         # fresh, or of any number of hops; of all of which the shim can count hardly one more
         most = 252 // max(words, 1)
         stack = words * int(rng.choice([int(rng.integers(0, 3)), int(rng.integers(0, most + 1)), most]))
+        shim_type = 0x30 if rng.random() < 0.4 else 0x10
+        if shim_type == 0x30 and rng.random() < 0.7:
+            stack = 0
         room = int(rng.choice([600, frames.MTU])) - 28 - 12 * is_tcp - 16 - len(front) - 4 * stack - 4 * words
         payload = max(0, int(rng.choice([0, 2, room - 1, room, room + 1])))
         first = int(rng.choice([0x10, 0x20, 0x28], p=[0.03, 0.77, 0.2]))
         if mark != "port" or not ends:
             first &= ~0x08  # bmv2 ends what says so at a probe sink, even if it is not marked in the fabric's way
-        original = int(rng.choice([9, 22342]))
-        shim_type = 0x30 if rng.random() < 0.3 else 0x10
-        shim = struct.pack("!BBH", shim_type | (4 if mark == "port" else 0), 3 + stack, original)
+        dscp = int(rng.choice([0, 48]))
+        original = dscp << 2 if mark == "dscp" else int(rng.choice([9, 22342]))
+        next_type = 0 if mark != "port" or rng.random() < 0.1 else 4
+        if mark == "port" and shim_type == 0x30 and rng.random() < 0.3:
+            next_type, original, payload = 8, int(rng.choice([6, 47])), max(payload, 20)  # a segment that was wrapped
+        shim = struct.pack("!BBH", shim_type | next_type, 3 + stack, original)
         remaining = int(rng.choice([0, 1, 5, 255]))
         header = struct.pack("!BBBBHHHH", first, 0, words, remaining, bitmap, domain, domain_bitmap, 0)
         behind = shim + header + rng.bytes(4 * stack)
@@ -314,7 +324,7 @@ class Traffic:
         body = (rng.bytes(12) if is_tcp else b"") + front + behind + rng.bytes(min(payload, limit))
         destination = int(rng.choice([SWITCH, WORKERS[1], STRANGER], p=[0.1, 0.4, 0.5]))
         port = {"port": 5000}.get(mark, 9)
-        dscp = int(rng.choice([0, 48])) | (mark == "dscp" or bool(rng.random() < 0.2))
+        dscp |= mark == "dscp" or bool(rng.random() < 0.2)
         frame = bytearray(packet(body, PARENT, destination, destination_port=port, dscp=dscp))
         frame[23] = 6 if is_tcp else 17
         if not is_tcp and not first & 0x08 and rng.random() < 0.8:

@@ -241,7 +241,9 @@ def test_what_marks_by_dscp_is_policed_with_its_mark() -> None:
     assert masks == [{(48, 0x3F), (56, 0x3F)}, {(48, 0x3E), (56, 0x3E)}]
 
 
+MIXED = replace(FABRIC, switches=(replace(FABRIC.switches[0], target=BMV2_32), *FABRIC.switches[1:]))
 WATCHED = Watching((Flows(Mode.XD, protocol=17, every=1 << 16), Flows(Mode.XD)), collector=FABRIC.hosts[0].name)
+MARKED_BY_MX = Watching((Flows(Mode.MX),), presence=Presence.DSCP)
 
 
 @pytest.mark.parametrize(
@@ -250,7 +252,6 @@ WATCHED = Watching((Flows(Mode.XD, protocol=17, every=1 << 16), Flows(Mode.XD)),
         (Watching(drops=frozenset({"late"})), "is no sink of INT"),
         (Watching(queue_steps=Steps(depth_threshold=3)), "is no sink of INT"),
         (Watching(flows=(Flows(Mode.MD),)), "is no sink of INT"),
-        (Watching(flows=(Flows(Mode.MX),)), "is no sink of INT"),
         (Watching(flows=(Flows(Mode.XD),), flow_steps=Steps(depth_step=3)), "is no sink of INT"),
         (Watching(flows=(Flows(Mode.XD, every=65_537),)), "counts to 65536, not 65537"),
     ],
@@ -263,9 +264,17 @@ def test_what_a_chip_does_not_report_cannot_be_watched(watching: Watching, why: 
 def test_what_a_chip_reports_can_be_watched() -> None:
     check_watching(FABRIC, Watching(presence=Presence.DSCP))
     check_watching(FABRIC, WATCHED)
+    check_watching(FABRIC, MARKED_BY_MX)
+    check_watching(MIXED, WATCHED)
+    with pytest.raises(PlanError, match=r"sums no messages with INT.* mx where all switches are such chips"):
+        check_watching(MIXED, MARKED_BY_MX)
 
 
-@pytest.mark.parametrize("watching", [WATCHED, replace(WATCHED, collector=None)], ids=["a host", "the controller"])
+@pytest.mark.parametrize(
+    "watching",
+    [WATCHED, replace(WATCHED, collector=None), MARKED_BY_MX],
+    ids=["reported to a host", "reported to the controller", "marked by INT-MX"],
+)
 async def test_what_is_watched_is_taken(stratum: StratumSwitch, packed: Path, watching: Watching) -> None:
     """A watchlist, the session and the destination of reports; a chip cuts what it mirrors, for its egress cannot."""
     states = held(demo_plan("widest"), DEMO.congestion_options, Routes(FABRIC), watching)
@@ -274,12 +283,16 @@ async def test_what_is_watched_is_taken(stratum: StratumSwitch, packed: Path, wa
             assert await reconcile(session, state)
             assert not await verify(session, state)
     lines = states["s1"].lines()
-    assert sum(line.startswith("watchlist ") for line in lines) == len(watching.flows) + (
+    ends = [state.lines() for state in states.values()] if watching is MARKED_BY_MX else []
+    sinks = [line for of_switch in ends for line in of_switch if line.startswith("sinks ")]
+    assert len(sinks) == len(FABRIC.nodes) * bool(ends), "where each host hangs, and each switch by itself"
+    local = sum(line.startswith("sinks ") for line in lines)
+    assert sum(line.startswith("watchlist ") for line in lines) == (local or len(watching.flows)) + (
         watching.collector is not None
     )
     assert sum(line.startswith("destination default -> address(") for line in lines) == 1
     assert sum(line.startswith("clone session 250(78 bytes) -> ") for line in lines) == 1
-    assert not any(line.startswith(("sinks ", "flow_steps ", "queue_watch ", "drop_watch ")) for line in lines)
+    assert not any(line.startswith(("flow_steps ", "queue_watch ", "drop_watch ")) for line in lines)
 
 
 @pytest.mark.parametrize(

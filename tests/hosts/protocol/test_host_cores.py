@@ -148,6 +148,13 @@ def test_a_worker_sends_scales_and_then_lanes_within_its_window() -> None:
     assert job.workers[0].deadline_ns == 10 * MS
 
 
+def test_a_worker_is_due_at_once_when_it_has_something_to_send_and_before_never() -> None:
+    worker = WorkerCore(PLAN, OPTIONS)
+    assert worker.deadline_ns is None
+    worker.submit(ones(1))
+    assert worker.deadline_ns == 0
+
+
 def test_a_lost_packet_is_sent_again_with_back_off_and_a_flag() -> None:
     worker = WorkerCore(PLAN, OPTIONS)
     worker.submit(ones(1))

@@ -508,6 +508,20 @@ async def test_reports_of_progress_tell_the_jobs_own_traffic(rig: Rig, monkeypat
         controller.members.heartbeat(5, "h1", 1, 0)
 
 
+async def test_a_job_is_placed_by_what_the_others_bring_onto_links_in_a_step(rig: Rig) -> None:
+    controller = rig.controller
+    jobs = [JobSpec(4, ("h1", "h3"), gradient_bytes=3_000), JobSpec(5, ("h2", "h4"), gradient_bytes=500)]
+    for spec in jobs:
+        await controller.admit(spec, 0)
+    streams = [controller.jobs[spec.job].plan.streams for spec in jobs]
+    assert controller.moves.outlook.others(5) == {link: 3_000 * count for link, count in streams[0].items()}
+    assert controller.moves.outlook.others(4) == {link: 500 * count for link, count in streams[1].items()}
+    both = controller.moves.outlook.others(6)
+    shared = streams[0].keys() & streams[1].keys()
+    assert shared
+    assert all(both[link] == 3_000 * streams[0][link] + 500 * streams[1][link] for link in shared)
+
+
 async def test_a_job_is_stuck_only_where_a_worker_waits_without_progress(rig: Rig) -> None:
     controller = rig.controller
     controller.moves.options = Options(solve_period_ns=0, stuck_ns=50 * MS)

@@ -67,7 +67,7 @@ TARGETS: Final = (
     ),
     Target(
         ("controller/controller.py", *(f"controller/service/{name}.py" for name in ("seating", "service", "streams"))),
-        (f"{_JOBS}/service", f"{_JOBS}/test_controller.py", f"{_JOBS}/test_takeover.py"),
+        (f"{_JOBS}/service", f"{_JOBS}/jobs", f"{_JOBS}/test_controller.py", f"{_JOBS}/test_takeover.py"),
     ),
     Target(
         tuple(f"controller/placement/{name}.py" for name in ("cost", "links", "loads", "problem", "sharing", "wishes")),
@@ -87,6 +87,7 @@ TARGETS: Final = (
 )
 PROGRAM_TESTS: Final = (
     (
+        "tests/p4src/test_admission_program.py",
         "tests/p4src/test_aggregation_program.py",
         "tests/p4src/test_telemetry_program.py",
         "tests/p4src/test_random_packets.py",

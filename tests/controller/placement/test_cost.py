@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import networkx
+import numpy as np
 import pytest
 
 from weir.controller.placement import Costs, Placement, PlacementError, Problem, predicted_completion_time
 from weir.controller.placement.cost import Streams
+from weir.controller.placement.links import Links
 from weir.controller.placement.loads import LinkLoad
 from weir.topologies import Endpoint, Routes, TopologyError, leaf_spine
 
@@ -32,6 +35,27 @@ def test_a_saturated_link_is_slow_and_not_endless() -> None:
     topology = leaf_spine(2, 1, 1)
     problem = Problem(Routes(topology), ("h1",), "h2", 1_250_000, {Endpoint("s1", 2): LinkLoad(2.0 * GBIT)})
     assert predicted_completion_time(Placement({"h1": "h2"}, {}, "h2"), problem) == pytest.approx(0.2, rel=0.001)
+
+
+def test_parallel_links_add_their_rates_up() -> None:
+    """Between s1 and s3 there are three cables, between s2 and s3 one."""
+    one = leaf_spine(2, 1, 1)
+    [cable] = (link for link in one.links if {link.a.node, link.b.node} == {"s1", "s3"})
+    more = [replace(cable, a=Endpoint("s1", port), b=Endpoint("s3", port)) for port in (20, 21)]
+    routes = Routes(replace(one, links=(*one.links, *more)))
+    links = Links.of(routes)
+    directed = routes.topology.directed_links
+    seconds = np.random.default_rng(1).uniform(1, 2, len(directed))
+    rates, counts = links.parallel(seconds)
+    between: dict[tuple[str, str], list[float]] = {}
+    for link, taken in zip(directed, seconds, strict=True):
+        ends = link.node, routes.topology.peer(link).node
+        if all(map(routes.topology.is_switch, ends)):
+            between.setdefault(ends, []).append(taken)
+    expected = sorted((len(each), sum(1 / taken for taken in each)) for each in between.values())
+    assert [count for count, _ in expected] == [1, 1, 3, 3]
+    found = sorted(zip(counts.ravel().tolist(), rates.ravel().tolist(), strict=True))
+    np.testing.assert_allclose(found, expected)
 
 
 def test_hashed_streams_find_themselves_and_the_means_of_others() -> None:

@@ -280,6 +280,11 @@ class Listener(ExplicitWindow):
     def __init__(self) -> None:
         super().__init__()
         self.told: list[Feedback] = []
+        self.lost: list[tuple[int, int]] = []
+
+    def lose(self, rounds: int, now_ns: int) -> None:
+        self.lost.append((rounds, now_ns))
+        super().lose(rounds, now_ns)
 
     def take(self, feedback: Feedback) -> None:
         self.told.append(feedback)
@@ -299,6 +304,17 @@ def test_a_law_is_told_what_is_in_the_network_and_how_long_rounds_with_lanes_tak
     assert [(heard.rounds, heard.in_flight, heard.round_trip_ns) for heard in law.told] == [(3, 5, None), (5, 0, None)]
     job.step(after_ns=7)
     assert [(heard.rounds, heard.in_flight, heard.round_trip_ns) for heard in law.told[2:]] == [(8, 0, 7)]
+
+
+def test_a_law_is_told_of_rounds_that_are_taken_for_lost() -> None:
+    law = Listener()
+    worker = WorkerCore(PLAN, replace(OPTIONS, law=lambda: law))
+    worker.submit(ones(20))
+    sent = sum(map(len, worker.poll(0)))
+    worker.poll(10 * MS - 1)
+    assert not law.lost
+    worker.poll(10 * MS)
+    assert law.lost == [(sent, 10 * MS)]
 
 
 def test_rounds_leave_at_a_laws_pace_and_a_seldom_look_finds_more_of_them_due() -> None:

@@ -334,6 +334,21 @@ async def test_the_others_hear_of_a_silent_worker() -> None:
         assert service.controller.jobs == {}
 
 
+async def test_who_comes_back_too_late_hears_why_all_were_lost() -> None:
+    async with rig(lease_ns=300_000_000) as service:
+        registration = await service.register(workers=WORKERS)
+        hosts = [await service.joined(registration, rank) for rank in range(2)]
+        for host in hosts:
+            await host.hear("worker_plan")
+        while await service.jobs():
+            await asyncio.sleep(0.01)
+        for rank in range(2):
+            late = await service.joined(registration, rank)
+            reason = (await late.hear("abort")).reason
+            assert "was silent for 0.3 s" in reason
+            assert reason.endswith("no worker is left")
+
+
 NAN = "InvalidTensor: tensor 'loss': element 3 is nan"
 
 

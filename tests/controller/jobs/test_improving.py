@@ -269,6 +269,19 @@ async def test_a_job_moves_only_if_it_pays_by_two_readings_and_wins_back_its_pau
     assert len(moves(rig)) == moved
 
 
+async def test_a_job_that_has_lost_by_moving_moves_no_more(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However much faster it would be elsewhere: until what it has lost is a small part of its time."""
+    rig.controller.moves.options = replace(OPTIONS, solve_period_ns=PERIOD, dwell_ns=0)
+    job = await rig.admit(FIRST)
+    sums = await train(rig, [job], rig.fabric.now_ns + 6 * PERIOD)
+    (before,) = spines(rig, 1)
+    start_ns = rig.fabric.now_ns
+    rig.controller.improver._accounts[1].balance = -1000.0
+    congested(rig, monkeypatch, before, start_ns, start_ns + 12 * PERIOD)
+    await train(rig, [job], start_ns + 12 * PERIOD, handles=sums)
+    assert moves(rig) == []
+
+
 async def test_traffic_that_comes_and_goes_faster_than_a_job_may_move_makes_it_move_seldom(rig: Rig) -> None:
     rng = random.Random(3)
     start_ns = rig.fabric.now_ns

@@ -522,6 +522,21 @@ async def test_a_job_is_placed_by_what_the_others_bring_onto_links_in_a_step(rig
     assert all(both[link] == 3_000 * streams[0][link] + 500 * streams[1][link] for link in shared)
 
 
+async def test_links_are_settled_a_while_after_jobs_have_come_and_gone(rig: Rig) -> None:
+    controller = rig.controller
+    outlook = controller.moves.outlook
+    await controller.admit(JobSpec(4, ("h1", "h3")), 0)
+    crossed = set(controller.jobs[4].plan.streams)
+    settled_ns = 5 * outlook.period_ns
+    outlook.look(0)
+    assert set(outlook.unsettled(settled_ns - 1)) == crossed
+    assert not outlook.unsettled(settled_ns)
+    await controller.finish(4)
+    outlook.look(settled_ns)
+    assert set(outlook.unsettled(2 * settled_ns - 1)) == crossed
+    assert not outlook.unsettled(2 * settled_ns)
+
+
 async def test_a_job_is_stuck_only_where_a_worker_waits_without_progress(rig: Rig) -> None:
     controller = rig.controller
     controller.moves.options = Options(solve_period_ns=0, stuck_ns=50 * MS)

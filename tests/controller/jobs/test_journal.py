@@ -13,18 +13,36 @@ from typing import Any
 
 import pytest
 
+from weir.controller.jobs.journal import Journal
 from weir.controller.jobs.journal_file import JournalError, JournalFile, change_line, read_changes
 from weir.controller.jobs.journal_records import JobRecord
 from weir.controller.placement import Placement
+from weir.controller.placement.strategies import strategy
 from weir.controller.planning.generations import LONGEST_ABSENCE, History, previous_generation
 from weir.controller.planning.memory import Allotment
 from weir.controller.planning.plan import FailurePolicy, JobSpec
+from weir.controller.planning.planner import Planner
+from weir.topologies import Routes, Topology
+from weir.topologies.generators import leaf_spine
 from weir.wire.aggregation import next_generation
 from weir.wire.control import FinalRound
 
 
 def kinds(journal: JournalFile) -> dict[str, dict[str, Any]]:
     return {kind: dict(journal.all(kind)) for kind in ("job", "number")}
+
+
+def test_a_journal_belongs_to_the_fabric_that_it_was_begun_for(tmp_path: Path) -> None:
+    path, first, other = tmp_path / "journal", leaf_spine(2, 1, 1), leaf_spine(2, 2, 1)
+
+    def begun(topology: Topology) -> Journal:
+        with JournalFile(path) as journal:
+            return Journal(journal, topology, Planner(topology, Routes(topology), strategy("widest"), 1))
+
+    begun(replace(first, name="here"))
+    assert not begun(replace(first, name="here")).is_new
+    with pytest.raises(JournalError, match="it is of the fabric here, this is there; give each its own"):
+        begun(replace(other, name="there"))
 
 
 def test_what_was_put_is_there_after_a_restart_and_what_was_taken_away_is_not(tmp_path: Path) -> None:

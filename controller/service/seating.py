@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 _DURATION: Final = re.compile(r"\d+(\.\d+)? s\b")
 """How long it has waited already is no change."""
 _HEARTBEAT_WITHOUT_LEASE_NS: Final = 1_000_000_000
-_LAST_ENDS: Final = 1_000
+_LAST_ENDED: Final = 1_000
 """So many jobs' ends are remembered for hosts that come back too late."""
 _LAST_NUMBER: Final = (1 << 15) - 1
 """A job's number is its multicast group's, and bmv2 keeps the groups from 2^15 on for itself."""
@@ -65,8 +65,8 @@ class Seating:
         self._heard = heard
         self.jobs: dict[int, JobSeats] = {}
         """The seats of the jobs that run, by number."""
-        self.ends: OrderedDict[int, pb.ToHost] = OrderedDict()
-        """The last that hosts were told of jobs that have ended, by number."""
+        self.ended: OrderedDict[int, JobSeats] = OrderedDict()
+        """The seats of the last jobs that have ended, by number: each has its `last`."""
         lease_ns = controller.jobs.leases.lease_ns
         self._heartbeat_ns = lease_ns // HEARTBEATS_IN_A_LEASE if lease_ns else _HEARTBEAT_WITHOUT_LEASE_NS
         self.heartbeats = HeartbeatReader(controller.topology, self._token_of, late_ns=self._heartbeat_ns)
@@ -87,11 +87,11 @@ class Seating:
     def add(self, seats: JobSeats) -> None:
         """The seats of a job that was admitted."""
         self.jobs[seats.job] = seats
-        self.ends.pop(seats.job, None)
+        self.ended.pop(seats.job, None)
 
     def new_number(self) -> int:
         """One that no job has had for long, by all odds: the switches' slots still hold the rounds of the last ones."""
-        while (number := 1 + secrets.randbelow(_LAST_NUMBER)) in self._controller.jobs or number in self.ends:
+        while (number := 1 + secrets.randbelow(_LAST_NUMBER)) in self._controller.jobs or number in self.ended:
             pass
         return number
 
@@ -118,15 +118,13 @@ class Seating:
             raise failure
 
     def _over(self, job: int, last: pb.ToHost) -> None:
-        """A job is no more: that is the last that its hosts are told."""
-        seats = self.jobs.pop(job)
+        """A job is no more: that is the last that its hosts are told, but for those that it went on without."""
+        self.ended[job] = seats = self.jobs.pop(job)
         for seat in seats.seats.values():
             self.heartbeats.forget(job, seat.host)
-            last = seat.last or last
             seat.finish(last)
-        self.ends[job] = last
-        while len(self.ends) > _LAST_ENDS:
-            self.ends.popitem(last=False)
+        while len(self.ended) > _LAST_ENDED:
+            self.ended.popitem(last=False)
 
     def no_job(self, job: int) -> str:
         return f"no job {job}; there are {', '.join(map(str, self.jobs)) or 'none'}"

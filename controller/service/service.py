@@ -276,12 +276,9 @@ class ControlService:
         """One host's stream, until the host leaves, the job ends, or the host attends by another stream."""
         join = await self._first(requests, context)
         self._seating.sweep()
-        if join.job not in self._seating.jobs and join.job in self._seating.ends:
-            yield self._seating.ends[join.job]
-            return
-        if join.job not in self._seating.jobs:
+        seats = self._seating.jobs.get(join.job) or self._seating.ended.get(join.job)
+        if seats is None:
             await context.abort(grpc.StatusCode.NOT_FOUND, self._seating.no_job(join.job))
-        seats = self._seating.jobs[join.job]
         try:
             seat = seats.seat_of(join.token)
         except WrongToken as error:

@@ -376,6 +376,53 @@ async def test_the_others_are_told_at_once_what_a_worker_failed_by(
     assert service.controller.jobs == {}
 
 
+async def test_a_worker_that_was_lost_hears_so_and_the_others_how_the_job_ended(service: Rig) -> None:
+    registration = await service.register(workers=WORKERS)
+    lost, other = [await service.joined(registration, rank) for rank in range(2)]
+    for host in (lost, other):
+        await host.hear("worker_plan")
+        await host.say(resumed=pb.Resumed(generation=1))
+    service.controller.members.fail(registration.job, "h1", "gone", time.monotonic_ns())
+    await other.hear("pause")
+    await other.say(held=pb.Held(generation=1, first_incomplete=1))
+    await other.hear("resume")
+    await other.say(resumed=pb.Resumed(generation=2))
+    await lost.say(heartbeat=pb.Heartbeat(rounds=1))
+    told = (await lost.hear("abort")).reason
+    assert told == "h1 failed: gone; the job went on without h1"
+    await other.say(leave=pb.Leave())
+    assert (await other.hear("ended")).reason == "all workers have left"
+    assert service.controller.jobs == {}
+    late = [await service.joined(registration, rank) for rank in range(2)]
+    assert (await late[0].hear("abort")).reason == told
+    assert (await late[1].hear("ended")).reason == "all workers have left"
+
+
+async def test_a_worker_that_had_left_hears_what_its_job_was_aborted_by(service: Rig) -> None:
+    registration = await service.register(workers=WORKERS, server=SERVER, policy=pb.ABORT)
+    hosts = [await service.joined(registration, seat) for seat in range(3)]
+    for host, plan in zip(hosts, ("worker_plan", "worker_plan", "server_plan"), strict=True):
+        await host.hear(plan)
+        await host.say(resumed=pb.Resumed(generation=1))
+    await hosts[0].say(leave=pb.Leave())
+    await hosts[0].call.done_writing()
+    while "h1" not in service.controller.jobs[registration.job].left:
+        await asyncio.sleep(0.01)
+    await hosts[1].say(leave=pb.Leave(reason=NAN))
+    reason = (await hosts[2].hear("abort")).reason
+    assert reason.startswith(f"h2 failed: {NAN}")
+    late = await service.joined(registration, 0)
+    assert (await late.hear("abort")).reason == reason
+
+
+async def test_how_a_job_ended_is_told_to_its_hosts_alone(service: Rig) -> None:
+    registration = await service.register(workers=WORKERS)
+    await service.end(registration.job, "enough")
+    stranger = service.host()
+    await stranger.say(join=pb.Join(job=registration.job, token="made up"))
+    assert (await stranger.end())[0] == grpc.StatusCode.PERMISSION_DENIED
+
+
 @pytest.mark.parametrize("again", [False, True])
 async def test_the_others_go_on_at_once_without_a_worker_that_fails(service: Rig, again: bool) -> None:
     """Or one that comes back without what it knew."""

@@ -96,7 +96,8 @@ async def test_a_controller_that_finds_a_job_without_all_its_stripes_ends_it(ser
     after = Seating(service.controller, service.service._runner, Limits())
     await after.announce(time.monotonic_ns())
     assert service.controller.jobs == {}
-    assert after.ends[numbers[0]].ended.reason == f"job {numbers[1]}, which had a share of its chunks, is over"
+    last = pb.Ended(job=numbers[0], reason=f"job {numbers[1]}, which had a share of its chunks, is over")
+    assert {seat.last.ended == last for seat in after.ended[numbers[0]].seats.values() if seat.last} == {True}
 
 
 async def test_where_one_stripe_cannot_be_there_is_none(service: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from weir.controller.controller import Options
 from weir.controller.errors import ControllerError
+from weir.controller.jobs.membership import Membership
+from weir.controller.jobs.slow_paths import SlowPaths
 from weir.controller.p4runtime.pipeline import Pipeline
 from weir.controller.placement import Placement
 from weir.controller.placement.strategies import strategy
@@ -340,3 +342,31 @@ async def test_two_workers_and_the_server_die_one_after_the_other(rig: Rig) -> N
     await rig.run(rig.fabric.now_ns + 3 * LEASE)
     assert rig.controller.jobs.aborted == {1: "h4 was silent for 0.03 s; no worker is left"}
     assert await rig.controller.verify() == {}
+
+
+class SlowToH2(SlowPaths):
+    """What telemetry says explains any silence of h2."""
+
+    def why_slow(self, host: str, lease_ns: int, now_ns: int) -> str:
+        return "nothing was heard of s1-p2 of late" if host == "h2" else ""
+
+
+async def test_a_silence_that_the_network_may_explain_is_a_loss_after_ten_leases(rig: Rig) -> None:
+    controller = rig.controller
+    paths = SlowToH2(controller.planner, controller.links, SERVER)
+    controller.members = Membership(controller.jobs, controller.moves, paths)
+    await rig.admit(spec())
+    counts, gone = controller.jobs.counts, controller.jobs[1].gone
+    await rig.run(MS)
+    rig.silent.add("h2")
+    await rig.run(3 * LEASE)
+    assert counts.verdicts_deferred == 2
+    rig.silent.clear()  # leases in a row are counted anew
+    await rig.run(4 * LEASE)
+    rig.silent.add("h2")
+    began_ns = rig.fabric.now_ns
+    await rig.run(began_ns + 10 * LEASE - 10 * MS)
+    assert gone == {}
+    await rig.run(began_ns + 10 * LEASE + 2 * MS)
+    assert gone == {"h2": "h2 was silent for 0.3 s"}
+    assert counts.verdicts_deferred == 2 + 9

@@ -77,7 +77,7 @@ def link_budgets(
             cable = topology.link_at(link)
             if link in undeclared and options.makes_room:
                 inlets = (far for port, far in topology.neighbours(link.node).items() if port != link.port)
-                declared = there.packets_per_second * 8 * max(frames) / cable.rate_bps if there else 0.0
+                declared = there.share(max(frames), cable.rate_bps) if there else 0.0
                 share = min(undeclared[link], max(0.0, _MOST_BESIDE - declared))
                 there = with_undeclared(there, share * cable.rate_bps, max(frames), inlets)
             trips = [job.round_trips_ns.get(link, 0) for job in jobs if link in job.count]

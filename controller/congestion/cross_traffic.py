@@ -145,6 +145,10 @@ class CrossTraffic:
     def rate_bps(self) -> float:
         return sum(pair.rate_bps for pair in self.pairs)
 
+    def share(self, frame_bytes: int, link_bps: int) -> float:
+        """Of a link of this rate, were all of its frames of this length."""
+        return self.packets_per_second * (8 * frame_bytes / link_bps)
+
     def burst_behind(self, delay_s: Callable[[Hops], float]) -> float:
         """Packets that come at once where a way's queues delay by `delay_s` at most."""
         return sum(pair.burst_behind(delay_s) for pair in self.pairs)

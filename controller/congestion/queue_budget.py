@@ -102,7 +102,7 @@ class Queue:
 
     @property
     def share(self) -> float:
-        return self.crossing.packets_per_second * self.frame_s if self.crossing else 0.0
+        return self.crossing.share(self.frame_bytes, self.rate_bps) if self.crossing else 0.0
 
 
 def queue_budget(

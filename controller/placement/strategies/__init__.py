@@ -55,7 +55,7 @@ def _registered() -> Mapping[str, Description]:
 
 @dataclass(frozen=True, slots=True)
 class _OwnStrategy:
-    """A strategy of a user's file, whose answers no type checker has seen."""
+    """A strategy of a user's file, whose answers nobody has checked."""
 
     path: str
     strategy: Strategy
@@ -64,6 +64,10 @@ class _OwnStrategy:
         placement = self.strategy.place(problem, rng)
         if not isinstance(placement, Placement):
             raise PlacementError(f"{self.path}: place() returned {placement!r}; a strategy returns a Placement")
+        try:
+            placement.check(problem)
+        except PlacementError as error:
+            raise PlacementError(f"{self.path}: {error}") from None
         return placement
 
 

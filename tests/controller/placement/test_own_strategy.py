@@ -72,14 +72,34 @@ def test_a_file_that_is_none_is_said_to_be_none(text: str | None, complaint: str
     assert label_of(str(path)) == str(path)
 
 
-def test_an_answer_that_is_no_placement_is_said_to_be_none(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("answer", "complaint"),
+    [
+        ("None", "place() returned None; a strategy returns a Placement"),
+        (
+            "Placement({'h1': 's1', 'h2': 's1'}, {'s1': 'h12'}, 'h12')",
+            "placement is for h1, h2; the job's workers are h1, h4, h7",
+        ),
+        (
+            "Placement(dict.fromkeys(problem.workers, 's1'), {}, 's1')",
+            "placement has root s1; the job has server h12, which must be it",
+        ),
+        (
+            "Placement(dict.fromkeys(problem.workers, 's1'), {}, 'h12')",
+            "placement has h12 as root, but nothing leads to it",
+        ),
+    ],
+)
+def test_an_answer_that_is_no_placement_of_the_job_is_refused(answer: str, complaint: str, tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text(
+        "from weir.controller.placement import Placement\n"
         "from weir.controller.placement.strategies import Description\n"
-        "class Forgetful:\n"
+        "class Mistaken:\n"
         "    def place(self, problem, rng):\n"
-        "        pass\n"
-        "DESCRIPTION = Description('mine', 'mine', 'forgets to return', Forgetful)\n"
+        f"        return {answer}\n"
+        "DESCRIPTION = Description('mine', 'mine', 'is mistaken', Mistaken)\n"
     )
-    with pytest.raises(PlacementError, match=r"mine.py: place\(\) returned None; a strategy returns a Placement"):
+    with pytest.raises(PlacementError) as error:
         strategy(str(path)).place(problem({}), random.Random(1))
+    assert str(error.value) == f"{path}: {complaint}"

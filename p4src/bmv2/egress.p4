@@ -90,9 +90,11 @@ control FabricEgress(inout headers_t hdr, inout metadata_t meta, inout standard_
                 begin_report();
                 meta.has_int = 0;
                 meta.wanted = Mode.NONE;
-                if (standard_metadata.egress_port == CPU_PORT) {
+                if (!hdr.report.isValid()) {
+                    end();
+                } else if (standard_metadata.egress_port == CPU_PORT) {
                     to_cpu();
-                } else if (hdr.report.isValid()) {
+                } else {
                     meta.leaves = true;
                     measured = 1;
                 }

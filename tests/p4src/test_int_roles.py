@@ -87,6 +87,17 @@ def test_reports_are_not_watched() -> None:
     assert sorted(node for node, _ in reports(tree)) == [1, 1, 1, 1, 2, 2, 2, 2]
 
 
+def test_a_switch_that_has_nowhere_to_report_to_sends_no_copies() -> None:
+    tree = two_switches()
+    tree.watch(0, Watch("xd"))
+    state = tree.nodes[0].state
+    assert state is not None
+    state.tables["FabricEgress.int_reports.destination"].set_default(ActionCall("NoAction", ()))
+    send(tree, 4)
+    assert len(tree.received[tree.host(FAR)]) == 4
+    assert tree.received["collector"] == []
+
+
 def test_a_flow_between_hosts_of_one_switch_is_reported_and_not_touched() -> None:
     tree = two_switches()
     tree.watch(0, Watch("md"))

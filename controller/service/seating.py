@@ -1,7 +1,8 @@
 """The seats of all jobs, in step with the controller: who sits down, what hosts say and are told, how a job ends here.
 
 Whatever it wants of the controller waits for its turn in the runner. A host that nobody sits for misses what it is
-told, but for the plan of its job's start and the reason of its end, which are kept until it comes.
+told, but for the reason of its job's end. Until a job starts its hosts know of no plan, and answer through no stream:
+whatever moves it meanwhile is answered for them here.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Final
 import grpc
 
 from ...wire import control_pb2 as pb
-from ...wire.control import Abort, Resume
+from ...wire.control import Abort, Held, Pause, Resume, ServerPlan, WorkerPlan
 from ...wire.control_messages import read_held, to_host
 from ...wire.heartbeat import Heartbeat
 from ..controller import Controller, Message
@@ -78,7 +79,7 @@ class Seating:
         for job, running in controller.jobs.items():
             if running.kept:
                 try:
-                    self.jobs[job] = JobSeats.from_json(job, running.kept, first_messages(running.plan))
+                    self.jobs[job] = JobSeats.from_json(job, running.kept)
                 except NO_RECORD as error:
                     raise controller.jobs.journal.misfit(job, error) from None
             else:  # whoever registered it was never told its tokens
@@ -96,10 +97,13 @@ class Seating:
         return number
 
     def waits_for(self, number: int, now_ns: int) -> str:
-        seats = self.jobs[number]
-        if awaited := seats.awaited:
+        if awaited := self._awaited(self.jobs[number]):
             return f"waits for {list_seats(awaited)} to join"
         return self._controller.jobs.waiting_for(number, now_ns)
+
+    def _awaited(self, seats: JobSeats) -> list[Seat]:
+        running = self._controller.jobs.get(seats.job)
+        return seats.awaited(() if running is None else running.gone)
 
     async def end(self, job: int, reason: str, now_ns: int) -> None:
         """Take a job from the switches and tell its hosts; with it those that share its chunks."""
@@ -142,22 +146,27 @@ class Seating:
         if seats.told:  # before it came
             now = self.waits_for(seats.job, self._runner.now_ns())
             stream.send(pb.ToHost(waiting=pb.Waiting(reason=now)))
-        if seats.awaited:
-            return stream
-        if seats.plans:
+        if not seats.started:
             self._start(seats)
         elif generation == 0:
             self._seat_anew(seats, seat)
         return stream
 
     def _start(self, seats: JobSeats) -> None:
-        """All are there: give them their plans. Their leases begin, for some may die before they say a word."""
-        plans, seats.plans = seats.plans, {}
-        self._post(seats.job, lambda _: self._controller.jobs.keep(seats.job, seats.as_json()))
-        job, beat = seats.job, self._controller.members.heartbeat
-        for host, plan in plans.items():
+        """Once all are there, and their job stays where it is, give them their plans. Their leases begin, for some may
+        die before they say a word.
+        """
+        job, running = seats.job, self._controller.jobs.get(seats.job)
+        if running is None or running.move is not None or running.renew or self._awaited(seats):
+            return
+        seats.started = True
+        self._post(job, lambda _: self._controller.jobs.keep(job, seats.as_json()))
+        beat = self._controller.members.heartbeat
+        for host, plan in first_messages(running.plan).items():
             seats.seats[host].tell(plan)
-            self._post(job, lambda now_ns, host=host: beat(job, host, 0, now_ns, waiting=False))  # type: ignore[misc]
+        for seat in seats.seats.values():
+            if not seat.spare:
+                self._post(job, partial(beat, job, seat.host, 0, waiting=False))
 
     def _seat_anew(self, seats: JobSeats, seat: Seat) -> None:
         """A host without a plan joins a job that runs: it has missed the plan of the start, or lost what it knew."""
@@ -192,7 +201,7 @@ class Seating:
         """A heartbeat of a host, by whichever way."""
         job, host, members = seats.job, seat.host, self._controller.members
         seat.rounds, seat.heard_ns = rounds, self._runner.now_ns()
-        seat.ran |= not (seat.spare or seats.plans)
+        seat.ran |= seats.started and not seat.spare
         self._post(job, lambda now_ns: members.heartbeat(job, host, rounds, now_ns, waiting=waiting))
 
     def take_heartbeats(self) -> None:
@@ -243,13 +252,22 @@ class Seating:
         job = content.plan.job if isinstance(content, Resume) else content.job
         if (seats := self.jobs.get(job)) is None:
             return
-        told = to_host(content)
         if isinstance(content, Abort):
-            seats.seats[message.host].finish(told)
-        elif message.host in seats.plans:
-            seats.plans[message.host] = told
+            seats.seats[message.host].finish(to_host(content))
+        elif seats.started:
+            seats.seats[message.host].tell(to_host(content))
         else:
-            seats.seats[message.host].tell(told)
+            self._answer(job, message)
+
+    def _answer(self, job: int, message: Message) -> None:
+        """For a host that has no plan yet: it holds nothing, and goes wherever its job does."""
+        moves, host, content = self._controller.moves, message.host, message.content
+        if isinstance(content, Pause):
+            held = Held(content.generation, 0)
+            self._post(job, lambda _: moves.held(job, host, held))
+        elif isinstance(content, Resume | WorkerPlan | ServerPlan):
+            generation = (content.plan if isinstance(content, Resume) else content).generation
+            self._post(job, lambda _: moves.resumed(job, host, generation))
 
     async def announce(self, now_ns: int) -> None:
         """Tell hosts what their job waits for, and end those that nobody has come to for long."""
@@ -257,6 +275,8 @@ class Seating:
         await self._end_incomplete(now_ns)
         await self._end_unattended(now_ns)
         for job, seats in self.jobs.items():
+            if not seats.started:
+                self._start(seats)
             reason = self.waits_for(job, now_ns)
             if _DURATION.sub("", reason) != _DURATION.sub("", seats.told):
                 seats.told = reason
@@ -274,7 +294,7 @@ class Seating:
         attended_jobs = {job for job, seats in self.jobs.items() if seats.attended}
         for job, seats in list(self.jobs.items()):
             attended = not attended_jobs.isdisjoint(seats.stripes or (job,))
-            if not seats.plans or attended or seats.attended_ns is None:
+            if seats.started or attended or seats.attended_ns is None:
                 seats.attended_ns = now_ns
             elif job in self.jobs and now_ns - seats.attended_ns >= self._limits.unattended_ns:
                 why = f"no host has attended it for {self._limits.unattended_ns / 1e9:g} s, and it has not begun"

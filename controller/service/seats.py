@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hmac
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -67,8 +67,8 @@ class JobSeats:
     job: int
     seats: Mapping[str, Seat]
     """Every seat of the job, by the name of its host."""
-    plans: dict[str, pb.ToHost] = field(default_factory=dict)
-    """The plans that hosts get when the job starts, by host; empty once it has."""
+    started: bool = False
+    """Whether its hosts have been given their plans."""
     stripes: Mapping[int, int] = field(default_factory=dict)
     """The jobs that share one's chunks, this one among them, in their order, each with its share in proportion to the
     others'; empty for a job that has all of them.
@@ -101,28 +101,32 @@ class JobSeats:
     def as_json(self) -> dict[str, Any]:
         """What must outlive the controller."""
         seats = [[seat.host, seat.rank, seat.token, seat.spare] for seat in self.seats.values()]
-        return {"seats": seats, "started": not self.plans, "stripes": [*self.stripes.items()]}
+        return {"seats": seats, "started": self.started, "stripes": [*self.stripes.items()]}
 
     @classmethod
-    def from_json(cls, job: int, values: Mapping[str, Any], plans: Mapping[str, pb.ToHost]) -> JobSeats:
-        """As another controller has left it; `plans` are handed out where the job has not started yet."""
+    def from_json(cls, job: int, values: Mapping[str, Any]) -> JobSeats:
+        """As another controller has left it."""
         started = bool(values["started"])
         seats = {
             host: Seat(host, rank, token, spare=spare, ran=started and not spare)
             for host, rank, token, spare in values["seats"]
         }
         stripes = values.get("stripes", ())  # journals of old have none
-        return cls(job, seats, {} if started else dict(plans), dict(stripes))
+        return cls(job, seats, started, dict(stripes))
 
     @property
     def attended(self) -> bool:
         """Whether somebody sits in one of its seats."""
         return any(seat.stream is not None for seat in self.seats.values())
 
-    @property
-    def awaited(self) -> list[Seat]:
-        """The seats that nobody sits in, and without which the job does not start; none once it has."""
-        return [seat for seat in self.seats.values() if seat.stream is None and not seat.spare] if self.plans else []
+    def awaited(self, gone: Collection[str]) -> list[Seat]:
+        """The seats that nobody sits in, and without which the job does not start; none once it has. It does without
+        hosts that are `gone`.
+        """
+        if self.started:
+            return []
+        absent = (seat for seat in self.seats.values() if seat.stream is None and not seat.spare)
+        return [seat for seat in absent if seat.host not in gone]
 
     def seat_of(self, token: str) -> Seat:
         """Raises WrongToken."""

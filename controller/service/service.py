@@ -30,7 +30,7 @@ from ...topologies.errors import TopologyError
 from ...wire import control_pb2 as pb
 from ...wire.control import KEY_BYTES
 from ...wire.control_channel import DEFAULT_ADDRESS, Tls, check_address, is_local
-from ...wire.control_messages import CONTROL_CLASS, SERVICE, to_host
+from ...wire.control_messages import CONTROL_CLASS, SERVICE
 from ...wire.errors import WireError
 from ...wire.heartbeat import Heartbeat
 from ..controller import Controller
@@ -225,9 +225,8 @@ class ControlService:
         try:
             for at in range(len(shares)):
                 part = spec if not at else replace(spec, job=self._seating.new_number(), key=_new_key())
-                plans = await self._controller.admit(stripe_of(part, shares, at), now_ns)
+                await self._controller.admit(stripe_of(part, shares, at), now_ns)
                 seats = JobSeats.assign(part, *admitted[:1])
-                seats.plans = {message.host: to_host(message.content) for message in plans}
                 seats.client = client
                 admitted.append(seats)
             if context.done():  # whoever asked is gone, and with him the tokens

@@ -112,6 +112,48 @@ async def test_workers_that_are_done_wait_for_each_other(service: Rig) -> None:
     assert service.controller.jobs == {}
 
 
+@pytest.mark.parametrize("joins", ["after the move", "in the middle of it"])
+async def test_a_job_that_moves_before_all_have_joined_starts_where_it_has_got_to(joins: str) -> None:
+    """Those who are there know of no plan that they could leave: nobody asks them to."""
+    async with rig(placed_by="widest") as service:
+        registration = await service.register(workers=WORKERS, server=SERVER)
+        running = service.controller.jobs[registration.job]
+        hosts = [await service.joined(registration, seat) for seat in (0, 2)]
+        held_up = joins == "in the middle of it"
+        for switch in service.switches.values():
+            switch.refuse = lambda update: held_up
+        service.service._runner.post(lambda now_ns: service.controller.moves.begin(registration.job, now_ns))
+        while running.plan.generation == 1 or (running.move is not None and not held_up):
+            await asyncio.sleep(0.01)
+        hosts.insert(1, await service.joined(registration, 1))
+        if held_up:
+            await asyncio.sleep(0.1)
+            assert running.move is not None
+            held_up = False
+        for host, kind in zip(hosts, ("worker_plan", "worker_plan", "server_plan"), strict=True):
+            kinds = []
+            while kind not in kinds:
+                message = await host.call.read()
+                assert isinstance(message, pb.ToHost)
+                kinds.append(message.WhichOneof("content"))
+            assert not {"pause", "resume"} & {*kinds}
+            assert getattr(message, kind).generation == 2
+            await host.say(resumed=pb.Resumed(generation=2))
+
+
+async def test_a_job_starts_without_those_whom_it_has_lost_before(service: Rig) -> None:
+    registration = await service.register(workers=WORKERS)
+    first = await service.joined(registration, 0)
+    await first.hear("waiting")
+    service.service._runner.post(
+        lambda now_ns: service.controller.members.fail(registration.job, "h2", "no way leads to it", now_ns)
+    )
+    assert (await first.hear("worker_plan")).generation == 2
+    second = await service.joined(registration, 1)
+    await second.say(heartbeat=pb.Heartbeat())
+    assert (await second.hear("abort")).reason == "h2 failed: no way leads to it; the job went on without h2"
+
+
 @pytest.mark.parametrize(
     ("fields", "code", "words"),
     [

@@ -10,7 +10,7 @@ the other::
     ...
     messages = await controller.tick(now_ns)                     # no later than controller.deadline_ns
     controller.moves.held(job, host, held)                       # the hosts' answers, then tick again
-    controller.moves.resumed(job, host, generation)
+    controller.moves.resumed(job, host, generation, now_ns)
     controller.members.heartbeat(job, host, rounds, now_ns)      # every host, now and then: it lives, and how far it is
 
 A host that gets a plan in mid-job (a server that takes over) confirms it as a Resume. A driver of virtual time stops

@@ -175,7 +175,8 @@ class Mover:
         job.renew = f"{why}, when the controller was restarted"
         if finals is None:
             return
-        job.why, job.move = why, self._new_move(job, previous_generation(job.plan.generation), now_ns)
+        job.why, job.paused_ns = why, now_ns
+        job.move = self._new_move(job, previous_generation(job.plan.generation), now_ns)
         plans = job.plan.host_plans(job.first_round)
         resumes = {self._jobs.address(host): (plans[host], rounds) for host, rounds in finals.items() if host in plans}
         joining = () if job.newcomer is None else (self._jobs.address(job.newcomer),)
@@ -249,10 +250,18 @@ class Mover:
         except MoveError as error:
             self._jobs.abort(number, str(error))
 
-    def resumed(self, number: int, host: str, generation: int) -> None:
-        """A host goes on in this generation. A copy of an earlier confirmation changes nothing."""
-        if (move := self._jobs[number].move) is not None:
-            move.resumed(self._jobs.address(host), generation)
+    def resumed(self, number: int, host: str, generation: int, now_ns: int) -> None:
+        """A host goes on in this generation. A copy of an earlier confirmation changes nothing. With the last one the
+        move is over, so that whatever comes next begins another.
+        """
+        job = self._jobs[number]
+        if job.move is None:
+            return
+        job.move.resumed(self._jobs.address(host), generation)
+        if job.move.phase is Phase.DONE:
+            job.move, job.target, job.newcomer, job.moved_ns = None, None, None, now_ns
+            self.pauses_ns.append(now_ns - job.paused_ns + job.plan.pacing.hold_ns)
+            self._jobs.journal.change(number)
 
     async def advance(self, now_ns: int, write: WriteSwitches) -> None:
         """Take every job's move as far as it gets: messages for its hosts, then, once all have paused, the next plan
@@ -281,10 +290,6 @@ class Mover:
         if job.number not in self._jobs:
             return False
         self._jobs.outbox += [Message(self._jobs.host_at(address), content) for address, content in out]
-        if move.phase is Phase.DONE:
-            job.move, job.target, job.newcomer, job.moved_ns = None, None, None, now_ns
-            self.pauses_ns.append(now_ns - job.paused_ns + job.plan.pacing.hold_ns)
-            self._jobs.journal.change(job.number)
         return move.phase is Phase.SETTLING and now_ns >= job.retry_at_ns
 
     async def _plan_next(self, job: RunningJob, now_ns: int) -> bool:

@@ -191,7 +191,7 @@ class Seating:
                 self._post(job, lambda _: controller.moves.held(job, host, held))
             case "resumed":
                 generation, seat.ran = message.resumed.generation, True
-                self._post(job, lambda _: controller.moves.resumed(job, host, generation))
+                self._post(job, lambda now_ns: controller.moves.resumed(job, host, generation, now_ns))
             case "leave":
                 self._leave(seats, seat, bounded(message.leave.reason))
             case other:
@@ -267,7 +267,7 @@ class Seating:
             self._post(job, lambda _: moves.held(job, host, held))
         elif isinstance(content, Resume | WorkerPlan | ServerPlan):
             generation = (content.plan if isinstance(content, Resume) else content).generation
-            self._post(job, lambda _: moves.resumed(job, host, generation))
+            self._post(job, lambda now_ns: moves.resumed(job, host, generation, now_ns))
 
     async def announce(self, now_ns: int) -> None:
         """Tell hosts what their job waits for, and end those that nobody has come to for long."""

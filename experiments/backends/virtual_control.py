@@ -81,7 +81,7 @@ class VirtualControl:
                     self._answer(job, lambda: moves.held(job, host, held))
             case Resume(plan) as resume:
                 self._agents.resume(host, resume)
-                self._answer(plan.job, lambda: moves.resumed(plan.job, host, plan.generation))
+                self._answer(plan.job, lambda: moves.resumed(plan.job, host, plan.generation, self._fabric.now_ns))
             case other:
                 raise ExperimentError(f"{host}: a running job is not told {type(other).__name__}")
 

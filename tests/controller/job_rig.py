@@ -210,13 +210,13 @@ class Rig:
                 if agent is None:
                     server = ParameterServerCore(plan)
                     job.agents[host.name] = HostAgent(VirtualHost(self.emulated, host.name), server)
-                self.controller.moves.resumed(number, host.name, plan.generation)
+                self.controller.moves.resumed(number, host.name, plan.generation, self.fabric.now_ns)
             case Pause() as pause if agent is not None:
                 if (held := agent.pause(pause)) is not None:
                     self.controller.moves.held(number, host.name, held)
             case Resume() as resume if agent is not None:
                 agent.resume(resume)
-                self.controller.moves.resumed(number, host.name, resume.plan.generation)
+                self.controller.moves.resumed(number, host.name, resume.plan.generation, self.fabric.now_ns)
             case Abort(_, reason):
                 self.aborted[host.name] = reason
 

@@ -209,8 +209,8 @@ async def test_a_move_pauses_writes_the_next_generation_and_resumes(rig: Rig) ->
         "jobs generation=2 job=4 -> switch_root(children=0x3, group=4, slot_base=0, slots=64)"
     }
     assert controller.planner.memory.jobs_that_fit(64) == {"s1": 2, "s2": 2, "s3": 2, "s4": 1}
-    controller.moves.resumed(4, "h1", 2)
-    controller.moves.resumed(4, "h3", 2)
+    controller.moves.resumed(4, "h1", 2, 22 * MS)
+    controller.moves.resumed(4, "h3", 2, 22 * MS)
     assert await controller.tick(22 * MS) == []
     assert await controller.verify() == {}
 
@@ -229,7 +229,7 @@ async def test_hosts_are_told_of_another_pace_by_another_generation_as_jobs_come
             controller.moves.held(job, host, Held(generation, 0))
         resumes = await controller.tick(now_ns)
         for host in ("h1", "h3"):
-            controller.moves.resumed(job, host, generation + 1)
+            controller.moves.resumed(job, host, generation + 1, now_ns)
         assert await controller.tick(now_ns) == []
         told = {m.content.plan for m in resumes if isinstance(m.content, Resume)}
         [pacing] = {plan.pacing for plan in told if isinstance(plan, WorkerPlan)}
@@ -558,7 +558,7 @@ async def test_a_job_is_stuck_only_where_a_worker_waits_without_progress(rig: Ri
     resumed_ns = 180 * MS
     assert {type(content) for content in await said(resumed_ns)} == {Resume}
     for host in ("h1", "h3"):
-        controller.moves.resumed(4, host, 2)
+        controller.moves.resumed(4, host, 2, resumed_ns)
     await controller.tick(resumed_ns)
     assert await said(resumed_ns + 49 * MS, ("h1", 4, True)) == []  # the new generation has its time as well
     assert await said(resumed_ns + 50 * MS, ("h1", 4, True)) == [Pause(4, 2)] * 2

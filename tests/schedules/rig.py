@@ -368,11 +368,11 @@ class Rig:
                     self._answer(job, lambda: self.controller.moves.held(job, name, held))
             case Resume(plan):
                 self.agents[seat].resume(content)
-                self._answer(job, lambda: self.controller.moves.resumed(job, name, plan.generation))
+                self._answer(job, lambda: self.controller.moves.resumed(job, name, plan.generation, self.now_ns))
             case ServerPlan() as plan:
                 if seat not in self.agents:
                     self._start(name, plan, plan.first_round)
-                self._answer(job, lambda: self.controller.moves.resumed(job, name, plan.generation))
+                self._answer(job, lambda: self.controller.moves.resumed(job, name, plan.generation, self.now_ns))
             case Abort():
                 self.dead.add(seat)
             case other:

@@ -140,6 +140,43 @@ async def test_a_spare_that_nobody_has_heard_of_does_not_take_over(rig: Rig) -> 
     assert (spec.server, spec.spares) == ("h4", ("h3",))
 
 
+async def has_moved(rig: Rig) -> None:
+    """Job 4, with a server and a spare, has just gone on in generation 2, by the answer that was heard last."""
+    await rig.controller.admit(JobSpec(4, WORKERS, server="h2", spares=("h4",)), 0)
+    for host in (*WORKERS, "h2", "h4"):
+        rig.controller.members.heartbeat(4, host, 0, 0)
+    rig.controller.moves.begin(4, 0)
+    await rig.controller.tick(0)
+    hosts = (*WORKERS, "h2")
+    for host in hosts:
+        rig.controller.moves.held(4, host, Held(1, 5))
+    await rig.controller.tick(MS)
+    for host in hosts:
+        rig.controller.moves.resumed(4, host, 2, MS)
+
+
+async def test_what_is_lost_just_after_a_move_is_not_forgotten(rig: Rig) -> None:
+    await has_moved(rig)
+    rig.controller.members.fail(4, "h3", "its disk is full", MS)
+    assert await rig.controller.tick(MS) == [Message(host, Pause(4, 2)) for host in ("h1", "h2")]
+
+
+async def test_the_spare_of_a_server_that_is_lost_just_after_a_move_takes_over(rig: Rig) -> None:
+    await has_moved(rig)
+    rig.controller.members.fail(4, "h2", "its disk is full", MS)
+    assert await rig.controller.tick(MS) == [Message(host, Pause(4, 2)) for host in WORKERS]
+    for host in WORKERS:
+        rig.controller.moves.held(4, host, Held(2, 7))
+    (takes_over,) = [m for m in await rig.controller.tick(2 * MS) if isinstance(m.content, ServerPlan)]
+    assert (takes_over.host, takes_over.content.generation) == ("h4", 3)  # type: ignore[union-attr]
+
+
+async def test_a_switch_that_starts_anew_just_after_a_move_is_not_forgotten(rig: Rig) -> None:
+    await has_moved(rig)
+    rig.controller.moves.renew(["s3"])
+    assert await rig.controller.tick(MS) == [Message(host, Pause(4, 2)) for host in ("h1", "h2", "h3")]
+
+
 async def test_what_is_said_once_is_said_after_the_journal_could_not_be_written(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -59,3 +59,7 @@ class Message:
 
     host: str
     content: WorkerPlan | ServerPlan | Pause | Resume | Abort
+
+    @property
+    def job(self) -> int:
+        return self.content.plan.job if isinstance(self.content, Resume) else self.content.job

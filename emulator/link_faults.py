@@ -11,6 +11,8 @@ REORDER_NS: Final = 10_000
 """Default of how much later than its turn a reordered frame may arrive."""
 _DURATIONS: Final = {"delay_ns": 0, "reorder_ns": 1}
 """The faults that are times, with the least that each may be; the others are probabilities."""
+_LONGEST_NS: Final = 3_600_000_000_000
+"""An hour, so that no time of arrival is beyond 64 bits."""
 
 
 def check_faults(where: str, faults: Mapping[str, Any]) -> None:
@@ -19,6 +21,8 @@ def check_faults(where: str, faults: Mapping[str, Any]) -> None:
         if name in _DURATIONS:
             if value < _DURATIONS[name]:
                 raise FabricError(f"{where}: {name} is {value}; it must not be that small")
+            if value > _LONGEST_NS:
+                raise FabricError(f"{where}: {name} is {value}; it must not be more than an hour, {_LONGEST_NS}")
         elif not 0 <= value <= 1:
             raise FabricError(f"{where}: {name} is {value}, which is no probability")
 

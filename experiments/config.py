@@ -26,6 +26,7 @@ from ..topologies.problems import BadFile, shown, told
 from ..topologies.schema import parse_topology, shipped
 from ..topologies.spelling import nearest
 from ..topologies.targets import LIKE_TOFINO
+from ..topologies.units import format_delay
 from ..topologies.yaml_file import YamlFile
 from ..wire.frames import FRAME_HEADER_BYTES
 from ..wire.heartbeat import HEARTBEAT_BYTES, HEARTBEAT_PORT
@@ -109,19 +110,30 @@ LEAST_STRETCH: Final = 0.75
 """An interval between two heartbeats is stretched by a factor from here to as much above 1."""
 
 
+LEAST_INTERVAL_NS: Final = 10_000
+"""Between a worker's heartbeats: in no time virtual time would not go on."""
+
+
 class HeartbeatConfig(Section):
     """What workers say of themselves to the controller, through the fabric, and who is taken for dead."""
 
     to: str
     """The host where the controller takes them; it has no part in the job."""
     interval: Duration = 5_000_000
-    """Between two heartbeats of a worker."""
+    """Between two heartbeats of a worker; 10us is the least."""
     lease: Duration = 20_000_000
     """A worker that was not heard of for so long is taken for dead, and its job waits for it."""
     in_class: bool = True
     """Whether they have the control class (DSCP 48, strict priority), or wait behind bulk traffic."""
     detector: Literal["telemetry", "timer"] = "telemetry"
     """Whether telemetry is asked if the network explains a worker's silence before it is taken for dead."""
+
+    @field_validator("interval")
+    @classmethod
+    def _is_long_enough(cls, interval: int) -> int:
+        if interval < LEAST_INTERVAL_NS:
+            raise ValueError(f"too short; {format_delay(LEAST_INTERVAL_NS)} is the least")
+        return interval
 
     def bulk_traffic(self, hosts: Iterable[str]) -> tuple[Uncontrolled, ...]:
         """What those of these hosts bring to queues of the bulk class, if they are in it."""

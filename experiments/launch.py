@@ -224,4 +224,7 @@ async def _end(processes: Sequence[asyncio.subprocess.Process]) -> None:
 def _described(status: int) -> str:
     if status > 0:
         return f"ended with status {status}"
-    return f"was ended by {signal.Signals(-status).name}"
+    try:
+        return f"was ended by {signal.Signals(-status).name}"
+    except ValueError:  # a real-time signal has no name
+        return f"was ended by signal {-status}"

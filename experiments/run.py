@@ -94,8 +94,11 @@ def _keep(record: RunRecord, folder: Path, out: Path, watch: Watch | None) -> Pa
         seen = [] if watch is None else watch.seen()
         page.write(record, folder, partial(draw_fabric, record.config), seen)
     except OSError as error:
-        kept = keep_folder(folder, out, record.config.name)
-        raise ExperimentError(f"{kept}: has the record, but its page cannot be written ({error.strerror})") from None
+        why = f"its page cannot be written ({error.strerror})"
+        raise ExperimentError(f"{keep_folder(folder, out, record.config.name)}: has the record, but {why}") from None
+    except Exception as error:
+        error.add_note(f"{keep_folder(folder, out, record.config.name)}: has the record, without its page")
+        raise
     return keep_folder(folder, out, record.config.name)
 
 

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from ..topologies import Topology, TopologyError
 from ..topologies.key_errors import problems_of
+from ..topologies.keys import Keys
 from ..topologies.problems import Problem, shown, told
 from ..topologies.spelling import nearest
 from ..topologies.units import DELAY_PATTERN, RATE_PATTERN, parse_delay, parse_rate
@@ -68,10 +69,10 @@ Title = Annotated[str, _named(_TITLE, "letters, digits, blanks"), WithJsonSchema
 """A name for people: as a file's, but blanks may be in it."""
 
 
-class Section(BaseModel):
+class Section(Keys):
     """A mapping with these keys and no others, which never changes."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True)
 
 
 Model = TypeVar("Model", bound=BaseModel)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from ipaddress import IPv4Address
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, Field, TypeAdapter, WithJsonSchema
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
 from .errors import TopologyError
+from .keys import Keys
 from .model import ENDPOINT_PATTERN, LARGEST_MTU, LEAST_MTU, NAME_PATTERN, Endpoint
 from .targets import BMV2, TARGETS, Target, target_named
 from .units import DELAY_PATTERN, RATE_PATTERN, format_delay, format_rate, parse_delay, parse_rate
@@ -74,11 +75,7 @@ Ends = Annotated[
 ]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
-
-
-class DefaultsKeys(_Strict):
+class DefaultsKeys(Keys):
     """What links and switches have that say nothing."""
 
     rate: Rate = 1_000_000_000
@@ -97,14 +94,14 @@ class DefaultsKeys(_Strict):
     """The kind of switch."""
 
 
-class HostKeys(_Strict):
+class HostKeys(Keys):
     address: Address | None = None
     """In 10.0.0.0/16; without, the next free one."""
     mac: str = ""
     """A unicast MAC; without, 02:00 and the address."""
 
 
-class SwitchKeys(_Strict):
+class SwitchKeys(Keys):
     device_id: int | None = None
     """P4Runtime's, 1 … 65534; without, its place in the file."""
     slots: Slots | None = None
@@ -115,7 +112,7 @@ class SwitchKeys(_Strict):
     """The kind of switch."""
 
 
-class LinkKeys(_Strict):
+class LinkKeys(Keys):
     ends: Ends
     """Two ports: s1-p3; a host has one, and is named alone."""
     rate: Rate | None = None
@@ -130,7 +127,7 @@ class LinkKeys(_Strict):
     """Bytes of an IPv4 packet that it takes, 1500 … 9216."""
 
 
-class FabricKeys(_Strict):
+class FabricKeys(Keys):
     """A fabric, spelled out."""
 
     name: str
@@ -169,7 +166,7 @@ class RandomKeys(DefaultsKeys):
     seed: int = 1
 
 
-class GeneratedKeys(_Strict):
+class GeneratedKeys(Keys):
     """A fabric of one of the usual shapes."""
 
     name: str

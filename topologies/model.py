@@ -29,6 +29,7 @@ LARGEST_QUEUE_PACKETS: Final = 2**19 - 1
 LEAST_MTU: Final = 1500
 """What hosts send has room on every link."""
 LARGEST_MTU: Final = 9216
+LARGEST_DELAY_NS: Final = 3_600_000_000_000
 
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,9}")
 _ENDPOINT: Final = re.compile(r"([A-Za-z][A-Za-z0-9_]{0,9})-p(\d{1,3})")
@@ -152,6 +153,8 @@ class Link:
             raise TopologyError(f"{self}: rate_bps {self.rate_bps} is not a rate; it must be at least 1 bit/s")
         if self.delay_ns < 0:
             raise TopologyError(f"{self}: delay_ns {self.delay_ns} is negative; 0 is the least")
+        if self.delay_ns > LARGEST_DELAY_NS:
+            raise TopologyError(f"{self}: delay_ns {self.delay_ns} is more than an hour, {LARGEST_DELAY_NS}")
         if not 0 <= self.loss < 1:
             raise TopologyError(f"{self}: loss {self.loss} is not a probability in [0, 1); write it like 0.01")
         if not 1 <= self.queue_packets <= LARGEST_QUEUE_PACKETS:

@@ -14,7 +14,7 @@ sessions, by names.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -97,12 +97,26 @@ class RuntimeFile:
             _named_file(path, data.get("bmv2_json")),
             _named_file(path, data.get("p4info")),
             tuple(_row(row) for row in data.get("table_entries", [])),
-            {entry["multicast_group_id"]: _replicas(entry) for entry in data.get("multicast_group_entries", [])},
+            {number: _replicas(entry) for number, entry in _by_id(path, data, "multicast_group")},
             {
-                entry["clone_session_id"]: RuntimeSession(_replicas(entry), entry.get("packet_length_bytes", 0))
-                for entry in data.get("clone_session_entries", [])
+                number: RuntimeSession(_replicas(entry), entry.get("packet_length_bytes", 0))
+                for number, entry in _by_id(path, data, "clone_session")
             },
         )
+
+
+def _by_id(path: Path, data: Mapping[str, Any], kind: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """A file's multicast groups or clone sessions. Raises TopologyError for a number that is there twice."""
+    seen: dict[int, int] = {}
+    for index, entry in enumerate(data.get(f"{kind}_entries", [])):
+        number = entry[f"{kind}_id"]
+        if number in seen:
+            first = f"{kind}_entries[{seen[number]}]"
+            raise TopologyError(
+                f"{path}: {kind}_entries[{index}]: {kind}_id {number} is that of {first} as well; give each its own"
+            )
+        seen[number] = index
+        yield number, entry
 
 
 def value_number(value: object) -> int:

@@ -132,13 +132,20 @@ class JournalFile:
             self._rewrite_at = 2 * self._lines
             _log.warning("journal %s: cannot be written anew as %s (%s); it grows meanwhile", self.path, beside, error)
             return
-        folder = os.open(self.path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
         os.close(self._file)
         self._file, self._lines, self._rewrite_at = new, len(lines), 0
+        self._sync_folder()
+
+    def _sync_folder(self) -> None:
+        """So that the file's new name outlives a power cut; not all file systems can."""
+        try:
+            folder = os.open(self.path.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+        except OSError as error:
+            _log.warning("journal %s: its folder cannot be synced (%s)", self.path, error.strerror)
 
     def _write(self, file: int, data: bytes) -> None:
         """All of it or nothing: half a line would be damage once another one follows."""

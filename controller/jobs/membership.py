@@ -52,6 +52,8 @@ class Membership:
             if host not in running.left:
                 self._jobs.outbox.append(Message(host, Abort(job, f"{why}; the job went on without {host}")))
             return
+        if host in running.left:  # it was on its way when the host left
+            return
         self._jobs.leases.renew((job, host), now_ns)
         if host not in running.joined:
             running.joined.add(host)
@@ -83,7 +85,8 @@ class Membership:
         """
         running = self._jobs[job]
         running.check_part(host)
-        self._moves.lose(running, {host: f"{host} failed: {why}"}, now_ns)
+        if host not in running.left:
+            self._moves.lose(running, {host: f"{host} failed: {why}"}, now_ns)
 
     def end_leases(self, now_ns: int) -> None:
         """Find the hosts that have been silent for a lease: their jobs wait for them, or go on without them. Where

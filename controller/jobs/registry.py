@@ -97,7 +97,9 @@ class JobRegistry(Mapping[int, RunningJob]):
     # --- coming and going ---
 
     def add(self, job: RunningJob) -> None:
+        """What hosts of the number's last job have not been told yet is none of this one's."""
         self._jobs[job.number] = job
+        self.outbox = [message for message in self.outbox if message.job != job.number]
 
     def withdraw(self, number: int) -> bool:
         """Forget a job that could not be admitted, or do nothing; whether it was there."""

@@ -10,6 +10,7 @@ from ...topologies.model import Host, Topology
 from ...wire import control_pb2 as pb
 from ...wire.control_messages import to_host
 from ..errors import PlanError
+from ..jobs.job import RunningJob
 from ..placement.striped import MOST_STRIPES
 from ..planning.plan import FailurePolicy, JobPlan, JobSpec
 from .seats import JobSeats
@@ -115,6 +116,6 @@ def joined(host: Host, seats: JobSeats, heartbeat_ns: int, heartbeats_to: int) -
     )
 
 
-def first_messages(plan: JobPlan) -> dict[str, pb.ToHost]:
-    """What a job's hosts are told at its start, by host."""
-    return {host: to_host(part) for host, part in plan.host_plans().items()}
+def first_messages(running: RunningJob) -> dict[str, pb.ToHost]:
+    """What those of a job's hosts are told who have no plan yet, by host."""
+    return {host: to_host(part) for host, part in running.plan.host_plans(running.first_round).items()}

@@ -162,7 +162,7 @@ class Seating:
         seats.started = True
         self._post(job, lambda _: self._controller.jobs.keep(job, seats.as_json()))
         beat = self._controller.members.heartbeat
-        for host, plan in first_messages(running.plan).items():
+        for host, plan in first_messages(running).items():
             seats.seats[host].tell(plan)
         for seat in seats.seats.values():
             if not seat.spare:
@@ -171,10 +171,9 @@ class Seating:
     def _seat_anew(self, seats: JobSeats, seat: Seat) -> None:
         """A host without a plan joins a job that runs: it has missed the plan of the start, or lost what it knew."""
         assert seat.stream is not None
-        plan = self._controller.jobs[seats.job].plan
-        own = plan.server if seat.host == plan.spec.server else plan.workers.get(seat.host)
+        own = first_messages(self._controller.jobs[seats.job]).get(seat.host)
         if own is not None and not seat.ran:
-            seat.stream.send(to_host(own))
+            seat.stream.send(own)
         elif seat.ran:
             lost = "was started anew, and has lost the sums that it had"
             self._fail(seats, seat, lost)
@@ -238,8 +237,8 @@ class Seating:
             self._post(seats.job, lambda _: self._controller.members.leave(seats.job, seat.host))
 
     def _fail(self, seats: JobSeats, seat: Seat, why: str) -> None:
-        """Whoever had a plan is lost to the job at once; a plan that nobody had is kept for who comes next."""
-        if seat.ran:
+        """Whoever was given a plan is lost to the job at once; before the job starts somebody else may come."""
+        if seats.started and not seat.spare:
             self._post(seats.job, lambda now_ns: self._controller.members.fail(seats.job, seat.host, why, now_ns))
 
     def _post(self, job: int, action: Callable[[int], object]) -> None:
@@ -248,8 +247,7 @@ class Seating:
 
     def tell(self, message: Message) -> None:
         """From the controller to a host."""
-        content = message.content
-        job = content.plan.job if isinstance(content, Resume) else content.job
+        content, job = message.content, message.job
         if (seats := self.jobs.get(job)) is None:
             return
         if isinstance(content, Abort):

@@ -34,7 +34,7 @@ from ...wire.control_messages import CONTROL_CLASS, SERVICE
 from ...wire.errors import WireError
 from ...wire.heartbeat import Heartbeat
 from ..controller import Controller
-from ..errors import ControllerEnded, ControllerError, OutOfMemory, PlanError, SwitchUnreachable
+from ..errors import ControllerEnded, ControllerError, NotPrimary, OutOfMemory, PlanError, SwitchUnreachable
 from ..placement import PlacementError
 from .batch_sizes import BatchSizes, NotTakingPart, ReportMissing, RuleOf
 from .heartbeats import HeartbeatReader, HeartbeatSource
@@ -214,6 +214,7 @@ class ControlService:
 
     async def _admit(self, request: pb.RegisterRequest, context: Context, now_ns: int) -> pb.Registration:
         client = client_of(context.peer())
+        self._seating.sweep()
         self._seating.check_room(client)
         number = request.job or self._seating.new_number()
         spec = job_spec(request, number, self._controller.topology, _new_key())
@@ -380,7 +381,12 @@ class ControlService:
     async def _announce(self) -> None:
         """Tell the hosts what their job waits for, whenever that has changed."""
         while True:
-            await self._runner.call(self._seating.announce)
+            try:
+                await self._runner.call(self._seating.announce)
+            except (ControllerEnded, NotPrimary):
+                raise
+            except ControllerError as error:  # what could not be written is tried again
+                _log.warning("%s", error)
             await asyncio.sleep(_ANNOUNCE_S)
 
     # --- errors ---

@@ -15,7 +15,7 @@ from typing import Final
 
 from ...topologies.model import Endpoint, Topology
 from ...wire.frames import DSCP_CONTROL
-from .probes import PAYLOAD_BYTES, Probe, ProbeFrames, payload_of
+from .probes import PAYLOAD_BYTES, SEQUENCES, Probe, ProbeFrames, payload_of
 
 FIRST_INDEX: Final = 1 << 31
 """The first index of these probes; telemetry's have lower ones."""
@@ -72,7 +72,8 @@ class LinkWatch:
         """One of these probes has come through; what cannot be one is left out."""
         index, sequence = payload_of(frame)
         at = index - FIRST_INDEX
-        if at < len(self._probes) and self._sequence - 2 * _PROBES_IN_A_LEASE <= sequence < self._sequence:
+        before = (self._sequence - sequence) % SEQUENCES
+        if at < len(self._probes) and sequence < SEQUENCES and 0 < before <= 2 * _PROBES_IN_A_LEASE:
             gap = self._silence_ns(at, now_ns) > 2 * self._period_ns
             self._in_a_row[at] = 1 if gap else self._in_a_row[at] + 1
             self._heard_ns[at] = now_ns
@@ -85,12 +86,12 @@ class LinkWatch:
             return
         late_ns, self.deadline_ns = now_ns - self.deadline_ns, now_ns + self._period_ns
         self._heard_ns = [min(heard_ns + late_ns, now_ns) for heard_ns in self._heard_ns]
-        self._sequence += 1
+        sequence, self._sequence = self._sequence, (self._sequence + 1) % SEQUENCES
         for probe in self._probes:
             if probe.switch in without or probe.destination in without:
                 self._heard_ns[probe.index] = now_ns
             else:
-                frame = self._frames.frame(probe.index, self._sequence - 1, FIRST_INDEX)
+                frame = self._frames.frame(probe.index, sequence, FIRST_INDEX)
                 yield probe.switch, probe.port, frame
 
     def look(self, now_ns: int, evidence: Evidence = no_evidence) -> bool:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ...topologies.model import Endpoint
 from .link_state import STALE_PERIODS, LinkState
 from .probe_native import LOST, NOT_SENT, OUTSTANDING, RECEIVED, REMEMBERED, SENT, TALLY, collect
-from .probes import Probe
+from .probes import SEQUENCES, Probe
 
 
 class ProbeReports:
@@ -63,7 +63,7 @@ class ProbeReports:
     def send_all(self, now_ns: int) -> int:
         """All probes are being sent now; the sequence number that they carry."""
         sequence = self._next_sequence
-        self._next_sequence += 1
+        self._next_sequence = (sequence + 1) % SEQUENCES
         self._sent[:, sequence % REMEMBERED] = np.array((sequence, now_ns, OUTSTANDING), SENT)
         return sequence
 

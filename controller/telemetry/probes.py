@@ -27,6 +27,8 @@ INSTRUCTIONS: Final = PROBE_INSTRUCTIONS | Instruction.EGRESS_TIMESTAMP
 DOMAIN_INSTRUCTIONS: Final = DomainInstruction.BYTES_SENT
 _PAYLOAD: Final = struct.Struct("!II")
 PAYLOAD_BYTES: Final = _PAYLOAD.size
+SEQUENCES: Final = 1 << 31
+"""Probes' sequence numbers are less, and begin again: all ones would be read as a number that is not there."""
 MAX_HOPS: Final = min(hops_that_fit(hop_words(INSTRUCTIONS, DOMAIN_INSTRUCTIONS), PAYLOAD_BYTES), 16)
 
 
@@ -94,8 +96,8 @@ class ProbeFrames:
             self._bodies.append(frame[:-PAYLOAD_BYTES])
 
     def frame(self, probe: int, sequence: int, first: int = 0) -> bytes:
-        """The probe with this index, carrying its index (counted from `first`) and a sequence number."""
-        return self._bodies[probe] + _PAYLOAD.pack(first + probe, sequence & 0xFFFF_FFFF)
+        """The probe with this index. It carries it, counted from `first`, and a sequence number below `SEQUENCES`."""
+        return self._bodies[probe] + _PAYLOAD.pack(first + probe, sequence)
 
 
 def payload_of(frame: bytes) -> tuple[int, int]:

@@ -22,6 +22,8 @@ DETAILS_KEY: Final = "grpc-status-details-bin"
 
 DETAILS_BYTES: Final = 5600
 """gRPC's clients take 8 KB of metadata, in which these bytes stand as text (base64), unless told otherwise."""
+_LEAST_BYTES: Final = 16
+"""Of a part's details."""
 _SUMMARY_CHARACTERS: Final = 300
 
 _CODE_OF_ERROR: Final[tuple[tuple[type[EmulatorError], Code], ...]] = (
@@ -60,7 +62,8 @@ class BatchRefusal(EmulatorError):
         Where the parts' messages are too long for that they are cut, and where their codes alone are too many, there
         are no details: then the message counts what failed, and says why the first did.
         """
-        for longest in (None, 160, 80, 40, 20, 0):
+        lengths = (None, 160, 80, 40, 20, 0) if len(self.refusals) * _LEAST_BYTES <= DETAILS_BYTES else ()
+        for longest in lengths:
             status = self._status(longest)
             if status.ByteSize() <= DETAILS_BYTES:
                 return status

@@ -77,7 +77,9 @@ def _entities(file: RuntimeFile, schema: P4Schema) -> list[Any]:
     problems: list[Problem] = []
     for index, row in enumerate(file.rows):
         try:
-            entities.append(_update(row, schema))
+            update = _update(row, schema)
+            update.encode_update(schema)  # which says what the P4Info does not have, or is too wide for it
+            entities.append(update)
         except (ValueError, LookupError) as error:
             problems.append(Problem(f"table_entries[{index}]: {' '.join(str(error).split())}"))
     if problems:

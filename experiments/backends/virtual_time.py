@@ -278,7 +278,8 @@ class Cluster:
 
     async def _warm_up(self) -> None:
         """Let probes see the fabric before the first placement."""
-        await self._run(lambda: self._fabric.now_ns >= self.config.control.warm_up, "the warm-up")
+        end_ns = self.config.control.warm_up
+        await self._run(lambda: self._fabric.now_ns >= end_ns, "the warm-up", end_ns)
 
     async def _admit(self, number: int, job: Participants, server: str | None, rounds: Rounds) -> list[Message]:
         """The controller takes a job in, whose sums take so many rounds; what its hosts are told."""
@@ -412,7 +413,7 @@ class Cluster:
     # --- virtual time ---
 
     async def _run(self, done: Callable[[], bool], what: str, until_ns: int | None = None) -> None:
-        limit_ns = self._fabric.now_ns + STUCK_NS
+        limit_ns = max(self._fabric.now_ns, until_ns or 0) + STUCK_NS
         while not done():
             control_ns = max(self._next_control_ns(), self._fabric.now_ns)
             target_ns = min(control_ns, limit_ns, until_ns if until_ns is not None else limit_ns)

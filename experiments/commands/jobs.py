@@ -51,7 +51,7 @@ def list_jobs(
     as_json: JsonOption = False,
 ) -> None:
     """List the jobs: how far they are, and what they wait for."""
-    context.obj = control, tls
+    context.obj = control, tls, as_json
     if context.invoked_subcommand is not None:
         return
     with _client(context) as client:
@@ -151,7 +151,7 @@ def register(
         {"host": seat.host, "rank": seat.rank if seat.HasField("rank") else None, "token": seat.token}
         for seat in job.seats
     ]
-    if as_json:
+    if as_json or context.obj[2]:
         given = {"job": job.job, "slots": job.slots, "window": job.window, "note": job.note}
         _dump({**given, "seats": seats, "stripes": _stripes(job)})
         return
@@ -185,9 +185,9 @@ def _client(context: typer.Context, control: str | None = None, tls: tuple[Path,
     """By a command's own options, else by those before the command."""
     from ...hosts import ControlClient
 
-    before: tuple[str | None, tuple[Path, Path, Path] | None] = context.obj
-    tls = tls or before[1]
-    return ControlClient(control or before[0] or DEFAULT_ADDRESS, Tls(*tls) if tls is not None else None)
+    control_before, tls_before, _ = context.obj
+    tls = tls or tls_before
+    return ControlClient(control or control_before or DEFAULT_ADDRESS, Tls(*tls) if tls is not None else None)
 
 
 def _as_dict(job: Any) -> dict[str, Any]:

@@ -67,7 +67,10 @@ def mininet(
     own = _own_programs(topology, exercise, program, p4info, entries or [])
     for folder in (captures, logs):
         if folder is not None:
-            folder.mkdir(parents=True, exist_ok=True)
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise ExperimentError(f"{folder}: cannot be a folder for what is seen ({error.strerror})") from None
     with MininetFabric(
         topology,
         switch,

@@ -45,9 +45,7 @@ def torchrun(
     topology: Annotated[
         str, typer.Option(metavar="TOPOLOGY", help="The fabric: a file, or one that ships with Weir.")
     ] = "leaf_spine.yaml",
-    switch: Annotated[
-        SwitchKind, typer.Option(help="In Mininet, the program that every switch runs.")
-    ] = SwitchKind.WEIR,
+    switch: Annotated[SwitchKind | None, typer.Option(help="What every switch runs in Mininet; default: weir.")] = None,
     policy: Annotated[
         str, typer.Option(help=f"When a rank is lost: {POLICY_NAMES}.", autocompletion=complete_policy)
     ] = "abort",
@@ -65,6 +63,8 @@ def torchrun(
     from ...topologies import load_topology
     from ..launch import hosts_for
 
+    if switch is not None and where is not Where.MININET:
+        raise ExperimentError(f"--switch {switch} is for Mininet, and the fabric is emulated; add --fabric mininet")
     if find_spec("torch") is None:
         raise MissingExtra("weir torchrun needs torch, which is not installed: pip install 'weir[torch]'", name="torch")
     if refusal := refusal_of_policy(policy, "--policy"):
@@ -77,7 +77,7 @@ def torchrun(
         raise error.within("--lease") from None
     if not lease_ns:
         raise ExperimentError("--lease 0: write it like 10s")
-    kind = switch if where is Where.MININET else None
+    kind = (switch or SwitchKind.WEIR) if where is Where.MININET else None
     try:
         status = asyncio.run(_run(fabric, kind, hosts, words, policy, lease_ns, restarts))
     except KeyboardInterrupt:

@@ -113,9 +113,9 @@ def over_time(sharers: Sequence[Sharer]) -> list[Window]:
     windows = []
     for start_ns, end_ns in pairwise(changes):
         there = [one for one in sharers if one.start_ns <= start_ns and one.end_ns >= end_ns]
-        if len(there) < 2:
+        lasts_ns = MEASURED * max((one.round_trip_ns for one in there), default=0.0)
+        if len(there) < 2 or not lasts_ns:  # flows of which nothing has come have no round trip
             continue
-        lasts_ns = MEASURED * max(one.round_trip_ns for one in there)
         edges = [start_ns + number * lasts_ns for number in range(1 + int((end_ns - start_ns) // lasts_ns))]
         windows += [Window(*span, jain([one.had(*span) for one in there])) for span in pairwise(edges)]
     return windows

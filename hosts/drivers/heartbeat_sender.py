@@ -90,15 +90,18 @@ class HeartbeatSender:
         to: int,
         period_s: float,
         nic: str = "",
+        first: int = 0,
     ) -> None:
-        """`state` is asked how far the host is: None while it has nothing to say; a HostError ends the heartbeats, for
-        a host that has ended is not to be taken for alive. Raises OSError where they cannot be sent from `address`.
+        """`first` is the first one's sequence number. `state` is asked how far the host is: None while it has nothing
+        to say; a HostError ends the heartbeats, for a host that has ended is not to be taken for alive. Raises OSError
+        where they cannot be sent from `address`.
         """
         self._job = job
         self._token = token
         self._state = state
         self._period_s = period_s
-        self._sequence = 0
+        self.sequence = first
+        """The next one's number."""
         self._link: _Link = _NicLink(nic, to) if nic else _UdpLink(address, to)
         self._closing = False
         self._due = threading.Event()
@@ -112,9 +115,9 @@ class HeartbeatSender:
             except HostError:
                 return
             if state is not None:
-                beat = Heartbeat(self._job, self._sequence, state.rounds, state.waiting, time.monotonic_ns())
+                beat = Heartbeat(self._job, self.sequence, state.rounds, state.waiting, time.monotonic_ns())
                 self._link.send(beat.pack(self._token))
-                self._sequence = (self._sequence + 1) % _SEQUENCES
+                self.sequence = (self.sequence + 1) % _SEQUENCES
             self._due.wait(self._period_s)
             if self._closing:
                 return

@@ -262,8 +262,10 @@ class MembershipStream:
         """Heartbeats go to this address from now on, or by the stream where it is 0. Raises OSError."""
         if (to, heartbeat_s) == (self._heartbeats_to, self._heartbeat_s):
             return
+        first = 0
         if self._sender is not None:
             self._sender.close()
+            first = self._sender.sequence
             self._sender = None
         self._heartbeats_to = to
         if to:
@@ -275,6 +277,7 @@ class MembershipStream:
                 to=to,
                 period_s=heartbeat_s,
                 nic=self._nic,
+                first=first,
             )
 
     def _hear(self, message: pb.ToHost, outbox: queue.SimpleQueue[pb.FromHost | None]) -> None:
@@ -311,7 +314,7 @@ class MembershipStream:
                         self.changed.notify_all()
                     if self._sender is not None:
                         self._sender.send_now()
-                return from_host(Resumed(self.job, content.generation))
+                return from_host(Resumed(self.job, self.endpoint.core.plan.generation))
             case Pause(_, generation):
                 if self.endpoint is not None and generation == self.endpoint.core.plan.generation:
                     return from_host(self.endpoint.pause())

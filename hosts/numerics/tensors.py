@@ -212,7 +212,7 @@ class Tensor:
             piece.__dict__.update(self.__dict__)
             for field in ("_values", "_own", "_agreed", "_weights"):
                 setattr(piece, field, getattr(self, field)[first:last])
-            piece._shape = piece._values.shape
+            piece._shape, piece._layers = piece._values.shape, []
             piece.place(0, 0, 1)
             pieces.append(piece)
         return pieces

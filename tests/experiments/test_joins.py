@@ -22,8 +22,15 @@ from weir.experiments.config import RunConfig
 from weir.experiments.errors import ExperimentError
 from weir.experiments.records import page as pages
 from weir.experiments.records import report
-from weir.experiments.records.fairness import jain, jobs_that_share, joins, over_time, rounds_between
-from weir.experiments.records.record import JobTrace, RunRecord, StrategyResult
+from weir.experiments.records.fairness import (
+    flows_that_share,
+    jain,
+    jobs_that_share,
+    joins,
+    over_time,
+    rounds_between,
+)
+from weir.experiments.records.record import FlowTrace, JobTrace, RunRecord, StrategyResult
 from weir.experiments.run import run_strategy
 from weir.tests.browser import chromium, look, words_at_fault
 from weir.tests.paths import ROOT
@@ -312,6 +319,13 @@ def test_exponents_before_a_sum_are_no_smaller_share() -> None:
     old = [each.model_copy(update={"rounds": []}) for each in (first, second)]
     assert joins(old) == []
     assert over_time(jobs_that_share(old)) == []
+
+
+def test_of_flows_of_which_nothing_has_come_nothing_can_be_said() -> None:
+    nothing = {"packet_bytes": 1514, "sent": 9, "acknowledged": 0, "marked": 0, "lost": 9, "mean_delay_us": 0.0}
+    ends = {"source": "h1", "destination": "h2", "start_ns": 0, "stop_ns": None}
+    flows = [FlowTrace(**nothing, **ends, port=port, time_ns=[0, 10**6], packets=[0, 0]) for port in (1, 2)]
+    assert over_time(flows_that_share(flows)) == []
 
 
 def test_chunks_are_counted_without_the_rounds_of_exponents() -> None:

@@ -124,6 +124,9 @@ def mappings(value: object, path: tuple[Any, ...]) -> list[tuple[Any, ...]]:
         {"switches": {"switch-1": None}},
         {"switches": {"s1": {"target": "tofino9"}}},
         {"defaults": {"delay": 3}},
+        {"defaults": {"slots": True}},
+        {"defaults": {"loss": False}},
+        {"links": [{"ends": ["h1", "s1-p1"], "queue": True}]},
         {"name": 7},
     ],
 )
@@ -148,6 +151,10 @@ def test_a_fabric_that_cannot_be_read_is_refused(change: dict[str, Any]) -> None
         {"fabric": 3},
         {"name": "a/b"},
         {"loss": 1},
+        {"loss": False},
+        {"seed": True},
+        {"job": {"workers": ["h1", "h4"], "server": "h12", "window": True}},
+        {"training": {"compute": True}},
     ],
 )
 def test_a_run_that_cannot_be_read_is_refused(change: dict[str, Any], tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from weir.experiments.commands.main import main
-from weir.experiments.launch import LaunchOptions, launched_job, run_ranks
+from weir.experiments.launch import LaunchOptions, _described, launched_job, run_ranks
 from weir.hosts import JoinRefused, join
 from weir.tests.paths import ROOT
 from weir.topologies import load_topology
@@ -163,3 +163,10 @@ def test_two_trees_share_a_loops_sums(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.splitlines()) == [f"[{rank}] True" for rank in range(4) for _ in range(3)]
     assert "summed at s1, s2, s3, s4" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("status", "said"), [(3, "ended with status 3"), (-9, "was ended by SIGKILL"), (-40, "was ended by signal 40")]
+)
+def test_how_a_rank_ended(status: int, said: str) -> None:
+    assert _described(status) == said

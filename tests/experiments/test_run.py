@@ -44,6 +44,17 @@ def test_final_weights_are_those_of_training_without_a_network(
     assert {name: result.weights for name, result in results.items()} == dict.fromkeys(short.strategies, expected[0])
 
 
+def test_workers_may_compute_for_longer_than_anything_else_may_take(short: RunConfig) -> None:
+    long = short.replaced(
+        "a test",
+        strategies=["ps"],
+        background=[],
+        training={**short.training.model_dump(), "compute": "11s", "steps": 2},
+        control={"interval": "2s", "solve_interval": "20s", "warm_up": "11s"},
+    )
+    assert len(asyncio.run(run_strategy(long, "ps")).iteration_ns) == 2
+
+
 def test_the_demo_learns_its_digits(demo: RunConfig) -> None:
     assert reference(demo).accuracy() >= 0.95
 

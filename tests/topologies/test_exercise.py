@@ -120,6 +120,16 @@ def test_a_switchs_runtime_is_read_whole(tmp_path: Path) -> None:
             '{"multicast_group_entries": [{"replicas": []}]}',
             r'multicast_group_entries\[0\]: key "multicast_group_id" is missing',
         ),
+        (
+            '{"multicast_group_entries": [{"multicast_group_id": 1, "replicas": []}, {"multicast_group_id": 1, '
+            '"replicas": []}]}',
+            r"multicast_group_entries\[1\]: multicast_group_id 1 is that of multicast_group_entries\[0\] as well",
+        ),
+        (
+            '{"clone_session_entries": [{"clone_session_id": 7, "replicas": []}, {"clone_session_id": 7, '
+            '"replicas": []}]}',
+            r"clone_session_entries\[1\]: clone_session_id 7 is that of clone_session_entries\[0\] as well",
+        ),
         ('{"table_entries": 3}', "table_entries: 3 is not right; write a list"),
         ("[]", "the runtime of a switch is a JSON object with keys; this is a list"),
         ("{", "is not JSON"),

@@ -134,6 +134,7 @@ def test_fat_tree_has_the_right_measures(k: int) -> None:
         ("rate: 200Mbit", "rate: fast", 'link s1-p3: rate "fast" is not a rate; write it like 200Mbit'),
         ("rate: 200Mbit", "rate: 200", "link s1-p3: rate 200 is not a rate; write it like 200Mbit"),
         ("rate: 200Mbit", "rate: 0bit", 'link s1-p3: rate "0bit" is not a rate; write it like 200Mbit'),
+        ("delay: 10us", "delay: 3601s", "link s1-p3: delay_ns 3601000000000 is more than an hour, 3600000000000"),
         ("delay: 10us", "delay: -1us", 'link s1-p3: delay "-1us" is not a delay; write it like 10us'),
         ("rate: 1Gbit", "rate: 1GB", 'defaults: rate "1GB" is not a rate; write it like 200Mbit'),
         ("loss: 0.25", "loss: 1.5", "link s1-p2: loss: 1.5 is not right; write less than 1"),

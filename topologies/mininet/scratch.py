@@ -25,9 +25,9 @@ def scratch_folder(prefix: str, parent: Path | None = None) -> Iterator[Path]:
     """
     parent = parent or Path(tempfile.gettempdir())
     _remove_dead(parent, prefix)
-    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
-    lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    fcntl.flock(lock, fcntl.LOCK_EX)
+    while (made := _locked_folder(parent, prefix)) is None:
+        pass
+    folder, lock = made
     try:
         yield folder
     finally:
@@ -40,6 +40,20 @@ def keep_as(folder: Path, kept: Path) -> None:
     (folder / _LOCK).unlink(missing_ok=True)
     folder.chmod(0o755)
     folder.rename(kept)
+
+
+def _locked_folder(parent: Path, prefix: str) -> tuple[Path, int] | None:
+    """A new folder and the lock on it; None where another maker took it for a dead one's before it was locked."""
+    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+    try:
+        lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except FileNotFoundError:
+        return None
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    if (folder / _LOCK).exists():
+        return folder, lock
+    os.close(lock)
+    return None
 
 
 def _remove_dead(parent: Path, prefix: str) -> None:

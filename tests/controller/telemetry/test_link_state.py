@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from weir.controller.telemetry.link_state import LinkState, own_traffic
+from weir.controller.telemetry.probe_native import REMEMBERED
 from weir.controller.telemetry.probe_reports import ProbeReports
-from weir.controller.telemetry.probes import MAX_HOPS, Probe, ProbeFrames, plan_probes
+from weir.controller.telemetry.probes import MAX_HOPS, SEQUENCES, Probe, ProbeFrames, plan_probes
 from weir.topologies.generators import fat_tree, leaf_spine
 from weir.topologies.model import Endpoint, Topology
 from weir.topologies.routing import Routes
@@ -264,3 +265,16 @@ def test_probe_frames_carry_their_identity() -> None:
     assert (probes.rejected, len(probes)) == (0, len(fabric.probes))
     identities = [struct.unpack("!II", probes.payload(index)) for index in range(len(probes))]
     assert identities == [(probe.index, 5) for probe in fabric.probes]
+
+
+def test_numbers_of_probes_begin_again_and_all_are_heard() -> None:
+    fabric = Fabric(FABRICS[0])
+    fabric.reports._next_sequence = SEQUENCES - 2
+    for number in range(2 * REMEMBERED):
+        sequence = fabric.reports.send_all(fabric.now)
+        assert sequence == (SEQUENCES - 2 + number) % SEQUENCES
+        frames = [fabric.finished(probe, sequence) for probe in fabric.probes]
+        fabric.advance({}, 1000)
+        assert fabric.reports.receive(frames, fabric.now) >= len(fabric.probes)
+        fabric.advance({})
+    assert fabric.reports.rejected == 0

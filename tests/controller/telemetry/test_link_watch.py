@@ -7,6 +7,7 @@ import pytest
 from weir.controller.errors import ControllerError
 from weir.controller.leases import Leases
 from weir.controller.telemetry.link_watch import FIRST_INDEX, LinkWatch
+from weir.controller.telemetry.probes import SEQUENCES
 from weir.topologies.generators import leaf_spine
 from weir.topologies.model import Endpoint
 from weir.wire.frames import DSCP_CONTROL
@@ -129,6 +130,16 @@ def test_links_that_were_down_stay_so_until_they_answer_however_late_the_first_p
     assert wires.watch.down == BOTH
     assert wires.run(500, 900) == [500 + 3 * PERIOD + 1]
     assert wires.watch.down == frozenset()
+
+
+def test_numbers_of_probes_begin_again_and_nobody_notices() -> None:
+    wires = Wires()
+    wires.watch._sequence = SEQUENCES - 3
+    assert wires.run(0, 10 * LEASE) == []
+    assert wires.watch._sequence < 100
+    wires.cut.add(CUT)
+    assert len(wires.run(10 * LEASE, 13 * LEASE)) == 1
+    assert wires.watch.down == BOTH
 
 
 def test_late_strange_and_doubled_answers_change_nothing() -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from weir.experiments.backends.own_program import OwnProgram, own_programs
+from weir.emulator.p4runtime.server import P4RuntimeServer
+from weir.emulator.switch import Switch
+from weir.experiments.backends.own_program import OwnProgram, load_program, own_programs
 from weir.experiments.errors import ExperimentError
 from weir.tests.paths import ROOT
 from weir.topologies.runtime_json import RuntimeFile
@@ -36,3 +41,40 @@ def test_what_is_not_there_is_said_before_a_fabric_is_built(tmp_path: Path) -> N
     absent = re.escape(str(tmp_path / "alone.p4info.txtpb"))
     with pytest.raises(ExperimentError, match=f"^s1: {absent}: there is no such file; p4c writes both"):
         own_programs(["s1"], alone, None, {}, {})
+
+
+@pytest.mark.parametrize(
+    ("row", "complaint"),
+    [
+        ({"action_name": "RouterIngress.fly"}, "RouterIngress.fly"),
+        ({"action_params": {"dst_addr": "08:00:00:00:01:11", "port": 70000}}, "70000"),
+        ({"match": {"hdr.ipv4.dst_addr": [1 << 40, 32]}}, "1099511627776"),
+        ({"match": {"hdr.ipv4.src_addr": [1, 32]}}, "hdr.ipv4.src_addr"),
+    ],
+)
+async def test_an_entry_that_the_program_cannot_have_is_named(
+    row: dict[str, Any], complaint: str, tmp_path: Path
+) -> None:
+    good = {
+        "table": "RouterIngress.routes",
+        "match": {"hdr.ipv4.dst_addr": ["10.0.1.1", 32]},
+        "action_name": "RouterIngress.forward",
+        "action_params": {"dst_addr": "08:00:00:00:01:11", "port": 1},
+    }
+    path = tmp_path / "s1.json"
+    own = OwnProgram(BUILD / "router.json", BUILD / "router.p4info.txtpb", [])
+    server = P4RuntimeServer([Switch(1, ports=range(4))])
+    server.start()
+    try:
+        for rows, refused in (([good], False), ([good, {**good, **row}], True)):
+            path.write_text(json.dumps({"table_entries": rows}))
+            loading = load_program("s1", server.address, 1, replace(own, entries=[RuntimeFile.read(path)]))
+            if refused:
+                with pytest.raises(ExperimentError) as error:
+                    await loading
+                assert f"{path}: table_entries[1]: " in str(error.value)
+                assert complaint in str(error.value)
+            else:
+                assert await loading == 1
+    finally:
+        server.stop()

@@ -52,7 +52,7 @@ def test_errors_reach_the_user_as_one_line(
     monkeypatch.setenv("GRPC_VERBOSITY", "NONE")  # as the command would, but for this test alone
     demo, fabric = ROOT / "experiments" / "demo.yaml", tmp_path / "fabric.yaml"
     dump_topology(leaf_spine(1, 1, 1), fabric)
-    cases = [
+    cases: list[tuple[list[object], str]] = [
         (["run", write(tmp_path, {**content, "job": {**content["job"], "server": "h99"}})], 'no host "h99"'),
         (["run", tmp_path / "absent.yaml"], "absent.yaml: cannot be read (No such file or directory)"),
         (["run", demo, "--seed", -1], "--seed: seed: -1 is not right; write 0 or more"),
@@ -64,6 +64,14 @@ def test_errors_reach_the_user_as_one_line(
         (
             ["run", demo, "--switch", "bmv2"],
             "--switch bmv2 is for Mininet, and the run is in virtual time; add --fabric",
+        ),
+        (
+            ["torchrun", "--switch", "bmv2", "train.py"],
+            "--switch bmv2 is for Mininet, and the fabric is emulated; add --fabric mininet",
+        ),
+        (
+            ["mininet", fabric, "--captures", str(demo / "packets")],
+            "demo.yaml/packets: cannot be a folder for what is seen (Not a directory)",
         ),
         (["demo", "--loss", 1.5], "--loss: loss: 1.5 is not right; write less than 1"),
         (["replay", tmp_path], "record.json: no run record there"),
@@ -90,6 +98,9 @@ def test_errors_reach_the_user_as_one_line(
         ({"los": 0.1}, 'unknown key "los", did you mean "loss"? There are name, seed, fabric'),
         ({"training": {"bach": 4}}, 'training: unknown key "bach", did you mean "batch"? There are hidden, batch'),
         ({"loss": 1.5}, "loss: 1.5 is not right; write less than 1"),
+        ({"seed": True}, "seed: true is not right; write a whole number"),
+        ({"heartbeats": {"to": "h3", "interval": "0s"}}, "heartbeats.interval: too short; 10us is the least"),
+        ({"heartbeats": {"to": "h3", "interval": "1ns"}}, "heartbeats.interval: too short; 10us is the least"),
         ({"background": [{"source": "h3", "destination": "h6", "rate": "fast"}]}, 'rate "fast" is not a rate'),
         ({"background": [{"source": "h3", "destination": "h3", "rate": "1Mbit"}]}, "h3 sends to itself"),
         ({"job": {"workers": ["h1", "h1"], "server": "h2"}}, "a host is named twice among the workers"),

@@ -110,7 +110,7 @@ async def test_options_before_the_command_count_and_what_workers_say_is_no_marku
             assert process.returncode == 0
             return out.decode()
 
-        job = json.loads(await weir_jobs("register", "h1", "h2", "--json"))
+        job = json.loads(await weir_jobs("--json", "register", "h1", "h2"))
         assert service.controller.jobs.keys() == {job["job"]}
         service.service._seating.waits_for = lambda number, now_ns: "h2 failed: KeyError('[/x] [bold]')"  # type: ignore[method-assign]
         assert "KeyError('[/x] [bold]')" in await weir_jobs()

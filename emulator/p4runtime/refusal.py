@@ -71,10 +71,10 @@ class BatchRefusal(EmulatorError):
 
     def _summary(self) -> str:
         """One line for all parts."""
-        failed = [(number, refusal) for number, refusal in enumerate(self.refusals) if refusal is not None]
-        number, first = failed[0]
+        failed = sum(refusal is not None for refusal in self.refusals)
+        number, first = next((number, each) for number, each in enumerate(self.refusals) if each is not None)
         return (
-            f"{self.message} {len(failed)} of {len(self.refusals)} failed; the first is number {number}, "
+            f"{self.message} {failed} of {len(self.refusals)} failed; the first is number {number}, "
             f"{first.code.name}: {_cut(first.message, _SUMMARY_CHARACTERS)}"
         )
 

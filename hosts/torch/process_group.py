@@ -254,8 +254,15 @@ class WeirProcessGroup(dist.ProcessGroup):
             and self._goes_through(sources[0], op := _op_of(opts))
         ):
             parts = list(sources[0])
-            before = sum(part.numel() for part in parts[: self._rank])
             own = outputs[0]
+            if len(parts) != self._size:
+                raise ValueError(f"reduce_scatter: {len(parts)} tensors for {self._size} ranks; give one for each")
+            if parts[self._rank].numel() != own.numel():
+                raise ValueError(
+                    f"reduce_scatter: rank {self._rank} has {parts[self._rank].numel()} elements, and an output of "
+                    f"{own.numel()}; give one as large"
+                )
+            before = sum(part.numel() for part in parts[: self._rank])
             return self._start(
                 "reduce_scatter",
                 parts,
@@ -271,6 +278,12 @@ class WeirProcessGroup(dist.ProcessGroup):
 
     def _scattered(self, outputs: Sequence[Any], sources: Sequence[Any], op: Any, limit: timedelta) -> Any:
         """Each source's parts by rank, of which this rank's goes into the output."""
+        for output, source in zip(outputs, sources, strict=True):
+            if output.numel() * self._size != source.numel():
+                raise ValueError(
+                    f"reduce_scatter: {source.numel()} elements are no {self._size} parts of {output.numel()}; the "
+                    "input must be as large as all ranks' outputs together"
+                )
 
         def deliver(flat: torch.Tensor) -> None:
             place = 0

@@ -55,7 +55,8 @@ class Relay:
         self._sending = threading.Lock()
         self._state = threading.Lock()
         self._numbers = itertools.count(1)
-        self._calls: dict[int, Told] = {}
+        self._calls: dict[int, tuple[int, Told]] = {}
+        """What has not been answered: the seat, and who hears the answer."""
         self._seats: dict[int, Told] = {}
         self._free: dict[int, list[Block]] = {}
         """Blocks that nobody uses, by size."""
@@ -97,9 +98,9 @@ class Relay:
     def _call(self, seat: int, block: Block, told: Told, **command: Any) -> None:
         number = next(self._numbers)
         with self._state:
-            gone = self._gone
+            gone = self._gone if seat in self._seats else HostError("its seat was left before")
             if gone is None:
-                self._calls[number] = told
+                self._calls[number] = seat, told
         if gone is not None:
             told(gone)
             return
@@ -155,25 +156,33 @@ class Relay:
         try:
             while True:
                 answer = json.loads(self._pipe.recv_bytes())
-                with self._state:
-                    match answer:
-                        case {"done": call} | {"failed": call}:
-                            told = self._calls.pop(call, None)
-                        case {"over": seat}:
-                            told = self._seats.pop(seat, None)
-                        case _:
-                            told = None
-                if told is not None:
-                    told(_error_of(answer))
-                told = None  # with the call's tensors, which may be freed
+                self._pass_on(answer)
         except (EOFError, OSError, TypeError):  # closed there, or here
             self._fail_all(HostError(_ENDED.format(pid=self._process.pid)))
+
+    def _pass_on(self, answer: dict[str, Any]) -> None:
+        """A function of its own: with a call's answer go its tensors, which may be freed."""
+        for told in self._waiting_for(answer):
+            told(_error_of(answer))
+
+    def _waiting_for(self, answer: dict[str, Any]) -> list[Told]:
+        """Who is to hear an answer: where a seat is over, all whose calls it has not answered."""
+        with self._state:
+            match answer:
+                case {"done": call} | {"failed": call}:
+                    return [self._calls.pop(call)[1]] if call in self._calls else []
+                case {"over": over}:
+                    calls = [call for call, (seat, _) in self._calls.items() if seat == over]
+                    seats = [self._seats.pop(over)] if over in self._seats else []
+                    return seats + [self._calls.pop(call)[1] for call in calls]
+                case _:
+                    return []
 
     def _fail_all(self, error: HostError) -> None:
         with self._state:
             if self._gone is None:
                 self._gone = error
-            waiting = [*self._calls.values(), *self._seats.values()]
+            waiting = [*(told for _, told in self._calls.values()), *self._seats.values()]
             self._calls.clear()
             self._seats.clear()
         for told in waiting:

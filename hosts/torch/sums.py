@@ -243,16 +243,16 @@ class FabricSums:
 
     def _settle(self, work: FabricWork, block: Block, deliver: Callable[[], object], error: HostError | None) -> None:
         if error is not None:
-            self.fail(error, f"{type(error).__name__}: {error}")
-            return  # which has told whoever waits
+            self.fail(error, f"{type(error).__name__}: {error}")  # which tells whoever waits
+        wrong: Exception | None = None
         try:
-            deliver()
-        except Exception as wrong:  # noqa: BLE001 (whoever waits is to have it)
-            self._done(work, wrong)
-            return
+            if error is None:
+                deliver()
+        except Exception as raised:  # noqa: BLE001 (whoever waits is to have it)
+            wrong = raised
         assert self._relay is not None
         self._relay.give_back(block)
-        self._done(work, None)
+        self._done(work, wrong)
 
     def _done(self, work: FabricWork, error: Exception | None) -> None:
         with self._lock:
@@ -263,6 +263,7 @@ class FabricSums:
 
     def _seated(self, timeout_s: float) -> int:
         if self._seat is None:
+            self._check()  # whoever has failed is not to have a job registered for nobody
             job, token = self._meeting.seat(timeout_s, self._check)
             self.place = self._settings.control, job, token
             self._relay = relay()

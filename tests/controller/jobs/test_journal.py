@@ -128,6 +128,34 @@ def put_often(journal: JournalFile) -> None:
         journal.put("job", "1", turn)
 
 
+def test_a_folder_that_cannot_be_synced_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As on some file systems; or there are no more descriptors when a journal has just been written anew."""
+    sync, open_file = os.fsync, os.open
+
+    def no_folders(file: int) -> None:
+        if stat.S_ISDIR(os.fstat(file).st_mode):
+            raise OSError(errno.EINVAL, "Invalid argument")
+        sync(file)
+
+    def too_many(path: Path, flags: int, mode: int = 0o777) -> int:
+        if Path(path) == tmp_path:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return open_file(path, flags, mode)
+
+    for name, stands in (("fsync", no_folders), ("open", too_many)):
+        path = tmp_path / name
+        with JournalFile(path) as journal, monkeypatch.context() as patched:
+            patched.setattr(os, name, stands)
+            put_often(journal)
+        assert path.read_bytes().count(b"\n") < 400
+        with JournalFile(path) as journal:
+            assert journal.all("job") == {"1": 699}
+    assert "its folder cannot be synced (Invalid argument)" in caplog.text
+    assert "its folder cannot be synced (Too many open files)" in caplog.text
+
+
 def test_a_disk_that_is_full_for_a_while_leaves_no_half_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

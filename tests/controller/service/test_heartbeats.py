@@ -162,3 +162,30 @@ async def test_a_process_that_takes_a_seat_anew_counts_from_the_beginning() -> N
                 while service.service.heartbeats.came < came:
                     await asyncio.sleep(0.01)
         assert service.service.heartbeats.dropped == 0
+
+
+async def test_a_heartbeat_that_was_on_its_way_as_its_host_left_begins_no_lease() -> None:
+    wire = Wire()
+    async with rig(lease_ns=500_000_000, heartbeats=wire) as service:
+        registration = await service.register(workers=WORKERS, policy=pb.ABORT)
+        hosts = [await service.joined(registration, rank) for rank in range(2)]
+        tokens = [seat.token for seat in registration.seats]
+        for host in hosts:
+            await host.hear("worker_plan")
+            await host.say(resumed=pb.Resumed(generation=1))
+        wire.bring(H1, beat(0, tokens[0], registration.job))
+        await hosts[0].say(leave=pb.Leave())
+        await hosts[0].call.done_writing()
+        await hosts[0].end()
+        while "h1" not in service.controller.jobs[registration.job].left:
+            await asyncio.sleep(0.01)
+        wire.bring(H1, beat(1, tokens[0], registration.job))
+        for number in range(15):
+            wire.bring(H2, beat(number, tokens[1], registration.job))
+            await asyncio.sleep(0.1)
+        assert service.controller.jobs.keys() == {registration.job}
+        again = await service.joined(registration, 0)  # its program is started anew by mistake
+        assert (await again.end())[0] == grpc.StatusCode.FAILED_PRECONDITION
+        await hosts[1].say(heartbeat=pb.Heartbeat(rounds=1))
+        await asyncio.sleep(0.1)
+        assert service.controller.jobs.keys() == {registration.job}

@@ -19,9 +19,11 @@ import pytest
 from weir.controller.controller import Controller
 from weir.controller.errors import ControllerError, NotPrimary
 from weir.controller.jobs.journal_file import JournalError
+from weir.controller.service.limits import Limits
 from weir.controller.service.service import ControlService
 from weir.hosts.drivers.control_client import ControlClient
 from weir.tests.controller.control_rig import TOPOLOGY, Rig, certificates, rig
+from weir.topologies.generators import leaf_spine
 from weir.wire import control_pb2 as pb
 from weir.wire.control import KEY_BYTES, Pacing, Resume, WorkerPlan
 from weir.wire.control_messages import ATTEND, REGISTER, told
@@ -416,6 +418,69 @@ async def test_the_others_are_told_at_once_what_a_worker_failed_by(
         assert (await host.hear("abort")).reason == says
         assert await host.end() == (grpc.StatusCode.OK, "")
     assert service.controller.jobs == {}
+
+
+async def test_who_is_seated_anew_is_told_the_same_as_the_first_time() -> None:
+    async with rig(topology=leaf_spine(2, 2, 2), placed_by="widest") as service:
+        registration = await service.register(workers=WORKERS, server=SERVER)
+        for kind, number in (("worker_plan", 0), ("server_plan", 2)):
+            hosts = [await service.joined(registration, seat) for seat in range(3)]
+            first = await hosts[number].hear(kind)
+            hosts[number].call.cancel()
+            again = await service.joined(registration, number)
+            assert await again.hear(kind) == first
+            for host in (*hosts, again):
+                host.call.cancel()
+
+
+async def test_the_others_hear_at_once_of_a_worker_that_cannot_follow_its_plan(service: Rig) -> None:
+    registration = await service.register(workers=WORKERS, policy=pb.ABORT)
+    hosts = [await service.joined(registration, rank) for rank in range(2)]
+    for host in hosts:
+        await host.hear("worker_plan")
+    await hosts[0].say(leave=pb.Leave(reason="cannot bind 10.0.1.1:22341: Address already in use"))
+    assert (await hosts[1].hear("abort")).reason.startswith("h1 failed: cannot bind 10.0.1.1:22341: Address already")
+
+
+async def test_a_journal_that_cannot_be_written_for_a_while_ends_no_controller(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with rig(limits=Limits(unattended_ns=200_000_000)) as service:
+        registration = await service.register(workers=WORKERS)
+
+        def full() -> None:
+            raise JournalError("journal: No space left on device")
+
+        with monkeypatch.context() as disk:
+            disk.setattr(service.controller, "_write_journal", full)
+            while "No space left on device" not in caplog.text:
+                await asyncio.sleep(0.05)
+            await asyncio.sleep(1)
+        while await service.jobs():
+            await asyncio.sleep(0.05)
+        late = await service.joined(registration, 0)
+        assert "no host has attended it" in (await late.hear("ended")).reason
+        assert (await service.register(workers=WORKERS)).job
+
+
+async def test_a_number_may_be_used_again_in_the_moment_that_its_job_is_aborted(service: Rig) -> None:
+    first = await service.register(job=7, workers=WORKERS, policy=pb.ABORT)
+    hosts = [await service.joined(first, rank) for rank in range(2)]
+    for host in hosts:
+        await host.hear("worker_plan")
+
+    async def busy(now_ns: int) -> None:
+        await asyncio.sleep(0.3)
+
+    working = asyncio.create_task(service.service._runner.call(busy))
+    await asyncio.sleep(0.1)
+    await hosts[0].say(leave=pb.Leave(reason=NAN))
+    await asyncio.sleep(0.1)
+    second = await service.register(job=7, workers=["h1", "h4"])
+    await working
+    assert (await hosts[1].hear("abort")).reason == f"h1 failed: {NAN}, and the job's policy is to abort"
+    for rank, host in enumerate([await service.joined(second, rank) for rank in range(2)]):
+        assert (await host.hear("worker_plan")).rank == rank
 
 
 async def test_a_worker_that_was_lost_hears_so_and_the_others_how_the_job_ended(service: Rig) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import tracemalloc
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,7 +14,7 @@ from google.protobuf import text_format
 
 from weir.emulator.p4runtime import P4RuntimeServer, device
 from weir.emulator.p4runtime.entities.arrays import RegisterService
-from weir.emulator.p4runtime.refusal import DETAILS_BYTES
+from weir.emulator.p4runtime.refusal import DETAILS_BYTES, BatchRefusal, Refusal
 from weir.tests.emulator.p4runtime.p4runtime_rig import (
     DELETE,
     FLOWS,
@@ -219,3 +220,19 @@ def test_the_program_may_come_in_pis_message_around_it(
     assert client.set_config(config) == "INVALID_ARGUMENT"
     config.p4_device_config = b"\x08\x01"
     assert client.set_config(config) == "INVALID_ARGUMENT"
+
+
+@pytest.mark.parametrize("parts", [1, 200, 400, 1_000_000])
+def test_however_many_parts_fail_the_answer_is_short_and_made_at_once(parts: int) -> None:
+    """Details that cannot fit are not made: of a million they would be 100 MB, six times over."""
+    refusals = [Refusal(grpc.StatusCode.NOT_FOUND, "no such entry")] * parts
+    tracemalloc.start()
+    try:
+        status = BatchRefusal("some updates failed:", refusals).status()
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert status.ByteSize() <= DETAILS_BYTES
+    assert len(status.details) in (0, parts)
+    assert (parts > 200) == (not status.details)
+    assert peak < 2_000_000

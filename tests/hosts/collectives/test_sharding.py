@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -51,6 +52,17 @@ def test_shares_divide_the_chunks_and_leave_the_bits(shares: list[int], size: in
         assert [job.rounds for job in jobs] == [
             share + min(share, 4) for share in shares
         ]  # with 4 scale rounds at most
+
+
+@pytest.mark.parametrize("shares", [None, [1, 6, 1]])
+def test_an_array_of_several_layers_goes_over_shards(shares: list[int] | None) -> None:
+    rng, cuts = np.random.default_rng(1), [300, 610]
+    scales = np.repeat([1e-6, 1.0, 1e3], [300, 310, 2390])
+    arrays = [(rng.standard_normal(3000) * scales).astype(np.float32) for _ in range(2)]
+    _, members = sharded(2, 3, shares)
+    results = wait_all([member.allreduce_async(arrays[member.rank], cuts=cuts) for member in members])
+    parts = [reference_sum([array[first:last] for array in arrays]) for first, last in pairwise([0, *cuts, 3000])]
+    assert {result.tobytes() for result in results} == {np.concatenate(parts).tobytes()}
 
 
 def test_all_collectives_go_over_shards() -> None:

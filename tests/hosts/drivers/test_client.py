@@ -479,6 +479,18 @@ def test_heartbeats_go_through_the_fabric_in_their_class_while_the_stream_is_bro
         again.hear("heartbeat")  # of a controller that takes none through the fabric
 
 
+def test_heartbeats_of_another_pace_count_on(service: StandIn) -> None:
+    """A controller that has heard the first ones would take numbers from the beginning for repeated ones."""
+    with heartbeats() as (to, hear), closing(seat(service.address)):
+        stand = service.stand()
+        for apart_ns in (10_000_000, 20_000_000):
+            joined = pb.Joined(host="h2", address=SERVER, heartbeat_ns=apart_ns, heartbeats_to=to)
+            stand.tell(pb.ToHost(joined=joined), to_host(SERVER_PLAN))
+            stand.hear("resumed")
+        seen = [hear()[0].sequence for _ in range(30)]
+        assert seen == list(range(30))
+
+
 def test_who_has_ended_is_not_taken_for_alive(service: StandIn) -> None:
     """The socket of its sums is gone: it says so, and no heartbeat comes after that."""
     with heartbeats() as (to, hear), UdpHost(SERVER, PORT) as host:

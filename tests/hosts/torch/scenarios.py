@@ -95,6 +95,14 @@ def sums(rank: int, ranks: int, store: Any) -> Any:
     dist.reduce_scatter(own, list(parts[rank].clone().chunk(ranks)))
     if not same(own, total.chunk(ranks)[rank].clone()):
         wrong.append("reduce_scatter")
+    chunks = list(parts[rank].chunk(ranks))
+    for output, given in ((own[1:], parts[rank].clone()), (own[1:], chunks), (own, chunks[1:])):
+        how: Any = dist.reduce_scatter if isinstance(given, list) else dist.reduce_scatter_tensor
+        try:
+            how(output, given)
+        except ValueError:
+            continue
+        wrong.append("parts of other sizes are refused")
     pieces = [numbers(rank, 6000)[:1000] * 1e-6, numbers(rank, 6000)[1000:]]
     with dist._coalescing_manager():
         for piece in pieces:

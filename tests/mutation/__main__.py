@@ -36,6 +36,8 @@ _SLOWER: Final = 8
 """A test that takes so many times as long as the slowest did, and half a minute more, runs for ever: a failure, too."""
 _FAILED: Final = (1, 2, 3)
 """pytest's: a test failed, the run was interrupted, pytest itself failed (a module that cannot be imported)."""
+_NOT_FOUND: Final = 4
+"""pytest's, where a test is not found; for a mutant, where its module could not be collected."""
 
 
 class Verdict(Enum):
@@ -150,7 +152,9 @@ def verdict_on(mutant: Mutant, runs: Sequence[Run]) -> Verdict:
                 )
             except subprocess.TimeoutExpired:
                 return Verdict.TIMED_OUT
-            if done.returncode in _FAILED:
+            if done.returncode in _FAILED or (
+                done.returncode == _NOT_FOUND and b"ERROR collecting" in done.stdout + done.stderr
+            ):
                 return Verdict.KILLED
             assert done.returncode == 0, done.stdout.decode()
     return Verdict.LIVES

@@ -52,8 +52,8 @@ TARGETS: Final = (
         tuple(
             f"controller/jobs/{name}.py"
             for name in (
-                *("improver", "job", "journal", "journal_file", "journal_records", "membership", "mover", "moves"),
-                *("outlook", "registry", "restore", "slow_paths", "worth"),
+                *("carried", "improver", "job", "journal", "journal_file", "journal_records", "membership", "mover"),
+                *("moves", "outlook", "registry", "restore", "slow_paths", "worth"),
             )
         ),
         (f"{_JOBS}/jobs", f"{_JOBS}/test_controller.py", f"{_JOBS}/service/test_service.py"),
@@ -66,8 +66,14 @@ TARGETS: Final = (
         (f"{_JOBS}/planning", f"{_JOBS}/jobs", f"{_JOBS}/test_controller.py"),
     ),
     Target(
-        ("controller/controller.py", *(f"controller/service/{name}.py" for name in ("seating", "service", "streams"))),
-        (f"{_JOBS}/service", f"{_JOBS}/jobs", f"{_JOBS}/test_controller.py", f"{_JOBS}/test_takeover.py"),
+        (
+            "controller/controller.py",
+            *(f"controller/service/{name}.py" for name in ("seating", "seats", "service", "streams")),
+        ),
+        (
+            *(f"{_JOBS}/service", f"{_JOBS}/jobs", f"{_JOBS}/test_controller.py", f"{_JOBS}/test_takeover.py"),
+            f"{_JOBS}/congestion/test_announcement.py",
+        ),
     ),
     Target(
         tuple(f"controller/placement/{name}.py" for name in ("cost", "links", "loads", "problem", "sharing", "wishes")),

@@ -178,10 +178,11 @@ async def test_a_switch_that_starts_anew_just_after_a_move_is_not_forgotten(rig:
 
 
 async def test_what_is_said_once_is_said_after_the_journal_could_not_be_written(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     await rig.controller.admit(JobSpec(4, WORKERS, policy=FailurePolicy.ABORT), 0)
     rig.controller.members.fail(4, "h1", "its disk is full", 0)
+    assert "job 4 is aborted: h1 failed: its disk is full, and the job's policy is to abort" in caplog.text
 
     def full(journal: JournalFile, kind: str, key: str, value: object) -> None:
         raise JournalError("no space left on device")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,35 +11,37 @@ from hypothesis import strategies as st
 from weir.controller.errors import OutOfMemory
 from weir.controller.planning.slots import Pool
 
-steps = st.lists(st.tuples(st.integers(0, 9), st.integers(1, 40), st.booleans()), max_size=60)
+FIRST, SIZE = 1, 6
+REQUESTS = [(owner, want) for owner in range(3) for want in (None, 1, 2, 3, SIZE, SIZE + 1)]
+"""What one may ask for, and None to give up what one has."""
 
 
-@given(size=st.integers(1, 100), first=st.integers(0, 5), steps=steps)
-def test_ranges_never_overlap_and_a_request_fails_only_when_no_gap_is_long_enough(
-    size: int, first: int, steps: list[tuple[int, int, bool]]
-) -> None:
-    pool = Pool("s1: slots", size, first)
-    owned: dict[int, range] = {}
-
-    def free() -> list[int]:
-        used = {n for r in owned.values() for n in r}
-        return [n for n in range(first, first + size) if n not in used]
-
-    for owner, want, release in steps:
-        if release:
-            pool.release(owner)
-            owned.pop(owner, None)
-        elif owner not in owned:
-            gaps = set(free())
-            fits = [b for b in sorted(gaps) if all(b + i in gaps for i in range(want))]
-            if fits:
-                assert pool.allot(owner, want) == fits[0]
-                owned[owner] = range(fits[0], fits[0] + want)
-            else:
-                with pytest.raises(OutOfMemory, match=f"asks for {want}"):
-                    pool.allot(owner, want)
-        assert pool.free == len(free())
-        assert dict(pool.allotments) == {o: (r.start, len(r)) for o, r in owned.items()}
+def test_in_every_state_a_request_gets_the_first_gap_that_is_long_enough() -> None:
+    """Every request in every state that requests of three owners lead to."""
+    todo: list[tuple[Pool, dict[int, range]]] = [(Pool("s1: slots", SIZE, FIRST), {})]
+    seen = []
+    while todo:
+        before, owned_before = todo.pop()
+        seen.append(owned_before)
+        for owner, want in REQUESTS:
+            pool, owned = deepcopy(before), dict(owned_before)
+            if want is None:
+                pool.release(owner)
+                owned.pop(owner, None)
+            elif owner not in owned:
+                used = {at for its in owned.values() for at in its}
+                fits = [at for at in range(FIRST, FIRST + SIZE - want + 1) if used.isdisjoint(range(at, at + want))]
+                if fits:
+                    assert pool.allot(owner, want) == fits[0]
+                    owned[owner] = range(fits[0], fits[0] + want)
+                else:
+                    with pytest.raises(OutOfMemory, match=f"asks for {want}"):
+                        pool.allot(owner, want)
+            assert pool.free == SIZE - sum(map(len, owned.values()))
+            assert dict(pool.allotments) == {each: (its.start, len(its)) for each, its in owned.items()}
+            if owned not in seen and all(owned != later for _, later in todo):
+                todo.append((pool, owned))
+    assert len(seen) > 700
 
 
 def test_asking_again_gives_the_same_range_and_another_size_is_refused() -> None:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from weir.hosts import InvalidPlan, InvalidTensor, ParameterServerCore, WorkerCore, WorkerOptions, reference_sum
 from weir.hosts.congestion import ExplicitWindow, Feedback
+from weir.hosts.numerics.tensors import Tensor
 from weir.hosts.protocol.messages import by_job, job_numbers
 from weir.hosts.protocol.timers import MULTIPLE
 from weir.wire.aggregation import (
@@ -381,6 +382,24 @@ def test_small_tensors_overlap_but_wait_for_their_own_exponents() -> None:
         only = Datagrams(np.array([SERVER], np.uint32), datagrams.payload[row][1:2])  # round 2's alone
         job.workers[0].receive(0, only)
     assert tags(job.workers[0].poll(0)) == [3]
+
+
+def test_every_sum_and_the_failure_settle_once_taken_or_not() -> None:
+    """Whoever waits is woken by that."""
+    job = Job()
+
+    def sum_all(*signatures: int) -> list[int]:
+        for worker, signature in zip(job.workers, signatures, strict=True):
+            worker.submit(Tensor(ones(1), workers=2, signature=signature))
+        for _ in range(5):
+            job.step()
+        return [worker.settled for worker in job.workers]
+
+    assert sum_all(3, 3) == [1, 1]
+    assert sum_all(5, 5) == [2, 2]
+    assert job.workers[0].take(0) is not None
+    assert sum_all(7, 9) == [3, 3]
+    assert all(worker.failure for worker in job.workers)
 
 
 def result_for(worker: WorkerCore) -> Datagrams:

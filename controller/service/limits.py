@@ -26,6 +26,8 @@ class Limits:
     """Hosts that attend at once, and as many streams of questions for batch sizes."""
     half_open: int = 256
     """Streams that have not said Join yet."""
+    first_words_s: float = 10.0
+    """Until a connection has begun to speak gRPC, and then a stream to say Join; else it is closed."""
     unattended_ns: int = 3_600_000_000_000
     """A job that has not begun is ended when nobody has attended it for so long."""
 

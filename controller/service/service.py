@@ -48,8 +48,6 @@ from .streams import HostStream
 
 _log = logging.getLogger(__name__)
 
-_JOIN_S: Final = 10.0
-"""A stream whose first message takes longer is closed."""
 _ANNOUNCE_S: Final = 0.5
 """Between two looks at what a job waits for, which its hosts are told when it changes."""
 _GRACE_S: Final = 0.5
@@ -170,7 +168,7 @@ class ControlService:
             ("grpc.keepalive_time_ms", max(lease_ms, 1_000)),
             ("grpc.keepalive_timeout_ms", max(lease_ms, 1_000)),
             ("grpc.http2.ping_timeout_ms", max(lease_ms, 1_000)),  # else a ping without answer is waited for a minute
-            ("grpc.server_handshake_timeout_ms", int(1_000 * _JOIN_S)),
+            ("grpc.server_handshake_timeout_ms", int(1_000 * self._limits.first_words_s)),
             ("grpc.max_connection_idle_ms", _IDLE_MS),
             CONTROL_CLASS,
         ]
@@ -347,7 +345,7 @@ class ControlService:
         self._half_open += 1
         try:
             with suppress(TimeoutError, StopAsyncIteration):
-                async with asyncio.timeout(_JOIN_S):
+                async with asyncio.timeout(self._limits.first_words_s):
                     first = await anext(aiter(requests))
         finally:
             self._half_open -= 1

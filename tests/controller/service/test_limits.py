@@ -179,6 +179,24 @@ async def test_streams_are_as_many_as_may_be() -> None:
         await (await service.joined(registration, 1)).hear("joined")
 
 
+async def test_who_connects_and_says_nothing_is_let_go() -> None:
+    """Not a word of gRPC, or a stream without a Join."""
+    async with rig(limits=Limits(first_words_s=0.5)) as service:
+        host, _, port = service.service.address.rpartition(":")
+        connections = [await asyncio.open_connection(host, int(port)) for _ in range(20)]
+        stream = service.host()
+        async with asyncio.timeout(_MANY_LEASES_S):
+            for number, (_, writer) in enumerate(connections):
+                writer.write(b"PRI * HTTP/2.0"[:number])
+            for reader, writer in connections:
+                while await reader.read(1024):
+                    pass  # the server's own settings
+                writer.close()
+            assert (await stream.end())[0] is grpc.StatusCode.INVALID_ARGUMENT
+        registration = await service.register(workers=WORKERS)
+        assert await (await service.joined(registration, 0)).hear("joined")
+
+
 async def test_what_waits_for_a_host_that_takes_nothing_is_bounded() -> None:
     stream = HostStream()
     for again in range(10_000):

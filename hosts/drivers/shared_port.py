@@ -97,8 +97,8 @@ class SharedPort:
         except OSError:
             inbox.close()
             raise HostError(
-                f"job {job} has a core in another process of this host, or another user has taken its name here; a host "
-                "takes part in a job once"
+                f"job {job} has a core in another process of this host, or another user has taken its name here; a "
+                "host takes part in a job once"
             ) from None
         inbox.listen(_BACKLOG)
         inbox.setblocking(False)

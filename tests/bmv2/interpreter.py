@@ -88,8 +88,13 @@ BINARY: Final[Mapping[str, Callable[[Any, Any], int]]] = {
 UNARY: Final[Mapping[str, Callable[[Any], int]]] = {"~": operator.invert, "not": operator.not_, "d2b": bool, "b2d": int}
 LAZY: Final = frozenset({"and", "or", "?"})
 """What need not look at all its operands."""
-VALUES: Final = frozenset({"expression", "field", "hexstr", "bool", "local", "runtime_data", "lookahead"})
-NAMES: Final = frozenset({"header", "regular", "register_array", "counter_array"})
+OF_STACKS: Final = frozenset({"last_stack_index"})
+INDEX_BITS: Final = 32
+"""Of `lastIndex`."""
+VALUES: Final = frozenset(
+    {"expression", "field", "hexstr", "bool", "local", "runtime_data", "lookahead", "stack_field"}
+)
+NAMES: Final = frozenset({"header", "regular", "register_array", "counter_array", "stack", "header_stack"})
 
 
 # ---- a program
@@ -157,6 +162,11 @@ class Interpreter:
             for each in document["headers"]
         }
         """(width, whether it has a sign) of each field."""
+        names = {each["id"]: each["name"] for each in document["headers"]}
+        self.stacks: dict[str, list[str]] = {
+            each["name"]: [names[id_] for id_ in each["header_ids"]] for each in document["header_stacks"]
+        }
+        """The elements of each header stack, by name."""
         self.metadata = [each["name"] for each in document["headers"] if each["metadata"]]
         self.errors = dict(document["errors"])
         self.registers = {each["name"]: [0] * each["size"] for each in document["register_arrays"]}
@@ -233,6 +243,8 @@ class Packet:
         self.headers = {name: dict.fromkeys(program.headers[name], 0) for name in program.metadata}
         """The values of the headers that are there."""
         self.headers[STANDARD] |= {"ingress_port": port, "packet_length": len(frame)}
+        self.filled = dict.fromkeys(program.stacks, 0)
+        """The element of each stack that is extracted next."""
         self.ended = False
         """Whether `exit` has ended this side of the switch."""
 
@@ -266,7 +278,7 @@ class Packet:
         """The first transition whose value the key has, each part of which takes whole bytes; else the default."""
         key = 0
         for part in state["transition_key"]:
-            width = part["value"][1] if part["type"] == "lookahead" else self.width(part)
+            width = self.width(part)
             key = key << (width + 7) // 8 * 8 | unsigned(self.value(part), width)
         default = None
         for transition in state["transitions"]:
@@ -286,13 +298,20 @@ class Packet:
         return int.from_bytes(taken, "big")
 
     def extract(self, target: dict[str, Any]) -> None:
-        fields = self.program.headers[target["value"]]
+        name, elements = target["value"], self.program.stacks.get(target["value"], [])
+        if target["type"] == "stack":
+            if self.filled[name] == len(elements):
+                raise ParserError(self.program.errors["StackOutOfBounds"])
+            name = elements[self.filled[name]]
+        fields = self.program.headers[name]
         bits = self.take(sum(width for width, _ in fields.values()) // 8)
         values = {}
-        for name, (width, has_sign) in reversed(fields.items()):
-            values[name] = signed(bits, width) if has_sign else unsigned(bits, width)
+        for each, (width, has_sign) in reversed(fields.items()):
+            values[each] = signed(bits, width) if has_sign else unsigned(bits, width)
             bits >>= width
-        self.headers[target["value"]] = values
+        self.headers[name] = values
+        if target["type"] == "stack":
+            self.filled[target["value"]] += 1
 
     def verify(self, condition: dict[str, Any], error: dict[str, Any]) -> None:
         if not self.value(condition):
@@ -325,6 +344,14 @@ class Packet:
     # -- fields and expressions
 
     def width(self, place: dict[str, Any]) -> int:
+        match place["type"]:
+            case "lookahead":
+                return int(place["value"][1])
+            case "expression":
+                return INDEX_BITS  # a key of the parser, as `check` has seen
+            case "stack_field":
+                stack, name = place["value"]
+                return self.program.headers[self.program.stacks[stack][0]][name][0]
         header, name = place["value"]
         return 1 if name == VALID else self.program.headers[header][name][0]
 
@@ -360,7 +387,14 @@ class Packet:
                 return data[int(value)]
             case "lookahead":
                 return self.lookahead(*value)
+            case "stack_field":
+                return self.read(self.last_of(value[0]), value[1])
         raise Unsupported(f"a value of the type {node['type']}")
+
+    def last_of(self, stack: str) -> str:
+        if not self.filled[stack]:
+            raise ParserError(self.program.errors["StackOutOfBounds"])
+        return self.program.stacks[stack][self.filled[stack] - 1]
 
     def result(self, expression: dict[str, Any], data: Sequence[int]) -> int:
         def left() -> int:
@@ -374,6 +408,8 @@ class Packet:
                 return left() and right()
             case "or":
                 return left() or right()
+            case "last_stack_index":
+                return unsigned(self.filled[expression["right"]["value"]] - 1, INDEX_BITS)
             case "?":
                 return left() if self.value(expression["cond"], data) else right()
             case op if op in UNARY:
@@ -440,6 +476,21 @@ class Packet:
         if self.headers.pop(target["value"], None) is not None:
             self.length -= self.octets_of(target["value"])
 
+    def push(self, _: Sequence[int], stack: dict[str, Any], count: dict[str, Any]) -> None:
+        self.move(stack["value"], self.value(count))
+
+    def pop(self, _: Sequence[int], stack: dict[str, Any], count: dict[str, Any]) -> None:
+        self.move(stack["value"], -self.value(count))
+
+    def move(self, stack: str, by: int) -> None:
+        """Elements get so much higher places; those that have none there are gone, and nothing comes after them."""
+        elements = self.program.stacks[stack]
+        held = [self.headers.pop(element, None) for element in elements]
+        for place, values in enumerate(held, by):
+            if values is not None and 0 <= place < len(elements):
+                self.headers[elements[place]] = values
+        self.filled[stack] = between(self.filled[stack] + by, 0, len(elements))
+
     def octets_of(self, header: str) -> int:
         return sum(width for width, _ in self.program.headers[header].values()) // 8
 
@@ -486,6 +537,8 @@ PRIMITIVES: Final[Mapping[str, Callable[..., None]]] = {
     "assign_header": Packet.assign_header,
     "add_header": Packet.add_header,
     "remove_header": Packet.remove_header,
+    "push": Packet.push,
+    "pop": Packet.pop,
     "mark_to_drop": Packet.mark_to_drop,
     "exit": Packet.exit,
     "register_read": Packet.register_read,
@@ -520,7 +573,10 @@ def check(document: dict[str, Any]) -> None:
         for op in state["parser_ops"]:
             known(f"parser operation {op['op']}", op["op"] in PARSER_OPS)
         for part in state["transition_key"]:
-            known(f"a key of the type {part['type']}", part["type"] in ("field", "lookahead"))
+            of_stack = part["type"] == "expression" and part["value"]["op"] in OF_STACKS
+            known(
+                f"a key of the type {part['type']}", of_stack or part["type"] in ("field", "lookahead", "stack_field")
+            )
         for transition in state["transitions"]:
             known(f"a transition of the type {transition['type']}", transition["type"] in ("hexstr", "default"))
             known("a transition on a number below zero", "-" not in f"{transition['value']}")
@@ -536,7 +592,7 @@ def check_values(parameters: object) -> None:
     for node in dictionaries(parameters):
         if "op" in node:
             op = node["op"]
-            known(f"operator {op}", op in BINARY or op in UNARY or op in LAZY)
+            known(f"operator {op}", op in BINARY or op in UNARY or op in LAZY or op in OF_STACKS)
         elif "type" in node:
             known(f"a value of the type {node['type']}", node["type"] in VALUES or node["type"] in NAMES)
 

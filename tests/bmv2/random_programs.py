@@ -1,4 +1,5 @@
-"""Whole P4 programs for v1model, from a seed: parsers that branch, tables, registers, headers that come and go.
+"""Whole P4 programs for v1model, from a seed: parsers that branch and go round, tables, registers, header stacks, and
+headers that come and go.
 
 All are well-typed and defined: headers are read only where they are there, and written whole where they are added;
 indices are below the sizes; packets leave through ports 0 to 7.
@@ -15,14 +16,20 @@ CELLS: Final = 8
 """Of each register and counter, a power of two."""
 MATCH_KINDS: Final = ("exact", "ternary", "lpm", "range")
 LONGEST_RANGE: Final = 64
+TAGS: Final = 3
+"""Elements of the header stack."""
+
+SIZES: Final = {"first": 7, "second": 4, "third": 3, "tags": 1}
+"""Fields of each header, but for one that fills the last byte."""
 
 Variable = tuple[str, int, bool]
 """Name, width, and whether it has a sign."""
+LAST_INDEX: Final[Variable] = ("hdr.tags.lastIndex", 32, False)
 
 TEMPLATE: Final = """#include <core.p4>
 #include <v1model.p4>
 {headers}
-struct headers_t {{ first_t first; second_t second; third_t third; }}
+struct headers_t {{ first_t first; second_t second; third_t third; tags_t[{tags}] tags; }}
 struct metadata_t {{ {metadata} }}
 parser Parse(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t sm) {{
 {parser}
@@ -36,7 +43,7 @@ control Leave(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
 }}
 control Update(inout headers_t hdr, inout metadata_t meta) {{ apply {{ }} }}
 control Deparse(packet_out packet, in headers_t hdr) {{
-    apply {{ packet.emit(hdr.first); packet.emit(hdr.second); packet.emit(hdr.third); }}
+    apply {{ packet.emit(hdr.first); packet.emit(hdr.second); packet.emit(hdr.tags); packet.emit(hdr.third); }}
 }}
 V1Switch(Parse(), Verify(), Forward(), Leave(), Update(), Deparse()) main;
 """
@@ -47,7 +54,7 @@ class RandomProgram(ExpressionProgram):
 
     def __init__(self, seed: int) -> None:
         self._rng = random.Random(seed)
-        self._headers = {name: self._header(name, count) for name, count in (("first", 7), ("second", 4), ("third", 3))}
+        self._headers = {name: self._header(name, count) for name, count in SIZES.items()}
         self._metadata: list[Variable] = [
             (f"meta.m{i}", self._rng.choice(WIDTHS), self._rng.random() < 0.2) for i in range(4)
         ]
@@ -56,6 +63,7 @@ class RandomProgram(ExpressionProgram):
         self._variables = self._targets = self._base
         self.header_bytes = sum(width for _, width, _ in self._headers["first"]) // 8
         self.source = TEMPLATE.format(
+            tags=TAGS,
             headers="\n".join(self._declare(f"{name}_t", fields) for name, fields in self._headers.items()),
             metadata=" ".join(f"{type_name(width, signed)} {_short(name)};" for name, width, signed in self._metadata),
             parser=self._parser(),
@@ -74,9 +82,18 @@ class RandomProgram(ExpressionProgram):
         return f"header {name} {{ {' '.join(f'{type_name(w, signed)} {_short(n)};' for n, w, signed in fields)} }}"
 
     def _parser(self) -> str:
-        lines = ["    state start { packet.extract(hdr.first); " + self._select(("second", "third", "accept")) + " }"]
+        states = ("second", "third", "tags", "accept")
+        lines = ["    state start { packet.extract(hdr.first); " + self._select(states) + " }"]
         self._variables = self._targets = self._base + self._headers["second"]
-        lines.append("    state second { packet.extract(hdr.second); " + self._select(("third", "accept")) + " }")
+        lines.append(
+            "    state second { packet.extract(hdr.second); " + self._select(("third", "tags", "accept")) + " }"
+        )
+        last = self._base + self._element("last")
+        self._variables, self._targets = [*last, LAST_INDEX], self._metadata
+        assignment = self._statement()
+        self._variables = self._targets = last  # by no index, which bmv2 cannot select by
+        goes = self._select(("tags", "third", "accept"))
+        lines.append(f"    state tags {{ packet.extract(hdr.tags.next); {assignment} {goes} }}")
         self._variables = self._targets = self._base
         lines.append(f"    state third {{ packet.extract(hdr.third); {self._statement()} transition accept; }}")
         return "\n".join(lines)
@@ -180,8 +197,10 @@ class RandomProgram(ExpressionProgram):
         match self._rng.randrange(6):
             case 0:
                 return self._access()
-            case 1 | 2:
+            case 1:
                 return self._with_header(self._rng.choice(("second", "third")))
+            case 2:
+                return self._with_stack()
         return self._statement()
 
     def _simple(self) -> str:
@@ -216,6 +235,37 @@ class RandomProgram(ExpressionProgram):
             self._variables, self._targets = variables, targets
             return text
         return f"if ({self._truth(1)}) {{ {text} }}"
+
+    def _element(self, which: str) -> list[Variable]:
+        """The fields of an element of the stack: `last`, `[0]`."""
+        part = which if which.startswith("[") else f".{which}"
+        return [(f"hdr.tags{part}.{_short(name)}", width, signed) for name, width, signed in self._headers["tags"]]
+
+    def _with_stack(self) -> str:
+        """Something about the header stack; what is pushed is written whole."""
+        at = self._rng.randrange(TAGS)
+        fields, variables, targets = self._element(f"[{at}]"), self._variables, self._targets
+        match self._rng.randrange(4):
+            case 0:
+                text = f"hdr.tags.pop_front({self._rng.randrange(1, TAGS + 1)});"
+            case 1:
+                count = self._rng.randrange(1, TAGS + 1)
+                text = f"hdr.tags.push_front({count}); " + " ".join(map(self._fill, range(count)))
+            case 2:
+                text = self._fill(at) if self._rng.random() < 0.5 else f"hdr.tags[{at}].setInvalid();"
+            case _:
+                self._variables, self._targets = [*variables, *fields], [*targets, *fields]
+                text = f"if (hdr.tags[{at}].isValid()) {{ {self._statement()} {self._statement()} }}"
+                self._variables, self._targets = variables, targets
+                return text
+        return f"if ({self._truth(1)}) {{ {text} }}"
+
+    def _fill(self, at: int) -> str:
+        written = [
+            f"{name} = {self._signed(width, 1) if signed else self._bits(width, 1)};"
+            for name, width, signed in self._element(f"[{at}]")
+        ]
+        return f"hdr.tags[{at}].setValid(); {' '.join(written)}"
 
 
 def _short(name: str) -> str:

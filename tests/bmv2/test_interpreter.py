@@ -23,7 +23,17 @@ WITHIN: Final = [
     PROGRAMS / "pairs.json",
     *(
         STF / f"{name}.json"
-        for name in ("arithmetic", "metadata", "parameters", "parsing", "tables", "turns", "validity", "wide")
+        for name in (
+            "arithmetic",
+            "last_index",
+            "metadata",
+            "parameters",
+            "parsing",
+            "tables",
+            "turns",
+            "validity",
+            "wide",
+        )
     ),
 ]
 OUTSIDE: Final = {
@@ -44,14 +54,13 @@ OUTSIDE: Final = {
     "stf/arrays": "table Forward.step with counters",
     "stf/checksums": "checksum cksum",
     "stf/corners": "table top with counters",
-    "stf/elements": "a value of the type stack",
-    "stf/last_index": "a key of the type expression",
+    "stf/elements": "a value of the type union_stack",
     "stf/meters": "table Forward.metered with meters",
     "stf/passes": "primitive resubmit",
     "stf/payload": "checksum cksum",
     "stf/replication": "primitive clone_ingress_pkt_to_egress",
     "stf/selector": "table Forward.spread_more, which is indirect_ws",
-    "stf/stacks": "a key of the type stack_field",
+    "stf/stacks": "operator access_field",
     "stf/statements": "primitive assert",
     "stf/unions": "operator valid_union",
     "stf/varbit": "options_t.data of varying width",

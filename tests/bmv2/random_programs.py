@@ -92,14 +92,16 @@ class RandomProgram(ExpressionProgram):
         self._variables, self._targets = [*last, LAST_INDEX], self._metadata
         assignment = self._statement()
         self._variables = self._targets = last  # by no index, which bmv2 cannot select by
-        goes = self._select(("tags", "third", "accept"))
+        goes = self._select(("third", "accept"), again="tags")
         lines.append(f"    state tags {{ packet.extract(hdr.tags.next); {assignment} {goes} }}")
         self._variables = self._targets = self._base
         lines.append(f"    state third {{ packet.extract(hdr.third); {self._statement()} transition accept; }}")
         return "\n".join(lines)
 
-    def _select(self, states: tuple[str, ...]) -> str:
-        """A transition on one or two fields; what leads on is likely."""
+    def _select(self, states: tuple[str, ...], again: str = "") -> str:
+        """A transition on one or two fields; what leads on is likely. `again` is the state itself, from which another
+        way must lead.
+        """
         rng = self._rng
         fields = [variable for variable in self._variables if variable[0].startswith("hdr") and not variable[2]]
         keys = rng.sample(fields, rng.randrange(1, 3))
@@ -113,7 +115,7 @@ class RandomProgram(ExpressionProgram):
                     values.append(rng.choice((f"{value}", f"{value} &&& {rng.choice((0, *masks))}", "_")))
                 else:  # p4c makes a default of what any key matches, and of several bmv2 takes the last, wherever it is
                     values.append(rng.choice((f"{value}", f"{value} &&& {rng.choice(masks) or 1}")))
-            cases.append(f"({', '.join(values)}): {rng.choice(states)};")
+            cases.append(f"({', '.join(values)}): {rng.choice((*states, again) if again else states)};")
         cases.append(f"default: {rng.choice(states)};")
         return f"transition select({', '.join(name for name, _, _ in keys)}) {{ {' '.join(cases)} }}"
 

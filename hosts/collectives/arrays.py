@@ -45,7 +45,12 @@ def _opened_torch(tensor: Any, name: str, dtype: str | None) -> tuple[NDArray[An
     own = tensor.dtype
     kind = find_data_type(str(own).removeprefix("torch."))
     if kind is None or not kind.stored_as_bits:
-        return tensor.resolve_neg().numpy(), dtype, torch.from_numpy
+        try:
+            return tensor.resolve_conj().resolve_neg().numpy(), dtype, torch.from_numpy
+        except TypeError:
+            raise InvalidTensor(
+                f"tensor {name!r}: NumPy has no {own}; view it as integers of as many bits, such as torch.uint8"
+            ) from None
     bits = np.dtype(f"i{kind.storage.itemsize}")  # PyTorch has signed integers of every size
     return (
         tensor.view(getattr(torch, bits.name)).numpy().view(kind.storage),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
@@ -133,6 +134,10 @@ class Tensor:
         Raises `InvalidTensor` for what cannot be summed, naming tensor and element.
         """
         most = MAX_WEIGHTS // workers
+        try:
+            weight = operator.index(weight)  # NumPy's whole numbers are as good
+        except TypeError:
+            raise InvalidTensor(f"tensor {name!r}: weight {weight!r} is no whole number") from None
         if not 0 <= weight <= most:
             raise InvalidTensor(
                 f"tensor {name!r}: weight {weight} is not in 0…{most}; the weights of {workers} workers may add up to "

@@ -179,6 +179,20 @@ class TestTorch:
         with pytest.raises(InvalidTensor, match=r"torch.sparse_coo on cpu"):
             member.allreduce(self.torch.zeros(3).to_sparse(), name="w")
 
+    def test_conjugate_and_negative_views(self) -> None:
+        tensor = self.torch.tensor([1 + 2j, 3j])
+        for result in everywhere(lambda c: c.broadcast_async(tensor.conj())):
+            assert result.tolist() == [1 - 2j, -3j]
+        for result in everywhere(lambda c: c.allreduce_async(tensor.conj().imag)):
+            assert result.tolist() == [-4.0, -6.0]
+
+    def test_a_type_that_numpy_lacks_is_refused_by_name(self) -> None:
+        member = Communicator(MemoryJob(1).drivers[0])
+        small = self.torch.ones(3).to(self.torch.float8_e4m3fn)
+        with pytest.raises(InvalidTensor, match=r"tensor 'w': NumPy has no torch.float8_e4m3fn; view it as integers"):
+            member.broadcast(small, name="w")
+        assert member.broadcast(small.view(self.torch.uint8)).view(small.dtype).tolist() == [1.0] * 3
+
     def test_numpy_and_torch_meet(self) -> None:
         members = [Communicator(driver) for driver in MemoryJob(2).drivers]
         handles = [members[0].allreduce_async(self.torch.ones(3)), members[1].allreduce_async(np.ones(3, np.float32))]

@@ -489,6 +489,14 @@ def test_a_weight_out_of_range_is_refused(weight: int) -> None:
         WorkerCore(PLAN).submit(ones(1), weight=weight)
 
 
+def test_a_weight_is_any_whole_number() -> None:
+    weights: list[Any] = [np.int64(3), np.uint8(3), np.array(3), True]
+    for weight in weights:
+        Tensor(ones(1), workers=2, weight=weight, mean=True)
+    with pytest.raises(InvalidTensor, match=r"tensor 'w': weight 2.5 is no whole number"):
+        Tensor(ones(1), workers=2, weight=2.5, name="w")  # type: ignore[arg-type]
+
+
 def test_a_refused_tensor_leaves_nothing_behind() -> None:
     worker = WorkerCore(PLAN)
     with pytest.raises(InvalidTensor):

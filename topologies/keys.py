@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler
-from pydantic_core import CoreSchema, PydanticKnownError, core_schema
+
+_NUMBERS: Final = frozenset({"int", "float"})
+"""pydantic's names of schemas that would take true for 1."""
+
+
+def _no_truth(value: object) -> object:
+    if isinstance(value, bool):
+        raise ValueError("a number is due, which YAML's yes, on and true are not")
+    return value
 
 
 def _without_truth(schema: Any) -> Any:
-    match schema:
-        case {"type": "int" | "float" as kind}:
-            return core_schema.no_info_before_validator_function(partial(_no_truth, f"{kind}_type"), schema)
-        case dict():
-            return {key: _without_truth(value) for key, value in schema.items()}
-        case list():
-            return [_without_truth(each) for each in schema]
-        case _:
-            return schema
-
-
-def _no_truth(error: Any, value: object) -> object:
-    if isinstance(value, bool):
-        raise PydanticKnownError(error)
-    return value
+    if isinstance(schema, list):
+        return [_without_truth(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if schema.get("type") in _NUMBERS:
+        return {"type": "function-before", "function": {"type": "no-info", "function": _no_truth}, "schema": schema}
+    return {key: _without_truth(value) for key, value in schema.items()}
 
 
 class Keys(BaseModel):
@@ -33,7 +32,6 @@ class Keys(BaseModel):
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
     @classmethod
-    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> Any:
         """As pydantic makes it, which would take true for 1."""
-        made: CoreSchema = _without_truth(handler(source))
-        return made
+        return _without_truth(handler(source))

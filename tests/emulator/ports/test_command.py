@@ -40,7 +40,7 @@ def running(*arguments: str) -> Iterator[subprocess.Popen[str]]:
     rightly go on ignoring what it was told to ignore.
     """
     process = subprocess.Popen(
-        ["env", "--default-signal=HUP", *COMMAND, *arguments],
+        ["env", "--default-signal=HUP,INT", *COMMAND, *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

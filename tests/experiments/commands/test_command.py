@@ -98,7 +98,7 @@ def test_errors_reach_the_user_as_one_line(
         ({"los": 0.1}, 'unknown key "los", did you mean "loss"? There are name, seed, fabric'),
         ({"training": {"bach": 4}}, 'training: unknown key "bach", did you mean "batch"? There are hidden, batch'),
         ({"loss": 1.5}, "loss: 1.5 is not right; write less than 1"),
-        ({"seed": True}, "seed: true is not right; write a whole number"),
+        ({"seed": True}, "seed: a number is due, which YAML's yes, on and true are not"),
         ({"heartbeats": {"to": "h3", "interval": "0s"}}, "heartbeats.interval: too short; 10us is the least"),
         ({"heartbeats": {"to": "h3", "interval": "1ns"}}, "heartbeats.interval: too short; 10us is the least"),
         ({"background": [{"source": "h3", "destination": "h6", "rate": "fast"}]}, 'rate "fast" is not a rate'),

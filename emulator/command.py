@@ -107,14 +107,15 @@ def run(options: Options) -> None:
 def _watch_signals(ended: threading.Event) -> None:
     """Set `ended` at SIGTERM, SIGINT or SIGHUP, and let the process end soon after, whatever it is doing.
 
-    A signal is noticed here also while the main thread compiles, and what a client has asked for may take long. SIGHUP
-    stays ignored where it was (nohup).
+    A thread hears them, also while the main one compiles, for what a client has asked for may take long. The main
+    thread's own handlers do nothing: one that set `ended` would wait for ever for its lock, where the signal comes as
+    `ended.wait()` holds that. SIGHUP stays ignored where it was (nohup).
     """
     ending = {signal.SIGTERM, signal.SIGINT}
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
         ending.add(signal.SIGHUP)
     for number in ending:
-        signal.signal(number, lambda *_: ended.set())
+        signal.signal(number, lambda *_: None)
     reader, writer = os.pipe2(os.O_CLOEXEC)
     os.set_blocking(writer, False)
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)

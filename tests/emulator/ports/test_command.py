@@ -280,6 +280,22 @@ def test_a_signal_ends_it_with_its_counters(net: Network, number: signal.Signals
     ]
 
 
+HELD = """
+import os, signal, sys, threading, time
+from weir.emulator.command import _watch_signals
+ended = threading.Event()
+_watch_signals(ended)
+with ended._cond:  # as the main thread does at the beginning and the end of `wait`
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(0.2)
+sys.exit(not ended.wait(10))
+"""
+
+
+def test_a_signal_that_comes_as_the_main_thread_begins_to_wait_ends_it() -> None:
+    assert subprocess.run([sys.executable, "-c", HELD], timeout=60, check=False).returncode == 0
+
+
 @needs_namespaces
 def test_a_log_file_has_lines_for_each_packet_and_its_tables(net: Network, tmp_path: Path) -> None:
     log = tmp_path / "log"

@@ -98,7 +98,9 @@ class Relay:
     def _call(self, seat: int, block: Block, told: Told, **command: Any) -> None:
         number = next(self._numbers)
         with self._state:
-            gone = self._gone if seat in self._seats else HostError("its seat was left before")
+            gone = self._gone
+            if gone is None and seat not in self._seats:
+                gone = HostError("its seat was left before")
             if gone is None:
                 self._calls[number] = seat, told
         if gone is not None:

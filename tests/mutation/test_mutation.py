@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from pathlib import Path
 
@@ -151,3 +152,10 @@ def test_what_timed_out_is_told_apart_and_not_counted_as_killed(
     told = capsys.readouterr().out
     assert told.count(": timed out: ") == 4
     assert told.endswith("15 of 20 killed, 75.0%; 4 timed out\n")
+
+
+@pytest.mark.long(minutes=30)
+@pytest.mark.timeout(3 * 3600)
+def test_nearly_all_that_is_broken_is_noticed() -> None:
+    """Other places each time, whose seed and survivors are printed."""
+    assert tool.main(["--count", os.environ.get("WEIR_MUTANTS", "40")]) == 0

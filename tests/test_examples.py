@@ -21,6 +21,8 @@ from weir.topologies.mininet.fabric import SwitchKind, obstacle
 EXAMPLES: Final = ROOT / "examples"
 WEIR: Final = Path(sys.executable).with_name("weir")
 PATIENCE_S: Final = 280.0
+OF_A_PACKET: Final = "Processing packet received"
+"""In bmv2's log."""
 
 
 def output_of(*words: object, cwd: Path) -> str:
@@ -131,7 +133,10 @@ def test_an_exercise_as_tutorials_write_it_runs_as_it_is(kind: SwitchKind, tmp_p
     assert [(packet[IP].src, packet[IP].dst, packet[IP].ttl) for packet in pings] == [("10.0.1.1", "10.0.2.2", 63)]
     logs = sorted((tmp_path / "logs").iterdir())
     assert [path.name.partition(".")[0] for path in logs] == ["s1", "s2"]
-    assert all("RouterIngress.routes" in path.read_text() for path in logs)
+    texts = [path.read_text() for path in logs]
+    if kind is SwitchKind.BMV2 and not any(OF_A_PACKET in text for text in texts):
+        pytest.skip("this build of bmv2 has its log of packets compiled out")
+    assert all("RouterIngress.routes" in text for text in texts)
 
 
 @pytest.mark.p4c

@@ -58,7 +58,9 @@ STEPS: Final = 10
 STEP_S: Final = 0.05
 PAUSE_S: Final = 0.005
 """Between batches: forgeries are to arrive, beside the job's messages."""
-FLOOD_S: Final = 1.0
+LEASE_S: Final = 12
+FLOOD_S: Final = 2 * LEASE_S + 2.0
+"""So long that whoever was not heard of meanwhile would be lost."""
 LATEST: Final = 8
 """Rounds forged before and after those that are being summed."""
 
@@ -203,7 +205,7 @@ def until_ready(attacker: Worker) -> None:
 async def attacked(fabric: MininetFabric, stack: AsyncExitStack) -> dict[str, Any]:
     folder = stack.enter_context(scratch_folder("weir-attack-"))
     sessions = await stack.enter_async_context(open_sessions(TOPOLOGY, fabric.addresses))
-    options = Options(probe_period_ns=10**9, solve_period_ns=0, lease_ns=12 * 10**9, stuck_ns=8 * 10**9)
+    options = Options(probe_period_ns=10**9, solve_period_ns=0, lease_ns=LEASE_S * 10**9, stuck_ns=8 * 10**9)
     controller = Controller(TOPOLOGY, Routes(TOPOLOGY), sessions, strategy("widest"), options, time.monotonic_ns())
     await controller.start()
     service = await stack.enter_async_context(ControlService(controller, address=f"unix:{folder}/control"))

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from weir.experiments.backends.virtual_time import Cluster
 from weir.experiments.config import RunConfig
-from weir.experiments.records import report
+from weir.experiments.records import page, report
 from weir.experiments.records.record import RunRecord, StrategyResult
 from weir.experiments.run import execute, run_strategy
 from weir.experiments.workloads.digits import TrainingJob
@@ -53,6 +53,20 @@ def test_workers_may_compute_for_longer_than_anything_else_may_take(short: RunCo
         control={"interval": "2s", "solve_interval": "20s", "warm_up": "11s"},
     )
     assert len(asyncio.run(run_strategy(long, "ps")).iteration_ns) == 2
+
+
+def test_a_page_that_cannot_be_drawn_loses_no_record(
+    short: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*told: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(page, "write", broken)
+    with pytest.raises(ZeroDivisionError) as error:
+        execute(short.replaced("a test", strategies=["ps"]), tmp_path, Console(quiet=True))
+    [kept] = tmp_path.iterdir()
+    assert [result.strategy for result in RunRecord.load(kept).results] == ["ps"]
+    assert error.value.__notes__ == [f"{kept}: has the record, without its page"]
 
 
 def test_the_demo_learns_its_digits(demo: RunConfig) -> None:

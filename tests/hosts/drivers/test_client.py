@@ -219,6 +219,8 @@ def test_a_worker_moves_to_a_new_generation(service: StandIn, server: UdpEndpoin
     resume = Resume(replace(PLAN, generation=2))
     stand.tell(to_host(resume), to_host(resume))
     assert [stand.hear("resumed").generation for _ in range(2)] == [2, 2]
+    stand.tell(to_host(PLAN))  # the first one, late
+    assert stand.hear("resumed").generation == 2, "which it follows"
     assert stand.kinds.count("held") == 1
     confirmed.set()
     stand.hear("leave")

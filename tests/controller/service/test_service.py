@@ -20,6 +20,7 @@ from weir.controller.controller import Controller
 from weir.controller.errors import ControllerError, NotPrimary
 from weir.controller.jobs.journal_file import JournalError
 from weir.controller.service.limits import Limits
+from weir.controller.service.seats import JobSeats
 from weir.controller.service.service import ControlService
 from weir.hosts.drivers.control_client import ControlClient
 from weir.tests.controller.control_rig import TOPOLOGY, Rig, certificates, rig
@@ -112,6 +113,25 @@ async def test_workers_that_are_done_wait_for_each_other(service: Rig) -> None:
     for host in hosts:
         assert (await host.hear("ended")).reason == "all workers have left"
     assert service.controller.jobs == {}
+
+
+async def test_what_a_job_waits_for_is_said_once_and_that_it_has_started_is_kept(service: Rig) -> None:
+    registration = await service.register(workers=WORKERS)
+
+    def kept() -> bool:
+        seats = service.controller.jobs[registration.job].kept
+        return JobSeats.from_json(registration.job, seats).started
+
+    first = await service.joined(registration, 0)
+    assert (await first.hear("waiting")).reason == "waits for h2 (rank 1) to join"
+    await asyncio.sleep(1.2)  # two looks more
+    assert not kept()
+    await service.joined(registration, 1)
+    message = await first.call.read()
+    assert isinstance(message, pb.ToHost)
+    assert message.WhichOneof("content") == "worker_plan"
+    while not kept():
+        await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize("joins", ["after the move", "in the middle of it"])

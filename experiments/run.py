@@ -93,11 +93,12 @@ def _keep(record: RunRecord, folder: Path, out: Path, watch: Watch | None) -> Pa
     try:
         seen = [] if watch is None else watch.seen()
         page.write(record, folder, partial(draw_fabric, record.config), seen)
-    except OSError as error:
-        why = f"its page cannot be written ({error.strerror})"
-        raise ExperimentError(f"{keep_folder(folder, out, record.config.name)}: has the record, but {why}") from None
     except Exception as error:
-        error.add_note(f"{keep_folder(folder, out, record.config.name)}: has the record, without its page")
+        kept = keep_folder(folder, out, record.config.name)
+        if isinstance(error, OSError):
+            why = f"its page cannot be written ({error.strerror})"
+            raise ExperimentError(f"{kept}: has the record, but {why}") from None
+        error.add_note(f"{kept}: has the record, without its page")
         raise
     return keep_folder(folder, out, record.config.name)
 

@@ -34,6 +34,18 @@ class FabricKind(StrEnum):
 
 _console = Console(highlight=False)
 
+
+def switch_in(mininet: bool, switch: SwitchKind | None, instead: str) -> SwitchKind | None:
+    """What switches run in Mininet by --switch; None elsewhere, where `instead` says what is there. Raises
+    ExperimentError for a switch that is named in vain.
+    """
+    if mininet:
+        return switch or SwitchKind.WEIR
+    if switch is not None:
+        raise ExperimentError(f"--switch {switch} is for Mininet, and {instead}; add --fabric mininet")
+    return None
+
+
 OutOption = Annotated[Path, typer.Option("--out", help="Folder that run records are made in.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the figures as JSON instead of a table.")]
 SeedOption = Annotated[int | None, typer.Option("--seed", help="Replace the file's seed.")]
@@ -89,14 +101,12 @@ def run(
     """
     from ..config import RunConfig
 
-    if switch is not None and fabric is not FabricKind.MININET:
-        raise ExperimentError(f"--switch {switch} is for Mininet, and the run is in virtual time; add --fabric mininet")
+    mininet = switch_in(fabric is FabricKind.MININET, switch, "the run is in virtual time")
     config = RunConfig.load(file)
     if strategy:
         config = config.replaced("--strategy", strategies=strategy)
     if seed is not None:
         config = config.replaced("--seed", seed=seed)
-    mininet = (switch or SwitchKind.WEIR) if fabric is FabricKind.MININET else None
     _check_promises(_run(config, out, as_json, mininet, web, history))
 
 

@@ -21,6 +21,7 @@ from ...topologies.units import parse_delay
 from ..errors import ExperimentError, Interrupted
 from .console import NOTES
 from .help import POLICY_NAMES, complete_policy
+from .runs import switch_in
 
 if TYPE_CHECKING:
     from ..backends.real_time import RealTimeFabric
@@ -63,8 +64,7 @@ def torchrun(
     from ...topologies import load_topology
     from ..launch import hosts_for
 
-    if switch is not None and where is not Where.MININET:
-        raise ExperimentError(f"--switch {switch} is for Mininet, and the fabric is emulated; add --fabric mininet")
+    kind = switch_in(where is Where.MININET, switch, "the fabric is emulated")
     if find_spec("torch") is None:
         raise MissingExtra("weir torchrun needs torch, which is not installed: pip install 'weir[torch]'", name="torch")
     if refusal := refusal_of_policy(policy, "--policy"):
@@ -77,7 +77,6 @@ def torchrun(
         raise error.within("--lease") from None
     if not lease_ns:
         raise ExperimentError("--lease 0: write it like 10s")
-    kind = (switch or SwitchKind.WEIR) if where is Where.MININET else None
     try:
         status = asyncio.run(_run(fabric, kind, hosts, words, policy, lease_ns, restarts))
     except KeyboardInterrupt:

@@ -382,6 +382,7 @@ def test_bad_calls_say_what_is_wrong() -> None:
         (lambda: fabric.add_link(("h1", 1), ("s1", 1)), "s1-p1 has a link"),
         (lambda: fabric.set_link(("s1", 1), loss=1.5), "loss is 1.5"),
         (lambda: fabric.set_link(("s1", 1), delay_ns=-1), "delay_ns is -1"),
+        (lambda: fabric.set_link(("s1", 1), delay_ns=1 + 3600 * 10**9), "delay_ns is 3600000000001; .*than an hour"),
         (lambda: fabric.set_link(("h1", 0), rate_bps=0), "link at h1-p0: rate 0"),
         (lambda: fabric.add_link(("h1", 1), ("s1", 5), rate_bps=0), "link h1-p1 to s1-p5: rate 0"),
         (lambda: fabric.add_link(("h1", 1), ("s1", 5), overhead_bytes=-1), "overhead of -1"),

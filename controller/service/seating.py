@@ -237,8 +237,10 @@ class Seating:
             self._post(seats.job, lambda _: self._controller.members.leave(seats.job, seat.host))
 
     def _fail(self, seats: JobSeats, seat: Seat, why: str) -> None:
-        """Whoever was given a plan is lost to the job at once; before the job starts somebody else may come."""
-        if seats.started and not seat.spare:
+        """Whoever was given a plan is lost to the job at once, a spare once it has confirmed one; before the job starts
+        somebody else may come.
+        """
+        if seat.ran or (seats.started and not seat.spare):
             self._post(seats.job, lambda now_ns: self._controller.members.fail(seats.job, seat.host, why, now_ns))
 
     def _post(self, job: int, action: Callable[[int], object]) -> None:

@@ -462,6 +462,28 @@ async def test_the_others_hear_at_once_of_a_worker_that_cannot_follow_its_plan(s
     assert (await hosts[1].hear("abort")).reason.startswith("h1 failed: cannot bind 10.0.1.1:22341: Address already")
 
 
+async def test_a_spare_that_has_taken_over_and_fails_is_lost_at_once(service: Rig) -> None:
+    registration = await service.register(workers=WORKERS, server=SERVER, spares=["h4"])
+    hosts = [await service.joined(registration, seat) for seat in range(4)]
+    for host, kind in zip(hosts[:3], ("worker_plan", "worker_plan", "server_plan"), strict=True):
+        await host.hear(kind)
+        await host.say(resumed=pb.Resumed(generation=1))
+    gone = service.controller.jobs[registration.job].gone
+    await hosts[2].say(leave=pb.Leave(reason=NAN))
+    for host in hosts[:2]:
+        await host.hear("pause")
+        await host.say(held=pb.Held(generation=1, first_incomplete=1))
+    assert (await hosts[3].hear("server_plan")).generation == 2
+    for host in (*hosts[:2], hosts[3]):
+        await host.say(resumed=pb.Resumed(generation=2))
+    assert gone == {"h3": f"h3 failed: {NAN}"}
+    await hosts[3].say(leave=pb.Leave(reason="its disk is full"))
+    async with asyncio.timeout(20):
+        while "h4" not in gone:
+            await asyncio.sleep(0.01)
+    assert gone["h4"] == "h4 failed: its disk is full"
+
+
 async def test_a_journal_that_cannot_be_written_for_a_while_ends_no_controller(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -74,11 +74,17 @@ class Target:
     """Policers and virtual queues are meters, written beside the tables, and policers match DSCPs; else their rates and
     bursts are parameters of the tables' actions, and policers match classes."""
     reports: bool = True
-    """The program is a sink of INT, too, and reports what changes of flows and queues, and drops; else it reports
-    watched packets alone, each of them.
+    """The program reports what changes of flows and queues, and drops, and sums messages that carry INT; else it
+    reports watched packets alone, each of them.
     """
     report_clone_bytes: int = 0
     """Bytes of a frame that the clone session of reports takes; 0: all, which the program cuts by itself."""
+    stack_clone_bytes: int = 0
+    """The same of a session for what came to a sink with a stack; 0: that of reports is for these, too."""
+    most_stack_words: int = 252
+    """Of a stack of INT-MD that its sink takes out, right behind UDP's header; a shim counts no more."""
+    most_deep_stack_words: int = 252
+    """The same behind TCP's header or a marker."""
     most_every: int = 2**32 - 2
     """A watchlist's entry chooses one packet in so many at most."""
     tick_ns: int = 1000
@@ -156,6 +162,9 @@ TOFINO: Final = Target(
     meters=True,
     reports=False,
     report_clone_bytes=78,
+    stack_clone_bytes=154,
+    most_stack_words=16,
+    most_deep_stack_words=11,
     most_every=1 << 16,
     tick_ns=1,
 )

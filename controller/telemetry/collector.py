@@ -113,6 +113,9 @@ class ReportCollector:
         self._names = [name for _, name in by_id]
         self._name_of = dict(by_id)
         self._units_of = {switch.device_id: units_of(switch.target) for switch in topology.switches}
+        ticks = {us for _, us in self._units_of.values()}
+        self._path_tick_us = ticks.pop() if len(ticks) == 1 else None
+        """Latencies of different units have no sum."""
         count = len(by_id)
         self._nodes = np.array([number for number, _ in by_id], np.int64)
         self._streams = np.zeros((HARDWARE_IDS, count), STREAM)
@@ -289,7 +292,7 @@ class ReportCollector:
                 tuple(self._hop(hop) for hop in hops[np.argsort(hops["rank"], kind="stable")]),
                 int(flow["reports"]),
                 int(flow["changes"]),
-                float(flow["path_us"]) if flow["paths"] else None,
+                float(flow["path_us"]) * self._path_tick_us if flow["paths"] and self._path_tick_us else None,
                 int(ages[at]),
             )
 

@@ -16,6 +16,7 @@ from typing import Final
 
 from ...topologies.model import Endpoint, Host, Node, Switch, Topology, mac_number
 from ...topologies.routing import Routes
+from ...topologies.targets import Target
 from ...wire.frames import CONTROL_CODE_POINTS, PROTOCOL_UDP
 from ...wire.int_shim import DSCP_BIT, Presence
 from ..errors import PlanError
@@ -40,6 +41,8 @@ from .settings import NEVER, Flows, Mode, Steps, Watching
 
 REPORT_SESSION: Final = 250
 """The clone session that the program sends what is to be reported to."""
+STACK_SESSION: Final = 249
+"""That of packets with a stack, as they came to a sink, on targets that have another one for these."""
 WATCHLIST_ENTRIES: Final = 1024
 """Entries that a switch takes, and counters for sampling them."""
 
@@ -76,21 +79,33 @@ def _check_chips(chips: Sequence[Switch], watching: Watching, *, alone: bool) ->
     """Raises PlanError where switches that report watched packets alone cannot do what is wanted. `alone`: no other
     kind is there, whose sources would put INT into messages that a chip is to sum.
     """
-    stacks = any(flows.mode is Mode.MD or (flows.mode is Mode.MX and not alone) for flows in watching.flows)
     judges = bool(watching.flows) and watching.flow_steps is not None
     names, kind = ", ".join(switch.name for switch in chips), chips[0].target
-    if stacks or judges or watching.queue_steps is not None or watching.drops:
+    if (watching.puts_headers and not alone) or judges or watching.queue_steps is not None or watching.drops:
         raise PlanError(
-            f"watch: {names}: the program of {kind.name} is no sink of INT-MD, sums no messages with INT, and tells "
-            "neither of drops nor of what changes in flows and queues; in this fabric watch flows by mode xd, or mx "
-            "where all switches are such chips, with changes: off, and neither queues nor drops"
+            f"watch: {names}: the program of {kind.name} sums no messages with INT, and tells neither of drops nor of "
+            "what changes in flows and queues; in this fabric watch flows by mode xd, or md and mx where all switches "
+            "are such chips, with changes: off, and neither queues nor drops"
         )
     for number, flows in enumerate(watching.flows):
+        most = _most_stack_words(flows, watching.presence, kind)
+        if flows.mode is Mode.MD and flows.words * flows.hops > most:
+            raise PlanError(
+                f"watch.{number}: {names}: {flows.words} words of each of {flows.hops} hops are "
+                f"{flows.words * flows.hops} in a stack, of which a sink of {kind.name} takes out {most} where INT is "
+                f"marked by {watching.presence.value}: collect less, or let fewer hops push"
+            )
         if flows.every > kind.most_every:
             raise PlanError(
                 f"watch.{number}.every: {names}: the program of {kind.name} counts to {kind.most_every}, "
                 f"not {flows.every}"
             )
+
+
+def _most_stack_words(flows: Flows, presence: Presence, kind: Target) -> int:
+    """TCP segments are not marked by a UDP port here."""
+    right_behind_udp = presence is Presence.UDP_PORT or (presence is Presence.DSCP and flows.protocol == PROTOCOL_UDP)
+    return kind.most_stack_words if right_behind_udp else kind.most_deep_stack_words
 
 
 def watch_state(topology: Topology, routes: Routes, switch: str, watching: Watching) -> SwitchState:
@@ -267,7 +282,7 @@ def _report_items(topology: Topology, routes: Routes, switch: str, watching: Wat
     ports = {"src_port": watching.port, "dst_port": watching.port, "dscp": watching.dscp}
     if watching.collector is None:
         to = {"collector": int(own.address), "dst_mac": mac_number(own.mac)}
-        yield CloneSession(REPORT_SESSION, ((own.target.cpu_port, 0),), own.target.report_clone_bytes)
+        yield from _sessions(own, own.target.cpu_port)
         yield default_action(REPORT_DESTINATION, call("address", **source, **ports, **to))
         return
     collector = topology.host(watching.collector)
@@ -277,7 +292,7 @@ def _report_items(topology: Topology, routes: Routes, switch: str, watching: Wat
         port = report_port(topology, routes, switch, collector.name)
         next_node = topology.node(topology.peer(Endpoint(switch, port)).node)
         to = {"collector": int(collector.address), "dst_mac": mac_number(next_node.mac)}
-        yield CloneSession(REPORT_SESSION, ((port, 0),), own.target.report_clone_bytes)
+        yield from _sessions(own, port)
         yield default_action(REPORT_DESTINATION, call("address", **source, **ports, **to))
     match: dict[str, FieldValue] = {
         "dst_addr": (int(collector.address), _ALL_ONES["dst_addr"]),
@@ -287,3 +302,10 @@ def _report_items(topology: Topology, routes: Routes, switch: str, watching: Wat
     yield entry(WATCHLIST, match, call("ignore"), priority=_IGNORED)
     if own.target.reports:
         yield entry(DROP_WATCH, match, call("ignore_drop"), priority=_IGNORED)
+
+
+def _sessions(switch: Switch, port: int) -> Iterator[Item]:
+    """What is to be reported leaves by this port."""
+    yield CloneSession(REPORT_SESSION, ((port, 0),), switch.target.report_clone_bytes)
+    if switch.target.stack_clone_bytes:
+        yield CloneSession(STACK_SESSION, ((port, 0),), switch.target.stack_clone_bytes)

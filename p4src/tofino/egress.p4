@@ -54,10 +54,44 @@
 @pa_mutually_exclusive("egress", "meta.bridged", "hdr.report")
 @pa_mutually_exclusive("egress", "meta.bridged", "hdr.report_group")
 @pa_mutually_exclusive("egress", "meta.bridged", "meta.inner_bytes")
+@pa_mutually_exclusive("egress", "hdr.aggregation", "hdr.report_number")
+@pa_mutually_exclusive("egress", "hdr.int_marker", "hdr.report_number")
+@pa_mutually_exclusive("egress", "hdr.int_shim", "hdr.report_number")
+@pa_mutually_exclusive("egress", "hdr.int_md", "hdr.report_number")
+@pa_mutually_exclusive("egress", "hdr.int_node_id", "hdr.report_number")
+@pa_mutually_exclusive("egress", "hdr.int_interfaces", "hdr.report_number")
+@pa_mutually_exclusive("egress", "hdr.int_utilisation", "hdr.report_number")
+@pa_mutually_exclusive("egress", "hdr.int_bytes", "hdr.report_number")
+@pa_mutually_exclusive("egress", "hdr.int_slots", "hdr.report_number")
+@pa_mutually_exclusive("egress", "hdr.tcp", "hdr.report_number")
+@pa_mutually_exclusive("egress", "meta.bridged", "hdr.report_number")
+@pa_mutually_exclusive("egress", "meta.bridged", "meta.reported")
 #if __TARGET_TOFINO__ == 2
 /* Whether each of them is there, in one byte: a checksum of Tofino 2 looks at four bytes of such bits. */
 @pa_byte_pack("egress", "hdr.int_node_id.$valid", "hdr.int_ports.$valid", "hdr.int_latency.$valid", "hdr.int_queue.$valid",
               "hdr.int_ingress_time.$valid", "hdr.int_egress_time.$valid", "hdr.int_interfaces.$valid", "hdr.int_bytes.$valid")
+#else
+/* Whether the parser has seen each of them, apart from what it writes as a whole */
+@pa_no_pack("egress", "meta.bridged.ends", "hdr.int_ports.$parsed")
+@pa_no_pack("egress", "meta.bridged.numbered", "hdr.int_ports.$parsed")
+@pa_no_pack("egress", "meta.bridged.kind", "hdr.int_ports.$parsed")
+@pa_no_pack("egress", "meta.bridged.mark", "hdr.int_ports.$parsed")
+@pa_no_pack("egress", "meta.bridged.ends", "hdr.int_latency.$parsed")
+@pa_no_pack("egress", "meta.bridged.numbered", "hdr.int_latency.$parsed")
+@pa_no_pack("egress", "meta.bridged.kind", "hdr.int_latency.$parsed")
+@pa_no_pack("egress", "meta.bridged.mark", "hdr.int_latency.$parsed")
+@pa_no_pack("egress", "meta.bridged.ends", "hdr.int_queue.$parsed")
+@pa_no_pack("egress", "meta.bridged.numbered", "hdr.int_queue.$parsed")
+@pa_no_pack("egress", "meta.bridged.kind", "hdr.int_queue.$parsed")
+@pa_no_pack("egress", "meta.bridged.mark", "hdr.int_queue.$parsed")
+@pa_no_pack("egress", "meta.bridged.ends", "hdr.int_ingress_time.$parsed")
+@pa_no_pack("egress", "meta.bridged.numbered", "hdr.int_ingress_time.$parsed")
+@pa_no_pack("egress", "meta.bridged.kind", "hdr.int_ingress_time.$parsed")
+@pa_no_pack("egress", "meta.bridged.mark", "hdr.int_ingress_time.$parsed")
+@pa_no_pack("egress", "meta.bridged.ends", "hdr.int_egress_time.$parsed")
+@pa_no_pack("egress", "meta.bridged.numbered", "hdr.int_egress_time.$parsed")
+@pa_no_pack("egress", "meta.bridged.kind", "hdr.int_egress_time.$parsed")
+@pa_no_pack("egress", "meta.bridged.mark", "hdr.int_egress_time.$parsed")
 #endif
 control FabricEgress(
     inout headers_t hdr,
@@ -68,6 +102,7 @@ control FabricEgress(
     inout egress_intrinsic_metadata_for_output_port_t eg_oport_md)
 {
     Marking() congestion;
+    StackRemoval() stack_removal;
     IntSource() int_source;
     Instructions() instructions;
     Encapsulation() encapsulation;
@@ -146,6 +181,9 @@ control FabricEgress(
             }
         } else {
             show_port();
+            if (eg_prsr_md.parser_err != PARSER_ERROR_OK) {
+                end();      // where INT was to end, its stack does so too early
+            }
             if (eg_intr_md.egress_rid != 0) {
                 replicas.apply();
             }
@@ -158,6 +196,7 @@ control FabricEgress(
             congestion.apply(hdr, meta, eg_intr_md, eg_prsr_md);
             int_source.apply(hdr, meta, eg_intr_md);
             instructions.apply(hdr, meta);
+            stack_removal.apply(hdr, meta);
             encapsulation.apply(hdr, meta);
             room.apply(hdr, meta, eg_dprsr_md);
         }

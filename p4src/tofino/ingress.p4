@@ -157,7 +157,7 @@ control FabricIngress(
         if (meta.has_int) {
             bridge_mark();
         }
-        int_sink.apply(hdr, meta);
+        int_sink.apply(hdr, meta, ig_prsr_md, ig_dprsr_md);
         if (meta.mark == Mark.UDP_PORT && meta.has_int && hdr.int_shim.next_protocol_type == NPT_UDP_PORT) {
             restore_port();
         }

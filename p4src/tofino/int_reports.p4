@@ -6,7 +6,8 @@
  *
  * The inner packet begins with its IPv4 header; the session of the mirror cuts it short, so that as many bytes are there as are
  * counted; a shorter one has behind them what is no whole word, and its padding. Its Ethernet header becomes the report's. The mirror
- * has brought all items; those that are not wanted go. Writes Ethernet, IPv4, UDP and the report's headers.
+ * of egress has brought all items; those that are not wanted go. That of ingress has brought a packet with its stack, which is cut
+ * further behind. Writes Ethernet, IPv4, UDP and the report's headers.
  */
 
 control IntReports(inout headers_t hdr, inout egress_metadata_t meta) {
@@ -44,9 +45,7 @@ control IntReports(inout headers_t hdr, inout egress_metadata_t meta) {
         hdr.report.report_type = REPORT_TYPE_INT;
         hdr.report.inner_type = REPORT_INNER_IPV4;
         hdr.report.flags = REPORT_FLOW;
-        hdr.report.metadata_bits = meta.reported.items ++ 8w0;
         hdr.report.domain = INT_DOMAIN;
-        hdr.report.domain_bits = 0;
         hdr.report.domain_status = 0;
     }
 
@@ -57,15 +56,19 @@ control IntReports(inout headers_t hdr, inout egress_metadata_t meta) {
     }
 
     @id(COUNT_WORDS_ACTION_ID)
-    action count_words(bit<8> words, bit<8> all_words, bit<16> all_bytes) {
+    action count_words(bit<16> bits, bit<16> domain_bits, bit<8> words, bit<8> all_words, bit<16> all_bytes) {
+        hdr.report.metadata_bits = bits;
+        hdr.report.domain_bits = domain_bits;
         hdr.report.metadata_length = words;
         meta.report_words = all_words;
         meta.report_bytes = all_bytes;
     }
 
+    /* The packet's number, which bit 0 stands for, is one word, too, and an item of the domain. */
 #define ITEM_WORDS(byte) (BIT(byte, 0) + ONES_1_TO_7(byte) + BIT(byte, 4) + BIT(byte, 5) + BIT(byte, 6))
 #define REPORT_WORDS(byte) byte: count_words( \
-        ITEM_WORDS(byte), REPORT_FIXED_WORDS[7:0] + ITEM_WORDS(byte), REPORT_HEADER_BYTES + 4 * ITEM_WORDS(byte));
+        (byte & 0x7F) << 8, BIT(byte, 0) * DOMAIN_BIT_NUMBER, ITEM_WORDS(byte), REPORT_FIXED_WORDS[7:0] + ITEM_WORDS(byte), \
+        REPORT_HEADER_BYTES + 4 * ITEM_WORDS(byte));
     @id(REPORT_WORDS_TABLE_ID)
     table words_in_front {
         key = { meta.reported.items: exact @name("bits_0_7"); }
@@ -91,6 +94,11 @@ control IntReports(inout headers_t hdr, inout egress_metadata_t meta) {
         meta.inner_bytes = min(meta.inner_bytes, REPORT_INNER_BYTES);
     }
 
+    action cut_behind_stack() {
+        meta.inner_bytes = min(meta.inner_bytes, STACK_INNER_BYTES);
+        hdr.int_ingress_time.nanoseconds[63:48] = 0;    // the ingress port, from bridged_t
+    }
+
     action count_whole_words(bit<8> words, bit<16> bytes) {
         meta.report_words = meta.report_words + words;
         meta.report_bytes = meta.report_bytes + bytes;
@@ -98,11 +106,11 @@ control IntReports(inout headers_t hdr, inout egress_metadata_t meta) {
 
 #define WHOLE_WORDS(words) words: count_whole_words(words, 4 * words);
     table inner_words {
-        key = { meta.inner_bytes[6:2]: exact @name("inner_words"); }
+        key = { meta.inner_bytes[7:2]: exact @name("inner_words"); }
         actions = { count_whole_words; @defaultonly NoAction; }
         const default_action = NoAction;
-        const entries = { FIRST_TEN(WHOLE_WORDS) TEN(WHOLE_WORDS, 1) }
-        size = 32;
+        const entries = { FIRST_TEN(WHOLE_WORDS) TEN(WHOLE_WORDS, 1) TEN(WHOLE_WORDS, 2) TEN(WHOLE_WORDS, 3) }
+        size = 64;
     }
 
     @id(SIZE_ACTION_ID)
@@ -117,6 +125,11 @@ control IntReports(inout headers_t hdr, inout egress_metadata_t meta) {
         hdr.udp.length = hdr.ipv4.total_length - IPV4_BYTES;
     }
 
+    action number() {
+        hdr.report_number.setValid();
+        hdr.report_number.packet_number = hdr.int_ingress_time.nanoseconds[31:0];
+    }
+
 #define DROP_ITEM(bit_, item) \
     if (meta.reported.items[bit_:bit_] == 0) { \
         hdr.item.setInvalid(); \
@@ -124,7 +137,14 @@ control IntReports(inout headers_t hdr, inout egress_metadata_t meta) {
 
     apply {
         destination.apply();
-        cut();
+        if (meta.reported.as_it_came == 1) {
+            cut_behind_stack();
+        } else {
+            cut();
+        }
+        if (meta.reported.items[7:7] == 1) {
+            number();
+        }
         if (hdr.report.isValid()) {
             words_in_front.apply();
             count_report();

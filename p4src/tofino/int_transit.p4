@@ -4,7 +4,7 @@
  *   Instructions  instructions ─▶ asked, words of them;  hop_words ─▶ lengths
  *   Room          lengths as they would be ─▶ compare with words and MTU ─▶ room ─yes─▶ lengths, hop count
  *                                                                             └─no─▶ E (hop limit), M (MTU), or untouched
- *                 INT-MX, or a watched packet ─▶ a mirror, which becomes a report of this node (int_reports.p4)
+ *                 INT-MX, INT that ends here, or a watched packet ─▶ a mirror, which becomes a report of this node (int_reports.p4)
  *   Telemetry     any packet that leaves onto a link ─▶ bytes_sent[egress port] += its length, in two registers of 32 bits;  items
  *
  * A hop pushes exactly hop_words words or nothing, so lengths follow from hop_words, and what is asked for is only compared with
@@ -22,7 +22,7 @@ control Instructions(inout headers_t hdr, inout egress_metadata_t meta) {
     @id(ASK_BASELINE_HIGH_ACTION_ID)
     action ask_baseline_high(bit<8> asked, bit<8> asked_words) {
         meta.items = asked;
-        meta.words_0_7 = asked_words;
+        meta.words = asked_words;
     }
 
 #define BASELINE_HIGH(byte) byte: ask_baseline_high( \
@@ -65,14 +65,14 @@ control Instructions(inout headers_t hdr, inout egress_metadata_t meta) {
 
     @id(ADD_UP_ACTION_ID)
     action add_up() {
-        meta.words = meta.words_0_7 + meta.domain_words;
+        meta.words = meta.words + meta.domain_words;
     }
 
     action measure(bit<8> hop_words, bit<16> growth, bit<16> twice_growth) {
         meta.hop_words = hop_words;
         meta.growth = growth;
         meta.twice_growth = twice_growth;
-        meta.countable = ~meta.shim_words;
+        meta.uncountable = ~meta.shim_words;
     }
 
 #define LENGTHS(words) words: measure(words, 4 * words, 8 * words);
@@ -107,7 +107,7 @@ control Room(inout headers_t hdr, inout egress_metadata_t meta, inout egress_int
 
     action measure_lengths() {
         meta.stack_words = meta.shim_words + meta.hop_words;
-        meta.uncountable = meta.hop_words |-| meta.countable;
+        meta.uncountable = meta.hop_words |-| meta.uncountable;
         meta.beyond_mtu = hdr.ipv4.total_length + meta.growth;
     }
 
@@ -164,10 +164,14 @@ control Room(inout headers_t hdr, inout egress_metadata_t meta, inout egress_int
         size = 4;
     }
 
+    /* What stands in for bit 0: the packet's number, with when it came, which says so. */
+    action ask_number() {
+        meta.asked = meta.asked | NUMBERED;
+    }
+
     /* What a mirror is to bring back of the packet as it leaves. Bits of what is unavailable are not set (telemetry report 2.0). */
-    @id(CAPTURE_ACTION_ID)
-    action capture() {
-        meta.asked = meta.asked & REPORT_BITS_OF_QUEUE;
+    action capture_of(bit<16> available) {
+        meta.asked = meta.asked & available;
         meta.session = (MirrorId_t)REPORT_SESSION;
         meta.becomes = Kind.REPORT;
         eg_dprsr_md.mirror_type = REPORT_MIRROR_TYPE;
@@ -176,11 +180,23 @@ control Room(inout headers_t hdr, inout egress_metadata_t meta, inout egress_int
 #endif
     }
 
+    @id(CAPTURE_ACTION_ID)
+    action capture() {
+        capture_of(REPORT_BITS_OF_QUEUE);
+    }
+
+    action capture_numbered() {
+        capture_of(REPORT_BITS_OF_QUEUE | NUMBERED);
+    }
+
     Restoration() restoration;
 
     apply {
         measure_lengths();
         compare();
+        if (hdr.int_md.isValid() && meta.bridged.numbered == 1) {
+            ask_number();
+        }
         if (hdr.int_md.isValid()
             && (hdr.int_shim.shim_type == INT_TYPE_MD || meta.wanted == Mode.MX || meta.bridged.ends == 1)) {
             if (hdr.tcp.isValid()) {
@@ -189,10 +205,12 @@ control Room(inout headers_t hdr, inout egress_metadata_t meta, inout egress_int
                 sum_udp();
             }
         }
-        if (hdr.int_md.isValid() && hdr.int_shim.shim_type == INT_TYPE_MD) {
+        if (hdr.int_md.isValid() && hdr.int_shim.shim_type == INT_TYPE_MD && meta.bridged.ends == 0) {
             room.apply();
         } else if (meta.leaves) {
-            if (meta.wanted == Mode.XD || (hdr.int_md.isValid() && hdr.int_shim.shim_type == INT_TYPE_MX)) {
+            if (meta.bridged.numbered == 1) {
+                capture_numbered();
+            } else if (meta.wanted == Mode.XD || hdr.int_md.isValid()) {
                 capture();
             }
             if (meta.bridged.ends == 1) {

@@ -15,10 +15,15 @@ enum bit<2> Kind {
     REPORT   = 3    // mirrored, and to become a report of this node
 }
 
+/* Of what is asked for: the packet's number in place of bit 0, and when it came, which it is taken from */
+const bit<16> NUMBERED       = 0x8800;
+const bit<16> A_STACK        = 0x0D88;   // reported_t: Kind.REPORT, as it came, these items
+
 /* In front of every packet between ingress and egress */
 header bridged_t {
-    bit<3>  _pad;
+    bit<2>  _pad;
     bit<1>  ends;           // its INT does here
+    bit<1>  numbered;       // and what came is reported apart
     Kind    kind;
     Mark    mark;           // NONE: no INT
     bit<8>  priority;
@@ -37,11 +42,12 @@ header mirrored_t {
 header reported_t {
     bit<4>  _pad;
     Kind    kind;
-    bit<2>  _mark;
-    bit<8>  items;          // RepMdBits 0 to 7
+    bit<1>  _pad_of_mark;
+    bit<1>  as_it_came;     // to a sink, with a stack
+    bit<8>  items;          // RepMdBits 1 to 7; in place of bit 0, which is reserved: the packet's number is wanted
 }
 
-/* The same with the items, as a mirror puts them in front */
+/* The same with the items, as the mirror of egress puts them in front */
 header report_front_t {
     bit<4>  _pad;
     Kind    kind;
@@ -58,6 +64,18 @@ header report_front_t {
     bit<48> ingress_time;
     bit<16> _pad_of_egress_time;
     bit<48> egress_time;
+}
+
+/* As the mirror of ingress does: of a stack there is one item, and its number */
+header stack_front_t {
+    bit<16> reported;       // reported_t
+    bit<16> ingress_port;   // as bridged_t has it, behind which a time has 64 bits
+    bit<48> ingress_time;
+}
+
+/* Of the stack that comes off at a sink */
+header stack_word_t {
+    bit<32> word;
 }
 
 /* In front of a message whose slot has to be read a second time: a register hands out one of its two halves in a pass. */
@@ -83,6 +101,8 @@ enum bit<2> Message {
 struct ingress_metadata_t {
     bridged_t bridged;
     again_t   again;
+    MirrorId_t session;            // of the mirror
+    bit<16>   reported;            // reported_t of a stack
     bit<16>   src_port;            // UDP's or TCP's as if there were no INT, or 0: part of the ECMP hash
     bit<16>   dst_port;
     /* INT, as the packet came */
@@ -129,6 +149,22 @@ struct egress_metadata_t {
     bridged_t bridged;
     mirrored_t mirrored;
     reported_t reported;
+    stack_word_t stack_word_16;
+    stack_word_t stack_word_15;
+    stack_word_t stack_word_14;
+    stack_word_t stack_word_13;
+    stack_word_t stack_word_12;
+    stack_word_t stack_word_11;
+    stack_word_t stack_word_10;
+    stack_word_t stack_word_9;
+    stack_word_t stack_word_8;
+    stack_word_t stack_word_7;
+    stack_word_t stack_word_6;
+    stack_word_t stack_word_5;
+    stack_word_t stack_word_4;
+    stack_word_t stack_word_3;
+    stack_word_t stack_word_2;
+    stack_word_t stack_word_1;
     bool      leaves;              // through this port, onto the link
     MirrorId_t session;            // of the mirror
     Kind      becomes;             // what a mirror makes of it
@@ -175,14 +211,12 @@ struct egress_metadata_t {
     bit<8>    shim_words;
     bit<8>    items;               // bits 0 to 7
     bit<2>    domain_items;        // the domain's bits 0 and 1
-    bit<8>    words_0_7;
-    bit<8>    words;
+    bit<8>    words;               // of bits 0 to 7, then with the domain's
     bit<8>    domain_words;
     bit<8>    hop_words;
     bit<8>    mismatch;            // 0: as many as the source has said
     bit<8>    stack_words;         // behind the shim then
-    bit<8>    countable;           // words that the shim's length has room for
-    bit<8>    uncountable;         // and by how many there would be too many
+    bit<8>    uncountable;         // words that the shim's length has room for, then by how many there would be too many
     bit<16>   growth;              // in bytes
     bit<16>   twice_growth;
     bit<16>   beyond_mtu;

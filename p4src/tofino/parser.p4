@@ -8,6 +8,7 @@
  *   INT?  UDP port 5000 ───────────────────────┐
  *         DSCP bit, and what looks like a shim ─┼─▶ shim ─▶ INT-MD or INT-MX; the stack is payload, and so is what is behind it
  *         probe marker ────────────────────────┘
+ *                                                 where INT ends, egress passes over the stack, word by word
  *
  * Lanes are extracted in ingress from contributions alone: only they are summed. What is not IPv4 without options stays payload
  * behind Ethernet. A packet that ends too early has a parser error, which ingress counts. Egress sees bridged metadata in front, by
@@ -29,6 +30,7 @@ parser FabricIngressParser(
         meta.bridged.setValid();
         meta.bridged._pad = 0;
         meta.bridged.ends = 0;
+        meta.bridged.numbered = 0;
         meta.bridged.kind = Kind.BRIDGED;
         meta.bridged.mark = Mark.NONE;
         meta.bridged.priority = 5w0 ++ BULK_PRIORITY;
@@ -40,6 +42,8 @@ parser FabricIngressParser(
         meta.has_int = false;
         meta.stacks = false;
         meta.dscp_marked = 0;
+        meta.session = 0;
+        meta.reported = 0;
         meta.drop_reason = 0;
         meta.mine = false;
         meta.barred = 0;
@@ -324,8 +328,13 @@ control FabricIngressDeparser(
     in ingress_intrinsic_metadata_for_deparser_t ig_dprsr_md)
 {
     Checksum() aggregation_checksum;
+    Mirror() stack;     // of the type that is asked for: so the back end has it beside one of its own
 
     apply {
+        if (ig_dprsr_md.mirror_type == STACK_MIRROR_TYPE) {
+            stack.emit<stack_front_t>(
+                meta.session, { meta.reported, meta.bridged.ingress_port, meta.bridged.ingress_time });
+        }
         // what goes around once more is verified once more
         if (meta.again.isValid()) {
             hdr.aggregation.checksum = aggregation_checksum.update(AGGREGATION_FIELDS);
@@ -386,12 +395,10 @@ parser FabricEgressParser(
         meta.free_slots = UNAVAILABLE;
         meta.items = 0;
         meta.domain_items = 0;
-        meta.words_0_7 = 0;
         meta.words = 0;
         meta.domain_words = 0;
         meta.hop_words = 0;
         meta.mismatch = 0;
-        meta.countable = 0;
         meta.uncountable = 0;
         meta.stack_words = 0;
         meta.growth = 0;
@@ -408,6 +415,7 @@ parser FabricEgressParser(
         meta.grown_twice = 0;
         transition select(packet.lookahead<bit<8>>(), eg_intr_md.egress_port) {
             (0x04 &&& 0x0C, _): parse_mirrored;     // Kind.MIRRORED
+            (0x0D &&& 0x0D, _): parse_stack;        // Kind.REPORT, as it came
             (0x0C &&& 0x0C, _): parse_report;       // Kind.REPORT
             (_, CPU_PORT):      parse_for_cpu;
             default: parse_bridged;
@@ -422,6 +430,14 @@ parser FabricEgressParser(
         packet.extract(hdr.int_queue);
         packet.extract(hdr.int_ingress_time);
         packet.extract(hdr.int_egress_time);
+        packet.extract(hdr.ethernet);
+        meta.inner_bytes = packet.lookahead<bit<32>>()[15:0];
+        transition accept;
+    }
+
+    state parse_stack {
+        packet.extract(meta.reported);
+        packet.extract(hdr.int_ingress_time);
         packet.extract(hdr.ethernet);
         meta.inner_bytes = packet.lookahead<bit<32>>()[15:0];
         transition accept;
@@ -554,8 +570,9 @@ parser FabricEgressParser(
     state parse_udp {
         packet.extract(hdr.udp);
         l4_checksum.subtract({ hdr.udp.dst_port, hdr.udp.checksum });
-        transition select(meta.bridged.mark) {
-            Mark.PROBE_MARKER: parse_int_marker;
+        transition select(meta.bridged.mark, meta.bridged.ends) {
+            (Mark.PROBE_MARKER, _): parse_int_marker;
+            (_, 1): parse_ending_shim_behind_udp;
             default: parse_int_shim;
         }
     }
@@ -563,8 +580,9 @@ parser FabricEgressParser(
     state parse_tcp {
         packet.extract(hdr.tcp);
         l4_checksum.subtract({ hdr.tcp.checksum });
-        transition select(meta.bridged.mark) {
-            Mark.PROBE_MARKER: parse_int_marker;
+        transition select(meta.bridged.mark, meta.bridged.ends) {
+            (Mark.PROBE_MARKER, _): parse_int_marker;
+            (_, 1): parse_ending_shim;
             default: parse_int_shim;
         }
     }
@@ -572,7 +590,10 @@ parser FabricEgressParser(
     state parse_int_marker {
         packet.extract(hdr.int_marker);
         l4_checksum.subtract({ hdr.int_marker.marker });
-        transition parse_int_shim;
+        transition select(meta.bridged.ends) {
+            1: parse_ending_shim;
+            default: parse_int_shim;
+        }
     }
 
     state parse_int_shim {
@@ -588,6 +609,66 @@ parser FabricEgressParser(
         meta.asked_of_domain = hdr.int_md.domain_instructions;
         meta.asked_words = hdr.int_md.hop_words;
         l4_checksum.subtract(MD_FIELDS);
+        l4_checksum.subtract_all_and_deposit(meta.rest_of_sum);
+        transition accept;
+    }
+
+    /* Ingress has seen that the stack is not longer than this parser may go: 160 bytes deep, with the chip's own 27 and bridged_t. */
+#define PARSE_ENDING(shim, md, entries) \
+    state shim { \
+        packet.extract(hdr.int_shim); \
+        meta.shim_words = hdr.int_shim.length; \
+        l4_checksum.subtract(SHIM_FIELDS); \
+        transition select(hdr.int_shim.length) { \
+            INT_MD_WORDS: parse_int_md; \
+            default: md; \
+        } \
+    } \
+    state md { \
+        packet.extract(hdr.int_md); \
+        meta.asked = hdr.int_md.instructions; \
+        l4_checksum.subtract(MD_FIELDS); \
+        transition select(hdr.int_shim.length) { \
+            entries \
+            default: pass_over_1; \
+        } \
+    }
+
+#define TO_ELEVEN_WORDS \
+    14: pass_over_11; 13: pass_over_10; 12: pass_over_9; 11: pass_over_8; 10: pass_over_7; 9: pass_over_6; \
+    8: pass_over_5; 7: pass_over_4; 6: pass_over_3; 5: pass_over_2;
+#define TO_SIXTEEN_WORDS \
+    19: pass_over_16; 18: pass_over_15; 17: pass_over_14; 16: pass_over_13; 15: pass_over_12;
+
+    PARSE_ENDING(parse_ending_shim, parse_ending_md, TO_ELEVEN_WORDS)
+    PARSE_ENDING(parse_ending_shim_behind_udp, parse_ending_md_behind_udp, TO_SIXTEEN_WORDS TO_ELEVEN_WORDS)
+
+#define PASS_OVER(this, next) \
+    state pass_over_##this { \
+        packet.extract(meta.stack_word_##this); \
+        l4_checksum.subtract({ meta.stack_word_##this.word }); \
+        transition pass_over_##next; \
+    }
+
+    PASS_OVER(16, 15)
+    PASS_OVER(15, 14)
+    PASS_OVER(14, 13)
+    PASS_OVER(13, 12)
+    PASS_OVER(12, 11)
+    PASS_OVER(11, 10)
+    PASS_OVER(10, 9)
+    PASS_OVER(9, 8)
+    PASS_OVER(8, 7)
+    PASS_OVER(7, 6)
+    PASS_OVER(6, 5)
+    PASS_OVER(5, 4)
+    PASS_OVER(4, 3)
+    PASS_OVER(3, 2)
+    PASS_OVER(2, 1)
+
+    state pass_over_1 {
+        packet.extract(meta.stack_word_1);
+        l4_checksum.subtract({ meta.stack_word_1.word });
         l4_checksum.subtract_all_and_deposit(meta.rest_of_sum);
         transition accept;
     }
@@ -656,6 +737,7 @@ control FabricEgressDeparser(
         packet.emit(hdr.int_utilisation);
         packet.emit(hdr.int_bytes);
         packet.emit(hdr.int_slots);
+        packet.emit(hdr.report_number);
         packet.emit(hdr.aggregation);
     }
 }

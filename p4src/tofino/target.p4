@@ -20,9 +20,14 @@
 #define CPU_PORT_NUMBER DEFAULT_CPU_PORT
 #endif
 
-/* Of what egress mirrors: finished probes, and what becomes a report */
+/* Of what egress mirrors: finished probes, and what becomes a report; and of what ingress does: stacks, as they came */
 #define MIRROR_TYPE 1
 #define REPORT_MIRROR_TYPE 2
+#define STACK_MIRROR_TYPE 3
+
+/* Of what ingress mirrors: cut behind the longest stack that comes off here, and TCP's header behind it */
+const bit<32> STACK_SESSION       = 249;
+const bit<16> STACK_INNER_BYTES   = 140;
 
 /* Of the action selector in routing.p4 */
 #define ECMP_GROUP_SIZE 64

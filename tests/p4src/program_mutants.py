@@ -15,6 +15,8 @@ from weir.tests.p4src.emulated_node import AGGREGATION
 from weir.wire.aggregation import AGGREGATION_PORT
 from weir.wire.int_md import MD_WORDS
 
+STACK_INNER_BYTES: Final = 140
+"""Of a packet in the report of its stack, at most: p4src/tofino's."""
 SAME: Final = 1
 """Of the switch's `Freshness`."""
 Rewrite = Callable[[Any], None]
@@ -107,20 +109,47 @@ def wrap_no_segments(program: Any) -> None:
     table["entries"].remove(wraps)
 
 
-def end_int_without_a_stack_alone(program: Any) -> None:
-    """A sink takes out INT-MX that has nothing behind its header, and reports what the packet met here alone."""
+def end_int_as_a_chip_does(program: Any) -> None:
+    """A sink leaves what comes from the control plane, and stacks of more words than the chip's parser has depth for.
+    It reports INT-MX that has nothing behind its header once, by itself. A packet's number is when it came, and the
+    report of a stack is cut where the longest may end.
+    """
     [ingress, egress] = program["pipelines"]
     [at_sinks] = (each for each in ingress["conditionals"] if "metadata_t.discards" in json.dumps(each))
-    for header, name, value in (("scalars", "metadata_t.stacks", 0), ("int_shim", "length", MD_WORDS)):
-        field = {"type": "field", "value": [header, name]}
-        is_so = _operation("==", field, {"type": "hexstr", "value": hex(value)})
+
+    def holds(op: str, header: str, name: str, value: int) -> Any:
+        return _operation(op, {"type": "field", "value": [header, name]}, {"type": "hexstr", "value": hex(value)})
+
+    behind_udp = _operation("and", holds("==", "udp", "$valid$", 1), holds("!=", "scalars", "metadata_t.mark", 3))
+    no_longer = _operation("and", behind_udp, holds("<=", "int_shim", "length", MD_WORDS + 16))
+    short = _operation("or", no_longer, holds("<=", "int_shim", "length", MD_WORDS + 11))
+    for is_so in (short, holds("==", "packet_out", "$valid$", 0)):
         at_sinks["expression"] = _operation("and", at_sinks["expression"], is_so)
+
+    def is_reported(stack: str) -> Any:
+        return _operation("or", holds("==", "scalars", "metadata_t.stacks", 1), holds("==", stack, "$valid$", 1))
+
     [stack] = (each for each in program["actions"] if each["name"] == "FabricIngress.int_sink.report_stack")
-    [clone] = (each for each in stack["primitives"] if each["op"] == "clone_ingress_pkt_to_egress")
-    stack["primitives"].remove(clone)
+    clone = stack["primitives"].pop()
+    assert clone["op"] == "clone_ingress_pkt_to_egress"
+    behind = {"type": "hexstr", "value": hex(len(stack["primitives"]) + 2)}
+    jump = {"op": "_jump_if_zero", "parameters": [_jump_unless(is_reported("int_stack")), behind]}
+    stack["primitives"] += [jump, clone]
+    [inner_bytes] = (
+        each["parameters"]
+        for each in stack["primitives"]
+        if each["parameters"][0]["value"] == ["scalars", "metadata_t.report_inner_bytes"]
+    )
+    inner_bytes[1] = {"type": "hexstr", "value": hex(STACK_INNER_BYTES)}
     [numbered] = (each for each in egress["conditionals"] if "at_sink == 1 && meta.due" in json.dumps(each))
-    zero, one = {"type": "hexstr", "value": "0x0"}, {"type": "hexstr", "value": "0x1"}
-    numbered["expression"] = _operation("==", zero, one)
+    numbered["expression"] = _operation("and", numbered["expression"], is_reported("gone_stack"))
+
+    [number] = (each for each in program["actions"] if each["name"] == "FabricIngress.int_sink.number_packet")
+    microseconds = {"type": "field", "value": ["standard_metadata", "ingress_global_timestamp"]}
+    thousand, bits = {"type": "hexstr", "value": "0x3e8"}, {"type": "hexstr", "value": "0xffffffff"}
+    came = _operation("&", _operation("*", microseconds, thousand), bits)
+    field = {"type": "field", "value": ["scalars", "metadata_t.report_number"]}
+    number["primitives"].append({"op": "assign", "parameters": [field, {"type": "expression", "value": came}]})
 
 
 def tell_no_utilisation(program: Any) -> None:
@@ -187,8 +216,13 @@ def _operation(op: str, left: Any, right: Any, **more: Any) -> Any:
 
 def _condition(value: bool) -> Any:
     """Of a jump in an action."""
-    constant = {"op": "b2d", "left": None, "right": {"type": "bool", "value": value}}
-    return {"type": "expression", "value": {"type": "expression", "value": constant}}
+    return _jump_unless({"type": "bool", "value": value})
+
+
+def _jump_unless(condition: Any) -> Any:
+    """Of a jump in an action, which is taken where the condition does not hold."""
+    number = {"op": "b2d", "left": None, "right": condition}
+    return {"type": "expression", "value": {"type": "expression", "value": number}}
 
 
 _NEWER: Final = {"type": "hexstr", "value": "0x00"}

@@ -10,6 +10,7 @@ from finsy.proto import p4i
 from google.protobuf import text_format
 
 from weir import emulator, p4src
+from weir.controller.watching.items import STACK_SESSION
 from weir.topologies.targets import BMV2, TARGETS, TOFINO, TOFINO_2, Target
 
 EMULATED = {name: target for name, target in TARGETS.items() if target.is_emulated}
@@ -64,4 +65,12 @@ def test_a_chip_is_what_its_program_was_compiled_for(chip: Target) -> None:
         back = pipe * chip.pipes.stride + int(numbers["RECIRCULATION_PORT"])
         assert chip.refusal_of_port(back) is not None, "a link could take the port that leads back"
     assert f"#define LANES {chip.lanes}\n" in text
+    inner = re.search(r"STACK_INNER_BYTES\s*= (\d+);", text)
+    session = re.search(r"STACK_SESSION\s*= (\d+);", text)
+    assert inner
+    assert session
+    assert chip.stack_clone_bytes == 14 + int(inner[1])
+    around = 60 + 4 + 12  # IPv4, TCP in front and behind, shim, header
+    assert int(inner[1]) == around + 4 * chip.most_stack_words >= around + 8 + 4 * chip.most_deep_stack_words
+    assert int(session[1]) == STACK_SESSION <= chip.last_clone_session
     assert p4src.TOFINO.keys() == {target.program for target in TARGETS.values() if not target.is_emulated}

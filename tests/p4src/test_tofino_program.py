@@ -19,7 +19,8 @@ from google.protobuf import text_format
 
 from weir import p4src
 from weir.tests.p4src.program_mutants import (
-    end_int_without_a_stack_alone,
+    STACK_INNER_BYTES,
+    end_int_as_a_chip_does,
     keep_what_does_not_fit_out,
     let_any_later_round_take_the_slot,
     push_nothing_where_ones_are_asked_for,
@@ -58,13 +59,15 @@ from weir.tests.p4src.tofino_traffic import (
     with_ecn,
 )
 from weir.topologies.targets import BMV2_32, TOFINO
-from weir.wire import int_md
+from weir.wire import int_md, int_report
 
 ABSENT = {"out_of_window"}
 """Drop reasons of the program for bmv2 alone: a rule that a chip's register has no comparison left for
 (docs/tofino.md)."""
 
 
+COLLECTOR = (1, 2, 3, 4, 5, 6, 7, 8)
+"""What reports are addressed with."""
 BEFORE_THE_CARRY = (1, 10)
 BYTES_BEFORE = 2**32 - 3000
 """Of a port's low half, which is full after some packets"""
@@ -89,9 +92,12 @@ def test_what_runs_here_has_the_control_plane_that_is_described(text: str) -> No
 OF_ONE_CHIP = {
     1: (
         "bit<10> session;",
+        "bit<10> session;",
         "packet.advance(32w64);",  # over what the chip puts in front of a packet
+        "meta.session = 10w0;",
         "9w320: parse_packet_out;",
         "9w68 &&& 9w0x7f: parse_again;",
+        "if (ig_dprsr_md.mirror_type == 3w3) {",
         "meta.session = 10w0;",
         "(default, 9w320): parse_for_cpu;",
         "Mirror(3w1) finished_probe;",
@@ -99,8 +105,12 @@ OF_ONE_CHIP = {
         "if (eg_dprsr_md.mirror_type == 3w1) {",
         "if (eg_dprsr_md.mirror_type == 3w2) {",
         "ig_tm_md.ucast_egress_port = ig_intr_md.ingress_port[8:7] ++ 7w68;",
+        "ig_dprsr_md.mirror_type = 3w3;",
+        "meta.session = 10w249;",
         "ig_tm_md.qid = (bit<5>)priority;",
         "ig_tm_md.ucast_egress_port = 9w320;",
+        "meta.session = 10w250;",
+        "eg_dprsr_md.mirror_type = 3w2;",
         "meta.session = 10w250;",
         "eg_dprsr_md.mirror_type = 3w2;",
         "eg_dprsr_md.mirror_type = 3w1;",
@@ -109,9 +119,12 @@ OF_ONE_CHIP = {
     ),
     2: (
         "bit<8> session;",
+        "bit<8> session;",
         "packet.advance(32w192);",
+        "meta.session = 8w0;",
         "9w0: parse_packet_out;",
         "9w6 &&& 9w0x7f: parse_again;",
+        "if (ig_dprsr_md.mirror_type == 4w3) {",
         "meta.session = 8w0;",
         "(default, 9w0): parse_for_cpu;",
         "Mirror(4w1) finished_probe;",
@@ -119,8 +132,13 @@ OF_ONE_CHIP = {
         "if (eg_dprsr_md.mirror_type == 4w1) {",
         "if (eg_dprsr_md.mirror_type == 4w2) {",
         "ig_tm_md.ucast_egress_port = ig_intr_md.ingress_port[8:7] ++ 7w6;",
+        "ig_dprsr_md.mirror_type = 4w3;",
+        "meta.session = 8w249;",
         "ig_tm_md.qid = (bit<7>)priority;",
         "ig_tm_md.ucast_egress_port = 9w0;",
+        "meta.session = 8w250;",
+        "eg_dprsr_md.mirror_type = 4w2;",
+        "eg_dprsr_md.mirror_io_select = 1w1;",
         "meta.session = 8w250;",
         "eg_dprsr_md.mirror_type = 4w2;",
         "eg_dprsr_md.mirror_io_select = 1w1;",
@@ -136,7 +154,7 @@ OF_ONE_CHIP = {
 def test_the_programs_for_both_chips_are_the_same_but_for_numbers(text: str, tmp_path: Path) -> None:
     def own_lines(text: str) -> list[str]:
         """Without annotations for the back end and without what p4c numbers anew."""
-        text = re.sub(r"@pa_byte_pack\(.*?\) |#include.*", "", text)
+        text = re.sub(r"@pa_(byte|no)_pack\(.*?\) |#include.*", "", text)
         return [re.sub(r"_\d+\b", "", " ".join(line.split())) for line in text.splitlines()]
 
     alone: dict[int, list[str]] = {1: [], 2: []}
@@ -166,7 +184,7 @@ def program_of_bmv2() -> bytes:
         push_nothing_where_ones_are_asked_for(program)
         put_no_int_into_messages(program)
         wrap_no_segments(program)
-        end_int_without_a_stack_alone(program)
+        end_int_as_a_chip_does(program)
 
     return rewritten(as_on_a_chip, p4src.json_of(BMV2_32.program))
 
@@ -252,8 +270,7 @@ def test_int_comes_off_as_it_was_put_on(text: str) -> None:
 def test_a_report_of_what_has_gone_around_names_the_port_that_led_it_around(text: str) -> None:
     chip = TnaNode(Program(text), tables())
     chip.report_to(PARENT_PORT)
-    address = (1, 2, 3, 4, 5, 6, 7, 8)
-    chip.write("FabricEgress.int_reports.destination", (), "FabricEgress.int_reports.address", address)
+    chip.write("FabricEgress.int_reports.destination", (), "FabricEgress.int_reports.address", COLLECTOR)
     chip.watch(((0, 0),) * 5, 1, "FabricEgress.int_source.export_xd", (1, 1, 0x4000, 0))
     for worker in range(3):
         payload = message(lanes=1, width=32, job=ROOT, contributors=1 << worker)
@@ -376,12 +393,12 @@ BROKEN = {
         "(2w1, 16w0, default, default, 2w3, true, default, 16w0, default) : encapsulation_insert_marker_0(4w1);",
     ),
     "a packet that has INT-MX is not reported": (
-        "meta.wanted == 2w3 || hdr.int_md.isValid() && hdr.int_shim.shim_type == 4w3",
+        "meta.wanted == 2w3 || hdr.int_md.isValid()",
         "meta.wanted == 2w3",
     ),
     "a watched packet is not reported": (
-        "meta.wanted == 2w3 || hdr.int_md.isValid() && hdr.int_shim.shim_type == 4w3",
-        "hdr.int_md.isValid() && hdr.int_shim.shim_type == 4w3",
+        "meta.wanted == 2w3 || hdr.int_md.isValid()",
+        "hdr.int_md.isValid()",
     ),
     "what ends here is reported": ("} else if (meta.leaves) {", "} else if (true) {"),
     "a report says more than it has": ("meta.asked = meta.asked & 16w0x7c00;", ""),
@@ -405,22 +422,70 @@ BROKEN = {
         "    }",
     ),
     "a message that reads as INT passes": ("meta.mark == 2w0 && hdr.int_shim.isValid()", "false"),
-    "INT-MX is not taken out": ("meta.bridged.ends = 1w1;", ""),
-    "INT is taken out without the words behind it": (" && hdr.int_shim.length == 8w3", ""),
-    "a stack of INT-MD is cut": (
-        "if (hdr.int_md.isValid() && hdr.int_shim.shim_type == 4w1) {\n",
-        "if (hdr.int_md.isValid() && hdr.int_shim.shim_type == 4w1 && meta.bridged.ends != 1w1) {\n",
+    "INT is not taken out": ("meta.bridged.ends = 1w1;", ""),
+    "a stack stays": (
+        "default: parse_ending_md_behind_udp;",
+        "default: parse_int_md;",
     ),
+    "a stack's last word stays": (
+        "{f0 = meta.stack_word_2.word});\n        transition pass_over_1;",
+        "{f0 = meta.stack_word_2.word});\n        transition accept;",
+    ),
+    "a datagram's length counts the stack that came off": ("hdr.udp.length = hdr.udp.length + growth_6;", ""),
+    "a packet's length counts the stack that came off": (
+        "meta.grown = growth_of_sum;",
+        "meta.grown = growth_of_sum; hdr.ipv4.total_length = hdr.ipv4.total_length - growth_2;",
+    ),
+    "a checksum covers the stack that came off": (
+        "l4_checksum_0.subtract<tuple_7>((tuple_7){f0 = meta.stack_word_3.word});",
+        "",
+    ),
+    "a datagram's checksum covers its length with a stack": (
+        "meta.grown_twice = growth_of_sum_2;",
+        "meta.grown_twice = 16w65535;",
+    ),
+    "a hop pushes where INT ends": (
+        "hdr.int_shim.shim_type == 4w1 && meta.bridged.ends == 1w0",
+        "hdr.int_shim.shim_type == 4w1",
+    ),
+    "a stack is not reported": ("ig_dprsr_md.mirror_type = 3w3;", ""),
+    "INT-MX without words is reported as a stack": (
+        "(false, 8w3, default, default) : NoAction_30();",
+        "",
+    ),
+    "INT-MX with words is not reported as a stack": (
+        "(false, 8w3, default, default) : NoAction_30();",
+        "(false, default, default, default) : NoAction_30();",
+    ),
+    "INT-MD without a stack is not reported as one": (
+        "(false, 8w3, default, default) : NoAction_30();",
+        "(default, 8w3, default, default) : NoAction_30();",
+    ),
+    "the stack in a report is cut short": (
+        "meta.inner_bytes = min<bit<16>>(meta.inner_bytes, 16w140);",
+        "meta.inner_bytes = min<bit<16>>(meta.inner_bytes, 16w64);",
+    ),
+    "the two reports of a packet have nothing in common": ("meta.asked = meta.asked | 16w0x8800;", ""),
+    "a report without a number says when its packet came": (
+        "if (hdr.int_md.isValid() && meta.bridged.numbered == 1w1) {",
+        "if (hdr.int_md.isValid()) {",
+    ),
+    "a stack that is too long for the parser ends": (
+        "(default, 8w15, default, default) : int_sink_leave_in_0();",
+        "(default, 8w15, default, default) : int_sink_report_stack_0();",
+    ),
+    "INT from the control plane ends": (" && !hdr.packet_out.isValid() && ig_prsr_md", " && ig_prsr_md"),
+    "what is damaged is reported": (" && !meta.ipv4_damaged) {", ") {"),
     "what is discarded elsewhere ends here": (" && hdr.int_md.discard == 1w0", ""),
     "a datagram's checksum covers the marker that came off": (
-        "(2w3, default, false) : room_restoration_shorten_datagram_0(16w65512, 16w65487);",
-        "(2w3, default, false) : room_restoration_shorten_datagram_0(16w65512, 16w65503);",
+        "(2w3, default, false) : room_restoration_shorten_datagram_0(16w65512, 16w65488);",
+        "(2w3, default, false) : room_restoration_shorten_datagram_0(16w65512, 16w65504);",
     ),
     "a segment's checksum covers what came off": ("meta.grown = growth_of_sum;", ""),
     "INT's port stays": ("hdr.udp.dst_port = hdr.int_shim.original;", ""),
     "a segment stays wrapped": (
         "(2w1, 2w2, false) : room_restoration_unwrap_0();",
-        "(2w1, 2w2, false) : room_restoration_shorten_datagram_0(16w65520, 16w65503);",
+        "(2w1, 2w2, false) : room_restoration_shorten_datagram_0(16w65520, 16w65504);",
     ),
     "a host marks what has no INT": ("hdr.ipv4.dscp = hdr.ipv4.dscp & 6w0x3e;", ""),
     "flags of others are lost": (
@@ -434,7 +499,7 @@ BROKEN = {
     "rule", [pytest.param(rule, marks=pytest.mark.long if at % 3 else ()) for at, rule in enumerate(BROKEN)]
 )
 def test_a_broken_rule_is_found(text: str, rule: str) -> None:
-    with pytest.raises(AssertionError, match=r"^(seed \d|INT-MX)"):
+    with pytest.raises(AssertionError, match=r"^(seed \d|INT-M)"):
         _compare_seeds(mutated(text, *BROKEN[rule]))
 
 
@@ -447,35 +512,153 @@ def test_a_write_to_a_header_that_is_not_there_is_found(text: str) -> None:
 
 def _compare_seeds(text: str) -> None:
     take_int_out_again(text)
+    leave_what_is_damaged(text)
+    leave_what_is_too_long(text, 3, 17)
     for seed in range(10):
         compared(seed, text, 400)
 
 
 def take_int_out_again(text: str) -> None:
-    """Packets that one chip puts INT-MX into leave the next as they came, whichever way they are marked."""
-    source, sink = TnaNode(Program(text), tables()), TnaNode(Program(text), tables())
-    for node in (source, sink):
+    """Packets that one chip puts INT into, and another adds to, leave the third as they came, whichever way they are
+    marked. It reports them, once more as they came to it, if they have a stack.
+    """
+    nodes = source, middle, sink = [TnaNode(Program(text), tables()) for _ in range(3)]
+    for number, node in enumerate(nodes):
         node.report_to(PARENT_PORT)
         for presence in (2, 3):
             node.write("FabricIngress.marks", (presence,), "FabricIngress.recognise", ())
-    for presence in (1, 2, 3):
-        by_port = ((0, 0), (0, 0), (0, 0), (presence, 0xFFFF), (0, 0))
-        source.watch(by_port, presence, "FabricEgress.int_source.embed_mx", (presence, 1, 0xF000, 0, presence))
+        node.write("FabricEgress.telemetry.node", (), "FabricEgress.telemetry.identify", (70 + number,))
+    sink.write("FabricEgress.int_reports.destination", (), "FabricEgress.int_reports.address", COLLECTOR)
     sink.write("FabricIngress.int_sink.sinks", (STRANGER,), "FabricIngress.int_sink.strip", (0,))
-    for presence, protocol in ((1, 17), (2, 17), (2, 6), (3, 17), (3, 6)):
+    for presence, mode in itertools.product((1, 2, 3), ("mx", "md")):
+        port = presence + (10 if mode == "md" else 0)
+        by_port = ((0, 0), (0, 0), (0, 0), (port, 0xFFFF), (0, 0))
+        asked = (port, 1, 0xE000, 0x8000) + ((int_md.hop_words(0xE000, 0x8000), 8) if mode == "md" else ())
+        source.watch(by_port, presence, f"FabricEgress.int_source.embed_{mode}", (*asked, presence))
+    marked = ((1, 17), (2, 17), (2, 6), (3, 17), (3, 6))
+    for now_us, ((presence, protocol), mode) in enumerate(itertools.product(marked, ("mx", "md")), 5_000_000):
         for sum_of_it in (0xBEEF, 0) if protocol == 17 else (0xBEEF,):
-            frame = bytearray(packet(bytes(range(60)), PARENT, STRANGER, source_port=presence, destination_port=9))
+            port = presence + (10 if mode == "md" else 0)
+            frame = bytearray(packet(bytes(range(60)), PARENT, STRANGER, source_port=port, destination_port=9))
             frame[23] = protocol
             at = 40 if protocol == 17 else 50
             frame[at : at + 2] = sum_of_it.to_bytes(2)
-            sent = with_ecn(bytes(frame), 0)
-            met = f"INT-MX of presence {presence} in protocol {protocol}, checksum {sum_of_it:#x}"
-            (_, under_way), *reports = source.forward(sent, PARENT_PORT)
-            (_, left), *more_reports = sink.forward(under_way, PARENT_PORT)
-            assert under_way[34:] != sent[34:], met
-            assert left[34:] == sent[34:], met
-            assert left[14:22] == sent[14:22], met
-            assert not [*reports, *more_reports], f"{met}: reports that are addressed to nobody"
+            sent = under_way = with_ecn(bytes(frame), 0)
+            met = f"INT-{mode.upper()} of presence {presence} in protocol {protocol}, checksum {sum_of_it:#x}"
+            for node in (source, middle):
+                left = node.forward(under_way, PARENT_PORT)
+                assert len(left) == 1, f"{met}: reports that are addressed to nobody"
+                [(_, under_way)] = left
+                assert under_way[34:] != sent[34:], met
+            at_sink = sink.forward(under_way, PARENT_PORT, now_us)
+            assert [frame[34:] for port, frame in at_sink if port == STRANGER_PORT] == [sent[34:]], met
+            assert [frame[14:22] for port, frame in at_sink if port == STRANGER_PORT] == [sent[14:22]], met
+            reports = [reported(frame, met) for port, frame in at_sink if port == PARENT_PORT]
+            own = [each for each in reports if "latency_us" in each.metadata]
+            assert [each.metadata["ingress_port"] for each in own] == [PARENT_PORT], met
+            stacks = [each for each in reports if each not in own]
+            if mode == "mx":
+                assert not stacks, met
+                assert "packet_number" not in own[0].metadata, met
+                continue
+            assert [each.metadata for each in stacks] == [
+                {"ingress_ns": 1000 * now_us, "packet_number": 1000 * now_us & 0xFFFFFFFF}
+            ], met
+            assert own[0].metadata.get("packet_number") == stacks[0].metadata["packet_number"], met
+            assert own[0].metadata.get("ingress_ns") == stacks[0].metadata["ingress_ns"], met
+            came = under_way[14 : 14 + STACK_INNER_BYTES]
+            assert stacks[0].inner == came[: len(came) & ~3], met
+
+
+def at_a_sink(text: str) -> TnaNode:
+    node = TnaNode(Program(text), tables())
+    node.report_to(PARENT_PORT)
+    node.write("FabricEgress.int_reports.destination", (), "FabricEgress.int_reports.address", COLLECTOR)
+    node.write("FabricIngress.int_sink.sinks", (STRANGER,), "FabricIngress.int_sink.strip", (0,))
+    for presence in (2, 3):
+        node.write("FabricIngress.marks", (presence,), "FabricIngress.recognise", ())
+    return node
+
+
+def with_stack(words: int, payload: bytes = b"payload!", presence: int = 1, protocol: int = 17) -> bytes:
+    """A packet to the stranger with INT-MD in front of its payload, of so many words behind the header."""
+    header = bytearray(int_md.md_header(9, 0xF000, 0, remaining_hops=0))
+    header[1] = 3 + words
+    if presence > 1:
+        header[0] &= 0xF0
+        header[2:4] = bytes(2)
+    front = (bytes(12) if protocol == 6 else b"") + (MARKER if presence == 3 else b"")
+    port = int_md.INT_PORT if presence == 1 else 9
+    body = front + bytes(header) + bytes(4 * words) + payload
+    frame = bytearray(packet(body, PARENT, STRANGER, destination_port=port, dscp=int(presence == 2)))
+    frame[23] = protocol
+    return with_ecn(bytes(frame), 0)
+
+
+def leave_what_is_damaged(text: str) -> None:
+    damaged = bytearray(with_stack(8))
+    damaged[18] ^= 1
+    node = at_a_sink(text)
+    assert node.forward(bytes(damaged), PARENT_PORT) == [], "INT-MD behind a damaged header"
+    assert node.drops["bad_checksum"] == 1
+
+
+def test_a_sink_reports_nothing_of_what_is_damaged(text: str) -> None:
+    leave_what_is_damaged(text)
+
+
+MOST_WORDS = {(1, 17): 16, (2, 17): 16, (3, 17): 11, (2, 6): 11, (3, 6): 11}
+"""Of a stack that a sink takes out, by presence and protocol: as far as the parser of egress goes."""
+
+
+@pytest.mark.parametrize(("presence", "protocol"), MOST_WORDS)
+def test_a_stack_comes_off_to_its_last_word(text: str, presence: int, protocol: int) -> None:
+    for words in range(MOST_WORDS[presence, protocol] + 1):
+        node = at_a_sink(text)
+        sent = with_stack(words, b"payload!", presence, protocol)
+        leaving = node.forward(sent, PARENT_PORT)
+        [left] = [frame for port, frame in leaving if port == STRANGER_PORT]
+        assert left[42 if protocol == 17 else 54 :] == b"payload!"
+        assert int.from_bytes(left[16:18]) == len(left) - 14
+        assert protocol == 6 or int.from_bytes(left[38:40]) == 16
+        reports = [reported(frame, "") for port, frame in leaving if port == PARENT_PORT]
+        [stack] = [each for each in reports if "latency_us" not in each.metadata]
+        assert stack.inner == sent[14 : 14 + (len(sent) - 14 & ~3)]
+
+
+@pytest.mark.parametrize(("presence", "protocol"), MOST_WORDS)
+def test_a_stack_that_is_too_long_for_the_parser_stays(text: str, presence: int, protocol: int) -> None:
+    leave_what_is_too_long(text, presence, protocol)
+
+
+def leave_what_is_too_long(text: str, presence: int, protocol: int) -> None:
+    for words in (MOST_WORDS[presence, protocol] + 1, 40, 252):
+        sent = with_stack(words, b"payload!", presence, protocol)
+        left = at_a_sink(text).forward(sent, PARENT_PORT)
+        at = 42 + 12 * (protocol == 6) + 8 * (presence == 3)
+        expected = bytearray(sent[at:])
+        expected[4] |= 0x04  # E, for no hop is left
+        assert [frame[at:] for _, frame in left] == [expected], f"INT-MD of {words} words, presence {presence}"
+
+
+@pytest.mark.parametrize("missing", [1, 4, 30])
+def test_nothing_leaves_a_sink_of_a_packet_that_ends_within_its_stack(text: str, missing: int) -> None:
+    """But what came, in a report that is as much too short."""
+    sent = with_stack(12, b"")[:-missing]
+    [(port, report)] = at_a_sink(text).forward(sent, PARENT_PORT)
+    assert port == PARENT_PORT
+    assert int_report.decode(report[42:]) is None
+    assert reported(report + bytes(missing), "").inner[:-missing] == sent[14:]
+
+
+def reported(frame: bytes, met: str) -> int_report.Report:
+    """The report in a frame, which is to be whole."""
+    end = 14 + int.from_bytes(frame[16:18])
+    group = int_report.decode(frame[42:end])
+    assert group, f"{met}: {frame.hex()} is no report"
+    [report] = group.reports
+    assert report.inner_type is int_report.InnerType.IPV4, met
+    return report
 
 
 def overtaken(text: str) -> list[tuple[int, bytes]]:
@@ -507,3 +690,29 @@ def test_the_guide_counts_the_broken_rules() -> None:
     guide = (p4src.ROOT.parent / "docs" / "tofino.md").read_text()
     assert sum(int(count) for count in re.findall(r"(\d+) broken rules", guide)) == len(BROKEN)
     assert f"is that for Tofino 1, but for {len(OF_ONE_CHIP[2])} lines" in guide
+
+
+def test_no_way_through_a_parser_extracts_a_header_twice(text: str) -> None:
+    """The back end for the chips (p4c 1.2.5.16) ends such a way there, without a word."""
+    ways = 0
+    for parser in ("FabricIngressParser", "FabricEgressParser"):
+        body = text[text.index(f"parser {parser}(") :]
+        body = body[: body.index("\n}\n") + 1]
+        states = dict(re.findall(r"    state (\w+) \{\n(.*?)\n    \}\n", body, re.DOTALL))
+        following = {name: set(re.findall(r"(\w+);", state.split("transition ")[1])) for name, state in states.items()}
+        taken = {name: re.findall(r"extract<\w+>\(([\w.]+)\)", state) for name, state in states.items()}
+        unseen = [("start", frozenset[str]())]
+        seen = set()
+        while unseen:
+            state, before = unseen.pop()
+            if state in ("accept", "reject") or (state, before) in seen:
+                continue
+            seen.add((state, before))
+            here = taken[state]
+            assert before.isdisjoint(here), f"{parser}: {state} extracts {here} a second time"
+            assert len(set(here)) == len(here), f"{parser}: {state} extracts {here}"
+            unseen += [(each, before.union(here)) for each in following[state]]
+        assert seen >= {("start", frozenset())}
+        assert {state for state, _ in seen} == set(states), "a state that no way leads to"
+        ways += len(seen)
+    assert ways > 150

@@ -21,6 +21,9 @@ CELLS = 5
 """Of each packet in a queue."""
 REPORTED_BYTES = 78
 """Of what becomes a report: its Ethernet header, and 64 bytes behind it"""
+STACK_SESSION = 249
+STACK_BYTES = 154
+"""Of what becomes a report of a stack"""
 FCS_BYTES = 4
 """Of the frame's checksum, which a chip counts"""
 TICKS_PER_NS = Fraction(1 << 16, 1000)
@@ -66,8 +69,9 @@ class TnaNode:
 
     def report_to(self, port: int) -> None:
         """Reports leave by this port."""
-        self.sessions[REPORT_SESSION] = CHIP_CPU_PORT if port == CPU_PORT else port
-        self.truncated[REPORT_SESSION] = REPORTED_BYTES
+        for session, taken in ((REPORT_SESSION, REPORTED_BYTES), (STACK_SESSION, STACK_BYTES)):
+            self.sessions[session] = CHIP_CPU_PORT if port == CPU_PORT else port
+            self.truncated[session] = taken
 
     def _bound_queues(self, tables: Tables) -> None:
         """Cells for packets, nanoseconds for microseconds, meters for costs of bytes, DSCPs for classes: those of the
@@ -103,9 +107,10 @@ class TnaNode:
         frame.values["ig_intr_md.ingress_port"] = CHIP_CPU_PORT if port == CPU_PORT else port
         frame.values["ig_prsr_md.parser_err"] = self.program.parse("FabricIngressParser", frame)
         self.program.run("FabricIngress", frame)
-        if frame.values.get("ig_dprsr_md.drop_ctl"):
-            return []
         self.program.run("FabricIngressDeparser", frame)
+        mirrored = self._mirrored(frame, data)
+        if frame.values.get("ig_dprsr_md.drop_ctl"):
+            return mirrored
         sent, out = frame.emitted(), frame.values.get("ig_tm_md.ucast_egress_port")
         if frame.values.get("ig_tm_md.bypass_egress"):
             assert out == RECIRCULATION | frame.values["ig_intr_md.ingress_port"] & 0x180
@@ -114,7 +119,17 @@ class TnaNode:
             return self.forward(sent, out, now_us, passes + 1)
         copies = list(self.groups.get(frame.values.get("ig_tm_md.mcast_grp_a", 0), []))
         copies += [] if out is None else [(out, 0)]
-        return [leaving for port, rid in copies for leaving in self._egress(sent, port, rid)]
+        return mirrored + [leaving for port, rid in copies for leaving in self._egress(sent, port, rid)]
+
+    def _mirrored(self, frame: Frame, data: bytes) -> list[tuple[int, bytes]]:
+        """What leaves for a frame's mirror, if it has one, of these bytes: in ingress those that came, in egress those
+        that leave.
+        """
+        if frame.mirrored is None:
+            return []
+        session, front = frame.mirrored
+        taken = data[: self.truncated.get(session)]
+        return self._egress(Frame(out=front).emitted() + taken, self.sessions[session], 0)
 
     def _egress(self, data: bytes, port: int, rid: int) -> list[tuple[int, bytes]]:
         frame = Frame(data=data, now_ns=1000 * (self.now_us + self.queue.wait_us), length=len(data) - BRIDGED_BYTES)
@@ -126,18 +141,14 @@ class TnaNode:
             "eg_intr_md.pkt_length": len(data) + FCS_BYTES,
             "eg_prsr_md.global_tstamp": frame.now_ns,
         }
-        assert self.program.parse("FabricEgressParser", frame) == 0
+        frame.values["eg_prsr_md.parser_err"] = self.program.parse("FabricEgressParser", frame)
         self.program.run("FabricEgress", frame)
         self.program.run("FabricEgressDeparser", frame)
         sent = frame.emitted()
         leaving = [(CPU_PORT if port == CHIP_CPU_PORT else port, sent)]
         if frame.values.get("eg_dprsr_md.drop_ctl"):
             leaving = []
-        if frame.mirrored is not None:
-            session, front = frame.mirrored
-            taken = sent[: self.truncated.get(session)]
-            leaving += self._egress(Frame(out=front).emitted() + taken, self.sessions[session], 0)
-        return leaving
+        return leaving + self._mirrored(frame, sent)
 
     @property
     def bytes_sent(self) -> dict[int, int]:

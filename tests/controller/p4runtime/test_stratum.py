@@ -244,20 +244,29 @@ def test_what_marks_by_dscp_is_policed_with_its_mark() -> None:
 MIXED = replace(FABRIC, switches=(replace(FABRIC.switches[0], target=BMV2_32), *FABRIC.switches[1:]))
 WATCHED = Watching((Flows(Mode.XD, protocol=17, every=1 << 16), Flows(Mode.XD)), collector=FABRIC.hosts[0].name)
 MARKED_BY_MX = Watching((Flows(Mode.MX),), presence=Presence.DSCP)
+MARKED_BY_MD = Watching((Flows(Mode.MD, hops=2),))
 
 
 @pytest.mark.parametrize(
     ("watching", "why"),
     [
-        (Watching(drops=frozenset({"late"})), "is no sink of INT"),
-        (Watching(queue_steps=Steps(depth_threshold=3)), "is no sink of INT"),
-        (Watching(flows=(Flows(Mode.MD),)), "is no sink of INT"),
-        (Watching(flows=(Flows(Mode.XD),), flow_steps=Steps(depth_step=3)), "is no sink of INT"),
-        (Watching(flows=(Flows(Mode.XD, every=65_537),)), "counts to 65536, not 65537"),
+        (Watching(drops=frozenset({"late"})), "the program of tofino sums no messages with INT, and tells neither of"),
+        (Watching(queue_steps=Steps(depth_threshold=3)), "tells neither of drops nor of what changes in"),
+        (Watching(flows=(Flows(Mode.XD),), flow_steps=Steps(depth_step=3)), "tells neither of drops nor of what"),
+        (Watching(flows=(Flows(Mode.XD, every=65_537),)), "the program of tofino counts to 65536, not 65537"),
+        (
+            Watching(flows=(Flows(Mode.MD),)),
+            "8 words of each of 8 hops are 64 in a stack, of which .* 16 where .* udp-port",
+        ),
+        (
+            Watching(flows=(Flows(Mode.MD, protocol=17, hops=2),), presence=Presence.PROBE_MARKER),
+            "takes out 11 where INT is marked by probe-marker",
+        ),
+        (Watching(flows=(Flows(Mode.MD, hops=2),), presence=Presence.DSCP), "takes out 11 where INT is marked by dscp"),
     ],
 )
 def test_what_a_chip_does_not_report_cannot_be_watched(watching: Watching, why: str) -> None:
-    with pytest.raises(PlanError, match=rf"the program of tofino {why}"):
+    with pytest.raises(PlanError, match=why):
         check_watching(FABRIC, watching)
 
 
@@ -265,15 +274,19 @@ def test_what_a_chip_reports_can_be_watched() -> None:
     check_watching(FABRIC, Watching(presence=Presence.DSCP))
     check_watching(FABRIC, WATCHED)
     check_watching(FABRIC, MARKED_BY_MX)
+    check_watching(FABRIC, MARKED_BY_MD)
+    check_watching(FABRIC, Watching((Flows(Mode.MD, protocol=17, hops=2),), presence=Presence.DSCP))
+    check_watching(FABRIC, Watching((Flows(Mode.MD, hops=1),), presence=Presence.PROBE_MARKER))
     check_watching(MIXED, WATCHED)
-    with pytest.raises(PlanError, match=r"sums no messages with INT.* mx where all switches are such chips"):
-        check_watching(MIXED, MARKED_BY_MX)
+    for marked in (MARKED_BY_MX, MARKED_BY_MD):
+        with pytest.raises(PlanError, match=r"sums no messages with INT.* md and mx where all switches are such chips"):
+            check_watching(MIXED, marked)
 
 
 @pytest.mark.parametrize(
     "watching",
-    [WATCHED, replace(WATCHED, collector=None), MARKED_BY_MX],
-    ids=["reported to a host", "reported to the controller", "marked by INT-MX"],
+    [WATCHED, replace(WATCHED, collector=None), MARKED_BY_MX, MARKED_BY_MD],
+    ids=["reported to a host", "reported to the controller", "marked by INT-MX", "marked by INT-MD"],
 )
 async def test_what_is_watched_is_taken(stratum: StratumSwitch, packed: Path, watching: Watching) -> None:
     """A watchlist, the session and the destination of reports; a chip cuts what it mirrors, for its egress cannot."""
@@ -283,7 +296,7 @@ async def test_what_is_watched_is_taken(stratum: StratumSwitch, packed: Path, wa
             assert await reconcile(session, state)
             assert not await verify(session, state)
     lines = states["s1"].lines()
-    ends = [state.lines() for state in states.values()] if watching is MARKED_BY_MX else []
+    ends = [state.lines() for state in states.values()] if watching.puts_headers else []
     sinks = [line for of_switch in ends for line in of_switch if line.startswith("sinks ")]
     assert len(sinks) == len(FABRIC.nodes) * bool(ends), "where each host hangs, and each switch by itself"
     local = sum(line.startswith("sinks ") for line in lines)
@@ -292,6 +305,7 @@ async def test_what_is_watched_is_taken(stratum: StratumSwitch, packed: Path, wa
     )
     assert sum(line.startswith("destination default -> address(") for line in lines) == 1
     assert sum(line.startswith("clone session 250(78 bytes) -> ") for line in lines) == 1
+    assert sum(line.startswith("clone session 249(154 bytes) -> ") for line in lines) == 1
     assert not any(line.startswith(("flow_steps ", "queue_watch ", "drop_watch ")) for line in lines)
 
 

@@ -297,3 +297,10 @@ def test_one_key_cannot_mean_two_things() -> None:
     with pytest.raises(ValueError, match="two different items for one key"):
         SwitchState.of((*one.items.values(), *other.items.values()))
     assert SwitchState().lines() == frozenset()
+
+
+@pytest.mark.parametrize("gradient_bytes", [0, 2**50 + 1])
+def test_a_gradient_has_a_pebibyte_at_most(gradient_bytes: int) -> None:
+    JobSpec(2, ("h1", "h2"), gradient_bytes=2**50)
+    with pytest.raises(PlanError, match=rf"job 2: gradient_bytes {gradient_bytes} is not in 1…{2**50}, a pebibyte"):
+        JobSpec(2, ("h1", "h2"), gradient_bytes=gradient_bytes)

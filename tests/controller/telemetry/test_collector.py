@@ -240,6 +240,11 @@ def test_a_chips_hops_are_told_in_packets_and_microseconds() -> None:
     )
     (flow,) = collector.flows(0)
     assert [(hop.queue_packets, hop.latency_us) for hop in flow.path] == [(4, 7.0)]
+    stack = with_stack([("s1", 2, 30_000, 12, 10**9)], 62)
+    collector.take([datagram("s2", 0, inner=stack, packet_number=5)], 0)
+    own = {"ingress_port": 2, "egress_port": 1, "latency_us": 7_000, "queue_id": 0, "queue_packets": 3}
+    collector.take([datagram("s2", 1, inner=packet(61), packet_number=5, **own)], 0)
+    assert [flow.path_us for flow in collector.flows(0)] == [37.0]
 
 
 def test_what_stands_behind_a_report_is_none_of_it() -> None:

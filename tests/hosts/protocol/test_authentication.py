@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from weir.hosts import WorkerCore, reference_sum
 from weir.hosts.numerics.tensors import Tensor
+from weir.hosts.protocol import authentication
 from weir.hosts.protocol.authentication import SumCheck
 from weir.hosts.protocol.server import ParameterServerCore
 from weir.wire.aggregation import LANES, MESSAGE, MESSAGE_BYTES, linear_check, set_checksum
@@ -239,3 +240,13 @@ def test_a_round_that_was_summed_with_a_worker_that_is_gone_passes_when_it_is_fe
     reduced = fetching.take(0)
     assert reduced is not None
     assert reduced.array.tobytes() == reference_sum(arrays).tobytes()
+
+
+def test_primes_are_told_from_all_other_odd_numbers() -> None:
+    """Those that Fermat's test takes for primes by every base among them: Carmichael's, as 294,409 = 37 · 73 · 109."""
+    sieve = np.ones(300_000, np.bool_)
+    sieve[:2] = False
+    for number in range(2, math.isqrt(len(sieve)) + 1):
+        sieve[number * number :: number] &= not sieve[number]
+    for number in range(101, len(sieve), 2):
+        assert authentication._is_prime(number) == sieve[number], number

@@ -63,7 +63,7 @@ TARGETS: Final = (
             "controller/leases.py",
             *(f"controller/planning/{name}.py" for name in ("admission", "generations", "memory", "plan", "slots")),
         ),
-        (f"{_JOBS}/planning", f"{_JOBS}/jobs", f"{_JOBS}/test_controller.py"),
+        (f"{_JOBS}/planning", f"{_JOBS}/jobs", f"{_JOBS}/test_controller.py", f"{_JOBS}/service/test_service.py"),
     ),
     Target(
         (

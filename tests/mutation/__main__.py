@@ -140,7 +140,9 @@ def verdict_on(mutant: Mutant, runs: Sequence[Run]) -> Verdict:
         file.write_text(f"{mutant.path}\n{mutant.content}")
         for run in runs:
             words = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "weir.tests.mutation.plugin"]
-            words += ["-p", "no:cacheprovider", "--timeout", f"{run.each_s:.0f}", *run.tests]
+            # a test that hangs ends its process, for what it leaves to be cleared away may hang as well
+            words += ["-p", "no:cacheprovider", "--timeout", f"{run.each_s:.0f}", "--timeout-method", "thread"]
+            words += run.tests
             try:
                 done = subprocess.run(
                     words,

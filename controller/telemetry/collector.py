@@ -100,7 +100,9 @@ class FlowView:
     reports: int
     path_changes: int
     path_us: float | None
-    """Of packets that told of all their hops, the sum of latencies, averaged; None: no packet did."""
+    """Of packets that told of all their hops, the sum of latencies, averaged; None: no packet did, or the fabric's
+    switches tell them in different units.
+    """
     age_ns: int
 
 
@@ -235,7 +237,7 @@ class ReportCollector:
 
     @property
     def unjoined(self) -> int:
-        """Reports whose other half did not come within 1024 packets of their sink."""
+        """Reports whose other half did not come within some thousand packets of their sink."""
         return int(self._tally["unjoined"][0])
 
     @property

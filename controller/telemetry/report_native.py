@@ -27,7 +27,9 @@ _FLOW_BITS: Final = 14
 FLOWS: Final = 1 << _FLOW_BITS
 """So many are remembered; a new one takes the place of the longest silent among those near its own."""
 _NEAR: Final = 8
-HALVES: Final = 1 << 10
+HALVES: Final = 1 << 12
+"""Of packets of one node, of which each has `_WAYS` places that its number chooses."""
+_WAYS: Final = 4
 """Split reports of each node that wait for their other half."""
 
 FAULTS: Final = (
@@ -95,8 +97,10 @@ FLOW_HOP: Final = np.dtype(
     ]
 )
 
-HALF: Final = np.dtype([("used", "?"), ("number", "i8"), ("is_stack", "?"), ("latency_us", "i8"), ("joined", "?")])
-"""What one of a sink's two reports of a packet told of the packet's latency."""
+HALF: Final = np.dtype(
+    [("used", "?"), ("number", "i8"), ("flow", "u8"), ("is_stack", "?"), ("latency_us", "i8"), ("joined", "?")]
+)
+"""What one of a sink's two reports of a packet told of the packet's latency. A number may be another packet's, too."""
 
 TALLY: Final = np.dtype(
     [
@@ -374,16 +378,27 @@ def _stack_at(data: NDArray[np.uint8], ip: int, end: int) -> int:
 
 
 @native
-def _join(halves: NDArray[np.void], number: int, is_stack: bool, latency_us: int, tally: Any) -> int:
-    """The sum of a packet's latencies where this half completes it, else −1. `halves` are the node's."""
-    half = halves[np.uint64(number & (HALVES - 1))]
-    if half.used and half.number == number and half.is_stack != is_stack:
-        total = -1 if half.latency_us < 0 or latency_us < 0 else half.latency_us + latency_us
-        tally.joined += not half.joined
-        half.used, half.joined = False, True
-        return int(total)
-    tally.unjoined += half.used
-    half.used, half.joined, half.number = True, False, number
+def _join(halves: NDArray[np.void], number: int, flow: np.uint64, is_stack: bool, latency_us: int, tally: Any) -> int:
+    """The sum of a packet's latencies where this half completes it, else −1. `halves` are the node's. Numbers count
+    packets or nanoseconds, so their places are drawn by a hash; the oldest of a place gives way.
+    """
+    mixed = np.uint64(number) * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(32)
+    first = np.int64(mixed & np.uint64(HALVES // _WAYS - 1)) * _WAYS
+    for way in range(_WAYS):
+        half = halves[first + way]
+        if half.used and half.number == number and half.flow == flow and half.is_stack != is_stack:
+            total = -1 if half.latency_us < 0 or latency_us < 0 else half.latency_us + latency_us
+            tally.joined += not half.joined
+            half.used, half.joined = False, True
+            return int(total)
+    last = 0
+    while last < _WAYS - 1 and halves[first + last].used:
+        last += 1
+    tally.unjoined += halves[first + last].used
+    for way in range(last, 0, -1):  # the newest stands first
+        halves[first + way] = halves[first + way - 1]
+    half = halves[first]
+    half.used, half.joined, half.number, half.flow = True, False, number, flow
     half.is_stack, half.latency_us = is_stack, latency_us
     return -1
 
@@ -556,7 +571,8 @@ def _take_datagrams(
                 if is_stack:  # both halves in one report
                     total = np.int64(-1) if total < 0 or row.latency_us < 0 else total + row.latency_us
             if row.packet_number != -1:
-                total = _join(halves[node], row.packet_number, is_stack, total if is_stack else row.latency_us, tally)
+                told_us = total if is_stack else row.latency_us
+                total = _join(halves[node], row.packet_number, place, is_stack, told_us, tally)
             if total >= 0:
                 flow.paths += 1
                 flow.path_us += (total - flow.path_us) / min(flow.paths, 16)

@@ -48,6 +48,8 @@ WATCHLIST_ENTRIES: Final = 1024
 
 _IGNORED: Final = 60_000
 """The priority of entries for reports, above all flows'."""
+_NOT_ON_CHIPS: Final = 0x00FF
+"""Instructions that the program for a chip pushes nothing for, nor beside (docs/tofino.md)."""
 _PRESENCE: Final = {Presence.UDP_PORT: 1, Presence.DSCP: 2, Presence.PROBE_MARKER: 3}
 _ALL_ONES: Final = {"protocol": 0xFF, "reason": 0xFF, "dst_port": 0xFFFF, "dst_addr": 0xFFFFFFFF}
 
@@ -88,6 +90,11 @@ def _check_chips(chips: Sequence[Switch], watching: Watching, *, alone: bool) ->
             "are such chips, with changes: off, and neither queues nor drops"
         )
     for number, flows in enumerate(watching.flows):
+        if flows.mode is Mode.MD and (lacking := flows.instructions & _NOT_ON_CHIPS):
+            raise PlanError(
+                f"watch.{number}.collect: {names}: the program of {kind.name} puts nothing into packets where "
+                f"{', '.join(str(bit.name).lower() for bit in lacking)} is asked for: leave that out"
+            )
         most = _most_stack_words(flows, watching.presence, kind)
         if flows.mode is Mode.MD and flows.words * flows.hops > most:
             raise PlanError(
@@ -192,8 +199,10 @@ def _flow_items(topology: Topology, switch: str, watching: Watching) -> Iterator
         yield entry(WATCHLIST, match, action, priority=_IGNORED - 1 - rank)
     if any(flows.mode is not Mode.XD for flows in watching.flows):
         for node in _local(topology, switch):
-            strip = call("strip", period=watching.sink_period_us)
-            yield entry(INT_SINKS, {"dst_addr": int(node.address)}, strip)
+            # a chip sums no messages with INT, so none is sent to it
+            if node is not topology.switch(switch) or topology.switch(switch).target.reports:
+                strip = call("strip", period=watching.sink_period_us)
+                yield entry(INT_SINKS, {"dst_addr": int(node.address)}, strip)
 
 
 def _watched(topology: Topology, switch: str, watching: Watching) -> Iterator[tuple[int, dict[str, FieldValue], Flows]]:

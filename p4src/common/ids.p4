@@ -107,7 +107,7 @@ const bit<8>  REPORT_TO_THE_END = 0xFF;
 const bit<8>  REPORT_DROPPED    = 0x80;    // D
 const bit<8>  REPORT_QUEUE      = 0x40;    // Q
 const bit<8>  REPORT_FLOW       = 0x20;    // F
-const bit<32> REPORT_SESSION    = 250;     // the clone session of all reports
+const bit<32> REPORT_SESSION    = 250;     // the clone session of what becomes a report
 
 /* Bits of RepMdBits and DSMdBits */
 const bit<16> REPORT_BITS_KNOWN    = 0x7D00;   // ports … timestamps, utilisation

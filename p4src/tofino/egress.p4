@@ -2,9 +2,10 @@
  * Egress: what happens on the way out of one port.
  *
  *   to the CPU ──▶ packet_in header, and nothing else
- *   to a link ───▶ replicas (address of one child) ─▶ probe_sinks ─▶ congestion ─▶ int_source ─▶ instructions ─▶ encapsulation ─┐
- *                                      │                     what is to be reported: mirrored ◀─ room, telemetry ◀────────────┘
- *                                      └─ a finished probe: mirrored to the CPU, the original ends
+ *   to a link ───▶ replicas (address of one child) ─▶ probe_sinks ─▶ congestion ─▶ int_source ─▶ instructions ─▶ stack_removal ─┐
+ *                  │                   │        what is to be reported: mirrored ◀─ room, telemetry ◀─ encapsulation ◀────────┘
+ *                  │                   └─ a finished probe: mirrored to the CPU, the original ends
+ *                  └─ a stack that ends early where it was to come off: the packet ends
  *   mirrored ────▶ int_reports, or a finished probe as it is
  *
  * A chip places what stands in the text behind a condition with several tables behind that condition: so reports are one branch, and in

@@ -7,8 +7,8 @@
  *   Restoration  mark, transport ─▶ headers out; lengths, port, DSCP, checksum back
  *
  * This node reports the packet as any other on its way does (Room in int_transit.p4), without what came off it. Where its stack is
- * reported, too, both reports have the same number: the lower half of when it came, which no other packet of its port has. A stack
- * that is too long for the egress parser passes. Reads the INT headers; writes ipv4, udp, the INT headers.
+ * reported, too, both reports have the same number: the lower half of when it came, which few other packets have, and none of its
+ * port within 4 s. A stack that is too long for the egress parser passes. Reads the INT headers; writes ipv4, udp, the INT headers.
  */
 
 control IntSink(
@@ -43,7 +43,8 @@ control IntSink(
         meta.bridged.ends = 0;
     }
 
-    /* The egress parser of a Tofino 1 goes no deeper than 160 bytes: 16 words behind an INT header right behind UDP's, 11 elsewhere. */
+    /* The egress parser of a Tofino 1 goes no deeper than 160 bytes: 16 words behind an INT header right behind UDP's. Elsewhere it is
+     * as many as there is depth for behind TCP's header and a marker, 11. */
     table stacks {
         key = {
             meta.stacks:         ternary;

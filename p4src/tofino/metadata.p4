@@ -69,7 +69,7 @@ header report_front_t {
 /* As the mirror of ingress does: of a stack there is one item, and its number */
 header stack_front_t {
     bit<16> reported;       // reported_t
-    bit<16> ingress_port;   // as bridged_t has it, behind which a time has 64 bits
+    bit<16> ingress_port;   // in place of 16 zeros, for which there is no container: egress takes it out of the time
     bit<48> ingress_time;
 }
 

@@ -11,8 +11,8 @@
  *                                                 where INT ends, egress passes over the stack, word by word
  *
  * Lanes are extracted in ingress from contributions alone: only they are summed. What is not IPv4 without options stays payload
- * behind Ethernet. A packet that ends too early has a parser error, which ingress counts. Egress sees bridged metadata in front, by
- * which it knows whether there is INT or a message.
+ * behind Ethernet. A packet that ends too early has a parser error, which ingress counts; one that ends within a stack, egress drops.
+ * Egress sees bridged metadata in front, by which it knows whether there is INT or a message.
  */
 
 parser FabricIngressParser(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import itertools
+import random
 import re
 import shutil
 from functools import cache
@@ -18,6 +19,7 @@ from finsy.proto import p4i
 from google.protobuf import text_format
 
 from weir import p4src
+from weir.tests.p4src.node_model import internet_checksum
 from weir.tests.p4src.program_mutants import (
     STACK_INNER_BYTES,
     end_int_as_a_chip_does,
@@ -581,7 +583,9 @@ def at_a_sink(text: str) -> TnaNode:
 
 
 def with_stack(words: int, payload: bytes = b"payload!", presence: int = 1, protocol: int = 17) -> bytes:
-    """A packet to the stranger with INT-MD in front of its payload, of so many words behind the header."""
+    """A packet to the stranger with INT-MD in front of its payload, of so many words behind the header, and with a
+    checksum of UDP or TCP that holds.
+    """
     header = bytearray(int_md.md_header(9, 0xF000, 0, remaining_hops=0))
     header[1] = 3 + words
     if presence > 1:
@@ -589,10 +593,20 @@ def with_stack(words: int, payload: bytes = b"payload!", presence: int = 1, prot
         header[2:4] = bytes(2)
     front = (bytes(12) if protocol == 6 else b"") + (MARKER if presence == 3 else b"")
     port = int_md.INT_PORT if presence == 1 else 9
-    body = front + bytes(header) + bytes(4 * words) + payload
+    stack = random.Random(words).randbytes(4 * words)
+    body = front + bytes(header) + stack + payload
     frame = bytearray(packet(body, PARENT, STRANGER, destination_port=port, dscp=int(presence == 2)))
     frame[23] = protocol
+    at = 40 if protocol == 17 else 50
+    frame[at : at + 2] = bytes(2)
+    frame[at : at + 2] = (l4_sum(bytes(frame)) or 0xFFFF).to_bytes(2)
     return with_ecn(bytes(frame), 0)
+
+
+def l4_sum(frame: bytes) -> int:
+    """The Internet checksum of a UDP datagram or TCP segment with its pseudo header; 0 where that in it holds."""
+    segment = frame[34:]
+    return internet_checksum(frame[26:34] + bytes([0, frame[23]]) + len(segment).to_bytes(2) + segment)
 
 
 def leave_what_is_damaged(text: str) -> None:
@@ -621,6 +635,7 @@ def test_a_stack_comes_off_to_its_last_word(text: str, presence: int, protocol: 
         assert left[42 if protocol == 17 else 54 :] == b"payload!"
         assert int.from_bytes(left[16:18]) == len(left) - 14
         assert protocol == 6 or int.from_bytes(left[38:40]) == 16
+        assert l4_sum(left) == 0
         reports = [reported(frame, "") for port, frame in leaving if port == PARENT_PORT]
         [stack] = [each for each in reports if "latency_us" not in each.metadata]
         assert stack.inner == sent[14 : 14 + (len(sent) - 14 & ~3)]

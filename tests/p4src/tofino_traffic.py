@@ -187,7 +187,7 @@ class Traffic:
         if self.int_ends is None:
             frame = frame[:40] + rng.bytes(2) + frame[42:]  # the UDP checksum, which nobody verifies
         frame = with_ecn(frame, int(rng.integers(0, 4)))
-        # a chip looks no further than INT's header: it does not miss a stack's end
+        # a chip looks no further than INT's header, but at a sink: it does not miss a stack's end
         if rng.random() < 0.03:
             frame = frame[: int(rng.integers(14, self.int_ends or len(frame)))]
         elif rng.random() < 0.02:

@@ -51,6 +51,7 @@ from weir.p4src import p4info_of
 from weir.tests.controller.p4runtime.stratum_switch import StratumSwitch
 from weir.topologies.routing import Routes
 from weir.topologies.targets import BMV2_32, TOFINO
+from weir.wire.int_md import Instruction
 from weir.wire.int_shim import Presence
 
 DEMO = RunConfig.load(Path(weir.experiments.__file__).parent / "demo.yaml")
@@ -263,6 +264,10 @@ MARKED_BY_MD = Watching((Flows(Mode.MD, hops=2),))
             "takes out 11 where INT is marked by probe-marker",
         ),
         (Watching(flows=(Flows(Mode.MD, hops=2),), presence=Presence.DSCP), "takes out 11 where INT is marked by dscp"),
+        (
+            Watching(flows=(Flows(Mode.MD, instructions=Instruction.NODE_ID | Instruction.BUFFER, hops=2),)),
+            "puts nothing into packets where buffer is asked for",
+        ),
     ],
 )
 def test_what_a_chip_does_not_report_cannot_be_watched(watching: Watching, why: str) -> None:
@@ -298,8 +303,8 @@ async def test_what_is_watched_is_taken(stratum: StratumSwitch, packed: Path, wa
     lines = states["s1"].lines()
     ends = [state.lines() for state in states.values()] if watching.puts_headers else []
     sinks = [line for of_switch in ends for line in of_switch if line.startswith("sinks ")]
-    assert len(sinks) == len(FABRIC.nodes) * bool(ends), "where each host hangs, and each switch by itself"
-    local = sum(line.startswith("sinks ") for line in lines)
+    assert len(sinks) == len(FABRIC.hosts) * bool(ends), "where each host hangs"
+    local = sum(line.startswith("sinks ") for line in lines) + bool(ends)  # the switch is a source, too
     assert sum(line.startswith("watchlist ") for line in lines) == (local or len(watching.flows)) + (
         watching.collector is not None
     )

@@ -107,7 +107,8 @@ class Model:
         self.queues: dict[tuple[int, int, int], Queue] = {}
         self.streams: dict[tuple[int, int], Stream] = {}
         self.flows: dict[tuple[int, int, int, int, int], Flow] = {}
-        self.halves: dict[tuple[int, int], tuple[int, bool, int]] = {}
+        self.halves: dict[tuple[int, int], list[tuple[int, Flow, bool, int]]] = {}
+        """By node and what a hash makes of the packet's number, of the newest four."""
         self.free_slots: dict[str, int] = {}
         self.drops: Counter[tuple[str, int]] = Counter()
         self.faults: Counter[str] = Counter()
@@ -175,7 +176,7 @@ class Model:
                 total = -1 if min(total, values["latency_us"]) < 0 else total + values["latency_us"]
         if values["packet_number"] != -1:
             mine = total if sums else values["latency_us"]
-            total = self._join(node, values["packet_number"], bool(sums), mine)
+            total = self._join(node, values["packet_number"], flow, bool(sums), mine)
         if total >= 0:
             flow.paths += 1
             flow.path_us += (total - flow.path_us) / min(flow.paths, 16)
@@ -264,13 +265,17 @@ class Model:
             assert hop.latency_us is not None
             hop.latency_us += min(dt, self.constant_ns) / self.constant_ns * (latency - hop.latency_us)
 
-    def _join(self, node: int, number: int, is_stack: bool, latency_us: int) -> int:
-        waiting = self.halves.pop((node, number % 1024), None)
-        if waiting is not None and waiting[:2] == (number, not is_stack):
-            self.counts["joined"] += 1
-            return -1 if min(waiting[2], latency_us) < 0 else waiting[2] + latency_us
-        self.counts["unjoined"] += waiting is not None
-        self.halves[node, number % 1024] = number, is_stack, latency_us
+    def _join(self, node: int, number: int, flow: Flow, is_stack: bool, latency_us: int) -> int:
+        place = number * 0x9E3779B97F4A7C15 % (1 << 64) >> 32 & 1023
+        waiting = self.halves.setdefault((node, place), [])
+        for half in waiting:
+            if half[0] == number and half[1] is flow and half[2] != is_stack:
+                waiting.remove(half)
+                self.counts["joined"] += 1
+                return -1 if min(half[3], latency_us) < 0 else half[3] + latency_us
+        waiting.insert(0, (number, flow, is_stack, latency_us))
+        self.counts["unjoined"] += len(waiting) > 4
+        del waiting[4:]
         return -1
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from weir.controller.telemetry.collector import FlowHop, ReportCollector
 from weir.controller.telemetry.link_state import LinkState
+from weir.controller.telemetry.report_native import HALVES
 from weir.topologies.generators import leaf_spine
 from weir.topologies.model import Endpoint
 from weir.topologies.targets import TOFINO
@@ -51,7 +52,7 @@ def packet(ttl: int = 64, *, source_port: int = 4000, protocol: int = 17) -> byt
     return head + struct.pack("!HHHH", source_port, 9, 8, 0)
 
 
-def with_stack(hops: list[tuple[str, int, int, int, int]], ttl: int) -> bytes:
+def with_stack(hops: list[tuple[str, int, int, int, int]], ttl: int, source_port: int = 4000) -> bytes:
     """The packet with INT-MD by UDP port; hops (switch, egress port, latency, depth, egress time), the oldest first."""
     stack = b"".join(
         struct.pack("!IHHIIQQQ", ID[name], 1, port, latency, depth, egress - 5, egress, 1000)
@@ -62,7 +63,7 @@ def with_stack(hops: list[tuple[str, int, int, int, int]], ttl: int) -> bytes:
         destination=0x0A000201,
         source_mac=1,
         destination_mac=2,
-        source_port=4000,
+        source_port=source_port,
         instructions=EVERYTHING,
         domain_instructions=DomainInstruction.BYTES_SENT,
         ttl=ttl,
@@ -310,11 +311,50 @@ def test_the_two_reports_of_a_sink_are_joined_to_a_whole_path() -> None:
     )
     assert (flow.destination_port, flow.path_us) == (9, 57)
     assert (rig.collector.joined, rig.collector.unjoined) == (4, 0)
-    rig.take(*(datagram("s2", 8 + number, inner=packet(61), packet_number=10 + number) for number in range(1030)))
-    assert (rig.collector.joined, rig.collector.unjoined) == (4, 6)
+    rig.take(*(datagram("s2", 8 + number, inner=packet(61), packet_number=10 + number) for number in range(HALVES + 6)))
+    assert rig.collector.joined == 4
+    assert 6 <= rig.collector.unjoined <= HALVES // 4
     state = rig.links.state
     reported = {link for link, record in zip(rig.links.links, state, strict=True) if record["measured"]}
     assert reported == {Endpoint("s1", 2), Endpoint("s3", 2), Endpoint("s2", 1)}
+
+
+@pytest.mark.parametrize("gap", [1, 1024, 4096, (400, 600), (1, 400)], ids=str)
+def test_reports_are_joined_whatever_their_numbers_count(gap: int | tuple[int, int]) -> None:
+    """Packets, or nanoseconds, in which a stack's report may come long before the sink's own."""
+    rng = np.random.default_rng(3)
+    gaps = np.full(3000, gap) if isinstance(gap, int) else rng.integers(*gap, 3000)
+    numbers = (np.cumsum(gaps) % 2**32).tolist()
+    rig, between = Rig(), 200
+    stack = with_stack([("s1", 2, 30, 4, 10**9)], 62)
+    nothing: dict[str, int] = {}
+    halves = [(stack, nothing, number) for number in numbers]
+    own = [(packet(61), {"egress_port": 1, "latency_us": 7}, number) for number in numbers]
+    order = [
+        *halves[:between],
+        *(each for both in zip(halves[between:], own[:-between], strict=True) for each in both),
+        *own[-between:],
+    ]
+    rig.take(
+        *(
+            datagram("s2", at, inner=inner, packet_number=number, **told)
+            for at, (inner, told, number) in enumerate(order)
+        )
+    )
+    assert rig.collector.joined > 0.995 * len(numbers)
+    (flow,) = rig.collector.flows(rig.now)
+    assert flow.path_us == 37
+
+
+def test_two_packets_of_one_number_are_told_apart_by_their_flows() -> None:
+    rig = Rig()
+    for sequence, (port, latency) in enumerate(((1, 30), (2, 900))):
+        stack = with_stack([("s1", 2, latency, 4, 10**9)], 62, source_port=port)
+        rig.take(datagram("s2", sequence, inner=stack, packet_number=5))
+    for port in (1, 2):
+        own = packet(61, source_port=port)
+        rig.take(datagram("s2", 1 + port, inner=own, packet_number=5, egress_port=1, latency_us=7))
+    assert {flow.source_port: flow.path_us for flow in rig.collector.flows(rig.now)} == {1: 37, 2: 907}
 
 
 @pytest.mark.parametrize("on_the_stack", [True, False])

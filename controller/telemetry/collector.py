@@ -237,7 +237,7 @@ class ReportCollector:
 
     @property
     def unjoined(self) -> int:
-        """Reports whose other half did not come within some thousand packets of their sink."""
+        """Reports whose other half did not come in time: where numbers count packets, within 3072 of their sink."""
         return int(self._tally["unjoined"][0])
 
     @property

@@ -90,18 +90,19 @@ def _check_chips(chips: Sequence[Switch], watching: Watching, *, alone: bool) ->
             "are such chips, with changes: off, and neither queues nor drops"
         )
     for number, flows in enumerate(watching.flows):
-        if flows.mode is Mode.MD and (lacking := flows.instructions & _NOT_ON_CHIPS):
-            raise PlanError(
-                f"watch.{number}.collect: {names}: the program of {kind.name} puts nothing into packets where "
-                f"{', '.join(str(bit.name).lower() for bit in lacking)} is asked for: leave that out"
-            )
-        most = _most_stack_words(flows, watching.presence, kind)
-        if flows.mode is Mode.MD and flows.words * flows.hops > most:
-            raise PlanError(
-                f"watch.{number}: {names}: {flows.words} words of each of {flows.hops} hops are "
-                f"{flows.words * flows.hops} in a stack, of which a sink of {kind.name} takes out {most} where INT is "
-                f"marked by {watching.presence.value}: collect less, or let fewer hops push"
-            )
+        if flows.mode is Mode.MD:
+            lacking, most = flows.instructions & _NOT_ON_CHIPS, _most_stack_words(flows, watching.presence, kind)
+            if lacking:
+                raise PlanError(
+                    f"watch.{number}.collect: {names}: the program of {kind.name} puts nothing into packets where "
+                    f"{', '.join(str(bit.name).lower() for bit in lacking)} is asked for: leave that out"
+                )
+            if flows.words * flows.hops > most:
+                raise PlanError(
+                    f"watch.{number}: {names}: {flows.words} words of each of {flows.hops} hops are "
+                    f"{flows.words * flows.hops} in a stack, of which a sink of {kind.name} takes out {most} where INT "
+                    f"is marked by {watching.presence.value}: collect less, or let fewer hops push"
+                )
         if flows.every > kind.most_every:
             raise PlanError(
                 f"watch.{number}.every: {names}: the program of {kind.name} counts to {kind.most_every}, "
@@ -198,9 +199,9 @@ def _flow_items(topology: Topology, switch: str, watching: Watching) -> Iterator
         action = _action(flows, sampler, watching)
         yield entry(WATCHLIST, match, action, priority=_IGNORED - 1 - rank)
     if any(flows.mode is not Mode.XD for flows in watching.flows):
+        own = topology.switch(switch)
         for node in _local(topology, switch):
-            # a chip sums no messages with INT, so none is sent to it
-            if node is not topology.switch(switch) or topology.switch(switch).target.reports:
+            if node is not own or own.target.reports:  # a chip sums no messages with INT, so none is sent to it
                 strip = call("strip", period=watching.sink_period_us)
                 yield entry(INT_SINKS, {"dst_addr": int(node.address)}, strip)
 

@@ -55,7 +55,7 @@ control IntSink(
         actions = { NoAction; report_stack; leave_in; }
         const default_action = leave_in;
         const entries = {
-            (false, 3,             _,    _):             NoAction();    // INT-MX and no more
+            (false, INT_MD_WORDS,  _,    _):             NoAction();    // INT-MX and no more
             (_,     15,            true, Mark.UDP_PORT): report_stack();
             (_,     15,            true, Mark.DSCP):     report_stack();
             (_,     15,            _,    _):             leave_in();

@@ -149,6 +149,7 @@ struct egress_metadata_t {
     bridged_t bridged;
     mirrored_t mirrored;
     reported_t reported;
+    /* one header each: the back end ends a way through a parser, without a word, where a header is extracted a second time */
     stack_word_t stack_word_16;
     stack_word_t stack_word_15;
     stack_word_t stack_word_14;

@@ -12,10 +12,12 @@ from typing import Any, Final
 
 from weir.p4src import FABRIC_JSON
 from weir.tests.p4src.emulated_node import AGGREGATION
+from weir.topologies.targets import TOFINO
 from weir.wire.aggregation import AGGREGATION_PORT
+from weir.wire.frames import ETHERNET_BYTES
 from weir.wire.int_md import MD_WORDS
 
-STACK_INNER_BYTES: Final = 140
+STACK_INNER_BYTES: Final = TOFINO.stack_clone_bytes - ETHERNET_BYTES
 """Of a packet in the report of its stack, at most: p4src/tofino's."""
 SAME: Final = 1
 """Of the switch's `Freshness`."""
@@ -121,8 +123,8 @@ def end_int_as_a_chip_does(program: Any) -> None:
         return _operation(op, {"type": "field", "value": [header, name]}, {"type": "hexstr", "value": hex(value)})
 
     behind_udp = _operation("and", holds("==", "udp", "$valid$", 1), holds("!=", "scalars", "metadata_t.mark", 3))
-    no_longer = _operation("and", behind_udp, holds("<=", "int_shim", "length", MD_WORDS + 16))
-    short = _operation("or", no_longer, holds("<=", "int_shim", "length", MD_WORDS + 11))
+    no_longer = _operation("and", behind_udp, holds("<=", "int_shim", "length", MD_WORDS + TOFINO.most_stack_words))
+    short = _operation("or", no_longer, holds("<=", "int_shim", "length", MD_WORDS + TOFINO.most_deep_stack_words))
     for is_so in (short, holds("==", "packet_out", "$valid$", 0)):
         at_sinks["expression"] = _operation("and", at_sinks["expression"], is_so)
 

@@ -520,6 +520,10 @@ def _compare_seeds(text: str) -> None:
         compared(seed, text, 400)
 
 
+SOURCE_PORTS = {(presence, mode): 10 * at + presence for at, mode in enumerate(("mx", "md")) for presence in (1, 2, 3)}
+"""By which a source knows how a packet is to be marked, and with what."""
+
+
 def take_int_out_again(text: str) -> None:
     """Packets that one chip puts INT into, and another adds to, leave the third as they came, whichever way they are
     marked. It reports them, once more as they came to it, if they have a stack.
@@ -532,15 +536,15 @@ def take_int_out_again(text: str) -> None:
         node.write("FabricEgress.telemetry.node", (), "FabricEgress.telemetry.identify", (70 + number,))
     sink.write("FabricEgress.int_reports.destination", (), "FabricEgress.int_reports.address", COLLECTOR)
     sink.write("FabricIngress.int_sink.sinks", (STRANGER,), "FabricIngress.int_sink.strip", (0,))
-    for presence, mode in itertools.product((1, 2, 3), ("mx", "md")):
-        port = presence + (10 if mode == "md" else 0)
+    for presence, mode in SOURCE_PORTS:
+        port = SOURCE_PORTS[presence, mode]
         by_port = ((0, 0), (0, 0), (0, 0), (port, 0xFFFF), (0, 0))
         asked = (port, 1, 0xE000, 0x8000) + ((int_md.hop_words(0xE000, 0x8000), 8) if mode == "md" else ())
         source.watch(by_port, presence, f"FabricEgress.int_source.embed_{mode}", (*asked, presence))
     marked = ((1, 17), (2, 17), (2, 6), (3, 17), (3, 6))
     for now_us, ((presence, protocol), mode) in enumerate(itertools.product(marked, ("mx", "md")), 5_000_000):
         for sum_of_it in (0xBEEF, 0) if protocol == 17 else (0xBEEF,):
-            port = presence + (10 if mode == "md" else 0)
+            port = SOURCE_PORTS[presence, mode]
             frame = bytearray(packet(bytes(range(60)), PARENT, STRANGER, source_port=port, destination_port=9))
             frame[23] = protocol
             at = 40 if protocol == 17 else 50

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from fractions import Fraction
 
+from weir.controller.watching.items import STACK_SESSION
 from weir.tests.p4src.emulated_node import exact_entries
 from weir.tests.p4src.int_fabric import REPORT_SESSION
 from weir.tests.p4src.node_model import CPU_PORT, DROP_REASONS, Tables
 from weir.tests.p4src.queued_node import EMPTY
 from weir.tests.p4src.tna_program import Frame, Meter, Program
+from weir.topologies.targets import TOFINO
 
 CHIP_CPU_PORT = 320
 RECIRCULATION = 68
@@ -19,11 +21,6 @@ BRIDGED_BYTES = 10
 """In front of a packet between ingress and egress."""
 CELLS = 5
 """Of each packet in a queue."""
-REPORTED_BYTES = 78
-"""Of what becomes a report: its Ethernet header, and 64 bytes behind it"""
-STACK_SESSION = 249
-STACK_BYTES = 154
-"""Of what becomes a report of a stack"""
 FCS_BYTES = 4
 """Of the frame's checksum, which a chip counts"""
 TICKS_PER_NS = Fraction(1 << 16, 1000)
@@ -69,7 +66,8 @@ class TnaNode:
 
     def report_to(self, port: int) -> None:
         """Reports leave by this port."""
-        for session, taken in ((REPORT_SESSION, REPORTED_BYTES), (STACK_SESSION, STACK_BYTES)):
+        cut = {REPORT_SESSION: TOFINO.report_clone_bytes, STACK_SESSION: TOFINO.stack_clone_bytes}
+        for session, taken in cut.items():
             self.sessions[session] = CHIP_CPU_PORT if port == CPU_PORT else port
             self.truncated[session] = taken
 

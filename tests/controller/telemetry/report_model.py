@@ -108,7 +108,7 @@ class Model:
         self.streams: dict[tuple[int, int], Stream] = {}
         self.flows: dict[tuple[int, int, int, int, int], Flow] = {}
         self.halves: dict[tuple[int, int], list[tuple[int, Flow, bool, int]]] = {}
-        """By node and what a hash makes of the packet's number, of the newest four."""
+        """By node and what the bits of the packet's number fold to, of the newest four."""
         self.free_slots: dict[str, int] = {}
         self.drops: Counter[tuple[str, int]] = Counter()
         self.faults: Counter[str] = Counter()
@@ -266,7 +266,7 @@ class Model:
             hop.latency_us += min(dt, self.constant_ns) / self.constant_ns * (latency - hop.latency_us)
 
     def _join(self, node: int, number: int, flow: Flow, is_stack: bool, latency_us: int) -> int:
-        place = number * 0x9E3779B97F4A7C15 % (1 << 64) >> 32 & 1023
+        place = (number ^ number >> 10 ^ number >> 20 ^ number >> 30) % 1024
         waiting = self.halves.setdefault((node, place), [])
         for half in waiting:
             if half[0] == number and half[1] is flow and half[2] != is_stack:

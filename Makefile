@@ -65,10 +65,13 @@ mininet: $(READY)  ## TOPO=FILE.yaml in Mininet, SWITCH=weir or bmv2 (root)
 p4: $(READY)  ## recompile the P4 programs (needs p4c)
 	@$(BIN)/python -m weir.p4src.build
 
-tofino: $(READY)  ## check the P4 program for Tofino, and that it fits the chips (needs p4c's p4test; for the fit, its Tofino back end)
+tofino: $(READY)  ## check the P4 program for Tofino; that it fits the chips, and what they load (needs p4c's p4test; for the chips, its Tofino back end)
 	@command -v p4test >/dev/null || { echo "weir: p4test (of p4c) is not on PATH; build p4c with its p4test back end" >&2; exit 2; }
 	@cd p4src && for chip in 1 2; do p4test -D__TARGET_TOFINO__=$$chip --Werror --Wdisable=unused tofino/fabric.p4 || exit; done
-	@$(BIN)/python -m weir.p4src.fit
+	@rm -rf build/tofino
+	@$(BIN)/python -m weir.p4src.fit --keep build/tofino
+	@for program in $$(ls build/tofino 2>/dev/null); do $(BIN)/python -m weir.controller.p4runtime.packing \
+		build/tofino/$$program p4src/build/$$program.p4info.txtpb p4src/build/$$program.pb.bin || exit; done
 
 proto: $(READY)  ## generate the control service's messages anew
 	@$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. wire/control.proto

@@ -6,6 +6,7 @@ read as of p4c 1.2.5: `pipe/logs/resources.json` and `phv.json`, and the assembl
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
 import re
@@ -48,6 +49,10 @@ CHIPS: Final = (
 
 BACK_END: Final = "p4c-barefoot"
 ASSEMBLER: Final = "bfas"
+SCHEMA: Final = "bfrt.json"
+ASSEMBLED: Final = "assembled"
+"""Under these names a compiled program's folder holds the control plane as the chip's driver has it, and the folder of
+what the chip and its driver load."""
 
 _HARMLESS: Final = ("No size defined for table", "will be unrolled up to", "Applying @pa_byte_pack on parsed field")
 """Of the back end's warnings: tables of one entry, a loop of its own making, and bits in one byte that say whether
@@ -122,7 +127,7 @@ def lanes() -> int:
 def compile_for_chip(chip: Chip, folder: Path) -> Fit:
     """Compile and assemble `tofino/fabric.p4` into a folder. Raises CompileError or FitError with their own words."""
     options = ["--target", chip.target, "--arch", chip.architecture, f"-D__TARGET_TOFINO__={TOFINO[chip.program]}"]
-    options += ["-g", "-o", str(folder)]
+    options += ["-g", "-o", str(folder), "--bf-rt-schema", str(folder / SCHEMA)]
     # what common/ has for others, and annotations that P4Info alone reads
     said = run_compiler(BACK_END, *options, "--Wdisable=unused", "--Wdisable=unknown", "tofino/fabric.p4").stderr
     warnings = [
@@ -132,8 +137,14 @@ def compile_for_chip(chip: Chip, folder: Path) -> Fit:
         raise FitError(f"{BACK_END} warns:\n" + "\n".join(warnings))
     assembly = folder / "pipe" / "fabric.bfa"
     check_parsers(assembly.read_text())
-    run_compiler(ASSEMBLER, "--target", chip.target, "-o", str(folder / "assembled"), str(assembly))
+    run_compiler(ASSEMBLER, "--target", chip.target, "-o", str(folder / ASSEMBLED), str(assembly))
     return read_fit(folder)
+
+
+def keep(folder: Path, kept: Path) -> None:
+    """Put what the chip and its driver load, of a program compiled into `folder`, into another one."""
+    shutil.copytree(folder / ASSEMBLED, kept, dirs_exist_ok=True)
+    shutil.copy(folder / SCHEMA, kept)
 
 
 def check_parsers(assembly: str) -> None:
@@ -240,8 +251,13 @@ def report_of(chip: Chip, fit: Fit, digest: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def main() -> int:
+def main(arguments: list[str]) -> int:
     """`python -m weir.p4src.fit`: compile, and write the reports. 0 where it fits or nobody can say, 2 else."""
+    parser = argparse.ArgumentParser(
+        prog="python -m weir.p4src.fit", description="Compile the program for each Tofino, and report what it takes."
+    )
+    parser.add_argument("--keep", type=Path, help="a folder for what chips and drivers load, by program")
+    kept = parser.parse_args(arguments).keep
     if missing := [tool for tool in (BACK_END, ASSEMBLER) if shutil.which(tool) is None]:
         sys.stdout.write(
             f"p4src: {', '.join(missing)} not on PATH, so what is on record of the chips stays as it is; "
@@ -255,6 +271,8 @@ def main() -> int:
         try:
             with TemporaryDirectory() as folder:
                 fit = compile_for_chip(chip, Path(folder))
+                if kept is not None:
+                    keep(Path(folder), kept / chip.program)
         except (CompileError, FitError) as error:
             sys.stderr.write(f"p4src: {chip.name}: {error}\n")
             return 2
@@ -269,4 +287,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

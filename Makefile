@@ -13,10 +13,10 @@ PYTEST = $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
 SHELL_RUN = $(SHELL_VENV)/bin/python -m p4runtime_sh --device-id $(DEVICE) --election-id 0,1 $(if $(CONFIG),--config $(CONFIG))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-bmv2 test-torch test-documents test-long mutants lint format doctor mininet p4 tofino proto shell bench results wireshark clean
+.PHONY: help demo test test-bmv2 test-tofino-model test-torch test-documents test-long mutants lint format doctor mininet p4 tofino proto shell bench results wireshark clean
 
 help:  ## this list
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(READY)  ## train a model over an emulated fabric, once per placement strategy, and compare
 	@$(BIN)/weir demo
@@ -33,6 +33,10 @@ test-bmv2: $(READY)  ## the same packets through bmv2 and the emulated switch (n
 		echo "weir: simple_switch_grpc (bmv2) is not on PATH, so there is nothing to compare with; build behavioral-model and" \
 			"its targets/simple_switch_grpc, or install the package p4lang-bmv2" >&2; exit 2; fi
 	@$(BIN)/python -m pytest tests/bmv2
+
+test-tofino-model: $(READY)  ## PTF's tests on the vendor's model of a Tofino (needs tofino-model, Stratum, and what 'make tofino' packs; root)
+	@PATH="$(CURDIR)/$(BIN):$$PATH" && if [ "$$(id -u)" = 0 ]; then exec unshare --net python -m weir.tests.ptf.tofino_model; \
+		else exec python -m weir.tests.ptf.tofino_model; fi
 
 test-torch: $(READY)  ## PyTorch's own distributed tests over the fabric (needs PyTorch and expecttest)
 	@$(BIN)/python -m weir.tests.hosts.torch.public_suite

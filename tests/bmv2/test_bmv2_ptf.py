@@ -20,6 +20,7 @@ import pytest
 from weir.tests.bmv2.harness import CPU_PORT, EXECUTABLE, PRIORITIES, needs_bmv2, needs_root, new_network_namespace
 from weir.tests.paths import ROOT
 from weir.tests.ptf.fabric_tests import TESTS
+from weir.tests.ptf.interfaces import make_pairs
 from weir.tests.test_snippets import LINES
 from weir.topologies.mininet.fabric import thrift_words
 from weir.topologies.targets import BMV2, BMV2_32, Target
@@ -32,7 +33,7 @@ pytestmark = [
 ]
 
 LINE: Final = next(line for page, line in LINES if page == "docs/ptf.md" and line.startswith("ptf "))
-"""The guide's: the other end of port i's interface, veth<2i-2>, is veth<2i-1>."""
+"""The guide's, with the interfaces that `make_pairs` makes."""
 PORTS: Final = (1, 2, 3, 4)
 ADDRESS: Final = "127.0.0.1:9559"
 PATIENCE_S: Final = 900
@@ -42,14 +43,7 @@ PATIENCE_S: Final = 900
 @contextlib.contextmanager
 def switch() -> Iterator[None]:
     """In a network namespace that this thread is in, with the guide's interfaces."""
-    ends = {port: (f"veth{2 * port - 2}", f"veth{2 * port - 1}") for port in PORTS}
-    links = [
-        line
-        for ours, theirs in ends.values()
-        for line in (f"link add {ours} type veth peer name {theirs}", f"link set {ours} up", f"link set {theirs} up")
-    ]
-    Path("/proc/sys/net/ipv6/conf/default/disable_ipv6").write_text("1")
-    subprocess.run(["ip", "-batch", "-"], input="\n".join(("link set lo up", *links)), text=True, check=True)
+    ends = make_pairs(PORTS)
     interfaces = [word for port in PORTS for word in ("-i", f"{port}@{ends[port][0]}")]
     command = [EXECUTABLE, "--device-id", "0", "--no-p4", "--log-level", "off", *interfaces]
     command += [*thrift_words(EXECUTABLE, 9090), "--", "--grpc-server-addr", ADDRESS]

@@ -63,10 +63,6 @@ class Encoding:
         """
         return not isinstance(self.kind, FloatType) or self.counter_bits > 0 or self.poison is not None
 
-    def chunk_count(self, size: int) -> int:
-        """Number of chunks that a tensor of `size` numbers takes; 0 for an empty one."""
-        return -(-size // self.values)
-
     def exponents(self, values: NDArray[Any], weight: int) -> Exponents:
         """The biased exponents (k,) of this worker's chunks (k, v); above 255: an element cannot be summed."""
         factor = weight if self.mean else 1

@@ -72,7 +72,7 @@ TARGETS: Final = (
         ),
         (
             *(f"{_JOBS}/service", f"{_JOBS}/jobs", f"{_JOBS}/test_controller.py", f"{_JOBS}/test_takeover.py"),
-            f"{_JOBS}/congestion/test_announcement.py",
+            *(f"{_JOBS}/congestion/test_announcement.py", f"{_JOBS}/watching/test_end_to_end.py"),
         ),
     ),
     Target(

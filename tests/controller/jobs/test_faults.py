@@ -182,6 +182,7 @@ async def test_when_a_switch_dies_jobs_and_routes_go_round_it_and_take_it_again_
     plan = rig.controller.jobs[1].plan
     assert rig.controller.switches.lost == {"s3"}
     assert "s3" not in {*plan.switches, plan.placement.root}
+    assert rig.controller.jobs[1].why == "s3 is lost", "and not that it was stuck, some time later"
     assert job.take() == dict.fromkeys(WORKERS, job.sum_of())
     lines = (await rig.controller.switches.sessions["s1"].read()).lines()
     assert not any("port=4" in line for line in lines if line.startswith("routes") and "10.0.2" in line)
@@ -221,6 +222,28 @@ async def test_a_broken_session_with_a_switch_that_goes_on_disturbs_no_job(rig: 
     assert rig.switches["s3"].state is before
     assert rig.controller.jobs[1].plan.generation == 1
     assert job.take() == dict.fromkeys(WORKERS, job.sum_of())
+
+
+async def test_a_job_of_which_not_all_are_heard_is_not_settled(rig: Rig) -> None:
+    """How far it is says nothing then of what it sends."""
+    await rig.admit(spec())
+    await rig.run(20 * MS)
+    running = rig.controller.jobs[1]
+    assert not running.rounds.unsettled
+    running.silent["h1"] = 0
+    assert running.rounds.unsettled
+    running.silent.clear()
+    running.left.add("h1")
+    assert running.rounds.unsettled
+    running.left.clear()
+    running.joined.discard("h1")
+    assert running.rounds.unsettled
+    running.joined.add("h1")
+    assert not running.rounds.unsettled
+    moved = rig.controller.jobs.counts.moves
+    rig.controller.moves.begin(1, rig.fabric.now_ns)
+    assert running.rounds.unsettled
+    assert rig.controller.jobs.counts.moves == moved + 1
 
 
 async def test_workers_that_a_lost_leaf_cuts_off_are_done_without(rig: Rig) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import Future
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -174,6 +176,64 @@ async def test_of_two_jobs_that_were_put_on_one_spine_one_moves_once(rig: Rig) -
     await train(rig, jobs, rig.fabric.now_ns + 25 * PERIOD)
     assert spines(rig, 1) != spines(rig, 2)
     assert len(moves(rig)) == 1
+
+
+class Held:
+    """Decides nothing before it is told to."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[Callable[[], Any], Future[Any]]] = []
+
+    def begin(self, decide: Callable[[], Any]) -> Future[Any]:
+        self.asked.append((decide, Future()))
+        return self.asked[-1][1]
+
+
+@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize("meanwhile", ["ends", "moves"])
+async def test_what_is_decided_of_a_job_that_is_not_where_it_was_is_dropped(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, meanwhile: str, together: bool
+) -> None:
+    """Of two on one spine one would move, by itself or with the other."""
+    rig.controller.moves.options = replace(OPTIONS, together=together)
+    for each in (FIRST, SECOND):
+        assert each.server is not None
+        rig.controller.planner.strategy = Fixed(
+            Placement(dict.fromkeys(each.workers, "s4"), {"s4": each.server}, each.server)
+        )
+        await rig.admit(each)
+    rig.controller.planner.strategy = strategy("widest")
+    held = Held()
+    monkeypatch.setattr(rig.controller.improver, "_decisions", held)
+    jobs, sums = list(rig.jobs.values()), dict[int, int]()
+    while True:
+        sums = await train(rig, jobs, rig.fabric.now_ns + PERIOD, handles=sums)
+        if held.asked and not held.asked[-1][1].done():
+            decide, future = held.asked[-1]
+            if decided := better_of(found := decide()):
+                break
+            future.set_result(found)
+    if meanwhile == "ends":
+        for number in decided:
+            await rig.controller.finish(number)
+            del rig.jobs[number]
+    else:
+        for number in decided:
+            rig.controller.moves.begin(number, rig.fabric.now_ns, why="a test moves it")
+    sums = await train(rig, list(rig.jobs.values()), rig.fabric.now_ns + 2 * PERIOD, handles=sums)
+    there = {number: job.plan.placement for number, job in rig.controller.jobs.items()}
+    before = moves(rig)
+    future.set_result(found)
+    await train(rig, list(rig.jobs.values()), rig.fabric.now_ns + PERIOD // 2, handles=sums)
+    assert moves(rig) == before
+    assert {number: job.plan.placement for number, job in rig.controller.jobs.items()} == there
+
+
+def better_of(found: Any) -> list[int]:
+    """The jobs that would move by a decision: of one job, which is then the first or the second, or of all."""
+    if isinstance(found, dict):
+        return [number for at, number in enumerate((1, 2)) if at in found]
+    return [1, 2] if found[1] is not None else []
 
 
 async def test_a_job_that_others_leave_room_for_moves_only_if_it_pays(rig: Rig) -> None:

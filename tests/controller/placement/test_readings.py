@@ -43,6 +43,13 @@ def test_a_lossy_link_is_slower_by_what_it_repeats() -> None:
     assert dead.seconds[number] == pytest.approx(idle.seconds[number] / 0.05)
 
 
+def test_a_pair_of_switches_is_as_slow_alone_as_among_all() -> None:
+    rng = random.Random(5)
+    ends = leaf_spine(2, 2, 2).directed_links
+    costs = Costs(problem(loads={end: LinkLoad(background_bps=rng.uniform(0, 9e8)) for end in ends}))
+    assert [costs.seconds_of_pair(pair) for pair in range(4)] == costs.seconds_of_pairs().tolist()
+
+
 @pytest.mark.parametrize("load", [LinkLoad(loss=0.3), LinkLoad(background_bps=3e8), LinkLoad(latency_seconds=1e-3)])
 def test_a_job_goes_round_a_link_that_loses_or_carries_or_delays(load: LinkLoad) -> None:
     usual = spine(problem())

@@ -220,6 +220,8 @@ def test_a_node_takes_32_children_and_no_more() -> None:
     [
         ({"job": 0}, "1…65535"),
         ({"slots": 48}, "slots 48 is not a power of two"),
+        ({"slots": 1}, "slots 1 is not a power of two in 2…32768"),
+        ({"slots": 65_536}, "slots 65536 is not a power of two in 2…32768"),
         ({"slots": 64, "window": 33}, "window 33 is not in 1…32"),
         ({"workers": ()}, "one worker at least"),
         ({"workers": ("h1", "h1")}, "every host once"),
@@ -229,6 +231,11 @@ def test_a_node_takes_32_children_and_no_more() -> None:
 def test_a_job_that_cannot_be_is_refused(fields: dict[str, object], says: str) -> None:
     with pytest.raises(PlanError, match=says):
         JobSpec(**{"job": 1, "workers": ("h1", "h2"), **fields})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("slots", [2, 32_768])
+def test_the_fewest_and_the_most_slots_are_taken(slots: int) -> None:
+    assert JobSpec(1, ("h1", "h2"), slots=slots, window=slots // 2).slots == slots
 
 
 def test_memory_is_given_to_all_switches_of_a_job_or_to_none() -> None:

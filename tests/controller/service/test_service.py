@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import shutil
 import socket
 import time
@@ -184,6 +185,7 @@ async def test_a_job_starts_without_those_whom_it_has_lost_before(service: Rig) 
         ({"workers": ["h1", "h9"]}, "INVALID_ARGUMENT", 'no host "h9"; there are h1, h2, h3, h4'),
         ({"workers": ["h1"], "server": "s1"}, "INVALID_ARGUMENT", 'no host "s1"'),
         ({"workers": ["h1"], "slots": 48}, "INVALID_ARGUMENT", "slots 48 is not a power of two"),
+        ({"workers": ["h1"], "slots": 65_536}, "INVALID_ARGUMENT", "slots 65536 is not a power of two in 2…32768"),
         ({"workers": ["h1"], "slots": 16, "window": 9}, "INVALID_ARGUMENT", "window 9 is not in 1…8"),
         ({"workers": ["h1"], "job": 65_536}, "INVALID_ARGUMENT", "a job's number is 1…65535"),
         ({"workers": ["h1"], "policy": 7}, "INVALID_ARGUMENT", "policy 7 is none; there are CONTINUE, WAIT, ABORT"),
@@ -249,6 +251,28 @@ async def test_numbers_are_given_once(service: Rig) -> None:
     assert max(picked) < 1 << 15, "bmv2 takes no multicast group from there on, and a job's number is its group's"
     assert len(picked) == 20
     assert 9 not in picked
+
+
+async def test_a_number_that_is_picked_is_none_of_a_job_that_runs_or_has_just_ended(
+    service: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in (5, 6):
+        await service.register(workers=WORKERS, job=number)
+    await service.end(6)
+    drawn = iter([4, 5, 5, 4, 8])
+    monkeypatch.setattr(secrets, "randbelow", lambda _: next(drawn))
+    assert (await service.register(workers=["h4"])).job == 9
+
+
+async def test_nobody_waits_before_it_has_said_so(service: Rig) -> None:
+    """A worker that leaves at once, before the other has begun to sum, is not taken out of the job."""
+    registration = await service.register(workers=WORKERS)
+    hosts = [await service.joined(registration, rank) for rank in range(2)]
+    for host in hosts:
+        await host.hear("worker_plan")
+    running = service.controller.jobs[registration.job]
+    assert {*running.progress} == {*WORKERS}
+    assert not running.someone_waits
 
 
 async def test_who_has_no_seat_is_turned_away(service: Rig) -> None:
@@ -482,6 +506,17 @@ async def test_a_spare_that_has_taken_over_and_fails_is_lost_at_once(service: Ri
         while "h4" not in gone:
             await asyncio.sleep(0.01)
     assert gone["h4"] == "h4 failed: its disk is full"
+
+
+async def test_a_job_that_nobody_comes_to_ends_after_its_time_and_not_before() -> None:
+    """Whatever the clock says: from 2⁵⁰ − 1 to 2⁵⁰ ns is one."""
+    async with rig(limits=Limits(unattended_ns=1 << 30)) as service:
+        registration = await service.register(workers=WORKERS)
+        seating, at_ns = service.service._seating, 1 << 50
+        seating.jobs[registration.job].attended_ns = at_ns - 1
+        for now_ns, runs in ((at_ns, True), (at_ns + (1 << 30) - 2, True), (at_ns + (1 << 30) - 1, False)):
+            await seating._end_unattended(now_ns)
+            assert (registration.job in seating.jobs) is runs
 
 
 async def test_a_journal_that_cannot_be_written_for_a_while_ends_no_controller(

@@ -123,6 +123,8 @@ async def test_what_is_watched_arrives_at_the_collector_and_packets_at_hosts_as_
         )
         assert (cost.int_packets, cost.int_bytes) == total(int_on_links(truth, packets))
         assert (mode is Mode.XD) == (cost.int_bytes == 0)
+        assert cost.reports == len(fabric.payloads)
+        assert cost.reports <= cost.report_packets <= 4 * cost.reports  # on the links that they cross
 
 
 MIXED = """

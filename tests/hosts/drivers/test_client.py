@@ -372,6 +372,12 @@ def until(stream: MembershipStream, words: str) -> None:
         assert stream.changed.wait_for(lambda: words in stream.state(), ANSWER_S)
 
 
+def once_more(stream: MembershipStream) -> bool:
+    """Wait until the controller was looked for once more, in vain."""
+    with stream.changed:
+        return stream.changed.wait(ANSWER_S)
+
+
 def test_joining_says_what_it_waits_for(service: StandIn) -> None:
     with closing(seat(service.address)) as joining:
         service.stand().tell(JOINED, pb.ToHost(waiting=pb.Waiting(reason="waits for h2 (rank 1) to join")))
@@ -425,6 +431,22 @@ def test_a_spare_server_has_all_the_time_to_begin(service: StandIn) -> None:
         begun = in_background(lambda: spare.wait_begun(0.0))
         stand.tell(to_host(SERVER_PLAN))
         assert begun.result(ANSWER_S) is spare.endpoint
+
+
+def test_that_the_controller_is_gone_is_said_once(service: StandIn, caplog: pytest.LogCaptureFixture) -> None:
+    """However often it is looked for; before there is a plan, there are no sums to go on with."""
+    with closing(seat(service.address)) as before:
+        service.stand().tell(JOINED)
+        with closing(seat(service.address)) as serving:
+            service.stand().tell(JOINED, to_host(SERVER_PLAN))
+            endpoint = serving.wait_begun(ANSWER_S)
+            service.stop()
+            for stream in (before, serving):
+                until(stream, "no controller")
+            assert all(once_more(stream) for stream in (before, serving, before, serving))
+            endpoint.check()
+    said = f"job 7: no controller at {service.address}; the sums go on without it"
+    assert [record.getMessage() for record in caplog.records] == [said]
 
 
 def test_a_server_whose_socket_is_gone_says_so_and_ends(service: StandIn) -> None:

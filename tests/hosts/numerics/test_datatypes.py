@@ -98,6 +98,22 @@ def test_a_sum_is_within_its_bound_of_the_exact_one(kind: FloatType, workers: in
         assert abs(got - total) <= Fraction(bound[lane])
 
 
+@pytest.mark.parametrize("kind", [FLOAT32, FLOAT64])
+@pytest.mark.parametrize("workers", [1, 2, 3, 40])
+def test_the_bound_holds_where_every_worker_s_rounding_is_at_its_worst(kind: FloatType, workers: int) -> None:
+    """Beside a 1 a number of half a quantum is lost at each of them. What that is, is looked for."""
+    lost = []
+    for exponent in range(-110, -10):
+        values = np.array([[1.0, math.ldexp(1, exponent)]] * workers, kind.storage)
+        result = reference_sum(list(values), dtype=kind.name)
+        agreed = exponents([tensor(row, kind, workers=workers) for row in values])
+        error = abs(exact(result[1:], kind)[0] - workers * Fraction(2) ** exponent)
+        assert error <= Fraction(error_bound(kind, result[None, :], agreed, workers)[0, 1])
+        lost += [exponent] if result[1] == 0 else []
+    assert lost
+    assert max(lost) < -11, "the largest that is lost is among those tried"
+
+
 @given(st.integers(1, 1024), st.integers(0, 2**32 - 1))
 @settings(deadline=None, max_examples=60)
 def test_a_float64_sum_has_no_error_where_no_worker_has_more_digits_than_fit(workers: int, seed: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
+from ipaddress import IPv4Address
 from typing import Any
 
 import numpy as np
@@ -719,6 +720,36 @@ def test_a_stranger_is_not_told_what_a_job_sums() -> None:
             holder.receive(job.now, sources(fetch, address))
             assert sum(map(len, holder.poll(job.now))) == answers
         assert holder.counters.foreign == 1
+
+
+def test_what_a_worker_waits_for_is_said_in_one_sentence() -> None:
+    worker = WorkerCore(PLAN, OPTIONS)
+    who = "job 5, worker 0, generation 1"
+    assert worker.waiting_for(0) == f"{who}: waits for nothing"
+    worker.submit(ones(2), name="w")
+    lacks = f"{who}: tensor 'w' lacks 4 of 4 rounds"
+    assert worker.waiting_for(0) == f"{lacks}; round 0 was not sent yet"
+    worker.poll(0)
+    peer = IPv4Address(PLAN.aggregator)
+    assert worker.waiting_for(1_500_000_000) == f"{lacks}; waits for round 0 from {peer}, sent 1 times in 1.500 s"
+    worker.pause()
+    assert worker.waiting_for(0) == f"{who}: paused; waits for a new plan"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"job": 65_536}, "job 65536 is not in 1…65535"),
+        ({"generation": 0}, "generation 0 is not in 1…255"),
+        ({"workers": 0}, "0 workers; a job has at least 1"),
+        ({"slots": 12}, "slots 12 is not a power of two"),
+        ({"lanes": 257}, "lanes 257 is not in"),
+        ({"key": "9f"}, "key of 2 characters is not 32 bytes in hexadecimal digits"),
+    ],
+)
+def test_a_server_s_plan_that_cannot_be_right_is_refused(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidPlan, match=message):
+        ParameterServerCore(replace(SERVER_PLAN, **change))
 
 
 def test_two_children_with_one_bit_are_refused() -> None:

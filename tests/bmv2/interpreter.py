@@ -8,8 +8,10 @@ switch. It knows what `expression_programs` and `random_programs` can make and a
 from __future__ import annotations
 
 import copy
+import functools
 import json
 import operator
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -21,6 +23,12 @@ LONGEST_SHIFT: Final = 1 << 12
 """In bits; p4c's are below 2^8 where the program is of sound mind, and bmv2 needs memory for all of them."""
 MOST_STEPS: Final = 2000
 """Of one action: those that jump back may go round for ever."""
+MOST_STATES: Final = 1000
+"""Of a parser, on one packet's way."""
+MOST_COPIES: Final = 60
+"""Of one packet, those that go round among them."""
+INGRESS_CLONE, EGRESS_CLONE, RECIRCULATED, REPLICA, RESUBMITTED = 1, 2, 4, 5, 6
+"""Instance types; what came in is of type 0."""
 OF_TIME: Final = (
     *("enq_timestamp", "enq_qdepth", "deq_timedelta", "deq_qdepth"),
     *("ingress_global_timestamp", "egress_global_timestamp"),
@@ -94,10 +102,58 @@ INDEX_BITS: Final = 32
 VALUES: Final = frozenset(
     {"expression", "field", "hexstr", "bool", "local", "runtime_data", "lookahead", "stack_field"}
 )
-NAMES: Final = frozenset({"header", "regular", "register_array", "counter_array", "stack", "header_stack"})
+NAMES: Final = frozenset(
+    {"header", "regular", "register_array", "counter_array", "stack", "header_stack", "calculation"}
+)
+INPUTS: Final = frozenset({"field", "hexstr", "payload"})
+"""What checksums and hashes may be of."""
+
+
+# ---- checksums and hashes
+
+
+def words(data: bytes) -> Iterator[int]:
+    """Of 16 bits, the last one filled up."""
+    data += bytes(len(data) % 2)
+    return (int.from_bytes(data[at : at + 2], "big") for at in range(0, len(data), 2))
+
+
+def internet_checksum(data: bytes) -> int:
+    """RFC 1071."""
+    total = sum(words(data))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return 0xFFFF ^ total
+
+
+def crc16(data: bytes) -> int:
+    """CRC-16/ARC: x^16 + x^15 + x^2 + 1, bits reflected, from 0."""
+    value = 0
+    for octet in data:
+        value ^= octet
+        for _ in range(8):
+            value = value >> 1 ^ (0xA001 if value & 1 else 0)
+    return value
+
+
+HASHES: Final[Mapping[str, Callable[[bytes], int]]] = {
+    "csum16": internet_checksum,
+    "crc16": crc16,
+    "crc32": zlib.crc32,
+    "xor16": lambda data: functools.reduce(operator.xor, words(data), 0),
+    "identity": lambda data: int.from_bytes(data[:8], "big"),
+}
 
 
 # ---- a program
+
+
+@dataclass(frozen=True, slots=True)
+class Varying:
+    """What a field of varying width holds."""
+
+    value: int = 0
+    width: int = 0
 
 
 @dataclass(slots=True)
@@ -157,11 +213,14 @@ class Interpreter:
         document = json.loads(text)
         check(document)
         types = {each["name"]: each["fields"] for each in document["header_types"]}
-        self.headers: dict[str, dict[str, tuple[int, bool]]] = {
+        self.headers: dict[str, dict[str, tuple[Any, bool]]] = {
             each["name"]: {name: (width, rest == [True]) for name, width, *rest in types[each["header_type"]]}
             for each in document["headers"]
         }
-        """(width, whether it has a sign) of each field."""
+        """(width, whether it has a sign) of each field; the width "*" varies."""
+        longest = {each["name"]: each.get("max_length") for each in document["header_types"]}
+        self.longest = {each["name"]: longest[each["header_type"]] for each in document["headers"]}
+        """In bytes, of headers with such a field."""
         names = {each["id"]: each["name"] for each in document["headers"]}
         self.stacks: dict[str, list[str]] = {
             each["name"]: [names[id_] for id_ in each["header_ids"]] for each in document["header_stacks"]
@@ -173,6 +232,15 @@ class Interpreter:
         self.register_bits = {each["name"]: each["bitwidth"] for each in document["register_arrays"]}
         self.counters = {each["name"]: [(0, 0)] * each["size"] for each in document["counter_arrays"]}
         """(packets, bytes) of each cell."""
+        self.field_lists = {
+            each["id"]: [tuple(element["value"]) for element in each["elements"]] for each in document["field_lists"]
+        }
+        self.checksums = document["checksums"]
+        self.calculations = {each["name"]: each for each in document["calculations"]}
+        self.groups: dict[int, list[tuple[int, int]]] = {}
+        """(port, instance) of each copy that a multicast group makes."""
+        self.sessions: dict[int, list[int]] = {}
+        """The ports of each clone session's copies."""
         self.parser = document["parsers"][0]
         self.states = {each["name"]: each for each in self.parser["parse_states"]}
         self.deparser = document["deparsers"][0]["order"]
@@ -198,10 +266,28 @@ class Interpreter:
         """The frames that leave, each with its port. Raises `Undefined`; then registers and counters are as before."""
         before = copy.deepcopy((self.registers, self.counters))
         try:
-            return Packet(self, port, frame).run()
+            return self._sent(port, frame)
         except Undefined:
             self.registers, self.counters = before
             raise
+
+    def _sent(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
+        sent, count = [], 0
+        arriving, leaving = [Packet(self, frame, port=port)], list[Packet]()
+        while arriving or leaving:
+            if (count := count + 1) > MOST_COPIES:
+                raise Undefined("a packet whose copies have no end")
+            if leaving:
+                packet = leaving.pop(0)
+                clones, again, left = packet.egress()
+                leaving += clones
+                arriving += again
+                sent += left
+            else:
+                copies, again = arriving.pop(0).ingress()
+                leaving += copies
+                arriving += again
+        return sent
 
 
 def table(node: dict[str, Any]) -> Table:
@@ -232,43 +318,137 @@ def table(node: dict[str, Any]) -> Table:
 
 
 class Packet:
-    def __init__(self, program: Interpreter, port: int, frame: bytes) -> None:
+    def __init__(self, program: Interpreter, frame: bytes, *, port: int = 0) -> None:
         self.program = program
+        self.frame = frame
+        """As it came in."""
         self.rest = frame
         """What no header has taken."""
         self.octets = len(frame)
         """As it came in, which is what counters count."""
         self.length = len(frame)
         """With the headers that were added, without those removed."""
-        self.headers = {name: dict.fromkeys(program.headers[name], 0) for name in program.metadata}
+        self.headers: dict[str, dict[str, Any]] = {}
         """The values of the headers that are there."""
+        self.forget()
         self.headers[STANDARD] |= {"ingress_port": port, "packet_length": len(frame)}
         self.filled = dict.fromkeys(program.stacks, 0)
         """The element of each stack that is extracted next."""
         self.ended = False
         """Whether `exit` has ended this side of the switch."""
+        self.cloned: tuple[int, int] | None = None
+        self.resubmitted: int | None = None
+        self.recirculated: int | None = None
+        """What is to be done at this side's end, with the list of fields that are kept, and the clone's session."""
 
-    def run(self) -> list[tuple[int, bytes]]:
+    def forget(self) -> None:
+        """All metadata."""
+        program = self.program
+        self.headers |= {name: dict.fromkeys(program.headers[name], 0) for name in program.metadata}
+
+    def anew(self, instance_type: int, fields: int, other: Packet) -> Packet:
+        """Itself with these metadata of another packet alone."""
+        self.forget()
+        self.headers[STANDARD] |= {"instance_type": instance_type, "packet_length": self.length}
+        for header, name in self.program.field_lists.get(fields, ()):
+            self.headers[header][name] = other.headers[header][name]
+        return self
+
+    def ingress(self) -> tuple[list[Packet], list[Packet]]:
+        """(those that go on to egress, those that come in once more)."""
         standard = self.headers[STANDARD]
-        try:
-            self.parse()
-        except ParserError as error:
-            standard["parser_error"] = error.args[0]
+        self.parse_whole()
         self.control("ingress")
+        leaving = []
+        if self.cloned is not None:
+            session, fields = self.cloned
+            for port in self.program.sessions.get(session, ()):
+                clone = Packet(self.program, self.frame)
+                clone.parse_whole()
+                leaving.append(clone.anew(INGRESS_CLONE, fields, self).to(port))
+        if self.resubmitted is not None:
+            return leaving, [self.once_more(self.frame, RESUBMITTED, self.resubmitted)]
         if standard["mcast_grp"] != 0:
-            raise Undefined("a multicast group")
-        if standard["egress_spec"] == DROP_PORT:
-            return []
-        port = standard["egress_port"] = standard["egress_spec"]
-        standard |= {"egress_spec": 0, "packet_length": self.length}
+            for port, instance in self.program.groups.get(standard["mcast_grp"], ()):
+                copy_ = self.copied()
+                copy_.headers[STANDARD] |= {"egress_rid": instance, "instance_type": REPLICA}
+                leaving.append(copy_.to(port))
+        elif standard["egress_spec"] != DROP_PORT:
+            standard["instance_type"] = 0  # however it came in, as bmv2 has it
+            leaving.append(self.to(standard["egress_spec"]))
+        return leaving, []
+
+    def to(self, port: int) -> Packet:
+        """Itself, on its way out."""
+        self.headers[STANDARD] |= {"egress_port": port, "egress_spec": 0, "packet_length": self.length}
+        self.cloned = None
+        return self
+
+    def egress(self) -> tuple[list[Packet], list[Packet], list[tuple[int, bytes]]]:
+        """(clones, those that come in once more, what leaves)."""
+        standard = self.headers[STANDARD]
         self.control("egress")
-        return [] if standard["egress_spec"] == DROP_PORT else [(port, self.deparsed())]
+        clones = []
+        if self.cloned is not None:
+            session, fields = self.cloned
+            for port in self.program.sessions.get(session, ()):
+                clones.append(self.copied().anew(EGRESS_CLONE, fields, self).to(port))
+        if standard["egress_spec"] == DROP_PORT:
+            return clones, [], []
+        frame = self.deparsed()
+        if self.recirculated is not None:
+            return clones, [self.once_more(frame, RECIRCULATED, self.recirculated)], []
+        return clones, [], [(standard["egress_port"], frame)]
+
+    def copied(self) -> Packet:
+        """Its headers and metadata as they are, without what is to be done."""
+        copy_ = copy.copy(self)
+        copy_.headers, copy_.filled = copy.deepcopy(self.headers), dict(self.filled)
+        copy_.cloned = copy_.resubmitted = copy_.recirculated = None
+        return copy_
+
+    def once_more(self, frame: bytes, instance_type: int, fields: int) -> Packet:
+        return Packet(self.program, frame).anew(instance_type, fields, self)
 
     # -- parser and deparser
 
+    def parse_whole(self) -> None:
+        """Up to its end, be it an error's, and check the checksums."""
+        try:
+            self.parse()
+        except ParserError as error:
+            self.headers[STANDARD]["parser_error"] = error.args[0]
+        for each in self.program.checksums:
+            if each["verify"] and self.meant(each):
+                header, name = each["target"]
+                if self.read(header, name) != self.hashed(each["calculation"]):
+                    self.headers[STANDARD]["checksum_error"] = 1
+
+    def meant(self, checksum: dict[str, Any]) -> bool:
+        return checksum["if_cond"] is None or bool(self.value(checksum["if_cond"]))
+
+    def hashed(self, calculation: str) -> int:
+        """By name, over its fields one behind the other."""
+        bits = total = 0
+        described = self.program.calculations[calculation]
+        payload = b""
+        for each in described["input"]:
+            match each["type"]:
+                case "payload":
+                    payload = self.rest
+                case "hexstr":
+                    bits, total = bits << each["bitwidth"] | number(each["value"]), total + each["bitwidth"]
+                case _:
+                    width = self.width(each)
+                    bits, total = bits << width | unsigned(self.value(each), width), total + width
+        data = (bits << -total % 8).to_bytes((total + 7) // 8, "big")
+        return HASHES[described["algo"]](data + payload)
+
     def parse(self) -> None:
-        name = self.program.parser["init_state"]
+        name, states = self.program.parser["init_state"], 0
         while name is not None:
+            if (states := states + 1) > MOST_STATES:
+                raise Undefined("a parser that goes round without end")
             state = self.program.states[name]
             for op in state["parser_ops"]:
                 PARSER_OPS[op["op"]](self, *op["parameters"])
@@ -313,6 +493,24 @@ class Packet:
         if target["type"] == "stack":
             self.filled[target["value"]] += 1
 
+    def extract_varying(self, target: dict[str, Any], bits: dict[str, Any]) -> None:
+        """A header with a field of so many bits."""
+        name, width = target["value"], self.value(bits)
+        fixed = sum(each for each, _ in self.program.headers[name].values() if each != "*")
+        if width % 8:
+            raise ParserError(self.program.errors["ParserInvalidArgument"])
+        if fixed + width > 8 * len(self.rest):
+            raise ParserError(self.program.errors["PacketTooShort"])
+        if fixed + width > 8 * self.program.longest[name]:
+            raise ParserError(self.program.errors["HeaderTooShort"])
+        held = self.take((fixed + width) // 8)
+        values: dict[str, Any] = {}
+        for each, (size, has_sign) in reversed(self.program.headers[name].items()):
+            taken = width if size == "*" else size
+            part, held = unsigned(held, taken), held >> taken
+            values[each] = Varying(part, taken) if size == "*" else signed(part, size) if has_sign else part
+        self.headers[name] = values
+
     def verify(self, condition: dict[str, Any], error: dict[str, Any]) -> None:
         if not self.value(condition):
             raise ParserError(self.value(error))
@@ -331,19 +529,25 @@ class Packet:
         return unsigned(bits >> 8 * octets - offset - width, width)
 
     def deparsed(self) -> bytes:
+        for each in self.program.checksums:
+            if each["update"] and self.meant(each):
+                self.write({"type": "field", "value": each["target"]}, self.hashed(each["calculation"]))
         frame = b""
         for name in self.program.deparser:
             if name in self.headers:
                 bits = total = 0
                 for field_name, (width, _) in self.program.headers[name].items():
-                    bits = bits << width | unsigned(self.headers[name][field_name], width)
+                    value = self.headers[name][field_name]
+                    if width == "*":
+                        value, width = value.value, value.width
+                    bits = bits << width | unsigned(value, width)
                     total += width
                 frame += bits.to_bytes(total // 8, "big")
         return frame + self.rest
 
     # -- fields and expressions
 
-    def width(self, place: dict[str, Any]) -> int:
+    def width(self, place: dict[str, Any]) -> Any:
         match place["type"]:
             case "lookahead":
                 return int(place["value"][1])
@@ -355,7 +559,7 @@ class Packet:
         header, name = place["value"]
         return 1 if name == VALID else self.program.headers[header][name][0]
 
-    def read(self, header: str, name: str) -> int:
+    def read(self, header: str, name: str) -> Any:
         if name == VALID:
             return int(header in self.headers)
         if header not in self.headers or (header == STANDARD and name in OF_TIME):
@@ -371,7 +575,7 @@ class Packet:
         if header in self.headers:
             self.headers[header][name] = signed(value, width) if has_sign else unsigned(value, width)
 
-    def value(self, node: dict[str, Any], data: Sequence[int] = ()) -> int:
+    def value(self, node: dict[str, Any], data: Sequence[int] = ()) -> Any:
         """What an operand is, with an action's data."""
         value = node["value"]
         match node["type"]:
@@ -396,11 +600,11 @@ class Packet:
             raise ParserError(self.program.errors["StackOutOfBounds"])
         return self.program.stacks[stack][self.filled[stack] - 1]
 
-    def result(self, expression: dict[str, Any], data: Sequence[int]) -> int:
-        def left() -> int:
+    def result(self, expression: dict[str, Any], data: Sequence[int]) -> Any:
+        def left() -> Any:
             return self.value(expression["left"], data)
 
-        def right() -> int:
+        def right() -> Any:
             return self.value(expression["right"], data)
 
         match expression["op"]:
@@ -415,7 +619,10 @@ class Packet:
             case op if op in UNARY:
                 return UNARY[op](right())
             case op:
-                return BINARY[op](left(), right())
+                operands = left(), right()
+                if len({each.width for each in operands if isinstance(each, Varying)}) > 1:
+                    raise Undefined("fields of varying width that are not as long as each other: bmv2 compares numbers")
+                return BINARY[op](*operands)
 
     # -- controls
 
@@ -469,12 +676,14 @@ class Packet:
     def add_header(self, _: Sequence[int], target: dict[str, Any]) -> None:
         """Its fields are 0, which P4 does not promise and bmv2 keeps."""
         if target["value"] not in self.headers:
-            self.headers[target["value"]] = dict.fromkeys(self.program.headers[target["value"]], 0)
+            fields = self.program.headers[target["value"]].items()
+            self.headers[target["value"]] = {name: Varying() if width == "*" else 0 for name, (width, _) in fields}
             self.length += self.octets_of(target["value"])
 
     def remove_header(self, _: Sequence[int], target: dict[str, Any]) -> None:
-        if self.headers.pop(target["value"], None) is not None:
+        if target["value"] in self.headers:
             self.length -= self.octets_of(target["value"])
+            del self.headers[target["value"]]
 
     def push(self, _: Sequence[int], stack: dict[str, Any], count: dict[str, Any]) -> None:
         self.move(stack["value"], self.value(count))
@@ -492,7 +701,31 @@ class Packet:
         self.filled[stack] = between(self.filled[stack] + by, 0, len(elements))
 
     def octets_of(self, header: str) -> int:
-        return sum(width for width, _ in self.program.headers[header].values()) // 8
+        """Of one that is there."""
+        values, fields = self.headers[header], self.program.headers[header]
+        bits: int = sum(values[name].width if width == "*" else width for name, (width, _) in fields.items())
+        return bits // 8
+
+    def hash(
+        self,
+        data: Sequence[int],
+        place: dict[str, Any],
+        base: dict[str, Any],
+        calculation: dict[str, Any],
+        size: dict[str, Any],
+    ) -> None:
+        if not (values := self.value(size, data)):
+            raise Undefined("a hash among no values")
+        self.write(place, self.value(base, data) + self.hashed(calculation["value"]) % values)
+
+    def clone(self, data: Sequence[int], session: dict[str, Any], fields: dict[str, Any]) -> None:
+        self.cloned = self.value(session, data), self.value(fields)
+
+    def resubmit(self, _: Sequence[int], fields: dict[str, Any]) -> None:
+        self.resubmitted = self.value(fields)
+
+    def recirculate(self, _: Sequence[int], fields: dict[str, Any]) -> None:
+        self.recirculated = self.value(fields)
 
     def mark_to_drop(self, _: Sequence[int], target: dict[str, Any]) -> None:
         self.headers[target["value"]] |= {"egress_spec": DROP_PORT, "mcast_grp": 0}
@@ -520,7 +753,7 @@ class Packet:
         cells[at] = packets + 1, octets + self.octets
 
     def cell(self, cells: Sequence[object], index: dict[str, Any], data: Sequence[int]) -> int:
-        at = self.value(index, data)
+        at: int = self.value(index, data)
         if not 0 <= at < len(cells):
             raise Undefined(f"cell {at} of {len(cells)}")
         return at
@@ -528,6 +761,7 @@ class Packet:
 
 PARSER_OPS: Final[Mapping[str, Callable[..., None]]] = {
     "extract": Packet.extract,
+    "extract_VL": Packet.extract_varying,
     "set": lambda packet, place, source: packet.assign((), place, source),
     "verify": Packet.verify,
     "advance": Packet.advance,
@@ -544,6 +778,11 @@ PRIMITIVES: Final[Mapping[str, Callable[..., None]]] = {
     "register_read": Packet.register_read,
     "register_write": Packet.register_write,
     "count": Packet.count,
+    "modify_field_with_hash_based_offset": Packet.hash,
+    "clone_ingress_pkt_to_egress": Packet.clone,
+    "clone_egress_pkt_to_egress": Packet.clone,
+    "resubmit": Packet.resubmit,
+    "recirculate": Packet.recirculate,
 }
 JUMPS: Final = frozenset({"_jump", "_jump_if_zero"})
 
@@ -553,11 +792,10 @@ JUMPS: Final = frozenset({"_jump", "_jump_if_zero"})
 
 def check(document: dict[str, Any]) -> None:
     """Refuse what is not known, by its name."""
-    for each in document["header_types"]:
-        for name, width, *_ in each["fields"]:
-            known(f"{each['name']}.{name} of varying width", width != "*")
-    for each in document["checksums"]:
-        known(f"checksum {each['name']}", False)
+    for each in document["calculations"]:
+        known(f"the hash {each['algo']}", each["algo"] in HASHES)
+        kinds = {part["type"] for part in each["input"]}
+        known(f"a hash of {', '.join(sorted(kinds - INPUTS))}", kinds <= INPUTS)
     for each in document["deparsers"]:
         known("a deparser that does more than to emit", not each.get("primitives"))
     for pipeline in document["pipelines"]:

@@ -12,12 +12,14 @@ from typing import Any, Final
 
 from weir.emulator.entries import (
     ActionCall,
+    CloneSession,
     EmulatorError,
     Exact,
     Lpm,
     Match,
     Optional,
     Range,
+    Replica,
     TableEntry,
     Ternary,
 )
@@ -27,7 +29,8 @@ from weir.tests.bmv2.differential import Pair
 from weir.tests.bmv2.harness import Output
 from weir.tests.bmv2.interpreter import Interpreter, Undefined
 from weir.tests.bmv2.mutation import mutate
-from weir.tests.bmv2.p4runtime_client import Refused
+from weir.tests.bmv2.p4runtime_client import Refused, clone_session, multicast_group
+from weir.tests.bmv2.random_programs import GROUP, SESSION
 from weir.tests.emulator.generation import call, entries, number, packet
 
 SHOWN: Final = 4
@@ -53,7 +56,15 @@ class Judges:
         self._state = self._switch.state
 
     def fill(self, rng: random.Random) -> None:
-        """Random entries in all tables, and values in all registers."""
+        """Random entries in all tables, values in all registers; ports of a clone session and a multicast group."""
+        ports, group = [rng.randrange(8)], [(port, rng.randrange(3)) for port in rng.sample(range(8), 2)]
+        self.interpreter.sessions[SESSION], self.interpreter.groups[GROUP] = ports, group
+        session, replicas = CloneSession((Replica(ports[0], 0),)), tuple(Replica(*each) for each in group)
+        if self._pair is None:
+            self._switch.replication.set_session(SESSION, session)
+            self._switch.replication.set_group(GROUP, replicas)
+        else:
+            self._pair.insert(clone_session(SESSION, session), multicast_group(GROUP, replicas))
         for schema in self.program.tables.values():
             for entry in entries(rng, self.program, schema):
                 self._insert(schema.name, entry)
@@ -102,10 +113,10 @@ class Judges:
             except Undefined:
                 continue
             defined.append((port, frame))
-            expected.append([Output(*each) for each in sent])
+            expected.append(sorted(Output(*each) for each in sent))
         self.compared += len(defined)
         if self._pair is None:
-            found = [[Output(*each) for each in self._switch.forward(frame, port)] for port, frame in defined]
+            found = [sorted(Output(*each) for each in self._switch.forward(frame, port)) for port, frame in defined]
         else:
             found = self._pair.compare(defined)
         self.forwarded += sum(map(len, found))

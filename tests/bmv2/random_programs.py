@@ -1,8 +1,10 @@
-"""Whole P4 programs for v1model, from a seed: parsers that branch and go round, tables, registers, header stacks, and
-headers that come and go.
+"""Whole P4 programs for v1model, from a seed: parsers that branch, look ahead, go round and refuse; tables, registers,
+hashes and checksums; header stacks, and headers that come and go; in every third program packets that are copied,
+or pass ingress twice.
 
 All are well-typed and defined: headers are read only where they are there, and written whole where they are added;
-indices are below the sizes; packets leave through ports 0 to 7.
+indices are below the sizes; packets leave through ports 0 to 7. What is copied comes to no register behind the
+switch's queues, where several copies are at work at once.
 """
 
 from __future__ import annotations
@@ -18,6 +20,9 @@ MATCH_KINDS: Final = ("exact", "ternary", "lpm", "range")
 LONGEST_RANGE: Final = 64
 TAGS: Final = 3
 """Elements of the header stack."""
+SESSION, GROUP, KEPT = 3, 1, 1
+"""A clone session, a multicast group, and the list of the metadata that copies keep."""
+HASHES: Final = ("crc16", "crc32", "csum16", "xor16", "identity")
 
 SIZES: Final = {"first": 7, "second": 4, "third": 3, "tags": 1}
 """Fields of each header, but for one that fills the last byte."""
@@ -28,6 +33,7 @@ LAST_INDEX: Final[Variable] = ("hdr.tags.lastIndex", 32, False)
 
 TEMPLATE: Final = """#include <core.p4>
 #include <v1model.p4>
+error {{ Odd }}
 {headers}
 struct headers_t {{ first_t first; second_t second; third_t third; tags_t[{tags}] tags; }}
 struct metadata_t {{ {metadata} }}
@@ -41,7 +47,7 @@ control Forward(inout headers_t hdr, inout metadata_t meta, inout standard_metad
 control Leave(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t sm) {{
 {leave}
 }}
-control Update(inout headers_t hdr, inout metadata_t meta) {{ apply {{ }} }}
+control Update(inout headers_t hdr, inout metadata_t meta) {{ apply {{ {update} }} }}
 control Deparse(packet_out packet, in headers_t hdr) {{
     apply {{ packet.emit(hdr.first); packet.emit(hdr.second); packet.emit(hdr.tags); packet.emit(hdr.third); }}
 }}
@@ -54,6 +60,7 @@ class RandomProgram(ExpressionProgram):
 
     def __init__(self, seed: int) -> None:
         self._rng = random.Random(seed)
+        self._copies = self._rng.random() < 0.35
         self._headers = {name: self._header(name, count) for name, count in SIZES.items()}
         self._metadata: list[Variable] = [
             (f"meta.m{i}", self._rng.choice(WIDTHS), self._rng.random() < 0.2) for i in range(4)
@@ -65,7 +72,11 @@ class RandomProgram(ExpressionProgram):
         self.source = TEMPLATE.format(
             tags=TAGS,
             headers="\n".join(self._declare(f"{name}_t", fields) for name, fields in self._headers.items()),
-            metadata=" ".join(f"{type_name(width, signed)} {_short(name)};" for name, width, signed in self._metadata),
+            metadata=" ".join(
+                f"{'@field_list(1) ' * (at % 2)}{type_name(width, signed)} {_short(name)};"
+                for at, (name, width, signed) in enumerate(self._metadata)
+            ),
+            update=self._checksum(),
             parser=self._parser(),
             forward=self._control("f", tables=3),
             leave=self._control("l", tables=1),
@@ -83,10 +94,15 @@ class RandomProgram(ExpressionProgram):
 
     def _parser(self) -> str:
         states = ("second", "third", "tags", "accept")
-        lines = ["    state start { packet.extract(hdr.first); " + self._select(states) + " }"]
+        everything = self._base
+        if self._copies:  # what a clone's parser finds in metadata, bmv2 leaves open
+            self._base = self._headers["first"]
+        lines = [f"    state start {{ packet.extract(hdr.first); {self._verified()} {self._select(states)} }}"]
         self._variables = self._targets = self._base + self._headers["second"]
         lines.append(
-            "    state second { packet.extract(hdr.second); " + self._select(("third", "tags", "accept")) + " }"
+            f"    state second {{ packet.extract(hdr.second); {self._verified()} "
+            + self._select(("third", "tags", "accept"))
+            + " }"
         )
         last = self._base + self._element("last")
         self._variables, self._targets = [*last, LAST_INDEX], self._metadata
@@ -96,6 +112,7 @@ class RandomProgram(ExpressionProgram):
         lines.append(f"    state tags {{ packet.extract(hdr.tags.next); {assignment} {goes} }}")
         self._variables = self._targets = self._base
         lines.append(f"    state third {{ packet.extract(hdr.third); {self._statement()} transition accept; }}")
+        self._base = everything
         return "\n".join(lines)
 
     def _select(self, states: tuple[str, ...], again: str = "") -> str:
@@ -105,6 +122,9 @@ class RandomProgram(ExpressionProgram):
         rng = self._rng
         fields = [variable for variable in self._variables if variable[0].startswith("hdr") and not variable[2]]
         keys = rng.sample(fields, rng.randrange(1, 3))
+        if rng.random() < 0.15:
+            width = rng.choice((4, 8, 16))
+            keys[-1] = (f"packet.lookahead<bit<{width}>>()", width, False)
         cases = []
         for _ in range(rng.randrange(1, 5)):
             values: list[str] = []
@@ -118,6 +138,33 @@ class RandomProgram(ExpressionProgram):
             cases.append(f"({', '.join(values)}): {rng.choice((*states, again) if again else states)};")
         cases.append(f"default: {rng.choice(states)};")
         return f"transition select({', '.join(name for name, _, _ in keys)}) {{ {' '.join(cases)} }}"
+
+    def _verified(self) -> str:
+        if self._rng.random() < 0.7:
+            return ""
+        error = self._rng.choice(("Odd", "NoMatch", "ParserInvalidArgument"))
+        return f"verify({self._truth(1)} || {self._truth(1)}, error.{error});"
+
+    def _checksum(self) -> str:
+        """Of whole words, into a field of the first header that has room for it."""
+        if self._rng.random() < 0.5:
+            return ""
+        wide = [(name, width) for name, width, signed in self._headers["first"] if width >= 16 and not signed]
+        if not wide:
+            return ""
+        name, width = self._rng.choice(wide)
+        others = [variable for variable in self._headers["first"] if variable[0] != name]
+        values = f"{{ {', '.join(self._words(others))} }}"
+        field, bits, _ = self._rng.choice([each for each in others if not each[2]] or [(name, width, False)])
+        when = self._rng.choice(("true", f"{field} > {self._rng.getrandbits(bits)}"))
+        algorithm = self._rng.choice(("csum16", "crc16", "xor16") if width < 32 else ("csum16", "crc16", "crc32"))
+        return f"update_checksum({when}, {values}, {name}, HashAlgorithm.{algorithm});"
+
+    def _words(self, variables: list[Variable]) -> list[str]:
+        """Fields that are multiples of 16 bits together, with zeros behind them."""
+        some = self._rng.sample([(name, width) for name, width, _ in variables], self._rng.randrange(1, 4))
+        left = -sum(width for _, width in some) % 16
+        return [name for name, _ in some] + [f"{left}w0"] * (left > 0)
 
     # ---- controls
 
@@ -141,11 +188,35 @@ class RandomProgram(ExpressionProgram):
         self._variables = self._targets = [*self._base, self._local]
         body = [self._step(name, [name for name, _, _ in actions]) for name in names]
         body += [self._plain() for _ in range(6)]
+        body += [self._call(*rng.choice(actions)[:2]) for _ in range(rng.randrange(2))]
+        if prefix == "f":
+            body.append("if (sm.parser_error == error.Odd) { " + self._statement() + " }")
+        if self._copies:
+            body.append(self._copied())
         rng.shuffle(body)
+        if rng.random() < 0.2:
+            body.insert(rng.randrange(len(body)), f"if ({self._truth(1)} && {self._truth(1)}) {{ exit; }}")
         if prefix == "f":
             body.append(f"sm.egress_spec = (bit<9>) ({self._bits(8, 2)} & 7);")
         body.append(f"if ({self._truth(2)} && {self._truth(1)} && {self._truth(1)}) {{ mark_to_drop(sm); }}")
         return "\n".join([*lines, "    apply {", *(f"        {line}" for line in body), "    }"])
+
+    def _call(self, action: str, widths: list[int]) -> str:
+        return f"{action}({', '.join(self._bits(width, 2) for width in widths)});"
+
+    def _copied(self) -> str:
+        """What makes more of a packet that has just come in, or has it come in once more."""
+        if self._prefix == "f":
+            ways: tuple[str, ...] = (
+                f"sm.mcast_grp = {GROUP};",
+                f"resubmit_preserving_field_list({KEPT});",
+            )
+        else:
+            ways = (
+                f"clone_preserving_field_list(CloneType.E2E, {SESSION}, {KEPT});",
+                f"{self._local[0]} = {self._local[0]} + (bit<{self._local[1]}>) sm.egress_rid;",
+            )
+        return f"if (sm.instance_type == 0 && {self._truth(1)}) {{ {self._rng.choice(ways)} }}"
 
     def _action(self, number: int) -> tuple[str, list[int], str]:
         """(name, widths of the parameters, text)."""
@@ -213,11 +284,20 @@ class RandomProgram(ExpressionProgram):
     def _access(self) -> str:
         index = f"(bit<32>) ({self._bits(8, 1)} & {CELLS - 1})"
         name, width, _ = self._local
-        kinds = (
-            f"{self._prefix}_cells.read({name}, {index});",
-            f"{self._prefix}_cells.write({index}, {self._bits(width, 2)});",
-            f"{self._prefix}_count.count({index});",
+        least, most = self._rng.randrange(4), self._rng.choice((1, 7, 8, 255, 65_536))
+        values = f"{{ {', '.join(self._words([*self._base, self._local]))} }}"
+        hashed = (
+            f"bit<32> hashed; hash(hashed, HashAlgorithm.{self._rng.choice(HASHES)}, 32w{least}, {values}, 32w{most});"
         )
+        kinds = [
+            f"{self._prefix}_count.count({index});",
+            f"{{ {hashed} {name} = (bit<{width}>) hashed; }}",
+        ]
+        if not self._copies or self._prefix == "f":
+            kinds += [
+                f"{self._prefix}_cells.read({name}, {index});",
+                f"{self._prefix}_cells.write({index}, {self._bits(width, 2)});",
+            ]
         return self._rng.choice(kinds)
 
     def _with_header(self, header: str) -> str:

@@ -97,6 +97,7 @@ class RandomProgram(ExpressionProgram):
         everything = self._base
         if self._copies:  # what a clone's parser finds in metadata, bmv2 leaves open
             self._base = self._headers["first"]
+        self._variables = self._targets = self._base
         lines = [f"    state start {{ packet.extract(hdr.first); {self._verified()} {self._select(states)} }}"]
         self._variables = self._targets = self._base + self._headers["second"]
         lines.append(
@@ -208,6 +209,7 @@ class RandomProgram(ExpressionProgram):
         """What makes more of a packet that has just come in, or has it come in once more."""
         if self._prefix == "f":
             ways: tuple[str, ...] = (
+                f"clone_preserving_field_list(CloneType.I2E, {SESSION}, {KEPT});",
                 f"sm.mcast_grp = {GROUP};",
                 f"resubmit_preserving_field_list({KEPT});",
             )

@@ -164,7 +164,7 @@ async def test_what_was_read_of_the_links_is_taken_once_for_all_jobs_and_looks(
     assert len(taken) == len({id(links) for links in taken}) < sum(readings for _, readings in asked)
 
 
-async def test_of_two_jobs_that_were_put_on_one_spine_one_moves_once(rig: Rig) -> None:
+async def admit_both_at_one_spine(rig: Rig) -> None:
     for each in (FIRST, SECOND):
         assert each.server is not None
         rig.controller.planner.strategy = Fixed(
@@ -172,6 +172,10 @@ async def test_of_two_jobs_that_were_put_on_one_spine_one_moves_once(rig: Rig) -
         )
         await rig.admit(each)
     rig.controller.planner.strategy = strategy("widest")
+
+
+async def test_of_two_jobs_that_were_put_on_one_spine_one_moves_once(rig: Rig) -> None:
+    await admit_both_at_one_spine(rig)
     jobs = list(rig.jobs.values())
     await train(rig, jobs, rig.fabric.now_ns + 25 * PERIOD)
     assert spines(rig, 1) != spines(rig, 2)
@@ -196,13 +200,7 @@ async def test_what_is_decided_of_a_job_that_is_not_where_it_was_is_dropped(
 ) -> None:
     """Of two on one spine one would move, by itself or with the other."""
     rig.controller.moves.options = replace(OPTIONS, together=together)
-    for each in (FIRST, SECOND):
-        assert each.server is not None
-        rig.controller.planner.strategy = Fixed(
-            Placement(dict.fromkeys(each.workers, "s4"), {"s4": each.server}, each.server)
-        )
-        await rig.admit(each)
-    rig.controller.planner.strategy = strategy("widest")
+    await admit_both_at_one_spine(rig)
     held = Held()
     monkeypatch.setattr(rig.controller.improver, "_decisions", held)
     jobs, sums = list(rig.jobs.values()), dict[int, int]()

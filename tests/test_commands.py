@@ -163,6 +163,10 @@ BY_OTHERS: Final[Mapping[str, str]] = {
     "python -m weir.hosts.drivers.agent 127.0.0.1:9561 1234": (
         "tests/experiments/backends/test_mininet_run.py::test_sums_and_weights_are_the_virtual_fabrics"
     ),
+    "make test-tofino-model": "tests/ptf/test_tofino_model.py::test_all_tests_run_on_what_answers",
+    "python -m weir.controller.p4runtime.packing FOLDER p4src/build/fabric_tofino.p4info.txtpb OUTPUT": (
+        "tests/controller/p4runtime/test_packing.py::test_the_command_writes_the_file_or_says_why_not"
+    ),
     "make shell": "tests/emulator/p4runtime/test_p4runtime_shell.py::test_the_shell_connects",
     "pytest examples/p4_program": "tests/test_examples.py::test_a_p4_program_of_ones_own_under_pytest",
     "python examples/on_a_fabric.py": "tests/test_examples.py::test_processes_that_join_over_real_switches",

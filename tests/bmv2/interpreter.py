@@ -8,13 +8,14 @@ switch. It knows what `expression_programs` and `random_programs` can make and a
 from __future__ import annotations
 
 import copy
-import functools
 import json
 import operator
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
+
+from weir.tests.checksums import crc16, internet_checksum, xor16
 
 DROP_PORT: Final = 511
 STANDARD: Final = "standard_metadata"
@@ -109,38 +110,11 @@ INPUTS: Final = frozenset({"field", "hexstr", "payload"})
 """What checksums and hashes may be of."""
 
 
-# ---- checksums and hashes
-
-
-def words(data: bytes) -> Iterator[int]:
-    """Of 16 bits, the last one filled up."""
-    data += bytes(len(data) % 2)
-    return (int.from_bytes(data[at : at + 2], "big") for at in range(0, len(data), 2))
-
-
-def internet_checksum(data: bytes) -> int:
-    """RFC 1071."""
-    total = sum(words(data))
-    while total >> 16:
-        total = (total & 0xFFFF) + (total >> 16)
-    return 0xFFFF ^ total
-
-
-def crc16(data: bytes) -> int:
-    """CRC-16/ARC: x^16 + x^15 + x^2 + 1, bits reflected, from 0."""
-    value = 0
-    for octet in data:
-        value ^= octet
-        for _ in range(8):
-            value = value >> 1 ^ (0xA001 if value & 1 else 0)
-    return value
-
-
 HASHES: Final[Mapping[str, Callable[[bytes], int]]] = {
     "csum16": internet_checksum,
     "crc16": crc16,
     "crc32": zlib.crc32,
-    "xor16": lambda data: functools.reduce(operator.xor, words(data), 0),
+    "xor16": xor16,
     "identity": lambda data: int.from_bytes(data[:8], "big"),
 }
 

@@ -19,11 +19,3 @@ def mutate(rng: random.Random, frame: bytes, rate: float = 0.2) -> bytes:
             return bytes(damaged)
         case _:
             return frame + rng.randbytes(rng.randrange(1, 40))
-
-
-def internet_checksum(data: bytes) -> bytes:
-    """RFC 1071, over an even number of bytes."""
-    total = sum(int.from_bytes(data[i : i + 2], "big") for i in range(0, len(data), 2))
-    while total >> 16:
-        total = (total & 0xFFFF) + (total >> 16)
-    return (0xFFFF - total).to_bytes(2, "big")

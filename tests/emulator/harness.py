@@ -102,16 +102,6 @@ def seeded_random() -> random.Random:
     return random.Random(seed)
 
 
-def crc16(data: bytes) -> int:
-    """CRC-16/ARC, bit by bit."""
-    crc = 0
-    for byte in data:
-        crc ^= byte
-        for _ in range(8):
-            crc = crc >> 1 ^ (0xA001 if crc & 1 else 0)
-    return crc
-
-
 def watched(command: Sequence[str], silence_s: float, cwd: Path, environment: Mapping[str, str]) -> str:
     """What a child process says until it ends; the test fails with that if it ends badly, or says nothing for so long.
 

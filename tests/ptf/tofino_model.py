@@ -65,9 +65,9 @@ def chassis() -> str:
     )
 
 
-def check(target: str, sde: Path | None) -> None:
-    """Raises NotHereError with all that is missing, and where it comes from."""
-    missing = []
+def check(target: str) -> Path:
+    """Where the studio is installed. Raises NotHereError with all that is missing, and where it comes from."""
+    missing, sde = [], os.environ.get("SDE_INSTALL", "")
     if os.geteuid() != 0:
         missing.append("root, for network interfaces")
     for tool, origin in (
@@ -78,13 +78,14 @@ def check(target: str, sde: Path | None) -> None:
     ):
         if shutil.which(tool) is None:
             missing.append(f"{tool}, {origin}, on PATH")
-    if sde is None or not sde.is_dir():
+    if not os.path.isdir(sde):
         missing.append("SDE_INSTALL, the folder that the studio is installed in")
     kind = TARGETS[target]
     if not (loaded := loaded_of(kind.program, kind.loads)).is_file():
         missing.append(f"{loaded.relative_to(ROOT)}, which 'make tofino' makes where p4c has its back end for Tofino")
     if missing:
         raise NotHereError("this takes " + "; ".join(missing))
+    return Path(sde)
 
 
 @contextlib.contextmanager
@@ -157,12 +158,9 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("--switchd", type=Path, default=SWITCHD, help="the driver's configuration, as Stratum ships it")
     options, more = parser.parse_known_args(arguments)
-    sde = Path(os.environ["SDE_INSTALL"]) if os.environ.get("SDE_INSTALL") else None
     folder = Path(tempfile.mkdtemp(prefix="weir-tofino-model-"))
     try:
-        check(options.target, sde)
-        assert sde is not None
-        status = play(options.target, sde, options.switchd, folder, more)
+        status = play(options.target, check(options.target), options.switchd, folder, more)
     except NotHereError as error:
         sys.stderr.write(f"weir: {error}\n")
         status = 2

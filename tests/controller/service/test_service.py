@@ -265,7 +265,7 @@ async def test_a_number_that_is_picked_is_none_of_a_job_that_runs_or_has_just_en
 
 
 async def test_nobody_waits_before_it_has_said_so(service: Rig) -> None:
-    """A worker that leaves at once, before the other has begun to sum, is not taken out of the job."""
+    """Else whoever left before the first heartbeat of the others would be taken out of the job at once."""
     registration = await service.register(workers=WORKERS)
     hosts = [await service.joined(registration, rank) for rank in range(2)]
     for host in hosts:

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from weir.emulator.program import Program
-from weir.tests.emulator.harness import Rig, crc16, seeded_random
+from weir.tests.checksums import crc16, internet_checksum, xor16
+from weir.tests.emulator.harness import Rig, seeded_random
 from weir.tests.paths import PROGRAMS
 
 
@@ -158,15 +159,11 @@ def test_hashes_are_those_of_simple_switch(rig: Rig) -> None:
     for _ in range(50):
         left, index = rng.getrandbits(32), rng.getrandbits(8)
         data = struct.pack(">IB", left, index)
-        padded = struct.unpack(">3H", data + b"\0")
-        total = sum(padded)
-        while total >> 16:
-            total = (total & 0xFFFF) + (total >> 16)
         expected = {
             7: binascii.crc32(data),
             8: 1000 + crc16(data) % 77,
-            13: total ^ 0xFFFF,
-            14: padded[0] ^ padded[1] ^ padded[2],
+            13: internet_checksum(data),
+            14: xor16(data),
             15: left,
         }
         if left == 13:

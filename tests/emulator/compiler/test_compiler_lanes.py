@@ -9,6 +9,7 @@ import pytest
 
 from weir.emulator.entries import ActionCall, Lpm, MemberRef, TableEntry
 from weir.emulator.program import Program
+from weir.tests.checksums import internet_checksum
 from weir.tests.emulator.harness import Rig, seeded_random
 from weir.tests.paths import PROGRAMS
 
@@ -25,16 +26,9 @@ def rig() -> Rig:
     return rig
 
 
-def checksum(data: bytes) -> int:
-    total: int = sum(struct.unpack(f">{len(data) // 2}H", data))
-    while total >> 16:
-        total = (total & 0xFFFF) + (total >> 16)
-    return total ^ 0xFFFF
-
-
 def ipv4(ttl: int, protocol: int, length: int, destination: int) -> bytes:
     head = struct.pack(">BBHHHBBHII", 0x45, 0, length, 0, 0, ttl, protocol, 0, 0x0A000001, destination)
-    return head[:10] + struct.pack(">H", checksum(head)) + head[12:]
+    return head[:10] + struct.pack(">H", internet_checksum(head)) + head[12:]
 
 
 def frame(slot: int, tag: int, lanes: np.ndarray[tuple[int], np.dtype[np.uint32]]) -> bytes:

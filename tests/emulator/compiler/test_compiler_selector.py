@@ -21,7 +21,8 @@ from weir.emulator.entries import (
     WeightedAction,
 )
 from weir.emulator.program import Program
-from weir.tests.emulator.harness import Rig, crc16, seeded_random
+from weir.tests.checksums import crc16, internet_checksum
+from weir.tests.emulator.harness import Rig, seeded_random
 from weir.tests.paths import PROGRAMS
 
 TO, DROP = "SelectorIngress.to", "SelectorIngress.drop"
@@ -156,13 +157,6 @@ def test_references_and_members_that_cannot_be(rig: Rig) -> None:
     with pytest.raises(InvalidEntry, match="default"):
         table.set_default(to(1))
     assert (len(table), dict(choose.groups)) == (0, {})
-
-
-def internet_checksum(data: bytes) -> int:
-    total: int = sum(struct.unpack(f">{len(data) // 2}H", data))
-    while total >> 16:
-        total = (total & 0xFFFF) + (total >> 16)
-    return total ^ 0xFFFF
 
 
 def test_checksums_verify_and_update_under_their_condition(rig: Rig) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from weir.emulator.program import Program
+from weir.tests.checksums import internet_checksum
 from weir.tests.emulator.harness import Rig
 from weir.tests.paths import PROGRAMS
 
@@ -86,11 +87,7 @@ def test_varbit_fields_keep_their_length(rig: Rig, count: int) -> None:
     assert rig.send(packet(0, 0, b"", text=text) + b"rest").frame == packet(0, 0, b"", text=text) + b"rest"
     copied = rig.send(packet(7, 0, b"", text=text) + b"rest").frame
     summed = text[:-2] + b"\x07"
-    padded = summed + bytes(len(summed) % 2)
-    total = sum(int.from_bytes(padded[i : i + 2], "big") for i in range(0, len(padded), 2))
-    while total >> 16:
-        total = (total & 0xFFFF) + (total >> 16)
-    check = (total ^ 0xFFFF).to_bytes(2, "big")
+    check = internet_checksum(summed).to_bytes(2, "big")
     assert copied == packet(7, 0, b"", text=text) + text[:-2] + check + b"rest"
 
 

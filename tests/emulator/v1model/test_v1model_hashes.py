@@ -9,7 +9,8 @@ import random
 import pytest
 
 from weir.emulator.program import Program
-from weir.tests.emulator.harness import Rig, crc16
+from weir.tests.checksums import crc16, internet_checksum, xor16
+from weir.tests.emulator.harness import Rig
 from weir.tests.paths import PROGRAMS
 
 PROGRAM = PROGRAMS / "hashes.json"
@@ -25,25 +26,6 @@ def packed(*fields: tuple[int, int]) -> bytes:
     bits = "".join(f"{value:0{width}b}" for value, width in fields)
     bits += "0" * (-len(bits) % 8)
     return bytes(int(bits[i : i + 8], 2) for i in range(0, len(bits), 8))
-
-
-def words_of(data: bytes) -> list[int]:
-    padded = data + bytes(len(data) % 2)
-    return [int.from_bytes(padded[i : i + 2], "big") for i in range(0, len(padded), 2)]
-
-
-def csum16(data: bytes) -> int:
-    total = sum(words_of(data))
-    while total >> 16:
-        total = (total & 0xFFFF) + (total >> 16)
-    return total ^ 0xFFFF
-
-
-def xor16(data: bytes) -> int:
-    result = 0
-    for word in words_of(data):
-        result ^= word
-    return result
 
 
 class Packet:
@@ -94,7 +76,9 @@ def test_checksums_go_over_valid_headers_and_the_payload(rig: Rig, seed: int, ex
     fields = [(packet.what, 8), *([(packet.b, 13), (packet.a, 3)] if extra else [])]
     assert rig.send(packet.frame()).frame == packet.frame(deparsed=crc16(packed(*fields) + packet.payload))
     packet = Packet(0x40 | extra, seed)
-    assert rig.send(packet.frame()).frame == packet.frame(deparsed=csum16(bytes([packet.what]) + packet.payload))
+    assert rig.send(packet.frame()).frame == packet.frame(
+        deparsed=internet_checksum(bytes([packet.what]) + packet.payload)
+    )
     packet = Packet(0x50 | extra, seed)
     fields = [(packet.what, 8), *([(packet.a, 3), (packet.b, 13)] if extra else [])]
     assert rig.send(packet.frame()).frame == packet.frame(deparsed=xor16(packed(*fields) + packet.payload))

@@ -132,6 +132,13 @@ class Pair:
             found[name] = ours
         return found
 
+    def compare_direct_counters(self) -> None:
+        """Both switches' counters of all tables' entries."""
+        for name, table in self.encoder.tables.items():
+            if table.preamble.id in self.encoder.direct_counters:
+                theirs, ours = (client.direct_counter(name) for client in self.clients)
+                assert ours == theirs, f"counters of {name}: bmv2 {theirs}, emulator {ours}"
+
     def _emulate(self, port: int, frame: bytes) -> list[Output]:
         return sorted(Output(*sent) for sent in self.switch.forward(frame, port))
 

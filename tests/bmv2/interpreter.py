@@ -28,6 +28,7 @@ MOST_STATES: Final = 1000
 """Of a parser, on one packet's way."""
 MOST_COPIES: Final = 60
 """Of one packet, those that go round among them."""
+GREEN, YELLOW, RED = 0, 1, 2
 INGRESS_CLONE, EGRESS_CLONE, RECIRCULATED, REPLICA, RESUBMITTED = 1, 2, 4, 5, 6
 """Instance types; what came in is of type 0."""
 OF_TIME: Final = (
@@ -98,13 +99,17 @@ UNARY: Final[Mapping[str, Callable[[Any], int]]] = {"~": operator.invert, "not":
 LAZY: Final = frozenset({"and", "or", "?"})
 """What need not look at all its operands."""
 OF_STACKS: Final = frozenset({"last_stack_index"})
+OF_UNIONS: Final = frozenset({"valid_union"})
 INDEX_BITS: Final = 32
 """Of `lastIndex`."""
 VALUES: Final = frozenset(
     {"expression", "field", "hexstr", "bool", "local", "runtime_data", "lookahead", "stack_field"}
 )
 NAMES: Final = frozenset(
-    {"header", "regular", "register_array", "counter_array", "stack", "header_stack", "calculation"}
+    {
+        *("header", "regular", "stack", "header_stack", "header_union"),
+        *("register_array", "counter_array", "meter_array", "calculation"),
+    }
 )
 INPUTS: Final = frozenset({"field", "hexstr", "payload"})
 """What checksums and hashes may be of."""
@@ -137,6 +142,25 @@ class Entry:
     data: list[int]
     priority: int
     """The lowest wins."""
+    hits: tuple[int, int] = (0, 0)
+    """Packets and bytes."""
+
+
+@dataclass(slots=True)
+class Bucket:
+    """A meter that earns nothing: what it still lets through, packets or bytes as its array has it."""
+
+    committed: int
+    peak: int
+
+    def color(self, wanted: int) -> int:
+        if self.peak < wanted:
+            return RED
+        self.peak -= wanted
+        if self.committed < wanted:
+            return YELLOW
+        self.committed -= wanted
+        return GREEN
 
 
 @dataclass(slots=True)
@@ -200,12 +224,26 @@ class Interpreter:
             each["name"]: [names[id_] for id_ in each["header_ids"]] for each in document["header_stacks"]
         }
         """The elements of each header stack, by name."""
+        self.unions: dict[str, list[str]] = {
+            each["name"]: [names[id_] for id_ in each["header_ids"]] for each in document["header_unions"]
+        }
+        """The members of each union, of which one at most is there."""
+        self.siblings = {
+            member: [other for other in members if other != member]
+            for members in self.unions.values()
+            for member in members
+        }
         self.metadata = [each["name"] for each in document["headers"] if each["metadata"]]
         self.errors = dict(document["errors"])
         self.registers = {each["name"]: [0] * each["size"] for each in document["register_arrays"]}
         self.register_bits = {each["name"]: each["bitwidth"] for each in document["register_arrays"]}
-        self.counters = {each["name"]: [(0, 0)] * each["size"] for each in document["counter_arrays"]}
+        self.counters = {
+            each["name"]: [(0, 0)] * each["size"] for each in document["counter_arrays"] if not each["is_direct"]
+        }
         """(packets, bytes) of each cell."""
+        self.meters: dict[str, dict[int, Bucket]] = {each["name"]: {} for each in document["meter_arrays"]}
+        """Their cells that were set; others call every packet green."""
+        self.meter_units = {each["name"]: (each["type"], each["size"]) for each in document["meter_arrays"]}
         self.field_lists = {
             each["id"]: [tuple(element["value"]) for element in each["elements"]] for each in document["field_lists"]
         }
@@ -237,12 +275,15 @@ class Interpreter:
         owner.default = owner.actions[action], list(data)
 
     def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
-        """The frames that leave, each with its port. Raises `Undefined`; then registers and counters are as before."""
-        before = copy.deepcopy((self.registers, self.counters))
+        """The frames that leave, each with its port. Raises `Undefined`; then what packets write is as before."""
+        before = copy.deepcopy((self.registers, self.counters, self.meters))
+        hits = [(entry, entry.hits) for owner in self.tables.values() for entry in owner.entries]
         try:
             return self._sent(port, frame)
         except Undefined:
-            self.registers, self.counters = before
+            self.registers, self.counters, self.meters = before
+            for entry, counted in hits:
+                entry.hits = counted
             raise
 
     def _sent(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
@@ -314,6 +355,8 @@ class Packet:
         self.resubmitted: int | None = None
         self.recirculated: int | None = None
         """What is to be done at this side's end, with the list of fields that are kept, and the clone's session."""
+        self.longest: int | None = None
+        """Bytes of the frame that may leave."""
 
     def forget(self) -> None:
         """All metadata."""
@@ -369,7 +412,7 @@ class Packet:
                 clones.append(self.copied().anew(EGRESS_CLONE, fields, self).to(port))
         if standard["egress_spec"] == DROP_PORT:
             return clones, [], []
-        frame = self.deparsed()
+        frame = self.deparsed()[: self.longest]
         if self.recirculated is not None:
             return clones, [self.once_more(frame, RECIRCULATED, self.recirculated)], []
         return clones, [], [(standard["egress_port"], frame)]
@@ -463,7 +506,7 @@ class Packet:
         for each, (width, has_sign) in reversed(fields.items()):
             values[each] = signed(bits, width) if has_sign else unsigned(bits, width)
             bits >>= width
-        self.headers[name] = values
+        self.appear(name, values)
         if target["type"] == "stack":
             self.filled[target["value"]] += 1
 
@@ -483,6 +526,12 @@ class Packet:
             taken = width if size == "*" else size
             part, held = unsigned(held, taken), held >> taken
             values[each] = Varying(part, taken) if size == "*" else signed(part, size) if has_sign else part
+        self.appear(name, values)
+
+    def appear(self, name: str, values: dict[str, Any]) -> None:
+        """A header is there from now on, and no other member of its union."""
+        for sibling in self.program.siblings.get(name, ()):
+            self.headers.pop(sibling, None)
         self.headers[name] = values
 
     def verify(self, condition: dict[str, Any], error: dict[str, Any]) -> None:
@@ -588,6 +637,8 @@ class Packet:
                 return left() or right()
             case "last_stack_index":
                 return unsigned(self.filled[expression["right"]["value"]] - 1, INDEX_BITS)
+            case "valid_union":
+                return any(member in self.headers for member in self.program.unions[expression["right"]["value"]])
             case "?":
                 return left() if self.value(expression["cond"], data) else right()
             case op if op in UNARY:
@@ -618,6 +669,9 @@ class Packet:
             mask = -1 if part["mask"] is None else number(part["mask"])
             key.append((unsigned(self.value(place), self.width(place)) & mask, self.width(place)))
         entry = owner.find(key) if key else None
+        if entry is not None:
+            packets, octets = entry.hits
+            entry.hits = packets + 1, octets + self.octets
         action, data = owner.default if entry is None else (entry.action, entry.data)
         self.act(self.program.actions[action], data)
         by_action = {id_: name for name, id_ in owner.actions.items()}
@@ -645,13 +699,13 @@ class Packet:
     def assign_header(self, _: Sequence[int], target: dict[str, Any], source: dict[str, Any]) -> None:
         self.headers.pop(target["value"], None)
         if source["value"] in self.headers:
-            self.headers[target["value"]] = dict(self.headers[source["value"]])
+            self.appear(target["value"], dict(self.headers[source["value"]]))
 
     def add_header(self, _: Sequence[int], target: dict[str, Any]) -> None:
         """Its fields are 0, which P4 does not promise and bmv2 keeps."""
         if target["value"] not in self.headers:
             fields = self.program.headers[target["value"]].items()
-            self.headers[target["value"]] = {name: Varying() if width == "*" else 0 for name, (width, _) in fields}
+            self.appear(target["value"], {name: Varying() if width == "*" else 0 for name, (width, _) in fields})
             self.length += self.octets_of(target["value"])
 
     def remove_header(self, _: Sequence[int], target: dict[str, Any]) -> None:
@@ -701,6 +755,18 @@ class Packet:
     def recirculate(self, _: Sequence[int], fields: dict[str, Any]) -> None:
         self.recirculated = self.value(fields)
 
+    def truncate(self, data: Sequence[int], octets: dict[str, Any]) -> None:
+        most = self.value(octets, data)
+        self.longest = most if self.longest is None else min(most, self.longest)
+
+    def execute_meter(
+        self, data: Sequence[int], array: dict[str, Any], index: dict[str, Any], place: dict[str, Any]
+    ) -> None:
+        unit, size = self.program.meter_units[array["value"]]
+        bucket = self.program.meters[array["value"]].get(self.cell(range(size), index, data))
+        wanted = 1 if unit == "packets" else self.octets
+        self.write(place, GREEN if bucket is None else bucket.color(wanted))
+
     def mark_to_drop(self, _: Sequence[int], target: dict[str, Any]) -> None:
         self.headers[target["value"]] |= {"egress_spec": DROP_PORT, "mcast_grp": 0}
 
@@ -748,6 +814,8 @@ PRIMITIVES: Final[Mapping[str, Callable[..., None]]] = {
     "push": Packet.push,
     "pop": Packet.pop,
     "mark_to_drop": Packet.mark_to_drop,
+    "truncate": Packet.truncate,
+    "execute_meter": Packet.execute_meter,
     "exit": Packet.exit,
     "register_read": Packet.register_read,
     "register_write": Packet.register_write,
@@ -776,7 +844,6 @@ def check(document: dict[str, Any]) -> None:
         known("action calls without a table", not pipeline.get("action_calls"))
         for each in pipeline["tables"]:
             known(f"table {each['name']}, which is {each['type']}", each["type"] == "simple")
-            known(f"table {each['name']} with counters", not each["with_counters"])
             known(f"table {each['name']} with meters", each["direct_meters"] is None)
             known(
                 f"entries of table {each['name']} with numbers below zero", '"-' not in json.dumps(each.get("entries"))
@@ -804,7 +871,7 @@ def check_values(parameters: object) -> None:
     for node in dictionaries(parameters):
         if "op" in node:
             op = node["op"]
-            known(f"operator {op}", op in BINARY or op in UNARY or op in LAZY or op in OF_STACKS)
+            known(f"operator {op}", op in BINARY or op in UNARY or op in LAZY or op in OF_STACKS or op in OF_UNIONS)
         elif "type" in node:
             known(f"a value of the type {node['type']}", node["type"] in VALUES or node["type"] in NAMES)
 

@@ -23,11 +23,11 @@ from weir.emulator.entries import (
     TableEntry,
     Ternary,
 )
-from weir.emulator.program import Program
+from weir.emulator.program import MeterRates, Program
 from weir.emulator.switch import CPU_PORT, Switch
 from weir.tests.bmv2.differential import Pair
 from weir.tests.bmv2.harness import Output
-from weir.tests.bmv2.interpreter import Interpreter, Undefined
+from weir.tests.bmv2.interpreter import Bucket, Entry, Interpreter, Undefined
 from weir.tests.bmv2.mutation import mutate
 from weir.tests.bmv2.p4runtime_client import Refused, clone_session, multicast_group
 from weir.tests.bmv2.random_programs import GROUP, SESSION
@@ -46,6 +46,8 @@ class Judges:
         """Packets that were compared so far."""
         self.forwarded = 0
         """Frames that left the emulated switch, so that a test can tell that its packets were not all dropped."""
+        self._counted: list[tuple[str, TableEntry, Entry]] = []
+        """Entries with a counter: table, what it has, and what the interpreter has."""
         self._pair = pair
         if pair is None:
             self._switch = Switch(1, ports=range(CPU_PORT))
@@ -56,7 +58,9 @@ class Judges:
         self._state = self._switch.state
 
     def fill(self, rng: random.Random) -> None:
-        """Random entries in all tables, values in all registers; ports of a clone session and a multicast group."""
+        """Random entries in all tables, values in all registers, rates of half the meters, which earn nothing; ports of
+        a clone session and a multicast group.
+        """
         ports, group = [rng.randrange(8)], [(port, rng.randrange(3)) for port in rng.sample(range(8), 2)]
         self.interpreter.sessions[SESSION], self.interpreter.groups[GROUP] = ports, group
         session, replicas = CloneSession((Replica(ports[0], 0),)), tuple(Replica(*each) for each in group)
@@ -70,6 +74,15 @@ class Judges:
                 self._insert(schema.name, entry)
             if schema.actions and not schema.const_default and rng.random() < 0.3:
                 self._set_default(schema.name, call(rng, self.program, schema.actions))
+        for name, meter in self._state.meters.items():
+            for index in range(0, meter.size, 2):
+                committed, peak = (rng.choice((0, 1, 3, 1000)) * rng.choice((1, 1, 100)) for _ in range(2))
+                rates = MeterRates(0, committed, 0, peak)
+                self.interpreter.meters[name][index] = Bucket(committed, peak)
+                if self._pair is None:
+                    meter.set(index, rates)
+                else:
+                    self._pair.modify(self._pair.encoder.meter_entry(name, index, rates))
         for name, register in self._state.registers.items() if self._pair is None else ():
             for index in range(register.size):
                 value = number(rng, register.width)
@@ -91,6 +104,8 @@ class Judges:
             return
         key = [written(match) for match in entry.match]
         self.interpreter.insert(table, key, entry.action.name, entry.action.params, -entry.priority)
+        if self.program.tables[table].direct_counter is not None:
+            self._counted.append((table, entry, self.interpreter.tables[table].entries[-1]))
 
     def _set_default(self, table: str, default: ActionCall) -> None:
         if self._pair is None:
@@ -133,6 +148,8 @@ class Judges:
             found[name] = [register.read(index) for index in range(register.size)], plain.registers[name]
         for name, counter in state.counters.items():
             found[name] = list(zip(counter.packets.tolist(), counter.bytes.tolist(), strict=True)), plain.counters[name]
+        for name, entry, theirs in self._counted:
+            found[f"{name} {entry}"] = state.tables[name].counter(entry.match, entry.priority), theirs.hits
         return [
             f"{name}: emulator {ours}, interpreter {theirs}" for name, (ours, theirs) in found.items() if ours != theirs
         ]

@@ -34,6 +34,7 @@ from weir.emulator.entries import (
     TableEntry,
     Ternary,
 )
+from weir.emulator.program import MeterRates
 
 
 def read_p4info(path: Path) -> Any:
@@ -50,6 +51,7 @@ class Encoder:
         self.actions = {action.preamble.name: action for action in info.actions}
         self.profiles = {profile.preamble.name: profile for profile in info.action_profiles}
         self.counters = {counter.preamble.name: counter for counter in info.counters}
+        self.meters = {meter.preamble.name: meter for meter in info.meters}
         self.direct_counters = {counter.direct_table_id: counter for counter in info.direct_counters}
 
     def table_entry(self, table: str, entry: TableEntry) -> Any:
@@ -71,6 +73,13 @@ class Encoder:
         for param, value in zip(schema.params, call.params, strict=True):
             message.params.add(param_id=param.id, value=bytestring(value))
         return message
+
+    def meter_entry(self, meter: str, index: int, rates: MeterRates) -> Any:
+        """Of two rates, whole numbers per second."""
+        message = p4r.MeterEntry(meter_id=self.meters[meter].preamble.id, index=p4r.Index(index=index))
+        message.config.cir, message.config.cburst = int(rates.committed_rate), rates.committed_burst
+        message.config.pir, message.config.pburst = int(rates.peak_rate), rates.peak_burst
+        return p4r.Entity(meter_entry=message)
 
     def member(self, profile: str, member_id: int, call: ActionCall) -> Any:
         message = p4r.ActionProfileMember(
@@ -231,6 +240,23 @@ class Client:
         found = self.read(p4r.Entity(counter_entry=p4r.CounterEntry(counter_id=schema.preamble.id)))
         cells = {entity.counter_entry.index.index: entity.counter_entry.data for entity in found}
         return [(cells[i].packet_count, cells[i].byte_count) for i in range(schema.size)]
+
+    def direct_counter(self, table: str) -> dict[tuple[object, ...], tuple[int, int]]:
+        """(packets, bytes) of every entry of a table with a direct counter, by its priority and what it matches."""
+        assert self.encoder is not None
+        schema = self.encoder.tables[table]
+        whole = {field.id: bytestring((1 << field.bitwidth) - 1) for field in schema.match_fields}
+        wanted = p4r.TableEntry(table_id=schema.preamble.id)
+        counted = {}
+        for entity in self.read(p4r.Entity(direct_counter_entry=p4r.DirectCounterEntry(table_entry=wanted))):
+            entry, counts = entity.direct_counter_entry.table_entry, entity.direct_counter_entry.data
+            matches = [  # PI shows a range that has all numbers, which P4Runtime leaves out
+                match.SerializeToString()
+                for match in entry.match
+                if (match.range.low, match.range.high) != (b"\0", whole[match.field_id])
+            ]
+            counted[entry.priority, *matches] = counts.packet_count, counts.byte_count
+        return counted
 
     def round_trip(self) -> None:
         """Ask and wait for an answer, behind which no message that the switch sent before should be."""

@@ -1,10 +1,10 @@
-"""Whole P4 programs for v1model, from a seed: parsers that branch, look ahead, go round and refuse; tables, registers,
-hashes and checksums; header stacks, and headers that come and go; in every third program packets that are copied,
-or pass ingress twice.
+"""Whole P4 programs for v1model, from a seed: parsers that branch, look ahead, go round and refuse; tables with entries
+of their own and others, registers, counters, meters, hashes and checksums; header stacks, unions, headers that come and
+go and such as vary in length; in every third program packets that are copied, or pass ingress or all twice.
 
 All are well-typed and defined: headers are read only where they are there, and written whole where they are added;
-indices are below the sizes; packets leave through ports 0 to 7. What is copied comes to no register behind the
-switch's queues, where several copies are at work at once.
+indices are below the sizes; packets leave through ports 0 to 7. What is copied comes to no register or meter behind the
+switch's queues, where several copies are at work at once, nor to any where it comes from there once more.
 """
 
 from __future__ import annotations
@@ -18,25 +18,35 @@ CELLS: Final = 8
 """Of each register and counter, a power of two."""
 MATCH_KINDS: Final = ("exact", "ternary", "lpm", "range")
 LONGEST_RANGE: Final = 64
+LONGEST_LPM: Final = 64
+"""In entries that a program has itself: of longer masks p4c says that they are none of a prefix."""
 TAGS: Final = 3
 """Elements of the header stack."""
 SESSION, GROUP, KEPT = 3, 1, 1
 """A clone session, a multicast group, and the list of the metadata that copies keep."""
 HASHES: Final = ("crc16", "crc32", "csum16", "xor16", "identity")
 
-SIZES: Final = {"first": 7, "second": 4, "third": 3, "tags": 1}
+SIZES: Final = {"first": 7, "second": 4, "third": 3, "tags": 1, "either.left": 2, "either.right": 1}
 """Fields of each header, but for one that fills the last byte."""
+LONGEST_DATA: Final = 64
+"""Bits of the field of varying width."""
 
 Variable = tuple[str, int, bool]
 """Name, width, and whether it has a sign."""
 LAST_INDEX: Final[Variable] = ("hdr.tags.lastIndex", 32, False)
+KIND: Final[Variable] = ("hdr.options.kind", 8, False)
 
 TEMPLATE: Final = """#include <core.p4>
 #include <v1model.p4>
 error {{ Odd }}
 {headers}
-struct headers_t {{ first_t first; second_t second; third_t third; tags_t[{tags}] tags; }}
-struct metadata_t {{ {metadata} }}
+header_union either_t {{ either_left_t left; either_right_t right; }}
+header options_t {{ bit<8> kind; varbit<{longest}> data; }}
+struct headers_t {{
+    first_t first; second_t second; third_t third; tags_t[{tags}] tags;
+    either_t either; either_t other; options_t options; options_t spare;
+}}
+struct metadata_t {{ {metadata} @field_list({kept}) bit<1> again; }}
 parser Parse(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t sm) {{
 {parser}
 }}
@@ -49,7 +59,10 @@ control Leave(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
 }}
 control Update(inout headers_t hdr, inout metadata_t meta) {{ apply {{ {update} }} }}
 control Deparse(packet_out packet, in headers_t hdr) {{
-    apply {{ packet.emit(hdr.first); packet.emit(hdr.second); packet.emit(hdr.tags); packet.emit(hdr.third); }}
+    apply {{
+        packet.emit(hdr.first); packet.emit(hdr.second); packet.emit(hdr.tags); packet.emit(hdr.either);
+        packet.emit(hdr.options); packet.emit(hdr.third); packet.emit(hdr.other); packet.emit(hdr.spare);
+    }}
 }}
 V1Switch(Parse(), Verify(), Forward(), Leave(), Update(), Deparse()) main;
 """
@@ -61,6 +74,7 @@ class RandomProgram(ExpressionProgram):
     def __init__(self, seed: int) -> None:
         self._rng = random.Random(seed)
         self._copies = self._rng.random() < 0.35
+        self._goes_again = self._copies and self._rng.random() < 0.3
         self._headers = {name: self._header(name, count) for name, count in SIZES.items()}
         self._metadata: list[Variable] = [
             (f"meta.m{i}", self._rng.choice(WIDTHS), self._rng.random() < 0.2) for i in range(4)
@@ -71,9 +85,13 @@ class RandomProgram(ExpressionProgram):
         self.header_bytes = sum(width for _, width, _ in self._headers["first"]) // 8
         self.source = TEMPLATE.format(
             tags=TAGS,
-            headers="\n".join(self._declare(f"{name}_t", fields) for name, fields in self._headers.items()),
+            longest=LONGEST_DATA,
+            kept=KEPT,
+            headers="\n".join(
+                self._declare(f"{name.replace('.', '_')}_t", fields) for name, fields in self._headers.items()
+            ),
             metadata=" ".join(
-                f"{'@field_list(1) ' * (at % 2)}{type_name(width, signed)} {_short(name)};"
+                f"{f'@field_list({KEPT}) ' * (at % 2)}{type_name(width, signed)} {_short(name)};"
                 for at, (name, width, signed) in enumerate(self._metadata)
             ),
             update=self._checksum(),
@@ -93,7 +111,7 @@ class RandomProgram(ExpressionProgram):
         return f"header {name} {{ {' '.join(f'{type_name(w, signed)} {_short(n)};' for n, w, signed in fields)} }}"
 
     def _parser(self) -> str:
-        states = ("second", "third", "tags", "accept")
+        states: tuple[str, ...] = ("second", "third", "tags", "left", "right", "options", "accept")
         everything = self._base
         if self._copies:  # what a clone's parser finds in metadata, bmv2 leaves open
             self._base = self._headers["first"]
@@ -102,17 +120,28 @@ class RandomProgram(ExpressionProgram):
         self._variables = self._targets = self._base + self._headers["second"]
         lines.append(
             f"    state second {{ packet.extract(hdr.second); {self._verified()} "
-            + self._select(("third", "tags", "accept"))
+            + self._select(("third", "tags", "left", "options", "accept"))
             + " }"
         )
         last = self._base + self._element("last")
         self._variables, self._targets = [*last, LAST_INDEX], self._metadata
         assignment = self._statement()
         self._variables = self._targets = last  # by no index, which bmv2 cannot select by
-        goes = self._select(("third", "accept"), again="tags")
+        goes = self._select(("third", "right", "accept"), again="tags")
         lines.append(f"    state tags {{ packet.extract(hdr.tags.next); {assignment} {goes} }}")
+        for which, states in (("left", ("right", "third", "options", "accept")), ("right", ("third", "accept"))):
+            self._variables = self._targets = self._base + self._headers[f"either.{which}"]
+            lines.append(f"    state {which} {{ packet.extract(hdr.either.{which}); {self._select(states)} }}")
         self._variables = self._targets = self._base
-        lines.append(f"    state third {{ packet.extract(hdr.third); {self._statement()} transition accept; }}")
+        octets = self._bits(self._rng.choice((3, 3, 4)), 1)  # with four bits sometimes too many
+        extraction = f"packet.extract(hdr.options, (bit<32>) ({octets} ++ 3w0));"
+        self._variables = self._targets = [*self._base, KIND]
+        lines.append(f"    state options {{ {extraction} {self._select(('right', 'third', 'accept'))} }}")
+        self._variables = self._targets = self._base
+        skipped = f"packet.advance((bit<32>) ({self._bits(2, 1)} ++ 3w0));" if self._rng.random() < 0.2 else ""
+        lines.append(
+            f"    state third {{ packet.extract(hdr.third); {skipped} {self._statement()} transition accept; }}"
+        )
         self._base = everything
         return "\n".join(lines)
 
@@ -176,6 +205,7 @@ class RandomProgram(ExpressionProgram):
         lines = [
             f"    register<bit<{cell}>>({CELLS}) {prefix}_cells;",
             f"    counter({CELLS}, CounterType.packets) {prefix}_count;",
+            f"    meter({CELLS}, MeterType.{rng.choice(('packets', 'bytes'))}) {prefix}_meter;",
             f"    bit<{cell}> {prefix}_cell = 0;",
         ]
         self._local: Variable = (f"{prefix}_cell", cell, False)
@@ -194,6 +224,10 @@ class RandomProgram(ExpressionProgram):
             body.append("if (sm.parser_error == error.Odd) { " + self._statement() + " }")
         if self._copies:
             body.append(self._copied())
+        elif rng.random() < 0.1:
+            body.append(
+                f"if ({self._truth(1)}) {{ truncate(32w{rng.randrange(1, 60)} + (bit<32>) {self._bits(5, 1)}); }}"
+            )
         rng.shuffle(body)
         if rng.random() < 0.2:
             body.insert(rng.randrange(len(body)), f"if ({self._truth(1)} && {self._truth(1)}) {{ exit; }}")
@@ -218,6 +252,9 @@ class RandomProgram(ExpressionProgram):
                 f"clone_preserving_field_list(CloneType.E2E, {SESSION}, {KEPT});",
                 f"{self._local[0]} = {self._local[0]} + (bit<{self._local[1]}>) sm.egress_rid;",
             )
+        if self._goes_again and self._prefix == "l":
+            again = f"meta.again = 1; recirculate_preserving_field_list({KEPT});"
+            return f"if (meta.again == 0 && {self._truth(1)}) {{ {again} }}"
         return f"if (sm.instance_type == 0 && {self._truth(1)}) {{ {self._rng.choice(ways)} }}"
 
     def _action(self, number: int) -> tuple[str, list[int], str]:
@@ -237,20 +274,54 @@ class RandomProgram(ExpressionProgram):
         rng = self._rng
         name = f"{self._prefix}_table{number}"
         fields = [variable for variable in self._base if not variable[2]]
-        keys, has_lpm = [], False
+        keys: list[tuple[str, int, str]] = []
+        has_lpm = False
         for field, width, _ in rng.sample(fields, rng.randrange(1, 4)):
             kind = rng.choice(MATCH_KINDS)
             # of a prefix in a field that is no whole number of bytes, bmv2 counts the padding, too
             if (kind == "lpm" and (has_lpm or width % 8)) or (kind == "range" and width > LONGEST_RANGE):
                 kind = "exact"
             has_lpm |= kind == "lpm"
-            keys.append(f"{field}: {kind};")
-        default, widths = rng.choice(actions)
-        values = ", ".join(str(rng.getrandbits(width)) for width in widths)
+            keys.append((field, width, kind))
+        match rng.randrange(4):
+            case 0:
+                more, before = self._own_entries(keys, actions), ""
+            case 1:
+                more, before = f"counters = {name}_hits;", f"    direct_counter(CounterType.packets) {name}_hits;\n"
+            case _:
+                more, before = "size = 16;", ""
         return name, (
-            f"    table {name} {{ key = {{ {' '.join(keys)} }} actions = {{ {'; '.join(a for a, _ in actions)}; }}"
-            f" default_action = {default}({values}); size = 16; }}"
+            f"{before}    table {name} {{ key = {{ {' '.join(f'{field}: {kind};' for field, _, kind in keys)} }}"
+            f" actions = {{ {'; '.join(a for a, _ in actions)}; }}"
+            f" default_action = {self._called(*rng.choice(actions))}; {more} }}"
         )
+
+    def _called(self, action: str, widths: list[int]) -> str:
+        """An action with numbers."""
+        return f"{action}({', '.join(str(self._rng.getrandbits(width)) for width in widths)})"
+
+    def _own_entries(self, keys: list[tuple[str, int, str]], actions: list[tuple[str, list[int]]]) -> str:
+        """Entries that a table has from its program, none twice."""
+        entries = {
+            ", ".join(self._key(width, kind) for _, width, kind in keys): self._called(*self._rng.choice(actions))
+            for _ in range(self._rng.randrange(1, 6))
+        }
+        return f"const entries = {{ {' '.join(f'({key}): {action};' for key, action in entries.items())} }}"
+
+    def _key(self, width: int, kind: str) -> str:
+        """What an entry has for a field: small more often than not."""
+        value, whole = self._rng.getrandbits(self._rng.choice((min(width, 3), width))), (1 << width) - 1
+        match kind:
+            case "lpm":
+                mask = whole ^ whole >> self._rng.randrange(width + 1)
+                mask = mask if width <= LONGEST_LPM else whole
+            case "ternary":
+                mask = self._rng.choice((whole, whole ^ 1, self._rng.getrandbits(width)))
+            case "range":
+                return f"{value} .. {self._rng.randrange(value, whole + 1)}"
+            case _:
+                return f"{value}"
+        return f"{value & mask} &&& {mask}" if mask else "_"
 
     def _step(self, table: str, actions: list[str]) -> str:
         """Apply a table, and branch on what it did."""
@@ -269,14 +340,23 @@ class RandomProgram(ExpressionProgram):
 
     def _plain(self) -> str:
         """A statement of a control's body without tables."""
-        match self._rng.randrange(6):
+        match self._rng.randrange(8):
             case 0:
                 return self._access()
             case 1:
-                return self._with_header(self._rng.choice(("second", "third")))
+                return self._with_header(self._rng.choice(("second", "third", "either.left", "either.right")))
             case 2:
                 return self._with_stack()
+            case 3:
+                return self._rng.choice((self._with_union, self._with_options, self._by_value))()
         return self._statement()
+
+    def _by_value(self) -> str:
+        """A branch by an expression's value."""
+        width = self._rng.choice(WIDTHS)
+        labels = {self._rng.choice((self._rng.getrandbits(width), at)) & (1 << width) - 1 for at in range(3)}
+        cases = " ".join(f"{label}: {{ {self._statement()} }}" for label in sorted(labels))
+        return f"switch ({self._bits(width, 1)}) {{ {cases} default: {{ {self._statement()} }} }}"
 
     def _simple(self) -> str:
         """An assignment without a condition, as actions may have them."""
@@ -295,8 +375,9 @@ class RandomProgram(ExpressionProgram):
             f"{self._prefix}_count.count({index});",
             f"{{ {hashed} {name} = (bit<{width}>) hashed; }}",
         ]
-        if not self._copies or self._prefix == "f":
+        if not (self._goes_again if self._prefix == "f" else self._copies):
             kinds += [
+                f"{self._prefix}_meter.execute_meter({index}, {name});",
                 f"{self._prefix}_cells.read({name}, {index});",
                 f"{self._prefix}_cells.write({index}, {self._bits(width, 2)});",
             ]
@@ -319,6 +400,34 @@ class RandomProgram(ExpressionProgram):
             self._variables, self._targets = variables, targets
             return text
         return f"if ({self._truth(1)}) {{ {text} }}"
+
+    def _with_union(self) -> str:
+        """Something about the union as a whole."""
+        return self._rng.choice(
+            (
+                f"if (hdr.either.isValid()) {{ {self._statement()} }}",
+                f"if (hdr.other.isValid()) {{ {self._statement()} }} else {{ {self._statement()} }}",
+                "hdr.other = hdr.either;",
+                f"if ({self._truth(1)}) {{ hdr.either = hdr.other; }}",
+            )
+        )
+
+    def _with_options(self) -> str:
+        """Something about the header that varies in length, which is not added: P4 leaves open how long it were."""
+        variables, targets = self._variables, self._targets
+        self._variables, self._targets = [*variables, KIND], [*targets, KIND]
+        inside = self._statement()
+        self._variables, self._targets = variables, targets
+        same = "hdr.options.isValid() && hdr.spare.isValid() && hdr.options.data == hdr.spare.data"
+        return self._rng.choice(
+            (
+                f"if (hdr.options.isValid()) {{ {inside} }}",
+                "hdr.spare = hdr.options;",
+                f"if ({self._truth(1)}) {{ hdr.options = hdr.spare; }}",
+                f"if ({self._truth(1)}) {{ hdr.options.setInvalid(); }}",
+                f"if ({same}) {{ {self._statement()} }}",
+            )
+        )
 
     def _element(self, which: str) -> list[Variable]:
         """The fields of an element of the stack: `last`, `[0]`."""

@@ -33,6 +33,7 @@ def run(seed: int, folder: Path) -> None:
         for attempts in reversed(range(50)):  # bmv2 counts a packet that it drops some time after it took it
             try:
                 pair.compare_counters()
+                pair.compare_direct_counters()
                 break
             except AssertionError:
                 if not attempts:

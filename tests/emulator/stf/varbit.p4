@@ -1,4 +1,4 @@
-// A field whose length the packet gives: parsed, too long, copied with its header, compared, and taken out.
+// A field whose length the packet gives: parsed, too long, copied with its header, compared, taken out, and parsed once more.
 #include <core.p4>
 #include <v1model.p4>
 
@@ -12,8 +12,9 @@ parser Parse(packet_in packet, out headers_t hdr, inout metadata_t meta, inout s
     state start {
         packet.extract(hdr.order);
         packet.extract(hdr.options, (bit<32>) hdr.order.size << 3);
-        transition select(hdr.order.what) { 2: second; default: accept; }
+        transition select(hdr.order.what) { 2: second; 4: again; default: accept; }
     }
+    state again { packet.extract(hdr.options, 8); transition accept; }
     state second { packet.extract(hdr.copy, 16); transition accept; }
 }
 control Forward(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t sm) {

@@ -82,8 +82,6 @@ class Improver:
         """The last ones, oldest first."""
         self._again: dict[int, int] = {}
         """When to look again at jobs that should move as soon as readings have said so for longer."""
-        self._accounts: dict[int, Account] = {}
-        """By job, of those that were looked at."""
         self._deciding: tuple[Future[Any], Callable[[Any, int], None], str] | None = None
 
     @property
@@ -116,7 +114,6 @@ class Improver:
         if now_ns >= self._next_solve_ns and not self._to_consider:
             self._next_solve_ns = now_ns + options.solve_period_ns
             self._to_consider.extend(self._jobs)
-            self._accounts = {number: each for number, each in self._accounts.items() if number in self._jobs}
             if options.together and len(self._jobs) > 1:
                 self._to_consider.append(_ALL)
         while self._to_consider:
@@ -198,13 +195,13 @@ class Improver:
 
     def _account(self, job: RunningJob, now_ns: int) -> Account:
         """The job's; a new one where it is not where it has been moved to, or cannot go home any more."""
-        account = self._accounts.get(job.number)
+        account = job.account
         if (
             account is None
             or account.at != job.plan.placement
             or not self._planner.stands(account.home, job.spec, job.active)
         ):
-            account = self._accounts[job.number] = Account.opened(job.plan.placement, now_ns * 1e-9)
+            account = job.account = Account.opened(job.plan.placement, now_ns * 1e-9)
         return account
 
     def _is_there(self, job: RunningJob, generation: int) -> bool:
@@ -303,4 +300,4 @@ class Improver:
             self._begin(placed, price, now_ns, "a faster placement of all jobs")
             for job, each in moves:
                 if not each.counts:  # it gives way to others, and is at home where it does
-                    self._accounts[job.number] = Account.opened(each.placement, now_ns * 1e-9)
+                    job.account = Account.opened(each.placement, now_ns * 1e-9)

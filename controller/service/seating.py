@@ -171,7 +171,9 @@ class Seating:
     def _seat_anew(self, seats: JobSeats, seat: Seat) -> None:
         """A host without a plan joins a job that runs: it has missed the plan of the start, or lost what it knew."""
         assert seat.stream is not None
-        own = first_messages(self._controller.jobs[seats.job]).get(seat.host)
+        running = self._controller.jobs[seats.job]
+        # who takes over is given its plan by the move, for the generation that begins then
+        own = None if seat.host == running.newcomer else first_messages(running).get(seat.host)
         if own is not None and not seat.ran:
             seat.stream.send(own)
         elif seat.ran:

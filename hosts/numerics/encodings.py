@@ -18,7 +18,7 @@ place of a number. If k ≥ 1 of the n workers do so, and k = odd · 2^a, the su
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
@@ -33,7 +33,7 @@ _LANE_BITS: Final = 32
 _NOBODY: Final = np.zeros(1, np.uint32)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Encoding:
     """How the tensors of one type, operation and policy are summed over a job."""
 
@@ -47,7 +47,7 @@ class Encoding:
     """Of each of a number's two counters; 0: NaN and infinity are refused, or poison their chunk."""
     lanes: int = LANES
     """Lanes of a message."""
-    poison: Int32Array | None = field(default=None, compare=False)
+    poison: Int32Array | None = None
     """The first limbs (v,) of a chunk with a NaN or an infinity; None: it is not poisoned."""
     poison_period: int = 0
     """After how many lanes `poison` repeats: among as many, one tells of a sum whether it is poisoned."""

@@ -40,7 +40,6 @@ _LEAST_EXPONENT: Final = -1016
 _PART_BITS: Final = 31
 _PART: Final = (1 << _PART_BITS) - 1
 _LEAST_SUBNORMAL: Final = -1074
-_LEAST_NORMAL: Final = -1022
 _LIMB_BITS: Final = 16
 _LIMB: Final = np.uint64((1 << _LIMB_BITS) - 1)
 _MOST_WORKERS: Final = 1 << _LIMB_BITS
@@ -144,11 +143,13 @@ class LongFloats:
         top += middle
         top += low
         values += top
+        # Quanta may be finer than any of float64's; yet all that the workers have are whole numbers of its least one,
+        # so that a sum of which it keeps fewer digits than 53 has no others either.
+        finer = np.minimum(unit - _LEAST_SUBNORMAL, 0)
+        if np.count_nonzero(finer):
+            values *= np.ldexp(1.0, finer)[:, None]  # exact, for it is normal still
         with np.errstate(over="ignore"):
-            values *= np.ldexp(1.0, np.maximum(unit, _LEAST_SUBNORMAL))[:, None]
-        fine = unit < _LEAST_SUBNORMAL  # quanta that no float64 has: what is subnormal would be rounded twice
-        if np.count_nonzero(fine):
-            values[fine] = _scaled(high[fine], low[fine], self._limb_bits, unit[fine])
+            values *= np.ldexp(1.0, unit - finer)[:, None]
         if divisors is not None:
             values /= divisors[:, None]
         return values
@@ -248,34 +249,6 @@ def error_bound(
 def _weight_bits(weight: int) -> int:
     """The least k with weight ≤ 2^k."""
     return max(weight - 1, 0).bit_length()
-
-
-def _scaled(
-    high: NDArray[np.int64], low: NDArray[np.int64], low_bits: int, unit: NDArray[np.int64]
-) -> NDArray[np.float64]:
-    """(high · 2^low_bits + low) · 2^unit, rounded once also where it is subnormal; `unit` (k,) is below −1074."""
-    # Keep the highest 60 bits, and in the last of them whether there was more: two at least behind those of a float64,
-    # so that to round this is to round the sum itself.
-    _, length = np.frexp(high.astype(np.float64))
-    kept = np.clip(60 - length, 0, low_bits).astype(np.int64)
-    dropped = low_bits - kept
-    integers = (high << kept) | (low >> dropped)
-    integers |= low & ((1 << dropped) - 1) != 0
-    finer = unit[:, None] + dropped
-    values: NDArray[np.float64] = np.ldexp(integers.astype(np.float64), finer)
-    subnormal = (finer < _LEAST_SUBNORMAL) & (np.abs(values) < np.ldexp(1.0, _LEAST_NORMAL))
-    excess = _LEAST_SUBNORMAL - finer[subnormal]
-    values[subnormal] = np.ldexp(_shifted(integers[subnormal], excess).astype(np.float64), _LEAST_SUBNORMAL)
-    return values
-
-
-def _shifted(integers: NDArray[np.int64], bits: NDArray[np.int64]) -> NDArray[np.int64]:
-    """integers / 2^bits to nearest, ties to even."""
-    quotient = integers >> bits
-    twice = (integers - (quotient << bits)) << 1
-    one = np.int64(1) << bits
-    rounded: NDArray[np.int64] = quotient + ((twice > one) | ((twice == one) & (quotient & 1 == 1)))
-    return rounded
 
 
 def _divided(totals: NDArray[np.int64], divisors: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -218,7 +218,6 @@ class Tensor:
             for field in ("_values", "_own", "_agreed", "_weights"):
                 setattr(piece, field, getattr(self, field)[first:last])
             piece._shape, piece._layers = piece._values.shape, []
-            piece.place(0, 0, 1)
             pieces.append(piece)
         return pieces
 

@@ -587,6 +587,7 @@ async def test_probes_go_out_once_a_period_and_are_counted(rig: Rig) -> None:
         await controller.tick(now * MS)
         assert controller.deadline_ns <= (now // 10 + 1) * 10 * MS
     assert sum(controller.switches.packet_outs_sent.values()) == 3 * len(controller.prober.probes)
+    assert controller.telemetry_cost(20 * MS).int_packets == 0, "no switch was told to put INT into packets"
     rig.fakes["s1"].send(b"no probe")
     await controller.switches.drain({"s1": 1})
     assert controller.switches.packet_ins_received == {"s1": 1, "s2": 0, "s3": 0, "s4": 0}

@@ -121,7 +121,7 @@ def _without(source: str, statement: ast.AST) -> Callable[[], str]:
 
 
 def _meaning(source: str) -> str | None:
-    """What of it is run: annotations and docstrings are not. None for what is no Python."""
+    """What of it is run: annotations and docstrings are not, nor a dataclass's slots. None for what is no Python."""
     try:
         tree = ast.parse(source)
     except SyntaxError:
@@ -140,6 +140,12 @@ class _Bare(ast.NodeTransformer):
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         node.returns = None
+        return self.generic_visit(node)
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        for decorator in node.decorator_list:
+            if isinstance(decorator, ast.Call):  # slots save memory, and change nothing else
+                decorator.keywords = [each for each in decorator.keywords if each.arg != "slots"]
         return self.generic_visit(node)
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST | None:

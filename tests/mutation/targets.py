@@ -13,6 +13,7 @@ _CORES: Final = tuple(
         "test_in_flight",
         "test_authentication",
         "test_on_path",
+        "test_stream",
         "test_host_network",
         "test_tensor_network",
     )

@@ -278,6 +278,9 @@ async def test_a_job_moves_around_others_traffic_within_two_periods_and_stays(ri
     hold_ns = rig.controller.jobs[1].plan.pacing.hold_ns
     assert hold_ns > 0
     assert list(rig.controller.moves.pauses_ns) == [hold_ns], "hosts answer at once here"
+    account = rig.controller.jobs[1].account
+    assert account is not None
+    assert not account.is_home, "what the move wins is counted against having stayed"
 
 
 def earned(looks: list[tuple[int, float, float]]) -> int:
@@ -334,7 +337,9 @@ async def test_a_job_that_has_lost_by_moving_moves_no_more(rig: Rig, monkeypatch
     sums = await train(rig, [job], rig.fabric.now_ns + 6 * PERIOD)
     (before,) = spines(rig, 1)
     start_ns = rig.fabric.now_ns
-    rig.controller.improver._accounts[1].balance = -1000.0
+    account = rig.controller.jobs[1].account
+    assert account is not None
+    account.balance = -1000.0
     congested(rig, monkeypatch, before, start_ns, start_ns + 12 * PERIOD)
     await train(rig, [job], start_ns + 12 * PERIOD, handles=sums)
     assert moves(rig) == []

@@ -242,6 +242,21 @@ async def test_who_died_while_the_controller_was_gone_is_lost_a_lease_later(rig:
     assert sums["h1"] == sums["h4"] is not None
 
 
+async def test_who_has_not_come_when_the_controller_dies_is_waited_for_by_the_next(rig: Rig) -> None:
+    """No lease runs for a worker that has not joined."""
+    rig.silent.add("h4")
+    job = await rig.admit(spec())
+    await rig.run(6 * MS)
+    await restart(rig)
+    await rig.run(rig.fabric.now_ns + 5 * LEASE)
+    assert set(rig.controller.jobs[1].plan.workers) == set(WORKERS)
+    assert rig.controller.jobs[1].joined == {"h1", "h2", SERVER}
+    rig.silent.clear()
+    rig.submit(job, 6)
+    await rig.run(rig.fabric.now_ns + 500 * MS, job)
+    assert job.take() == dict.fromkeys(WORKERS, job.sum_of())
+
+
 async def test_a_job_that_waits_still_waits_after_a_restart(rig: Rig) -> None:
     job = await rig.admit(spec(policy=FailurePolicy.WAIT))
     await rig.run(6 * MS)

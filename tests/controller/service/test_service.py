@@ -508,6 +508,31 @@ async def test_a_spare_that_has_taken_over_and_fails_is_lost_at_once(service: Ri
     assert gone["h4"] == "h4 failed: its disk is full"
 
 
+@pytest.mark.parametrize("in_mid_move", [False, True])
+async def test_a_spare_that_is_started_anew_has_lost_nothing(service: Rig, in_mid_move: bool) -> None:
+    """Nor gets it, where it is about to take over, the plan of the generation that the others leave."""
+    registration = await service.register(workers=WORKERS, server=SERVER, spares=["h4"])
+    hosts = [await service.joined(registration, seat) for seat in range(4)]
+    for host, kind in zip(hosts[:3], ("worker_plan", "worker_plan", "server_plan"), strict=True):
+        await host.hear(kind)
+        await host.say(resumed=pb.Resumed(generation=1))
+    await hosts[3].say(heartbeat=pb.Heartbeat(rounds=1))
+    while not (await service.jobs())[0].hosts[3].rounds:
+        await asyncio.sleep(0.01)
+    if not in_mid_move:
+        new = await service.joined(registration, 3)
+        await new.hear("joined")
+    await hosts[2].say(leave=pb.Leave(reason=NAN))
+    for host in hosts[:2]:
+        await host.hear("pause")
+    if in_mid_move:
+        new = await service.joined(registration, 3)
+        await new.hear("joined")
+    for host in hosts[:2]:
+        await host.say(held=pb.Held(generation=1, first_incomplete=1))
+    assert (await new.hear("server_plan")).generation == 2
+
+
 async def test_a_job_that_nobody_comes_to_ends_after_its_time_and_not_before() -> None:
     """Whatever the clock says: from 2⁵⁰ − 1 to 2⁵⁰ ns is one."""
     async with rig(limits=Limits(unattended_ns=1 << 30)) as service:

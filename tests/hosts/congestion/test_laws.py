@@ -260,6 +260,10 @@ def test_delay_halves_once_a_round_trip_for_losses() -> None:
     law.begin(Pacing(window=6), 5_100)
     law.lose(1, 5_200)
     assert law.window(5_200) == 3, "a generation begins with nothing in the network"
+    for now_ns in range(10_000, 100_000, 10_000):
+        law.lose(1, now_ns)
+    law.take(Feedback(100_000, 1, 0, 0, None, 1_000))
+    assert law.window(100_000) == 2, "it has not sunk below one, from which it grows by one"
 
 
 def test_windows_are_lent_from_when_the_plan_is_here() -> None:

@@ -449,6 +449,15 @@ def test_that_the_controller_is_gone_is_said_once(service: StandIn, caplog: pyte
     assert [record.getMessage() for record in caplog.records] == [said]
 
 
+def test_a_controller_that_does_not_answer_is_asked_ever_more_seldom(service: StandIn) -> None:
+    asked_ns = []
+    with closing(seat(service.address)):
+        for _ in range(5):
+            service.stand().tell(grpc.StatusCode.UNAVAILABLE)
+            asked_ns.append(time.monotonic_ns())
+    assert asked_ns[-1] - asked_ns[0] > 1_000_000 * (50 + 100 + 200), "of the four pauses at least the first three"
+
+
 def test_a_server_whose_socket_is_gone_says_so_and_ends(service: StandIn) -> None:
     with UdpHost(SERVER, PORT) as host:
         serving = in_background(lambda: serve(service.address, 7, "secret", host=host))
@@ -513,6 +522,7 @@ def test_heartbeats_of_another_pace_count_on(service: StandIn) -> None:
             stand.hear("resumed")
         seen = [hear()[0].sequence for _ in range(30)]
         assert seen == list(range(30))
+    assert not [thread for thread in threading.enumerate() if thread.name == "heartbeats of job 7"]
 
 
 def test_who_has_ended_is_not_taken_for_alive(service: StandIn) -> None:

@@ -127,6 +127,19 @@ def test_a_float64_sum_has_no_error_where_no_worker_has_more_digits_than_fit(wor
         assert result[lane] == float(sum(Fraction(x) for x in values[:, lane].tolist()))
 
 
+@given(st.integers(1, 1022), st.integers(1, 53), st.integers(0, 2**32 - 1))
+@settings(deadline=None, max_examples=60)
+def test_a_float64_sum_that_is_subnormal_has_no_error(workers: int, bits: int, seed: int) -> None:
+    """Also where the numbers are not, and nearly cancel out."""
+    rng = np.random.default_rng(seed)
+    values = np.ldexp(rng.integers(-(2**bits), 2**bits, (workers, 4)).astype(np.float64), -1074)
+    largest = np.ldexp(rng.integers(0, 2**53, 4).astype(np.float64), -1074)
+    values = np.concatenate([values, [largest, -largest]])
+    result = reference_sum(list(values))
+    for lane in range(4):
+        assert result[lane] == float(sum(Fraction(x) for x in values[:, lane].tolist()))
+
+
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=6))
 @settings(deadline=None)
 def test_one_worker_gets_its_float64_back_within_a_quantum(values: list[float]) -> None:

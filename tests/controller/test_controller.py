@@ -10,7 +10,7 @@ import random
 import threading
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, suppress
-from dataclasses import replace
+from dataclasses import astuple, replace
 
 import pytest
 from finsy.proto import p4r
@@ -103,6 +103,7 @@ async def test_a_job_comes_and_goes_and_leaves_no_trace(rig: Rig) -> None:
     assert controller.planner.memory.jobs_that_fit(64)["s3"] == 2
     with pytest.raises(ControllerError, match="no job 4; running are none"):
         await controller.finish(4)
+    assert astuple(controller.jobs.counts) == (1, 0, 0, 0, 0), "it was admitted, and nothing else has happened"
 
 
 async def test_a_job_that_does_not_fit_gets_less_and_is_told_what_and_why(rig: Rig) -> None:

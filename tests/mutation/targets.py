@@ -64,7 +64,10 @@ TARGETS: Final = (
             "controller/leases.py",
             *(f"controller/planning/{name}.py" for name in ("admission", "generations", "memory", "plan", "slots")),
         ),
-        (f"{_JOBS}/planning", f"{_JOBS}/jobs", f"{_JOBS}/test_controller.py", f"{_JOBS}/service/test_service.py"),
+        (
+            *(f"{_JOBS}/planning", f"{_JOBS}/congestion", f"{_JOBS}/jobs", f"{_JOBS}/test_controller.py"),
+            f"{_JOBS}/service/test_service.py",
+        ),
     ),
     Target(
         (
@@ -72,7 +75,8 @@ TARGETS: Final = (
             *(f"controller/service/{name}.py" for name in ("seating", "seats", "service", "streams")),
         ),
         (
-            *(f"{_JOBS}/service", f"{_JOBS}/jobs", f"{_JOBS}/test_controller.py", f"{_JOBS}/test_takeover.py"),
+            *(f"{_JOBS}/service", f"{_JOBS}/jobs", f"{_JOBS}/test_controller.py", f"{_JOBS}/test_emulated.py"),
+            f"{_JOBS}/test_takeover.py",
             *(f"{_JOBS}/congestion/test_announcement.py", f"{_JOBS}/watching/test_end_to_end.py"),
         ),
     ),

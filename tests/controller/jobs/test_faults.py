@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from weir.controller.controller import Options
 from weir.controller.errors import ControllerError
-from weir.controller.jobs.membership import Membership
+from weir.controller.jobs.membership import Membership, longest_silence_ns
 from weir.controller.jobs.slow_paths import SlowPaths
 from weir.controller.p4runtime.pipeline import Pipeline
 from weir.controller.placement import Placement
@@ -391,5 +391,6 @@ async def test_a_silence_that_the_network_may_explain_is_a_loss_after_ten_leases
     await rig.run(began_ns + 10 * LEASE - 10 * MS)
     assert gone == {}
     await rig.run(began_ns + 10 * LEASE + 2 * MS)
+    assert gone == {"h2": f"h2 was silent for {longest_silence_ns(LEASE) / 1e9:g} s"}
     assert gone == {"h2": "h2 was silent for 0.3 s"}
     assert counts.verdicts_deferred == 2 + 9

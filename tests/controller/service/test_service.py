@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import grpc
 import pytest
@@ -20,7 +21,10 @@ import pytest
 from weir.controller.controller import Controller
 from weir.controller.errors import ControllerError, NotPrimary
 from weir.controller.jobs.journal_file import JournalError
+from weir.controller.planning.plan import JobSpec
 from weir.controller.service.limits import Limits
+from weir.controller.service.runner import Runner
+from weir.controller.service.seating import Seating
 from weir.controller.service.seats import JobSeats
 from weir.controller.service.service import ControlService
 from weir.hosts.drivers.control_client import ControlClient
@@ -685,6 +689,16 @@ async def test_seats_of_a_journal_that_are_none_are_refused(service: Rig, kept: 
     service.controller.jobs.keep(registration.job, kept)
     with pytest.raises(JournalError, match=f"^job {registration.job} cannot go on: "):
         ControlService(service.controller)
+
+
+async def test_a_job_whose_tokens_nobody_was_told_is_ended(service: Rig) -> None:
+    """The controller died between its admission and its seats."""
+    await service.controller.admit(JobSpec(9, ("h1", "h2"), SERVER), 0)
+    runner = Mock(Runner)
+    Seating(service.controller, runner, Limits())
+    ((end,), _) = runner.post.call_args
+    await end(0)
+    assert service.controller.jobs == {}
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl, which makes the certificates, is not installed")

@@ -110,9 +110,9 @@ def test_a_sender_begins_and_ends_when_it_is_to() -> None:
     assert sender.poll(501) == range(10, 10)
     sender.receive(600, [(0, False), (0, False), (77, False)])
     assert sender.poll(600) == range(10, 12), "it doubles; what was never sent, or is known, says nothing"
-    sender.receive(900, [(number, False) for number in range(1, 12)])
+    sender.receive(900, [(number, number > 8) for number in range(1, 12)])
     assert (sender.poll(900), sender.in_flight, sender.deadline_ns(900)) == (range(12, 12), 0, None)
-    assert (sender.acknowledged, sender.lost) == (12, 0)
+    assert (sender.acknowledged, sender.marked, sender.lost) == (12, 3, 0)
 
 
 def test_a_packet_is_lost_when_three_later_ones_have_come() -> None:

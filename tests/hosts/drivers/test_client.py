@@ -356,11 +356,11 @@ def test_a_sum_that_does_not_come_says_what_it_waits_for(service: StandIn) -> No
         outcome.result(ANSWER_S)
 
 
-def seat(address: str) -> MembershipStream:
+def seat(address: str, job: int = 7) -> MembershipStream:
     """Of a server that was not told its plan yet."""
     return MembershipStream(
         address,
-        7,
+        job,
         "secret",
         lambda plan, address: UdpEndpoint(ParameterServerCore(SERVER_PLAN), address, PORT),
         lambda endpoint: pb.Heartbeat(),
@@ -585,6 +585,14 @@ def test_addresses_and_policies_that_are_none() -> None:
         ),
     ):
         client.jobs()
+
+
+def test_numbers_of_jobs() -> None:
+    for job in (-1, 0, 65_536):
+        with pytest.raises(ControlRefused, match=f"job {job} is none; a job's number is in 1…65535"):
+            seat("127.0.0.1:1", job)
+    for job in (1, 65_535):
+        seat("127.0.0.1:1", job).close()
 
 
 def test_a_server_that_nobody_starts_is_refused() -> None:

@@ -114,6 +114,13 @@ def test_the_bound_holds_where_every_worker_s_rounding_is_at_its_worst(kind: Flo
     assert max(lost) < -11, "the largest that is lost is among those tried"
 
 
+@pytest.mark.parametrize("kind", [FLOAT32, FLOAT64])
+def test_a_worker_whose_tensor_does_not_count_asks_for_no_coarser_quanta(kind: FloatType) -> None:
+    values = np.ldexp(np.full(1 << 15, 0.75), np.arange(1 << 15) // 256 - 64).astype(kind.storage)
+    asked = exponents([tensor(values, kind, workers=3, weight=1, mean=True)])
+    assert (exponents([tensor(values, kind, workers=3, weight=0, mean=True)]) <= asked).all()
+
+
 @given(st.integers(1, 1024), st.integers(0, 2**32 - 1))
 @settings(deadline=None, max_examples=60)
 def test_a_float64_sum_has_no_error_where_no_worker_has_more_digits_than_fit(workers: int, seed: int) -> None:

@@ -2,8 +2,11 @@
 
 PHV::
 
-    | validity bytes | stack counters | varbit lengths | shared metadata | small headers | large headers |
+    | validity bytes | stack counters | varbit lengths | shared metadata | small headers | other headers |
     ^ zeroed for every packet ---------------------------------------------------------- ^
+
+Small headers are those of at most `SMALL_HEADER_BYTES` that a program may read while they are not there: then they are
+zeros. It cannot where it only extracts, adds, removes, writes and emits a header.
 
 Header bytes stay in network order, as on the wire; a varbit field lies behind all other fields of its header, and the
 bytes that it takes are counted apart. The elements of a stack lie at equal distances. Metadata fields are native
@@ -110,13 +113,14 @@ def plan(document: Document) -> Layout:
     scalars = (scalars_start, offset - scalars_start)
     header_offset = {}
     zeroed = offset
-    for name in sorted(order, key=lambda name: header_storage(document.headers[name]) > SMALL_HEADER_BYTES):
+    read = _headers_read(document)
+    small = {name for name in order if name in read and header_storage(document.headers[name]) <= SMALL_HEADER_BYTES}
+    for name in sorted(order, key=lambda name: name not in small):
         size = header_storage(document.headers[name])
-        small = size <= SMALL_HEADER_BYTES
-        offset = _align(offset, 8 if small else 64)
+        offset = _align(offset, 8 if size <= SMALL_HEADER_BYTES else 64)
         header_offset[name] = offset
         offset += size
-        if small:
+        if name in small:
             zeroed = offset
     header_stride = {
         stack.name: header_offset[stack.headers[1]] - header_offset[stack.headers[0]] if stack.headers[1:] else 0
@@ -148,6 +152,33 @@ def _in_order(document: Document, names: list[str]) -> list[str]:
     for name in names:
         order.update(dict.fromkeys(stacked.get(name, (name,))))
     return list(order)
+
+
+def _headers_read(document: Document) -> set[str]:
+    """Headers whose content some part of the program reads, whether they are there or not; a stack's or a union's are
+    taken for read all together.
+    """
+    bodies = [action.body for action in document.actions.values()]
+    bodies += [*(state.ops for state in document.parser.states.values()), document.deparser_calls]
+    sources: list[Any] = [
+        [(state.key, state.transitions) for state in document.parser.states.values()],
+        *([*pipeline.nodes.values(), *pipeline.profiles.values()] for pipeline in (document.ingress, document.egress)),
+        [*document.calculations.values(), *document.checksums],
+        [*document.digests.values(), *document.field_lists.values(), *document.meters.values()],
+    ]
+    for primitive in (primitive for body in bodies for primitive in body):
+        if primitive.op in ("assign", "set") and isinstance(primitive.args[0], Field):
+            sources.append(primitive.args[1:])
+        elif primitive.op not in ("extract", "extract_VL", "add_header", "remove_header"):
+            sources.append(primitive.args)
+    named: set[str] = set()
+    for part in uses(sources):
+        if isinstance(part, Ref):
+            named.add(part.name)
+        elif part.name != "$valid$":
+            named.add(part.header)
+    together = [*(stack.headers for stack in document.stacks.values()), *document.unions.values()]
+    return named.union(*together)
 
 
 def digest_places(digest: Digest, document: Document) -> tuple[tuple[int, int], ...]:

@@ -493,9 +493,13 @@ def test_heartbeats_go_through_the_fabric_in_their_class_while_the_stream_is_bro
     with heartbeats() as (to, hear), closing(seat(service.address)) as joining:
         stand = service.stand()
         joined = pb.Joined(host="h2", address=SERVER, heartbeat_ns=10_000_000, heartbeats_to=to)
-        stand.tell(pb.ToHost(joined=joined), to_host(SERVER_PLAN))
+        stand.tell(pb.ToHost(joined=joined))
+        time.sleep(0.1)  # without a plan it has nothing to say
+        planned_ns = time.monotonic_ns()
+        stand.tell(to_host(SERVER_PLAN))
         stand.hear("resumed")
         seen = [hear() for _ in range(5)]
+        assert seen[0][0].sent_ns > planned_ns
         stand.tell(grpc.StatusCode.UNAVAILABLE)
         until(joining, "no controller")
         before = seen[-1][0].sequence

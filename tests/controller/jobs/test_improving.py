@@ -345,6 +345,32 @@ async def test_a_job_that_has_lost_by_moving_moves_no_more(rig: Rig, monkeypatch
     assert moves(rig) == []
 
 
+@pytest.mark.parametrize(("balance", "goes"), [(0.0, False), (-1000.0, True)])
+async def test_a_job_goes_home_where_it_has_lost_by_moving_and_home_is_better(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, balance: float, goes: bool
+) -> None:
+    """And else does not, though it would be a little better there."""
+    rig.controller.moves.options = replace(OPTIONS, solve_period_ns=PERIOD, dwell_ns=0)
+    job = await rig.admit(FIRST)
+    sums = await train(rig, [job], rig.fabric.now_ns + 6 * PERIOD)
+    (here,) = spines(rig, 1)
+    (home,) = SPINES - {here}
+    account = rig.controller.jobs[1].account
+    assert account is not None
+    there = {here: home}
+    aggregators, parents = (
+        {there.get(node, node): there.get(above, above) for node, above in part.items()}
+        for part in (account.at.aggregators, account.at.parents)
+    )
+    account.home = Placement(aggregators, parents, there.get(account.at.root, account.at.root))
+    account.balance, account.behind = balance, 1000.0
+    monkeypatch.setattr(rig.controller.planner, "better", lambda *_: lambda: None)
+    monkeypatch.setattr(rig.controller.planner, "saving", lambda *_: lambda: -1e-9)
+    await train(rig, [job], rig.fabric.now_ns + 6 * PERIOD, handles=sums)
+    assert len(moves(rig)) == goes
+    assert spines(rig, 1) == {home if goes else here}
+
+
 async def test_traffic_that_comes_and_goes_faster_than_a_job_may_move_makes_it_move_seldom(rig: Rig) -> None:
     rng = random.Random(3)
     start_ns = rig.fabric.now_ns

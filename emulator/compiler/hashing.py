@@ -128,6 +128,15 @@ def _constant(expr: Expr, width: int) -> IRValue:
 
 def _contiguous(frame: Frame, run: _Run, start: int, count: int) -> IRValue | None:
     """A single load, when the wanted bits lie in the header as they lie in the run."""
+    offset = _offset(frame, run, start, count)
+    if offset is None or run.header is None:
+        return None
+    pointer = frame.at(frame.place(run.header).data, offset)
+    return swap(frame.builder, frame.builder.load(pointer, typ=ir.IntType(count), align=1))
+
+
+def _offset(frame: Frame, run: _Run, start: int, count: int) -> int | None:
+    """The byte of the header at which such a load begins."""
     if run.header is None or count % 8:
         return None
     position, first, expected = 0, None, None
@@ -143,8 +152,18 @@ def _contiguous(frame: Frame, run: _Run, start: int, count: int) -> IRValue | No
         position += width
     if first is None or first % 8 or position < start + count:
         return None
-    pointer = frame.at(frame.place(run.header).data, first // 8)
-    return swap(frame.builder, frame.builder.load(pointer, typ=ir.IntType(count), align=1))
+    return first // 8
+
+
+def _two_words(frame: Frame, run: _Run, start: int) -> IRValue | None:
+    """32 bits of a run by a load that the optimiser does not join with others: parsers and actions store few bytes at
+    a time, and a load of what several of them have stored waits for all.
+    """
+    offset = _offset(frame, run, start, 32)
+    if offset is None or run.header is None or (frame.layout.header_offset[run.header] + offset) % 4:
+        return None
+    pointer = frame.at(frame.place(run.header).data, offset)
+    return swap(frame.builder, frame.builder.load_atomic(pointer, "unordered", 4, typ=I32))
 
 
 def _present(frame: Frame, run: _Run) -> IRValue | None:
@@ -157,7 +176,7 @@ def _csum16(frame: Frame, calculation: Calculation, runs: list[_Run]) -> IRValue
     for run in runs:
         part, start = const(64, 0), 0
         while start < run.bits:
-            two = _contiguous(frame, run, start, 32)  # of which the first counts for 2^16 too much, which a carry mends
+            two = _two_words(frame, run, start)  # of which the first counts 2^16 times: a carry
             part = builder.add(part, fit(builder, _bits(frame, run, start, 16) if two is None else two, 64))
             start += 16 if two is None else 32
         present = _present(frame, run)

@@ -174,8 +174,8 @@ def fold(digest: Any, word: Any) -> Any:
 
 
 @native
-def _product(word: Any, place: Any) -> Any:
-    keyed = np.uint64(word) + _ODD * np.uint64(place + 1)
+def _product(word: Any, key: Any) -> Any:
+    keyed = np.uint64(word) + key
     return (keyed & np.uint64(0xFFFF_FFFF)) * (keyed >> np.uint64(32))
 
 
@@ -187,10 +187,12 @@ def fold_bytes(digest: Any, address: Any, size: Any) -> Any:
     """
     words = size >> 3
     total = np.uint64(0)
+    key = _ODD
     for i in range(words):
-        total += _product(load(address, i), i)
+        total += _product(load(address, i), key)
+        key += _ODD
     if words > 0:
-        return fold(digest, total + _product(load(address + size - 8, 0), words))
+        return fold(digest, total + _product(load(address + size - 8, 0), key))
     for i in range(size):
         digest = fold(digest, load_byte(address + i))
     return digest

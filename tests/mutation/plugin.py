@@ -6,20 +6,25 @@ content.
 
 from __future__ import annotations
 
+import faulthandler
 import importlib.util
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
 from typing import Final
 
+import pytest
+
 from weir import p4src
 from weir.tests.paths import ROOT
 
 VARIABLE: Final = "WEIR_MUTANT"
+_GRACE_S: Final = 10
+"""So long after a test's time is over the process ends, if the thread that should have ended it does not get to run."""
 
 
 class _Mutated(MetaPathFinder, Loader):
@@ -59,6 +64,17 @@ def install(mutant: Path) -> None:
     name = ".".join(("weir", *Path(path).with_suffix("").parts))
     assert name not in sys.modules, f"{name} is imported already"
     sys.meta_path.insert(0, _Mutated(name, content))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """A number that takes for ever to be computed keeps all threads waiting, but not this watchdog."""
+    if patience_s := item.config.getoption("timeout"):
+        faulthandler.dump_traceback_later(patience_s + _GRACE_S, exit=True)
+    try:
+        return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
 if VARIABLE in os.environ:

@@ -53,6 +53,15 @@ def test_tests_run_on_the_mutant_and_on_nothing_else() -> None:
     assert not killed(Mutant(FETCHING, 1, "before", "after", source), stranger)
 
 
+@pytest.mark.long
+def test_a_mutant_that_computes_for_ever_is_noticed() -> None:
+    """Within one operation, which lets no other thread run."""
+    source = (ROOT / FETCHING).read_text()
+    broken = source.replace("np.isin(asked.addresses, members)", "np.isin(asked.addresses, 3**10**9)")
+    test = "tests/hosts/protocol/test_host_cores.py::test_a_stranger_is_not_told_what_a_job_sums"
+    assert verdict_on(Mutant(FETCHING, 1, "before", "after", broken), (Run((test,), 2, 300),)) is Verdict.KILLED
+
+
 def test_who_runs_a_line_is_asked_and_nobody_else() -> None:
     """A line that one of two tests runs, one that both run, some that run at import, and one of another module."""
     cores = "tests/hosts/protocol/test_host_cores.py"

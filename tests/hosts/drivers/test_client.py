@@ -222,6 +222,10 @@ def test_a_worker_moves_to_a_new_generation(service: StandIn, server: UdpEndpoin
     stand.tell(to_host(PLAN))  # the first one, late
     assert stand.hear("resumed").generation == 2, "which it follows"
     assert stand.kinds.count("held") == 1
+    stand.tell(grpc.StatusCode.UNAVAILABLE)
+    stand = service.stand()
+    assert stand.hear("join").generation == 2
+    stand.tell(JOINED)
     confirmed.set()
     stand.hear("leave")
     stand.tell(pb.ToHost(ended=pb.Ended(job=7)))
@@ -435,7 +439,7 @@ def test_a_spare_server_has_all_the_time_to_begin(service: StandIn) -> None:
 
 def test_that_the_controller_is_gone_is_said_once(service: StandIn, caplog: pytest.LogCaptureFixture) -> None:
     """However often it is looked for; before there is a plan, there are no sums to go on with."""
-    with closing(seat(service.address)) as before:
+    with closing(seat(service.address, 8)) as before:
         service.stand().tell(JOINED)
         with closing(seat(service.address)) as serving:
             service.stand().tell(JOINED, to_host(SERVER_PLAN))
@@ -589,6 +593,13 @@ def test_addresses_and_policies_that_are_none() -> None:
         ),
     ):
         client.jobs()
+
+
+def test_whose_job_is_over_ends_the_stream_itself(service: StandIn) -> None:
+    with closing(seat(service.address)) as joining:
+        service.stand().tell(JOINED, pb.ToHost(ended=pb.Ended(job=7)))
+        joining._thread.join(ANSWER_S)
+        assert not joining._thread.is_alive()
 
 
 def test_numbers_of_jobs() -> None:

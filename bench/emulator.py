@@ -119,7 +119,7 @@ def _contributions() -> Figure:
         "lanes/s",
         Contender("weir", count * repeat * LANES, lambda: switch.process(frames, None, ports, repeat)),
         Contender("bare add loop", count * repeat * LANES, lambda: _add(lanes, sums, repeat)),
-        aim=Aim(400e6),
+        aim=Aim(1.2e9),
         clock=cpu_seconds,
     )
 

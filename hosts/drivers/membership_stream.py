@@ -39,7 +39,6 @@ Plan = WorkerPlan | ServerPlan
 _FIRST_PAUSE_S: Final = 0.05
 _LONGEST_PAUSE_S: Final = 1.0
 """The longest wait between two attempts to reach the controller."""
-_DEFAULT_HEARTBEAT_S: Final = 1.0
 _CLOSE_S: Final = 2.0
 _FINAL: Final = frozenset(
     {
@@ -95,7 +94,7 @@ class MembershipStream:
         self._beat = beat
         self._plan: Plan | None = None
         self._fabric_address = 0
-        self._heartbeat_s = _DEFAULT_HEARTBEAT_S
+        self._heartbeat_s = math.inf  # until the controller says it
         self._heartbeats_to = 0
         self._nic = nic
         self._sender: HeartbeatSender | None = None

@@ -518,6 +518,7 @@ def test_heartbeats_go_through_the_fabric_in_their_class_while_the_stream_is_bro
         again.hear("join")
         again.tell(pb.ToHost(joined=pb.Joined(host="h2", address=SERVER, heartbeat_ns=10_000_000)))
         again.hear("heartbeat")  # of a controller that takes none through the fabric
+        assert "no controller" not in joining.state()
 
 
 def test_heartbeats_of_another_pace_count_on(service: StandIn) -> None:

@@ -7,7 +7,7 @@ memory, and even a program that clones its own clones for ever can be interrupte
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -56,6 +56,9 @@ from .native import (
 )
 from .packets import allocate, data_of, dequeue, enqueue, mark_ready, release
 
+_PENDING: Final = 4
+"""Packets that leave a switch which is alone before they are given back: few enough to be in a core's cache."""
+
 
 @native
 def may_go_on(world: Any) -> Any:
@@ -84,7 +87,9 @@ def serve_ready(world: Any) -> Any:
             port.wakeup = 1
             push(world, port.busy_until, EVENT_PORT, index, NONE)
         port.ready = 0
-        world.ready_head = (world.ready_head + 1) % world.ready_capacity
+        world.ready_head += 1
+        if world.ready_head == world.ready_capacity:
+            world.ready_head = 0
         world.ready_count -= 1
     return True
 
@@ -218,6 +223,7 @@ def process(world: Any) -> Any:
     """Run frames through a switch back to back, `repeat` times; what leaves is kept in the last round only."""
     capture = host_at(world.hosts, world.capture_host)
     switch = switch_at(load(world.switches, 0), 0)
+    i = world.done % max(world.count, 1)
     while True:
         if not serve_ready(world) or not may_go_on(world):
             return STATUS_PAUSE
@@ -225,14 +231,16 @@ def process(world: Any) -> Any:
             if world.keep == 0:
                 discard(world, capture)
                 world.keep = 1
-        elif capture.pending_packets >= 64:
+        elif capture.pending_packets >= _PENDING:
             discard(world, capture)
         if world.done == world.repeat * world.count:
             return STATUS_DONE
-        i = world.done % world.count
         world.done += 1
         packet = load_frame(world, i)
         receive(world, switch, load(world.in_ports, i), packet)
+        i += 1
+        if i == world.count:
+            i = 0
 
 
 @native

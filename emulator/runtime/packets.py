@@ -55,7 +55,10 @@ def mark_ready(world: Any, port: Any, port_index: Any) -> None:
     """Put a port into the ring of ports whose queues the loop serves before it goes on in time."""
     if port.ready == 0:
         port.ready = 1
-        store(world.ready, (world.ready_head + world.ready_count) % world.ready_capacity, port_index)
+        place = world.ready_head + world.ready_count
+        if place >= world.ready_capacity:
+            place -= world.ready_capacity
+        store(world.ready, place, port_index)
         world.ready_count += 1
 
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final
 
+import grpc
+
 from weir.emulator.p4runtime.server import P4RuntimeServer
 from weir.emulator.switch import Switch
 from weir.tests.bmv2.harness import CPU_PORT, DEVICE_ID, Bmv2, Compiled, Output
@@ -15,6 +17,8 @@ from weir.tests.bmv2.p4runtime_client import Client
 
 BATCH: Final = 12
 """Packets that bmv2 gets at once: few enough that their copies fit its egress queues (64 packets)."""
+
+UNREADABLE: Final = "Error when reading table entries from target"
 
 SHOWN: Final = 4
 """Disagreements that a failure prints."""
@@ -133,11 +137,19 @@ class Pair:
         return found
 
     def compare_direct_counters(self) -> None:
-        """Both switches' counters of all tables' entries."""
+        """Both switches' counters of all tables' entries, but for tables that PI cannot read back from bmv2."""
         for name, table in self.encoder.tables.items():
-            if table.preamble.id in self.encoder.direct_counters:
-                theirs, ours = (client.direct_counter(name) for client in self.clients)
-                assert ours == theirs, f"counters of {name}: bmv2 {theirs}, emulator {ours}"
+            if table.preamble.id not in self.encoder.direct_counters:
+                continue
+            bmv2, emulator = self.clients
+            try:
+                theirs = bmv2.direct_counter(name)
+            except grpc.RpcError as error:
+                if UNREADABLE not in str(error):
+                    raise
+                continue
+            ours = emulator.direct_counter(name)
+            assert ours == theirs, f"counters of {name}: bmv2 {theirs}, emulator {ours}"
 
     def _emulate(self, port: int, frame: bytes) -> list[Output]:
         return sorted(Output(*sent) for sent in self.switch.forward(frame, port))

@@ -1,8 +1,8 @@
 """Checksums and hashes over lists of fields: simple_switch's algorithms (its `calculations.cpp` is the reference).
 
 The inputs form runs of one header each; a run whose header is invalid is left out, as bmv2 does. The Internet
-checksum is summed from 16-bit words straight from the headers; the other algorithms read the bytes from a small
-buffer.
+checksum is summed straight from the headers, two of its 16-bit words at once where they are aligned; the other
+algorithms read the bytes from a small buffer.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ def _csum16(frame: Frame, calculation: Calculation, runs: list[_Run]) -> IRValue
     for run in runs:
         part, start = const(64, 0), 0
         while start < run.bits:
-            two = _two_words(frame, run, start)  # of which the first counts 2^16 times: a carry
+            two = _two_words(frame, run, start)  # 2^16 is 1 modulo 2^16 - 1
             part = builder.add(part, fit(builder, _bits(frame, run, start, 16) if two is None else two, 64))
             start += 16 if two is None else 32
         present = _present(frame, run)

@@ -6,7 +6,7 @@ PHV::
     ^ zeroed for every packet ---------------------------------------------------------- ^
 
 Small headers are those of at most `SMALL_HEADER_BYTES` that a program may read while they are not there: then they are
-zeros. It cannot where it only extracts, adds, removes, writes and emits a header.
+zeros. What larger ones hold then, nobody says.
 
 Header bytes stay in network order, as on the wire; a varbit field lies behind all other fields of its header, and the
 bytes that it takes are counted apart. The elements of a stack lie at equal distances. Metadata fields are native
@@ -43,6 +43,8 @@ DIGEST_SLOTS: Final = 1024
 DIGEST_HEAD_BYTES: Final = 32
 
 _STANDARD = "standard_metadata"
+_WRITING: Final = frozenset({"assign", "set", "extract", "extract_VL", "add_header", "remove_header"})
+"""Primitives that do nothing but write to their first argument, a field or a header; an element's index they read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +157,8 @@ def _in_order(document: Document, names: list[str]) -> list[str]:
 
 
 def _headers_read(document: Document) -> set[str]:
-    """Headers whose content some part of the program reads, whether they are there or not; a stack's or a union's are
-    taken for read all together.
+    """Headers whose content some part of the program reads, whether they are there or not: not those that it only
+    extracts, adds, removes, writes and emits. A stack's or a union's are taken for read all together.
     """
     bodies = [action.body for action in document.actions.values()]
     bodies += [*(state.ops for state in document.parser.states.values()), document.deparser_calls]
@@ -167,10 +169,8 @@ def _headers_read(document: Document) -> set[str]:
         [*document.digests.values(), *document.field_lists.values(), *document.meters.values()],
     ]
     for primitive in (primitive for body in bodies for primitive in body):
-        if primitive.op in ("assign", "set") and isinstance(primitive.args[0], Field):
-            sources.append(primitive.args[1:])
-        elif primitive.op not in ("extract", "extract_VL", "add_header", "remove_header"):
-            sources.append(primitive.args)
+        only_written = primitive.op in _WRITING and isinstance(primitive.args[0], Field | Ref)
+        sources.append(primitive.args[only_written:])
     named: set[str] = set()
     for part in uses(sources):
         if isinstance(part, Ref):

@@ -94,7 +94,8 @@ class MembershipStream:
         self._beat = beat
         self._plan: Plan | None = None
         self._fabric_address = 0
-        self._heartbeat_s = math.inf  # until the controller says it
+        self._heartbeat_s = 0.0
+        """Between two heartbeats: the controller says it before a host has any to send."""
         self._heartbeats_to = 0
         self._nic = nic
         self._sender: HeartbeatSender | None = None

@@ -55,6 +55,7 @@ OUTSIDE: Final = {
     "programs/selector": "table SelectorIngress.grouped, which is indirect_ws",
     "programs/signs": "entries of table SignsIngress.signs with numbers below zero",
     "programs/stages": "table StagesIngress.initial with meters",
+    "stf/absent": "operator dereference_header_stack",
     "stf/corners": "operator access_field",
     "stf/elements": "a value of the type union_stack",
     "stf/meters": "table Forward.metered with meters",

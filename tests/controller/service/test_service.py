@@ -481,6 +481,18 @@ async def test_who_is_seated_anew_is_told_the_same_as_the_first_time() -> None:
                 host.call.cancel()
 
 
+async def test_for_who_fails_before_the_job_starts_somebody_else_may_come(service: Rig) -> None:
+    registration = await service.register(workers=WORKERS)
+    first = await service.joined(registration, 0)
+    await first.hear("joined")
+    await first.say(leave=pb.Leave(reason=NAN))
+    await first.end()
+    hosts = [await service.joined(registration, rank) for rank in range(2)]
+    for rank, host in enumerate(hosts):
+        assert (await host.hear("worker_plan")).rank == rank
+    assert service.controller.jobs[registration.job].gone == {}
+
+
 async def test_the_others_hear_at_once_of_a_worker_that_cannot_follow_its_plan(service: Rig) -> None:
     registration = await service.register(workers=WORKERS, policy=pb.ABORT)
     hosts = [await service.joined(registration, rank) for rank in range(2)]

@@ -836,3 +836,38 @@ def test_rounds_go_on_beyond_the_window_while_a_lost_one_is_repaired() -> None:
     assert max(sent) == first + 31  # the span is full
     assert job.workers[0].rounds_complete == first
     assert job.workers[0].counters.retransmitted > 0
+
+
+class Shrinking(ExplicitWindow):
+    size = 16
+
+    def window(self, now_ns: int) -> int:
+        return self.size
+
+
+def test_one_place_of_what_is_sent_again_is_for_what_was_held_back() -> None:
+    """Rounds 4 to 7 wait for their exponents while the next tensor's first four are sent; then the window is four, and
+    all of it would be repeats of those.
+    """
+    law = Shrinking()
+    worker = WorkerCore(
+        replace(PLAN, workers=1, slots=64, window=16, members=(WORKER,)), replace(OPTIONS, law=lambda: law)
+    )
+    server = ParameterServerCore(
+        replace(SERVER_PLAN, slots=64, workers=1, children=(Child(1, WORKER),), members=(WORKER,))
+    )
+    for _ in range(2):
+        worker.submit(np.ones(4 * LANES, np.float32))
+    sent = worker.poll(0)
+    assert tags(sent) == [0, 1, 2, 3, 8, 9, 10, 11]
+    for datagrams in sent:
+        server.receive(0, sources(datagrams, WORKER))
+    law.size = 4
+    for datagrams in server.poll(0):
+        first = (headers(datagrams)["tag"] & 0xFFFFFF) < 4
+        worker.receive(MS, sources(Datagrams(datagrams.addresses[first], datagrams.payload[first]), SERVER))
+    assert worker.poll(MS) == []
+    again, held_back = worker.poll(50 * MS)
+    assert tags([again]) == [8, 9, 10]
+    assert headers(again)["flags"].tolist() == [MessageFlag.RETRANSMISSION] * 3
+    assert tags([held_back]) == [4]

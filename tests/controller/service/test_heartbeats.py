@@ -162,6 +162,9 @@ async def test_a_process_that_takes_a_seat_anew_counts_from_the_beginning() -> N
                 while service.service.heartbeats.came < came:
                     await asyncio.sleep(0.01)
         assert service.service.heartbeats.dropped == 0
+        await service.end(registration.job)
+        assert service.service.heartbeats.seats == {}, "of jobs that are over nothing is kept"
+        assert service.service.heartbeats.came == 2
 
 
 async def test_a_heartbeat_that_was_on_its_way_as_its_host_left_begins_no_lease() -> None:

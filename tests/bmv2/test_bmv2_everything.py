@@ -57,8 +57,10 @@ DEFINED: Final[dict[str, Callable[[bytes], bool]]] = {
     "aggregates": lambda frame: frame[0] not in (3, 4) or frame[1] < 4,
     # labels that are not there
     "corners": lambda frame: len(frame) >= 4,
-    # comparison of fields of which one is not there
-    "varbit": lambda frame: frame[0] != 2 or (frame[1] <= 8 and len(frame) >= 7 + frame[1]),
+    # comparison of fields of which one is not there, and a varbit field that is parsed twice (docs/emulator.md)
+    "varbit": lambda frame: frame[0] != 4 and (frame[0] != 2 or (frame[1] <= 8 and len(frame) >= 7 + frame[1])),
+    # a choice that is not there, or is beyond the stack
+    "absent": lambda frame: frame[0] == 1 and len(frame) >= 6 and frame[1] < 3,
 }
 """Which packets a program treats in a defined way, beyond those that lack its first header: in the fields of a header
 that is not there, bmv2 leaves what an earlier packet had in them.

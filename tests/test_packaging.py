@@ -72,7 +72,7 @@ def leave_out(folder: str, names: list[str]) -> Iterable[str]:
         if name in made
         or name in {".git", "__pycache__", ".hypothesis"}
         or name.startswith(".venv")
-        or name.endswith(("_cache", ".egg-info", ".log"))
+        or name.endswith(("_cache", ".egg-info", ".log", ".pb.bin"))
     ]
 
 

@@ -90,10 +90,10 @@ class RunningJob:
     """The hosts that are done with the job. They are taken out of the tree once someone waits for them."""
     doubts: dict[str, int] = field(default_factory=dict)
     """The hosts whose silence the network explains, each with the leases in a row that it was given for that."""
-    account: Account | None = None
-    """What its moves for its own good have won; None: it was not looked at yet."""
     silent: dict[str, int] = field(default_factory=dict)
     """The workers whose lease ran out and that the job waits for, each with the time since when."""
+    account: Account | None = None
+    """What its moves for its own good have won; None: it was not looked at yet."""
     ranks: Mapping[str, int] = field(init=False)
     """The rank of every worker that the job began with, also of those that are gone."""
 

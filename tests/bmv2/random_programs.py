@@ -133,7 +133,8 @@ class RandomProgram(ExpressionProgram):
             self._variables = self._targets = self._base + self._headers[f"either.{which}"]
             lines.append(f"    state {which} {{ packet.extract(hdr.either.{which}); {self._select(states)} }}")
         self._variables = self._targets = self._base
-        octets = self._bits(self._rng.choice((3, 3, 4)), 1)  # with four bits sometimes too many
+        # with four bits sometimes too many; once on any way, since bmv2 wants the bytes of the first besides
+        octets = self._bits(self._rng.choice((3, 3, 4)), 1)
         extraction = f"packet.extract(hdr.options, (bit<32>) ({octets} ++ 3w0));"
         self._variables = self._targets = [*self._base, KIND]
         lines.append(f"    state options {{ {extraction} {self._select(('right', 'third', 'accept'))} }}")
@@ -385,7 +386,7 @@ class RandomProgram(ExpressionProgram):
 
     def _with_header(self, header: str) -> str:
         """Something about a header that may be there or not; what is added is written whole."""
-        fields, variables, targets = self._headers[header], self._variables, self._targets
+        fields = self._headers[header]
         if self._rng.random() < 0.3:
             text = f"hdr.{header}.setInvalid();"
         elif self._rng.random() < 0.5:
@@ -395,11 +396,16 @@ class RandomProgram(ExpressionProgram):
             ]
             text = f"hdr.{header}.setValid(); {' '.join(written)}"
         else:
-            self._variables, self._targets = [*variables, *fields], [*targets, *fields]
-            text = f"if (hdr.{header}.isValid()) {{ {self._statement()} {self._statement()} }}"
-            self._variables, self._targets = variables, targets
-            return text
+            return f"if (hdr.{header}.isValid()) {{ {self._among(fields, 2)} }}"
         return f"if ({self._truth(1)}) {{ {text} }}"
+
+    def _among(self, fields: list[Variable], statements: int) -> str:
+        """So many statements that may read and write these fields, too."""
+        before = self._variables, self._targets
+        self._variables, self._targets = ([*names, *fields] for names in before)
+        text = " ".join(self._statement() for _ in range(statements))
+        self._variables, self._targets = before
+        return text
 
     def _with_union(self) -> str:
         """Something about the union as a whole."""
@@ -414,10 +420,7 @@ class RandomProgram(ExpressionProgram):
 
     def _with_options(self) -> str:
         """Something about the header that varies in length, which is not added: P4 leaves open how long it were."""
-        variables, targets = self._variables, self._targets
-        self._variables, self._targets = [*variables, KIND], [*targets, KIND]
-        inside = self._statement()
-        self._variables, self._targets = variables, targets
+        inside = self._among([KIND], 1)
         same = "hdr.options.isValid() && hdr.spare.isValid() && hdr.options.data == hdr.spare.data"
         return self._rng.choice(
             (
@@ -437,7 +440,6 @@ class RandomProgram(ExpressionProgram):
     def _with_stack(self) -> str:
         """Something about the header stack; what is pushed is written whole."""
         at = self._rng.randrange(TAGS)
-        fields, variables, targets = self._element(f"[{at}]"), self._variables, self._targets
         match self._rng.randrange(4):
             case 0:
                 text = f"hdr.tags.pop_front({self._rng.randrange(1, TAGS + 1)});"
@@ -447,10 +449,7 @@ class RandomProgram(ExpressionProgram):
             case 2:
                 text = self._fill(at) if self._rng.random() < 0.5 else f"hdr.tags[{at}].setInvalid();"
             case _:
-                self._variables, self._targets = [*variables, *fields], [*targets, *fields]
-                text = f"if (hdr.tags[{at}].isValid()) {{ {self._statement()} {self._statement()} }}"
-                self._variables, self._targets = variables, targets
-                return text
+                return f"if (hdr.tags[{at}].isValid()) {{ {self._among(self._element(f'[{at}]'), 2)} }}"
         return f"if ({self._truth(1)}) {{ {text} }}"
 
     def _fill(self, at: int) -> str:

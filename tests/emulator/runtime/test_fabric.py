@@ -348,6 +348,20 @@ def test_the_digest_covers_bytes_and_times() -> None:
     assert len({digest(1, 0), digest(2, 0), digest(1, 1)}) == 3
 
 
+def test_the_digest_tells_every_byte_and_the_order_of_words() -> None:
+    sent = frames([1] * 63, port=2, size=101)
+    sent[1, 40:96] = np.roll(sent[1, 40:96], 8)
+    for at, changed in enumerate(sent[2:], 40):
+        changed[at] ^= 1
+    digests = set()
+    for each in sent:
+        fabric = line(rate_bps=1e9)
+        fabric.send("h1", each[None])
+        fabric.run(10**6)
+        digests.add(fabric.digest())
+    assert len(digests) == len(sent)
+
+
 def test_memory_stays_flat_over_a_million_packets() -> None:
     fabric = line(rate_bps=10e9, delay_ns=1000)
     flow = fabric.add_flow("h1", frame(2, size=100), rate_bps=5e9, jitter=0.5)

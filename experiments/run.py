@@ -120,10 +120,11 @@ def _run_strategies(
         progress.update(task, completed=1)
         record = RunRecord.begin(config, reference.digests()[0], reference.accuracy())
         began.append(record)
+        said: dict[str, str] = {}
         for strategy in config.strategies:
             label = report.label_of(strategy)
             task = progress.add_task(label, total=config.training.steps)
-            say = partial(_say_promise, progress.console, label)
+            say = partial(_say_promises, progress.console, label, said)
             result = asyncio.run(run_strategy(config, strategy, partial(progress.advance, task), watch, say))
             record.results.append(result)
         if mininet is not None:
@@ -135,8 +136,11 @@ def _run_strategies(
     return record
 
 
-def _say_promise(console: Console, label: str, line: str) -> None:
-    console.print(f"promise, {label}: {line}", markup=False, soft_wrap=True)
+def _say_promises(console: Console, label: str, said: dict[str, str], told: str) -> None:
+    """Print them a line each, unless they are those of a strategy before; `said` has whose each telling was first."""
+    first = said.setdefault(told, label)
+    for line in told.splitlines() if first == label else [f"as under {first}"]:
+        console.print(f"promise, {label}: {line}", markup=False, soft_wrap=True)
 
 
 def _run_in_mininet(

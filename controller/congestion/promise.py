@@ -23,11 +23,14 @@ class Promise:
     @classmethod
     def of(cls, budget: LinkBudget) -> Promise:
         most = budget.streams * budget.window
-        inputs = (
-            f"N = {budget.streams} streams of W {'≤' if budget.windows < most else '='} {budget.window} "
+        windows = (
+            f" of W {'≤' if budget.windows < most else '='} {budget.window} "
             f"{'' if budget.windows == most else f'and ΣW = {budget.windows} '}"
             f"{'with what is left of others ' if budget.windows > most else ''}"
-            f"(w = {budget.congested_window} from K = {budget.threshold} on), {budget.probes} probes, "
+            f"(w = {budget.congested_window} from K = {budget.threshold} on)"
+        )
+        inputs = (
+            f"N = {budget.streams} streams{windows if budget.windows else ''}, {budget.probes} probes, "
             f"others u = {budget.share:.2f} and σ = {budget.burst:.1f}"
             f"{f', by windows of their own ΣM = {budget.others}' if budget.others else ''}"
         )

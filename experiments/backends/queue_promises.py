@@ -54,10 +54,9 @@ class QueuePromises:
             self._loosest.update((end, max(bound, self._loosest.get(end, 0))) for end, bound in promised.items())
 
     def announce(self) -> None:
-        """Say what is promised now; from now on, what is not promised any more is said at once."""
+        """Say what is promised now, all at once; from now on, what is not promised any more is said as it comes."""
         self._announced = True
-        for line in summary(self._changes.known):
-            self._say(line)
+        self._say("\n".join(summary(self._changes.known)))
 
     @property
     def promised(self) -> dict[Endpoint, int | None]:

@@ -71,7 +71,7 @@ def test_what_no_window_keeps_is_refused_beforehand_and_paced() -> None:
         update={"training": training, "congestion": config.congestion.model_copy(update={"bound": 12})}
     )
     result = asyncio.run(run_strategy(config, "ps", say=said.append))
-    [refused] = [line for line in said if "cannot be kept" in line]
+    [refused] = [line for line in "\n".join(said).splitlines() if "cannot be kept" in line]
     assert re.fullmatch(
         r"s1-p17: cannot be kept because 16 streams, 1 probes and a burst of 0 packets may meet: 17 packets where 12 "
         r"are wanted; each stream waits 140\.0 us between packets",

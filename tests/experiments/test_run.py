@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
@@ -21,8 +22,13 @@ from weir.tests.browser import chromium, look, words_at_fault
 
 
 @pytest.fixture(scope="module")
-def executed(short: RunConfig, tmp_path_factory: pytest.TempPathFactory) -> tuple[RunRecord, Path]:
-    return execute(short, tmp_path_factory.mktemp("runs"), Console(quiet=True))
+def console() -> Console:
+    return Console(file=StringIO(), record=True)
+
+
+@pytest.fixture(scope="module")
+def executed(short: RunConfig, console: Console, tmp_path_factory: pytest.TempPathFactory) -> tuple[RunRecord, Path]:
+    return execute(short, tmp_path_factory.mktemp("runs"), console)
 
 
 @pytest.fixture(scope="module")
@@ -92,6 +98,14 @@ def test_every_queue_keeps_what_was_promised_of_it_under_every_strategy(results:
     assert {name: result.broken for name, result in results.items()} == {name: [] for name in results}
     assert {None in result.promised.values() for result in results.values()} == {False}
     assert all("N = " in promise.text for result in results.values() for promise in result.promises)
+
+
+@pytest.mark.usefixtures("executed")
+def test_strategies_that_promise_the_same_are_told_by_a_word(console: Console) -> None:
+    told = [line for line in console.export_text().splitlines() if line.startswith("promise, ")]
+    assert [line for line in told if line.startswith("promise, server only: s") and " = " in line]
+    others = [line for line in told if not line.startswith("promise, server only: ")]
+    assert others == ["promise, widest tree: as under server only"]
 
 
 def test_the_server_alone_carries_every_stream_on_one_link(

@@ -152,7 +152,7 @@ class RandomProgram(ExpressionProgram):
         """
         rng = self._rng
         fields = [variable for variable in self._variables if variable[0].startswith("hdr") and not variable[2]]
-        keys = rng.sample(fields, rng.randrange(1, 3))
+        keys = rng.sample(fields, min(rng.randrange(1, 3), len(fields)))
         if rng.random() < 0.15:
             width = rng.choice((4, 8, 16))
             keys[-1] = (f"packet.lookahead<bit<{width}>>()", width, False)

@@ -29,6 +29,9 @@ _log = logging.getLogger(__name__)
 _SPARE_LINES: Final = 256
 """So many lines may be out of date before the file is written anew, and as many as are in force."""
 
+_OPEN: Final = os.O_RDWR | os.O_CREAT | os.O_APPEND
+_LOCK: Final = fcntl.LOCK_EX | fcntl.LOCK_NB
+
 _LINE: Final = re.compile(rb"([1-9][0-9]{0,18}) ([1-9][0-9]{0,9}) ([0-9a-f]{8}) (.*)", re.DOTALL)
 
 
@@ -43,17 +46,17 @@ class JournalFile:
         """Reads it, or begins a new one. Raises JournalError when another process has it, or when it is damaged."""
         self.path = path
         self._kinds: dict[str, dict[str, Any]] = {}
-        self._lines = 0
+        self._lines: int
         self._rewrite_at = 0
         """Below so many lines the file is not written anew: more than it had when that failed."""
         try:
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            self._file = os.open(path, _OPEN, 0o600)
         except OSError as error:
             raise JournalError(
                 f"journal {path}: {error.strerror}; name a file in a folder that can be written"
             ) from None
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self._file, _LOCK)
             self._close_to_others()
             self._read()
         except BlockingIOError:
@@ -112,22 +115,21 @@ class JournalFile:
         for kind, key, value in changes:
             _set(self._kinds.setdefault(kind, {}), key, value)
         self._lines = len(changes)
-        if whole < len(data):
-            os.ftruncate(self._file, whole)
+        os.ftruncate(self._file, whole)
 
     def _compact(self) -> None:
         """Write the file anew. Where that fails the old one stays in force, and grows before the next try."""
         held = [(kind, key, value) for kind, of_kind in self._kinds.items() for key, value in of_kind.items()]
         lines = [change_line(number, *change) for number, change in enumerate(held, 1)]
         beside = self.path.with_name(f"{self.path.name}.new")
-        new = -1
+        new: int | None = None
         try:
-            new = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
-            fcntl.flock(new, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            new = os.open(beside, _OPEN | os.O_TRUNC, 0o600)
+            fcntl.flock(new, _LOCK)
             self._write(new, b"".join(lines))
             beside.replace(self.path)
         except (OSError, JournalError) as error:
-            if new >= 0:
+            if new is not None:
                 os.close(new)
             self._rewrite_at = 2 * self._lines
             _log.warning("journal %s: cannot be written anew as %s (%s); it grows meanwhile", self.path, beside, error)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from ...wire.control import FinalRound
@@ -22,20 +22,20 @@ class JobRecord:
     generation: int
     allotments: Mapping[str, Allotment]
     history: History
-    gap_ns: int = 0
+    gap_ns: int
     """Between two rounds, as its hosts were told."""
-    note: str = ""
-    gone: Mapping[str, str] = field(default_factory=dict)
-    left: tuple[str, ...] = ()
-    joined: tuple[str, ...] = ()
+    note: str
+    gone: Mapping[str, str]
+    left: tuple[str, ...]
+    joined: tuple[str, ...]
     """The hosts that have been heard of at least once."""
-    moving: str = ""
+    moving: str
     """Why a move is under way; then hosts may be paused, in this generation."""
-    finals: Mapping[str, tuple[FinalRound, ...]] | None = None
+    finals: Mapping[str, tuple[FinalRound, ...]] | None
     """The move is at its Resumes into this generation: by host, what they tell it to fetch."""
-    newcomer: str | None = None
+    newcomer: str | None
     """The server, while it has not confirmed that it takes over."""
-    first_round: int = 0
+    first_round: int
     """The round at which that server begins to sum."""
 
     def as_json(self) -> dict[str, Any]:

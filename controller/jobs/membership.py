@@ -92,7 +92,8 @@ class Membership:
         """Find the hosts that have been silent for a lease: their jobs wait for them, or go on without them. Where
         telemetry says that their heartbeats cannot have come in time, they get another lease before that.
         """
-        lease_ns = self._jobs.leases.lease_ns or 0
+        if (lease_ns := self._jobs.leases.lease_ns) is None:
+            return
         lost: dict[int, dict[str, str]] = {}
         for number, host in self._jobs.leases.expire(now_ns):
             job = self._jobs[number]

@@ -58,8 +58,8 @@ class Streams:
 
     def loads(self) -> Floats:
         """(links,): L_e."""
-        total = np.array(self.total)
-        return np.where(total > 0, total + 1.0 - np.array(self.least), 0.0)
+        loads: Floats = np.array(self.total) + 1.0 - np.array(self.least)
+        return loads
 
     def load(self, link: int, more: int = 0, share: float = 1.0) -> float:
         """L_e, with `more` streams added that each take the link with probability `share`."""
@@ -172,7 +172,7 @@ class Costs:
     def slowest_link_seconds(self, placement: Placement) -> float:
         """The first part of T."""
         load = self.streams(placement.edges).loads()
-        return float(np.where(load > 0, load * self.seconds + self.others, 0.0).max())
+        return float((load * self.seconds + self.others)[load.nonzero()].max(initial=0.0))
 
     def longest_path_seconds(self, placement: Placement) -> float:
         """The second part of T."""
@@ -196,14 +196,16 @@ def _readings(
     problem: Problem, links: Links, loads: Mapping[Endpoint, LinkLoad]
 ) -> tuple[Ints, Floats, Floats, Floats]:
     """(loads,) each: the directed link's place, background in bit/s, loss, and seconds that a packet waits."""
-    if unknown := [link for link in loads if link not in links.number]:
-        raise PlacementError(f"loads name {unknown[0]}, which is no port with a link in {problem.topology.name}")
+    for link in loads:
+        if link not in links.number:
+            raise PlacementError(f"loads name {link}, which is no port with a link in {problem.topology.name}")
     at = np.array([links.number[link] for link in loads], np.int64)
     background = np.array([load.background_bps for load in loads.values()], np.float64)
     loss = np.array([load.loss for load in loads.values()], np.float64)
     rates = links.rate_bps[at].tolist()
     wait = np.array([_wait(load, rate) for load, rate in zip(loads.values(), rates, strict=True)], np.float64)
-    wrong = ~(np.isfinite(background) & (background >= 0) & np.isfinite(wait) & (wait >= 0) & (loss >= 0) & (loss <= 1))
+    sound = np.isfinite(background), background >= 0, np.isfinite(wait), wait >= 0, loss >= 0, loss <= 1
+    wrong = ~np.logical_and.reduce(sound)
     if wrong.any():
         link, load = list(loads.items())[int(wrong.argmax())]
         raise PlacementError(

@@ -89,11 +89,13 @@ def _compile(routes: Routes) -> Links:
     switches = tuple(switch.name for switch in topology.switches)
     switch = {name: at for at, name in enumerate(switches)}
     members: dict[tuple[int, int], list[int]] = {}
+    downward = np.zeros(len(number), np.bool_)
     for link, at in number.items():
         far = topology.peer(link)
         if link not in routes.down and link.node in switch and far.node in switch:
-            a, b = sorted((switch[link.node], switch[far.node]))
-            members.setdefault((a, b), []).append(at)
+            a, b = switch[link.node], switch[far.node]
+            members.setdefault((min(a, b), max(a, b)), []).append(at)
+            downward[at] = a > b
     ups = [Endpoint(host.name, 0) for host in topology.hosts]
     cables = [topology.link_at(link) for link in number]
     pair_of = np.full(len(number), -1)
@@ -108,11 +110,11 @@ def _compile(routes: Routes) -> Links:
         switch=switch,
         slots=np.array([switch.slots for switch in topology.switches]),
         host={host.name: at for at, host in enumerate(topology.hosts)},
-        access=np.array([(number[up], number[topology.peer(up)]) for up in ups], np.int64).reshape(-1, 2),
-        pairs=np.array(list(members), np.int64).reshape(-1, 2),
+        access=np.array([(number[up], number[topology.peer(up)]) for up in ups], np.int64).reshape(len(ups), 2),
+        pairs=np.array(list(members), np.int64).reshape(len(members), 2),
         pair={ends: at for at, (a, b) in enumerate(members) for ends in ((a, b), (b, a))},
         pair_of=pair_of,
-        downward=np.array([switch.get(link.node, -1) > switch.get(topology.peer(link).node, -1) for link in number]),
+        downward=downward,
         _members=np.array([at for mine in members.values() for at in mine], np.int64),
         _starts=np.concatenate(([0], np.cumsum(sizes)))[:-1].astype(np.int64),
     )

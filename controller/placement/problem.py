@@ -94,7 +94,7 @@ class Problem:
         first of them.
         """
         end = self.server or self.workers[0]
-        if lost := [name for name in self.workers if name != end and not self.routes.reaches(name, end)]:
+        if lost := [name for name in self.workers if not self.routes.reaches(name, end)]:
             raise PlacementError(f"no way leads from {', '.join(lost)} to {end} without the links that are down")
 
     @cached_property

@@ -52,6 +52,7 @@ class Sharing:
     """The columns that make a whole each."""
     timed: list[Cell] = field(default_factory=list)
     limits: list[Cell] = field(default_factory=list)
+    """Their rows are numbered from 0 on, and none is left out."""
 
     def column(self) -> int:
         """A new column."""
@@ -64,17 +65,18 @@ class Sharing:
         PlacementError where HiGHS does not find the optimum.
         """
         scale = max((seconds for _, _, seconds in self.timed), default=1.0)
-        time, rows = self.columns, len(self.others)
+        time, width, rows = self.columns, self.columns + 1, len(self.others)
         cells = [(row, column, seconds / scale) for row, column, seconds in self.timed]
         cells += [(row, time, -1.0) for row in range(rows)]
         cells += [(rows + row, column, factor) for row, column, factor in self.limits]
-        height = rows + 1 + max((row for row, _, _ in self.limits), default=-1)
+        bounds = np.zeros(rows + len({row for row, _, _ in self.limits}))
+        bounds[:rows] = -self.others / scale
         wholes = [(row, column, 1.0) for row, columns in enumerate(self.groups) for column in columns]
         solved = scipy.optimize.linprog(
-            np.eye(1, time + 1, time)[0],
-            A_ub=_matrix(cells, height, time + 1),
-            b_ub=np.concatenate([-self.others / scale, np.zeros(height - rows)]),
-            A_eq=_matrix(wholes, len(self.groups), time + 1),
+            np.append(np.zeros(time), 1.0),
+            A_ub=_matrix(cells, len(bounds), width),
+            b_ub=bounds,
+            A_eq=_matrix(wholes, len(self.groups), width),
             b_eq=np.ones(len(self.groups)),
             method="highs-ds",
             options={"time_limit": seconds},
@@ -85,7 +87,7 @@ class Sharing:
             raise PlacementError(f"HiGHS ended the program of {what} with: {solved.message}; it should be optimal")
         prices: Floats = np.maximum(-solved.ineqlin.marginals[:rows], 0.0)
         shares: Floats = np.maximum(solved.x[:time], 0.0)
-        return Shares(float(solved.fun) * scale, prices / max(float(prices.sum()), 1e-300), shares)
+        return Shares(float(solved.fun) * scale, prices, shares)
 
 
 def _matrix(cells: Sequence[Cell], rows: int, columns: int) -> scipy.sparse.csr_array:

@@ -252,10 +252,10 @@ def job_plan(
     each = round_bytes(topology)
     trips = {worker: round_trip(topology, routes, tree.parent, worker, each) for worker in workers}
     longest, hops = max(ns for ns, _ in trips.values()), max(hops for _, hops in trips.values())
-    farthest = dict.fromkeys(tree.parent, 0)
+    farthest: dict[str, int] = {}
     for worker, (ns, _) in trips.items():
         for node, _ in way_up(worker, tree.parent):
-            farthest[node] = max(farthest[node], ns)
+            farthest[node] = max(farthest.get(node, ns), ns)
     round_trips: dict[Endpoint, int] = {}
     for child, parent in placement.edges:
         for link in _links_of(routes, child, parent):

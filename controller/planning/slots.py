@@ -52,7 +52,7 @@ class Pool:
         at = bisect.bisect_left(self._ranges, base, key=lambda r: r[0])
         end = self._ranges[at][0] if at < len(self._ranges) else self.first + self.size
         start = sum(self._ranges[at - 1][:2]) if at else self.first
-        if owner in self._base_of or size < 1 or not start <= base <= base + size <= end:
+        if owner in self._base_of or size < 1 or not start <= base <= end - size:
             raise OutOfMemory(f"{self.name}: {owner} had {size} at {base}, which is not free any more")
         self._occupy(at, base, size, owner)
 

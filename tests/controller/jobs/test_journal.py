@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+import secrets
 import stat
 import sys
 from dataclasses import replace
@@ -28,6 +29,28 @@ from weir.wire.aggregation import next_generation
 from weir.wire.control import FinalRound
 
 
+@pytest.mark.parametrize("drawn", [0, 1, (1 << 40) - 2])
+def test_a_controller_writes_as_one_owner_for_as_long_as_there_is_the_journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drawn: int
+) -> None:
+    """A number of 1 to 2⁴⁰ − 1."""
+    topology = leaf_spine(2, 1, 1)
+    planner = Planner(topology, Routes(topology), strategy("widest"), 1)
+
+    def below(limit: int) -> int:
+        assert limit == (1 << 40) - 1
+        return drawn
+
+    monkeypatch.setattr(secrets, "randbelow", below)
+    without = Journal(None, topology, planner)
+    assert (without.owner, without.is_new) == (1 + drawn, True)
+    for is_new in (True, False):
+        with JournalFile(tmp_path / "journal") as file:
+            journal = Journal(file, topology, planner)
+            assert (journal.owner, journal.is_new) == (1 + drawn, is_new)
+        monkeypatch.setattr(secrets, "randbelow", lambda _: 12345)
+
+
 def kinds(journal: JournalFile) -> dict[str, dict[str, Any]]:
     return {kind: dict(journal.all(kind)) for kind in ("job", "number")}
 
@@ -43,6 +66,8 @@ def test_a_journal_belongs_to_the_fabric_that_it_was_begun_for(tmp_path: Path) -
     assert not begun(replace(first, name="here")).is_new
     with pytest.raises(JournalError, match="it is of the fabric here, this is there; give each its own"):
         begun(replace(other, name="there"))
+    with pytest.raises(JournalError, match="it is of the fabric here, this is elsewhere; give each its own"):
+        begun(replace(other, name="elsewhere"))
 
 
 def test_what_was_put_is_there_after_a_restart_and_what_was_taken_away_is_not(tmp_path: Path) -> None:
@@ -56,6 +81,7 @@ def test_what_was_put_is_there_after_a_restart_and_what_was_taken_away_is_not(tm
         expected = kinds(journal)
     assert expected == {"job": {"1": {"slots": 32}}, "number": {"7": 3}}
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert "für später" in path.read_text(), "as people wrote it"
     with JournalFile(path) as journal:
         assert kinds(journal) == expected
         before = path.stat().st_size
@@ -121,6 +147,51 @@ def test_it_is_written_anew_when_most_of_it_is_out_of_date(tmp_path: Path) -> No
     with JournalFile(path) as journal:
         assert journal.all("job") == {str(turn % 3): {"turn": turn} for turn in (697, 698, 699)}
     assert [file.name for file in tmp_path.iterdir()] == ["journal"]
+
+
+def test_as_many_lines_may_be_out_of_date_as_are_in_force_and_256_more(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+
+    def lines() -> int:
+        return path.read_bytes().count(b"\n")
+
+    with JournalFile(path) as journal:
+        for key in range(40):
+            journal.put("job", str(key), 0)
+        for turn in range(1, 256 + 40 + 1):
+            journal.put("job", "0", turn)
+        assert lines() == 40 + 40 + 256
+    with JournalFile(path) as journal:
+        journal.put("job", "0", 0)
+        assert lines() == 40
+        assert journal.all("job") == dict.fromkeys(map(str, range(40)), 0)
+
+
+def test_no_descriptor_stays_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever goes wrong; and no journal is anybody else's for as long as it takes to close it to them."""
+    path, open_file = tmp_path / "journal", os.open
+
+    def note(file: Path, flags: int, mode: int = 0o777) -> int:
+        assert mode & 0o077 == 0 or not flags & os.O_CREAT
+        return open_file(file, flags, mode)
+
+    monkeypatch.setattr(os, "open", note)
+    before = len(os.listdir("/proc/self/fd"))
+    with JournalFile(path) as journal:
+        with pytest.raises(JournalError, match="another controller has it"):
+            JournalFile(path)
+        put_often(journal)
+        (tmp_path / "journal.new").mkdir()
+        put_often(journal)
+        (tmp_path / "journal.new").rmdir()
+        with monkeypatch.context() as refused:
+            refused.setattr(Path, "replace", lambda new, old: new.rmdir())  # which a file refuses
+            put_often(journal)
+        assert len(os.listdir("/proc/self/fd")) == before + 1
+    path.write_bytes(b"no journal\n")
+    with pytest.raises(JournalError, match="line 1 is damaged"):
+        JournalFile(path)
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 def put_often(journal: JournalFile) -> None:
@@ -189,10 +260,11 @@ def test_a_disk_that_is_full_for_a_while_leaves_no_half_line(
 
 def test_others_may_not_read_a_journal_that_is_there_already(tmp_path: Path) -> None:
     path = tmp_path / "journal"
-    path.touch(0o644)
-    path.chmod(0o644)
-    with JournalFile(path):
-        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    path.touch()
+    for mode in (0o644, 0o640, 0o604, 0o601, 0o610):
+        path.chmod(mode)
+        with JournalFile(path):
+            assert stat.S_IMODE(path.stat().st_mode) == 0o600
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(JournalError, match="pipe: is no regular file"):
         JournalFile(tmp_path / "pipe")
@@ -240,6 +312,9 @@ def test_damage_and_what_cannot_be_opened_are_named(tmp_path: Path) -> None:
     path.write_bytes(first + b"no json\n" + first)
     with pytest.raises(JournalError, match=r"journal .*: line 2 is damaged: b'no json'; remove the file"):
         JournalFile(path)
+    path.write_bytes(first + change_line(2, "job", "1", 3)[:-1] + b"}")  # longer than its writer meant it to be
+    with pytest.raises(JournalError, match=r"journal .*: line 2 is damaged: b'2 15 "):
+        JournalFile(path)
     path.write_bytes(first + first)  # a line that is sound, and not the second
     with pytest.raises(JournalError, match=r"journal .*: line 2 is damaged: b'1 15 "):
         JournalFile(path)
@@ -255,6 +330,7 @@ def test_a_record_of_a_job_comes_back_as_it_was() -> None:
         generation=4,
         allotments={"s1": Allotment(64, 16, 3, 33)},
         history=History(4, {"s1": 4, "s2": 2}),
+        gap_ns=700,
         note="less",
         gone={"h2": "silent"},
         left=("h1",),

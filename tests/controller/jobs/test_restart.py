@@ -331,6 +331,7 @@ async def test_a_controller_begins_without_a_switch_that_does_not_answer(rig: Ri
             "the controller's owner cannot be read: .*'nobody'; go on with the version",
         ),
         ("fabric", "owner", 1 << 40, "the controller's owner cannot be read: 1099511627776 is not in 1…1099511627775"),
+        ("fabric", "owner", 0, "the controller's owner cannot be read: 0 is not in 1…1099511627775"),
         ("fabric", "owner", [1], "the controller's owner cannot be read: "),
         ("fabric", "down", ["s1-p1"], "the links that were down cannot be read: "),
         ("fabric", "down", [["s1", "p1"]], "the links that were down cannot be read: "),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import random
 from dataclasses import replace
+from ipaddress import IPv4Address
 
 import networkx
 import numpy as np
@@ -12,8 +14,8 @@ import pytest
 from weir.controller.placement import Costs, Placement, PlacementError, Problem, predicted_completion_time
 from weir.controller.placement.cost import Streams
 from weir.controller.placement.links import Links
-from weir.controller.placement.loads import LinkLoad
-from weir.topologies import Endpoint, Routes, TopologyError, leaf_spine
+from weir.controller.placement.loads import IDLE, LinkLoad
+from weir.topologies import Endpoint, Host, Link, Routes, Switch, Topology, TopologyError, leaf_spine
 
 GBIT = 1_000_000_000
 
@@ -45,7 +47,13 @@ def test_parallel_links_add_their_rates_up() -> None:
     routes = Routes(replace(one, links=(*one.links, *more)))
     links = Links.of(routes)
     directed = routes.topology.directed_links
+    assert {links.pair_of[links.number[Endpoint(host.name, 0)]] for host in routes.topology.hosts} == {-1}
     seconds = np.random.default_rng(1).uniform(1, 2, len(directed))
+    assert links.parallel(seconds)[1].tolist() == [[3, 1]] * 2
+    leaves_lower = [link.node < routes.topology.peer(link).node for link in directed]
+    rates, counts = links.parallel(np.where(leaves_lower, seconds, np.inf))
+    assert (rates[0] > 0).all(), "up is to the higher number"
+    assert (rates[1] == 0).all()
     rates, counts = links.parallel(seconds)
     between: dict[tuple[str, str], list[float]] = {}
     for link, taken in zip(directed, seconds, strict=True):
@@ -64,13 +72,161 @@ def test_hashed_streams_find_themselves_and_the_means_of_others() -> None:
         streams.add([(1, 0.5)])
     assert streams.load(1) == 3.5
     assert streams.load(1, 1) == 4.5
-    assert streams.load(0) == 0.0
+    assert streams.load(1, 2, 0.25) == 3.0 + 0.5 + 1 - 0.25
+    assert (streams.load(0), streams.load(0, 0, 0.5), streams.load(0, 2, 0.5)) == (0.0, 0.0, 1.5)
+    assert streams.loads().tolist() == [0.0, 3.5]
+    streams.add([(0, 0.25), (1, 1.0)])
+    assert streams.loads().tolist() == [1.0, 4.5], "the least share counts, whichever came last"
+
+
+def test_what_other_jobs_bring_is_waited_for_where_the_job_goes() -> None:
+    """10 Mbit take 10 ms on an idle link of 1 Gbit/s, and 20 ms on one that is half taken."""
+    topology = leaf_spine(2, 1, 2, delay_ns=1_000)
+    up, access, apart = Endpoint("s1", 3), Endpoint("h1", 0), Endpoint("h4", 0)
+    loads = {up: LinkLoad(0.5 * GBIT, queue_packets=10)}
+    others = {up: 1_250_000.0, access: 2_500_000.0, apart: 25_000_000.0, Endpoint("h2", 0): 0.0}
+    problem = Problem(Routes(topology), ("h1", "h2"), "h3", 1_250_000, loads, others=others)
+    costs = Costs(problem)
+    links = costs.links
+    one, times = costs.with_one, costs.streams_within(0.05)
+    assert [one[links.number[link]] for link in (up, access, apart)] == pytest.approx([0.04, 0.03, 0.21])
+    assert [times[links.number[link]] for link in (up, access, apart)] == [1, 3, 0]
+    assert costs.streams_within(0.01)[links.number[up]] == 0
+    assert costs.link_seconds(links.number[up], 3) == pytest.approx(120e-6 + 0.02 + 3 * 0.02)
+    assert [costs.access_seconds(hosts) for hosts in (("h1", "h2"), ("h2",), ())] == pytest.approx([0.03, 0.01, 0.0])
+    assert costs.slowest_link_there_is == pytest.approx(0.02 * 2 + 0.2)
+    busy, idle = (links.pair[links.switch[leaf], links.switch["s3"]] for leaf in ("s1", "s2"))
+    for pair, seconds, latency in ((busy, 0.04, 121e-6), (idle, 0.01, 1e-6)):
+        assert costs.seconds_of_pair(pair) == costs.seconds_of_pairs()[pair] == pytest.approx(seconds)
+        assert costs.latency_of_pairs()[pair] == pytest.approx(latency)
+    assert costs.slowest_link_seconds(Placement({"h1": "h3", "h2": "h3"}, {}, "h3")) == pytest.approx(2 * 0.02 + 0.02)
+    assert LinkLoad() == IDLE == LinkLoad(0.0, 0.0, 0.0, None)
+
+
+def test_after_a_change_times_are_those_of_the_new_problem() -> None:
+    topology, rng = leaf_spine(2, 2, 2), random.Random(3)
+    directed = topology.directed_links
+
+    def drawn(base: Problem, at: list[Endpoint]) -> Problem:
+        """With something else on these links, or nothing any more."""
+        loads, others = dict(base.loads), dict(base.others)
+        for link in at:
+            loads.pop(link, None)
+            others.pop(link, None)
+            if rng.random() < 0.6:
+                loads[link] = LinkLoad(rng.uniform(0, 9e8), rng.uniform(0, 9), rng.uniform(0, 0.5))
+            if rng.random() < 0.6:
+                others[link] = rng.uniform(0, 1e7)
+        return replace(base, loads=loads, others=others)
+
+    problem = drawn(Problem(Routes(topology), ("h1", "h2"), "h3", 3_000_000), [*directed])
+    placement = Placement({"h1": "s1", "h2": "h3"}, {"s1": "h3"}, "h3")
+    costs = Costs(problem)
+    for _ in range(10):
+        changed = rng.sample(directed, 5)
+        problem = drawn(problem, changed)
+        costs.change(problem, changed)
+        fresh = Costs(problem)
+        for kept, new in ((costs.seconds, fresh.seconds), (costs.wait, fresh.wait), (costs.others, fresh.others)):
+            np.testing.assert_array_equal(kept, new)
+        assert costs.completion_seconds(placement) == fresh.completion_seconds(placement)
+        assert costs.problem is problem
+
+
+def test_a_stream_goes_where_it_is_counted() -> None:
+    """To the server; to a switch with room by the only shortest path; or to a neighbour, by whichever cable."""
+    one = leaf_spine(2, 2, 2)
+    [cable] = (link for link in one.links if {link.a.node, link.b.node} == {"s1", "s3"})
+    twice = replace(one, links=(*one.links, replace(cable, a=Endpoint("s1", 20), b=Endpoint("s3", 20))))
+    problem = Problem(Routes(twice), ("h1", "h2"), "h3", 1)
+    hops = [("h1", "h3"), ("h1", "s1"), ("h1", "s3"), ("s1", "s3"), ("h1", "s4"), ("s4", "s2")]
+    assert [problem.may_send(*hop) for hop in hops] == [True] * 6
+    assert not problem.may_send("h1", "s2"), "by either spine"
+    assert not replace(problem, routes=Routes(twice, [Endpoint("s1", 4)])).may_send("h1", "s2"), "by either cable"
+    assert replace(problem, routes=Routes(one, [Endpoint("s1", 4)])).may_send("h1", "s2")
+    alone = replace(problem, routes=Routes(one, [Endpoint("s1", 3), Endpoint("s1", 4)]))
+    assert [alone.may_send(*hop) for hop in hops] == [False, True, False, False, False, True]
+    full = replace(problem, room={"s1": 1})
+    assert [full.may_send(*hop) for hop in hops] == [True, True, False, False, False, False]
+
+
+def test_a_switch_takes_a_job_where_it_has_registers_and_room() -> None:
+    fabric = leaf_spine(2, 2, 1)
+    slots = {"s1": 0, "s2": 1, "s3": 256, "s4": 256}
+    fabric = replace(fabric, switches=tuple(replace(each, slots=slots[each.name]) for each in fabric.switches))
+    problem = Problem(Routes(fabric), ("h1",), "h2", 1)
+    assert [problem.takes(switch) for switch in slots] == [False, True, True, True]
+    some = replace(problem, room={"s1": 1, "s2": 1, "s3": 0})
+    assert [some.takes(switch) for switch in slots] == [False, True, False, False]
+
+
+def test_names_mean_the_same_whatever_they_are_and_wherever_they_come_from() -> None:
+    """Hosts and switches in no order of the alphabet; a placement out of a journal has strings of its own."""
+    hosts = tuple(Host(name, IPv4Address("10.0.0.1") + at) for at, name in enumerate(("ant", "zebra", "mole")))
+    switches = Switch("bee", 1), Switch("yak", 2)
+    ends = (("ant", 0, "yak", 1), ("zebra", 0, "yak", 2), ("mole", 0, "bee", 1), ("bee", 2, "yak", 3))
+    links = tuple(Link(Endpoint(a, at), Endpoint(b, to)) for a, at, b, to in ends)
+    problem = Problem(Routes(Topology("zoo", hosts, switches, links)), ("ant", "zebra"), "mole", 1_000, room={})
+
+    def saved(aggregators: dict[str, str], parents: dict[str, str], root: str) -> Placement:
+        return Placement(*json.loads(json.dumps([aggregators, parents, root])))
+
+    at_yak = {"ant": "yak", "zebra": "yak"}
+    roomy, tree = replace(problem, room=None), saved(at_yak, {"yak": "bee", "bee": "mole"}, "mole")
+    tree.check(roomy)
+    saved({"ant": "mole", "zebra": "mole"}, {}, "mole").check(problem)
+    (server,) = json.loads('["mole"]')
+    assert problem.may_send("ant", server)
+    assert not problem.may_send("ant", "bee")
+    assert not problem.may_send("ant", "yak")
+    seconds = predicted_completion_time(Placement(at_yak, {"yak": "bee", "bee": "mole"}, "mole"), roomy)
+    assert predicted_completion_time(tree, roomy) == seconds
+    for root in ("ant", "zebra"):
+        with pytest.raises(PlacementError, match=f"has root {root}; the job has server mole, which must be it"):
+            saved({"ant": root, "zebra": root}, {}, root).check(problem)
+        with pytest.raises(PlacementError, match=f"makes {root} aggregate; only switches and the server can, as root"):
+            saved({"ant": "mole", "zebra": root}, {}, "mole").check(problem)
+    for switch in ("bee", "yak"):
+        with pytest.raises(PlacementError, match=f"uses {switch}, which has no slots free for this job"):
+            saved({"ant": switch, "zebra": "mole"}, {switch: "mole"}, "mole").check(problem)
+        with pytest.raises(PlacementError, match="makes mole aggregate; only switches and the server can, as root"):
+            saved({"ant": switch, "zebra": "mole"}, {}, switch).check_tree(problem.topology, "mole")
+        with pytest.raises(PlacementError, match=f"gives {switch} no parent, and the root is mole"):
+            saved({"ant": switch, "zebra": "mole"}, {}, "mole").check(roomy)
+    apart = replace(problem, routes=Routes(problem.topology, down=[Endpoint("bee", 2)]))
+    with pytest.raises(PlacementError, match="no way leads from ant, zebra to mole without the links that are down"):
+        apart.check_ways()
+    replace(apart, server=None).check_ways()
+
+
+def test_a_node_has_as_many_children_as_it_takes() -> None:
+    problem = Problem(Routes(leaf_spine(2, 1, 2)), ("h1", "h2", "h3"), "h4", 1, fan_in=2)
+    by_leaf = Placement({"h1": "s1", "h2": "s1", "h3": "h4"}, {"s1": "h4"}, "h4")
+    by_leaf.check(problem)
+    at_server = Placement(dict.fromkeys(problem.workers, "h4"), {}, "h4")
+    at_server.check(replace(problem, fan_in=3))
+    with pytest.raises(PlacementError, match="gives h4 3 children; a node takes at most 2: add a level"):
+        at_server.check(problem)
+    with pytest.raises(PlacementError, match="gives h4 2 children; a node takes at most 1: add a level"):
+        by_leaf.check(replace(problem, fan_in=1))
+
+
+def test_placements_that_write_the_same_are_equal_whatever_they_note() -> None:
+    plain = Placement({"h1": "h2"}, {}, "h2")
+    assert plain.noted("late") == plain
+    assert plain.noted("late").noted("less").note == "less; late"
 
 
 @pytest.mark.parametrize(
     ("aggregators", "parents", "root", "message"),
     [
         ({"h1": "s1"}, {"s1": "h4"}, "h4", "placement is for h1; the job's workers are h1, h2"),
+        (
+            dict.fromkeys(("h1", "h2", "h3"), "h4"),
+            {},
+            "h4",
+            "placement is for h1, h2, h3; the job's workers are h1, h2",
+        ),
         ({"h1": "s1", "h2": "s1"}, {}, "s1", "has root s1; the job has server h4, which must be it"),
         ({"h1": "s1", "h2": "h4"}, {}, "h4", "gives s1 no parent, and the root is h4"),
         ({"h1": "h3", "h2": "h4"}, {}, "h4", "makes h3 aggregate; only switches and the server can"),
@@ -111,6 +267,13 @@ def test_what_is_a_tree_is_what_networkx_says() -> None:
     assert sound > 20
 
 
+def test_a_job_may_have_any_fan_in_that_the_program_has_and_many_hosts() -> None:
+    fabric = leaf_spine(2, 1, 150)
+    names = [host.name for host in fabric.hosts]
+    for fan_in, slack in ((1, 0.0), (2, 0.5), (32, 0.99)):
+        assert len(Problem(Routes(fabric), tuple(names[1:]), names[0], 1, fan_in=fan_in, slack=slack).hosts) == 300
+
+
 def test_what_is_no_job_is_refused() -> None:
     routes = Routes(leaf_spine(2, 1, 2))
     with pytest.raises(PlacementError, match="without workers"):
@@ -119,8 +282,12 @@ def test_what_is_no_job_is_refused() -> None:
         Problem(routes, ("h1", "h2"), "h1", 1)
     with pytest.raises(PlacementError, match="gradient_bytes 0 must be positive"):
         Problem(routes, ("h1",), "h2", 0)
-    with pytest.raises(PlacementError, match="fan_in 33 is not in 1…32"):
-        Problem(routes, ("h1",), "h2", 1, fan_in=33)
+    for fan_in in (0, 33):
+        with pytest.raises(PlacementError, match=f"fan_in {fan_in} is not in 1…32"):
+            Problem(routes, ("h1",), "h2", 1, fan_in=fan_in)
+    for slack in (-0.1, 1.0):
+        with pytest.raises(PlacementError, match=rf"slack {slack} is not a share in \[0, 1\)"):
+            Problem(routes, ("h1",), "h2", 1, slack=slack)
     with pytest.raises(TopologyError, match='no host "h9"'):
         Problem(routes, ("h1", "h9"), "h2", 1)
 
@@ -132,7 +299,18 @@ def test_a_reading_that_is_no_figure_is_refused_with_its_link(load: LinkLoad) ->
         Costs(problem)
 
 
+def test_a_reading_and_what_others_bring_may_be_none_at_all() -> None:
+    link = Endpoint("s1", 3)
+    problem = Problem(Routes(leaf_spine(2, 1, 2)), ("h1",), "h2", 1, {link: LinkLoad()}, others={link: 0.0})
+    assert Costs(problem).with_one.tolist() == Costs(replace(problem, loads={}, others={})).with_one.tolist()
+
+
 def test_a_reading_of_a_link_that_is_not_there_is_refused() -> None:
     problem = Problem(Routes(leaf_spine(2, 1, 2)), ("h1",), "h2", 1, {Endpoint("s1", 9): LinkLoad()})
     with pytest.raises(PlacementError, match="loads name s1-p9, which is no port with a link in leaf-spine"):
         Costs(problem)
+
+
+def test_one_switch_alone_is_no_pair() -> None:
+    costs = Costs(Problem(Routes(leaf_spine(1, 0, 2)), ("h1",), "h2", 1))
+    assert costs.seconds_of_pairs().shape == costs.latency_of_pairs().shape == (0,)

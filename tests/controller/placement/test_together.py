@@ -13,6 +13,7 @@ import pytest
 
 from weir.controller.placement import Placement, PlacementError, Problem, together
 from weir.controller.placement.loads import LinkLoad
+from weir.controller.placement.sharing import Sharing
 from weir.controller.placement.strategies.widest import WidestTree
 from weir.controller.placement.striped import Striping, stripe
 from weir.controller.placement.together import (
@@ -262,6 +263,29 @@ def test_jobs_move_though_a_slower_one_beside_them_gains_nothing_by_it() -> None
     jobs.append(Running(heavy, place(heavy), 1000.0))
     assert len(better_together(jobs[:2], place, GAIN)) == len(better_together(jobs, place, GAIN)) == 1
     assert 2 not in better_together(jobs, place, GAIN)
+
+
+def test_wholes_are_shared_out_so_that_the_slowest_row_is_as_fast_as_can_be() -> None:
+    """One between the first two rows, of which the first is busy for a second; and one that the third has alone."""
+    program = Sharing(np.array([1.0, 0.0, 0.5]))
+    first, second, third = (program.column() for _ in range(3))
+    program.groups = [[first, second], [third]]
+    program.timed = [(0, first, 2.0), (1, second, 4.0), (2, third, 0.25)]
+    found = program.solve("it")
+    assert found.seconds == pytest.approx(2.0)  # 1 + 2 x = 4 (1 - x)
+    assert found.of_columns.tolist() == pytest.approx([0.5, 0.5, 1.0])
+    assert found.prices.tolist() == pytest.approx([2 / 3, 1 / 3, 0.0])
+    program.limits = [(0, first, 4.0), (0, third, -1.0), (1, second, 1.0), (1, third, -1.0)]
+    found = program.solve("it")
+    assert found.seconds == pytest.approx(3.0)  # no more than a quarter at the first
+    assert found.of_columns.tolist() == pytest.approx([0.25, 0.75, 1.0])
+    assert found.prices.tolist() == pytest.approx([0.0, 1.0, 0.0])
+    busy = Sharing(np.array([3.0]))
+    busy.groups = [[busy.column()]]
+    assert busy.solve("what takes no time").seconds == pytest.approx(3.0)
+    program.limits = [(0, first, 1.0), (1, second, 1.0)]
+    with pytest.raises(PlacementError, match=r"HiGHS ended the program of it with: .*it should be optimal"):
+        program.solve("it")
 
 
 def step(problem: Problem, placement: Placement) -> Expected:

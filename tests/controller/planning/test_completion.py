@@ -191,7 +191,7 @@ async def test_steps_take_as_long_as_the_model_says_widely(seed: int) -> None:
 
 def test_a_step_s_rounds_are_told_from_its_bytes() -> None:
     topology = leaf_spine(2, 1, 2)
-    for chunks, window in ((1, 4), (3, 4), (40, 32), (10_000, 64)):
+    for chunks, window in ((1, 4), (3, 4), (20, 64), (40, 32), (10_000, 64)):
         bytes_ = chunks * LARGEST_ROUND_BYTES + min(chunks, window) * SCALE_ROUND_BYTES
         spec = JobSpec(1, ("h1",), slots=2 * window, window=window, gradient_bytes=bytes_)
         assert rounds_of_step(spec, topology) == (min(chunks, window), chunks)

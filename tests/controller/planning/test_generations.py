@@ -27,6 +27,13 @@ def test_the_next_is_the_first_that_nobody_may_send_in(before: int, left: set[in
     assert history.next() == generation(first)
 
 
+def test_a_job_may_begin_in_the_last_generation() -> None:
+    history = History()
+    history.go(ALL[-1], ["s1"])
+    assert (history.count, history.last_used) == (len(ALL), {"s1": len(ALL)})
+    assert history.next() == ALL[0]
+
+
 def test_it_ends_where_every_one_is_left_behind() -> None:
     history = History(7)
     history.pass_by(frozenset(ALL))

@@ -14,14 +14,27 @@ from weir.controller.p4runtime.entries import CloneSession, SwitchState
 from weir.controller.placement import Placement
 from weir.controller.planning.admission import OF_SERVERS, OF_WORKERS, admitting_states, edge_switches
 from weir.controller.planning.limits import check_items
-from weir.controller.planning.memory import FabricMemory
-from weir.controller.planning.plan import JobPlan, JobSpec, base_state, fabric_state, job_plan
+from weir.controller.planning.memory import Allotment, FabricMemory
+from weir.controller.planning.plan import (
+    LARGEST_ROUND_BYTES,
+    SCALE_ROUND_BYTES,
+    JobPlan,
+    JobSpec,
+    base_state,
+    fabric_state,
+    job_plan,
+    mean_round_bytes,
+    round_bytes,
+    round_trip,
+    rounds_of_step,
+    with_window,
+)
 from weir.topologies.generators import fat_tree, leaf_spine
 from weir.topologies.model import Endpoint, Host, Link, Switch, Topology
 from weir.topologies.routing import Routes
 from weir.topologies.targets import BMV2_32, LIKE_TOFINO
-from weir.wire.aggregation import MESSAGE_BYTES
-from weir.wire.control import Child, ServerPlan, WorkerPlan
+from weir.wire.aggregation import HEADER_BYTES, MESSAGE_BYTES
+from weir.wire.control import Child, Pacing, ServerPlan, WorkerPlan
 from weir.wire.frames import FRAME_HEADER_BYTES
 
 # h1, h2 at s1 (ports 1, 2), h3, h4 at s2; spines s3, s4 at ports 3, 4
@@ -105,7 +118,53 @@ def test_a_job_with_a_server_as_root_lets_every_child_in_at_every_port_it_may_co
     assert made.streams[Endpoint("s2", 2)] == 1
     # the farthest worker is 3 links from s1, which is 3 links from the server: 12 links there and back
     frame_ns = (FRAME_HEADER_BYTES + MESSAGE_BYTES) * 8
-    assert made.round_trip_ns == 12 * (2_000 + frame_ns)
+    assert (made.round_trip_ns, made.hops) == (12 * (2_000 + frame_ns), 12)
+    trips = {link: ns // (2_000 + frame_ns) for link, ns in made.round_trips_ns.items()}
+    assert trips == {link: 8 if FABRIC.peer(link).node == "h1" or link.node == "h1" else 12 for link in trips}
+    assert trips.keys() == made.most_streams.keys()
+    assert made.host_plans() == {"h4": made.server, **made.workers}
+    paced = replace(made, pacing=Pacing(gap_ns=500))
+    assert paced == made
+    assert {name: plan.pacing.gap_ns for name, plan in paced.workers.items()} == {"h1": 0, "h3": 0}
+    told = paced.host_plans(first_round=9)
+    assert told["h4"] == replace(made.server, first_round=9)
+    assert {name: told[name].pacing for name in made.workers} == dict.fromkeys(made.workers, paced.pacing)  # type: ignore[union-attr]
+
+
+def test_a_link_is_as_fast_as_the_nearest_stream_that_takes_it() -> None:
+    """h3 is on the server's leaf, and h1 behind a spine."""
+    spec = JobSpec(1, ("h3", "h1"), server="".join(("h", "4")))
+    made = plan(spec, Placement({"h3": "h4", "h1": "h4"}, {}, "h4"))
+    assert made.server is not None
+    assert [child.bit for child in made.server.children] == [1, 2]
+    link_ns = 2_000 + (FRAME_HEADER_BYTES + MESSAGE_BYTES) * 8
+    trips = {link: ns // link_ns for link, ns in made.round_trips_ns.items()}
+    both, near = {Endpoint("s2", 2), Endpoint("h4", 0)}, {Endpoint("h3", 0), Endpoint("s2", 1)}
+    assert trips == {link: 4 if link in both | near else 8 for link in trips}
+    assert [made.most_streams[link] for link in (*both, *near)] == [2, 2, 1, 1]
+    assert made.round_trip_ns == 8 * link_ns
+
+
+def test_a_round_trip_goes_by_the_first_of_equals() -> None:
+    far = [
+        replace(link, delay_ns=link.delay_ns + 9_000) if "s4" in (link.a.node, link.b.node) else link
+        for link in FABRIC.links
+    ]
+    topology = replace(FABRIC, links=tuple(far))
+    trip = round_trip(topology, Routes(topology), {"h1": "h4"}, "h1", 1_000)
+    assert trip == (8 * (2_000 + 8_000), 8)
+
+
+def test_a_job_with_another_window_has_as_many_chunks() -> None:
+    scale, lanes = SCALE_ROUND_BYTES, round_bytes(FABRIC)
+    spec = JobSpec(1, ("h1",), slots=128, window=32, gradient_bytes=40 * lanes + 32 * scale)
+    assert with_window(spec, 32, FABRIC) is spec
+    for window in (8, 40, 64):
+        other = with_window(spec, window, FABRIC)
+        assert (other.window, other.gradient_bytes) == (window, 40 * lanes + min(window, 40) * scale)
+        assert rounds_of_step(other, FABRIC) == (min(window, 40), 40)
+    assert mean_round_bytes(spec, FABRIC) == (40 * lanes + 32 * scale) / 72
+    assert rounds_of_step(replace(spec, gradient_bytes=1), FABRIC) == (1, 1), "no step is without a round"
 
 
 def test_a_server_that_is_no_root_has_what_the_workers_have_to_hold_their_rounds() -> None:
@@ -226,11 +285,65 @@ def test_a_node_takes_32_children_and_no_more() -> None:
         ({"workers": ()}, "one worker at least"),
         ({"workers": ("h1", "h1")}, "every host once"),
         ({"server": "h1"}, "every host once"),
+        ({"job": 65_536}, "job 65536: a job's number is 1…65535"),
+        ({"window": 0}, "window 0 is not in 1…32, half its slots"),
+        ({"least_workers": 0}, "least_workers 0 is not in 1…2, its workers"),
+        ({"least_workers": 3}, "least_workers 3 is not in 1…2, its workers"),
+        ({"weight": 0.0009}, "weight 0.0009 is not in 0.001…1000"),
+        ({"weight": 1001.0}, "weight 1001 is not in 0.001…1000"),
+        ({"priority": -1}, "priority -1 is not in 0…7"),
+        ({"priority": 8}, "priority 8 is not in 0…7"),
+        ({"spares": ("h3",)}, "spares h3 for a server that it has not; name one"),
     ],
 )
 def test_a_job_that_cannot_be_is_refused(fields: dict[str, object], says: str) -> None:
     with pytest.raises(PlanError, match=says):
         JobSpec(**{"job": 1, "workers": ("h1", "h2"), **fields})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"job": 65_535},
+        {"window": 1},
+        {"least_workers": 2},
+        {"gradient_bytes": 1},
+        {"weight": 0.001},
+        {"weight": 1000.0},
+        {"priority": 7},
+        {"workers": tuple(f"h{at}" for at in range(300))},
+    ],
+)
+def test_a_job_may_be_as_it_likes_within_its_bounds(fields: dict[str, object]) -> None:
+    spec = JobSpec(**{"job": 1, "workers": ("h1", "h2"), **fields})  # type: ignore[arg-type]
+    assert fields.items() <= {name: getattr(spec, name) for name in spec.__dataclass_fields__}.items()
+
+
+def test_what_is_not_said_of_a_job_is_as_the_guide_says() -> None:
+    said = JobSpec(1, ("h1",))
+    assert (said.slots, said.window, said.gradient_bytes, said.least_workers) == (64, 32, 1 << 20, 1)
+    assert (said.weight, said.priority, said.hosts) == (1.0, 0, ("h1",))
+
+
+def test_a_job_has_a_generation_that_messages_can_name_and_slots_in_every_switch_of_its_tree() -> None:
+    spec, placement = JobSpec(1, ("h1", "h2")), Placement({"h1": "s1", "h2": "s1"}, {}, "s1")
+    for generation in (1, 255):
+        assert plan(spec, placement, generation=generation).generation == generation
+    for generation in (0, 256):
+        with pytest.raises(PlanError, match=f"job 1: generation {generation} is not in 1…255"):
+            plan(spec, placement, generation=generation)
+    memory = FabricMemory(FABRIC)
+    for held in (memory.allot(1, ["s2"], 64), memory.allot(2, ["s1"], 32), memory.allot(3, ["s1"], 128)):
+        with pytest.raises(PlanError, match="job 1: s1 is used but has not been allotted 64 slots"):
+            job_plan(FABRIC, ROUTES, spec, placement, 1, held)
+
+
+def test_bytes_of_rounds_are_those_of_their_frames() -> None:
+    """Ethernet, IPv4 and UDP before a message's header, and 256 lanes of 32 bits behind it."""
+    assert FRAME_HEADER_BYTES == 14 + 20 + 8
+    assert SCALE_ROUND_BYTES == 14 + 20 + 8 + HEADER_BYTES
+    assert LARGEST_ROUND_BYTES == SCALE_ROUND_BYTES + 4 * 256 == round_bytes(FABRIC)
+    assert round_bytes(leaf_spine(2, 2, 2, target=BMV2_32)) == SCALE_ROUND_BYTES + 4 * 32
 
 
 @pytest.mark.parametrize("slots", [2, 32_768])
@@ -246,7 +359,18 @@ def test_memory_is_given_to_all_switches_of_a_job_or_to_none() -> None:
     assert memory.jobs_that_fit(64) == {"s1": 4, "s2": 0, "s3": 4, "s4": 4}
     assert memory.jobs_that_fit(64, own=1)["s2"] == 1
     memory.retain(1)
-    assert memory.allot(2, ["s1", "s2"], 64).keys() == {"s1", "s2"}
+    allotments = memory.allot(2, ["s1", "s2"], 64)
+    assert allotments == {switch: Allotment(0, 64, 2, 1) for switch in ("s1", "s2")} == memory.held(2)
+    anew = FabricMemory(FABRIC)
+    anew.reoccupy(2, allotments)
+    assert anew.held(2) == allotments
+    assert anew.free_slots == {"s1": 192, "s2": 192, "s3": 256, "s4": 256}
+    with pytest.raises(OutOfMemory, match="2 had 64 at 0, which is not free any more"):
+        anew.reoccupy(2, allotments)
+    with pytest.raises(OutOfMemory, match="job 3 held slots of s9, which this fabric does not have"):
+        anew.reoccupy(3, {"s9": Allotment(0, 64, 3, 1)})
+    anew.retain(2, ["s1"])
+    assert anew.held(2).keys() == {"s1"}
 
 
 def test_every_stream_of_a_job_on_a_fat_tree_is_carried_somewhere() -> None:

@@ -49,6 +49,10 @@ def test_asking_again_gives_the_same_range_and_another_size_is_refused() -> None
     assert pool.allot("a", 8) == pool.allot("a", 8) == 0
     with pytest.raises(ValueError, match="holds 8 and asks for 4"):
         pool.allot("a", 4)
+    with pytest.raises(ValueError, match="holds 8 and asks for 16; free the old range first"):
+        pool.allot("a", 16)
+    large = Pool("s1: slots", 4096)
+    assert [large.allot("a", int(size)) for size in ("1000", "1000")] == [0, 0]
     with pytest.raises(ValueError, match="asks for 0"):
         pool.allot("b", 0)
     with pytest.raises(OutOfMemory, match="8 of 16 are free, the longest piece has 8"):

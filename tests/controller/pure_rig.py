@@ -1,0 +1,86 @@
+"""Running jobs without switches and hosts: what moves them and looks for better places is pure, and is told what a test
+says that telemetry, strategies and switches answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+
+from weir.controller.congestion import CongestionOptions, Windows
+from weir.controller.decisions import Decisions
+from weir.controller.errors import ControllerError
+from weir.controller.jobs.improver import Improver
+from weir.controller.jobs.job import RunningJob
+from weir.controller.jobs.journal import Journal
+from weir.controller.jobs.journal_file import JournalFile
+from weir.controller.jobs.mover import Mover
+from weir.controller.jobs.outlook import Outlook
+from weir.controller.jobs.registry import JobRegistry
+from weir.controller.options import Message, Options
+from weir.controller.placement import Placement
+from weir.controller.placement.strategies import strategy
+from weir.controller.planning.plan import JobSpec
+from weir.controller.planning.planner import Planner
+from weir.controller.telemetry.link_state import LinkState
+from weir.controller.telemetry.snapshot import Snapshot
+from weir.topologies.model import Endpoint, Topology
+from weir.topologies.routing import Routes
+
+MS = 1_000_000
+NOTHING_KNOWN = Snapshot({}, frozenset(), frozenset())
+
+
+class Told(LinkState):
+    """Telemetry that says what it is told to."""
+
+    def __init__(self, topology: Topology, period_ns: int) -> None:
+        super().__init__(topology, period_ns=period_ns)
+        self.said = NOTHING_KNOWN
+        self.read_ns: list[int] = []
+        """When it was asked."""
+
+    def snapshot(self, now_ns: int, exclude: Mapping[Endpoint, float] | None = None) -> Snapshot:
+        self.read_ns.append(now_ns)
+        return self.said
+
+
+class Rig:
+    """A fabric's jobs from `now_ns` on; what is written to switches is noted, and refused where `troubles` are."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        options: Options,
+        now_ns: int = 0,
+        lease_ns: int | None = None,
+        path: Path | None = None,
+    ) -> None:
+        """`path` is the journal's."""
+        self.planner = Planner(topology, Routes(topology), strategy("ps"), 1)
+        self.links = Told(topology, options.probe_period_ns)
+        journal = Journal(None if path is None else JournalFile(path), topology, self.planner)
+        self.jobs = JobRegistry(topology, self.planner, lease_ns, journal)
+        self.outlook = Outlook(self.jobs, self.planner, self.links)
+        decisions = Decisions(aside=False)
+        self.moves = Mover(self.jobs, self.planner, self.outlook, decisions, options)
+        self.windows = Windows(topology, CongestionOptions())
+        self.improver = Improver(self.jobs, self.moves, self.planner, self.windows, decisions, now_ns)
+        self.written: list[frozenset[str]] = []
+        self.troubles: Sequence[ControllerError] = ()
+
+    def add(self, spec: JobSpec, placement: Placement, now_ns: int = 0) -> RunningJob:
+        plan = self.planner.plan(spec, placement, self.planner.history(spec.job).next())
+        self.planner.history(spec.job).go(plan.generation, plan.switches)
+        job = RunningJob(plan, now_ns)
+        self.jobs.add(job)
+        return job
+
+    async def advance(self, now_ns: int) -> list[Message]:
+        """What hosts are told then."""
+        await self.moves.advance(now_ns, self._write)
+        return self.jobs.take_outbox()
+
+    async def _write(self, switches: Collection[str]) -> Sequence[ControllerError]:
+        self.written.append(frozenset(switches))
+        return self.troubles

@@ -102,8 +102,7 @@ class Seating:
         return self._controller.jobs.waiting_for(number, now_ns)
 
     def _awaited(self, seats: JobSeats) -> list[Seat]:
-        running = self._controller.jobs.get(seats.job)
-        return seats.awaited(() if running is None else running.gone)
+        return seats.awaited(self._controller.jobs[seats.job].gone)
 
     async def end(self, job: int, reason: str, now_ns: int) -> None:
         """Take a job from the switches and tell its hosts; with it those that share its chunks."""
@@ -137,7 +136,7 @@ class Seating:
         """A host sits down; when it is the last one, the job starts."""
         if seat.stream is not None:
             seat.stream.end((grpc.StatusCode.ABORTED, f"job {seats.job}: {seat} attends by another stream now"))
-        if generation == 0:  # perhaps another process than before, whose heartbeats are numbered from 0 again
+        if not generation:  # perhaps another process than before, whose heartbeats are numbered from 0 again
             self.heartbeats.forget(seats.job, seat.host)
         seat.stream = stream = HostStream()
         beats_to = 0 if self._heartbeats_from is None else self._heartbeats_from.address
@@ -148,7 +147,7 @@ class Seating:
             stream.send(pb.ToHost(waiting=pb.Waiting(reason=now)))
         if not seats.started:
             self._start(seats)
-        elif generation == 0:
+        elif not generation:
             self._seat_anew(seats, seat)
         return stream
 
@@ -156,8 +155,8 @@ class Seating:
         """Once all are there, and their job stays where it is, give them their plans. Their leases begin, for some may
         die before they say a word.
         """
-        job, running = seats.job, self._controller.jobs.get(seats.job)
-        if running is None or running.move is not None or running.renew or self._awaited(seats):
+        job, running = seats.job, self._controller.jobs[seats.job]
+        if running.move is not None or running.renew or self._awaited(seats):
             return
         seats.started = True
         self._post(job, lambda _: self._controller.jobs.keep(job, seats.as_json()))
@@ -287,9 +286,10 @@ class Seating:
     async def _end_incomplete(self, now_ns: int) -> None:
         """Jobs that share one's chunks end together, whatever one of them has ended by."""
         for job, seats in list(self.jobs.items()):
-            if job in self.jobs and (gone := [each for each in seats.stripes if each not in self.jobs]):
-                why = self._controller.jobs.aborted.get(gone[0])
-                shared = f"job {gone[0]}, which had a share of its chunks, is over"
+            gone = next((each for each in seats.stripes if each not in self.jobs), None)
+            if job in self.jobs and gone is not None:
+                why = self._controller.jobs.aborted.get(gone)
+                shared = f"job {gone}, which had a share of its chunks, is over"
                 await self.end(job, shared if why is None else f"{shared}: {why}", now_ns)
 
     async def _end_unattended(self, now_ns: int) -> None:

@@ -28,7 +28,7 @@ class Seat:
     rank: int | None
     """The worker's rank; None for a parameter server."""
     token: str
-    spare: bool = False
+    spare: bool
     """A server that takes over when the one before it is lost."""
     stream: HostStream | None = None
     """The stream of the host that sits here now; None: nobody does."""

@@ -225,7 +225,7 @@ class ControlService:
             for at in range(len(shares)):
                 part = spec if not at else replace(spec, job=self._seating.new_number(), key=_new_key())
                 await self._controller.admit(stripe_of(part, shares, at), now_ns)
-                seats = JobSeats.assign(part, *admitted[:1])
+                seats = JobSeats.assign(part, next(iter(admitted), None))
                 seats.client = client
                 admitted.append(seats)
             if context.done():  # whoever asked is gone, and with him the tokens
@@ -239,6 +239,8 @@ class ControlService:
                 with suppress(ControllerError):  # the job is gone in any case
                     await self._controller.finish(seats.job, now_ns)
             raise
+        if self._sizes is not None:  # a number may be one that a job had before
+            self._sizes.keep(self._seating.jobs.keys())
         for seats in admitted:
             self._seating.add(seats)
         notes = {seats.job: self._controller.jobs[seats.job].note for seats in admitted}
@@ -318,7 +320,6 @@ class ControlService:
                     await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(request))
                 if request.job not in self._seating.jobs:
                     await context.abort(grpc.StatusCode.NOT_FOUND, self._seating.no_job(request.job))
-                self._sizes.keep(self._seating.jobs.keys())
                 try:
                     sizes = self._balanced(self._sizes, request, self._seating.jobs[request.job])
                 except ControllerError as error:

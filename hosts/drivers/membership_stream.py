@@ -93,13 +93,10 @@ class MembershipStream:
         self._begin = begin
         self._beat = beat
         self._plan: Plan | None = None
-        self._fabric_address = 0
-        self._heartbeat_s = 0.0
-        """Between two heartbeats: the controller says it before a host has any to send."""
-        self._heartbeats_to = 0
+        self._joined = pb.Joined()
+        """What the controller said of this host's seat when it joined last."""
         self._nic = nic
         self._sender: HeartbeatSender | None = None
-        self._spare = False
         self._leave: pb.FromHost | None = None
         self._closing = threading.Event()
         self._outbox: queue.SimpleQueue[pb.FromHost | None] = queue.SimpleQueue()
@@ -120,8 +117,8 @@ class MembershipStream:
         waits for.
         """
         with self.changed:
-            self.changed.wait_for(lambda: self.endpoint is not None or self.over or self._spare, timeout_s)
-            if self._spare:
+            self.changed.wait_for(lambda: self.endpoint is not None or self.over or self._joined.spare, timeout_s)
+            if self._joined.spare:
                 self.changed.wait_for(lambda: self.endpoint is not None or self.over)
             if self.failure is not None:
                 raise self.failure
@@ -229,7 +226,7 @@ class MembershipStream:
         """What was put into the outbox, with heartbeats between where they do not go through the fabric, until None."""
         beaten = -math.inf  # a host that has just been given its plan says at once that it lives
         while True:
-            lives = self.endpoint is not None or self._spare
+            lives = self.endpoint is not None or self._joined.spare
             pause_s = max(0.0, beaten + self._heartbeat_s - time.monotonic()) if lives else None
             try:
                 message = outbox.get(timeout=pause_s)
@@ -240,7 +237,7 @@ class MembershipStream:
                 except HostError as error:
                     yield pb.FromHost(leave=pb.Leave(reason=str(error)))
                     return
-                if not self._heartbeats_to:
+                if not self._joined.heartbeats_to:
                     yield pb.FromHost(heartbeat=beat)
                 continue
             if message is None:
@@ -256,26 +253,27 @@ class MembershipStream:
 
     def _state(self) -> pb.Heartbeat | None:
         """What a heartbeat through the fabric says; None before there is a plan, but for a spare."""
-        return self._heartbeat() if (self.endpoint is not None or self._spare) and not self.over else None
+        return self._heartbeat() if (self.endpoint is not None or self._joined.spare) and not self.over else None
 
-    def _beat_through_fabric(self, to: int, heartbeat_s: float) -> None:
-        """Heartbeats go to this address from now on, or by the stream where it is 0. Raises OSError."""
-        if (to, heartbeat_s) == (self._heartbeats_to, self._heartbeat_s):
-            return
+    @property
+    def _heartbeat_s(self) -> float:
+        """Between two heartbeats."""
+        return self._joined.heartbeat_ns / 1e9
+
+    def _beat_anew(self) -> None:
+        """Heartbeats go from now on where, and as often as, the controller said last. Raises OSError."""
         first = 0
         if self._sender is not None:
             self._sender.close()
-            first = self._sender.sequence
-            self._sender = None
-        self._heartbeats_to = to
-        if to:
+            first, self._sender = self._sender.sequence, None
+        if self._joined.heartbeats_to:
             self._sender = HeartbeatSender(
                 self.job,
                 self._token,
                 self._state,
-                address=self._fabric_address,
-                to=to,
-                period_s=heartbeat_s,
+                address=self._joined.address,
+                to=self._joined.heartbeats_to,
+                period_s=self._heartbeat_s,
                 nic=self._nic,
                 first=first,
             )
@@ -284,12 +282,10 @@ class MembershipStream:
         match message.WhichOneof("content"):
             case "joined":
                 with self.changed:
-                    self._fabric_address = message.joined.address
-                    self._spare = message.joined.spare
+                    self._joined = message.joined
                     self.stripes = {stripe.job: stripe.share for stripe in message.joined.stripes}
                     self.changed.notify_all()
-                self._beat_through_fabric(message.joined.heartbeats_to, message.joined.heartbeat_ns / 1e9)
-                self._heartbeat_s = message.joined.heartbeat_ns / 1e9
+                self._beat_anew()
                 if message.joined.spare:
                     outbox.put(pb.FromHost(heartbeat=pb.Heartbeat()))  # it has no plan to answer, but lives from now on
             case "waiting":
@@ -308,7 +304,7 @@ class MembershipStream:
             case WorkerPlan() | ServerPlan():
                 if self.endpoint is None:
                     self._plan = content
-                    endpoint = self._begin(content, self._fabric_address)
+                    endpoint = self._begin(content, self._joined.address)
                     with self.changed:
                         self.endpoint = endpoint
                         self.changed.notify_all()

@@ -11,10 +11,12 @@ import threading
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import astuple, replace
+from unittest.mock import Mock
 
 import pytest
 from finsy.proto import p4r
 
+from weir.controller import controller as module
 from weir.controller.congestion import CongestionOptions, Uncontrolled, link_budgets
 from weir.controller.congestion.budget import window_alone
 from weir.controller.controller import Controller, Message, Options
@@ -23,8 +25,9 @@ from weir.controller.p4runtime.pipeline import Pipeline
 from weir.controller.p4runtime.refusals import WriteRefused
 from weir.controller.p4runtime.session import SwitchSession
 from weir.controller.placement import Placement, PlacementError, Problem
-from weir.controller.planning.plan import JobSpec, round_bytes, rounds_of_step
+from weir.controller.planning.plan import JobSpec, fabric_state, round_bytes, rounds_of_step
 from weir.controller.telemetry.snapshot import LinkView, Snapshot
+from weir.controller.watching.settings import Watching
 from weir.tests.controller.fake_switch import FakeSwitch
 from weir.topologies.generators import leaf_spine
 from weir.topologies.model import Endpoint
@@ -97,7 +100,9 @@ async def test_a_job_comes_and_goes_and_leaves_no_trace(rig: Rig) -> None:
     assert {name: plan.aggregator for name, plan in plans(messages).items()} == {"h1": 0x0AFF0003, "h3": 0x0AFF0003}
     assert len(await rig.lines("s3", "members")) == 2
     assert await controller.verify() == {}
+    await controller.tick(0)
     await controller.finish(4)
+    assert controller.deadline_ns == OPTIONS.probe_period_ns, "nothing is left to do before the next probes"
     after = {name: (await s.read()).lines() for name, s in controller.switches.sessions.items()}
     assert after == before
     assert controller.planner.memory.jobs_that_fit(64)["s3"] == 2
@@ -106,7 +111,9 @@ async def test_a_job_comes_and_goes_and_leaves_no_trace(rig: Rig) -> None:
     assert astuple(controller.jobs.counts) == (1, 0, 0, 0, 0), "it was admitted, and nothing else has happened"
 
 
-async def test_a_job_that_does_not_fit_gets_less_and_is_told_what_and_why(rig: Rig) -> None:
+async def test_a_job_that_does_not_fit_gets_less_and_is_told_what_and_why(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
     controller = rig.controller
     await controller.admit(JobSpec(1, ("h1", "h2")), 0)
     await controller.admit(JobSpec(2, ("h1", "h2"), slots=32, window=16), 0)
@@ -122,6 +129,7 @@ async def test_a_job_that_does_not_fit_gets_less_and_is_told_what_and_why(rig: R
     assert {p.aggregator for p in elsewhere.values()} == {0x0AFF0001}  # no server: whichever switch has room
     assert controller.jobs[5].note.startswith("summed with s1 as root: ")
     assert controller.jobs[1].note == ""
+    assert caplog.messages == [f"job {number}: {controller.jobs[number].note}" for number in (3, 4, 5)]
     assert await controller.verify() == {}
     for job in (6, 7, 8, 9, 10, 11):
         with suppress(PlanError, PlacementError):
@@ -169,13 +177,16 @@ async def test_who_stays_has_no_more_rounds_of_exponents_than_its_queues_let_go_
         assert controller.jobs[number].note == ""
 
 
-async def test_a_job_that_a_switch_refuses_leaves_everything_as_it_was(rig: Rig) -> None:
+async def test_a_job_that_a_switch_refuses_leaves_everything_as_it_was(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
     controller = rig.controller
     await controller.admit(JobSpec(1, ("h1", "h2")), 0)
     before = {name: (await s.read()).lines() for name, s in controller.switches.sessions.items()}
     rig.fakes["s3"].refuse = lambda update: update.type == p4r.Update.INSERT
-    with pytest.raises(WriteRefused, match="s3: "):
+    with pytest.raises(WriteRefused, match="s3: ") as refused:
         await controller.admit(JobSpec(3, ("h1", "h2")), 0)
+    assert f"job 3 is not admitted: {refused.value}" in caplog.messages
     assert {name: (await s.read()).lines() for name, s in controller.switches.sessions.items()} == before
     assert set(controller.jobs) == {1}
     assert controller.planner.memory.jobs_that_fit(64)["s3"] == 1
@@ -582,6 +593,7 @@ async def test_a_job_whose_reports_come_seldom_is_not_stuck_between_them(rig: Ri
 
 async def test_probes_go_out_once_a_period_and_are_counted(rig: Rig) -> None:
     controller = rig.controller
+    assert controller.deadline_ns == 0
     first = controller.switches.packet_outs_sent
     assert set(first.values()) == {0}
     for now in (0, 5, 9, 10, 19, 20):
@@ -597,11 +609,45 @@ async def test_probes_go_out_once_a_period_and_are_counted(rig: Rig) -> None:
 
 
 async def test_every_source_of_reports_is_asked_before_anything_is_decided(rig: Rig) -> None:
-    asked: list[int] = []
+    """And whoever wants to know is told each time when promises may have changed."""
+    asked, told = list[int](), list[int]()
     rig.controller.sources.append(asked.append)
+    rig.controller.bounded.append(told.append)
+    assert await rig.controller.shares(JobSpec(4, ("h1", "h3")), 2, 2)
     await rig.controller.admit(JobSpec(4, ("h1", "h3")), 3)
     await rig.controller.tick(10 * MS)
-    assert asked == [3, 10 * MS]
+    assert (asked, told) == ([2, 3, 10 * MS], [3, 10 * MS])
+
+
+async def test_queues_with_more_than_is_promised_are_said(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    said = "s3-p1: 70 packets, 64 are promised"
+    monkeypatch.setattr(rig.controller.exceeded, "look", lambda: [said])
+    await rig.controller.tick(0)
+    assert [(record.levelno, record.getMessage()) for record in caplog.records] == [(logging.WARNING, said)]
+
+
+async def test_what_switches_should_hold_is_made_anew_only_when_that_has_changed(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which takes the longer the more jobs there are."""
+    controller, made = rig.controller, Mock(wraps=fabric_state)
+    monkeypatch.setattr(module, "fabric_state", made)
+    await controller.admit(JobSpec(4, ("h1", "h3")), 0)
+    for now_ns in (0, 10 * MS, 20 * MS):
+        await controller.tick(now_ns)
+    assert made.call_count == 1
+    await controller.finish(4)
+    assert made.call_count == 2
+    assert await controller.verify() == {}
+    assert made.call_count == 2
+
+
+async def test_of_a_job_that_runs_nothing_is_told_that_befell_another_of_its_number(rig: Rig) -> None:
+    rig.controller.jobs.aborted[4] = "h1 was silent for 2 s"
+    await rig.controller.admit(JobSpec(4, ("h1", "h3")), 0)
+    assert rig.controller.jobs.aborted == {}
 
 
 async def test_a_switch_that_dies_costs_its_own_probes_only(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
@@ -623,5 +669,10 @@ async def test_a_switch_that_dies_costs_its_own_probes_only(rig: Rig, caplog: py
 async def test_a_controller_needs_a_session_with_every_switch(rig: Rig) -> None:
     with pytest.raises(ControllerError, match="no session with s1, s2, s3, s4"):
         Controller(FABRIC, Routes(FABRIC), {}, rig.strategy, OPTIONS)
+    nowhere = Watching(flows=(), collector="h9")
+    with pytest.raises(PlanError, match='collector "h9" is no host of'):
+        Controller(
+            FABRIC, Routes(FABRIC), rig.controller.switches.sessions, rig.strategy, replace(OPTIONS, watching=nowhere)
+        )
     with pytest.raises(ControllerError, match="probe_period_ns 0 must be positive"):
         Options(probe_period_ns=0)

@@ -16,6 +16,7 @@ from weir.controller.p4runtime.tables import DROP_REASONS, DROPS
 from weir.controller.placement import Placement
 from weir.controller.placement.strategies import strategy
 from weir.controller.planning.plan import JobSpec
+from weir.controller.telemetry.snapshot import DOUBTED, listed
 from weir.emulator.program import Program
 from weir.experiments.backends.emulated import EmulatedFabric
 from weir.p4src import FABRIC_JSON
@@ -237,7 +238,7 @@ async def test_probes_measure_every_link_and_the_load_that_is_there(
 
 
 async def test_a_broken_link_makes_its_probes_lost_and_its_state_stale(
-    emulation: Emulation, controller: Controller
+    emulation: Emulation, controller: Controller, caplog: pytest.LogCaptureFixture
 ) -> None:
     await emulation.run(controller, 4 * PERIOD)
     assert controller.links.snapshot(emulation.fabric.now_ns).is_fresh
@@ -249,6 +250,22 @@ async def test_a_broken_link_makes_its_probes_lost_and_its_state_stale(
     assert seen.links[Endpoint("s1", 3)].loss > 0
     assert seen.links[Endpoint("s1", 4)].loss == 0
     assert Endpoint("s1", 4) not in seen.stale
+    said = [f"telemetry of {listed(seen.stale)} is {DOUBTED}", f"telemetry of {listed(seen.stale)} is fresh again"]
+    assert caplog.messages == said[:1]
+    emulation.fabric.set_link(("s1", 3), loss=0.0)
+    await emulation.run(controller, 16 * PERIOD)
+    assert caplog.messages == said
+
+
+async def test_traffic_that_nobody_has_declared_is_found_and_not_taken_for_there_by_other_routes(
+    emulation: Emulation, controller: Controller
+) -> None:
+    emulation.background("h1", "h3", 40e6)
+    await emulation.run(controller, 50 * PERIOD)
+    assert 0.3 < controller.windows.undeclared[Endpoint("s2", 1)] <= 0.5
+    await controller.reroute(Routes(TOPOLOGY, down=[Endpoint("s1", 3)]), emulation.fabric.now_ns)
+    await controller.tick(emulation.fabric.now_ns)
+    assert controller.windows.undeclared == {}
 
 
 async def test_others_traffic_makes_the_exact_strategy_move_a_job_around_it(

@@ -19,6 +19,7 @@ from weir.emulator.p4runtime import P4RuntimeServer
 from weir.emulator.switch import Switch
 from weir.p4src import FABRIC_JSON
 from weir.topologies.generators import leaf_spine
+from weir.topologies.model import Endpoint
 from weir.topologies.routing import Routes
 
 MINE = entry("FabricIngress.node_address", {"dst_addr": 0x0AFF0001}, call("to_node"))
@@ -101,14 +102,24 @@ async def test_a_controller_that_another_has_taken_over_from_leaves_the_fabric_a
 
     names = [(node.name, node.device_id) for node in RACK.switches]
     old = {name: await session(name, device, 1).__aenter__() for name, device in names}
-    new = {name: await session(name, device, 2).__aenter__() for name, device in names}
     controller = Controller(RACK, Routes(RACK), old, strategy("widest"), Options())
+    await controller.start()
+    await controller.admit(JobSpec(7, ("h1", "h2")), 0)
+    new = {name: await session(name, device, 2).__aenter__() for name, device in names}
+    before = [(await s.read()).lines() for s in new.values()]
     await eventually(lambda: all(s.deposed for s in old.values()))
     sent = sum(controller.switches.packet_outs_sent.values())
-    for act in (controller.tick(0), controller.admit(JobSpec(1, ("h1", "h2")), 0), controller.reroute(Routes(RACK))):
+    down = Routes(RACK, down=[Endpoint("s1", 4)])
+    for act in (
+        controller.tick(0),
+        controller.admit(JobSpec(1, ("h1", "h2")), 0),
+        controller.reroute(down),
+        controller.finish(7),
+    ):
         with pytest.raises(NotPrimary, match="another controller has taken over s1, s2 with a higher election id"):
             await act
     assert sum(controller.switches.packet_outs_sent.values()) == sent
-    assert [(await s.read()).lines() for s in new.values()] == [frozenset()] * 2
+    assert [(await s.read()).lines() for s in new.values()] == before
+    assert (controller.planner.routes.down, [*controller.jobs]) == (frozenset(), [7])
     for each in (*old.values(), *new.values()):
         await each.__aexit__(None, None, None)

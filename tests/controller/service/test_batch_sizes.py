@@ -98,6 +98,15 @@ async def test_numeric_sizes_move_by_what_the_job_says(service: Rig) -> None:
         assert await asking(service, registration, 0, rule="numeric", told=told, size_step=3) == sizes
 
 
+async def test_a_job_learns_nothing_from_one_that_had_its_number(service: Rig) -> None:
+    told = {rank: {"seconds": seconds} for rank, seconds in enumerate([0.1, 0.9, 0.5])}
+    for _ in range(2):
+        registration = await service.register(workers=WORKERS, job=9)
+        for sizes in [[27, 27, 26], [27, 27, 26], [30, 24, 26]]:
+            assert await asking(service, registration, 0, rule="numeric", told=told, size_step=3) == sizes
+        await service.end(9)
+
+
 async def test_samples_that_nobody_holds_are_refused(service: Rig) -> None:
     registration = await service.register(workers=WORKERS)
     assert await refusal(asking(service, registration, 0, told={rank: {"limit": 10} for rank in range(3)})) == (
@@ -283,6 +292,9 @@ async def test_no_more_streams_of_questions_than_hosts_that_may_attend() -> None
             "1 workers ask for batch sizes, and no more than 1 may; end jobs",
         )
         first.cancel()
+        while service.service._asking:
+            await asyncio.sleep(0.01)
+        assert await asking(service, registration, 0, samples=8) == [8]
 
 
 async def test_a_job_that_has_ended_has_no_sizes(service: Rig) -> None:

@@ -10,6 +10,8 @@ import grpc
 import pytest
 
 from weir.controller.service.heartbeats import HeartbeatReader
+from weir.controller.service.limits import Limits
+from weir.controller.service.seating import Seating
 from weir.tests.controller.control_rig import TOPOLOGY, rig
 from weir.wire import control_pb2 as pb
 from weir.wire.heartbeat import HEARTBEAT_BYTES, Heartbeat
@@ -165,6 +167,44 @@ async def test_a_process_that_takes_a_seat_anew_counts_from_the_beginning() -> N
         await service.end(registration.job)
         assert service.service.heartbeats.seats == {}, "of jobs that are over nothing is kept"
         assert service.service.heartbeats.came == 2
+
+
+async def test_a_host_that_comes_back_with_its_plan_counts_on() -> None:
+    wire = Wire()
+    async with rig(heartbeats=wire) as service:
+        registration = await service.register(workers=["h1"])
+        first = beat(0, registration.seats[0].token, registration.job)
+        for generation in (0, 1):
+            host = service.host()
+            join = pb.Join(job=registration.job, token=registration.seats[0].token, generation=generation)
+            await host.say(join=join)
+            await host.hear("joined")
+            wire.bring(H1, first)
+            async with asyncio.timeout(10):
+                while service.service.heartbeats.came + service.service.heartbeats.repeated <= generation:
+                    await asyncio.sleep(0.01)
+        assert (service.service.heartbeats.came, service.service.heartbeats.repeated) == (1, 1)
+
+
+async def test_who_wants_to_know_is_told_of_each() -> None:
+    wire, heard = Wire(), list[Heartbeat]()
+    async with rig() as service:
+        registration = await service.register(workers=WORKERS)
+        seating = Seating(service.controller, service.service._runner, Limits(), wire, heard.append)
+        for payload in (beat(1, registration.seats[0].token, registration.job), b"none"):
+            wire.bring(H1, payload)
+        seating.take_heartbeats()
+    wire.close()
+    assert heard == [Heartbeat(registration.job, 1, rounds=1, waiting=True, sent_ns=1)]
+
+
+async def test_where_they_come_from_is_closed_with_the_service() -> None:
+    wire = Wire()
+    watched = wire.fileno()
+    async with rig(heartbeats=wire):
+        pass
+    assert wire.fileno() == -1
+    assert not asyncio.get_running_loop().remove_reader(watched), "nobody looks at it any more"
 
 
 async def test_a_heartbeat_that_was_on_its_way_as_its_host_left_begins_no_lease() -> None:

@@ -73,7 +73,10 @@ async def test_who_joins_is_not_told_to_wait_for_itself() -> None:
         first = await service.joined(registration, 0)
         assert (await first.hear("waiting")).reason == "waits for h2 (rank 1), h3 (rank 2) to join"
         second = await service.joined(registration, 1)
-        assert (await second.hear("waiting")).reason == "waits for h3 (rank 2) to join"
+        for host in (first, second):
+            assert (await host.hear("waiting")).reason == "waits for h3 (rank 2) to join"
+        second.call.cancel()
+        assert (await first.hear("waiting")).reason == "waits for h2 (rank 1), h3 (rank 2) to join"
 
 
 async def test_a_worker_that_hangs_before_the_others_come_is_not_there() -> None:
@@ -123,21 +126,23 @@ async def test_a_job_that_a_host_attends_or_that_has_begun_does_not_end_by_that(
 
 
 async def test_jobs_are_as_many_as_one_client_and_all_may_have() -> None:
-    async with rig(limits=Limits(jobs=3, jobs_of_client=2)) as service:
-        for job in (1, 2):
+    async with rig(limits=Limits(jobs=5, jobs_of_client=3)) as service:
+        for job in (1, 2, 3):
             await service.register(workers=["h1"], job=job)
-        code, details = await refusal(service.register(workers=["h1"], job=3))
+        code, details = await refusal(service.register(workers=["h1"], job=4))
         assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
-        assert details == "2 jobs of ipv4:127.0.0.1 run, and one client may have 2; end one (weir jobs end)"
+        assert details == "3 jobs of ipv4:127.0.0.1 run, and one client may have 3; end one (weir jobs end)"
         await service.end(1)
-        await service.register(workers=["h1"], job=3)
-        for seats in service.service._seating.jobs.values():
-            seats.client = "another"
         await service.register(workers=["h1"], job=4)
-        code, details = await refusal(service.register(workers=["h1"], job=5))
+        clients = ("another", "ipv4:127.0.0.2", "unix")
+        for seats, client in zip(service.service._seating.jobs.values(), clients, strict=True):
+            seats.client = client
+        for job in (5, 6):
+            await service.register(workers=["h1"], job=job)
+        code, details = await refusal(service.register(workers=["h1"], job=7))
         assert (code, details) == (
             grpc.StatusCode.RESOURCE_EXHAUSTED,
-            "3 jobs run, and no more than 3 may; end one (weir jobs end)",
+            "5 jobs run, and no more than 5 may; end one (weir jobs end)",
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import secrets
 import shutil
@@ -61,6 +62,7 @@ async def test_a_job_from_registration_to_its_end(service: Rig) -> None:
     first = await service.joined(registration, 0)
     joined = await first.hear("joined")
     assert (joined.host, joined.address) == ("h1", int(TOPOLOGY.host("h1").address))
+    assert (joined.heartbeat_ns, joined.heartbeats_to) == (1_000_000_000, 0), "one a second, by this stream"
     waiting = await first.hear("waiting")
     assert waiting.reason == "waits for h2 (rank 1), h3 (server) to join"
     server = await service.joined(registration, 2)
@@ -120,7 +122,60 @@ async def test_workers_that_are_done_wait_for_each_other(service: Rig) -> None:
     assert service.controller.jobs == {}
 
 
-async def test_what_a_job_waits_for_is_said_once_and_that_it_has_started_is_kept(service: Rig) -> None:
+async def test_the_last_of_a_jobs_hosts_to_join_starts_it(service: Rig) -> None:
+    _announce_nothing(service)
+    registration = await service.register(workers=WORKERS)
+    for host in [await service.joined(registration, rank) for rank in range(2)]:
+        assert (await host.hear("worker_plan")).generation == 1
+
+
+def _announce_nothing(service: Rig) -> None:
+    """Else what is looked at twice a second may do what is due at once."""
+    (announcing,) = [task for task in service.service._tasks if task.get_name() == "announcements"]
+    announcing.cancel()
+
+
+async def test_who_comes_back_hears_what_its_job_waits_for_though_it_is_the_same(service: Rig) -> None:
+    registration = await service.register(workers=WORKERS)
+    for _ in range(2):
+        host = await service.joined(registration, 0)
+        assert (await host.hear("waiting")).reason == "waits for h2 (rank 1) to join"
+
+
+async def test_who_joins_just_after_its_job_has_ended_hears_so(service: Rig) -> None:
+    _announce_nothing(service)
+    registration = await service.register(workers=WORKERS)
+    await service.controller.finish(registration.job, time.monotonic_ns())
+    late = await service.joined(registration, 0)
+    assert (await late.hear("ended")).reason == "no worker is left"
+    assert await late.end() == (grpc.StatusCode.OK, "")
+
+
+async def test_how_the_last_thousand_jobs_ended_is_remembered(service: Rig) -> None:
+    """A number that is used again counts from its last end."""
+    seating = Seating(service.controller, Mock(Runner), Limits())
+    for number in (*range(1, 1_001), 1, 1_001):
+        seating.add(JobSeats(number, {}))
+        await seating.end(number, "enough", 0)
+    assert [*seating.ended] == [*range(3, 1_001), 1, 1_001]
+
+
+@pytest.mark.parametrize("started", [False, True])
+def test_seats_outlive_the_controller(started: bool) -> None:
+    """Whoever had a plan, as all but spares have in a job that has started, may hold sums by then."""
+    seats = JobSeats.assign(JobSpec(9, ("h1", "h2"), SERVER, spares=("h4",)))
+    seats.started, seats.stripes = started, {9: 3, 12: 1}
+    again = JobSeats.from_json(9, json.loads(json.dumps(seats.as_json())))
+    assert again.as_json() == seats.as_json()
+    assert {host for host, seat in again.seats.items() if seat.ran} == ({"h1", "h2", SERVER} if started else set())
+
+
+async def test_what_a_job_waits_for_is_said_once_and_that_it_has_started_is_kept(
+    service: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = Mock(wraps=service.service._seating.announce)
+    monkeypatch.setattr(service.service._seating, "announce", looks)
+    begun_s = time.monotonic()
     registration = await service.register(workers=WORKERS)
 
     def kept() -> bool:
@@ -131,6 +186,7 @@ async def test_what_a_job_waits_for_is_said_once_and_that_it_has_started_is_kept
     assert (await first.hear("waiting")).reason == "waits for h2 (rank 1) to join"
     await asyncio.sleep(1.2)  # two looks more
     assert not kept()
+    assert looks.call_count <= 1 + (time.monotonic() - begun_s) / 0.5
     await service.joined(registration, 1)
     message = await first.call.read()
     assert isinstance(message, pb.ToHost)
@@ -245,6 +301,27 @@ async def test_once_the_controller_has_ended_everyone_is_told(
     assert "the controller has ended: another controller has taken over s1" in caplog.text
 
 
+async def test_the_end_of_a_service_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
+    async with rig():
+        pass
+    assert "the controller has ended" not in caplog.text
+
+
+@pytest.mark.parametrize(("lease_ns", "silence_ms"), [(None, 10_000), (400_000_000, 1_000), (20_000_000_000, 20_000)])
+async def test_connections_are_watched_as_closely_as_leases_are(
+    monkeypatch: pytest.MonkeyPatch, lease_ns: int | None, silence_ms: int
+) -> None:
+    """What gRPC is told: pings a lease apart, and a lease for their answers, but never less than a second."""
+    built = Mock(wraps=grpc.aio.server)
+    monkeypatch.setattr(grpc.aio, "server", built)
+    async with rig(lease_ns=lease_ns, limits=Limits(first_words_s=2.5)):
+        options = dict(built.call_args.kwargs["options"])
+    pings = ("grpc.keepalive_time_ms", "grpc.keepalive_timeout_ms", "grpc.http2.ping_timeout_ms")
+    assert {name: options[name] for name in pings} == dict.fromkeys(pings, silence_ms)
+    assert options["grpc.server_handshake_timeout_ms"] == 2_500
+    assert options["grpc.max_connection_idle_ms"] == 300_000, "five minutes"
+
+
 async def test_numbers_are_given_once(service: Rig) -> None:
     await service.register(workers=WORKERS, job=9)
     assert await refusal(service.register(workers=["h4"], job=9)) == (
@@ -263,9 +340,11 @@ async def test_a_number_that_is_picked_is_none_of_a_job_that_runs_or_has_just_en
     for number in (5, 6):
         await service.register(workers=WORKERS, job=number)
     await service.end(6)
-    drawn = iter([4, 5, 5, 4, 8])
+    drawn = iter([4, 5, 5, 4, 7])
     monkeypatch.setattr(secrets, "randbelow", lambda _: next(drawn))
-    assert (await service.register(workers=["h4"])).job == 9
+    assert (await service.register(workers=["h4"])).job == 8
+    monkeypatch.setattr(secrets, "randbelow", lambda below: below - 1)
+    assert (await service.register(workers=["h4"])).job == (1 << 15) - 1
 
 
 async def test_nobody_waits_before_it_has_said_so(service: Rig) -> None:
@@ -275,7 +354,7 @@ async def test_nobody_waits_before_it_has_said_so(service: Rig) -> None:
     for host in hosts:
         await host.hear("worker_plan")
     running = service.controller.jobs[registration.job]
-    assert {*running.progress} == {*WORKERS}
+    assert {host: progress.rounds for host, progress in running.progress.items()} == dict.fromkeys(WORKERS, 0)
     assert not running.someone_waits
 
 
@@ -350,6 +429,10 @@ async def test_a_stream_that_another_one_has_taken_the_place_of_is_not_heard(ser
     assert (await service.jobs())[0].hosts[0].rounds == 3
     await old.aclose()  # type: ignore[attr-defined]
     await new.aclose()  # type: ignore[attr-defined]
+    for _ in range(10):
+        await asyncio.sleep(0)
+    readers = [task for task in asyncio.all_tasks() if task.get_name().startswith(f"job {registration.job}: ")]
+    assert not readers, "nobody reads a stream that is over"
 
 
 async def test_hosts_have_a_whole_lease_to_come_back_however_long_the_start_took() -> None:
@@ -406,6 +489,7 @@ async def test_the_others_hear_of_a_silent_worker() -> None:
         registration = await service.register(workers=["h1", "h2", "h4"], policy=pb.ABORT)
         hosts = [await service.joined(registration, rank) for rank in range(3)]
         for host in hosts:
+            assert (await host.hear("joined")).heartbeat_ns == 100_000_000, "four to a lease"
             await host.hear("worker_plan")
             await host.say(heartbeat=pb.Heartbeat(rounds=1, waiting=True))
 
@@ -549,11 +633,13 @@ async def test_a_spare_that_is_started_anew_has_lost_nothing(service: Rig, in_mi
     assert (await new.hear("server_plan")).generation == 2
 
 
-async def test_a_job_that_nobody_comes_to_ends_after_its_time_and_not_before() -> None:
+@pytest.mark.parametrize("at_ns", [4, 1 << 50])
+async def test_a_job_that_nobody_comes_to_ends_after_its_time_and_not_before(at_ns: int) -> None:
     """Whatever the clock says: from 2⁵⁰ − 1 to 2⁵⁰ ns is one."""
     async with rig(limits=Limits(unattended_ns=1 << 30)) as service:
+        _announce_nothing(service)
         registration = await service.register(workers=WORKERS)
-        seating, at_ns = service.service._seating, 1 << 50
+        seating = service.service._seating
         seating.jobs[registration.job].attended_ns = at_ns - 1
         for now_ns, runs in ((at_ns, True), (at_ns + (1 << 30) - 2, True), (at_ns + (1 << 30) - 1, False)):
             await seating._end_unattended(now_ns)

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from typing import Any
+from unittest.mock import Mock
 
 import grpc
 import pytest
@@ -124,6 +125,30 @@ async def test_there_are_no_more_stripes_than_are_worth_it(service: Rig) -> None
     assert list(said.stripes) == []
     assert service.controller.jobs.keys() == {alone.job}
     host.call.cancel()
+
+
+async def test_a_job_that_is_to_have_no_stripes_is_not_divided(service: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What that takes grows with the fabric."""
+    monkeypatch.setattr(service.controller, "shares", Mock(side_effect=AssertionError("nobody asked for any")))
+    for stripes in (0, 1):
+        assert (await service.register(workers=["h1", "h2"], stripes=stripes)).job
+
+
+async def test_what_is_to_be_known_of_each_stripe_names_it(service: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    admit, jobs, note = service.controller.admit, service.controller.jobs, "it gets less than it asks for"
+
+    async def less(spec: Any, now_ns: int) -> Any:
+        messages = await admit(spec, now_ns)
+        jobs[spec.job].note = note
+        return messages
+
+    monkeypatch.setattr(service.controller, "admit", less)
+    alone = await service.register(workers=["h1", "h2"])
+    assert alone.note == note
+    await service.end(alone.job)
+    divided = await service.register(workers=WORKERS, stripes=2)
+    first, second = divided.stripes
+    assert divided.note == f"job {first.job}: {note}; job {second.job}: {note}"
 
 
 async def test_each_stripe_counts_as_a_job_and_none_is_left_alone() -> None:

@@ -38,7 +38,7 @@ from weir.hosts import (
     join,
     serve,
 )
-from weir.hosts.drivers import agent
+from weir.hosts.drivers import agent, membership_stream
 from weir.hosts.drivers.control_groups import ControlGroups
 from weir.hosts.drivers.membership_stream import MembershipStream
 from weir.wire import control_pb2 as pb
@@ -60,11 +60,16 @@ HERE: Final[dict[str, Any]] = {"port": PORT, "options": PATIENT}
 class Stand:
     """One stream at the controller's side, by turns: what the host says is heard, and it is told."""
 
-    def __init__(self, requests: Iterator[pb.FromHost]) -> None:
+    def __init__(self, requests: Iterator[pb.FromHost], context: grpc.ServicerContext) -> None:
         self._said: queue.SimpleQueue[pb.FromHost] = queue.SimpleQueue()
         self.kinds: list[str | None] = []
         """Of all that the host has said so far."""
+        self.hung_up, self.over = threading.Event(), threading.Event()
+        """The host has ended what it says, and did not break off; and: the stream has ended in both directions."""
+        self.hangs = False
+        """The stream is never ended from here."""
         self.to_tell: queue.SimpleQueue[pb.ToHost | grpc.StatusCode | None] = queue.SimpleQueue()
+        context.add_callback(self.over.set)
         threading.Thread(target=self._read, args=[requests], daemon=True).start()
 
     def _read(self, requests: Iterator[pb.FromHost]) -> None:
@@ -72,7 +77,9 @@ class Stand:
             for message in requests:
                 self.kinds.append(message.WhichOneof("content"))
                 self._said.put(message)
-        self.tell(None)  # as the service does: a stream that its host has ended, or broken, ends
+            self.hung_up.set()
+        if not self.hangs:
+            self.tell(None)  # as the service does: a stream that its host has ended, or broken, ends
 
     def tell(self, *messages: pb.ToHost | grpc.StatusCode | None) -> None:
         """A status code breaks the stream by it, None ends it."""
@@ -91,6 +98,7 @@ class StandIn:
 
     def __init__(self) -> None:
         self.stands: queue.SimpleQueue[Stand] = queue.SimpleQueue()
+        self._opened: list[Stand] = []
         self._server = grpc.server(ThreadPoolExecutor(max_workers=8), options=[("grpc.so_reuseport", 0)])
         handler = grpc.stream_stream_rpc_method_handler(
             self._attend, pb.FromHost.FromString, pb.ToHost.SerializeToString
@@ -100,7 +108,8 @@ class StandIn:
         self._server.start()
 
     def _attend(self, requests: Iterator[pb.FromHost], context: grpc.ServicerContext) -> Iterator[pb.ToHost]:
-        stand = Stand(requests)
+        stand = Stand(requests, context)
+        self._opened.append(stand)
         self.stands.put(stand)
         while (message := stand.to_tell.get()) is not None:
             if isinstance(message, grpc.StatusCode):
@@ -112,7 +121,10 @@ class StandIn:
         return self.stands.get(timeout=ANSWER_S)
 
     def stop(self) -> None:
-        self._server.stop(None).wait()
+        stopped = self._server.stop(None)
+        for stand in self._opened:
+            stand.tell(None)
+        stopped.wait()
 
 
 @pytest.fixture
@@ -219,7 +231,8 @@ def test_a_worker_moves_to_a_new_generation(service: StandIn, server: UdpEndpoin
     resume = Resume(replace(PLAN, generation=2))
     stand.tell(to_host(resume), to_host(resume))
     assert [stand.hear("resumed").generation for _ in range(2)] == [2, 2]
-    stand.tell(to_host(PLAN))  # the first one, late
+    stand.tell(to_host(Pause(7, 1)), to_host(Resume(PLAN)), to_host(PLAN))  # of the first one, late
+    stand.hear("resumed")
     assert stand.hear("resumed").generation == 2, "which it follows"
     assert stand.kinds.count("held") == 1
     stand.tell(grpc.StatusCode.UNAVAILABLE)
@@ -235,10 +248,13 @@ def test_a_worker_moves_to_a_new_generation(service: StandIn, server: UdpEndpoin
 def test_a_new_plan_is_confirmed_once_it_is_followed(
     service: StandIn, server: UdpEndpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """And by who follows it already once more, for the first answer may be lost."""
     go_on, followed, apply = threading.Event(), threading.Event(), UdpEndpoint.resume
+    applied = []
 
     def resume(endpoint: UdpEndpoint, new: Resume) -> None:
         assert go_on.wait(ANSWER_S)
+        applied.append(new.plan.generation)
         apply(endpoint, new)
 
     monkeypatch.setattr(UdpEndpoint, "resume", resume)
@@ -258,7 +274,9 @@ def test_a_new_plan_is_confirmed_once_it_is_followed(
         stand.hear("heartbeat")
     assert stand.kinds.count("resumed") == 1
     go_on.set()
-    assert stand.hear("resumed").generation == 2
+    stand.tell(to_host(Resume(replace(PLAN, generation=2))))
+    assert [stand.hear("resumed").generation for _ in range(2)] == [2, 2]
+    assert applied == [2]
     followed.set()
     stand.hear("leave")
     stand.tell(pb.ToHost(ended=pb.Ended(job=7)))
@@ -329,6 +347,7 @@ def test_whoever_waits_for_a_sum_is_told_that_the_job_is_over(service: StandIn, 
     stand.tell(last)
     with pytest.raises(AllreduceAborted, match=words):
         outcome.result(ANSWER_S)
+    assert "leave" not in stand.kinds, "it is the controller's own word"
 
 
 def test_a_worker_that_fails_says_so(service: StandIn) -> None:
@@ -394,6 +413,23 @@ def test_joining_says_what_it_waits_for(service: StandIn) -> None:
             joining.wait_begun(0.0)
 
 
+def test_who_waits_for_a_change_is_woken_by_it(service: StandIn) -> None:
+    stripes = [pb.Stripe(job=7, share=3), pb.Stripe(job=9, share=1)]
+    with closing(seat(service.address)) as joining:
+        stand = service.stand()
+        for change in (
+            pb.ToHost(joined=pb.Joined(host="h1", address=WORKER, heartbeat_ns=10_000_000, stripes=stripes)),
+            pb.ToHost(waiting=pb.Waiting(reason="waits for h2 (rank 1) to join")),
+            pb.ToHost(ended=pb.Ended(job=7, reason="out of time")),
+        ):
+            with joining.changed:
+                stand.tell(change)
+                assert joining.changed.wait(ANSWER_S)
+        assert (joining.stripes, joining.state(), joining.ended) == ({7: 3, 9: 1}, "out of time", True)
+        with pytest.raises(AllreduceAborted, match="job 7 was ended before it began"):
+            joining.wait_begun(0.0)
+
+
 @pytest.mark.parametrize("code", [grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.NOT_FOUND])
 def test_who_is_refused_does_not_ask_again(service: StandIn, code: grpc.StatusCode) -> None:
     refused = in_background(lambda: serve(service.address, 7, "wrong", port=PORT))
@@ -417,8 +453,10 @@ def test_a_spare_server_lives_and_waits_for_its_turn(service: StandIn) -> None:
     spare = in_background(lambda: serve(service.address, 7, "secret", port=PORT))
     stand = service.stand()
     stand.tell(SPARE_JOINED)
-    for _ in range(20):
+    joined_s = time.monotonic()
+    for _ in range(30):
         assert stand.hear("heartbeat") == pb.Heartbeat()
+    assert time.monotonic() - joined_s < ANSWER_S, "of 10 ms each, and not of a second"
     stand.tell(to_host(replace(SERVER_PLAN, generation=2, first_round=40)))
     assert stand.hear("resumed").generation == 2
     stand.tell(to_host(Pause(7, 2)))
@@ -453,13 +491,20 @@ def test_that_the_controller_is_gone_is_said_once(service: StandIn, caplog: pyte
     assert [record.getMessage() for record in caplog.records] == [said]
 
 
-def test_a_controller_that_does_not_answer_is_asked_ever_more_seldom(service: StandIn) -> None:
-    asked_ns = []
-    with closing(seat(service.address)):
+def test_a_controller_that_does_not_answer_is_asked_ever_more_seldom(
+    service: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses_s: list[float] = []
+    with closing(seat(service.address)) as joining:
+        stand = service.stand()
+        monkeypatch.setattr(joining._closing, "wait", pauses_s.append)
         for _ in range(5):
-            service.stand().tell(grpc.StatusCode.UNAVAILABLE)
-            asked_ns.append(time.monotonic_ns())
-    assert asked_ns[-1] - asked_ns[0] > 1_000_000 * (50 + 100 + 200), "of the four pauses at least the first three"
+            stand.tell(grpc.StatusCode.UNAVAILABLE)
+            stand = service.stand()
+        assert pauses_s == [0.05, 0.1, 0.2, 0.4, 0.8]
+        stand.tell(None)  # it did answer
+        service.stand()
+        assert pauses_s[5:] == [0.05]
 
 
 def test_a_server_whose_socket_is_gone_says_so_and_ends(service: StandIn) -> None:
@@ -519,6 +564,32 @@ def test_heartbeats_go_through_the_fabric_in_their_class_while_the_stream_is_bro
         again.tell(pb.ToHost(joined=pb.Joined(host="h2", address=SERVER, heartbeat_ns=10_000_000)))
         again.hear("heartbeat")  # of a controller that takes none through the fabric
         assert "no controller" not in joining.state()
+
+
+def test_heartbeats_are_as_far_apart_as_the_controller_says(service: StandIn) -> None:
+    with closing(seat(service.address)):
+        stand = service.stand()
+        begun_s = time.monotonic()
+        stand.tell(pb.ToHost(joined=pb.Joined(host="h2", address=SERVER, heartbeat_ns=900_000_000)))
+        for _ in range(20):
+            stand.tell(to_host(SERVER_PLAN))
+            stand.hear("resumed")
+        assert stand.kinds.count("heartbeat") <= 1 + (time.monotonic() - begun_s) / 0.9
+
+
+def test_who_is_given_its_plan_says_at_once_that_it_lives(service: StandIn) -> None:
+    hour_ns = 3_600_000_000_000
+    with heartbeats() as (to, hear), closing(seat(service.address)) as joining:
+        stand = service.stand()
+        stand.tell(pb.ToHost(joined=pb.Joined(host="h2", address=SERVER, heartbeat_ns=hour_ns, heartbeats_to=to)))
+        stand.tell(pb.ToHost(waiting=pb.Waiting(reason="waits for h1 (rank 0) to join")))
+        until(joining, "waits for h1")
+        stand.tell(to_host(SERVER_PLAN))
+        assert hear()[0].sequence == 0
+    with closing(seat(service.address)):
+        stand = service.stand()
+        stand.tell(pb.ToHost(joined=pb.Joined(host="h2", address=SERVER, heartbeat_ns=hour_ns)), to_host(SERVER_PLAN))
+        assert stand.hear("heartbeat") == pb.Heartbeat()
 
 
 def test_heartbeats_of_another_pace_count_on(service: StandIn) -> None:
@@ -598,9 +669,34 @@ def test_addresses_and_policies_that_are_none() -> None:
 
 def test_whose_job_is_over_ends_the_stream_itself(service: StandIn) -> None:
     with closing(seat(service.address)) as joining:
-        service.stand().tell(JOINED, pb.ToHost(ended=pb.Ended(job=7)))
+        stand = service.stand()
+        stand.hangs = True
+        stand.tell(JOINED, pb.ToHost(ended=pb.Ended(job=7)))
         joining._thread.join(ANSWER_S)
         assert not joining._thread.is_alive()
+        assert stand.over.wait(ANSWER_S)
+
+
+def test_who_closes_hangs_up_after_its_last_word(service: StandIn) -> None:
+    joining = seat(service.address)
+    stand = service.stand()
+    stand.tell(JOINED)
+    stand.hear("join")
+    joining.leave()
+    joining.close()
+    assert stand.hear("leave").reason == ""
+    assert stand.hung_up.wait(ANSWER_S)
+
+
+def test_a_controller_that_ends_no_stream_keeps_nobody(service: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(membership_stream, "_CLOSE_S", 0.1)
+    joining = seat(service.address)
+    stand = service.stand()
+    stand.hangs = True
+    stand.tell(JOINED)
+    stand.hear("join")
+    in_background(joining.close).result(ANSWER_S)
+    assert not joining._thread.is_alive()
 
 
 def test_numbers_of_jobs() -> None:
@@ -627,13 +723,21 @@ def test_a_controller_behind_a_slow_link_is_reached(service: StandIn) -> None:
         client.jobs()
 
 
-def test_a_worker_that_cannot_listen_says_so_at_once(service: StandIn) -> None:
+@pytest.mark.parametrize("hangs", [False, True])
+def test_a_worker_that_cannot_listen_says_so_at_once(
+    service: StandIn, monkeypatch: pytest.MonkeyPatch, hangs: bool
+) -> None:
+    """And waits only for a while until the controller has heard it."""
+    if hangs:
+        monkeypatch.setattr(membership_stream, "_CLOSE_S", 0.1)
     with closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as taken:
         taken.bind((str(IPv4Address(WORKER)), PORT))
         worker = in_background(lambda: Membership(service.address, 7, "secret", **HERE).__enter__())
         stand = service.stand()
+        stand.hangs = hangs
         stand.hear("join")
         stand.tell(JOINED, to_host(PLAN))
         assert stand.hear("leave").reason == f"cannot bind 127.0.11.1:{PORT}: Address already in use"
         with pytest.raises(HostError, match=rf"job 7: .*cannot bind 127\.0\.11\.1:{PORT}: Address already in use"):
             worker.result(ANSWER_S)
+        assert all(thread.finished.is_set() for thread in threading.enumerate() if isinstance(thread, threading.Timer))

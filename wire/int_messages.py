@@ -44,7 +44,7 @@ LINK_HOP: Final = np.dtype(
 
 _SHIM_LENGTH: Final = 1
 _REMAINING_HOPS: Final = 7
-_DOMAIN_FLAGS: Final = slice(14, 16)
+_DOMAIN_FLAGS: Final = slice(14, INT_HEADER_BYTES)
 _DEPTH: Final = np.array([1 << 16, 1 << 8, 1])
 
 
@@ -64,7 +64,7 @@ def read_links(headers: NDArray[np.uint8], port: int) -> tuple[NDArray[np.void],
     """
     rows, size = headers.shape
     hops, rest = divmod(size - INT_HEADER_BYTES, LINK_HOP.itemsize)
-    if rest or hops < 0:
+    if rest:  # also where it is shorter than the header, which is shorter than a hop
         return np.empty((rows, 0), LINK_HOP), np.zeros(rows, np.bool_)
     expected = np.frombuffer(link_request(port, 0), np.uint8).copy()
     expected[_SHIM_LENGTH] = size // 4 - 1
@@ -100,17 +100,18 @@ def extract(frames: NDArray[np.uint8], address: int, port: int) -> tuple[list[Da
     """
     found, rejects = decapsulate(frames, address)
     payload = found.payload
-    shim = np.frombuffer(link_request(port, 0), np.uint8)[:4]
-    sizes = np.zeros(len(found), np.int64)
-    if payload.shape[1] >= INT_HEADER_BYTES:
-        sizes = 4 * (payload[:, _SHIM_LENGTH].astype(np.int64) + 1)
-        sizes[(payload[:, [0, 2, 3]] != shim[[0, 2, 3]]).any(1) | (sizes > payload.shape[1])] = 0
+    rows, room = payload.shape
     elsewhere = (found.source_ports != port) | (found.destination_ports != INT_PORT)
-    sizes[elsewhere] = 0
+    sizes = np.zeros(rows, np.int64)
+    if room >= INT_HEADER_BYTES:
+        shim = np.frombuffer(link_request(port, 0), np.uint8)
+        wrong = (payload[:, [0, 2, 3]] != shim[[0, 2, 3]]).any(1)
+        sizes = 4 * (payload[:, _SHIM_LENGTH].astype(np.int64) + 1)
+        sizes *= ~(elsewhere | wrong | (sizes > room))
     foreign = int(np.count_nonzero(elsewhere))
     garbled = int(np.count_nonzero(sizes < INT_HEADER_BYTES)) - foreign
     out = []
     for size in np.unique(sizes[sizes >= INT_HEADER_BYTES]).tolist():
-        rows = sizes == size
-        out.append(Datagrams(found.addresses[rows], payload[rows, size:], int_headers=payload[rows, :size]))
+        of = sizes == size
+        out.append(Datagrams(found.addresses[of], payload[of, size:], int_headers=payload[of, :size]))
     return out, rejects + Rejects(other_port=foreign, bad_int=garbled)

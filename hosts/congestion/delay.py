@@ -54,7 +54,7 @@ class DelayTarget:
         self._cut(1 - MOST_CUT, now_ns)
 
     def window(self, now_ns: int) -> int:
-        return max(1, int(self._window))
+        return int(self._window)
 
     def _cut(self, share: float, now_ns: int) -> None:
         """To this share of itself, unless what was sent since the last cut cannot have been heard of."""

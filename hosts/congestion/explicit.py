@@ -14,9 +14,7 @@ class ExplicitWindow:
     int_header = b""
 
     def __init__(self) -> None:
-        self._pacing = Pacing()
-        self._window = self._pacing.window
-        self._heard_ns = 0
+        self.begin(Pacing(), 0)
 
     def begin(self, pacing: Pacing, now_ns: int) -> None:
         self._pacing, self._window, self._heard_ns = pacing, pacing.window, now_ns

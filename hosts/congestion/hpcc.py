@@ -58,7 +58,7 @@ class Hpcc:
         self.int_header = link_request(AGGREGATION_PORT, hops)
         self.unread = 0
         """Results with lanes without INT, or with such as cannot be read: damaged, of unknown links, or not whole."""
-        self._rates_bps = rates_bps
+        self._byte_ns = {link: 8e9 / rate_bps for link, rate_bps in rates_bps.items()}
         self._round_bytes = round_bytes
         self._flows = flows
         self.begin(Pacing(), 0)
@@ -84,7 +84,7 @@ class Hpcc:
             return
         readings, frame_bytes = self._read(headers), self._round_bytes + headers.shape[1]
         if self._measure(readings, frame_bytes, self._trip_ns):
-            product = min(self._rates_bps[link] for link in readings) * self._trip_ns / 8e9 / frame_bytes
+            product = self._trip_ns / max(self._byte_ns[link] for link in readings) / frame_bytes
             self._adjust(product, feedback.in_flight)
 
     def _read(self, headers: NDArray[np.uint8]) -> dict[Link, Reading]:
@@ -94,7 +94,7 @@ class Hpcc:
         columns = [hops["node_id"], hops["egress_port"], hops["egress_ns"], depths(hops), hops["bytes_sent"]]
         for good, *stack in zip(whole.tolist(), *(column.tolist() for column in columns), strict=True):
             said = {(node, port): Reading(*rest) for node, port, *rest in zip(*stack, strict=True)}
-            if not good or not said or not said.keys() <= self._rates_bps.keys():
+            if not good or not said or not said.keys() <= self._byte_ns.keys():
                 self.unread += 1
                 continue
             found |= {link: new for link, new in said.items() if link not in found or new > found[link]}
@@ -108,7 +108,7 @@ class Hpcc:
             if old is None or new.egress_ns <= old.egress_ns:  # or it has overtaken the one that was heard before
                 continue
             passed_ns, sent = new.egress_ns - old.egress_ns, new.bytes_sent - old.bytes_sent
-            byte_ns = 8e9 / self._rates_bps[link]
+            byte_ns = self._byte_ns[link]
             if 0 <= sent * byte_ns <= passed_ns + CLOCK_NS + frame_bytes * byte_ns:  # else its switch came up anew
                 queue = min(old.queue_packets, new.queue_packets) * frame_bytes
                 shares.append((queue * byte_ns / trip_ns + sent * byte_ns / passed_ns, passed_ns))
@@ -126,7 +126,7 @@ class Hpcc:
         growth = (1 - TARGET) * product / self._flows
         cut = self._utilisation >= TARGET or self._steps >= MOST_STEPS
         window = self._reference / (self._utilisation / TARGET) if cut and self._utilisation else self._reference
-        window = min(max(window + growth, growth), max(product, 1.0))
+        window = min(window + growth, max(product, 1.0))
         if self._come > self._reference_end:  # what was sent under W_c has begun to come back
             self._steps = 0 if cut else self._steps + 1
             self._reference = window
@@ -138,7 +138,7 @@ class Hpcc:
 
     def window(self, now_ns: int) -> int:
         """A round may begin while less than W is in the network; the pace makes it W on mean."""
-        return max(1, ceil(self._window))
+        return ceil(self._window)
 
     @property
     def gap_ns(self) -> int:

@@ -34,7 +34,7 @@ class LossDriven:
             self._cut(self._window / 2, int(self._window))
 
     def window(self, now_ns: int) -> int:
-        return max(1, int(self._window))
+        return int(self._window)
 
     def _grow(self, rounds: int) -> None:
         """By what so many results allow."""

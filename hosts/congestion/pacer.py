@@ -29,7 +29,7 @@ class Pacer:
     @property
     def waits(self) -> bool:
         """Whether the plan's hold or lease is yet to begin, which it does with the plan and not with the first sum."""
-        return self._next_ns is None and (self._pacing.hold_ns > 0 or self._pacing.lease_ns > 0)
+        return self._next_ns is None and bool(self._pacing.hold_ns or self._pacing.lease_ns)
 
     def follow(self, law_gap_ns: int) -> None:
         """The law's pace from now on; 0: it has none."""
@@ -52,7 +52,8 @@ class Pacer:
         if self._law_gap_ns:
             self._next_ns = self._due_ns(now_ns) + rounds * self._law_gap_ns
         if self._pacing.gap_ns:
-            self._next_ns = max(self._next_ns or 0, now_ns + rounds * self._pacing.gap_ns)
+            assert self._next_ns is not None
+            self._next_ns = max(self._next_ns, now_ns + rounds * self._pacing.gap_ns)
 
     def wait(self, *, waiting: bool) -> None:
         """All that may be sent now is; whether more would be, were it its turn."""

@@ -91,7 +91,7 @@ class YieldingSender:
         self._in_flight: dict[int, int] = {}  # number: when it was sent; the oldest first
         self._newest = -1  # of what is acknowledged
         self._smoothed_ns: float | None = None  # SRTT
-        self._variation_ns = 0.0  # RTTVAR
+        self._variation_ns: float  # RTTVAR, from the first sample on
         self._doublings = 0
 
     @property

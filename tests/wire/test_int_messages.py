@@ -71,6 +71,21 @@ def test_a_host_takes_off_what_another_put_in_front(ways: list[list[Said]], size
     assert got.addresses.tolist() == [7] * len(ways)
 
 
+@pytest.mark.parametrize("port", [INT_PORT - 1, INT_PORT + 1])
+def test_frames_to_other_ports_are_not_marked(port: int) -> None:
+    [packet] = writer(destination_port=port).encapsulate(
+        Datagrams(np.array([HOST], np.uint32), np.zeros((1, 20), np.uint8))
+    )
+    assert not carry_int(packet[None]).any()
+
+
+def test_a_request_alone_is_a_message_of_nothing() -> None:
+    [got], rejects = extract(
+        framed(int_headers([[]]), np.zeros((1, 0), np.uint8))[:, : FRAME_HEADER_BYTES + 16], HOST, PORT
+    )
+    assert (len(got), got.payload.shape, rejects.total) == (1, (1, 0), 0)
+
+
 def test_frames_of_one_length_may_have_stacks_of_several() -> None:
     near, far = [Said(1, 2, 3, 4, 5)], [Said(1, 2, 3, 4, 5), Said(6, 7, 8, 9, 10)]
     short = framed(int_headers([near]), np.full((1, 64), 1, np.uint8))
@@ -83,9 +98,18 @@ def test_frames_of_one_length_may_have_stacks_of_several() -> None:
 def test_what_is_not_for_this_port_or_host_is_rejected() -> None:
     payload, headers = np.zeros((1, 40), np.uint8), int_headers([[]])
     datagram = embed(Datagrams(np.array([HOST], np.uint32), payload, int_headers=headers))
-    elsewhere = writer(port=9).encapsulate(datagram)
+    long = np.frombuffer(int_header([]), np.uint8)[None].copy()
+    long[0, 1] = 200
     for frames, address, reason in (
-        (elsewhere, HOST, "other_port"),
+        (writer(port=9).encapsulate(datagram), HOST, "other_port"),
+        (writer(port=PORT + 1).encapsulate(datagram), HOST, "other_port"),
+        (writer(destination_port=INT_PORT - 1).encapsulate(datagram), HOST, "other_port"),
+        (writer(destination_port=INT_PORT + 1).encapsulate(datagram), HOST, "other_port"),
+        (writer(port=9, destination_port=9).encapsulate(datagram), HOST, "other_port"),
+        (writer(port=9).encapsulate(Datagrams(datagram.addresses, payload)), HOST, "other_port"),
+        (framed(long, payload), HOST, "bad_int"),
+        (framed(np.full((1, 16), 200, np.uint8), payload), HOST, "bad_int"),
+        (framed(np.frombuffer(int_header([], port=PORT + 1), np.uint8)[None], payload), HOST, "bad_int"),
         (framed(headers, payload), HOST + 1, "other_address"),
         (framed(np.frombuffer(int_header([], port=9), np.uint8)[None], payload), HOST, "bad_int"),
         (framed(np.zeros((1, 12), np.uint8), np.zeros((1, 3), np.uint8)), HOST, "bad_int"),
@@ -112,7 +136,20 @@ def test_garbled_int_never_raises_and_every_frame_is_accounted_for(hops: int, fl
 
 @pytest.mark.parametrize(
     ("at", "flip"),
-    [(0, 0x20), (0, 0x04), (1, 7), (3, 1), (4, 0x08), (4, 0x04), (4, 0x02), (6, 1), (8, 0x80), (11, 1), (12, 0x40)],
+    [
+        (0, 0x20),
+        (0, 0x04),
+        (1, 7),
+        (3, 1),
+        (4, 0x08),
+        (4, 0x04),
+        (4, 0x02),
+        (6, 1),
+        (8, 0x80),
+        (11, 1),
+        (12, 0x40),
+        (13, 1),
+    ],
 )
 def test_a_stack_of_another_make_or_not_whole_is_not_read(at: int, flip: int) -> None:
     """Shim, version, D, E, M, hop ML and bitmaps: 1 of 2 rows."""
@@ -123,9 +160,14 @@ def test_a_stack_of_another_make_or_not_whole_is_not_read(at: int, flip: int) ->
 
 def test_remaining_hops_and_the_domains_flags_are_the_switches_own() -> None:
     headers = int_headers([[Said(1, 2, 3, 4, 5)]])
-    headers[0, 7], headers[0, 14] = 0, 0x80
+    headers[0, 7], headers[0, 14:] = 0, [0x80, 1, *headers[0, 16:]]
     assert read_links(headers, PORT)[1].all()
-    assert read_links(headers[:, :30], PORT)[1].tolist() == [False], "half a hop"
+
+
+@pytest.mark.parametrize("size", [0, 15, 30])
+def test_half_a_header_or_hop_says_nothing(size: int) -> None:
+    hops, whole = read_links(int_headers([[Said(1, 2, 3, 4, 5)]])[:, :size], PORT)
+    assert (hops.shape, whole.tolist()) == ((1, 0), [False])
 
 
 def test_as_many_hops_as_the_mtu_has_room_for() -> None:

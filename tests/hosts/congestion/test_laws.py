@@ -19,7 +19,9 @@ from weir.hosts.congestion import (
     WindowLaw,
 )
 from weir.hosts.protocol.worker import WorkerCore
+from weir.wire.aggregation import AGGREGATION_PORT
 from weir.wire.control import Pacing, WorkerPlan
+from weir.wire.int_messages import link_request
 
 MS = 1_000_000
 
@@ -49,6 +51,12 @@ def test_who_has_no_plan_yet_may_have_as_much_in_the_network_as_one_says_that_sa
 
 def test_all_windows_but_one_that_nothing_changes_yield_while_others_are_repaired() -> None:
     assert {name for name, law in LAWS.items() if not law().yields} == {"fixed"}
+
+
+def test_only_hpcc_has_contributions_ask_links() -> None:
+    asked = {name: law().int_header for name, law in LAWS.items()}
+    assert asked.pop("hpcc") == link_request(AGGREGATION_PORT, 9)
+    assert set(asked.values()) == {b""}
 
 
 def heard(now_ns: int, window: int | None, *, rounds: int = 1, marked: int = 0, in_flight: int = 0) -> Feedback:
@@ -82,17 +90,29 @@ def test_a_fixed_window_learns_nothing() -> None:
 
 
 def test_the_pacer_holds_back_and_spaces_out() -> None:
-    pacer = Pacer(Pacing(hold_ns=10, gap_ns=5))
-    assert pacer.room(100) == 0, "it has not begun"
+    pacer = Pacer(Pacing(hold_ns=20, gap_ns=7))
+    assert (pacer.room(100), pacer.next_ns(100)) == (0, None), "it has not begun"
     assert pacer.begin(100)
     assert not pacer.begin(101)
-    assert (pacer.room(109), pacer.next_ns(109)) == (0, 110)
-    assert (pacer.room(110), pacer.next_ns(110)) == (1, None)
-    pacer.sent(1, 112)
-    assert (pacer.room(116), pacer.next_ns(116), pacer.room(117)) == (0, 117, 1)
+    assert (pacer.room(119), pacer.next_ns(119)) == (0, 120)
+    assert (pacer.room(120), pacer.next_ns(120)) == (1, None)
+    pacer.sent(1, 122)
+    assert (pacer.room(128), pacer.next_ns(128)) == (0, 129)
+    assert (pacer.room(129), pacer.next_ns(129)) == (1, None)
+    assert (pacer.room(130), pacer.next_ns(130)) == (1, None)
     free = Pacer(Pacing())
     free.begin(0)
     assert free.room(0) is None
+
+
+@pytest.mark.parametrize(
+    ("pacing", "waits"), [(Pacing(hold_ns=9), True), (Pacing(lease_ns=9), True), (Pacing(), False)]
+)
+def test_a_hold_or_a_lease_is_to_begin_with_the_plan(pacing: Pacing, waits: bool) -> None:
+    pacer = Pacer(pacing)
+    assert pacer.waits == waits
+    pacer.begin(0)
+    assert not pacer.waits
 
 
 def test_a_laws_pace_is_kept_on_mean() -> None:
@@ -125,6 +145,16 @@ def test_a_plans_gap_is_kept_under_a_laws_pace() -> None:
     assert pacer.room(1_000) == 1
     pacer.sent(1, 1_000)
     assert (pacer.room(1_049), pacer.room(1_050)) == (0, 1)
+    pacer.follow(80)
+    pacer.sent(1, 1_050)
+    assert (pacer.room(1_129), pacer.room(1_130)) == (0, 1), "the slower one counts"
+
+
+def test_a_laws_pace_begins_with_what_is_first_sent() -> None:
+    pacer = Pacer(Pacing())
+    pacer.begin(0)
+    pacer.follow(10)
+    assert pacer.room(1_000) == 1, "nothing has waited yet"
 
 
 def test_dctcp_cuts_by_the_share_of_marks() -> None:
@@ -203,6 +233,25 @@ def test_loss_halves_once_for_a_window_of_data() -> None:
     assert law.window(0) == 1, "of one there is no half"
 
 
+def test_a_loss_counts_from_when_all_that_was_under_way_at_the_last_cut_is_back() -> None:
+    law = LossDriven()
+    law.begin(Pacing(window=6), 0)
+    law.lose(1, 0)
+    assert law.window(0) == 3, "also before the first result"
+    law.take(heard(0, None, rounds=5))
+    law.lose(1, 0)
+    assert law.window(0) == 4, "of six one is not back"
+    law.take(heard(0, None))
+    for _ in range(2):
+        law.lose(1, 0)
+        assert law.window(0) == 2
+    law.begin(Pacing(window=5), 0)
+    law.lose(1, 0)
+    for rounds, grown in ((10, 6), (11, 8)):  # 2.5 + 10 / 2.5 = 6.5, + 11 / 6.5 = 8.2
+        law.take(heard(0, None, rounds=rounds))
+        assert law.window(0) == grown
+
+
 def flows_in_step(laws: list[WindowLaw], product: int, threshold: int, trips: int) -> list[int]:
     """Depths of the one queue that all share, a round trip after the other; beyond the threshold it marks."""
     depths = []
@@ -241,6 +290,34 @@ def test_delay_finds_its_target() -> None:
     assert law.window(1500) == 5, "once a round trip"
 
 
+def test_delay_grows_up_to_its_target_and_cuts_by_the_excess() -> None:
+    """The target is 1.5 least round trips; a cut takes 0.8 of what is beyond it, as a share of the round trip."""
+    law = DelayTarget()
+    law.begin(Pacing(window=100), 0)
+    for now_ns, round_trip_ns, window in (
+        (0, 1_000, 101),  # 100 + 190 / 100
+        (1_000, 1_500, 103),  # 101.9 + 190 / 101.9
+        (3_000, 2_000, 83),  # 103.8 · (1 − 0.8 · 500 / 2,000)
+        (5_000, 1_501, 82),  # 83.0 · (1 − 0.8 · 1 / 1,501)
+        (7_000, 800, 85),  # 82.97 + 190 / 82.97: it is the least now
+        (9_000, 1_500, 71),  # 85.3 · (1 − 0.8 · 300 / 1,500)
+    ):
+        law.take(Feedback(now_ns, 190, 0, 0, None, round_trip_ns))
+        assert law.window(now_ns) == window
+
+
+def test_delay_halves_for_every_loss_until_it_knows_a_round_trip() -> None:
+    law = DelayTarget()
+    for _ in range(2):  # as much in a second generation
+        law.begin(Pacing(window=32), 0)
+        law.lose(1, 7)
+        law.lose(1, 7)
+        assert law.window(7) == 8
+        law.take(Feedback(7, 1, 0, 0, None, 1_000))
+        law.lose(1, 8)
+        assert law.window(8) == 8, "once a round trip from then on"
+
+
 def test_delay_halves_once_a_round_trip_for_losses() -> None:
     """As Swift has it: a queue that drops is found full at many looks, and what they find was sent before the cut."""
     law = DelayTarget()
@@ -262,6 +339,7 @@ def test_delay_halves_once_a_round_trip_for_losses() -> None:
     assert law.window(5_200) == 3, "a generation begins with nothing in the network"
     for now_ns in range(10_000, 100_000, 10_000):
         law.lose(1, now_ns)
+    assert law.window(100_000) == 1
     law.take(Feedback(100_000, 1, 0, 0, None, 1_000))
     assert law.window(100_000) == 2, "it has not sunk below one, from which it grows by one"
 

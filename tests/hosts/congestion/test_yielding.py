@@ -14,12 +14,12 @@ from weir.hosts.congestion.yielding import (
     GAIN,
     INITIAL_WINDOW,
     LEAST_TIMEOUT_NS,
-    REORDERING,
     DataCentreWindow,
     YieldingSender,
 )
 
 US = 1_000
+MS = 1_000_000
 
 
 class Rfc8257:
@@ -93,7 +93,7 @@ def test_losses_halve_and_a_time_out_begins_anew() -> None:
     assert law.packets == 5, "two losses of one window of data are one"
     law.lose(10, following=15)
     assert law.packets == 2.5
-    law.expire(in_flight=8, following=20)
+    law.expire(in_flight=7, following=20)
     assert law.packets == 1
     for number in range(20, 25):
         law.acknowledge(number, marked=False, following=30)
@@ -101,17 +101,22 @@ def test_losses_halve_and_a_time_out_begins_anew() -> None:
     law.lose(29, following=30)
     law.lose(30, following=31)
     assert law.packets == pytest.approx((4 + 1 / 4 + 1 / 4.25) / 4), "those after the time-out are judged again"
+    law.expire(in_flight=1, following=40)
+    for number in range(40, 43):
+        law.acknowledge(number, marked=False, following=50)
+    assert law.packets == 2 + 1 / 2 + 1 / 2.5, "by one each up to two, however few were in flight"
 
 
 def test_a_sender_begins_and_ends_when_it_is_to() -> None:
     sender = YieldingSender(64, start_ns=500, stop_ns=900)
     assert (sender.poll(0), sender.deadline_ns(0)) == (range(0), 500)
     assert sender.poll(500) == range(INITIAL_WINDOW)
-    assert sender.poll(501) == range(10, 10)
-    sender.receive(600, [(0, False), (0, False), (77, False)])
+    assert (sender.poll(501), sender.deadline_ns(500)) == (range(10, 10), 500 + 100 * MS)
+    sender.receive(600, [(77, False), (0, False), (0, False)])
     assert sender.poll(600) == range(10, 12), "it doubles; what was never sent, or is known, says nothing"
     sender.receive(900, [(number, number > 8) for number in range(1, 12)])
     assert (sender.poll(900), sender.in_flight, sender.deadline_ns(900)) == (range(12, 12), 0, None)
+    assert sender.poll(10**9) == range(12, 12)
     assert (sender.acknowledged, sender.marked, sender.lost) == (12, 3, 0)
 
 
@@ -120,11 +125,42 @@ def test_a_packet_is_lost_when_three_later_ones_have_come() -> None:
     sender.poll(0)
     sender.receive(100 * US, [(1, False), (2, False)])
     assert sender.lost == 0
-    sender.receive(101 * US, [(REORDERING, True)])
+    sender.receive(101 * US, [(3, True)])
     assert (sender.lost, sender.in_flight) == (1, 6)
     assert sender.congestion.packets == 12 * (1 - 15 / 16 / 2), "of the mark; the loss is of the same window of data"
     sender.receive(102 * US, [(0, False)])
     assert sender.acknowledged == 3, "it came late, and is lost all the same"
+    sender.receive(103 * US, [(9, False)])
+    assert (sender.lost, sender.in_flight) == (4, 2), "4, 5 and 6 at once; 7 and 8 may still come"
+
+
+def test_the_time_out_is_what_rfc_6298_says() -> None:
+    """Section 2, of three samples."""
+    sender, smoothed_ns, variation_ns = YieldingSender(1), 0.0, 0.0
+    for number, sample_ns in enumerate((40_000_001, 56_000_004, 24_000_002)):
+        sent_ns = (1 + number) * 1_000 * MS
+        assert sender.poll(sent_ns) == range(number, number + 1)
+        sender.receive(sent_ns + sample_ns, [(number, False)])
+        if number:
+            variation_ns = 3 / 4 * variation_ns + 1 / 4 * abs(smoothed_ns - sample_ns)
+            smoothed_ns = 7 / 8 * smoothed_ns + 1 / 8 * sample_ns
+        else:
+            smoothed_ns, variation_ns = sample_ns, sample_ns / 2
+        assert sender.timeout_ns == int(smoothed_ns + 4 * variation_ns)
+
+
+def test_where_nothing_ever_comes_the_time_out_doubles_up_to_a_minute() -> None:
+    sender, now_ns, waits = YieldingSender(1), 0, []
+    for number in range(13):
+        assert sender.poll(now_ns) == range(number, number + 1)
+        due_ns = sender.deadline_ns(now_ns)
+        assert due_ns is not None
+        waits.append(due_ns - now_ns)
+        now_ns = due_ns + 5  # who looks a little late finds it over as well
+    assert waits == [min(100 * MS << doubling, 60_000 * MS) for doubling in range(13)]
+    sender.poll(now_ns)
+    sender.receive(now_ns + 1 * MS, [(13, False)])
+    assert sender.timeout_ns == 10 * MS, "the least, and no longer doubled"
 
 
 def test_where_nothing_comes_the_time_out_doubles() -> None:

@@ -43,8 +43,6 @@ _STEADY_PERIODS: Final = 2
 """Of probes: a move must pay by all readings since so long ago."""
 _KEPT: Final = 12
 """So many readings; what is older speaks for no move."""
-_ALL: Final = 0
-"""In place of a job's number: all of them together."""
 
 
 @dataclass(frozen=True)
@@ -76,8 +74,8 @@ class Improver:
         self._windows = windows
         self._decisions = decisions
         self._next_solve_ns = now_ns + moves.options.solve_period_ns
-        self._to_consider: deque[int] = deque()
-        """The numbers of jobs whose turn has come."""
+        self._to_consider: deque[int | None] = deque()
+        """The numbers of jobs whose turn has come; None: all of them together."""
         self._readings: deque[_Reading] = deque(maxlen=_KEPT)
         """The last ones, oldest first."""
         self._again: dict[int, int] = {}
@@ -115,12 +113,12 @@ class Improver:
             self._next_solve_ns = now_ns + options.solve_period_ns
             self._to_consider.extend(self._jobs)
             if options.together and len(self._jobs) > 1:
-                self._to_consider.append(_ALL)
+                self._to_consider.append(None)
         while self._to_consider:
-            number = self._to_consider.popleft()
-            question = self._all_together(now_ns) if number == _ALL else self._alone(number, now_ns)
+            whom = self._to_consider.popleft()
+            question = self._all_together(now_ns) if whom is None else self._alone(whom, now_ns)
             if question is not None:
-                whose = "all jobs stay" if number == _ALL else f"job {number} stays"
+                whose = "all jobs stay" if whom is None else f"job {whom} stays"
                 self._deciding = self._decisions.begin(question[0]), question[1], whose
                 if self._deciding[0].done():
                     self._conclude(now_ns)
@@ -262,17 +260,16 @@ class Improver:
     # --- all together ---
 
     def _all_together(self, now_ns: int) -> _Question | None:
-        jobs = [job for job in self._jobs.values() if job.move is None]
-        readings = self._read_since(max((job.moved_ns for job in jobs), default=0), now_ns)
-        if len(jobs) < 2 or len(jobs) < len(self._jobs) or self._moves.outlook.unsettled(now_ns):
+        jobs = [*self._jobs.values()]
+        movable = [self._rests(job, now_ns) for job in jobs]
+        moving = any(job.move is not None for job in jobs)
+        if moving or not any(movable) or self._moves.outlook.unsettled(now_ns):
             return None
+        readings = self._read_since(max(job.moved_ns for job in jobs), now_ns)
         fresh = list(takewhile(lambda reading: reading.links.is_fresh, reversed(readings)))[::-1]
         if len(fresh) < self._recent(readings, now_ns):
             return None
         readings = fresh
-        movable = [self._rests(job, now_ns) for job in jobs]
-        if not any(movable):
-            return None
         plans = [(job.plan, job.active) for job in jobs]
         around = [Surroundings(reading.loads, {}) for reading in readings]
         decide = self._planner.better_together(plans, movable, around, self._moves.options.improvement)
@@ -286,8 +283,8 @@ class Improver:
         now_ns: int,
     ) -> None:
         """Unless some job has come, ended or moved meanwhile."""
-        as_it_was = len(jobs) == len(self._jobs) and all(self._is_there(*each) for each in jobs)
-        if not as_it_was or not better:
+        same = [job for job, _ in jobs] == [*self._jobs.values()]
+        if not same or not all(self._is_there(*each) for each in jobs) or not better:
             return
         moves = [(jobs[at][0], each) for at, each in better.items() if each.placement != jobs[at][0].plan.placement]
         allowed = all(self._account(job, now_ns).allows_a_move(now_ns * 1e-9) for job, _ in moves)

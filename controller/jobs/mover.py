@@ -179,8 +179,7 @@ class Mover:
         job.move = self._new_move(job, previous_generation(job.plan.generation), now_ns)
         plans = job.plan.host_plans(job.first_round)
         resumes = {self._jobs.address(host): (plans[host], rounds) for host, rounds in finals.items() if host in plans}
-        joining = () if job.newcomer is None else (self._jobs.address(job.newcomer),)
-        job.move.take_up(resumes, joining, now_ns)
+        job.move.take_up(resumes, self._joining(job), now_ns)
 
     # --- who is lost ---
 
@@ -329,10 +328,13 @@ class Mover:
         assert move is not None
         assert move.settlement is not None
         self._planner.memory.retain(job.number, plan.switches)
-        joins = job.spec.server is not None and job.spec.server == job.newcomer
-        job.first_round = move.settlement.least if joins else 0
+        job.first_round = 0 if job.newcomer is None else move.settlement.least
         plans = {self._jobs.address(host): part for host, part in plan.host_plans(job.first_round).items()}
         job.troubles = ()
-        move.settled(plans, now_ns, {self._jobs.address(job.newcomer)} if joins and job.newcomer else ())
+        move.settled(plans, now_ns, self._joining(job))
         self._jobs.journal.change(job.number)
         self._exchange(job, now_ns)
+
+    def _joining(self, job: RunningJob) -> tuple[int, ...]:
+        """The address of the server, where it takes over in mid-job and so has nothing to resume."""
+        return () if job.newcomer is None else (self._jobs.address(job.newcomer),)

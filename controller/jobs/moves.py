@@ -60,16 +60,16 @@ class Settlement:
 
 
 def settle(workers: Mapping[int, Held], servers: Mapping[int, Held], slots: int) -> Settlement:
-    """F = the union of what anyone holds, and a holder for each round of F that a worker lacks.
+    """F = the union of what anyone holds, and a holder for each round of F that a worker lacks. There is a worker.
 
     A host keeps the results of its last `slots` rounds. Holders of the same round are used in turn. Raises MoveError
     for a round that is final but that no host keeps: a worker fell behind by more than the window allows, so somebody
     broke the protocol.
     """
     everyone = {**servers, **workers}
-    below = max((held.first_incomplete for held in everyone.values()), default=0)
+    below = max(held.first_incomplete for held in everyone.values())
     beyond = frozenset(r for held in everyone.values() for r in held.complete if r >= below)
-    first = min((held.first_incomplete for held in workers.values()), default=below)
+    first = min(held.first_incomplete for held in workers.values())
     if below - first > slots:  # before sets are made of what may be a lie
         raise _nobody_keeps(first, slots)
     lacking = {
@@ -77,9 +77,9 @@ def settle(workers: Mapping[int, Held], servers: Mapping[int, Held], slots: int)
         for address, held in workers.items()
     }
     kept_from = {address: _oldest_kept(held, slots) for address, held in everyone.items()}
-    newest = max([below - 1, *beyond])
+    newest = max([below - 1, *beyond])  # −1, which all hold, where nothing is final
     holders: dict[int, int] = {}
-    for round_ in sorted({newest} - {-1} | {r for rounds in lacking.values() for r in rounds}):
+    for round_ in sorted({newest} | {r for rounds in lacking.values() for r in rounds}):
         having = sorted(
             address
             for address, held in everyone.items()
@@ -90,7 +90,7 @@ def settle(workers: Mapping[int, Held], servers: Mapping[int, Held], slots: int)
         holders[round_] = having[round_ % len(having)]
     fetches = {address: tuple(FinalRound(r, holders[r]) for r in rounds) for address, rounds in lacking.items()}
     return Settlement(
-        least=min((held.first_incomplete for held in workers.values()), default=0),
+        least=first,
         final_below=below,
         final_beyond=beyond,
         fetches=fetches,
@@ -223,7 +223,7 @@ class Move:
         """The switches hold the new plan: go on with these plans, one for each surviving worker and each server of
         the plan. Servers that are `joining` get their plan as it is, for they have nothing to resume.
         """
-        if self.phase is not Phase.SETTLING or self.settlement is None:
+        if self.phase is not Phase.SETTLING:
             raise MoveError(f"job {self.job}: cannot resume while {self.phase.value}")
         planned = {address for address, plan in plans.items() if isinstance(plan, WorkerPlan)}
         if planned != self.survivors:
@@ -283,5 +283,4 @@ class Move:
 
 def _oldest_kept(held: Held, slots: int) -> int:
     """Lower bound of what a host with a cache of its last `slots` rounds still keeps."""
-    newest = max(held.first_incomplete - 1, *held.complete) if held.complete else held.first_incomplete - 1
-    return newest - slots + 1
+    return max([held.first_incomplete - 1, *held.complete]) - slots + 1

@@ -29,8 +29,6 @@ class SlowPaths:
     def why_slow(self, host: str, lease_ns: int, now_ns: int) -> str:
         """What keeps a host's heartbeats back, as far as is known; empty where nothing does, so that it is dead."""
         routes = self._planner.routes
-        if host == self._controller_host:
-            return ""
         if not routes.reaches(host, self._controller_host):
             return f"no way leads from {host} to {self._controller_host}"
         snapshot = self._links.snapshot(now_ns)

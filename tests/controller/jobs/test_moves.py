@@ -86,7 +86,7 @@ def test_after_a_move_all_workers_hold_the_same_final_rounds_and_nobody_sums_one
     servers = {SERVER: server} if server is not None else {}
     final = set().union(*(host.done for host in [*everyone.values(), *servers.values()]))
 
-    move = Move(job=3, generation=GENERATION, workers=everyone, servers=servers, slots=slots, now_ns=0)
+    move = Move(job=3, generation=GENERATION, workers=everyone, servers=servers, slots=slots, now_ns=0, retry_ns=10)
     assert move.poll(0) == [(a, Pause(3, GENERATION)) for a in sorted([*everyone, *servers])]
     for address, host in (everyone | servers).items():
         assert phase(move) is Phase.PAUSING
@@ -131,6 +131,7 @@ def test_requests_are_repeated_until_they_are_answered_and_answers_count_once() 
     assert move.settlement is not None
     assert [(f.round, f.holder) for f in move.settlement.fetches[2]] == [(1, 1)]
     move.settled({1: worker_plan(0, 2, 4), 2: worker_plan(1, 2, 4)}, 200)
+    assert move.resumes == {1: (), 2: (FinalRound(1, 1),)}
     assert [a for a, _ in move.poll(200)] == [1, 2]
     move.resumed(1, GENERATION + 1)
     assert [a for a, _ in move.poll(210)] == [2]
@@ -140,7 +141,7 @@ def test_requests_are_repeated_until_they_are_answered_and_answers_count_once() 
 
 
 def test_a_worker_that_never_answers_is_given_up_and_what_the_others_hold_stands() -> None:
-    move = Move(job=3, generation=GENERATION, workers=[1, 2, 3], slots=4, now_ns=0, patience_ns=1000)
+    move = Move(job=3, generation=GENERATION, workers=[1, 2, 3], slots=4, now_ns=0, patience_ns=1000, retry_ns=10)
     move.held(1, Held(GENERATION, 5))
     move.held(2, Held(GENERATION, 4, frozenset({5})))
     move.poll(999)
@@ -190,8 +191,40 @@ def test_a_host_lost_among_the_resumes_takes_everyone_to_the_generation_after() 
     assert phase(move) is Phase.DONE
 
 
+def test_whoever_is_not_told_how_often_asks_again_after_50_ms() -> None:
+    move = Move(job=3, generation=GENERATION, workers=[1], slots=4, now_ns=0)
+    move.poll(0)
+    assert move.deadline_ns == 50_000_000
+
+
+def test_patience_begins_anew_with_each_step_and_whoever_takes_no_part_changes_nothing() -> None:
+    move = Move(job=3, generation=GENERATION, workers=[1, 2, 3], slots=4, now_ns=0, retry_ns=10, patience_ns=100)
+    for address in (1, 2, 3):
+        move.held(address, Held(GENERATION, 2))
+    move.settled({address: worker_plan(rank, 3, 4) for rank, address in enumerate((1, 2, 3))}, 20)
+    move.resumed(1, GENERATION + 1)
+    move.poll(119)
+    assert (move.lost, move.deadline_ns) == (frozenset(), 120)
+    move.lose([9], 119)
+    assert (phase(move), move.generation) == (Phase.RESUMING, GENERATION)
+    move.lose([3], 119)
+    assert (phase(move), move.deadline_ns) == (Phase.PAUSING, 119)
+    assert [a for a, _ in move.poll(119)] == [2, 1, 2]
+    move.held(2, Held(GENERATION + 1, 2))  # so it has resumed before
+    assert move.resumes == {}
+    assert move.poll(129) == [(1, Pause(3, GENERATION + 1))]
+    move.poll(218)
+    assert (move.lost, move.deadline_ns) == (frozenset({3}), 219)
+    move.poll(219)
+    assert (phase(move), move.survivors) == (Phase.SETTLING, frozenset({2}))
+    move.settled({2: worker_plan(1, 3, 4, GENERATION + 2)}, 220)
+    move.resumed(2, GENERATION + 2)
+    move.lose([2], 230)
+    assert (phase(move), move.lost) == (Phase.DONE, frozenset({1, 3}))
+
+
 def test_who_is_lost_before_its_plan_stands_takes_what_it_alone_held_along() -> None:
-    move = Move(job=3, generation=GENERATION, workers=[1, 2, 3], slots=4, now_ns=0)
+    move = Move(job=3, generation=GENERATION, workers=[1, 2, 3], slots=4, now_ns=0, retry_ns=10)
     move.held(1, Held(GENERATION, 2))
     move.held(3, Held(GENERATION, 3))
     move.lose([3], 0)
@@ -206,13 +239,47 @@ def test_who_is_lost_before_its_plan_stands_takes_what_it_alone_held_along() -> 
         move.lose([2], 0)
 
 
+def test_a_worker_that_is_as_far_behind_as_hosts_keep_results_fetches_them_all() -> None:
+    settlement = settle({1: Held(GENERATION, 6), 2: Held(GENERATION, 2)}, {}, slots=4)
+    assert settlement.fetches == {1: (), 2: tuple(FinalRound(round_, 1) for round_ in (2, 3, 4, 5))}
+    assert (settlement.least, settlement.newest) == (2, (FinalRound(5, 1),))
+
+
+def test_the_newest_final_round_is_told_from_the_first_on() -> None:
+    assert settle({1: Held(GENERATION, 0)}, {}, slots=4).newest == ()
+    assert settle({1: Held(GENERATION, 1)}, {}, slots=4).newest == (FinalRound(0, 1),)
+    assert settle({1: Held(GENERATION, 1, frozenset({3}))}, {}, slots=4).newest == (FinalRound(3, 1),)
+
+
+@pytest.mark.parametrize("taken_up", [False, True])
+def test_a_server_that_joined_takes_part_in_what_follows(taken_up: bool) -> None:
+    move = Move(job=3, generation=GENERATION, workers=[1, 2], slots=4, now_ns=0, retry_ns=10)
+    plans: dict[int, WorkerPlan | ServerPlan] = {
+        1: worker_plan(0, 2, 4),
+        2: worker_plan(1, 2, 4),
+        SERVER: server_plan(4),
+    }
+    if taken_up:
+        move.take_up({address: (plan, ()) for address, plan in plans.items()}, [SERVER], 0)
+    else:
+        for address in (1, 2):
+            move.held(address, Held(GENERATION, 2))
+        move.settled(plans, 0, [SERVER])
+    assert dict(move.poll(0)) == {1: Resume(plans[1]), 2: Resume(plans[2]), SERVER: plans[SERVER]}
+    assert move.resumes == {1: (), 2: (), SERVER: ()}
+    for address in (1, SERVER):
+        move.resumed(address, GENERATION + 1)
+    move.lose([2], 5)
+    assert [address for address, _ in move.poll(5)] == [1, SERVER]
+
+
 def test_a_final_round_that_nobody_keeps_stops_the_move_with_its_number() -> None:
     with pytest.raises(MoveError, match="round 1 is final but no host keeps"):
         settle({1: Held(GENERATION, 6), 2: Held(GENERATION, 1)}, {}, slots=4)
 
 
 def test_steps_out_of_order_and_plans_that_do_not_fit_are_refused() -> None:
-    move = Move(job=3, generation=255, workers=[1], slots=4, now_ns=0)
+    move = Move(job=3, generation=255, workers=[1], slots=4, now_ns=0, retry_ns=10)
     with pytest.raises(MoveError, match="cannot resume while pausing"):
         move.settled({}, 0)
     with pytest.raises(MoveError, match="takes no part"):
@@ -222,9 +289,15 @@ def test_steps_out_of_order_and_plans_that_do_not_fit_are_refused() -> None:
         move.settled({}, 0)
     with pytest.raises(MoveError, match="must have 1 and 4"):
         move.settled({1: worker_plan(0, 1, 4, generation=2)}, 0)
+    for slots in (2, 8):
+        with pytest.raises(MoveError, match=f"generation 1 and {slots} slots; it must have 1 and 4"):
+            move.settled({1: worker_plan(0, 1, slots, generation=1)}, 0)
     move.settled({1: worker_plan(0, 1, 4, generation=1)}, 0)  # generation 0 is skipped
+    for workers, servers in (([], [1]), ([1, 2], [2])):
+        with pytest.raises(MoveError, match="a move needs workers, and no host is both worker and server"):
+            Move(job=3, generation=1, workers=workers, servers=servers, slots=4, now_ns=0, retry_ns=10)
     with pytest.raises(MoveError, match="no worker answered"):
-        Move(job=3, generation=1, workers=[1], slots=4, now_ns=0, patience_ns=1).poll(5)
+        Move(job=3, generation=1, workers=[1], slots=4, now_ns=0, patience_ns=1, retry_ns=10).poll(5)
 
 
 def test_a_host_that_lies_about_what_it_holds_costs_no_memory() -> None:

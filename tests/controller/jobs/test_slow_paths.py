@@ -52,6 +52,8 @@ def test_so_much_loss_that_all_heartbeats_of_a_lease_may_be_gone_does() -> None:
     limit = 1e-6 ** (1 / HEARTBEATS_IN_A_LEASE)
     assert why(last=replace(IDLE, loss=0.99 * limit)) == ""
     assert why(last=replace(IDLE, loss=1.01 * limit)).startswith("s3-p2 may lose ")
+    lossy = why(first=replace(IDLE, loss=0.25), last=replace(IDLE, loss=1.0))
+    assert lossy == "s1-p3, s3-p2 may lose 100 % of packets"
 
 
 def test_queues_that_hold_heartbeats_back_for_their_share_of_a_lease_do() -> None:
@@ -59,7 +61,8 @@ def test_queues_that_hold_heartbeats_back_for_their_share_of_a_lease_do() -> Non
     half_us = LEASE_NS / 1e3 / HEARTBEATS_IN_A_LEASE / 2
     slow = replace(IDLE, latency_us=half_us)
     assert why(first=slow, last=slow) == f"packets wait for {2 * half_us / 1e3:.3g} ms on the way from h1"
-    assert why(first=slow, last=replace(slow, latency_us=0.9 * half_us)) == ""
+    assert why(first=slow, last=replace(slow, latency_us=0.999 * half_us)) == ""
+    assert why(first=replace(IDLE, latency_us=9990.0)) == "packets wait for 9.99 ms on the way from h1"
 
 
 def test_the_controllers_own_host_and_one_that_no_way_leads_from() -> None:

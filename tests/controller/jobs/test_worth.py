@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -108,6 +108,7 @@ def test_a_move_is_earned_when_staying_has_cost_as_much() -> None:
     assert earned_in(3.0, [0.5], [0.0], 1.0) == 5.0  # half a second of the last one
     assert earned_in(3.0, [0.5, 0.5, 0.25], [0.0, 2.0, 4.0], 0.0) == 3.0  # 2 · 0.5 + 2 · 0.25 are lost so far
     assert earned_in(3.0, [0.5, 0.5, 0.25], [0.0, 2.0, 4.0], 1.0) == 2.0  # 1 · 0.25 of each of two more
+    assert earned_in(3.0, [0.5, 0.5], [0.0, 1.0], 2.0) == 3.0  # 2 · 0.5 before the first, 1 · 0.5 between the two
     assert earned_in(1.5, [0.5, 0.5, 0.25, 0.25], [0.0, 2.0, 4.0, 9.0], 0.0) == 0.0
 
 
@@ -120,6 +121,7 @@ def test_a_move_that_saves_nothing_by_the_last_reading_is_never_earned() -> None
 
 def test_a_job_whose_moves_did_not_pay_stays_or_goes_home() -> None:
     account = Account.opened(PLACES[0], 0.0)
+    assert (account.balance, account.behind, account.is_home) == (0.0, 0.0, True)
     assert account.allows_a_move(0.0)
     assert not account.wants_home(0.0, 0.0)
     account.move(PLACES[1], 1.0)
@@ -135,3 +137,19 @@ def test_a_job_whose_moves_did_not_pay_stays_or_goes_home() -> None:
     assert account.allows_a_move(16.0)
     account.move(PLACES[2], 1.0)
     assert (account.home, account.balance, account.behind) == (PLACES[1], -1.0, 0.0)
+
+
+def test_home_is_where_a_move_leaves_from_unless_the_account_is_below_zero() -> None:
+    account = Account.opened(PLACES[0], 0.0)
+    account.move(PLACES[1], 0.5)
+    assert (account.home, account.is_home) == (PLACES[0], False)
+    account.move(PLACES[2], 0.5)
+    assert (account.home, account.balance) == (PLACES[0], -1.0)
+    account.look(1.0, 1.0)
+    account.move(PLACES[1], 0.5)  # nothing is won or lost
+    assert (account.home, account.balance) == (PLACES[2], -0.5)
+    account.look(2.0, 1.0)
+    account.move(PLACES[0], 0.5)  # half a second is won
+    assert (account.home, account.balance) == (PLACES[1], -0.5)
+    account.move(replace(PLACES[1]), 0.0)
+    assert account.is_home

@@ -1,0 +1,515 @@
+"""How jobs get from one generation to the next, and who is taken out of them: the mover alone, without switches."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from weir.controller.errors import ControllerError, PlanError
+from weir.controller.jobs.job import Progress, RunningJob
+from weir.controller.options import Message, Options
+from weir.controller.placement import Placement
+from weir.controller.planning.plan import FailurePolicy, JobSpec
+from weir.tests.controller.pure_rig import MS, Rig
+from weir.topologies.generators import leaf_spine
+from weir.topologies.model import Endpoint
+from weir.wire.control import Abort, FinalRound, Held, Pacing, Pause, Resume, ServerPlan
+
+TOPOLOGY = leaf_spine(2, 2, 3, slots=512)
+"""h1…h3 at s1, h4…h6 at s2; spines s3 and s4."""
+WORKERS = ("h1", "h2", "h4")
+SERVER, SPARE = "h5", "h3"
+RETRY, PATIENCE, STUCK = 20 * MS, 200 * MS, 50 * MS
+OPTIONS = Options(solve_period_ns=0, retry_ns=RETRY, patience_ns=PATIENCE, stuck_ns=STUCK)
+BEGAN = 3 * MS
+
+
+def at(root: str, *workers: str) -> Placement:
+    return Placement(dict.fromkeys(workers or WORKERS, root), {}, root)
+
+
+def spec(number: int = 1, **more: Any) -> JobSpec:
+    return JobSpec(number, **{"workers": WORKERS, **more})
+
+
+def rig(lease_ns: int | None = None, path: Path | None = None) -> Rig:
+    return Rig(TOPOLOGY, OPTIONS, lease_ns=lease_ns, path=path)
+
+
+def address(host: str) -> int:
+    return int(TOPOLOGY.host(host).address)
+
+
+def deadline(rig: Rig) -> int | None:
+    """Now: a type checker takes an attribute that was asserted once for lasting."""
+    return rig.moves.deadline_ns
+
+
+def pauses(hosts: Iterable[str], generation: int = 1, job: int = 1) -> list[Message]:
+    return [Message(host, Pause(job, generation)) for host in sorted(hosts, key=address)]
+
+
+def hold(rig: Rig, *hosts: str, generation: int = 1, first: int = 5, job: int = 1) -> None:
+    for host in hosts:
+        rig.moves.held(job, host, Held(generation, first))
+
+
+def resumed(rig: Rig, *hosts: str, generation: int = 2, now_ns: int = 0) -> None:
+    for host in hosts:
+        rig.moves.resumed(1, host, generation, now_ns)
+
+
+def kinds(messages: list[Message]) -> dict[str, type]:
+    return {message.host: type(message.content) for message in messages}
+
+
+# --- one move ---
+
+
+async def test_a_move_pauses_all_writes_the_next_plan_and_resumes_all_in_the_same_instant() -> None:
+    fabric = rig()
+    job = fabric.add(spec(server=SERVER), at("s3"), BEGAN)
+    assert deadline(fabric) is None
+    fabric.moves.begin(1, BEGAN, at("s4"))
+    assert (fabric.moves.deadline_ns, job.why, job.paused_ns) == (BEGAN, "asked to", BEGAN)
+    assert await fabric.advance(BEGAN) == pauses((*WORKERS, SERVER))
+    assert (fabric.moves.deadline_ns, fabric.written) == (BEGAN + RETRY, [])
+    hold(fabric, *WORKERS)
+    assert await fabric.advance(BEGAN + RETRY) == pauses((SERVER,))
+    hold(fabric, SERVER)
+    assert fabric.moves.deadline_ns == 0
+    told = await fabric.advance(BEGAN + RETRY)
+    assert kinds(told) == dict.fromkeys((*WORKERS, SERVER), Resume)
+    assert fabric.written == [frozenset({"s4"})]
+    assert job.plan == fabric.planner.plan(job.spec, at("s4"), 2)
+    assert fabric.planner.memory.held(1).keys() == {"s4"}
+    assert fabric.planner.history(1).last_used == {"s3": 1, "s4": 2}
+    assert fabric.moves.deadline_ns == BEGAN + 2 * RETRY
+    fabric.moves.begin(1, BEGAN + RETRY, at("s3"))  # while it moves, which does nothing
+    ended_ns = BEGAN + RETRY + MS
+    job.plan = replace(job.plan, pacing=Pacing(hold_ns=5 * MS))
+    resumed(fabric, SERVER, *WORKERS[1:], generation=2, now_ns=ended_ns)
+    resumed(fabric, WORKERS[0], generation=1, now_ns=ended_ns)  # a copy of an earlier one
+    assert job.move is not None
+    resumed(fabric, WORKERS[0], generation=2, now_ns=ended_ns)
+    assert fabric.jobs[1].move is None
+    assert (job.target, job.moved_ns, fabric.jobs.counts.moves) == (None, ended_ns, 1)
+    assert list(fabric.moves.pauses_ns) == [RETRY + 6 * MS], "with what hosts hold back after it"
+    assert (await fabric.advance(ended_ns), deadline(fabric)) == ([], None)
+    resumed(fabric, WORKERS[0], generation=2, now_ns=ended_ns + MS)  # a copy of the last one
+    hold(fabric, WORKERS[0])
+    assert job.moved_ns == ended_ns
+
+
+async def test_without_another_place_a_move_leads_to_where_the_job_is() -> None:
+    fabric = rig()
+    job = fabric.add(spec(), at("s3"))
+    fabric.moves.begin(1, 0)
+    hold(fabric, *WORKERS)
+    await fabric.advance(0)
+    assert job.plan == fabric.planner.plan(job.spec, at("s3"), 2)
+
+
+async def test_a_switch_that_refuses_is_tried_again_later_and_nobody_is_resumed_before() -> None:
+    fabric = rig()
+    job = fabric.add(spec(), at("s3"))
+    fabric.moves.begin(1, 0, at("s4"))
+    hold(fabric, *WORKERS)
+    fabric.troubles = [ControllerError("s4 is full")]
+    assert await fabric.advance(BEGAN) == []
+    assert (fabric.moves.deadline_ns, list(map(str, job.troubles))) == (BEGAN + RETRY, ["s4 is full"])
+    fabric.troubles = []
+    assert await fabric.advance(BEGAN + RETRY - 1) == []
+    assert len(fabric.written) == 1
+    assert kinds(await fabric.advance(BEGAN + RETRY)) == dict.fromkeys(WORKERS, Resume)
+    assert (len(fabric.written), job.troubles) == (2, ())
+
+
+async def test_several_moves_have_the_deadline_of_the_first_and_each_goes_its_way() -> None:
+    fabric = rig()
+    fabric.add(spec(1), at("s3"))
+    fabric.add(spec(2), at("s4"))
+    third = fabric.add(spec(3), at("s3"))
+    fabric.moves.begin(2, 5 * MS)
+    fabric.moves.begin(1, 7 * MS)
+    assert fabric.moves.deadline_ns == 5 * MS
+    assert await fabric.advance(7 * MS) == [*pauses(WORKERS), *pauses(WORKERS, job=2)]
+    third.renew = "it is due"
+    assert fabric.moves.deadline_ns == 0
+    assert await fabric.advance(8 * MS) == pauses(WORKERS, job=3)
+    assert (third.why, third.renew) == ("it is due", "")
+
+
+async def test_what_is_due_in_the_middle_of_a_move_begins_after_it() -> None:
+    fabric = rig()
+    job = fabric.add(spec(), at("s3"))
+    fabric.moves.begin(1, 0)
+    await fabric.advance(0)
+    job.renew = "it is due"
+    assert fabric.moves.deadline_ns == RETRY
+    hold(fabric, *WORKERS)
+    await fabric.advance(MS)
+    resumed(fabric, *WORKERS, now_ns=MS)
+    assert await fabric.advance(MS) == pauses(WORKERS, generation=2)
+
+
+async def test_answers_that_cannot_be_true_end_the_job_and_nothing_is_written() -> None:
+    fabric = rig()
+    fabric.add(spec(), at("s3"))
+    fabric.moves.begin(1, 0)
+    hold(fabric, *WORKERS[:2], first=900)
+    hold(fabric, WORKERS[2], first=3)
+    assert "round 3 is final but no host keeps" in fabric.jobs.aborted[1]
+    assert kinds(await fabric.advance(0)) == dict.fromkeys(WORKERS, Abort)
+    assert fabric.written == []
+    fabric.add(spec(2), at("s3"))
+    with pytest.raises(ControllerError, match="job 2: h6 is none of its workers"):
+        fabric.moves.held(2, "h6", Held(1, 0))
+
+
+async def test_who_does_not_answer_is_lost_and_with_the_last_worker_the_job() -> None:
+    fabric = rig()
+    job = fabric.add(spec(server=SERVER), at("s3"))
+    other = fabric.add(spec(2), at("s4"))
+    fabric.moves.begin(1, 0)
+    fabric.moves.begin(2, 0)
+    await fabric.advance(0)
+    hold(fabric, "h1", SERVER)
+    told = await fabric.advance(PATIENCE)
+    assert job.gone == {host: f"{host} did not answer" for host in ("h2", "h4")}
+    assert kinds([message for message in told if message.job == 1]) == {"h1": Resume, SERVER: Resume}
+    assert fabric.jobs.aborted == {2: "job 2: no worker answered the pause; there is nobody to go on with"}
+    assert other.number not in fabric.jobs
+    assert kinds([message for message in told if message.job == 2]) == dict.fromkeys(WORKERS, Abort)
+    assert len(fabric.written) == 1
+
+
+async def test_a_silent_host_ends_a_job_that_needs_it_and_its_move_says_nothing_more() -> None:
+    fabric = rig()
+    fabric.add(spec(least_workers=3), at("s3"))
+    fabric.moves.begin(1, 0)
+    await fabric.advance(0)
+    hold(fabric, "h1", "h2")
+    told = await fabric.advance(PATIENCE)
+    assert fabric.jobs.aborted == {1: "h4 did not answer; 2 workers are left, and it needs 3"}
+    assert kinds(told) == dict.fromkeys(WORKERS, Abort)
+    assert fabric.written == []
+
+
+async def test_a_job_that_waits_gives_nobody_up() -> None:
+    fabric = rig()
+    job = fabric.add(spec(policy=FailurePolicy.WAIT), at("s3"))
+    fabric.moves.begin(1, 0)
+    await fabric.advance(0)
+    assert await fabric.advance(10 * PATIENCE) == pauses(WORKERS)
+    assert job.gone == {}
+
+
+# --- why a job moves ---
+
+
+def waits(job: RunningJob, *hosts: str, since_ns: int, now_ns: int) -> None:
+    for host in WORKERS:
+        job.progress[host] = Progress(1, now_ns, since_ns if host in hosts else now_ns, True)
+
+
+def test_a_job_that_is_stuck_gets_a_new_generation_and_one_that_moves_does_not(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "weir.controller.jobs.mover")
+    fabric = rig()
+    jobs = [fabric.add(spec(number), at("s3")) for number in (1, 2)]
+    fabric.moves.begin(2, 0)
+    caplog.clear()
+    for job in jobs:
+        waits(job, "h1", "h4", since_ns=BEGAN, now_ns=BEGAN + STUCK)
+    fabric.moves.repair(BEGAN + STUCK)
+    assert [job.why for job in jobs] == ["no progress at h1, h4", "asked to"]
+    assert [record.getMessage() for record in caplog.records] == [
+        "job 1 starts a new generation: no progress at h1, h4",
+        "job 1 leaves generation 1: no progress at h1, h4",
+    ]
+    assert fabric.jobs.counts.moves == 2
+    fabric = Rig(TOPOLOGY, Options(solve_period_ns=0))
+    job = fabric.add(spec(), at("s3"))
+    waits(job, "h1", since_ns=0, now_ns=1000 * MS)
+    fabric.moves.repair(1000 * MS)
+    assert job.move is None
+
+
+async def test_a_lost_switch_moves_the_jobs_that_use_it_and_no_others(caplog: pytest.LogCaptureFixture) -> None:
+    fabric = rig()
+    at_s3, at_s4, moving = (fabric.add(spec(n), at(s)) for n, s in ((1, "s3"), (2, "s4"), (3, "s3")))
+    resuming = fabric.add(spec(4), at("s4"))
+    fabric.moves.begin(4, 0, at("s3"))
+    hold(fabric, *WORKERS, job=4)
+    await fabric.advance(0)
+    fabric.moves.begin(3, 0)
+    before = at_s4.plan
+    fabric.planner.follow((), {"s3"})
+    fabric.moves.follow({"s3"}, MS)
+    assert (at_s3.why, at_s4.move, moving.renew, resuming.renew) == ("s3 is lost", None, "", "s3 is lost")
+    assert at_s4.plan is not before, "it is laid anew, by the routes that are left"
+    assert at_s4.plan.generation == 1
+    fabric.planner.follow({Endpoint("s2", 5)}, {"s3"})
+    fabric.moves.follow({"s3"}, MS)
+    assert at_s4.why == "its nodes do not reach each other any more"
+
+
+async def test_a_switch_that_starts_anew_makes_a_generation_due_where_sums_were_in_it() -> None:
+    fabric = rig()
+    at_s3, at_s4, pausing = (fabric.add(spec(n), at(s)) for n, s in ((1, "s3"), (2, "s4"), (3, "s3")))
+    resuming = fabric.add(spec(4), at("s4"))
+    fabric.moves.begin(4, 0, at("s3"))
+    hold(fabric, *WORKERS, job=4)
+    await fabric.advance(0)
+    fabric.moves.begin(3, 0)
+    fabric.moves.renew(["s3"])
+    why = "s3 has started anew"
+    assert [job.renew for job in (at_s3, at_s4, pausing, resuming)] == [why, "", "", why]
+
+
+def test_hosts_are_told_another_pace_once_all_are_there() -> None:
+    fabric = rig()
+    jobs = [fabric.add(spec(number), at("s3")) for number in (1, 2, 3, 4)]
+    for job in jobs[1:]:
+        job.joined = {*WORKERS}
+    jobs[2].renew = "it is due"
+    fabric.moves.begin(4, 0)
+    fabric.moves.pace(dict.fromkeys((1, 2, 3, 4), 1_000_400))
+    assert [job.renew for job in jobs] == ["", "its hosts are to send a round each 1000 us", "it is due", ""]
+    jobs[1].renew = ""
+    fabric.moves.pace({2: 0})
+    assert jobs[1].renew == "no gap is needed"
+
+
+# --- who is lost ---
+
+
+@pytest.mark.parametrize(
+    ("how", "lost", "says"),
+    [
+        ({}, WORKERS, "h1 died; h2 died; h4 died; no worker is left"),
+        ({"policy": FailurePolicy.ABORT}, ("h2",), "h2 died, and the job's policy is to abort"),
+        (
+            {"policy": FailurePolicy.WAIT},
+            ("h2",),
+            "h2 died; it cannot come back, for which the job's policy would wait",
+        ),
+        ({"least_workers": 3}, ("h2",), "h2 died; 2 workers are left, and it needs 3"),
+        ({"least_workers": 2}, ("h2",), ""),
+        ({"policy": FailurePolicy.ABORT}, (SERVER,), ""),
+        ({"policy": FailurePolicy.WAIT}, (SERVER,), ""),
+    ],
+)
+def test_a_job_goes_on_without_who_is_lost_or_is_aborted_as_its_policy_has_it(
+    how: dict[str, Any], lost: tuple[str, ...], says: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    fabric = rig(lease_ns=1000 * MS)
+    job = fabric.add(spec(server=SERVER, **how), at("s3"))
+    for host in job.hosts:
+        fabric.jobs.leases.renew((1, host), 0)
+    job.silent["h2"] = 0
+    reasons = {host: f"{host} died" for host in lost}
+    fabric.moves.lose(job, reasons, MS)
+    why = "; ".join(reasons.values())
+    assert (fabric.jobs.aborted, job.gone) == ({1: says} if says else {}, reasons)
+    assert f"job 1: {why}" in [record.getMessage() for record in caplog.records]
+    if not says:
+        assert (job.why, job.move is not None) == (why, True)
+        assert {host for host in job.hosts if fabric.jobs.leases.lives((1, host))} == {*job.hosts} - {*lost}
+        assert not any(fabric.jobs.leases.lives((1, host)) for host in lost)
+        assert ("h2" in job.silent) == ("h2" not in lost)
+    begun = fabric.jobs.counts.moves
+    caplog.clear()
+    fabric.moves.lose(job, reasons, 2 * MS)
+    assert (caplog.records, fabric.jobs.counts.moves) == ([], begun), "it is known already"
+
+
+@pytest.mark.parametrize("paused", [False, True])
+async def test_who_leaves_in_the_middle_of_a_move_is_not_waited_for(paused: bool) -> None:
+    fabric = rig()
+    job = fabric.add(spec(), at("s3"))
+    fabric.moves.begin(1, 0)
+    if paused:
+        hold(fabric, *WORKERS)
+    else:
+        hold(fabric, *WORKERS[:2])
+    fabric.moves.go_without(job, {"h4": "h4 has left"}, 0)
+    assert job.gone == {"h4": "h4 has left"}
+    fabric.planner.strategy.place = lambda problem, rng: at("s4", *problem.workers)  # type: ignore[method-assign]
+    assert kinds(await fabric.advance(0)) == {"h1": Resume, "h2": Resume}
+    hold(fabric, "h4")  # which is nothing any more
+    fabric.moves.go_without(job, {"h1": "h1 has left", "h2": "h2 has left"}, 0)
+    assert fabric.jobs.aborted[1].startswith("job 1: no worker answered")
+
+
+@pytest.mark.parametrize(
+    ("heard", "server", "spares"), [((), None, ()), (("h6",), "h6", (SPARE,)), ((SPARE, "h6"), SPARE, ("h6",))]
+)
+async def test_a_server_is_followed_by_the_first_spare_that_lives(
+    heard: tuple[str, ...], server: str | None, spares: tuple[str, ...]
+) -> None:
+    """It begins where the slowest worker is, and confirms its plan as others their Resumes. Where none lives, a switch
+    is the root.
+    """
+    fabric = rig(lease_ns=1000 * MS)
+    job = fabric.add(spec(server=SERVER, spares=(SPARE, "h6")), at(SERVER))
+    for host in (*WORKERS, SERVER, *heard):
+        fabric.jobs.leases.renew((1, host), 0)
+    root = server or "s3"
+    fabric.planner.strategy.place = lambda problem, rng: at(root, *problem.workers)  # type: ignore[method-assign]
+    fabric.moves.lose(job, {SERVER: "it died"}, 0)
+    assert (job.spec.server, job.spec.spares, job.newcomer) == (server, spares, server)
+    assert await fabric.advance(0) == pauses(WORKERS)
+    hold(fabric, *WORKERS[1:], first=7)
+    hold(fabric, WORKERS[0], first=6)
+    told = {message.host: message.content for message in await fabric.advance(MS)}
+    assert job.first_round == (6 if server else 0)
+    if server:
+        taking_over = told.pop(server)
+        assert isinstance(taking_over, ServerPlan)
+        assert (taking_over.generation, taking_over.first_round) == (2, 6)
+        resumed(fabric, *WORKERS, now_ns=MS)
+        assert job.move is not None
+        resumed(fabric, server, now_ns=MS)
+    else:
+        resumed(fabric, *WORKERS, now_ns=MS)
+    assert {type(content) for content in told.values()} == {Resume}
+    assert (job.move, job.newcomer) == (None, None)
+    fabric.moves.begin(1, 2 * MS)
+    assert await fabric.advance(2 * MS) == pauses((*WORKERS, *([server] if server else [])), generation=2)
+
+
+# --- where nobody finds a place ---
+
+
+def cut(*leaves: str) -> set[Endpoint]:
+    """The links between these leaves and the spines."""
+    return {Endpoint(leaf, port) for leaf in leaves for port in (4, 5)}
+
+
+@pytest.mark.parametrize(
+    ("how", "lost"),
+    [
+        ({}, {"h4"}),
+        ({"policy": FailurePolicy.WAIT}, set()),
+        ({"server": "h3"}, {"h4"}),
+        ({"server": "h5"}, {"h5"}),
+        ({"server": "h5", "workers": ("h1", "h4")}, {"h1"}),
+    ],
+)
+async def test_a_job_does_without_hosts_that_no_way_leads_to(
+    how: dict[str, Any], lost: set[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Rather without its server than without more than half of its workers."""
+    fabric = rig()
+    each = spec(**how)
+    job = fabric.add(each, at("s3", *each.workers))
+    fabric.planner.follow(cut("s2"), ())
+    fabric.moves.follow((), 0)
+    hosts = job.hosts
+    assert await fabric.advance(0) == pauses(hosts)
+    hold(fabric, *hosts)
+    assert await fabric.advance(MS) == []
+    assert fabric.written == []
+    assert set(job.gone) == lost
+    assert all(why == f"no way leads to {host}" for host, why in job.gone.items())
+    [first] = [record.getMessage() for record in caplog.records if "finds no place" in record.getMessage()]
+    assert first.startswith("job 1 finds no place: job 1: no way to ")
+    assert job.retry_at_ns == MS + RETRY
+    if not lost:
+        assert await fabric.advance(MS + RETRY - 1) == []
+        assert await fabric.advance(MS + RETRY) == []
+        assert job.retry_at_ns == MS + 2 * RETRY
+        assert caplog.text.count("finds no place") == 1, "it is said once"
+
+
+async def test_a_place_that_has_no_room_any_more_is_said_and_tried_again() -> None:
+    fabric = rig()
+    job = fabric.add(spec(slots=256), at("s3"))
+    fabric.moves.begin(1, 0, at("s4"))
+    hold(fabric, *WORKERS)
+    fabric.planner.memory.retain(1, ["s3"])
+    for number in (2, 3):
+        fabric.add(spec(number, slots=256), at("s4"))
+    assert await fabric.advance(MS) == []
+    assert (fabric.written, job.gone, job.retry_at_ns) == ([], {}, MS + RETRY)
+    assert "s4: aggregation slots" in str(job.troubles[0])
+
+
+def test_what_has_no_room_begins_no_move() -> None:
+    fabric = rig()
+    job = fabric.add(spec(slots=256), at("s3"))
+    for number in (2, 3):
+        fabric.add(spec(number, slots=256), at("s4"))
+    with pytest.raises(PlanError):
+        fabric.moves.begin(1, 0, at("s4"))
+    assert job.move is None
+    assert fabric.planner.memory.held(1).keys() == {"s3"}
+
+
+# --- after a restart ---
+
+
+def test_a_move_that_had_not_come_to_its_resumes_begins_anew() -> None:
+    fabric = rig()
+    job = fabric.add(spec(), at("s3"))
+    fabric.moves.take_up(job, "h2 is silent", None, BEGAN)
+    assert (job.move, job.renew) == (None, "h2 is silent, when the controller was restarted")
+
+
+@pytest.mark.parametrize("joins", [False, True])
+async def test_a_move_that_was_at_its_resumes_goes_on_with_those_that_were_not_confirmed(joins: bool) -> None:
+    fabric = rig()
+    job = fabric.add(spec(server=SERVER), at(SERVER))
+    job.plan = fabric.planner.plan(job.spec, at(SERVER), 2)
+    final = (FinalRound(7, address("h2")),)
+    if joins:
+        job.newcomer, job.first_round = SERVER, 6
+    fabric.moves.take_up(job, "it is due", {"h1": final, SERVER: (), "h6": ()}, BEGAN)
+    assert (job.why, job.paused_ns) == ("it is due", BEGAN)
+    told = {message.host: message.content for message in await fabric.advance(BEGAN)}
+    assert told.keys() == {"h1", SERVER}
+    assert told["h1"] == Resume(job.plan.host_plans()["h1"], final)
+    server = job.plan.host_plans(job.first_round)[SERVER]
+    assert told[SERVER] == (server if joins else Resume(server))
+    resumed(fabric, "h1", SERVER, now_ns=BEGAN)
+    assert job.move is None
+    assert await fabric.advance(BEGAN) == pauses((*WORKERS, SERVER), generation=2)
+
+
+# --- what outlives the controller ---
+
+
+@pytest.mark.parametrize("step", ["begins", "resumes", "is over", "loses a host"])
+async def test_a_job_is_written_down_at_each_step_of_a_move(tmp_path: Path, step: str) -> None:
+    fabric = rig(path=tmp_path / "journal")
+    job = fabric.add(spec(), at("s3"))
+    steps = ["begins", "resumes", "is over"]
+
+    async def go(what: str) -> None:
+        match what:
+            case "begins":
+                fabric.moves.begin(1, 0)
+            case "resumes":
+                hold(fabric, *WORKERS)
+                await fabric.advance(0)
+            case "is over":
+                resumed(fabric, *WORKERS)
+            case _:
+                fabric.moves.begin(1, 0)
+                fabric.jobs.write_journal()
+                fabric.moves.lose(job, {"h4": "it died"}, 0)
+
+    for before in steps[: steps.index(step)] if step in steps else []:
+        await go(before)
+    fabric.jobs.write_journal()
+    assert not fabric.jobs.journal.is_due
+    await go(step)
+    assert fabric.jobs.journal.is_due

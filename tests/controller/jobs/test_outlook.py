@@ -1,0 +1,91 @@
+"""What jobs are known to bring onto links, where they are or go, and which links have surely carried it."""
+
+from __future__ import annotations
+
+import pytest
+
+from weir.controller.jobs.carried import links_carried
+from weir.controller.jobs.job import Progress, RunningJob
+from weir.controller.options import Options
+from weir.controller.placement import Placement
+from weir.controller.planning.plan import JobSpec
+from weir.tests.controller.pure_rig import MS, Rig
+from weir.topologies.generators import leaf_spine
+from weir.topologies.model import Endpoint
+
+TOPOLOGY = leaf_spine(2, 2, 3, slots=512)
+"""h1…h3 at s1, h4…h6 at s2; spines s3 and s4."""
+PERIOD = 10 * MS
+BYTES = 3000
+AT_S3, AT_S4 = (Placement({"h1": spine, "h4": spine}, {}, spine) for spine in ("s3", "s4"))
+
+
+@pytest.fixture
+def fabric() -> Rig:
+    return Rig(TOPOLOGY, Options(probe_period_ns=PERIOD, solve_period_ns=0))
+
+
+def add(fabric: Rig, number: int = 1, placement: Placement = AT_S3) -> RunningJob:
+    return fabric.add(JobSpec(number, ("h1", "h4"), server="h5", gradient_bytes=BYTES), placement)
+
+
+def test_averages_are_over_two_periods(fabric: Rig) -> None:
+    assert (fabric.outlook.period_ns, fabric.outlook.average_ns) == (PERIOD, 2 * PERIOD)
+
+
+def test_links_are_unsettled_where_a_job_was_and_where_it_is_but_not_by_a_plan_of_the_same_streams(fabric: Rig) -> None:
+    job = add(fabric)
+    fabric.outlook.look(0)
+    now_ns = 5 * PERIOD
+    assert not fabric.outlook.unsettled(now_ns)
+    was = job.plan.streams.keys()
+    job.plan = fabric.planner.plan(job.spec, AT_S3, 2)
+    fabric.outlook.look(now_ns)
+    assert not fabric.outlook.unsettled(now_ns)
+    job.plan = fabric.planner.plan(job.spec, AT_S4, 3)
+    fabric.outlook.look(now_ns)
+    fabric.outlook.look(2 * now_ns - 1)
+    assert set(fabric.outlook.unsettled(2 * now_ns - 1)) == was | job.plan.streams.keys()
+    assert not fabric.outlook.unsettled(2 * now_ns)
+
+
+def test_a_job_that_moves_brings_its_bytes_where_it_goes_as_far_as_there_is_a_way(fabric: Rig) -> None:
+    job, other = add(fabric), add(fabric, 2, AT_S4)
+    fabric.moves.begin(1, 0, AT_S4)
+    assert fabric.outlook.others(2) == {link: BYTES * count for link, count in other.plan.streams.items()}
+    job.target = Placement(dict(AT_S3.aggregators), {}, "s3")
+    assert fabric.outlook.others(2) == {link: BYTES * count for link, count in job.plan.streams.items()}
+    job.target = AT_S4
+    fabric.planner.follow({Endpoint("s2", 4), Endpoint("s2", 5)}, ())  # so that no way is left between h4 and s4
+    h1_and_back = {Endpoint("h1", 0), Endpoint("s1", 5), Endpoint("s4", 1), Endpoint("s1", 1)}
+    assert fabric.outlook.others(2) == dict.fromkeys(h1_and_back, BYTES)
+
+
+def carried(fabric: Rig, since_ns: int) -> frozenset[Endpoint]:
+    return links_carried(fabric.jobs.values(), fabric.planner.routes, since_ns)
+
+
+def completes(job: RunningJob, worker: str, at_ns: int) -> None:
+    job.progress[worker] = Progress(1, at_ns, at_ns, True, completed_ns=at_ns)
+
+
+def test_links_have_carried_the_rounds_that_workers_have_completed_since(fabric: Rig) -> None:
+    """All numbers went up, and the result down to those workers; of jobs that move nothing is known."""
+    add(fabric)
+    moves, runs = add(fabric, 2, AT_S4), add(fabric, 3)
+    completes(moves, "h1", MS)
+    fabric.moves.begin(2, 0)
+    completes(runs, "h1", MS)
+    up = {Endpoint("h1", 0), Endpoint("s1", 4), Endpoint("h4", 0), Endpoint("s2", 4)}
+    assert carried(fabric, MS) == up | {Endpoint("s3", 1), Endpoint("s1", 1)}
+    assert carried(fabric, MS + 1) == frozenset()
+
+
+def test_where_a_round_may_have_gone_by_several_links_none_has_surely_carried_it(fabric: Rig) -> None:
+    """Nor has one that leads nowhere by now."""
+    job = add(fabric, placement=Placement({"h1": "h5", "h4": "h5"}, {}, "h5"))
+    completes(job, "h1", 0)
+    between_h4_and_h5 = {Endpoint("h4", 0), Endpoint("s2", 2)}
+    assert carried(fabric, 0) == between_h4_and_h5 | {Endpoint("h1", 0), Endpoint("h5", 0), Endpoint("s1", 1)}
+    fabric.planner.follow({Endpoint("s1", 4), Endpoint("s1", 5), Endpoint("s2", 4), Endpoint("s2", 5)}, ())
+    assert carried(fabric, 0) == between_h4_and_h5

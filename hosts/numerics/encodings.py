@@ -26,11 +26,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...wire.aggregation import LANES
+from ..errors import InvalidTensor
 from .datatypes import LARGEST_EXPONENT, DataType, Exponents, FloatType, Scalars
 from .quantization import HEADROOM_BITS, Int32Array, reserved_bits
 
 _LANE_BITS: Final = 32
-_NOBODY: Final = np.zeros(1, np.uint32)
+_MOST_COUNTED: Final = 0xFFFF
+"""Workers that a counter of half a lane holds."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,7 +45,7 @@ class Encoding:
     """The sum of weight · x divided by the summed weight, instead of the sum of x."""
     values: int
     """Numbers in a chunk."""
-    counter_bits: int
+    counter_bits: int = 0
     """Of each of a number's two counters; 0: NaN and infinity are refused, or poison their chunk."""
     lanes: int = LANES
     """Lanes of a message."""
@@ -51,6 +53,11 @@ class Encoding:
     """The first limbs (v,) of a chunk with a NaN or an infinity; None: it is not poisoned."""
     poison_period: int = 0
     """After how many lanes `poison` repeats: among as many, one tells of a sum whether it is poisoned."""
+
+    @property
+    def _used(self) -> int:
+        """Lanes that the numbers take."""
+        return self.scalars.limbs * self.values
 
     @property
     def _numbers_per_flag_lane(self) -> int:
@@ -61,7 +68,7 @@ class Encoding:
         """Whether a lane's sum over the workers may go beyond 32 bits: it does not where all lanes are parts of finite
         floating numbers.
         """
-        return not isinstance(self.kind, FloatType) or self.counter_bits > 0 or self.poison is not None
+        return not isinstance(self.kind, FloatType) or bool(self.counter_bits) or self.poison is not None
 
     def exponents(self, values: NDArray[Any], weight: int) -> Exponents:
         """The biased exponents (k,) of this worker's chunks (k, v); above 255: an element cannot be summed."""
@@ -69,82 +76,79 @@ class Encoding:
         exponents = self.scalars.exponents(values, factor)
         takes_all = self.counter_bits or self.poison is not None
         if takes_all and (beyond := exponents > LARGEST_EXPONENT).any():
-            exponents[beyond] = self.scalars.exponents(self._split(values[beyond])[0], factor)
+            exponents[beyond] = self.scalars.exponents(self._finite(values[beyond]), factor)
         return exponents
 
     def encode(self, values: NDArray[Any], exponents: NDArray[np.uint8], weight: int) -> Int32Array:
         """Chunks (k, v) as lanes, int32 (k, lanes), by the agreed exponents (k,)."""
         factor = weight if self.mean else 1
-        if self.poison is not None and factor:
+        if self.poison is not None:
             return self._poisoned(values, exponents, factor, self.poison)
         if not self.counter_bits:
             return self._padded(self.scalars.encode(values, exponents, factor))
-        finite, positive, negative = self._split(values)
+        finite = self._finite(values)
         lanes = self._padded(self.scalars.encode(finite, exponents, factor))
         if factor and finite is not values:
-            used = self.scalars.limbs * self.values
-            per_lane = self._numbers_per_flag_lane
-            codes = np.zeros((len(values), -(-self.values // per_lane), per_lane), np.uint32)
-            codes.reshape(len(values), -1)[:, : self.values] = positive | negative << np.uint32(self.counter_bits)
-            flags = (codes << self._shifts()).sum(axis=2, dtype=np.uint32)
-            lanes[:, used : used + flags.shape[1]] = flags.view(np.int32)
+            flags = self._flags(values)
+            lanes[:, self._used : self._used + flags.shape[1]] = flags
         return lanes
 
     def decode(self, sums: Int32Array, exponents: NDArray[np.uint8], weights: NDArray[np.int64]) -> NDArray[Any]:
         """Summed lanes (k, lanes) as numbers (k, v), which `weights` (k,), if not 0, divides for a mean."""
-        used = self.scalars.limbs * self.values
-        limbs = sums[:, :used].reshape(len(sums), self.scalars.limbs, self.values)
+        limbs = sums[:, : self._used].reshape(len(sums), self.scalars.limbs, self.values)
         values = self.scalars.decode(limbs, exponents, np.maximum(weights, 1) if self.mean else None)
-        if isinstance(self.kind, FloatType) and self.poison is not None and len(sums):
+        if isinstance(self.kind, FloatType) and self.poison is not None:
             bound, first = 1 << HEADROOM_BITS, limbs[:, 0, : self.poison_period]
             values[(first.max(axis=1) > bound) | (first.min(axis=1) < -bound)] = self.kind.special("nan")
-        if isinstance(self.kind, FloatType) and self.counter_bits and sums[:, used:].any():
-            codes = sums[:, used:].view(np.uint32)[:, :, None] >> self._shifts()
-            codes = codes.reshape(len(sums), -1)[:, : self.values]
-            mask = np.uint32((1 << self.counter_bits) - 1)
-            positive, negative = codes & mask != 0, codes >> np.uint32(self.counter_bits) & mask != 0
-            for where, number in ((positive, "+inf"), (negative, "-inf"), (positive & negative, "nan")):
-                values[where] = self.kind.special(number)
+        if isinstance(self.kind, FloatType) and self.counter_bits:
+            flags = sums[:, self._used :].view(np.uint32)
+            if flags.any():
+                codes = np.repeat(flags, self._numbers_per_flag_lane, axis=1)[:, : self.values] >> self._shifts()
+                mask = np.uint32((1 << self.counter_bits) - 1)
+                positive = (codes & mask).astype(np.bool_)
+                negative = (codes >> np.uint32(self.counter_bits) & mask).astype(np.bool_)
+                for where, number in ((positive, "+inf"), (negative, "-inf"), (positive & negative, "nan")):
+                    values[where] = self.kind.special(number)
         return values
 
     def _poisoned(
         self, values: NDArray[Any], exponents: NDArray[np.uint8], factor: int, poison: Int32Array
     ) -> Int32Array:
-        """Lanes of chunks, of which those with a NaN or an infinity say so alone."""
-        finite = self.kind.is_finite(values)
-        if finite.all():
-            return self._padded(self.scalars.encode(values, exponents, factor))
-        odd = ~finite.all(axis=1)
-        lanes = self._padded(self.scalars.encode(self._split(values)[0], exponents, factor))
-        lanes[odd] = 0
-        lanes[odd, : self.values] = poison
+        """Lanes of chunks, of which those with a NaN or an infinity say so, if they count."""
+        finite = self._finite(values)
+        lanes = self._padded(self.scalars.encode(finite, exponents, factor))
+        if factor and finite is not values:
+            lanes[~self.kind.is_finite(values).all(axis=1), : self.values] = poison
         return lanes
 
-    def _split(self, values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.uint32], NDArray[np.uint32]]:
-        """The finite numbers, with 0 for the others, and what is added to the counters of +∞ and −∞: 1 or 0.
+    def _finite(self, values: NDArray[Any]) -> NDArray[Any]:
+        """The numbers, with 0 for NaN and infinity; themselves where there are none."""
+        finite = self.kind.is_finite(values)
+        return values if finite.all() else np.where(finite, values, values.dtype.type(0))
 
-        The numbers themselves where all are finite.
-        """
-        kind = self.kind
-        odd = ~kind.is_finite(values)
-        if not isinstance(kind, FloatType) or not odd.any():
-            return values, _NOBODY, _NOBODY
-        nan, below = kind.is_nan(values), kind.is_negative(values)
+    def _flags(self, values: NDArray[Any]) -> Int32Array:
+        """What is added to the counters of +∞ and −∞, 1 or 0, in lanes."""
+        assert isinstance(self.kind, FloatType)
+        odd, nan, below = ~self.kind.is_finite(values), self.kind.is_nan(values), self.kind.is_negative(values)
         positive = (odd & (nan | ~below)).astype(np.uint32)
         negative = (odd & (nan | below)).astype(np.uint32)
-        return np.where(odd, values.dtype.type(0), values), positive, negative
+        codes = (positive | negative << np.uint32(self.counter_bits)) << self._shifts()
+        first = np.arange(0, self.values, self._numbers_per_flag_lane)
+        return np.bitwise_or.reduceat(codes, first, axis=1).view(np.int32)
 
     def _padded(self, limbs: Int32Array) -> Int32Array:
         """(k, limbs, v) as lanes (k, lanes)."""
-        flat = limbs.reshape(len(limbs), -1)
-        if flat.shape[1] == self.lanes:
+        flat = limbs.reshape(len(limbs), self._used)
+        if self._used == self.lanes:
             return flat
         lanes = np.zeros((len(limbs), self.lanes), np.int32)
-        lanes[:, : flat.shape[1]] = flat
+        lanes[:, : self._used] = flat
         return lanes
 
     def _shifts(self) -> NDArray[np.uint32]:
-        return np.arange(self._numbers_per_flag_lane, dtype=np.uint32) * np.uint32(2 * self.counter_bits)
+        """By which each number's counters are moved in their lane (v,)."""
+        place = np.arange(self.values, dtype=np.uint32) % np.uint32(self._numbers_per_flag_lane)
+        return place * np.uint32(2 * self.counter_bits)
 
 
 @lru_cache(maxsize=64)
@@ -164,12 +168,16 @@ def encoding_of(
     """
     scalars = kind.scalars(workers, mean=mean)
     if not isinstance(kind, FloatType) or not (propagate or poison):
-        return Encoding(kind, scalars, mean, lanes // scalars.limbs, 0, lanes)
+        return Encoding(kind, scalars, mean, lanes // scalars.limbs, lanes=lanes)
     if poison:
         values = lanes // scalars.limbs
         period = reserved_bits(workers) + 1
         marks = np.uint32(1 << 31) >> (np.arange(values, dtype=np.uint32) % np.uint32(period))
-        return Encoding(kind, scalars, mean, values, 0, lanes, marks.view(np.int32), period)
+        return Encoding(kind, scalars, mean, values, lanes=lanes, poison=marks.view(np.int32), poison_period=period)
+    if workers > _MOST_COUNTED:
+        raise InvalidTensor(
+            f"dtype {kind.name}: {workers} workers; NaN and infinity can be summed over {_MOST_COUNTED} at most"
+        )
     counter_bits = workers.bit_length()
     per_lane = _LANE_BITS // (2 * counter_bits)
     values = lanes * per_lane // (scalars.limbs * per_lane + 1)

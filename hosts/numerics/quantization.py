@@ -47,7 +47,7 @@ def not_finite(name: str, flat: int, shape: Sequence[int], value: object) -> Inv
 
 def index_of(flat: int, shape: Sequence[int]) -> tuple[int, ...]:
     """The index of the element that is number `flat` in C order."""
-    return tuple(int(i) for i in np.unravel_index(flat, tuple(shape))) if len(shape) else ()
+    return tuple(int(i) for i in np.unravel_index(flat, tuple(shape)))
 
 
 def magnitude_bits(chunks: Float32Array) -> Int32Array:
@@ -55,7 +55,7 @@ def magnitude_bits(chunks: Float32Array) -> Int32Array:
 
     `INFINITY_BITS` or more means that the chunk holds an infinity or a NaN.
     """
-    largest: Int32Array = np.max(chunks.view(np.int32) & 0x7FFF_FFFF, axis=1, initial=0)
+    largest: Int32Array = np.max(chunks.view(np.int32) & 0x7FFF_FFFF, axis=1)
     return largest
 
 

@@ -13,6 +13,7 @@ which the workers agree on first, are (k,). With r = ⌈log₂ n⌉ for n worker
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final
 
 import numpy as np
@@ -33,13 +34,13 @@ from .quantization import (
     scale_table,
 )
 
+_BEYOND: Final = LARGEST_EXPONENT + 1
+"""What a chunk asks for that cannot be summed."""
 _STEP: Final = 8
-_LARGEST_SHIFT: Final = 1000
 _LEAST_EXPONENT: Final = -1016
 """A float64 chunk's biased exponent b stands for |x| < 2^(8b − 1016), up to 2¹⁰²⁴."""
 _PART_BITS: Final = 31
 _PART: Final = (1 << _PART_BITS) - 1
-_LEAST_SUBNORMAL: Final = -1074
 _LIMB_BITS: Final = 16
 _LIMB: Final = np.uint64((1 << _LIMB_BITS) - 1)
 _MOST_WORKERS: Final = 1 << _LIMB_BITS
@@ -64,7 +65,7 @@ class ShortFloats:
         bits = magnitude_bits(self._kind.widen(values))
         exponents = biased_exponents(bits).astype(np.int64)
         exponents += _weight_bits(weight)
-        exponents[bits >= INFINITY_BITS] = LARGEST_EXPONENT + 1
+        exponents[bits >= INFINITY_BITS] = _BEYOND
         return exponents
 
     def encode(self, values: NDArray[Any], exponents: NDArray[np.uint8], weight: int) -> Int32Array:
@@ -104,29 +105,25 @@ class LongFloats:
         self._limb_bits = HEADROOM_BITS + 1 - self._reserved
 
     def exponents(self, values: NDArray[Any], weight: int) -> Exponents:
-        largest = np.abs(values).max(axis=1, initial=0.0)
-        finite = np.isfinite(largest)
-        _, exponents = np.frexp(np.where(finite, largest, 0.0))  # |x| < 2^exponent, or x = 0 and 0
+        largest = np.abs(values).max(axis=1)
+        _, exponents = np.frexp(largest)  # |x| < 2^exponent, or x = 0 and 0
         bound = exponents.astype(np.int64) + _weight_bits(weight) - _LEAST_EXPONENT
-        biased = np.maximum(-(-bound // _STEP), 0)
+        biased: Exponents = np.maximum(-(-bound // _STEP), 0)
         biased[largest == 0] = 0
-        biased[~finite] = LARGEST_EXPONENT + 1
+        biased[~np.isfinite(largest)] = _BEYOND
         return biased
 
     def encode(self, values: NDArray[Any], exponents: NDArray[np.uint8], weight: int) -> Int32Array:
         shift = HEADROOM_BITS - self._reserved - self._bound(exponents)
         rest = values if weight == 1 else values * float(weight)
-        first = np.minimum(shift, _LARGEST_SHIFT)
-        rest = rest * np.ldexp(1.0, first)[:, None]
-        if np.count_nonzero(first < shift):  # 2^shift alone is beyond float64
-            rest *= np.ldexp(1.0, shift - first)[:, None]
+        rest = _shifted(rest, shift)
+        limb = np.rint(rest)
         limbs = np.empty((len(values), 3, values.shape[1]), np.int32)
-        for place in range(3):
-            limb = np.rint(rest)
-            limbs[:, place] = limb
-            if place < 2:
-                rest -= limb  # exact
-                rest *= 1 << self._limb_bits
+        limbs[:, 0] = limb
+        for place in (1, 2):
+            rest -= limb  # exact
+            rest *= 1 << self._limb_bits
+            limbs[:, place] = np.rint(rest, out=limb)
         return limbs
 
     def decode(
@@ -136,8 +133,8 @@ class LongFloats:
         # As high · 2^(31 + bits) + middle · 2^bits + low, each of 31 digits and the last two not negative: the error of
         # the first sum is exact (Dekker's fast two-sum), so is what is added to it, and the second sum rounds once.
         high, low = self._carried(sums)
-        top = np.ldexp((high >> _PART_BITS).astype(np.float64), _PART_BITS + self._limb_bits)
-        middle = np.ldexp((high & _PART).astype(np.float64), self._limb_bits)
+        top = (high >> _PART_BITS) * math.ldexp(1.0, _PART_BITS + self._limb_bits)
+        middle = (high & _PART) * math.ldexp(1.0, self._limb_bits)
         values = top + middle
         top -= values
         top += middle
@@ -145,11 +142,8 @@ class LongFloats:
         values += top
         # Quanta may be finer than any of float64's; yet all that the workers have are whole numbers of its least one,
         # so that a sum of which it keeps fewer digits than 53 has no others either.
-        finer = np.minimum(unit - _LEAST_SUBNORMAL, 0)
-        if np.count_nonzero(finer):
-            values *= np.ldexp(1.0, finer)[:, None]  # exact, for it is normal still
         with np.errstate(over="ignore"):
-            values *= np.ldexp(1.0, unit - finer)[:, None]
+            values = _shifted(values, unit)
         if divisors is not None:
             values /= divisors[:, None]
         return values
@@ -193,7 +187,7 @@ class LongIntegers:
 
     limbs = 3
 
-    def __init__(self, kind: DataType, workers: int, *, mean: bool) -> None:
+    def __init__(self, kind: DataType, workers: int, mean: bool) -> None:
         if workers > _MOST_WORKERS:
             raise InvalidTensor(f"dtype {kind.name}: {workers} workers; it can be summed over {_MOST_WORKERS} at most")
         self._storage = kind.storage.name
@@ -204,14 +198,11 @@ class LongIntegers:
         if self._bits is not None and weight:
             bound = ((1 << self._bits) - 1) // weight
             beyond = (values > bound) | (values < -bound)
-            exponents[beyond.any(axis=1)] = LARGEST_EXPONENT + 1
+            exponents[beyond.any(axis=1)] = _BEYOND
         return exponents
 
     def encode(self, values: NDArray[Any], exponents: NDArray[np.uint8], weight: int) -> Int32Array:
-        wide = values.astype(np.int64)
-        if weight != 1:
-            wide *= weight
-        bits = wide.view(np.uint64)
+        bits = (values.astype(np.int64) * weight).view(np.uint64)
         limbs = np.empty((len(values), 3, values.shape[1]), np.uint32)
         limbs[:, 0] = bits & _LIMB
         limbs[:, 1] = bits >> np.uint64(_LIMB_BITS) & _LIMB
@@ -226,8 +217,7 @@ class LongIntegers:
         total = bits.view(np.int64)
         if divisors is not None:
             total = _divided(total, divisors[:, None])
-        values: NDArray[Any] = total.astype(self._storage, copy=False)
-        return values
+        return np.asarray(total, self._storage)
 
 
 def error_bound(
@@ -246,6 +236,16 @@ def error_bound(
     return bound
 
 
+def _shifted(values: NDArray[Any], exponents: NDArray[np.int64]) -> NDArray[Any]:
+    """x · 2^exponent by chunk, in two steps, as the power alone may be beyond float64. Only the second one rounds whole
+    numbers, and what comes out at 2⁻⁶³ or more.
+    """
+    half = exponents >> 1
+    shifted: NDArray[Any] = values * np.ldexp(1.0, half)[:, None]
+    shifted *= np.ldexp(1.0, exponents - half)[:, None]
+    return shifted
+
+
 def _weight_bits(weight: int) -> int:
     """The least k with weight ≤ 2^k."""
     return max(weight - 1, 0).bit_length()
@@ -254,5 +254,5 @@ def _weight_bits(weight: int) -> int:
 def _divided(totals: NDArray[np.int64], divisors: NDArray[np.int64]) -> NDArray[np.int64]:
     """totals / divisors (below 2³²) to nearest, ties to even."""
     quotient, rest = np.divmod(totals, divisors)
-    rounded: NDArray[np.int64] = quotient + ((2 * rest > divisors) | ((2 * rest == divisors) & (quotient & 1 == 1)))
+    rounded: NDArray[np.int64] = quotient + (2 * rest + (quotient & 1) > divisors)
     return rounded

@@ -64,7 +64,7 @@ class Reduced:
         if not isinstance(kind, FloatType):
             raise InvalidTensor(f"tensor {self.name!r}: the mean of {kind.name} must be asked for when it is summed")
         self.check_weights()
-        sums, mean = self.values.reshape(-1), np.empty(self.values.size, kind.storage)
+        sums, mean = self.values.ravel(), np.empty(self.values.size, kind.storage)
         if not isinstance(self.chunk_values, int):
             mean[:] = kind.narrow(
                 np.divide(kind.widen(sums), np.repeat(self.weights, self.chunk_values), dtype=np.float64)
@@ -73,9 +73,8 @@ class Reduced:
         for chunk in range(0, len(self.weights), _BLOCK_CHUNKS):
             block = slice(chunk * self.chunk_values, (chunk + _BLOCK_CHUNKS) * self.chunk_values)
             weights = self.weights[chunk : chunk + _BLOCK_CHUNKS]
-            if (weights == weights[0]).all():  # all but where a worker was lost
-                divisors = weights[:1]
-            else:
+            divisors = weights[:1]
+            if np.ptp(weights):  # a worker was lost
                 divisors = np.repeat(weights, self.chunk_values)[: len(sums[block])]
             mean[block] = kind.narrow(np.divide(kind.widen(sums[block]), divisors, dtype=np.float64))
         return self.restore(mean.reshape(self.values.shape))
@@ -159,10 +158,10 @@ class Tensor:
         self._signature = signature
         self._shape: tuple[int, ...] = numbers.shape
         self._values = np.empty((count, encoding.values), kind.storage)
-        flat = self._values.reshape(-1)
+        flat = self._values.ravel()
         if cuts:
             flat[:] = 0
-            apart = numbers.reshape(-1)
+            apart = numbers.ravel()
             for (first, last), place in self._places():
                 flat[place : place + last - first] = apart[first:last]
         else:
@@ -172,8 +171,8 @@ class Tensor:
         for start in range(0, count, _BLOCK_CHUNKS):
             block = slice(start, start + _BLOCK_CHUNKS)
             exponents = encoding.exponents(self._values[block], weight)
-            if (exponents > LARGEST_EXPONENT).any():
-                raise self._complaint(start + int((exponents > LARGEST_EXPONENT).argmax()))
+            if (beyond := exponents > LARGEST_EXPONENT).any():
+                raise self._complaint(start + int(beyond.argmax()))
             self._own[block] = exponents
         self._agreed = np.zeros(count, np.uint8)
         self._weights = np.zeros(count, np.uint32)
@@ -252,7 +251,7 @@ class Tensor:
 
     def reduced(self) -> Reduced:
         """The finished sum, in this tensor's own memory where it was not cut."""
-        each, flat = self._encoding.values, self._values.reshape(-1)
+        each, flat = self._encoding.values, self._values.ravel()
         if len(self._layers) <= 1:
             values = flat[: math.prod(self._shape)].reshape(self._shape)
             return Reduced(self.name, self._encoding.kind, values, self._weights, each)
@@ -287,26 +286,18 @@ class Tensor:
                 "with the same names, shapes, types and operations"
             )
 
-    def _element(self, chunk: int) -> int:
-        """The first element of a chunk."""
-        before = 0
-        for first, _, chunks in self._layers:
-            if chunk < before + chunks:
-                return first + (chunk - before) * self._encoding.values
-            before += chunks
-        raise AssertionError(f"chunk {chunk} of {before}")
-
     def _complaint(self, chunk: int) -> InvalidTensor:
         """About the first element of a chunk that cannot be summed."""
         encoding = self._encoding
         kind, values = encoding.kind, self._values[chunk]
         finite = kind.is_finite(values)
         if finite.all():
-            alone = encoding.exponents(values[:, None].repeat(encoding.values, axis=1), self.weight)
+            alone = encoding.exponents(values[:, None], self.weight)
             at = int((alone > LARGEST_EXPONENT).argmax())
         else:
             at = int((~finite).argmax())
-        value, flat = kind.number(values, at), self._element(chunk) + at
+        value, place = kind.number(values, at), chunk * encoding.values + at
+        flat = min(first + place - start for (first, _), start in self._places() if start <= place)
         if not finite.all():
             return not_finite(self.name, flat, self._shape, value)
         return InvalidTensor(
@@ -383,13 +374,12 @@ def sum_locally(tensors: Sequence[Tensor], takers: Sequence[Tensor]) -> None:
     They were made for messages of as many lanes.
     """
     for tensor in tensors:
-        tensor.place(0, 0, lead=tensor.end)
-    lanes = tensors[0].message_lanes
-    rounds = np.arange(tensors[0].end)
-    for local in np.split(rounds, [tensors[0].scale_rounds]):  # all exponents first, then all lanes
+        tensor.place(tensor.handle, 0, lead=tensor.end)
+    alike = tensors[0]
+    for local in np.split(np.arange(alike.end), [alike.scale_rounds]):  # all exponents first, then all lanes
         exponents = np.zeros(len(local), np.int64)
         totals = np.zeros(len(local), np.uint32)  # as the header's field has it
-        sums = np.zeros((len(local), lanes), np.int32) if len(local) and local[0] else None
+        sums = np.zeros((len(local), alike.message_lanes), np.int32) if len(local) and local[0] else None
         for tensor in tensors:
             np.maximum(exponents, tensor.exponents(local), out=exponents)
             totals += np.asarray(tensor.weights(local), np.uint32)

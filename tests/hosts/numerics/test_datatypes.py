@@ -6,6 +6,7 @@ import copy
 import math
 import pickle
 import re
+from dataclasses import FrozenInstanceError
 from fractions import Fraction
 from typing import Any
 
@@ -119,6 +120,30 @@ def test_a_worker_whose_tensor_does_not_count_asks_for_no_coarser_quanta(kind: F
     values = np.ldexp(np.full(1 << 15, 0.75), np.arange(1 << 15) // 256 - 64).astype(kind.storage)
     asked = exponents([tensor(values, kind, workers=3, weight=1, mean=True)])
     assert (exponents([tensor(values, kind, workers=3, weight=0, mean=True)]) <= asked).all()
+
+
+@pytest.mark.parametrize("kind", FLOATS)
+@pytest.mark.parametrize(("workers", "reserved"), [(1, 0), (2, 1), (3, 2), (8, 3), (1000, 10)])
+def test_the_bound_is_half_a_quantum_of_every_worker_and_half_an_ulp(
+    kind: FloatType, workers: int, reserved: int
+) -> None:
+    results = kind.narrow(np.array([[0, math.ldexp(1, kind.least), 0.75, 1, -1.5, 2]]))
+    ulps = [kind.least, kind.least, *(place - kind.digits for place in (0, 1, 1, 2))]
+    for biased in (100, 130, 140):
+        bound = 8 * biased - 1016 if kind is FLOAT64 else biased - 127
+        quantum = bound + (3 * reserved - 92 if kind is FLOAT64 else reserved - 30)
+        expected = [workers * math.ldexp(0.5, quantum) + math.ldexp(0.5, ulp) for ulp in ulps]
+        assert error_bound(kind, results, np.array([biased], np.uint8), workers).tolist() == [expected]
+
+
+@pytest.mark.parametrize("weight", [0, 1, 2, 3, 127, 128, 129])
+@pytest.mark.parametrize("value", [5e-324, 2.0**-1017, 2.0**-1016, 0.75, 1.0, -3.0, 254.0, 255.0, 256.0, -(2.0**1015)])
+def test_a_float64_chunk_is_below_the_least_power_of_256_that_holds_its_products(value: float, weight: int) -> None:
+    _, exponent = math.frexp(value)  # |value| < 2^exponent, and so are products with a weight, which is 2^k at most
+    power = exponent + max(weight - 1, 0).bit_length()
+    expected = next(biased for biased in range(256) if power <= 8 * biased - 1016)
+    encoding = encoding_of(FLOAT64, 2, mean=True)
+    assert encoding.exponents(np.array([[0, value], [0, 0]]), weight).tolist() == [expected, 0]
 
 
 @given(st.integers(1, 1024), st.integers(0, 2**32 - 1))
@@ -283,7 +308,7 @@ def test_nan_and_infinity_are_summed_as_ieee_addition_does(kind: FloatType, work
     assert clean.shape == values.shape
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3, 4, 7, 8, 255, 256, 65_535, 65_536])
+@pytest.mark.parametrize("workers", [1, 2, 3, 4, 7, 8, 255, 256, 65_535])
 @pytest.mark.parametrize("kind", FLOATS)
 def test_counters_hold_all_workers(kind: DataType, workers: int) -> None:
     """Every worker has the same element infinite: no counter runs over into its neighbour."""
@@ -294,6 +319,33 @@ def test_counters_hold_all_workers(kind: DataType, workers: int) -> None:
         sums = encoding.encode(values, zero, 1) * np.int32(workers)
     assert encoding.decode(sums, zero, np.ones(1, np.int64)).tobytes() == values.tobytes()
     assert sums.shape == (1, LANES)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4, 8, 100, 65_535])
+@pytest.mark.parametrize("lanes", [32, 100, LANES])
+@pytest.mark.parametrize("kind", FLOATS)
+def test_a_message_has_as_many_numbers_with_counters_as_fit(kind: DataType, lanes: int, workers: int) -> None:
+    encoding = encoding_of(kind, workers, lanes, propagate=True)
+    per_lane = 32 // (2 * workers.bit_length())  # lanes are not cut: a number's counters are in one of them
+    taken = [numbers * encoding.scalars.limbs + math.ceil(numbers / per_lane) for numbers in range(lanes)]
+    assert encoding.values == max(numbers for numbers in range(lanes) if taken[numbers] <= lanes)
+
+
+def test_nan_and_infinity_of_too_many_workers_are_refused() -> None:
+    with pytest.raises(InvalidTensor, match=r"tensor 'w': dtype float32: 65536 workers; .* summed over 65535 at most"):
+        Tensor(np.zeros(3, np.float32), workers=65_536, name="w", nonfinite="propagate")
+
+
+def test_a_nan_takes_no_digits_from_the_small_numbers_beside_it() -> None:
+    values = np.array([math.pi * 1e-6, math.nan, -math.inf, math.e * 1e-6], np.float32)
+    assert reference_sum([values], nonfinite="propagate").tobytes() == values.tobytes()
+
+
+def test_an_encoding_is_shared_and_stays_what_it_is() -> None:
+    encoding = encoding_of(FLOAT32, 2, poison=True)
+    assert {encoding} == {encoding_of(FLOAT32, 2, poison=True)}
+    with pytest.raises(FrozenInstanceError):
+        encoding.values = 3  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("kind", FLOATS)
@@ -325,6 +377,25 @@ def test_weighted_means(kind: FloatType, workers: int, seed: int) -> None:
         assert abs(result[lane] - mean) <= quanta + abs(mean) * Fraction(2) ** (1 - digits) + Fraction(2) ** -25
 
 
+@pytest.mark.parametrize("kind", data_types())
+@pytest.mark.parametrize("policy", ["error", "propagate", "poison"])
+def test_a_worker_of_no_weight_has_no_part_in_a_mean(kind: DataType, policy: Any) -> None:
+    """Nor has its NaN, where that is not refused."""
+    counted, other = stored([[1, -2, 3], [5, 7, 9]], kind)
+    if isinstance(kind, FloatType) and policy != "error":
+        other[1] = kind.special("nan")
+    for weight in (1, 2, 3):
+        result = reference_sum([counted, other], dtype=kind.name, weights=[weight, 0], mean=True, nonfinite=policy)
+        assert result.tolist() == counted.tolist()
+
+
+@pytest.mark.parametrize("kind", data_types())
+def test_lanes_may_wrap_where_they_are_not_all_parts_of_finite_numbers(kind: DataType) -> None:
+    policies: list[dict[str, bool]] = [{}, {"propagate": True}, {"poison": True}]
+    wraps = [encoding_of(kind, 1, **policy).may_wrap for policy in policies]
+    assert wraps == ([False, True, True] if isinstance(kind, FloatType) else [True] * 3)
+
+
 @given(st.sampled_from([INT32, INT64]), st.integers(1, 9), st.integers(0, 2**32 - 1))
 @settings(deadline=None, max_examples=80)
 def test_integer_means_are_rounded_to_nearest_ties_to_even(kind: DataType, workers: int, seed: int) -> None:
@@ -350,11 +421,23 @@ def test_integers_too_large_for_their_mean_are_refused() -> None:
     )
 
 
+@pytest.mark.parametrize("kind", [INT32, INT64])
+@pytest.mark.parametrize(("workers", "reserved"), [(2, 1), (3, 2), (8, 3), (65_536, 16)])
+@pytest.mark.parametrize("weight", [1, 5, 3000])
+def test_products_of_integers_have_a_mean_up_to_the_largest_that_all_workers_can_have(
+    kind: DataType, workers: int, reserved: int, weight: int
+) -> None:
+    largest = (2 ** (63 - reserved) - 1) // weight
+    values = np.array([[largest, -largest], [largest + 1, 0], [0, -largest - 1]])
+    asked = encoding_of(kind, workers=workers, mean=True).exponents(values, weight)
+    assert (asked <= 255).tolist() == [True, False, False]
+
+
 def test_a_product_beyond_the_exponents_is_refused() -> None:
-    values = np.array([1, 3e38], np.float32)
+    values = np.array([1, 2.0**125, 3e38], np.float32)
     Tensor(values, workers=2, mean=True)
     with pytest.raises(
-        InvalidTensor, match=r"element 1 \(index \(1,\)\) is 3\.0.*e\+38, which times its weight 3 is too large"
+        InvalidTensor, match=r"element 2 \(index \(2,\)\) is 3\.0.*e\+38, which times its weight 3 is too large"
     ):
         Tensor(values, workers=2, mean=True, weight=3)
 
@@ -400,12 +483,13 @@ def test_a_mean_after_the_sum_is_for_floats() -> None:
         reduced.mean()
 
 
+@pytest.mark.parametrize("step", [1, 0, -1])
 @pytest.mark.parametrize("kind", FLOATS)
-def test_a_mean_after_the_sum_divides_by_the_weights_themselves(kind: FloatType) -> None:
+def test_a_mean_after_the_sum_divides_by_the_weights_themselves(kind: FloatType, step: int) -> None:
     """Weights that the type itself cannot hold, or not exactly; a chunk more than are divided at once."""
     numbers = np.array([3.0, -1.5, 0.25])
     chunks = 300
-    weights = np.arange(70_001, 70_001 + chunks, dtype=np.uint32)
+    weights = (80_001 + step * np.arange(chunks)).astype(np.uint32)
     sums = kind.narrow(np.resize(numbers, chunks * LANES - 5))
     mean = Reduced("t", kind, sums, weights).mean()
     wide = kind.widen(sums).astype(np.float64)
@@ -453,6 +537,6 @@ def test_messages_of_fewer_lanes_carry_the_same_sum(kind: str, lanes: int) -> No
     rng = np.random.default_rng(lanes)
     arrays = [rng.integers(-(2**20), 2**20, (3, 101)).astype(kind) for _ in range(3)]
     np.testing.assert_array_equal(reference_sum(arrays, lanes=lanes), sum(arrays[1:], arrays[0]))
-    encoding = encoding_of(data_type(kind), 3, lanes, propagate=kind.startswith("float"))
+    encoding = encoding_of(kind=data_type(kind), workers=3, lanes=lanes, propagate=kind.startswith("float"))
     chunks = np.zeros((2, encoding.values), kind)
     assert encoding.encode(chunks, np.zeros(2, np.uint8), 1).shape == (2, lanes)

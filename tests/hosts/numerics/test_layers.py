@@ -82,10 +82,12 @@ def test_cuts_that_do_not_ascend_are_refused(cuts: list[int]) -> None:
         Tensor(np.ones(10), workers=2, name="w", cuts=cuts)
 
 
-def test_what_is_refused_in_a_cut_array_is_named_by_its_own_index() -> None:
-    array = np.ones((2, 300), np.float32)
-    array[1, 7] = np.inf
-    with pytest.raises(InvalidTensor, match=r"element 307 \(index \(1, 7\)\) is inf"):
+@pytest.mark.parametrize("element", [0, 1, 19, 20, 300, 301, 307, 556, 557, 700, 813, 1199])
+def test_what_is_refused_in_a_cut_array_is_named_by_its_own_index(element: int) -> None:
+    array = np.ones((4, 300), np.float32)
+    array.flat[element] = np.inf
+    row, column = divmod(element, 300)
+    with pytest.raises(InvalidTensor, match=rf"element {element} \(index \({row}, {column}\)\) is inf"):
         Tensor(array, workers=2, name="w", cuts=[1, 20, 301])
 
 
@@ -107,6 +109,23 @@ def test_nan_and_infinity_make_their_chunk_nan_and_nothing_else(
     result = reference_sum(list(stored(values, kind)), nonfinite="poison", **how)
     assert np.isnan(kind.widen(result)).tolist() == poisoned.tolist()
     assert result[~poisoned].tobytes() == reference_sum(list(clean), **how)[~poisoned].tobytes()
+
+
+@pytest.mark.parametrize("kind", FLOATS, ids=str)
+@pytest.mark.parametrize(("workers", "period"), [(1, 1), (2, 2), (3, 3), (4, 3), (8, 4), (13, 5), (1000, 11)])
+def test_a_poisoned_chunk_has_powers_of_2_in_place_of_its_numbers(kind: FloatType, workers: int, period: int) -> None:
+    encoding = encoding_of(kind, workers, poison=True)
+    values = stored(np.array([[np.nan] + (encoding.values - 1) * [0.0]]), kind)
+    lanes = encoding.encode(values, np.full(1, 130, np.uint8), 1).view(np.uint32)
+    expected = [2 ** (31 - lane % period) for lane in range(encoding.values)]
+    assert lanes[0].tolist() == expected + (encoding.lanes - encoding.values) * [0]
+
+
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_the_largest_sum_is_no_poison(sign: int) -> None:
+    values = np.full(100, sign * np.nextafter(256.0, 0))  # 2³⁰ as a first limb, which is rounded
+    for workers in (1, 2, 8):
+        assert reference_sum([values] * workers, nonfinite="poison").tolist() == (workers * values).tolist()
 
 
 @pytest.mark.parametrize("kind", FLOATS, ids=str)

@@ -13,7 +13,14 @@ from hypothesis.extra.numpy import arrays
 
 from weir.hosts.errors import InvalidTensor
 from weir.hosts.numerics.native_types import FLOAT32
-from weir.hosts.numerics.quantization import EXPONENT_BIAS, chunk_count, dequantize, quantize, scale_table
+from weir.hosts.numerics.quantization import (
+    EXPONENT_BIAS,
+    chunk_count,
+    dequantize,
+    quantize,
+    reserved_bits,
+    scale_table,
+)
 from weir.hosts.numerics.scalars import error_bound
 from weir.hosts.numerics.tensors import reference_sum
 from weir.tests.hosts.protocol.chunks import block_exponents, to_chunks
@@ -85,6 +92,14 @@ def test_no_sum_of_extreme_values_overflows(workers: int, exponent: int) -> None
         assert workers * int(np.abs(q.astype(np.int64)).max()) <= 1 << 30
 
 
+@pytest.mark.parametrize(
+    ("workers", "bits"), [(1, 0), (2, 1), (3, 2), (4, 2), (5, 3), (8, 3), (1000, 10), (1024, 10), (1025, 11)]
+)
+def test_every_worker_leaves_room_for_the_others(workers: int, bits: int) -> None:
+    assert reserved_bits(workers) == bits
+    assert scale_table(workers).tolist() == [2.0 ** (30 - bits - (biased - 127)) for biased in range(256)]
+
+
 def test_integers_survive_exactly() -> None:
     """Small integers are multiples of every quantum in use here, so their sum is the true one."""
     rng = np.random.default_rng(1)
@@ -129,6 +144,14 @@ def test_a_lost_worker_does_not_change_the_scale() -> None:
     values = [np.array([1 / 3], np.float32)] * 3
     quantum = 2.0 ** (-(30 - 3) - 1)  # 5 workers reserve 3 bits; |x| < 2⁻¹
     assert reference_sum(values, workers=5)[0] == np.float32(3 * round(float(values[0][0]) / quantum) * quantum)
+
+
+@pytest.mark.parametrize("scale", [1.0, 2.0**-95, 2.0**-110, 2.0**60])
+def test_numbers_are_rounded_to_the_nearest_quantum_ties_to_even(scale: float) -> None:
+    quantum = 2.0**-30 * scale
+    values = np.array([0.75 * scale, *(parts * quantum for parts in (0.25, 0.5, 0.75, 1.5, 2.5, -0.75, -3.25))])
+    expected = [0.75 * scale, *(parts * quantum for parts in (0, 0, 1, 2, 2, -1, -3))]
+    assert reference_sum([values.astype(np.float32)]).tolist() == expected
 
 
 def test_what_cannot_be_summed_is_refused() -> None:

@@ -1,0 +1,111 @@
+"""Tensors and their sums by themselves: rounds in any order, weights, signatures, and means after the sum."""
+
+from __future__ import annotations
+
+from dataclasses import FrozenInstanceError
+from typing import Any
+
+import numpy as np
+import pytest
+
+from weir.hosts.errors import CallMismatch, InvalidTensor
+from weir.hosts.numerics.datatypes import FloatType, data_types
+from weir.hosts.numerics.native_types import FLOAT32, INT32
+from weir.hosts.numerics.tensors import Reduced, Tensor, reference_sum, sum_locally
+from weir.wire.aggregation import LANES
+
+
+def test_rounds_are_counted_from_0_until_a_tensor_is_given_its_own() -> None:
+    tensor = Tensor(array=np.ones(3 * LANES + 1, np.float32), workers=2)
+    assert (tensor.handle, tensor.start, tensor.scale_rounds, tensor.end, tensor.remaining) == (0, 0, 1, 5, 5)
+    tensor.place(7, 40, lead=2)
+    assert (tensor.handle, tensor.start, tensor.scale_rounds, tensor.end, tensor.remaining) == (7, 40, 2, 46, 6)
+
+
+@pytest.mark.parametrize(
+    "chunks", [[3], [1, 2, 3], [3, 2, 1], [1, 0], [0, 4], [0, 2, 4], [0, 1, 3, 2], [1, 0, 3]], ids=str
+)
+def test_lanes_go_and_come_in_any_order(chunks: list[int]) -> None:
+    values = np.arange(5 * LANES, dtype=np.int32).reshape(5, LANES)
+    tensor = Tensor(values, workers=1)
+    tensor.place(0, 0, lead=2)
+    local = tensor.scale_rounds + np.array(chunks)
+    lanes = tensor.lanes(local)
+    assert lanes.tolist() == values[chunks].tolist()
+    tensor.take(local, np.zeros(len(local), np.int64), np.ones(len(local), np.int64), -lanes)
+    values[chunks] *= -1
+    assert tensor.reduced().array.tolist() == values.tolist()
+
+
+def test_every_chunk_of_a_long_tensor_has_an_exponent_of_its_own() -> None:
+    values = np.repeat(np.ldexp(1.0, np.arange(600) % 200 - 100), LANES).astype(np.float32)
+    assert reference_sum([values, values, -values]).tolist() == values.tolist()
+
+
+def test_the_first_number_that_cannot_be_summed_is_named_in_a_long_tensor() -> None:
+    """Not the largest of those that can."""
+    values = np.full(300 * LANES, 3e38, np.float32)
+    values[[299 * LANES + 5, 299 * LANES + 7]] = np.nan
+    with pytest.raises(InvalidTensor, match=rf"element {299 * LANES + 5} \(index \({299 * LANES + 5},\)\) is nan"):
+        Tensor(values, workers=2)
+
+
+def test_a_weight_below_0_is_refused() -> None:
+    with pytest.raises(InvalidTensor, match="tensor 'g': weight -1 is not in 0…"):
+        Tensor(np.ones(2), workers=3, name="g", weight=-1)
+
+
+def test_weights_of_a_reference_are_1() -> None:
+    """As an integer shows for which there is a mean with no larger weight."""
+    largest = np.array([2**62])
+    assert reference_sum(arrays=[largest], mean=True).tolist() == largest.tolist()
+    with pytest.raises(InvalidTensor, match="weight 2 is too large for a mean"):
+        reference_sum(arrays=[largest], mean=True, weights=[2])
+
+
+@pytest.mark.parametrize("other", [77 ^ 1 << bit for bit in range(1, 32)] + [2**32 - 77])
+def test_signatures_that_differ_in_any_bit_are_told_apart(other: int) -> None:
+    """Also those whose sum is 0."""
+    for size in (0, 1000):
+        tensors = [Tensor(np.ones(size), workers=2, signature=signature) for signature in (77, other)]
+        sum_locally(tensors, tensors)
+        assert all(isinstance(tensor.failure, CallMismatch) for tensor in tensors)
+
+
+@pytest.mark.parametrize("there", [1, 2, 3])
+def test_signatures_of_any_workers_that_make_the_same_call_agree(there: int) -> None:
+    tensors = [Tensor(np.ones(1000), workers=3, signature=2**32 - 1) for _ in range(there)]
+    sum_locally(tensors, tensors)
+    assert [tensor.failure for tensor in tensors] == [None] * there
+
+
+@pytest.mark.parametrize("kind", [kind for kind in data_types() if isinstance(kind, FloatType)])
+@pytest.mark.parametrize("sizes", [LANES, np.array([200, LANES, 144])], ids=["whole", "cut"])
+def test_parts_of_a_mean_are_scaled_where_a_worker_was_lost(kind: FloatType, sizes: Any) -> None:
+    sums = kind.narrow(np.resize([3.0, -1.5, 0.75], 600).reshape(20, 30))
+    for weights in ([3, 3, 3], [3, 1, 2], [2, 2, 2]):
+        reduced = Reduced("t", kind, sums, np.array(weights, np.uint32), sizes)
+        by_element = np.repeat(weights, sizes)[:600].reshape(20, 30)
+        expected = kind.narrow(kind.widen(sums) * (3 / by_element))
+        assert reduced.as_of_all(3).tolist() == expected.tolist()
+
+
+def test_integers_are_not_scaled() -> None:
+    sums = np.arange(3, dtype=np.int32)
+    assert Reduced("t", INT32, sums, np.array([3], np.uint32)).as_of_all(3) is sums
+    with pytest.raises(InvalidTensor, match="tensor 't': int32 cannot be scaled where a worker was lost"):
+        Reduced("t", INT32, sums, np.array([2], np.uint32)).as_of_all(3)
+
+
+def test_a_chunk_without_weight_has_no_mean() -> None:
+    reduced = Reduced("t", FLOAT32, np.ones(300, np.float32), np.array([1, 0], np.uint32))
+    for mean in (reduced.mean, lambda: reduced.as_of_all(2)):
+        with pytest.raises(ZeroDivisionError, match="tensor 't': a chunk's weights sum to 0; submit positive weights"):
+            mean()
+
+
+def test_a_sum_is_equal_to_itself_alone_and_stays_what_it_is() -> None:
+    first, second = (Reduced("t", INT32, np.zeros(3, np.int32), np.ones(1, np.uint32)) for _ in range(2))
+    assert len({first, second, first}) == 2
+    with pytest.raises(FrozenInstanceError):
+        first.name = "u"  # type: ignore[misc]

@@ -11,6 +11,12 @@ of k workers has k of them, and neither zeros nor another round's numbers pass. 
   with secret odd rᵢ, so that damage to one lane is always found. Lanes of which several differ, by multiples of 2^b and
   not all of 2^(b + 1), pass with probability 2^(b − 31) at most.
 
+All hosts of a job derive the same from its key. Its draw d (1, 2, …) of c numbers below m is 8·c bytes of
+SHAKE256("weir sum check" ‖ d in 4 bytes ‖ key), read as c big-endian numbers and each taken modulo m. First of all the
+257 coefficients below 2³² are drawn, and made odd in their lowest bit; then their pad's factor and constant; then one
+number x below 2^(b − 2) after the other, for b = 32 − ⌈log₂ n⌉, until p = 2^(b − 1) + 2·x + 1 is a prime; then p's pad,
+and at last the 257 coefficients below p.
+
 Without a key the coefficients are those that everybody knows (docs/design.md §2.2), modulo 2³²: that finds damage only.
 """
 
@@ -33,8 +39,8 @@ _PART_BITS: Final = 11
 """Coefficients are multiplied in parts: 32 bits of a lane, 11 of a part and 8 for adding up are exact in float64."""
 _PARTS: Final = 3
 _MASK: Final = (1 << _PART_BITS) - 1
-_WITNESSES: Final = (2, 3, 5, 7, 11)
-"""Bases by which Miller's test decides for all numbers below 2·10¹² (Jaeschke, On strong pseudoprimes, 1993)."""
+_WITNESSES: Final = (2, 7, 61)
+"""Bases by which Miller's test decides for all numbers below 4.7·10⁹ (Jaeschke, On strong pseudoprimes, 1993)."""
 
 
 class SumCheck:
@@ -54,7 +60,7 @@ class SumCheck:
         self._word_pad = _pair(stream.below(_WORD, 2))
         bits = _CHECK_BITS - (workers - 1).bit_length()
         while not _is_prime(self.prime):
-            self.prime = (1 << (bits - 1)) + 1 + 2 * int(stream.below(1 << (bits - 2), 1)[0])
+            self.prime = (1 << (bits - 1)) + 1 + 2 * stream.below(1 << (bits - 2), 1).item()
         self._prime_pad = _pair(stream.below(self.prime, 2))
         coefficients = stream.below(self.prime, LANES + 1).astype(np.int64)
         self._of_weight = np.uint64(coefficients[LANES])
@@ -115,7 +121,7 @@ class SumCheck:
     def _without_pads(
         self, lanes: NDArray[np.int32] | None, weights: NDArray[Any], wraps: BoolArray | bool
     ) -> tuple[Checks, IntArray | int]:
-        """Σ rᵢ·vᵢ, (n,), and what it is taken modulo, of all or (n,)."""
+        """Σ rᵢ·vᵢ, (n,), but for multiples of what it is to be taken modulo, which is of all or (n,)."""
         values = np.asarray(weights)
         if lanes is None or not self.prime or wraps is True:
             return self._modulo_word(lanes, values), _WORD
@@ -143,9 +149,7 @@ class SumCheck:
     def _modulo_prime(self, lanes: NDArray[np.int32], weights: NDArray[Any]) -> Checks:
         sums = lanes.astype(np.float64) @ self._parts[: lanes.shape[1]]
         total: Checks = sums.astype(np.int64) % self.prime @ self._powers  # below 2^(32 + 22 + 2)
-        total += (weights.astype(np.uint64) * self._of_weight % np.uint64(self.prime)).astype(np.int64)
-        total %= self.prime
-        return total
+        return total + (weights.astype(np.uint64) * self._of_weight % np.uint64(self.prime)).astype(np.int64)
 
 
 class _Stream:
@@ -174,14 +178,7 @@ def _is_prime(number: int) -> bool:
     odd, twos = number - 1, 0
     while not odd & 1:
         odd, twos = odd >> 1, twos + 1
-    for base in _WITNESSES:
-        power = pow(base, odd, number)
-        if power in (1, number - 1):
-            continue
-        for _ in range(twos - 1):
-            power = power * power % number
-            if power == number - 1:
-                break
-        else:
-            return False
-    return True
+    return all(
+        pow(base, odd, number) == 1 or any(pow(base, odd << shift, number) == number - 1 for shift in range(twos))
+        for base in _WITNESSES
+    )

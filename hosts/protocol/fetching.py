@@ -31,9 +31,8 @@ def answer_fetches(
         return messages, []
     asked = messages.only(asking)
     known = np.isin(asked.addresses, members)
-    if np.count_nonzero(known) < len(known):
-        counters.foreign += len(known) - int(np.count_nonzero(known))
-        asked = asked.only(known)
+    counters.foreign += len(known) - int(np.count_nonzero(known))
+    asked = asked.only(known)
     rounds = round_near(asked.chunks, reference)
     kept = store.holds(rounds)
     counters.unknown_round += len(rounds) - int(np.count_nonzero(kept))

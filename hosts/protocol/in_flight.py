@@ -157,7 +157,7 @@ class InFlight:
             self._travelling[lost] = False
             round_trip = self._sendings - self._newest_order
             patience = min(round_trip, max(0, self._span - self._window) // (2 * TURNS))
-            self._wanted |= lost & (later > self._turn * patience)
+            self._wanted |= later > self._turn * patience
 
     def _overtaken_by(self) -> IntArray:
         """How many sendings later than reordering explains the newest complete round is: overtaken where above 0."""

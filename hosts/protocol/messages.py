@@ -183,7 +183,7 @@ def open_messages(
     words = payload[:, :HEADER_BYTES].view(">u4").T.astype(np.int64, order="C")
     first, checksums = _VERSION_TYPE.of(words), _CHECKSUM.of(words)
     formed = well_formed[first]
-    sound = checksums == internet_checksum(np.add.reduce(words, 0) - (checksums << _CHECKSUM.shift))
+    sound = checksums == internet_checksum(np.add.reduce(words, 0) - checksums)  # wherever in its word it is
     ours = _JOB.of(words) == job
     current = _TAG.of(words) >> CHUNK_BITS == generation
     messages = Messages(words, lanes, addresses, first & _TYPE_MASK, datagrams.int_headers)
@@ -225,9 +225,9 @@ class MessageWriter:
         """
         words: IntArray = _PLACES @ reduced  # as in `Messages`
         words += self._common(kind, contributors)
-        words[_TAG.word] += (rounds & (CHUNKS - 1)) << _TAG.shift
+        words[_TAG.word] += rounds & (CHUNKS - 1)  # which ends its word, as the checksum does
         words[_SLOT.word] += (rounds & self._slot_mask) << _SLOT.shift
-        words[_CHECKSUM.word] += internet_checksum(np.add.reduce(words, 0)) << _CHECKSUM.shift
+        words[_CHECKSUM.word] += internet_checksum(np.add.reduce(words, 0))
         header = words.T.astype(">u4", order="C").view(np.uint8)
         if lanes is None:
             return header
@@ -255,7 +255,7 @@ def by_job(datagrams: Datagrams, jobs: Sequence[int]) -> list[tuple[int, Datagra
     counts it. Nowhere, where the host has no job.
     """
     if len(jobs) < 2:
-        return [(job, datagrams) for job in jobs[:1]]
+        return [(job, datagrams) for job in jobs]
     numbers = job_numbers(datagrams)
     numbers[~np.isin(numbers, jobs)] = jobs[0]
     found = np.unique(numbers).tolist()

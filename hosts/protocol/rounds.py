@@ -12,8 +12,8 @@ from ...wire.fields import REDUCED
 from ..array_types import BoolArray, IntArray
 from .messages import ROW, Messages, MessageWriter
 
-NO_ROUND: Final = np.iinfo(np.int64).min // 2
-"""Marks a place without a round; far below any round number, so that it compares as older."""
+NO_ROUND: Final = np.iinfo(np.int64).min
+"""Marks a place without a round; below any round number, so that it compares as older."""
 
 
 class RoundStore:

@@ -47,7 +47,7 @@ class ParameterServerCore:
         self.settled = 0
         """As a worker's: nobody takes sums here."""
         self._first_round = plan.first_round
-        self._newest = plan.first_round - 1  # the newest complete round
+        self._newest = plan.first_round  # the newest complete round, once one is
         self._check = SumCheck(plan.key, plan.workers)
         self._store = RoundStore(plan.slots, plan.lanes)
         self._out: list[Datagrams] = []

@@ -121,7 +121,7 @@ class Stream:
         for tensor, rows in self.split(rounds):
             scale_rounds = rounds[rows] - tensor.scale_rounds
             if scale_rounds[-1] >= self.base:
-                known[rows] = (scale_rounds < tensor.start) | (scale_rounds < self.base) | store.holds(scale_rounds)
+                known[rows] = (scale_rounds < max(tensor.start, self.base)) | store.holds(scale_rounds)
         return known
 
     def have_lanes(self, rounds: IntArray) -> BoolArray:

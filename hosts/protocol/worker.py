@@ -9,6 +9,7 @@ Whoever drives it calls `poll` after every `submit`, `receive` and `resume`, and
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from ipaddress import IPv4Address
@@ -79,7 +80,7 @@ class WorkerCore:
         self._options = options
         self._lead = plan.window  # of every tensor: the workers must agree on it, so it outlives changes of the window
         self._check = SumCheck(plan.key, plan.workers)
-        self._most_members = 0
+        self._most_members = len(plan.members)
         self._writer = MessageWriter(plan.job, plan.generation, plan.slots)
         self._timeout = RetransmissionTimeout(
             options.initial_timeout_ns, options.least_timeout_ns, options.most_timeout_ns
@@ -91,7 +92,7 @@ class WorkerCore:
         self._final: dict[int, int] = {}  # final rounds that are to be fetched → holder
         self._next_handle = 0
         self._now_ns = 0  # when it was last asked for something
-        self._failed_handle = 1 << 62  # of the first tensor whose sum will not come, beyond all while there is none
+        self._failed_handle = sys.maxsize  # of the first tensor whose sum will not come, beyond all while there is none
         self._results: dict[int, Reduced] = {}
         self._unsent = False  # poll may find rounds to send for the first time
         self._unrepaired = False  # rounds are to be sent again when the pace allows it
@@ -332,7 +333,7 @@ class WorkerCore:
             self.counters.retransmitted += len(places)
             out += self._messages(rounds, _RETRANSMISSION)
         most = self._pacer.room(now_ns)
-        if self._unsent and most != 0:
+        if self._unsent:
             room = in_flight.room if most is None else min(most, in_flight.room)
             rounds = self._stream.sendable(room, self.plan.window, self._store)
             self._unsent = most is not None and len(rounds) == most

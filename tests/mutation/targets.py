@@ -16,6 +16,7 @@ _CORES: Final = tuple(
         "test_stream",
         "test_host_network",
         "test_tensor_network",
+        "test_int_in_messages",
     )
 )
 _JOBS: Final = "tests/controller"

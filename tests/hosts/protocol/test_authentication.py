@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
+import pickle
 from dataclasses import replace
 
 import numpy as np
@@ -85,6 +87,70 @@ def test_by_definition() -> None:
     assert check.of(rounds(1), values, weights, NEVER).tolist() == [expected % p]
     assert len({*coefficients, pad}) == LANES + 1
     assert {SumCheck(OTHER_KEY, 8).prime, SumCheck(KEY, 9).prime}.isdisjoint({p})
+
+
+class Definition:
+    """The check in Python's whole numbers, from a job's key."""
+
+    def __init__(self, key: str, workers: int) -> None:
+        self.key, self.draws = bytes.fromhex(key), 0
+        self.of_words = 1 << 32, [drawn | 1 for drawn in self.draw(1 << 32, LANES + 1)], self.draw(1 << 32, 2)
+        bits, prime = 32 - math.ceil(math.log2(workers)), 1
+        while prime == 1 or not all(prime % factor for factor in range(2, math.isqrt(prime) + 1)):
+            prime = (1 << bits - 1) + 2 * self.draw(1 << bits - 2, 1)[0] + 1
+        pad = self.draw(prime, 2)
+        self.of_primes = prime, self.draw(prime, LANES + 1), pad
+
+    def draw(self, below: int, count: int) -> list[int]:
+        self.draws += 1
+        told = hashlib.shake_256(b"weir sum check" + self.draws.to_bytes(4, "big") + self.key).digest(8 * count)
+        return [int.from_bytes(told[at : at + 8], "big") % below for at in range(0, len(told), 8)]
+
+    def of(self, number: int, lanes: list[int], weight: int, wraps: bool) -> int:
+        modulus, coefficients, (factor, constant) = self.of_words if wraps else self.of_primes
+        total = sum(r * v for r, v in zip(coefficients, lanes, strict=False)) + coefficients[LANES] * weight
+        return (total + factor * number + constant) % modulus
+
+
+@pytest.mark.parametrize("key", [KEY, OTHER_KEY])
+@pytest.mark.parametrize(("workers", "lanes"), [(1, LANES), (2, 4), (3, LANES), (300, 64)])
+def test_all_hosts_make_the_same_of_a_key(key: str, workers: int, lanes: int) -> None:
+    """Of whatever version, so that theirs add up: as the module's description says it is derived."""
+    check, definition = SumCheck(key, workers), Definition(key, workers)
+    assert check.prime == definition.of_primes[0]
+    numbers = np.array([0, 1, 3, (1 << 32) - 1, (1 << 40) + 7, 12])
+    values, weights = contributions(workers, len(numbers), lanes, wraps=False)
+    weights[:] = [(1 << 32) - 1, 0, 1, 5, 1 << 31, 77]
+    wraps = np.array([True, False, False, True, False, True])
+    rows = list(zip(numbers.tolist(), values.tolist(), weights.tolist(), wraps.tolist(), strict=True))
+    for same in (check, pickle.loads(pickle.dumps(check))):
+        assert same.of(numbers, values, weights, wraps).tolist() == [definition.of(*row) for row in rows]
+    for mode in (False, True):
+        expected = [definition.of(number, row, weight, mode) for number, row, weight, _ in rows]
+        assert check.of(numbers, values, weights, mode).tolist() == expected
+        assert check.passes(numbers, values, weights, np.array(expected), mode, ONE).all()
+    without_lanes = [definition.of(number, [], weight, True) for number, _, weight, _ in rows]
+    assert check.of(numbers, None, weights, wraps).tolist() == without_lanes
+
+
+def test_each_message_passes_for_the_numbers_of_workers_that_are_expected_of_it() -> None:
+    """One worker's, and sums of three that send the same."""
+    check, numbers = SumCheck(KEY, 3), np.arange(6)
+    wraps, added = np.array([True, True, False, False, True, False]), np.array([1, 3, 1, 3, 3, 1])
+    values, weights = contributions(4, 6, LANES, wraps=False)
+    checks = check.of(numbers, values, weights, wraps) * added
+    values, weights = values * added[:, None].astype(np.int32), weights * added
+    for counts, right in (
+        (ONE, added == 1),
+        (np.array([1, 3]), added > 0),
+        (np.array([2]), added < 0),
+        (added[:, None], added > 0),
+        (4 - added[:, None], added < 0),
+    ):
+        assert check.passes(numbers, values, weights, checks, wraps, counts).tolist() == right.tolist()
+        if counts.ndim == 2:
+            assert check.may_pass(numbers, values, weights, checks, counts).tolist() == right.tolist()
+            assert not check.may_pass(numbers, None, weights, checks, counts).any()
 
 
 def test_without_a_key_it_is_the_check_that_everybody_can_make() -> None:
@@ -243,10 +309,14 @@ def test_a_round_that_was_summed_with_a_worker_that_is_gone_passes_when_it_is_fe
 
 
 def test_primes_are_told_from_all_other_odd_numbers() -> None:
-    """Those that Fermat's test takes for primes by every base among them: Carmichael's, as 294,409 = 37 · 73 · 109."""
+    """Those that Fermat's test takes for primes by every base among them: Carmichael's, as 294,409 = 37 · 73 · 109; and
+    those that Miller's takes for primes by two of the three bases, and by one or two beside the third.
+    """
     sieve = np.ones(300_000, np.bool_)
     sieve[:2] = False
     for number in range(2, math.isqrt(len(sieve)) + 1):
         sieve[number * number :: number] &= not sieve[number]
     for number in range(101, len(sieve), 2):
         assert authentication._is_prime(number) == sieve[number], number
+    for number in (19 * 199 * 271, 653 * 9781, 13_903 * 55_609, 2221 * 4441):
+        assert not authentication._is_prime(number), number

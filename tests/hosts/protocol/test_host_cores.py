@@ -8,14 +8,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from weir.hosts import InvalidPlan, InvalidTensor, ParameterServerCore, WorkerCore, WorkerOptions, reference_sum
 from weir.hosts.congestion import ExplicitWindow, Feedback
 from weir.hosts.numerics.tensors import Tensor
-from weir.hosts.protocol.messages import by_job, job_numbers
+from weir.hosts.protocol.counters import Counters
+from weir.hosts.protocol.messages import MessageWriter, by_job, job_numbers, open_messages, reduced_columns
+from weir.hosts.protocol.rounds import RoundStore
 from weir.hosts.protocol.timers import MULTIPLE
 from weir.wire.aggregation import (
     HEADER,
@@ -74,6 +76,28 @@ def test_datagrams_are_for_the_job_that_they_name() -> None:
     assert job_numbers(short).tolist() == [0] * 4
     assert [(job, len(each)) for job, each in by_job(short, [5, 300])] == [(5, 4)]
     assert by_job(short, []) == []
+    assert by_job(datagrams, [9]) == [(9, datagrams)]
+    ((job, whole),) = by_job(sources(short, WORKER), [300, 5])
+    assert (job, whole.addresses.tolist()) == (300, [WORKER] * 4)
+
+
+def test_of_three_jobs_each_gets_its_datagrams_and_their_int() -> None:
+    told = np.zeros(5, HEADER)
+    told["job"] = [7, 5, 300, 5, 7]
+    int_headers = np.arange(5, dtype=np.uint8)[:, None]
+    datagrams = Datagrams(
+        np.arange(5, dtype=np.uint32), told.view(np.uint8).reshape(5, HEADER_BYTES), int_headers=int_headers
+    )
+    parts = {job: part.int_headers for job, part in by_job(datagrams, [300, 7, 5])}
+    assert {job: None if said is None else said[:, 0].tolist() for job, said in parts.items()} == {
+        5: [1, 3],
+        7: [0, 4],
+        300: [2],
+    }
+    alone = Datagrams(datagrams.addresses[1:2], datagrams.payload[1:2])
+    ((job, part),) = by_job(alone, [300, 7, 5])
+    assert job == 5
+    assert part is alone, "nothing is copied where all are for one"
 
 
 def sources(datagrams: Datagrams, address: int) -> Datagrams:
@@ -148,6 +172,31 @@ def test_a_worker_sends_scales_and_then_lanes_within_its_window() -> None:
     assert headers(sent[0])["slot"].tolist() == list(range(8))
     assert job.workers[0].poll(1) == []
     assert job.workers[0].deadline_ns == 10 * MS
+
+
+def test_a_worker_s_own_time_outs_are_10_ms_at_first_400_us_at_least_and_a_second_at_most() -> None:
+    job = Job()
+    job.workers = [WorkerCore(worker.plan) for worker in job.workers]
+    worker = job.workers[0]
+    for each in job.workers:
+        each.submit(ones(8))
+    job.answer()
+    assert worker.deadline_ns == 10 * MS
+    job.now = 10 * MS
+    job.step(1000)
+    job.step(1000)
+    assert worker.idle
+    worker.submit(ones(1))
+    sent_ns = job.now
+    worker.poll(sent_ns)
+    waits: list[int] = []
+    while len(waits) < 20:
+        due_ns = worker.deadline_ns
+        assert due_ns is not None
+        waits.append(due_ns - sent_ns)
+        sent_ns = due_ns
+        worker.poll(sent_ns)
+    assert (waits[0], waits[-1]) == (400_000, 1_000 * MS)
 
 
 def test_a_worker_is_due_at_once_when_it_has_something_to_send_and_before_never() -> None:
@@ -276,6 +325,19 @@ def test_the_window_in_results_is_obeyed(window: int, expected: int) -> None:
     assert len(batch) == 8
 
 
+def test_of_two_results_the_later_round_s_window_is_obeyed() -> None:
+    job = Job()
+    for worker in job.workers:
+        worker.submit(ones(100))
+    ((batch,), _) = job.answer()
+    worker = job.workers[0]
+    for row, window in ((4, 3), (2, 7)):
+        only = Datagrams(batch.addresses[[row]], batch.payload[[row]])
+        worker.receive(MS, changed(only, window=window))
+    worker.receive(MS, changed(Datagrams(batch.addresses[[0, 1, 3]], batch.payload[[0, 1, 3]]), window=6))
+    assert worker.poll(MS) == [], "three of the eight are in the network"
+
+
 class Listener(ExplicitWindow):
     """Obeys, and keeps what it was told."""
 
@@ -306,6 +368,35 @@ def test_a_law_is_told_what_is_in_the_network_and_how_long_rounds_with_lanes_tak
     assert [(heard.rounds, heard.in_flight, heard.round_trip_ns) for heard in law.told] == [(3, 5, None), (5, 0, None)]
     job.step(after_ns=7)
     assert [(heard.rounds, heard.in_flight, heard.round_trip_ns) for heard in law.told[2:]] == [(8, 0, 7)]
+
+
+def test_a_law_is_told_how_many_rounds_found_queues_long() -> None:
+    law = Listener()
+    job = Job()
+    job.workers[0] = WorkerCore(PLAN, replace(OPTIONS, law=lambda: law))
+    for worker in job.workers:
+        worker.submit(ones(20))
+    ((batch,), _) = job.answer()
+    flags = np.zeros(8, np.uint8)
+    flags[:3], flags[3] = MessageFlag.CONGESTION, MessageFlag.RETRANSMISSION
+    job.workers[0].receive(MS, changed(batch, flags=flags))  # type: ignore[arg-type]
+    assert [heard.marked for heard in law.told] == [3]
+
+
+def test_contributions_with_lanes_take_along_what_their_law_asks_for() -> None:
+    class Asking(ExplicitWindow):
+        int_header = b"ask"
+
+    job = Job()
+    job.workers[0] = worker = WorkerCore(PLAN, replace(OPTIONS, law=Asking))
+    for each in job.workers:
+        each.submit(ones(3))
+    assert [each.int_headers for each in worker.poll(0)] == [None]
+    job.now = 10 * MS
+    job.step()
+    (batch,) = worker.poll(job.now)
+    assert batch.int_headers is not None
+    assert batch.int_headers.tobytes() == 3 * b"ask"
 
 
 def test_a_law_is_told_of_rounds_that_are_taken_for_lost() -> None:
@@ -403,6 +494,52 @@ def test_every_sum_and_the_failure_settle_once_taken_or_not() -> None:
     assert all(worker.failure for worker in job.workers)
 
 
+def test_of_a_call_that_differs_no_round_is_waited_for() -> None:
+    job = Job()
+    for worker, signature in zip(job.workers, (7, 9), strict=True):
+        worker.submit(Tensor(ones(8), workers=2, signature=signature))
+    (batch,), _ = job.answer()
+    worker = job.workers[0]
+    worker.receive(MS, Datagrams(batch.addresses[:1], batch.payload[:1]))
+    assert worker.failure is not None
+    assert worker.poll(MS) == []
+    assert worker.deadline_ns is None
+
+
+def test_a_tensor_weighs_one_unless_told_otherwise() -> None:
+    job = Job()
+    for worker in job.workers:
+        worker.submit(ones(1))
+    while not job.workers[0].idle:
+        job.step()
+    reduced = job.workers[0].take(0)
+    assert reduced is not None
+    assert reduced.weights.tolist() == [2]
+
+
+def test_no_time_out_is_below_the_round_trip_that_the_plan_tells() -> None:
+    job = Job(pacing=Pacing(window=1000, round_trip_ns=5 * MS))
+    for worker in job.workers:
+        worker.submit(ones(1))
+    job.step(1000)
+    job.step(1000)
+    worker = job.workers[0]
+    worker.submit(ones(1))
+    worker.poll(job.now)
+    assert worker.deadline_ns == job.now + 5 * MS
+
+
+def test_a_new_generation_takes_no_back_off_over() -> None:
+    worker = WorkerCore(PLAN, OPTIONS)
+    worker.submit(ones(1))
+    for now_ns in (0, 10 * MS, 30 * MS):
+        worker.poll(now_ns)
+    worker.pause()
+    worker.resume(Resume(replace(PLAN, generation=2)))
+    worker.poll(40 * MS)
+    assert worker.deadline_ns == 50 * MS
+
+
 def result_for(worker: WorkerCore) -> Datagrams:
     """A right result for a worker's first round with lanes, which is in flight."""
     job = Job()
@@ -458,6 +595,7 @@ def test_a_result_from_a_stranger_is_foreign() -> None:
 
 
 @given(st.lists(st.binary(min_size=HEADER_BYTES, max_size=HEADER_BYTES), min_size=1, max_size=5))
+@example([b"\xff" * HEADER_BYTES])
 def test_noise_never_raises(rows: list[bytes]) -> None:
     payload = np.frombuffer(b"".join(rows), np.uint8).reshape(len(rows), HEADER_BYTES)
     for core in (WorkerCore(PLAN), ParameterServerCore(SERVER_PLAN)):
@@ -498,6 +636,18 @@ def test_a_weight_is_any_whole_number() -> None:
         Tensor(ones(1), workers=2, weight=2.5, name="w")  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("lanes", [8, 128])
+def test_a_tensor_for_messages_of_another_size_is_refused(lanes: int) -> None:
+    with pytest.raises(
+        InvalidTensor, match=f"tensor 'w': it was made for messages of {LANES} lanes; job 5 has {lanes}"
+    ):
+        WorkerCore(replace(PLAN, lanes=lanes)).submit(Tensor(ones(1), workers=2, name="w"))
+    with pytest.raises(
+        InvalidTensor, match=f"tensor 'w': it was made for messages of {lanes} lanes; job 5 has {LANES}"
+    ):
+        WorkerCore(PLAN).submit(Tensor(ones(1), workers=2, lanes=lanes, name="w"))
+
+
 def test_a_refused_tensor_leaves_nothing_behind() -> None:
     worker = WorkerCore(PLAN)
     with pytest.raises(InvalidTensor):
@@ -513,21 +663,42 @@ def test_a_refused_tensor_leaves_nothing_behind() -> None:
         ({"window": 9}, "window 9 is not in 1…8, half of its 16 slots"),
         ({"window": 0}, "window 0 is not in"),
         ({"slots": 12}, "slots 12 is not a power of two"),
+        ({"slots": 10}, "slots 10 is not a power of two"),
         ({"child_bit": 3}, "child_bit 0x3 is not one bit"),
+        ({"child_bit": 5}, "child_bit 0x5 is not one bit"),
         ({"child_bit": 0}, "child_bit 0x0 is not one bit"),
         ({"child_bit": 1 << 32}, "child_bit 0x100000000 is not one bit of 32"),
+        ({"child_bit": 1 << 33}, "child_bit 0x200000000 is not one bit of 32"),
         ({"generation": 0}, "generation 0 is not in 1…255"),
         ({"generation": 256}, "generation 256 is not in 1…255"),
         ({"job": 0}, "job 0 is not in 1…65535"),
+        ({"generation": -1}, "generation -1 is not in 1…255"),
+        ({"generation": 257}, "generation 257 is not in 1…255"),
         ({"job": 65_536}, "job 65536 is not in 1…65535"),
+        ({"job": 65_537}, "job 65537 is not in 1…65535"),
+        ({"job": -1}, "job -1 is not in 1…65535"),
         ({"rank": 2}, "rank 2 is not in 0…1"),
+        ({"rank": 6, "workers": 5}, "rank 6 is not in 0…4"),
+        ({"rank": -1}, "rank -1 is not in 0…1"),
         ({"aggregator": 0}, "aggregator 0 is not an IPv4 address"),
+        ({"aggregator": -1}, "aggregator -1 is not an IPv4 address"),
+        ({"aggregator": 1 << 32}, "aggregator 4294967296 is not an IPv4 address"),
+        ({"aggregator": 5 << 32}, "aggregator 21474836480 is not an IPv4 address"),
         ({"key": "9f"}, "key of 2 characters is not 32 bytes in hexadecimal digits"),
     ],
 )
 def test_a_plan_that_cannot_be_right_is_refused(change: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidPlan, match=message):
         WorkerCore(replace(PLAN, **change))
+
+
+@pytest.mark.parametrize(
+    "change", [{"aggregator": 1}, {"aggregator": (1 << 32) - 1}, {"slots": 1 << 16}, {"window": 1}]
+)
+def test_a_plan_at_an_end_of_what_is_right_is_taken(change: dict[str, Any]) -> None:
+    worker = WorkerCore(replace(PLAN, **change))
+    worker.submit(ones(1))
+    assert [each.addresses.tolist() for each in worker.poll(0)] == [[worker.plan.aggregator]]
 
 
 def test_a_resume_that_does_not_fit_is_refused() -> None:
@@ -538,6 +709,7 @@ def test_a_resume_that_does_not_fit_is_refused() -> None:
     changes: list[tuple[dict[str, Any], str]] = [
         ({}, "generation 1 is the one that was paused"),
         ({"generation": 2, "workers": 3}, "workers 3 is not the 2 it started with"),
+        ({"generation": 2, "lanes": 8}, "lanes 8 is not the 256 it started with"),
         ({"generation": 2, "rank": 1}, "this is rank 0"),
         ({"generation": 2, "key": "9f" * 32}, "key is not the one it started with$"),
     ]
@@ -547,6 +719,16 @@ def test_a_resume_that_does_not_fit_is_refused() -> None:
     with pytest.raises(InvalidPlan, match="was given a ServerPlan"):
         worker.resume(Resume(replace(SERVER_PLAN, generation=2)))
     assert worker.paused
+
+
+def test_a_worker_keeps_its_key_and_its_rank() -> None:
+    plan = replace(PLAN, rank=1, key="9f" * 32)
+    worker = WorkerCore(plan)
+    worker.pause()
+    changes: list[tuple[dict[str, Any], str]] = [({"rank": 0}, "this is rank 1"), ({"key": ""}, "key is not the one")]
+    for change, message in changes:
+        with pytest.raises(InvalidPlan, match=message):
+            worker.resume(Resume(replace(plan, generation=2, **change)))
 
 
 def test_a_repeated_resume_changes_nothing() -> None:
@@ -559,7 +741,7 @@ def test_a_repeated_resume_changes_nothing() -> None:
         core.pause()
         core.resume(resume)
         core.poll(0)
-        core.resume(resume)
+        core.resume(Resume(replace(resume.plan)))
         assert core.poll(0) == []
         with pytest.raises(InvalidPlan, match="not paused"):
             core.resume(Resume(replace(resume.plan, generation=3)))
@@ -575,7 +757,7 @@ def test_a_paused_worker_is_silent_and_says_what_it_holds() -> None:
     worker.receive(job.now, Datagrams(batch.addresses[2:4], batch.payload[2:4]))
     assert worker.pause() == Held(1, 8, frozenset({10, 11})) == worker.pause()
     worker.receive(job.now, batch)
-    assert worker.counters.paused == 8
+    assert (worker.counters.paused, worker.counters.received) == (8, 8 + 2 + 8)
     assert worker.poll(10**12) == []
     assert worker.deadline_ns is None
     worker.resume(Resume(replace(PLAN, generation=2), (FinalRound(8, 1234),)))
@@ -585,6 +767,7 @@ def test_a_paused_worker_is_silent_and_says_what_it_holds() -> None:
         MessageType.FETCH: ([1234], [8]),
         MessageType.CONTRIBUTION: ([SERVER] * 5, [9, 12, 13, 14, 15]),
     }
+    assert [headers(d)["contributors"].tolist() for d in sent if len(d) == 1] == [[0]]
 
 
 # --- server ---
@@ -652,6 +835,160 @@ def test_a_server_drops_and_counts_by_reason(reason: str, change: dict[str, int]
     assert len(server.poll(0)) == 1
 
 
+def joined(*batches: Datagrams) -> Datagrams:
+    return Datagrams(np.concatenate([b.addresses for b in batches]), np.concatenate([b.payload for b in batches]))
+
+
+def test_a_message_is_counted_for_the_first_thing_that_is_wrong_with_it() -> None:
+    """Its form, then its checksum, its job and its generation."""
+    server = ParameterServerCore(SERVER_PLAN)
+
+    def times(count: int, **fields: int) -> Datagrams:
+        one = changed(contribution(), **fields)
+        return Datagrams(one.addresses.repeat(count), one.payload.repeat(count, axis=0))
+
+    malformed = times(20, version_type=0x11), times(7, version_type=0x20, job=6, checksum=1)
+    bad_checksum = times(3, checksum=1), times(3, checksum=0xFFFF), times(7, job=6, tag=2 << 24, checksum=1)
+    unknown_job = times(3, job=6), times(4, job=4, tag=2 << 24)
+    stale_generation = times(2, tag=2 << 24), times(1, tag=0)
+    good = contribution(1, WORKER), contribution(2, OTHER)
+    server.receive(0, joined(*malformed, *bad_checksum, good[0], *unknown_job, *stale_generation, good[1]))
+    assert {name: count for name, count in asdict(server.counters).items() if count} == {
+        "received": 52, "malformed": 27, "bad_checksum": 13, "unknown_job": 7, "stale_generation": 3,
+        "accepted": 2, "sent": 2,
+    }  # fmt: skip
+    (result,) = server.poll(0)
+    assert result.addresses.tolist() == [WORKER, OTHER]
+
+
+@pytest.mark.parametrize("lanes", [8, LANES])
+def test_messages_of_other_sizes_are_malformed(lanes: int) -> None:
+    whole = HEADER_BYTES + 4 * lanes
+    for core in (WorkerCore(replace(PLAN, lanes=lanes)), ParameterServerCore(replace(SERVER_PLAN, lanes=lanes))):
+        core.receive(0, Datagrams(np.empty(0, np.uint32), np.empty((0, HEADER_BYTES), np.uint8)))
+        assert not any(asdict(core.counters).values())
+        for size in (0, HEADER_BYTES - 1, HEADER_BYTES + 1, whole - 4, whole - 1, whole + 1, whole + 4):
+            payload = np.zeros((1, size), np.uint8)
+            sent = contribution().payload[:, :size]
+            payload[:, : sent.shape[1]] = sent
+            before = core.counters.malformed
+            core.receive(0, Datagrams(np.full(1, SERVER, np.uint32), payload))
+            assert core.counters.malformed - before == 1, size
+        assert core.counters.dropped == core.counters.received
+
+
+def test_a_store_of_results_grows_with_what_it_holds_and_never_shrinks() -> None:
+    store = RoundStore(8, lanes=4)
+    numbers = np.array([9, 31, 34, 36, 45])
+    places = numbers % 8
+    reduced = reduced_columns(5, weight=numbers, flags=1, window=numbers)
+    for rows, lanes in (([0, 2], None), ([1, 3, 4], np.arange(12, dtype=np.int32).reshape(3, 4))):
+        writer = MessageWriter(5, 1, 8)
+        kind = MessageType.SCALE_RESULT if lanes is None else MessageType.RESULT
+        payload = writer.write(kind, numbers[rows], contributors=0, reduced=reduced[:, rows], lanes=lanes)
+        messages = open_messages(Datagrams(np.zeros(len(rows), np.uint32), payload), 5, 1, Counters(), 4)
+        assert messages is not None
+        assert messages.flags.tolist() == [1] * len(rows)
+        store.put(places[rows], numbers[rows], messages)
+    assert store.grown(4) is store
+    assert store.grown(8) is store
+    for larger in (store, store.grown(32)):
+        asked = np.arange(64)
+        assert asked[larger.holds(asked)].tolist() == numbers.tolist()
+        at = numbers & (larger.size - 1)
+        assert larger.has_lanes[at].tolist() == [False, True, False, True, True]
+        assert larger.lanes[at].tolist() == [[0] * 4, [0, 1, 2, 3], [0] * 4, [4, 5, 6, 7], [8, 9, 10, 11]]
+        assert np.array_equal(larger.reduced[:, at], reduced)
+
+
+def test_a_server_has_as_many_children_as_there_are_bits() -> None:
+    children = tuple(Child(1 << at, 100 + at) for at in range(32))
+    server = ParameterServerCore(replace(SERVER_PLAN, children=children, workers=32))
+    first, *others = (changed(contribution(1, child.address), contributors=child.bit) for child in children)
+    server.receive(0, joined(*others))
+    assert server.poll(0) == []
+    server.receive(0, first)
+    (result,) = server.poll(0)
+    assert result.addresses.tolist() == [child.address for child in children]
+    assert headers(result)["weight"].tolist() == [32] * 32
+
+
+def test_what_names_no_child_is_nobody_s_whatever_its_address() -> None:
+    server = ParameterServerCore(SERVER_PLAN)
+    server.receive(0, changed(contribution(1, 0), contributors=0))
+    assert server.counters.drops["foreign"] == server.counters.dropped == 1
+
+
+def test_of_a_batch_a_server_counts_each_message_for_what_becomes_of_it() -> None:
+    """Rounds 16 and 17 are complete and 18 has begun: its exponents, from one child."""
+    server = ParameterServerCore(SERVER_PLAN)
+    server.receive(0, joined(*(contribution(*child, at) for at in (16, 17) for child in ((1, WORKER), (2, OTHER)))))
+    server.receive(0, contribution(1, WORKER, 18))
+    server.poll(0)
+    late = [contribution(1, WORKER, at) for at in (0, 1, 2)]
+    repeats = [contribution(2, OTHER, 16), contribution(1, WORKER, 17), contribution(1, WORKER, 18)]
+    before = asdict(server.counters)
+    server.receive(0, joined(*late, *repeats, contribution(1, WORKER, 19), contribution(2, OTHER, 18)))
+    after = asdict(server.counters)
+    assert {name: after[name] - before[name] for name in after if after[name] != before[name]} == {
+        "received": 8, "late": 3, "duplicate": 1, "answered": 2, "accepted": 2, "sent": 4
+    }  # fmt: skip
+    repeated, completed = server.poll(0)
+    assert (repeated.addresses.tolist(), tags([repeated])) == ([OTHER, WORKER], [16, 17])
+    assert (completed.addresses.tolist(), tags([completed])) == ([WORKER, OTHER], [18, 18])
+
+
+def test_a_round_has_lanes_for_all_children_or_for_none() -> None:
+    job = Job()
+    for worker in job.workers:
+        worker.submit(ones(1))
+    job.step()
+    (lanes,) = job.workers[0].poll(job.now)
+    job.server.receive(0, sources(lanes, WORKER))
+    job.server.receive(0, joined(contribution(2, OTHER, 1), contribution(2, OTHER, 2)))
+    assert job.server.counters.drops["unexpected_type"] == job.server.counters.dropped == 1
+
+
+def test_a_server_takes_rounds_as_far_ahead_as_it_has_slots() -> None:
+    server = ParameterServerCore(SERVER_PLAN)
+    for child in ((1, WORKER), (2, OTHER)):
+        server.receive(0, contribution(*child, 20))
+    server.receive(0, contribution(1, WORKER, 20 + 16))
+    assert server.counters.dropped == 0
+    server.receive(0, contribution(1, WORKER, 20 + 17))
+    assert server.counters.drops["out_of_window"] == server.counters.dropped == 1
+
+
+def test_a_paused_server_takes_and_sends_nothing() -> None:
+    server = ParameterServerCore(replace(SERVER_PLAN, first_round=3))
+    for child in ((1, WORKER), (2, OTHER)):
+        server.receive(0, contribution(*child, 3))
+    assert server.pause() == Held(1, 4) == server.pause()
+    assert server.deadline_ns is None
+    server.receive(0, joined(contribution(1, WORKER, 4), contribution(2, OTHER, 4)))
+    assert (server.counters.paused, server.counters.received, server.settled) == (2, 4, 0)
+    assert server.poll(0) == []
+
+
+def test_an_answer_has_the_asking_packets_flags_and_int() -> None:
+    """And a result that of the contribution which completed it."""
+    server = ParameterServerCore(SERVER_PLAN)
+
+    def with_int(datagrams: Datagrams, value: int) -> Datagrams:
+        return replace(datagrams, int_headers=np.full((len(datagrams), 3), value, np.uint8))
+
+    def flags_and_int() -> list[tuple[int, list[int]]]:
+        (out,) = server.poll(0)
+        assert out.int_headers is not None
+        return list(zip(headers(out)["flags"].tolist(), out.int_headers.tolist(), strict=True))
+
+    server.receive(0, with_int(contribution(1, WORKER), 7))
+    server.receive(0, with_int(contribution(2, OTHER), 8))
+    assert flags_and_int() == [(0, [8, 8, 8])] * 2
+    server.receive(0, with_int(changed(contribution(2, OTHER), flags=int(MessageFlag.RETRANSMISSION)), 9))
+    assert flags_and_int() == [(int(MessageFlag.RETRANSMISSION), [9, 9, 9])]
+
+
 def test_a_server_drops_late_rounds_and_impossible_ones() -> None:
     server = ParameterServerCore(SERVER_PLAN)
     for first_round in (16, 16):
@@ -703,6 +1040,61 @@ def test_a_server_keeps_the_last_rounds_for_whoever_fetches() -> None:
     assert job.server.counters.unknown_round == 1
 
 
+def test_of_a_batch_of_fetches_each_is_answered_or_counted() -> None:
+    """Rounds 0 and 1 brought exponents, 2 and 3 lanes, and there are no others; three that ask are no members."""
+    job = Job()
+    for worker in job.workers:
+        worker.submit(ones(2))
+    while not job.workers[0].idle:
+        job.step()
+    job.server.pause()
+    job.server.resume(Resume(replace(SERVER_PLAN, generation=2, children=())))
+    asker = WorkerCore(PLAN, OPTIONS)
+    asker.submit(ones(8))
+    asker.pause()
+    asker.resume(Resume(replace(PLAN, generation=2), tuple(FinalRound(at, SERVER) for at in range(8))))
+    (fetches,) = asker.poll(0)
+    askers = np.array([WORKER, OTHER, OTHER, WORKER, 1234, WORKER, 1235, 1236], np.uint32)
+    before = asdict(job.server.counters)
+    job.server.receive(0, Datagrams(askers, fetches.payload))
+    after = asdict(job.server.counters)
+    told = {name: after[name] - before[name] for name in after if after[name] != before[name]}
+    lanes, scales = job.server.poll(0)
+    assert (lanes.addresses.tolist(), tags([lanes])) == ([OTHER, WORKER], [2, 3])
+    assert (scales.addresses.tolist(), tags([scales])) == ([WORKER, OTHER], [0, 1])
+    for each, kind in ((lanes, MessageType.FETCHED), (scales, MessageType.SCALE_FETCHED)):
+        assert set(headers(each)["version_type"].tolist()) == {version_type(kind)}
+        assert set(headers(each)["contributors"].tolist()) == set(headers(each)["flags"].tolist()) == {0}
+    assert told == {"received": 8, "foreign": 3, "unknown_round": 1, "answered": 4, "sent": 4}
+
+
+def test_a_worker_that_is_asked_answers_at_once_or_if_it_is_paused_not_at_all() -> None:
+    job = Job()
+    for worker in job.workers:
+        worker.submit(ones(1))
+    while not job.workers[0].idle:
+        job.step()
+    asker, holder = WorkerCore(PLAN, OPTIONS), job.workers[1]
+    asker.submit(ones(1))
+    asker.pause()
+    asker.resume(Resume(replace(PLAN, generation=2), (FinalRound(0, OTHER),)))
+    holder.poll(job.now)
+    for generation in (2, 3):
+        holder.pause()
+        holder.resume(Resume(replace(holder.plan, generation=generation)))
+        holder.poll(job.now)
+        assert holder.deadline_ns is None
+        (fetch,) = (changed(each, tag=make_tag(generation, 0)) for each in asker.poll(job.now))
+        holder.receive(job.now, sources(fetch, WORKER))
+        assert holder.deadline_ns == 0
+        if generation == 2:
+            assert sum(map(len, holder.poll(job.now))) == 1
+            job.now = asker.deadline_ns or 0
+    holder.pause()
+    holder.resume(Resume(replace(holder.plan, generation=4)))
+    assert holder.poll(job.now) == []
+
+
 def test_a_stranger_is_not_told_what_a_job_sums() -> None:
     job = Job()
     for worker in job.workers:
@@ -720,6 +1112,23 @@ def test_a_stranger_is_not_told_what_a_job_sums() -> None:
             holder.receive(job.now, sources(fetch, address))
             assert sum(map(len, holder.poll(job.now))) == answers
         assert holder.counters.foreign == 1
+
+
+def test_what_a_worker_waits_for_is_said_of_its_oldest_tensor() -> None:
+    job = Job(slots=4, window=2)
+    job.workers[0] = worker = WorkerCore(job.workers[0].plan, OPTIONS)
+    for name in "uvw":
+        for each in job.workers:
+            each.submit(ones(3), name=name)
+    while worker.rounds_complete < 6:
+        job.step()
+    sent_ns, again_ns = job.now, job.now + 50 * MS
+    worker.poll(sent_ns)
+    worker.poll(again_ns)
+    assert worker.waiting_for(sent_ns + 4_000_000_000_000_000) == (
+        "job 5, worker 0, generation 1: tensor 'v' lacks 4 of 5 rounds; waits for round 6 from 0.0.0.99, "
+        "sent 2 times in 4000000.000 s"
+    )
 
 
 def test_what_a_worker_waits_for_is_said_in_one_sentence() -> None:
@@ -743,7 +1152,14 @@ def test_what_a_worker_waits_for_is_said_in_one_sentence() -> None:
         ({"generation": 0}, "generation 0 is not in 1…255"),
         ({"workers": 0}, "0 workers; a job has at least 1"),
         ({"slots": 12}, "slots 12 is not a power of two"),
+        ({"slots": 0}, "slots 0 is not a power of two in 2…65536"),
+        ({"slots": 1}, "slots 1 is not a power of two in 2…65536"),
+        ({"slots": 1 << 17}, "slots 131072 is not a power of two in 2…65536"),
         ({"lanes": 257}, "lanes 257 is not in"),
+        ({"lanes": 258}, "lanes 258 is not in"),
+        ({"lanes": 3}, "lanes 3 is not in 4…256"),
+        ({"children": (Child(3, 10),)}, "child bit 0x3 is not one bit of 32"),
+        ({"children": (Child(1, 10),) * 33}, "33 children; a node has at most 32"),
         ({"key": "9f"}, "key of 2 characters is not 32 bytes in hexadecimal digits"),
     ],
 )

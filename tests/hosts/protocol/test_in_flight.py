@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weir.hosts.protocol.in_flight import REORDERING, TURNS, InFlight
-from weir.hosts.protocol.timers import MAX_SHARED_DOUBLINGS, MULTIPLE, RetransmissionTimeout
+from weir.hosts.protocol.timers import MULTIPLE, RetransmissionTimeout
 from weir.wire.aggregation import MessageType
 
 SIZE, SPAN = 1024, 512
@@ -100,17 +100,62 @@ def test_repairs_shorten_queues_and_never_idle_the_network() -> None:
     assert rounds_in_the_network(window=80, trip=100, lose=10) >= 72  # the window is what binds, but for what is lost
 
 
-def test_while_others_repair_there_is_room_for_twice_what_fills_the_network() -> None:
+@pytest.mark.parametrize("measured_before", [0, 1])
+@pytest.mark.parametrize(("landing", "passed_ns", "filling"), [(100, 2100, 48), (96, 2000, 48), (97, 2020, 49)])
+def test_while_others_repair_there_is_room_for_twice_what_fills_the_network(
+    landing: int, passed_ns: int, filling: int, measured_before: int
+) -> None:
     """A hundred rounds in 2.1 µs, and round trips of 1 µs: 47.6 fill it (Little's law), so 48 do."""
-    one = in_flight(window=200, rank=7, workers=8)
-    launch(one, *range(121))
+    lost, now_ns = measured_before * landing, (measured_before + 1) * passed_ns
+    one = in_flight(window=200, rank=-(lost + 1) % 8, workers=8)
+    launch(one, *range(lost + landing + 21))
     one._timeout.sample(1000)
-    land(one, *range(1, 101), now_ns=2100)
-    assert repaired(one, 2100) == [], "round 0 is for others to repair first"
+    if measured_before:
+        land(one, *range(lost), now_ns=passed_ns)
+    land(one, *range(lost + 1, lost + 1 + landing), now_ns=now_ns)
+    assert repaired(one, now_ns) == [], "it is for others to repair first"
     assert one.travelling == 20
-    assert one.room == 2 * 48 - 20
+    assert one.room == 2 * filling - 20
     one.obey(200, yields=False)
     assert one.room == 200 - 20
+    one.obey(200)
+    assert one.room == 2 * filling - 20
+
+
+@pytest.mark.parametrize(("span", "fewest"), [(32, 16), (512, 32)])
+def test_while_others_repair_there_is_room_for_sixteen_rounds_and_for_a_sixteenth_of_the_span(
+    span: int, fewest: int
+) -> None:
+    """One round fills this network."""
+    one = in_flight(window=span, span=span)
+    launch(one, *range(25))
+    one._timeout.sample(1000)
+    land(one, *range(1, 21), now_ns=MS)
+    assert repaired(one, MS) == [0]
+    assert one.room == fewest - 5
+
+
+def test_a_window_is_all_there_is_room_for_before_anything_is_lost() -> None:
+    one = in_flight(window=1)
+    one.obey(200)
+    assert one.room == 200
+
+
+def test_resends_of_many_workers_are_spread_evenly() -> None:
+    """Over half of the time-out; with multiples of the golden ratio, however many workers there are, no gap is more
+    than its square (2.618) times as long as another (Sós, On the distribution mod 1 of the sequence nα, 1958).
+    """
+    shares = []
+    for rank in range(64):
+        one = in_flight(rank=rank, workers=64)
+        launch(one, 0)
+        one.relaunch(np.array([0]), 0)
+        assert one.deadline_ns is not None
+        shares.append((one.deadline_ns - 20 * MS) / (10 * MS))
+    assert max(shares) < 1
+    for workers in range(2, len(shares) + 1):
+        gaps = np.diff([*sorted(shares[:workers]), 1])
+        assert max(gaps) < 2.62 * min(gaps), f"{workers} workers"
 
 
 def test_few_rounds_are_not_made_fewer_while_others_wait_for_repair() -> None:
@@ -199,6 +244,22 @@ def test_what_time_shows_to_be_lost_is_sent_again_as_room_allows_the_oldest_firs
     assert repaired(one, one.deadline_ns) == [0, 2, 3]
 
 
+def test_what_waits_for_room_to_be_sent_again_has_no_deadline() -> None:
+    one = in_flight()
+    launch(one, 0, 1)
+    assert len(one.to_repair(10 * MS)) == 2
+    assert one.deadline_ns is None
+
+
+def test_what_comes_while_it_waits_to_be_sent_again_is_not_sent_again() -> None:
+    one = in_flight()
+    launch(one, *range(4))
+    one.obey(1)
+    assert repaired(one, 10 * MS) == [0]
+    land(one, 0, 1, now_ns=11 * MS)
+    assert repaired(one, 11 * MS) == [2]
+
+
 def test_fetches_neither_overtake_nor_are_overtaken() -> None:
     one = in_flight()
     launch(one, 0, answer=MessageType.FETCHED)
@@ -262,12 +323,34 @@ def test_a_timeout_that_has_expired_stays_long_enough_for_the_round_trips_that_c
     assert timeout.first_ns == 6 * MS
     for _ in range(20):
         timeout.expired()
-    assert timeout.first_ns == (6 << MAX_SHARED_DOUBLINGS) * MS
+    assert timeout.first_ns == 384 * MS, "six times doubled, and no more"
     assert timeout.unscaled_ns == 6 * MS
+
+
+def test_a_timeout_is_halved_where_half_of_it_is_just_long_enough() -> None:
+    timeout = RetransmissionTimeout(10 * MS, MS, 1000 * MS)
+    timeout.sample(2 * MS)
+    timeout.expired()
+    timeout.sample(3 * MS)
+    assert timeout.first_ns == 2 * 3 * MS
+
+
+def test_a_rounds_own_time_out_doubles_sixteen_times() -> None:
+    one = InFlight(SIZE, RetransmissionTimeout(10, 10, 1 << 60), span=SPAN, window=16, rank=0, workers=1)
+    launch(one, 0)
+    waits, now_ns = [], 0
+    for _ in range(20):
+        due_ns = one.deadline_ns
+        assert due_ns is not None
+        waits.append(due_ns - now_ns)
+        now_ns = due_ns
+        assert repaired(one, now_ns) == [0]
+    assert waits == [10 << min(resends, 16) for resends in range(20)]
 
 
 def test_rounds_without_lanes_say_nothing_of_how_long_those_with_lanes_take() -> None:
     timeout = RetransmissionTimeout(10 * MS, MS, 1000 * MS)
+    assert timeout.round_trip_ns == 0
     timeout.sample(MS // 10, has_lanes=False)
     assert (timeout.first_ns, timeout.round_trip_ns) == (10 * MS, MS // 10)
     timeout.expired()

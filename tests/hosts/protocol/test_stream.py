@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
+import pytest
 
 from weir.hosts.numerics.tensors import Tensor
+from weir.hosts.protocol.rounds import RoundStore
 from weir.hosts.protocol.stream import Stream
+from weir.wire.aggregation import LANES
+
+LEAD = 4
+
+
+def appended(stream: Stream, chunks: int, weight: int = 1) -> Tensor:
+    """A tensor at the stream's end: as many scale rounds as it has chunks, but LEAD at most, and the chunks' rounds."""
+    tensor = Tensor(np.arange(chunks * LANES, dtype=np.int32) + stream.end, workers=2, weight=weight)
+    tensor.place(len(stream.tensors), stream.end, LEAD)
+    stream.append(tensor)
+    return tensor
 
 
 def test_rounds_of_unlike_tensors_are_told_apart() -> None:
@@ -20,5 +35,91 @@ def test_rounds_of_unlike_tensors_are_told_apart() -> None:
     every = np.arange(stream.end)
     whole = (starts[1] <= every) & (every < starts[2])
     assert np.array_equal(stream.may_wrap(every), whole)
-    assert np.all(stream.may_wrap(every[whole]))
-    assert not np.any(stream.may_wrap(every[: starts[1]]))
+    assert stream.may_wrap(every[whole]) is True
+    assert stream.may_wrap(every[: starts[1]]) is False
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_oldest_rounds_whose_exponents_are_agreed_are_sent_each_once_in_a_generation(seed: int) -> None:
+    """A round that has lanes waits for its tensor's scale rounds, LEAD before it, while later tensors' go on."""
+    choice = random.Random(seed)
+    first, span = choice.choice([0, 3, 1000]), choice.choice([5, 16, 32])
+    stream, store = Stream(first), RoundStore(64)
+    tensors: list[Tensor] = []
+    sent: set[int] = set()
+    complete: set[int] = set()
+
+    def ready(number: int) -> bool:
+        (tensor,) = (each for each in tensors if each.start <= number < each.end)
+        agreed = number - tensor.scale_rounds
+        return number not in sent and number not in complete and (agreed < tensor.start or agreed in complete)
+
+    for _ in range(300):
+        if len(stream.tensors) < 6 and choice.random() < 0.5:
+            tensors.append(appended(stream, choice.randint(1, 9)))
+        for number in choice.sample(sorted(sent), len(sent) * choice.randint(0, 2) // 2):
+            store.round[number % 64] = number
+            complete.add(number)
+            sent.remove(number)
+        stream.advance(store)
+        base = next(number for number in range(first, stream.end + 1) if number not in complete)
+        assert stream.base == base
+        assert stream.tensors == [each for each in tensors if each.end > base]
+        if choice.random() < 0.05:
+            stream.restart()
+            sent.clear()
+        room, limit = choice.randint(0, 9), min(base + span, stream.end)
+        expected = [number for number in range(base, limit) if ready(number)][:room]
+        assert stream.sendable(room, span, store).tolist() == expected
+        assert stream.sendable(0, span, store).tolist() == []
+        sent.update(expected)
+        if len(expected) < room:
+            assert stream.sendable(1, 1, store).tolist() == []
+            if waiting := [number for number in range(base, limit) if number not in sent | complete]:
+                agreed = next(each for each in tensors if each.end > waiting[0]).scale_rounds
+                assert not stream.holds_older(stream.end, store)
+                store.round[(waiting[0] - agreed) % 64] = waiting[0] - agreed
+                assert not stream.holds_older(waiting[0], store)
+                assert stream.holds_older(waiting[0] + 1, store)
+                complete.add(waiting[0] - agreed)
+                sent.discard(waiting[0] - agreed)
+
+
+def test_a_stream_that_is_cut_before_a_tensor_goes_on_from_there() -> None:
+    stream, store = Stream(7), RoundStore(64)
+    before, cut, after = (appended(stream, chunks) for chunks in (2, 3, 4))
+    assert stream.sendable(64, 64, store).tolist() == [7, 8, 11, 12, 13, 17, 18, 19, 20]
+    store.round[[7, 8]] = [7, 8]
+    stream.cut_before(cut)
+    assert (stream.end, stream.tensors) == (11, [before])
+    assert stream.holds_older(10, store)
+    assert stream.sendable(64, 64, store).tolist() == [9, 10]
+    again = appended(stream, 1)
+    assert (again.start, stream.tensors) == (11, [before, again])
+    assert after not in stream.tensors
+    assert stream.sendable(64, 64, store).tolist() == [11]
+    store.round[[9, 10]] = [9, 10]
+    stream.cut_before(again)
+    store.round[11] = 11
+    stream.advance(store)
+    assert (stream.base, stream.tensors) == (11, [])
+
+
+def test_what_rounds_carry_is_what_their_tensors_give_in_any_order() -> None:
+    stream = Stream(3)
+    tensors = [appended(stream, chunks, weight=weight) for chunks, weight in ((2, 1), (1, 5), (6, 3), (3, 2))]
+    rounds_of = {number: each for each in tensors for number in range(each.start, each.end)}
+    has_lanes = {number: number >= each.start + each.scale_rounds for number, each in rounds_of.items()}
+    for asked in (list(rounds_of), list(reversed(rounds_of)), [3, 7], [6, 8], [3, 20], [9, 18, 10], [24], [20, 9]):
+        rounds = np.array(asked)
+        assert stream.have_lanes(rounds).tolist() == [has_lanes[number] for number in asked]
+        for with_lanes in (False, True):
+            chosen = [number for number in asked if has_lanes[number] is with_lanes]
+            if not chosen:
+                continue
+            exponents, weights, lanes = stream.contents(np.array(chosen), with_lanes)
+            for row, number in enumerate(chosen):
+                tensor, local = rounds_of[number], np.array([number - rounds_of[number].start])
+                assert (exponents[row], weights[row]) == (tensor.exponents(local)[0], tensor.weight)
+                assert lanes is None or np.array_equal(lanes[row], tensor.lanes(local)[0])
+            assert (lanes is not None) is with_lanes

@@ -137,9 +137,12 @@ def _run_strategies(
 
 
 def _say_promises(console: Console, label: str, said: dict[str, str], told: str) -> None:
-    """Print them a line each, unless they are those of a strategy before; `said` has whose each telling was first."""
-    first = said.setdefault(told, label)
-    for line in told.splitlines() if first == label else [f"as under {first}"]:
+    """Print them a line each, or, where several are those of a strategy before, its name; `said` has whose they were
+    first.
+    """
+    lines = told.splitlines()
+    first = said.setdefault(told, label) if len(lines) > 1 else label
+    for line in lines if first == label else [f"as under {first}"]:
         console.print(f"promise, {label}: {line}", markup=False, soft_wrap=True)
 
 

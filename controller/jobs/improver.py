@@ -263,7 +263,7 @@ class Improver:
         jobs = [*self._jobs.values()]
         movable = [self._rests(job, now_ns) for job in jobs]
         moving = any(job.move is not None for job in jobs)
-        if moving or not any(movable) or self._moves.outlook.unsettled(now_ns):
+        if len(jobs) < 2 or moving or not any(movable) or self._moves.outlook.unsettled(now_ns):
             return None
         readings = self._read_since(max(job.moved_ns for job in jobs), now_ns)
         fresh = list(takewhile(lambda reading: reading.links.is_fresh, reversed(readings)))[::-1]

@@ -115,7 +115,8 @@ class JournalFile:
         for kind, key, value in changes:
             _set(self._kinds.setdefault(kind, {}), key, value)
         self._lines = len(changes)
-        os.ftruncate(self._file, whole)
+        if whole < len(data):
+            os.ftruncate(self._file, whole)
 
     def _compact(self) -> None:
         """Write the file anew. Where that fails the old one stays in force, and grows before the next try."""

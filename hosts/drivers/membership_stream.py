@@ -281,11 +281,13 @@ class MembershipStream:
     def _hear(self, message: pb.ToHost, outbox: queue.SimpleQueue[pb.FromHost | None]) -> None:
         match message.WhichOneof("content"):
             case "joined":
+                before = self._joined
                 with self.changed:
                     self._joined = message.joined
                     self.stripes = {stripe.job: stripe.share for stripe in message.joined.stripes}
                     self.changed.notify_all()
-                self._beat_anew()
+                if _beats(before) != _beats(self._joined):
+                    self._beat_anew()
                 if message.joined.spare:
                     outbox.put(pb.FromHost(heartbeat=pb.Heartbeat()))  # it has no plan to answer, but lives from now on
             case "waiting":
@@ -346,3 +348,8 @@ class MembershipStream:
         with self.changed:
             self._last_error = f"no controller at {self._address}: {unreachable(error)}"
             self.changed.notify_all()
+
+
+def _beats(joined: pb.Joined) -> tuple[int, int, int]:
+    """From where heartbeats go, whereto, and how often."""
+    return joined.address, joined.heartbeats_to, joined.heartbeat_ns

@@ -481,6 +481,15 @@ def test_several_jobs_are_looked_at_together_after_each_alone() -> None:
         assert scene.asked == [(number,) for number in range(1, jobs + 1)]
 
 
+def test_a_job_that_is_left_alone_meanwhile_is_looked_at_alone() -> None:
+    """What speaks against a move of one job is not asked of all together."""
+    scene = Scene(jobs=2, options=TOGETHER)
+    scene.look(2)
+    scene.jobs.remove(2)
+    scene.look(2)
+    assert scene.asked == [(1,), (2,)]
+
+
 @pytest.mark.parametrize("why", ["moves", "unsettled", "stale", "all have just moved"])
 def test_jobs_are_not_looked_at_together_while(why: str) -> None:
     scene = Scene(jobs=3, options=TOGETHER)

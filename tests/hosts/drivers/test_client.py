@@ -605,6 +605,25 @@ def test_heartbeats_of_another_pace_count_on(service: StandIn) -> None:
     assert not [thread for thread in threading.enumerate() if thread.name == "heartbeats of job 7"]
 
 
+def test_who_is_told_the_same_again_goes_on_with_its_heartbeats(service: StandIn) -> None:
+    """Where they come from, whereto and how often: what sends them is not begun anew, which might fail."""
+
+    def senders() -> list[threading.Thread]:
+        return [thread for thread in threading.enumerate() if thread.name == "heartbeats of job 7"]
+
+    with heartbeats() as (to, _), closing(seat(service.address)):
+        stand = service.stand()
+        joined = pb.Joined(host="h2", address=SERVER, heartbeat_ns=10_000_000, heartbeats_to=to)
+        seen = []
+        for stripes in ([], [pb.Stripe(job=7, share=1)]):
+            joined.stripes.extend(stripes)
+            stand.tell(pb.ToHost(joined=joined), to_host(SERVER_PLAN))
+            stand.hear("resumed")
+            seen.append(senders())
+        assert seen[0] == seen[1]
+        assert len(seen[0]) == 1
+
+
 def test_who_has_ended_is_not_taken_for_alive(service: StandIn) -> None:
     """The socket of its sums is gone: it says so, and no heartbeat comes after that."""
     with heartbeats() as (to, hear), UdpHost(SERVER, PORT) as host:

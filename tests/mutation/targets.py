@@ -83,7 +83,10 @@ TARGETS: Final = (
     ),
     Target(
         tuple(f"controller/placement/{name}.py" for name in ("cost", "links", "loads", "problem", "sharing", "wishes")),
-        tuple(f"{_JOBS}/placement/test_{name}.py" for name in ("cost", "readings", "strategies", "together")),
+        (
+            *(f"{_JOBS}/placement/test_{name}.py" for name in ("cost", "readings", "strategies", "together")),
+            f"{_JOBS}/planning/test_plan.py",
+        ),
     ),
     Target(("hosts/drivers/membership_stream.py",), ("tests/hosts/drivers/test_client.py",)),
     Target(

@@ -216,14 +216,16 @@ def test_a_switch_that_came_up_anew_and_a_link_beyond_its_rate_are_no_measure() 
     assert link.hear(TRIP_NS, PRODUCT_BYTES // 2, 0) > before
 
 
+@pytest.mark.parametrize("byte_ns", [1, 2])
 @pytest.mark.parametrize("beyond", [0, 1])
-def test_a_full_link_may_be_a_frame_and_a_tick_of_the_clock_ahead(beyond: int) -> None:
-    """Of 1,000 ns, and of a byte a nanosecond: two readings are not at the same place of theirs."""
-    law = Hpcc({LINK: 8e9}, round_bytes=ROUND_BYTES, flows=10, hops=9)
+def test_a_full_link_may_be_a_frame_and_a_tick_of_the_clock_ahead(beyond: int, byte_ns: int) -> None:
+    """Of 1,000 ns: two readings are not at the same place of theirs."""
+    law = Hpcc({LINK: 8e9 / byte_ns}, round_bytes=ROUND_BYTES, flows=10, hops=9)
     law.begin(Pacing(window=40), 0)
     law.take(feedback(TRIP_NS, Said(*LINK, 0, TRIP_NS, 0)))
-    law.take(feedback(2 * TRIP_NS, Said(*LINK, 0, 2 * TRIP_NS, TRIP_NS + 1_000 + FRAME_BYTES + beyond)))
-    assert (law.window(0) != 40) == (not beyond)
+    most = (TRIP_NS + 1_000) // byte_ns + FRAME_BYTES
+    law.take(feedback(2 * TRIP_NS, Said(*LINK, 0, 2 * TRIP_NS, most + beyond)))
+    assert (law.gap_ns != TRIP_NS // 40) == (not beyond)
 
 
 def test_int_that_is_missing_garbled_or_of_unknown_links_is_counted_and_nothing_else() -> None:

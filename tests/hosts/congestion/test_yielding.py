@@ -95,6 +95,7 @@ def test_losses_halve_and_a_time_out_begins_anew() -> None:
     assert law.packets == 2.5
     law.expire(in_flight=7, following=20)
     assert law.packets == 1
+    law.lose(19, following=20)  # sent before the time-out, which has told of it
     for number in range(20, 25):
         law.acknowledge(number, marked=False, following=30)
     assert law.packets == 4 + 1 / 4 + 1 / 4.25, "by one each up to half of what was in flight, and then by one a window"

@@ -285,7 +285,7 @@ def test_what_is_no_job_is_refused() -> None:
     for fan_in in (0, 33):
         with pytest.raises(PlacementError, match=f"fan_in {fan_in} is not in 1…32"):
             Problem(routes, ("h1",), "h2", 1, fan_in=fan_in)
-    for slack in (-0.1, 1.0):
+    for slack in (-0.1, 1.0, 1.5):
         with pytest.raises(PlacementError, match=rf"slack {slack} is not a share in \[0, 1\)"):
             Problem(routes, ("h1",), "h2", 1, slack=slack)
     with pytest.raises(TopologyError, match='no host "h9"'):

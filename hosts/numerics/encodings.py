@@ -64,31 +64,35 @@ class Encoding:
         return _LANE_BITS // (2 * self.counter_bits)
 
     @property
+    def _takes_all(self) -> bool:
+        """Whether NaN and infinity are summed, in either way."""
+        return bool(self.counter_bits) or self.poison is not None
+
+    @property
     def may_wrap(self) -> bool:
         """Whether a lane's sum over the workers may go beyond 32 bits: it does not where all lanes are parts of finite
         floating numbers.
         """
-        return not isinstance(self.kind, FloatType) or bool(self.counter_bits) or self.poison is not None
+        return not isinstance(self.kind, FloatType) or self._takes_all
 
     def exponents(self, values: NDArray[Any], weight: int) -> Exponents:
         """The biased exponents (k,) of this worker's chunks (k, v); above 255: an element cannot be summed."""
         factor = weight if self.mean else 1
         exponents = self.scalars.exponents(values, factor)
-        takes_all = self.counter_bits or self.poison is not None
-        if takes_all and (beyond := exponents > LARGEST_EXPONENT).any():
+        if self._takes_all and (beyond := exponents > LARGEST_EXPONENT).any():
             exponents[beyond] = self.scalars.exponents(self._finite(values[beyond]), factor)
         return exponents
 
     def encode(self, values: NDArray[Any], exponents: NDArray[np.uint8], weight: int) -> Int32Array:
         """Chunks (k, v) as lanes, int32 (k, lanes), by the agreed exponents (k,)."""
         factor = weight if self.mean else 1
-        if self.poison is not None:
-            return self._poisoned(values, exponents, factor, self.poison)
-        if not self.counter_bits:
-            return self._padded(self.scalars.encode(values, exponents, factor))
-        finite = self._finite(values)
+        finite = self._finite(values) if self._takes_all else values
         lanes = self._padded(self.scalars.encode(finite, exponents, factor))
-        if factor and finite is not values:
+        if not factor or finite is values:
+            return lanes
+        if self.poison is not None:
+            lanes[~self.kind.is_finite(values).all(axis=1), : self.values] = self.poison
+        else:
             flags = self._flags(values)
             lanes[:, self._used : self._used + flags.shape[1]] = flags
         return lanes
@@ -110,16 +114,6 @@ class Encoding:
                 for where, number in ((positive, "+inf"), (negative, "-inf"), (positive & negative, "nan")):
                     values[where] = self.kind.special(number)
         return values
-
-    def _poisoned(
-        self, values: NDArray[Any], exponents: NDArray[np.uint8], factor: int, poison: Int32Array
-    ) -> Int32Array:
-        """Lanes of chunks, of which those with a NaN or an infinity say so, if they count."""
-        finite = self._finite(values)
-        lanes = self._padded(self.scalars.encode(finite, exponents, factor))
-        if factor and finite is not values:
-            lanes[~self.kind.is_finite(values).all(axis=1), : self.values] = poison
-        return lanes
 
     def _finite(self, values: NDArray[Any]) -> NDArray[Any]:
         """The numbers, with 0 for NaN and infinity; themselves where there are none."""

@@ -187,7 +187,7 @@ class LongIntegers:
 
     limbs = 3
 
-    def __init__(self, kind: DataType, workers: int, mean: bool) -> None:
+    def __init__(self, kind: DataType, workers: int, *, mean: bool) -> None:
         if workers > _MOST_WORKERS:
             raise InvalidTensor(f"dtype {kind.name}: {workers} workers; it can be summed over {_MOST_WORKERS} at most")
         self._storage = kind.storage.name

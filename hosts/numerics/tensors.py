@@ -297,7 +297,8 @@ class Tensor:
         else:
             at = int((~finite).argmax())
         value, place = kind.number(values, at), chunk * encoding.values + at
-        flat = min(first + place - start for (first, _), start in self._places() if start <= place)
+        first, start = [(first, start) for (first, _), start in self._places() if start <= place][-1]  # of its layer
+        flat = first + place - start
         if not finite.all():
             return not_finite(self.name, flat, self._shape, value)
         return InvalidTensor(

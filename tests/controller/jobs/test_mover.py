@@ -242,18 +242,23 @@ def test_a_job_that_is_stuck_gets_a_new_generation_and_one_that_moves_does_not(
     assert job.move is None
 
 
-async def test_a_lost_switch_moves_the_jobs_that_use_it_and_no_others(caplog: pytest.LogCaptureFixture) -> None:
-    fabric = rig()
-    at_s3, at_s4, moving = (fabric.add(spec(n), at(s)) for n, s in ((1, "s3"), (2, "s4"), (3, "s3")))
-    resuming = fabric.add(spec(4), at("s4"))
+async def at_s3_or_not(fabric: Rig) -> tuple[RunningJob, ...]:
+    """Job 1 sums at s3 and job 2 at s4; job 3 pauses at s3, and job 4 resumes there."""
+    jobs = tuple(fabric.add(spec(n), at(s)) for n, s in ((1, "s3"), (2, "s4"), (3, "s3"), (4, "s4")))
     fabric.moves.begin(4, 0, at("s3"))
     hold(fabric, *WORKERS, job=4)
     await fabric.advance(0)
     fabric.moves.begin(3, 0)
+    return jobs
+
+
+async def test_a_lost_switch_moves_the_jobs_that_use_it_and_no_others(caplog: pytest.LogCaptureFixture) -> None:
+    fabric = rig()
+    at_s3, at_s4, pausing, resuming = await at_s3_or_not(fabric)
     before = at_s4.plan
     fabric.planner.follow((), {"s3"})
     fabric.moves.follow({"s3"}, MS)
-    assert (at_s3.why, at_s4.move, moving.renew, resuming.renew) == ("s3 is lost", None, "", "s3 is lost")
+    assert (at_s3.why, at_s4.move, pausing.renew, resuming.renew) == ("s3 is lost", None, "", "s3 is lost")
     assert at_s4.plan is not before, "it is laid anew, by the routes that are left"
     assert at_s4.plan.generation == 1
     fabric.planner.follow({Endpoint("s2", 5)}, {"s3"})
@@ -263,12 +268,7 @@ async def test_a_lost_switch_moves_the_jobs_that_use_it_and_no_others(caplog: py
 
 async def test_a_switch_that_starts_anew_makes_a_generation_due_where_sums_were_in_it() -> None:
     fabric = rig()
-    at_s3, at_s4, pausing = (fabric.add(spec(n), at(s)) for n, s in ((1, "s3"), (2, "s4"), (3, "s3")))
-    resuming = fabric.add(spec(4), at("s4"))
-    fabric.moves.begin(4, 0, at("s3"))
-    hold(fabric, *WORKERS, job=4)
-    await fabric.advance(0)
-    fabric.moves.begin(3, 0)
+    at_s3, at_s4, pausing, resuming = await at_s3_or_not(fabric)
     fabric.moves.renew(["s3"])
     why = "s3 has started anew"
     assert [job.renew for job in (at_s3, at_s4, pausing, resuming)] == [why, "", "", why]

@@ -39,6 +39,8 @@ _BEYOND: Final = LARGEST_EXPONENT + 1
 _STEP: Final = 8
 _LEAST_EXPONENT: Final = -1016
 """A float64 chunk's biased exponent b stands for |x| < 2^(8b − 1016), up to 2¹⁰²⁴."""
+_MOST_SHIFTED: Final = 1000
+"""By no more at once, which is normal either way."""
 _PART_BITS: Final = 31
 _PART: Final = (1 << _PART_BITS) - 1
 _LIMB_BITS: Final = 16
@@ -237,12 +239,13 @@ def error_bound(
 
 
 def _shifted(values: NDArray[Any], exponents: NDArray[np.int64]) -> NDArray[Any]:
-    """x · 2^exponent by chunk, in two steps, as the power alone may be beyond float64. Only the second one rounds whole
-    numbers, and what comes out at 2⁻⁶³ or more.
+    """x · 2^exponent by chunk, in two steps where the power is beyond float64, of which only the second one rounds
+    whole numbers, and what comes out at 2⁻⁶³ or more.
     """
-    half = exponents >> 1
-    shifted: NDArray[Any] = values * np.ldexp(1.0, half)[:, None]
-    shifted *= np.ldexp(1.0, exponents - half)[:, None]
+    first = np.clip(exponents, -_MOST_SHIFTED, _MOST_SHIFTED)
+    shifted: NDArray[Any] = values * np.ldexp(1.0, first)[:, None]
+    if np.count_nonzero(first != exponents):
+        shifted *= np.ldexp(1.0, exponents - first)[:, None]
     return shifted
 
 

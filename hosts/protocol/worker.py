@@ -91,7 +91,7 @@ class WorkerCore:
         self._new_in_flight()
         self._final: dict[int, int] = {}  # final rounds that are to be fetched → holder
         self._next_handle = 0
-        self._now_ns = 0  # when it was last asked for something
+        self._now_ns = 0  # when it was last asked what it sends
         self._failed_handle = sys.maxsize  # of the first tensor whose sum will not come, beyond all while there is none
         self._results: dict[int, Reduced] = {}
         self._unsent = False  # poll may find rounds to send for the first time
@@ -270,7 +270,6 @@ class WorkerCore:
                 self._window_round = newest
                 window = int(messages.window[row])
         marked = int(np.count_nonzero(messages.flags & _CONGESTION))
-        self._begin(now_ns)
         trip_ns = round_trip_ns if lanes is not None else None  # one without lanes takes a fraction of it
         in_flight.land(places, now_ns)
         told = Feedback(
@@ -311,7 +310,9 @@ class WorkerCore:
             return []
         out, self._answers = self._answers, []
         in_flight = self._in_flight
-        self._begin(now_ns)
+        self._now_ns = now_ns
+        if self._pacer.begin(now_ns):  # a generation's time begins when this worker is first asked what it sends in it
+            self._law.begin(self.plan.pacing, now_ns)
         in_flight.obey(self._law.window(now_ns), yields=self._law.yields)
         self._pacer.follow(self._law.gap_ns)
         most = self._pacer.room(now_ns)
@@ -357,12 +358,6 @@ class WorkerCore:
         if self._unsent or self._unrepaired:
             return paced_ns or 0
         return deadline_ns if deadline_ns is None or paced_ns is None else max(deadline_ns, paced_ns)
-
-    def _begin(self, now_ns: int) -> None:
-        """A generation's time begins when this worker is first asked what it sends in it."""
-        self._now_ns = now_ns
-        if self._pacer.begin(now_ns):
-            self._law.begin(self.plan.pacing, now_ns)
 
     @property
     def batching_delay_ns(self) -> int:

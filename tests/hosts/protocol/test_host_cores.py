@@ -959,6 +959,24 @@ def test_a_server_takes_rounds_as_far_ahead_as_it_has_slots() -> None:
     assert server.counters.drops["out_of_window"] == server.counters.dropped == 1
 
 
+def test_a_server_takes_rounds_as_far_beyond_the_final_ones_as_it_has_slots() -> None:
+    """Who holds them all goes on there, while the one that is not final is summed."""
+    server = ParameterServerCore(SERVER_PLAN)
+    server.pause()
+    final = tuple(FinalRound(at, OTHER) for at in [*range(17, 32), *range(16)])
+    server.resume(Resume(replace(SERVER_PLAN, generation=2), final))
+
+    def receive(bit: int, address: int, round_number: int) -> None:
+        server.receive(0, changed(contribution(bit, address, round_number), tag=make_tag(2, round_number)))
+
+    receive(1, WORKER, 16)
+    receive(2, OTHER, 16)
+    receive(1, WORKER, 31 + 16)
+    assert server.counters.dropped == 0
+    receive(1, WORKER, 31 + 17)
+    assert server.counters.drops["out_of_window"] == server.counters.dropped == 1
+
+
 def test_a_paused_server_takes_and_sends_nothing() -> None:
     server = ParameterServerCore(replace(SERVER_PLAN, first_round=3))
     for child in ((1, WORKER), (2, OTHER)):

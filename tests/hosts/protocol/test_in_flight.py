@@ -51,17 +51,22 @@ def test_what_later_rounds_have_overtaken_leaves_room_for_others() -> None:
 
 @pytest.mark.parametrize("rank", range(8))
 def test_workers_take_turns_a_round_trip_apart(rank: int) -> None:
-    """Ten rounds are always on the way; round 0 is lost."""
+    """Ten rounds are always on the way; round 0 is lost, and later one that another worker repairs."""
     one = in_flight(rank=rank, workers=8)
     launch(one, *range(11))
-    times = []
+    times, others_lost = [], 199 - rank
     for newest in range(1, 400):
-        land(one, newest)
+        if newest != others_lost:
+            land(one, newest)
+        if newest == others_lost + 50:
+            land(one, others_lost)
         times += [newest] * len(repaired(one))
         launch(one, newest + 10)
-    first, second = times[:2]
+    first, second, *others = times
     assert first == REORDERING + 1 + rank * 10
     assert second - first >= (TURNS - rank) * 10  # all others have had their turns by then
+    assert len(others) > 10
+    assert set(np.diff([second, *others])) == {10 + REORDERING}, "then it is sent again as soon as it is overtaken"
 
 
 def rounds_in_the_network(*, window: int, trip: int, lose: int | None, rounds: int = 4000) -> int:

@@ -5,14 +5,13 @@ Every error names the file, the key and the value, and says what would be right.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import Field, ValidationError, ValidationInfo, WithJsonSchema, field_validator, model_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from .. import own_file
 from ..controller.congestion import CongestionOptions, Uncontrolled
@@ -34,7 +33,7 @@ from .background import Background, SteadyFlow, YieldingFlow, uncontrolled, wind
 from .congestion import CongestionConfig
 from .errors import ExperimentError
 from .jobs import JobConfig, OtherJobConfig
-from .sections import Duration, FileName, LongDuration, Section, read_section, strange_hosts
+from .sections import Duration, FileName, LongDuration, Section, one_of_or_own, read_section, strange_hosts
 from .synchronisation import SynchronisationConfig
 from .telemetry import TelemetryConfig
 from .workloads.digits import TrainingJob, TrainingOptions
@@ -45,12 +44,7 @@ NEED_SERVER: Final = frozenset(name for name, known in STRATEGIES.items() if Nee
 """Strategies that cannot do with a switch as the root."""
 
 
-StrategyName = Annotated[
-    str,
-    WithJsonSchema(
-        {"anyOf": [{"enum": sorted(STRATEGIES)}, {"type": "string", "pattern": rf"{re.escape(own_file.ENDING)}$"}]}
-    ),
-]
+StrategyName = Annotated[str, one_of_or_own(STRATEGIES)]
 
 
 class TrainingConfig(Section):

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
 
+from .. import own_file
 from ..topologies import Topology, TopologyError
 from ..topologies.key_errors import problems_of
 from ..topologies.keys import Keys
@@ -67,6 +68,12 @@ FileName = Annotated[
 
 Title = Annotated[str, _named(_TITLE, "letters, digits, blanks"), WithJsonSchema({"type": "string", "pattern": _TITLE})]
 """A name for people: as a file's, but blanks may be in it."""
+
+
+def one_of_or_own(names: Iterable[str]) -> WithJsonSchema:
+    """The schema of a strategy's name: one of these, or a file of one's own."""
+    own = {"type": "string", "pattern": rf"{re.escape(own_file.ENDING)}$"}
+    return WithJsonSchema({"anyOf": [{"enum": sorted(names)}, own]})
 
 
 class Section(Keys):

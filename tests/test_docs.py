@@ -145,6 +145,14 @@ def test_as_much_is_verified_as_is_told() -> None:
     )
 
 
+def test_the_searched_states_add_up() -> None:
+    page = PAGES["docs/verification.md"].read_text()
+    table, together = re.findall(r"((?:^\|.*\n)+)\nTogether ([\d,]+) states", page, re.MULTILINE)[0]
+    states = [row.split("|")[2].strip().replace(",", "") for row in table.splitlines()[2:]]
+    assert len(states) > 40
+    assert sum(map(int, states)) == int(together.replace(",", ""))
+
+
 def test_recipes_count_the_files_that_they_name() -> None:
     """In the first column of their tables: `folder/` (6) is six files of it, without a number one."""
     recipes = PAGES["CONTRIBUTING.md"].read_text().split("\n### ")[1:]

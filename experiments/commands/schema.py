@@ -16,10 +16,13 @@ class FileKind(StrEnum):
     FABRIC = "fabric"
     RUN = "run"
     JOBS = "jobs"
+    SUITE = "suite"
 
 
-def schema(kind: Annotated[FileKind, typer.Argument(metavar="KIND", help="fabric, run or jobs.")]) -> None:
-    """Print the JSON schema of a fabric's, a run's or jobs' file. Editors complete and check by it."""
+def schema(
+    kind: Annotated[FileKind, typer.Argument(metavar="KIND", help="fabric, run, jobs or suite.")],
+) -> None:
+    """Print the JSON schema of a fabric's, a run's, jobs' or an evaluation's file. Editors complete and check by it."""
     if kind is FileKind.FABRIC:
         from ...topologies.file_keys import json_schema
 
@@ -28,6 +31,10 @@ def schema(kind: Annotated[FileKind, typer.Argument(metavar="KIND", help="fabric
         from ..config import RunConfig
 
         printed = RunConfig.json_schema()
+    elif kind is FileKind.SUITE:
+        from ..evaluation.suite import Suite
+
+        printed = Suite.json_schema()
     else:
         from .place_files import JobsFile
 

@@ -15,7 +15,7 @@ from ... import own_file
 from ...controller.placement import PlacementError
 from ...controller.placement.beside import BESIDE, RING
 from ...controller.placement.strategies import STRATEGIES
-from ...topologies import TopologyError
+from ...topologies import TopologyError, file_keys
 from ...topologies.problems import BadFile
 from ...topologies.schema import parse_topology
 from ...topologies.spelling import nearest
@@ -23,7 +23,7 @@ from ...topologies.yaml_file import YamlFile
 from ...wire.aggregation import FAN_IN
 from ..config import found_strategy
 from ..errors import ExperimentError
-from ..sections import Duration, FileName, Section, Title, read_section
+from ..sections import Duration, FileName, Section, Title, one_of_or_own, read_section
 
 Spread = Literal["packed", "spread", "random"]
 Rates = Literal["equal", "mixed"]
@@ -35,6 +35,7 @@ Engine = Literal["flows", "packets"]
 FORMATS: Final[Mapping[Engine, int]] = {"flows": 2, "packets": 2}
 """Counted up where a point's record would say something else; those of an older format are run again."""
 Strategies = Annotated[tuple[str, ...], Field(min_length=1)]
+StrategyName = Annotated[str, one_of_or_own([*STRATEGIES, *BESIDE])]
 
 
 class Timing(Section):
@@ -99,18 +100,28 @@ class Grid(Section):
     about: str = ""
     """For the page: what the grid is to show."""
     engine: Engine = "flows"
+    """The flow-level simulator, or the packet fabric."""
     fabrics: list[dict[str, Any]] = Field(min_length=1)
+    """Each as `generate:` of a fabric's file."""
     workers: list[Annotated[int, Field(ge=1, le=4096)]] = Field([8], min_length=1)
+    """Of each job; one host more is its parameter server."""
     spread: list[Spread] = Field(["random"], min_length=1)
+    """Jobs' hosts: rack by rack, one of each rack in turn, or by lot."""
     rates: list[Rates] = Field(["equal"], min_length=1)
+    """Links between switches have the fabric's rate, or by lot 0.4 of it."""
     load: list[Annotated[float, Field(ge=0, le=0.8)]] = Field([0.3], min_length=1)
+    """Of the links between switches by others' traffic, on mean."""
     background: list[Background] = Field(["static"], min_length=1)
+    """Others' traffic: at rates that stay or are drawn anew, or flows of published sizes."""
     jobs: list[Annotated[int, Field(ge=1, le=64)]] = Field([1], min_length=1)
     memory: list[Memory] = Field(["ample"], min_length=1)
+    """Every switch has room for all jobs, or by lot for one or none."""
     telemetry: list[Telemetry] = Field(["fresh"], min_length=1)
+    """Readings are new, ten looks old, lost three times in ten, or never there."""
     gradient_bytes: int = Field(25_000_000, ge=1_000)
+    """That each step of a job sums."""
     timing: Timing = Timing()
-    strategies: list[str] | None = None
+    strategies: list[StrategyName] | None = None
     """Instead of the suite's."""
 
     @field_validator("fabrics")
@@ -168,7 +179,7 @@ class Suite(Section):
     name: FileName
     seeds: int = Field(20, ge=1, le=1000)
     """Every condition is drawn with the seeds 1 to this."""
-    strategies: list[str] = Field(min_length=1)
+    strategies: list[StrategyName] = Field(min_length=1)
     grids: list[Grid] = Field(min_length=1)
     findings: str = ""
     """For the page: what its author makes of the figures."""
@@ -203,6 +214,14 @@ class Suite(Section):
             if isinstance(section, dict) and isinstance(names := section.get("strategies"), list):
                 section["strategies"] = [found_strategy(path, name) for name in names]
         return read_section(cls, written, data)
+
+    @classmethod
+    def json_schema(cls) -> dict[str, Any]:
+        """The JSON schema of a suite's file; a grid's fabrics are what a fabric's file has as `generate`."""
+        suite, fabric = cls.model_json_schema(), file_keys.json_schema()
+        generated = fabric["$defs"]["GeneratedKeys"]["properties"]["generate"]
+        suite["$defs"]["Grid"]["properties"]["fabrics"]["items"] = generated
+        return {**suite, "$defs": {**fabric["$defs"], **suite["$defs"]}}
 
     def _strategies_of(self, grid: Grid) -> list[str]:
         return grid.strategies or [n for n in self.strategies if grid.engine == "flows" or n not in BESIDE]

@@ -1,4 +1,4 @@
-"""The JSON schemas of fabrics' and runs' files: they take what is shipped, and refuse nothing that the commands take.
+"""The JSON schemas of people's files: they take what is shipped, and refuse nothing that the commands take.
 
 Keys are the models' own by construction; what is written into the schemas by hand are the notations of rates, delays,
 ports and names, which are compared with what reads them.
@@ -22,6 +22,7 @@ from typer.testing import CliRunner
 from weir.experiments.commands.app import app
 from weir.experiments.config import RunConfig
 from weir.experiments.errors import ExperimentError
+from weir.experiments.evaluation.suite import Suite
 from weir.tests.paths import ROOT
 from weir.topologies import Endpoint, TopologyError, load_topology
 from weir.topologies.model import ENDPOINT_PATTERN
@@ -32,12 +33,12 @@ PAGES = [ROOT / "docs" / name for name in ("fabrics.md", "runs.md")]
 FILES = [
     *ROOT.glob("topologies/*.yaml"),
     *(path for path in ROOT.glob("examples/**/*.yaml")),
-    *(path for path in ROOT.glob("experiments/**/*.yaml") if path.name != "evaluation.yaml"),
+    *(path for path in ROOT.glob("experiments/**/*.yaml")),
 ]
 
 
 def documents() -> list[tuple[str, dict[str, Any]]]:
-    """Every fabric and run that ships or stands in the guides, by where it is."""
+    """Every fabric, run and evaluation that ships or stands in the guides, by where it is."""
     found = [(str(path.relative_to(ROOT)), path.read_text()) for path in FILES]
     for page in PAGES:
         texts = re.findall(r"^```yaml\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
@@ -46,8 +47,9 @@ def documents() -> list[tuple[str, dict[str, Any]]]:
 
 
 DOCUMENTS = documents()
-FABRICS = [(where, data) for where, data in DOCUMENTS if "job" not in data]
 RUNS = [(where, data) for where, data in DOCUMENTS if "job" in data]
+SUITES = [(where, data) for where, data in DOCUMENTS if "grids" in data]
+FABRICS = [each for each in DOCUMENTS if each not in RUNS and each not in SUITES]
 
 
 def printed(kind: str) -> jsonschema.Draft202012Validator:
@@ -58,17 +60,18 @@ def printed(kind: str) -> jsonschema.Draft202012Validator:
     return jsonschema.Draft202012Validator(schema)
 
 
-FABRIC, RUN = printed("fabric"), printed("run")
+FABRIC, RUN, SUITE = printed("fabric"), printed("run"), printed("suite")
 
 
-def test_there_are_files_of_both_kinds() -> None:
+def test_there_are_files_of_all_kinds() -> None:
     assert len(FABRICS) >= 6
     assert len(RUNS) >= 4
+    assert len(SUITES) >= 1
 
 
 @pytest.mark.parametrize(("where", "data"), DOCUMENTS, ids=[where for where, _ in DOCUMENTS])
 def test_what_ships_is_what_its_schema_says(where: str, data: dict[str, Any]) -> None:
-    (RUN if "job" in data else FABRIC).validate(data)
+    (RUN if "job" in data else SUITE if "grids" in data else FABRIC).validate(data)
 
 
 def refused(validator: jsonschema.Draft202012Validator, data: object) -> bool:
@@ -92,6 +95,18 @@ def test_a_key_too_many_is_refused_everywhere_in_a_run(where: str, data: dict[st
         (tmp_path / "run.yaml").write_text(yaml.safe_dump(changed))
         with pytest.raises(ExperimentError, match="strange"):
             RunConfig.load(tmp_path / "run.yaml")
+
+
+@pytest.mark.parametrize(("where", "data"), SUITES, ids=[where for where, _ in SUITES])
+def test_a_key_too_many_is_refused_everywhere_in_an_evaluation(
+    where: str, data: dict[str, Any], tmp_path: Path
+) -> None:
+    data = {**data, "grids": data["grids"][:2]}
+    for changed in with_a_strange_key(data, set()):
+        assert refused(SUITE, changed), changed
+        (tmp_path / "suite.yaml").write_text(yaml.safe_dump(changed))
+        with pytest.raises(ExperimentError, match="strange"):
+            Suite.load(tmp_path / "suite.yaml")
 
 
 def with_a_strange_key(data: dict[str, Any], names: set[str]) -> list[dict[str, Any]]:
@@ -164,6 +179,36 @@ def test_a_run_that_cannot_be_read_is_refused(change: dict[str, Any], tmp_path: 
     (tmp_path / "run.yaml").write_text(yaml.safe_dump({**whole, **change}))
     with pytest.raises((ExperimentError, TopologyError)):
         RunConfig.load(tmp_path / "run.yaml")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"seeds": 0},
+        {"strategies": ["fastest"]},
+        {"strategies": []},
+        {"grids": []},
+        {"grids": [{"name": "one"}]},
+        {"fabrics": [{"kind": "ring"}]},
+        {"workers": []},
+        {"workers": 8},
+        {"spread": ["wide"]},
+        {"load": [0.9]},
+        {"engine": "real"},
+        {"timing": {"compute": "soon"}},
+    ],
+)
+def test_an_evaluation_that_cannot_be_read_is_refused(change: dict[str, Any], tmp_path: Path) -> None:
+    """Changed in the suite, or in its grid."""
+    grid = {"name": "one", "fabrics": [{"kind": "fat-tree", "k": 4}]}
+    whole = {"name": "x", "strategies": ["widest", "ring", "own.py"], "grids": [grid]}
+    assert not refused(SUITE, whole)
+    changed = whole | change if change.keys() & {"seeds", "strategies", "grids"} else whole | {"grids": [grid | change]}
+    assert refused(SUITE, changed)
+    strategies = [name for name in changed["strategies"] if name != "own.py"]
+    (tmp_path / "suite.yaml").write_text(yaml.safe_dump({**changed, "strategies": strategies}))
+    with pytest.raises(ExperimentError):
+        Suite.load(tmp_path / "suite.yaml")
 
 
 quantities = st.builds(

@@ -132,13 +132,16 @@ async def test_heartbeats_are_told_by_job_and_rank_and_no_more_seats_than_fit(
     assert [name for name in fewer if name.startswith("weir_heartbeat_age")] == ["weir_heartbeat_age_seconds/7/0"]
 
 
-async def test_the_dashboard_asks_for_what_the_page_has(rig: Rig) -> None:
+async def test_the_dashboard_asks_for_what_the_page_has_and_the_guide_tells_all_of_it(rig: Rig) -> None:
     heard = HeartbeatReader(TOPOLOGY, lambda _, host: host)
     families = text_string_to_metric_families(text(rig.controller, 0, heard).decode())
     had = {family.name + ("_total" if family.type == "counter" else "") for family in families}
     asked = set(re.findall(r"weir_\w+", (ROOT / "docs" / "grafana.json").read_text()))
     assert len(asked) > 15
     assert asked - had == set()
+    rows = re.findall(r"^\| (`weir_.*?) \|", (ROOT / "docs" / "telemetry.md").read_text(), re.MULTILINE)
+    told = {name for row in rows for name in re.findall(r"`(weir_\w+)", row)}
+    assert told == had
 
 
 async def test_the_page_is_served_and_nothing_else(rig: Rig) -> None:

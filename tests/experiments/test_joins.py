@@ -162,6 +162,11 @@ def test_jobs_of_unlike_round_trips_have_the_same_rate() -> None:
     chunks = [rounds_between(trace, start_ns, start_ns + 4_605_120) for trace in result.jobs]  # in mid-sum
     rounds = Rounds.of_gradient(config, 256)
     assert sum(chunks) / rounds.chunks * 8e9 * rounds.bytes(256) / RATE_BPS >= 0.97 * 4_605_120
+    nearest, middle, farthest = (round(each) for each in chunks)
+    held = f"held more than {result.largest_queue_packets} of {result.loosest_promise} promised packets"
+    index = joins(result.jobs)[-1].index
+    for told in (f"{nearest}, {middle} and {farthest} chunks, Jain's index is {index:.4f}", held):
+        assert told in GUIDE, told
 
 
 def test_fairness_over_time_is_plotted_as_jobs_share(

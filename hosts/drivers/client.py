@@ -86,7 +86,10 @@ class Membership:
             for job in [*shares][1:]:
                 self._sit(job)
             driver = ShardedDriver(self._workers, [*shares.values()]) if shares else self.worker
-        except BaseException:
+        except BaseException as error:
+            for stream in self._streams:
+                if stream.endpoint is not None:  # it takes part, and would be missed
+                    stream.leave(f"{type(error).__name__}: {error}")
             self._close()
             raise
         self.communicator = Communicator(driver, timeout_s=self._timeout_s)

@@ -178,6 +178,9 @@ class MembershipStream:
                 self.fail(error)
             except OSError as error:  # the endpoint's socket
                 self.fail(HostError(f"job {self.job}: {error}"))
+            except Exception as error:  # noqa: BLE001 (whoever waits is to have it)
+                _log.exception("job %d: its stream ends", self.job)
+                self.fail(HostError(f"job {self.job}: its stream has ended by {type(error).__name__}: {error}"))
             if not self.over:
                 self._closing.wait(pause_s)
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)

@@ -126,6 +126,8 @@ class SharedPort:
                 self._let_in(*self._waiting[number])
             elif number in self._senders:
                 received += self._hear(number)
+            else:
+                self._unlink(number)
         return received
 
     def pass_on(self, datagrams: Datagrams, jobs: Collection[int]) -> Datagrams:
@@ -237,20 +239,34 @@ class SharedPort:
         now = time.monotonic()
         if self._absent.get(job, 0.0) > now:
             return None
-        connecting = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        if (connected := self._connect(job)) is not None:
+            link = self._links[job] = FabricSocket(connected)
+            self._poll.register(link, select.EPOLLIN)
+            return link
+        self._absent = {number: until for number, until in self._absent.items() if until > now}
+        self._absent[job] = now + _RETRY_S
+        return None
+
+    def _connect(self, job: int) -> socket.socket | None:
+        try:
+            connecting = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        except OSError:  # too many are open
+            return None
         connecting.setblocking(False)
         try:
             connecting.connect(self._inbox_name(job))
         except OSError:
             connecting.close()
-        else:
-            if _same_user(connecting):
-                link = self._links[job] = FabricSocket(connecting)
-                return link
-            connecting.close()
-        self._absent = {number: until for number, until in self._absent.items() if until > now}
-        self._absent[job] = now + _RETRY_S
+            return None
+        if _same_user(connecting):
+            return connecting
+        connecting.close()
         return None
+
+    def _unlink(self, number: int) -> None:
+        """Nothing ever comes over a link to another's inbox but its end."""
+        for job in [job for job, link in self._links.items() if link.fileno() == number]:
+            self._links.pop(job).close()
 
     def _inbox_name(self, job: int) -> str:
         return f"{self._name}/{job}"

@@ -195,8 +195,7 @@ class WeirProcessGroup(dist.ProcessGroup):
         """As torchft has it: be this rank of that many from now on, met at `store_addr`, HOST:PORT/PREFIX, which is
         fresh at each call. What was on its way fails.
         """
-        if self._error is None:
-            self._sums.fail(AllreduceAborted("the process group is configured anew"), "")
+        self._sums.fail(AllreduceAborted("the process group is configured anew"), "")  # its seat is left, too
         address, _, prefix = store_addr.partition("/")
         host, _, port = address.rpartition(":")
         store = dist.TCPStore(host, int(port), is_master=False, wait_for_workers=False, timeout=self._timeout)

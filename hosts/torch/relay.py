@@ -61,6 +61,8 @@ class Hosts:
         deadline = time.monotonic() + _BIND_S
         with self._lock:
             while address not in self._hosts or self._hosts[address].ended:
+                if address in self._hosts:
+                    self._hosts.pop(address).close()  # it has the address still
                 try:
                     self._hosts[address] = UdpHost(address, nic=nic)
                 except OSError as error:
@@ -98,15 +100,28 @@ class Seat:
         self._started: queue.SimpleQueue[tuple[dict[str, Any], Handle] | None] = queue.SimpleQueue()
         self._reason: str | None = None
         """Why the seat is left; "" in good order; None while it is not."""
+        self._is_to_leave = False
         self._thread = threading.Thread(target=self._run, name=f"seat {self._number}")
         self._thread.start()
 
+    @property
+    def over(self) -> bool:
+        """Whether it has been left, or has failed."""
+        return not self._thread.is_alive()
+
     def put(self, command: dict[str, Any]) -> None:
         """A sum, a question, or to leave behind those before it; by a reason at once."""
-        if command["do"] == "leave" and command["reason"]:
-            self._reason = command["reason"]
-            self._membership.give_up(command["reason"])
+        if command["do"] == "leave":
+            self._is_to_leave = True
+            if command["reason"]:
+                self._reason = command["reason"]
+                self._membership.give_up(command["reason"])
         self._commands.put(command)
+
+    def forsake(self, reason: str) -> None:
+        """Nobody will say to leave any more: leave at once, if it was not said before."""
+        if not self._is_to_leave:
+            self.put({"do": "leave", "reason": reason})
 
     def join(self) -> None:
         """Wait until it has been left."""
@@ -124,7 +139,7 @@ class Seat:
                     finisher.join()
                 if self._reason:
                     raise HostError(self._reason)
-        except (HostError, OSError) as error:
+        except Exception as error:  # noqa: BLE001 (whoever waits is to have it)
             self._say({"over": self._number, "kind": type(error).__name__, "text": str(error)})
 
     def _start(self) -> None:
@@ -181,10 +196,8 @@ class Seat:
             command, handle = started
             try:
                 handle.wait(command["timeout_s"])
-            except HostError as error:
+            except Exception as error:  # noqa: BLE001 (whoever waits is to have it)
                 self._failed(command, error)
-            except ZeroDivisionError as error:
-                self._failed(command, HostError(str(error)))
             else:
                 self._say({"done": command["call"]})
 
@@ -201,7 +214,7 @@ class Seat:
         storage = data_type(command["dtype"]).storage
         return np.frombuffer(self._blocks[command["block"]], storage, command["count"])
 
-    def _failed(self, command: dict[str, Any], error: HostError) -> None:
+    def _failed(self, command: dict[str, Any], error: Exception) -> None:
         self._say({"failed": command["call"], "kind": type(error).__name__, "text": str(error)})
 
 
@@ -216,8 +229,7 @@ def serve(pipe: Connection, parent: int) -> None:
     hosts = Hosts()
     blocks: dict[int, mmap.mmap] = {}
     seats: dict[int, Seat] = {}
-    done = False
-    while not done:
+    while True:
         try:
             command = json.loads(pipe.recv_bytes())
             match command["do"]:
@@ -226,15 +238,16 @@ def serve(pipe: Connection, parent: int) -> None:
                     blocks[command["block"]] = mmap.mmap(descriptor, command["size"])
                     os.close(descriptor)
                 case "join":
+                    seats = {number: seat for number, seat in seats.items() if not seat.over}
                     seats[command["seat"]] = Seat(command, hosts, blocks, say)
                 case "end":
-                    done = True
-                case _:
+                    break
+                case _ if command["seat"] in seats:
                     seats[command["seat"]].put(command)
         except (EOFError, OSError):
-            done = True
-            for seat in seats.values():
-                seat.put({"do": "leave", "reason": f"its training process {parent} has ended without leaving"})
+            break
+    for seat in seats.values():
+        seat.forsake(f"its training process {parent} has ended without leaving")
     for seat in seats.values():
         seat.join()
     hosts.close()

@@ -113,11 +113,13 @@ class FabricSums:
         with self._lock:
             if self._error is not None:
                 raise self._error
+            if self._closing:
+                raise AllreduceAborted("the process group was destroyed before this call")
             self._waiting.add(wanted.work)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="weir sums", daemon=True)
                 self._thread.start()
-        self._queue.put(wanted)
+            self._queue.put(wanted)
 
     def fail(self, error: Exception, reason: str) -> None:
         """From any thread: all that wait, now or later, get the error; the job's other ranks are told the reason."""
@@ -154,8 +156,9 @@ class FabricSums:
 
         The thread is gone afterwards. May be repeated.
         """
-        self._closing = True
-        self._queue.put(None)
+        with self._lock:
+            self._closing = True
+            self._queue.put(None)
         self.join()
         with self._lock:
             seat, self._seat = self._seat, None
@@ -227,7 +230,8 @@ class FabricSums:
         def told(error: HostError | None) -> None:
             if isinstance(error, ControlRefused):  # at every rank, and sums go on
                 block_back(block)
-                self._done(wanted.work, error)
+                if self._claim(wanted.work):
+                    wanted.work.settle(error)
             else:
                 self._settle(wanted.work, block, lambda: wanted.into.copy_(found), error)
 
@@ -245,21 +249,25 @@ class FabricSums:
         if error is not None:
             self.fail(error, f"{type(error).__name__}: {error}")  # which tells whoever waits
         wrong: Exception | None = None
+        claimed = self._claim(work)
         try:
-            if error is None:
+            if claimed:
                 deliver()
         except Exception as raised:  # noqa: BLE001 (whoever waits is to have it)
             wrong = raised
         assert self._relay is not None
         self._relay.give_back(block)
-        self._done(work, wrong)
+        if claimed:
+            work.settle(wrong)
 
-    def _done(self, work: FabricWork, error: Exception | None) -> None:
+    def _claim(self, work: FabricWork) -> bool:
+        """Whether it is still waited for; then the caller settles it. Nothing else is delivered: who was told of a
+        failure has the tensors for himself again.
+        """
         with self._lock:
-            if work not in self._waiting:
-                return
+            waited_for = work in self._waiting
             self._waiting.discard(work)
-        work.settle(error)
+        return waited_for
 
     def _seated(self, timeout_s: float) -> int:
         if self._seat is None:

@@ -364,6 +364,24 @@ def test_a_worker_that_fails_says_so(service: StandIn) -> None:
         outcome.result(ANSWER_S)
 
 
+def test_who_takes_part_in_some_of_a_jobs_stripes_alone_leaves_them_with_the_reason(
+    service: StandIn, server: UdpEndpoint
+) -> None:
+    """The others need not wait for its lease, or under a policy that waits for ever."""
+    worker = in_background(lambda: Membership(service.address, 7, "secret", timeout_s=1, **HERE).__enter__())
+    first = service.stand()
+    stripes = [pb.Stripe(job=job, share=1) for job in (7, 8)]
+    first.tell(pb.ToHost(joined=pb.Joined(host="h1", address=WORKER, heartbeat_ns=20_000_000, stripes=stripes)))
+    first.tell(to_host(PLAN))
+    second = service.stand()
+    assert second.hear("join").job == 8
+    second.tell(pb.ToHost(joined=pb.Joined(host="h1", address=WORKER, heartbeat_ns=20_000_000)))
+    assert first.hear("leave").reason.startswith("JoinTimeout: job 8: no plan after 1 s")
+    with pytest.raises(JoinTimeout, match="job 8: no plan after 1 s"):
+        worker.result(ANSWER_S)
+    assert "leave" not in second.kinds, "it has no part there that anybody would miss"
+
+
 def test_a_sum_that_does_not_come_says_what_it_waits_for(service: StandIn) -> None:
     def work() -> None:
         with Membership(service.address, 7, "secret", **HERE) as membership:
@@ -684,6 +702,25 @@ def test_addresses_and_policies_that_are_none() -> None:
         ),
     ):
         client.jobs()
+
+
+def test_a_mistake_in_what_a_stream_does_ends_the_host_with_a_reason(
+    service: StandIn, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever waits for the job's end would wait for ever, since nobody hears the controller any more."""
+
+    def fails(_: ParameterServerCore) -> Held:
+        raise MemoryError("no room for what is held")
+
+    monkeypatch.setattr(ParameterServerCore, "pause", fails)
+    serving = in_background(lambda: serve(service.address, 7, "secret", port=PORT))
+    stand = service.stand()
+    stand.tell(pb.ToHost(joined=pb.Joined(host="h2", address=SERVER, heartbeat_ns=10_000_000)))
+    stand.tell(to_host(SERVER_PLAN), to_host(Pause(7, 1)))
+    with pytest.raises(HostError, match="job 7: its stream has ended by MemoryError: no room for what is held"):
+        serving.result(ANSWER_S)
+    assert "job 7: its stream ends" in caplog.text
+    assert "Traceback" in caplog.text
 
 
 def test_whose_job_is_over_ends_the_stream_itself(service: StandIn) -> None:

@@ -4,22 +4,30 @@ from __future__ import annotations
 
 import itertools
 import os
+import resource
 import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
+from concurrent.futures import Future
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from ipaddress import IPv4Address
 from typing import Final
 
+import numpy as np
 import pytest
 
 from weir.hosts import HostError, ParameterServerCore, WorkerCore, WorkerOptions, reference_sum
+from weir.hosts.drivers.shared_port import SharedPort
 from weir.hosts.drivers.udp import UdpEndpoint, UdpHost, UdpWorker
+from weir.hosts.protocol.messages import job_numbers
 from weir.tests.hosts.drivers.udp_job import SERVER, address, gradient, server_plan, worker_plan
 from weir.tests.paths import ROOT
+from weir.wire.aggregation import HEADER, HEADER_BYTES
+from weir.wire.frames import Datagrams
 
 PORTS = itertools.count(31_000 + os.getpid() % 10_000)
 HOST: Final = address(0)
@@ -124,6 +132,51 @@ def test_a_job_of_another_process_is_not_taken_twice(far: UdpHost, port: int) ->
         mine.close()
         again = stack.enter_context(UdpWorker(WorkerCore(replace(worker_plan(0, 1), job=1), OPTIONS), HOST, port))
         assert again.core.plan.job == 1
+
+
+@contextmanager
+def two_processes_ends(port: int) -> Iterator[tuple[SharedPort, SharedPort]]:
+    """Who bound a port, and who was handed it."""
+    with ExitStack() as stack:
+        first = stack.enter_context(closing(SharedPort(HOST, port)))
+        knocking = Future[SharedPort]()
+        knocker = threading.Thread(target=lambda: knocking.set_result(SharedPort(HOST, port)))
+        knocker.start()
+        while not knocking.done():
+            first.receive()
+        knocker.join()
+        yield first, stack.enter_context(closing(knocking.result()))
+
+
+def datagram_of(number: int) -> Datagrams:
+    header = np.zeros(1, HEADER)
+    header["job"] = number
+    return Datagrams(np.array([SERVER], np.uint32), header.view(np.uint8).reshape(1, HEADER_BYTES))
+
+
+def test_what_was_passed_on_to_jobs_that_are_over_leaves_nothing_open(port: int) -> None:
+    with two_processes_ends(port) as (first, second):
+        before = os.listdir("/proc/self/fd")
+        for number in range(100, 200):
+            second.take_job(number)
+            assert len(first.pass_on(datagram_of(number), {1})) == 0
+            passed = [each for _ in range(2) for each in second.receive()]  # who connects is let in first
+            assert [job_numbers(each).tolist() for each in passed] == [[number]]
+            second.drop_job(number)
+            assert first.receive() == []
+        assert len(os.listdir("/proc/self/fd")) == len(before)
+
+
+def test_where_no_more_files_can_be_opened_nothing_is_passed_on(port: int) -> None:
+    with two_processes_ends(port) as (first, second):
+        second.take_job(5)
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+        try:
+            left = first.pass_on(datagram_of(5), {1})
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        assert job_numbers(left).tolist() == [5], "which is counted as of an unknown job"
 
 
 def test_a_port_that_somebody_else_has_is_named(port: int) -> None:

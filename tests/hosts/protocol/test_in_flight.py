@@ -224,6 +224,18 @@ def test_without_room_for_turns_all_send_at_once() -> None:
         assert repaired(one) == [0]
 
 
+def test_whose_turn_it_is_is_looked_for_when_something_comes() -> None:
+    """And not because a larger window leaves less room for turns."""
+    one = in_flight(window=16, rank=1, workers=8)
+    launch(one, *range(18))
+    land(one, 6)
+    assert repaired(one) == []
+    one.obey(SPAN)
+    assert repaired(one) == []
+    land(one, 7)
+    assert repaired(one) == [0, 1, 2, 3, 4]
+
+
 def test_no_timer_expires_while_rounds_come_back() -> None:
     one = in_flight()
     launch(one, 0, 1, now_ns=0)

@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -185,11 +185,22 @@ class Job:
         except ControlRefused:
             return False
 
+    def tell_where_all_are(self) -> None:
+        """Have every worker and server that runs end with its threads' stacks on stderr."""
+        running = [each for each in (*self.servers, *(w.process for w in self.workers)) if each.poll() is None]
+        for process in running:
+            sys.stderr.write(f"{process.pid} runs: {process.args}\n")
+            process.send_signal(signal.SIGABRT)
+            process.send_signal(signal.SIGCONT)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(LEASE_S)
+
     def _start(self, words: list[str]) -> subprocess.Popen[str]:
         return self._popen([sys.executable, "-m", *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def _popen(self, command: list[str], **options: Any) -> subprocess.Popen[str]:
-        process = subprocess.Popen([*ends_with_us("KILL"), *command], text=True, **options)
+        told = {**os.environ, "PYTHONFAULTHANDLER": "1"}
+        process = subprocess.Popen([*ends_with_us("KILL"), *command], text=True, env=told, **options)
 
         def end() -> None:
             process.kill()
@@ -219,6 +230,7 @@ def job(*, timeout_s: float = PATIENCE_S, **fields: Any) -> Iterator[Job]:
         try:
             yield running
         except Exception:
+            running.tell_where_all_are()
             sys.stderr.write("".join(running.said) + "".join(map(str, running.client.jobs())))
             raise
 

@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Final, TextIO
 
@@ -24,7 +23,7 @@ from ..controller.service.heartbeats import HeartbeatReader
 from ..hosts import ControlClient
 from ..hosts.drivers.control_client import refusal_of_policy
 from ..topologies import Topology
-from ..topologies.mininet.processes import ends_with_us
+from ..topologies.mininet.processes import may_end_with_us
 from .backends.live import live_fabric
 from .backends.real_time import RealTimeFabric
 from .errors import ExperimentError
@@ -145,26 +144,27 @@ async def run_ranks(
     ended; their lines are passed on, each with its rank in front. The exit status: 0, or the first that failed.
 
     With `ends_together` a rank that fails ends the others; they have a few seconds to say by themselves what they miss.
-    Raises ExperimentError where a command cannot be started.
+    What a rank has started ends with it at the latest when all ranks have, a few seconds later. Raises ExperimentError
+    where a command cannot be started, or a line not passed on.
     """
     processes: dict[int, asyncio.subprocess.Process] = {}
+    lines: set[asyncio.Task[None]] = set()
     status = 0
     try:
         for rank in ranks:
-            processes[rank.rank] = await _start(rank, command(rank), environment(rank))
-        lines = [
-            asyncio.create_task(_pass_on(number, stream, out))
-            for number, process in processes.items()
-            for stream, out in ((process.stdout, sys.stdout), (process.stderr, sys.stderr))
-            if stream is not None
-        ]
+            processes[rank.rank], *streams = await _start(rank, command(rank), environment(rank))
+            for stream, out in zip(streams, (sys.stdout, sys.stderr), strict=True):
+                lines.add(asyncio.create_task(_pass_on(rank.rank, stream, out)))
         waiting = {asyncio.create_task(process.wait()): number for number, process in processes.items()}
         while waiting:
             late = status and ends_together
             done, _ = await asyncio.wait(
-                waiting, timeout=_TO_END_S if late else None, return_when=asyncio.FIRST_COMPLETED
+                {*waiting, *lines}, timeout=_TO_END_S if late else None, return_when=asyncio.FIRST_COMPLETED
             )
-            for task in done:
+            for said in lines & done:
+                lines.remove(said)
+                said.result()  # raises
+            for task in waiting.keys() & done:
                 number, ended = waiting.pop(task), task.result()
                 if ended and not status:
                     status = ended if ended > 0 else _BY_SIGNAL - ended
@@ -172,32 +172,55 @@ async def run_ranks(
                     say(f"rank {number} {_described(ended)}{others}")
             if late and not done:
                 break
-        await _end([process for process in processes.values() if process.returncode is None])
+        await _end(processes.values(), signal.SIGTERM)
+        if lines:
+            await asyncio.wait(lines, timeout=_TO_END_S)  # what ranks have started may have more to say
+        _tell(processes.values(), signal.SIGKILL)
         await asyncio.gather(*lines)
+    except asyncio.CancelledError:  # Ctrl-C, which reaches this process alone
+        await _end(processes.values(), signal.SIGINT)
+        raise
     finally:
-        for process in processes.values():
-            if process.returncode is None:
-                process.kill()
+        _tell(processes.values(), signal.SIGKILL)
     return status
 
 
-async def _start(rank: Rank, command: Sequence[str], extra: Mapping[str, str]) -> asyncio.subprocess.Process:
-    words = [*ends_with_us("TERM"), *command] if shutil.which("setpriv") else list(command)
+async def _start(
+    rank: Rank, command: Sequence[str], extra: Mapping[str, str]
+) -> tuple[asyncio.subprocess.Process, asyncio.StreamReader, asyncio.StreamReader]:
+    """The process, and what it and those that it starts say, on stdout and on stderr."""
+    (said, stdout), (complained, stderr) = await _pipe(), await _pipe()
     try:
-        return await asyncio.create_subprocess_exec(
-            *words,
+        process = await asyncio.create_subprocess_exec(
+            *may_end_with_us("TERM"),
+            *command,
             env={**os.environ, "PYTHONUNBUFFERED": "1", **rank.environment, **extra},
             stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            limit=_LONGEST_LINE,
+            stdout=stdout,
+            stderr=stderr,
+            process_group=0,  # with all that it starts
         )
     except OSError as error:
         raise ExperimentError(f"{command[0]}: cannot be started: {error.strerror}") from None
+    finally:
+        os.close(stdout)
+        os.close(stderr)
+    return process, said, complained
+
+
+async def _pipe() -> tuple[asyncio.StreamReader, int]:
+    """asyncio's own would keep a process waited for as long as anybody has its pipes."""
+    end, other = os.pipe()
+    reader = asyncio.StreamReader(_LONGEST_LINE)
+    await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(end, "rb", 0)
+    )
+    return reader, other
 
 
 async def _pass_on(rank: int, stream: asyncio.StreamReader, out: TextIO) -> None:
-    """A rank's lines, as they come."""
+    """A rank's lines, as they come. Raises ExperimentError where nobody takes them."""
+    encoding = getattr(out, "encoding", None) or "utf-8"
     while True:
         try:
             line = await stream.readline()
@@ -205,20 +228,29 @@ async def _pass_on(rank: int, stream: asyncio.StreamReader, out: TextIO) -> None
             line = b"(a line that is too long)\n"
         if not line:
             return
-        out.write(f"[{rank}] {line.decode('utf-8', 'replace').rstrip()}\n")
-        out.flush()
+        told = f"[{rank}] {line.decode('utf-8', 'replace').rstrip()}\n".encode(encoding, "backslashreplace")
+        try:
+            out.write(told.decode(encoding))
+            out.flush()
+        except OSError as error:
+            with suppress(OSError):  # what is left in its buffer would be an error once more at the end
+                os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
+            raise ExperimentError(f"rank {rank}: a line cannot be written: {error.strerror}; all are ended") from None
 
 
-async def _end(processes: Sequence[asyncio.subprocess.Process]) -> None:
-    """Ask them to end, and see to it."""
+async def _end(processes: Collection[asyncio.subprocess.Process], by: signal.Signals) -> None:
+    """Ask those that run to end, and what they have started, and see to it."""
+    running = [process for process in processes if process.returncode is None]
+    _tell(running, by)
+    if running:
+        await asyncio.wait([asyncio.create_task(each.wait()) for each in running], timeout=_TO_END_S)
+
+
+def _tell(processes: Collection[asyncio.subprocess.Process], what: signal.Signals) -> None:
+    """Send a signal to them and what they have started, as far as it is there."""
     for process in processes:
-        process.terminate()
-    if processes:
-        _, late = await asyncio.wait([asyncio.create_task(each.wait()) for each in processes], timeout=_TO_END_S)
-        if late:
-            for process in processes:
-                if process.returncode is None:
-                    process.kill()
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, what)
 
 
 def _described(status: int) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ...topologies.mininet.processes import orderly_end
 from ..errors import ExperimentError
 from .console import NOTES
 from .help import POLICY_NAMES, STRATEGY_NAMES, complete_policy, complete_strategy
@@ -64,7 +65,8 @@ def launch(
     if module or program.endswith(".py"):
         words = [sys.executable, *(["-m"] if module else []), *words]
     try:
-        status = asyncio.run(_launch(LaunchOptions(found, names, strategy, policy, seed, stripes), words))
+        with orderly_end():
+            status = asyncio.run(_launch(LaunchOptions(found, names, strategy, policy, seed, stripes), words))
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     raise typer.Exit(status)

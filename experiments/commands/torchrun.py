@@ -17,6 +17,7 @@ import typer
 from ...extras import MissingExtra
 from ...topologies import Endpoint, Topology, TopologyError
 from ...topologies.mininet.fabric import MininetFabric, SwitchKind, interface
+from ...topologies.mininet.processes import may_end_with_us, orderly_end, passing_on_end_signals
 from ...topologies.units import parse_delay
 from ..errors import ExperimentError, Interrupted
 from .console import NOTES
@@ -78,10 +79,11 @@ def torchrun(
     if not lease_ns:
         raise ExperimentError("--lease 0: write it like 10s")
     try:
-        status = asyncio.run(_run(fabric, kind, hosts, words, policy, lease_ns, restarts))
+        with orderly_end():
+            status = asyncio.run(_run(fabric, kind, hosts, words, policy, lease_ns, restarts))
     except KeyboardInterrupt:
         raise Interrupted("interrupted; the ranks and their fabric are ended") from None
-    raise typer.Exit(status)
+    raise typer.Exit(status if status >= 0 else 128 - status)
 
 
 async def _run(
@@ -114,12 +116,13 @@ async def _run(
         told["WEIR_HOST"] = ",".join(hosts)
         told["WEIR_NIC"] = ",".join(live.fabric.nic(host) for host in hosts)
         command = [*_RUN, "--nproc-per-node", str(len(hosts)), "--master-port", str(_free_port()), *words]
-        run = await asyncio.create_subprocess_exec(*command, env=told)
-        try:
-            return await run.wait()
-        finally:
-            if run.returncode is None:  # Ctrl-C reaches it, too
-                await run.wait()
+        run = await asyncio.create_subprocess_exec(*may_end_with_us("TERM"), *command, env=told)
+        with passing_on_end_signals([run]):
+            try:
+                return await run.wait()
+            finally:
+                if run.returncode is None:  # Ctrl-C reaches it, too
+                    await run.wait()
 
 
 async def _in_namespaces(
@@ -143,12 +146,13 @@ async def _side_by_side(
     port = _free_port()
     runs = [
         subprocess.Popen(
-            [*_of_one_rank(number, len(hosts), "127.0.0.1", port), *words],
+            [*may_end_with_us("TERM"), *_of_one_rank(number, len(hosts), "127.0.0.1", port), *words],
             env={**told, "WEIR_HOST": host, "WEIR_NIC": fabric.nic(host)},
         )
         for number, host in enumerate(hosts)
     ]
-    return await _first_failure(runs)
+    with passing_on_end_signals(runs):
+        return await _first_failure(runs)
 
 
 def _of_one_rank(number: int, ranks: int, first: str, port: int) -> list[str]:

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import io
+import os
 import re
+import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, Final
 
 import pytest
 
+from weir.experiments import launch as launching
 from weir.experiments.commands.main import main
-from weir.experiments.launch import LaunchOptions, _described, launched_job, run_ranks
+from weir.experiments.errors import ExperimentError
+from weir.experiments.launch import LaunchOptions, Rank, _described, launched_job, run_ranks
 from weir.hosts import JoinRefused, join
 from weir.tests.paths import ROOT
+from weir.tests.processes import running_with
 from weir.topologies import load_topology
 
 WEIR = Path(sys.executable).with_name("weir")
@@ -72,14 +80,14 @@ def test_a_rank_that_fails_ends_the_others_who_are_told_why(fabric: Path, tmp_pa
 def test_heartbeats_of_ranks_go_through_the_fabric_to_a_host_without_one(fabric: Path) -> None:
     program = "import weir\nwith weir.join() as communicator: communicator.barrier()"
 
-    async def go() -> tuple[int, str | None, int, int, int]:
+    async def go() -> tuple[int, str | None, int, int, int, int]:
         async with launched_job(LaunchOptions(load_topology(fabric), ["h3", "h1"])) as job:
             status = await run_ranks(job.ranks, lambda _: [sys.executable, "-c", program])
             heard = job.heartbeats
-            return status, job.heartbeats_at, heard.came, heard.sent, heard.dropped
+            return status, job.heartbeats_at, heard.came, heard.sent, heard.damaged, heard.repeated
 
-    status, at, came, sent, dropped = asyncio.run(go())
-    assert (status, at, dropped) == (0, "h2", 0)
+    status, at, came, sent, *wrong = asyncio.run(go())
+    assert (status, at, wrong) == (0, "h2", [0, 0]), "but for those that come when the job is over, and of no seat"
     assert came == sent >= 2
 
 
@@ -163,6 +171,57 @@ def test_two_trees_share_a_loops_sums(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.splitlines()) == [f"[{rank}] True" for rank in range(4) for _ in range(3)]
     assert "summed at s1, s2, s3, s4" in done.stderr
+
+
+def ranks_of(*commands: Sequence[str], **options: Any) -> int:
+    """The exit status of these commands as ranks without a job."""
+    ranks = [Rank(number, f"h{number + 1}", {}) for number in range(len(commands))]
+    return asyncio.run(asyncio.wait_for(run_ranks(ranks, lambda rank: commands[rank.rank], **options), 60))
+
+
+SLEEPS: Final = "import time; time.sleep(1000)"
+
+
+def test_what_a_rank_has_started_ends_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rank that fails, or another: of a script that starts a program, the program ends, too."""
+    monkeypatch.setattr(launching, "_TO_END_S", 0.3)
+    mark = str(tmp_path)
+    program = f"{sys.executable} -c '{SLEEPS}' {mark}"
+    assert ranks_of(["sh", "-c", "exit 3"], ["sh", "-c", f"{program}; true"]) == 3
+    assert ranks_of(["sh", "-c", f"{program} & exit 4"]) == 4
+    assert running_with(mark) == []
+
+
+def test_where_nobody_takes_their_lines_the_ranks_are_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As behind `weir launch … | head`."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "w") as out:
+        monkeypatch.setattr(sys, "stdout", out)
+        with pytest.raises(ExperimentError, match="rank 0: a line cannot be written: Broken pipe; all are ended"):
+            ranks_of([sys.executable, "-c", f"print('a line', flush=True); {SLEEPS}"])
+
+
+def test_a_line_that_the_terminal_has_no_letters_for_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.TextIOWrapper(io.BytesIO(), "ascii")
+    monkeypatch.setattr(sys, "stdout", written)
+    assert ranks_of([sys.executable, "-X", "utf8", "-c", "print('10 µs')"]) == 0
+    assert written.buffer.getvalue() == rb"[0] 10 \xb5s" + b"\n"
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_ends_all_ranks(fabric: Path, tmp_path: Path, number: signal.Signals, status: int) -> None:
+    """Those in a script that is the rank, too; and what it has started may say a last word."""
+    program = tmp_path / "sleeps.py"
+    program.write_text(f"print('up', flush=True)\n{SLEEPS}")
+    command = f"{sys.executable} {program} {tmp_path}; true"
+    words = [str(WEIR), "launch", "-n", "2", "--topology", str(fabric), "sh", "-c", command]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as launched:
+        assert launched.stdout is not None
+        assert sorted(launched.stdout.readline() for _ in range(2)) == ["[0] up\n", "[1] up\n"]
+        launched.send_signal(number)
+        assert launched.wait(60) == status
+    assert running_with(str(tmp_path)) == []
 
 
 @pytest.mark.parametrize(

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import threading
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from ..errors import TopologyError
 
@@ -57,9 +58,20 @@ def answers(address: str) -> bool:
         return False
 
 
+class Signalled(Protocol):
+    """A process that was started."""
+
+    def send_signal(self, signal: int, /) -> None: ...
+
+
 def ends_with_us(signal_name: str) -> list[str]:
     """Words in front of a command: it gets this signal when the thread that starts it ends, even by SIGKILL."""
     return ["setpriv", "--pdeathsig", signal_name]
+
+
+def may_end_with_us(signal_name: str) -> list[str]:
+    """The same where the machine can do that, else none."""
+    return ends_with_us(signal_name) if shutil.which("setpriv") else []
 
 
 def own(interface: str) -> None:
@@ -137,11 +149,31 @@ def orderly_end() -> Iterator[None]:
     def end(number: int, _: object) -> None:
         raise SystemExit(128 + number)
 
+    with _handled_by(end):
+        yield
+
+
+@contextmanager
+def passing_on_end_signals(processes: Collection[Signalled]) -> Iterator[None]:
+    """SIGTERM and SIGHUP are for these processes, for whose end this one waits."""
+
+    def pass_on(number: int, _: object) -> None:
+        for process in processes:
+            with suppress(ProcessLookupError):
+                process.send_signal(number)
+
+    with _handled_by(pass_on):
+        yield
+
+
+@contextmanager
+def _handled_by(handler: Callable[[int, object], None]) -> Iterator[None]:
+    """Afterwards all signals that end a program do what they did before."""
     before = {number: signal.getsignal(number) for number in _END_SIGNALS}
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, end)
+        signal.signal(number, handler)
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, earlier in before.items():
+            signal.signal(number, earlier)

@@ -189,7 +189,7 @@ class Job:
         """Have every worker and server that runs end with its threads' stacks on stderr."""
         running = [each for each in (*self.servers, *(w.process for w in self.workers)) if each.poll() is None]
         for process in running:
-            sys.stderr.write(f"{process.pid} runs: {process.args}\n")
+            sys.stderr.write(f"{process.pid} runs: {process.args!r}\n")
             process.send_signal(signal.SIGABRT)
             process.send_signal(signal.SIGCONT)
             with suppress(subprocess.TimeoutExpired):

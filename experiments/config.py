@@ -5,6 +5,7 @@ Every error names the file, the key and the value, and says what would be right.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from importlib import resources
@@ -80,6 +81,19 @@ class WorkloadConfig(Section):
     """Given by name to the function `worker` of the script."""
     digest: str = ""
     """SHA-256 of the script, which a record has so that a replay runs the same one; a run's file leaves it out."""
+
+    @field_validator("options")
+    @classmethod
+    def _as_a_record_has_them(cls, options: dict[str, Any]) -> dict[str, Any]:
+        for name, value in options.items():
+            try:
+                json.dumps(value)
+            except TypeError:
+                raise ValueError(
+                    f"{name}: {value} is no text, number, true, false, null, list or mapping of these; in quotes it is "
+                    "text"
+                ) from None
+        return options
 
 
 class ControlConfig(Section):

@@ -109,6 +109,9 @@ class BalancedSampler:
             raise TrainingError("step() without a backward pass since the batch was drawn; call it after backward()")
         self._take_answer()
         self._under_way.popleft()
+        if self._under_way:  # a loader that fetches ahead drew it before: it begins now
+            ahead, drawn_s = self._under_way[0]
+            self._under_way[0] = ahead, max(drawn_s, time.monotonic())
         self._reporter.observe(sizes[self._rank], self._computed_s - began_s)
         report = self._reporter.report(self._meter.read())
         if self._turns.due():

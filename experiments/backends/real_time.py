@@ -31,6 +31,7 @@ from ...topologies import Topology, mac_number
 from ...wire.aggregation import AGGREGATION_PORT, MESSAGE_BYTES
 from ...wire.frames import DSCP_BULK, DSCP_CONTROL, FrameWriter, decapsulate
 from ...wire.heartbeat import HEARTBEAT_PORT
+from ..errors import ExperimentError
 from .emulated import EmulatedFabric
 
 _BUSY_S: Final = 50e-6
@@ -88,7 +89,11 @@ class _HostLink:
             dscp=dscp,
         )
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.listener.bind(path)
+        try:
+            self.listener.bind(path)
+        except OSError:
+            self.listener.close()
+            raise
         self.listener.listen(16)
         self.listener.setblocking(False)
 
@@ -110,7 +115,7 @@ class RealTimeFabric:
         self._folder = folder
         self._emulated = EmulatedFabric(topology, seed=seed, start=None, poll_ns=_POLL_NS)
         self._server = self._emulated.serve()
-        self._links: dict[str, tuple[_HostLink, _HostLink]] = {}
+        self._links: dict[str, list[_HostLink]] = {}
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="fabric", daemon=True)
 
@@ -124,13 +129,20 @@ class RealTimeFabric:
         return str(self._folder / self.topology.host(host).name)
 
     def __enter__(self) -> Self:
+        """Raises ExperimentError where the hosts' sockets cannot be made."""
         self._server.start()
-        for host in self.topology.hosts:
-            nic = self.nic(host.name)
-            self._links[host.name] = (
-                _HostLink(self.topology, host.name, nic, AGGREGATION_PORT, DSCP_BULK),
-                _HostLink(self.topology, host.name, nic + HEARTBEAT_NIC, HEARTBEAT_PORT, DSCP_CONTROL),
-            )
+        try:
+            for host in self.topology.hosts:
+                nic = self.nic(host.name)
+                self._links[host.name] = [_HostLink(self.topology, host.name, nic, AGGREGATION_PORT, DSCP_BULK)]
+                beats = _HostLink(self.topology, host.name, nic + HEARTBEAT_NIC, HEARTBEAT_PORT, DSCP_CONTROL)
+                self._links[host.name].append(beats)
+        except OSError as error:
+            self._close()
+            raise ExperimentError(
+                f"{self._folder}: hosts' sockets cannot be made there: {error}; TMPDIR names another place, whose path "
+                "is to be short"
+            ) from None
         self._thread.start()
         return self
 
@@ -139,6 +151,9 @@ class RealTimeFabric:
     ) -> None:
         self._stopping.set()
         self._thread.join()
+        self._close()
+
+    def _close(self) -> None:
         for link in self._all_links:
             link.close()
         self._server.stop()

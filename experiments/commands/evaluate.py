@@ -60,6 +60,11 @@ def evaluate(
         raise ExperimentError(
             f"--workers {workers} is for local processes, and --cluster {cluster} has its own; keep one"
         )
+    if write is not None and not (write.suffix and write.parent.is_dir() and not write.is_dir()):
+        raise ExperimentError(
+            f"--write {write}: it is to be a file in a folder that is there, with an ending, as docs/page.md: what it "
+            "shows goes into a folder beside it, which is called as it is without the ending"
+        )
     suite = Suite.load(file)
     folder = out if out is not None else Path("evaluations") / suite.name
     columns = (
@@ -82,7 +87,10 @@ def evaluate(
         except KeyboardInterrupt:
             raise Interrupted(f"interrupted; the points that are done are kept in {folder}") from None
     if write is not None:
-        written(suite, records, file, write)
+        try:
+            written(suite, records, file, write)
+        except OSError as error:
+            raise ExperimentError(f"--write {write}: {error}; the points that were run are kept in {folder}") from None
         NOTES.print(f"page: {write}")
     for record in records:
         for own in record.figures:

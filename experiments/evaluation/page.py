@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import platform
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from statistics import median
-from typing import Final
+from typing import Any, Final
 
 from ...controller.placement.beside import BESIDE
 from .comparison import AGG, AIMED_AT, OURS, Condition, Row, conditions_of, label
@@ -26,8 +27,21 @@ def printed(suite: Suite, records: Sequence[PointRecord], as_json: bool) -> str:
     """What the command prints."""
     conditions = list(conditions_of(records))
     if as_json:
-        return json.dumps({"suite": suite.name, "conditions": [asdict(one) for one in conditions]}, indent=1) + "\n"
+        told = _finite({"suite": suite.name, "conditions": [asdict(one) for one in conditions]})
+        return json.dumps(told, indent=1, allow_nan=False) + "\n"
     return "\n".join(_text(condition) for condition in conditions)
+
+
+def _finite(value: Any) -> Any:
+    """The same with None for what is no number."""
+    match value:
+        case dict():
+            return {key: _finite(each) for key, each in value.items()}
+        case list() | tuple():
+            return [_finite(each) for each in value]
+        case float() if not math.isfinite(value):
+            return None
+    return value
 
 
 def _text(condition: Condition) -> str:

@@ -132,6 +132,12 @@ class Grid(Section):
                 parse_topology({"name": "fabric", "generate": fabric}, "fabric")
             except TopologyError as error:
                 raise ValueError(str(error)) from None
+        names = [fabric_name(fabric) for fabric in fabrics]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise ValueError(
+                f"two fabrics are called {twice[0]}, and their figures would be one condition's; give each a grid of "
+                "its own"
+            )
         return fabrics
 
     @field_validator("strategies")

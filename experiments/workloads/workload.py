@@ -60,7 +60,8 @@ def digest(values: Floats) -> str:
 
 def train_without_network(job: Workload, total: Callable[[list[Floats]], Floats]) -> None:
     """Run the whole job with `total` in the place of the fabric."""
-    samples = np.float32(sum(job.samples(worker) for worker in range(job.workers)))
+    samples = sum(job.samples(worker) for worker in range(job.workers))
     for step in range(job.steps):
-        mean = total(job.gradients(step)) / samples
+        sums = total(job.gradients(step))
+        mean = np.divide(sums, samples, dtype=np.float64).astype(sums.dtype)  # rounded once, as workers' means are
         job.apply([mean] * job.workers)

@@ -173,6 +173,22 @@ def test_two_trees_share_a_loops_sums(tmp_path: Path) -> None:
     assert "summed at s1, s2, s3, s4" in done.stderr
 
 
+def test_a_folder_whose_path_is_too_long_for_sockets_is_named(tmp_path: Path) -> None:
+    long = tmp_path / ("x" * 100)
+    long.mkdir()
+    done = subprocess.run(
+        [WEIR, "launch", "-n", "2", LOOP],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        env={**os.environ, "TMPDIR": str(long)},
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"weir: {long}/")
+    assert "hosts' sockets cannot be made there: AF_UNIX path too long; TMPDIR names another place" in done.stderr
+
+
 def ranks_of(*commands: Sequence[str], **options: Any) -> int:
     """The exit status of these commands as ranks without a job."""
     ranks = [Rank(number, f"h{number + 1}", {}) for number in range(len(commands))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from weir.controller.planning.plan import lanes_of
 from weir.experiments.backends.rounds import Rounds
 from weir.experiments.config import RunConfig
 from weir.experiments.errors import ExperimentError
+from weir.experiments.records import report
 from weir.experiments.records.record import RunRecord
 from weir.experiments.run import execute
 
@@ -68,6 +70,13 @@ def test_a_run_trains_what_the_script_makes_with_its_weights(tmp_path: Path) -> 
     assert RunRecord.load(folder).config == config
 
 
+def test_the_mean_over_more_samples_than_a_float32_holds_is_the_one_that_workers_get(tmp_path: Path) -> None:
+    """Three times 5,592,407 is odd and above 2²⁴."""
+    script = SCRIPT.replace("self.samples = rank, 1 + rank", "self.samples = rank, 5_592_407")
+    record, _ = execute(RunConfig.load(write(tmp_path, script)), tmp_path / "runs", Console(quiet=True))
+    assert report.claims(record)[0][0]
+
+
 def test_the_traffic_is_that_of_the_scripts_gradients(tmp_path: Path) -> None:
     sizes = {}
     for size in (900, 9000):
@@ -106,6 +115,11 @@ def test_a_script_that_was_changed_is_not_taken_for_the_records(tmp_path: Path) 
             {"workload": {"script": "own.py", "options": {"sise": 9}}},
             "own.py: worker(rank, workers, seed, size=700) does not take a rank, the workers, a seed and the options "
             "that the run's file has (sise): got an unexpected keyword argument 'sise'",
+        ),
+        (
+            SCRIPT,
+            {"workload": {"script": "own.py", "options": {"size": 9, "since": date(2026, 1, 1)}}},
+            "workload.options: since: 2026-01-01 is no text, number, true, false, null, list or mapping of these",
         ),
         (SCRIPT, {"training": {"batch": 4}}, "training.batch: is the digits' network's"),
         (

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -99,3 +100,79 @@ def test_unequal_batches_train_as_one_process_does(tmp_path: Path) -> None:
                 parameter -= 0.1 * parameter.grad
     for name, parameter in model.state_dict().items():
         np.testing.assert_allclose(state[name].numpy(), parameter.numpy(), rtol=1e-9)
+
+
+class TwoRanks:
+    """In the place of torch.distributed: two ranks in this process, by turns, whose computing takes virtual time."""
+
+    group = SimpleNamespace(WORLD=None)
+
+    def __init__(self) -> None:
+        self.rank = 0
+        self.now_s = 100.0
+        self._reports: list[list[Any]] = [[], []]
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def process_time(self) -> float:
+        return 0.0
+
+    def get_rank(self, _: Any) -> int:
+        return self.rank
+
+    def get_world_size(self, _: Any) -> int:
+        return 2
+
+    def all_gather(self, reports: list[Any], own: Any, **_: Any) -> Any:
+        step = len(self._reports[self.rank])
+        self._reports[self.rank].append(own)
+
+        def wait() -> None:
+            for report, said in zip(reports, self._reports, strict=True):
+                report[:] = said[step]
+
+        return SimpleNamespace(wait=wait)
+
+
+@pytest.mark.parametrize("ahead", [0, 4])
+def test_sizes_follow_the_ranks_speeds_however_far_ahead_batches_are_drawn(
+    ahead: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A loader with two processes of its own has drawn four batches before the first step."""
+    import torch
+
+    from weir.training import torch_steps
+
+    world = TwoRanks()
+    monkeypatch.setattr(torch_steps, "dist", world)
+    monkeypatch.setattr(torch_steps, "time", world)
+    models = [torch.nn.Linear(1, 1) for _ in range(2)]
+    samplers, drawn = [], []
+    for world.rank, model in enumerate(models):
+        samplers.append(torch_steps.BalancedSampler(100_000, 96, model))
+        drawn.append(iter(samplers[-1]))
+    fetched: list[list[list[int]]] = [[], []]
+
+    def fetch() -> None:
+        for world.rank, batches in enumerate(drawn):
+            fetched[world.rank].append(next(batches))
+
+    for _ in range(ahead):
+        fetch()
+    sizes, speeds = [], [4000, 800]  # samples a second
+    for step in range(120):
+        if step == 60:
+            speeds.reverse()
+        fetch()
+        begun_s, ended_s = world.now_s, 0.0
+        for world.rank, model in enumerate(models):
+            world.now_s = begun_s + 0.002 + len(fetched[world.rank].pop(0)) / speeds[world.rank]
+            ended_s = max(ended_s, world.now_s)
+            model(torch.ones(1)).backward()
+        world.now_s = ended_s + 0.001
+        sizes.append(samplers[0].sizes)
+        for world.rank, sampler in enumerate(samplers):
+            sampler.step()
+    for found, best in ((sizes[59], [80, 16]), (sizes[119], [16, 80])):
+        assert found == pytest.approx(best, abs=3)

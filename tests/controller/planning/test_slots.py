@@ -16,6 +16,13 @@ REQUESTS = [(owner, want) for owner in range(3) for want in (None, 1, 2, 3, SIZE
 """What one may ask for, and None to give up what one has."""
 
 
+def free_pieces(owned: dict[int, range]) -> list[int]:
+    """How long the runs of numbers are that nobody has."""
+    used = {at for its in owned.values() for at in its}
+    drawn = "".join("x" if at in used else "." for at in range(FIRST, FIRST + SIZE))
+    return [len(run) for run in drawn.split("x") if run]
+
+
 def test_in_every_state_a_request_gets_the_first_gap_that_is_long_enough() -> None:
     """Every request in every state that requests of three owners lead to."""
     todo: list[tuple[Pool, dict[int, range]]] = [(Pool("s1: slots", SIZE, FIRST), {})]
@@ -38,6 +45,9 @@ def test_in_every_state_a_request_gets_the_first_gap_that_is_long_enough() -> No
                     with pytest.raises(OutOfMemory, match=f"asks for {want}"):
                         pool.allot(owner, want)
             assert pool.free == SIZE - sum(map(len, owned.values()))
+            gaps = free_pieces(owned)
+            assert pool.largest_gap == max(gaps, default=0)
+            assert [pool.pieces(size) for size in (1, 2, 3)] == [sum(gap // size for gap in gaps) for size in (1, 2, 3)]
             assert dict(pool.allotments) == {each: (its.start, len(its)) for each, its in owned.items()}
             if owned not in seen and all(owned != later for _, later in todo):
                 todo.append((pool, owned))

@@ -18,8 +18,10 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from typer.testing import CliRunner
 
 from weir.experiments.backends.virtual_time import Cluster
+from weir.experiments.commands.app import app
 from weir.experiments.errors import ExperimentError
 from weir.experiments.evaluation import page
 from weir.experiments.evaluation.comparison import conditions_of
@@ -370,6 +372,29 @@ def test_a_strategy_of_ones_own_goes_by_its_label(tmp_path: Path) -> None:
     lost = records[0].model_copy(update={"figures": (ps, own.model_copy(update={"strategy": gone}))})
     lost = lost.model_copy(update={"point": lost.point.model_copy(update={"strategies": ("ps", gone)})})
     assert gone in page.printed(suite, [lost], as_json=False)
+
+
+def test_what_is_no_number_is_null_in_json() -> None:
+    """As the time that a ring's decision takes, since there is none: JSON has no NaN."""
+    suite = Suite.model_validate({**SUITE, "seeds": 1, "strategies": ["ring", "widest"]})
+    records = [run_point(point) for point in suite.points()]
+    printed = page.printed(suite, records, as_json=True)
+    told = json.loads(printed, parse_constant=lambda name: pytest.fail(name))
+    rings = [row for one in told["conditions"] for row in one["rows"] if row["strategy"] == "ring"]
+    assert rings
+    assert all(row["decision_ms"] is None for row in rings)
+
+
+@pytest.mark.parametrize("where", ["page", "nowhere/page.md", "folder.md"])
+def test_a_page_that_could_not_be_written_is_refused_before_any_point_is_run(where: str, tmp_path: Path) -> None:
+    file = tmp_path / "suite.yaml"
+    file.write_text(yaml.safe_dump(SUITE))
+    (tmp_path / "folder.md").mkdir()
+    words = ["evaluate", str(file), "--out", str(tmp_path / "out"), "--write", str(tmp_path / where)]
+    done = CliRunner().invoke(app, words)
+    assert isinstance(done.exception, ExperimentError)
+    assert f"--write {tmp_path / where}: it is to be a file in a folder that is there" in str(done.exception)
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_cluster_that_is_not_there_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

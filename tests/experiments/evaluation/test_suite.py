@@ -64,6 +64,11 @@ def test_what_is_no_tree_is_left_out_of_packets(tmp_path: Path) -> None:
             told(fabrics=[{"kind": "torus"}]),
             'grids.0.fabrics: fabric: generate: kind "torus" is unknown; write leaf-spine',
         ),
+        (
+            told(fabrics=[LEAF_SPINE, {**LEAF_SPINE, "rate": "10Gbit"}]),
+            "grids.0.fabrics: two fabrics are called leaf-spine 2×2×3, and their figures would be one condition's; "
+            "give each a grid of its own",
+        ),
         (told(workers=[6]), "grids.0: 1 jobs of 6 workers and a server want 7 hosts; leaf-spine 2×2×3 has 6"),
         (
             told(engine="packets", jobs=[2], workers=[2]),

@@ -188,7 +188,10 @@ class RealTimeFabric:
 
     def _let_in(self, link: _HostLink, selector: selectors.BaseSelector) -> None:
         """A process links to the fabric as this host, perhaps beside others."""
-        accepted, _ = link.listener.accept()
+        try:
+            accepted, _ = link.listener.accept()
+        except OSError:  # it is gone, or no more files can be opened: it waits, and the fabric goes on
+            return
         link.connected.append(FabricSocket(accepted))
         selector.register(link.connected[-1], selectors.EVENT_READ, link)
 

@@ -119,9 +119,9 @@ class HeartbeatSender:
                 self._link.send(beat.pack(self._token))
                 self.sequence = (self.sequence + 1) % _SEQUENCES
             self._due.wait(self._period_s)
+            self._due.clear()
             if self._closing:
                 return
-            self._due.clear()
 
     def send_now(self) -> None:
         """Do not wait for the next one's time."""

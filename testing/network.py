@@ -13,6 +13,7 @@ from ..emulator.program import Program
 from ..emulator.switch import Switch
 from ..topologies.model import Endpoint, Topology
 from ..topologies.model import Switch as SwitchNode
+from ..topologies.spelling import nearest
 from .fabric import build_fabric
 from .ports import one_switch
 from .switch import SwitchUnderTest
@@ -58,6 +59,14 @@ class Network:
         self.topology = self._topology(topology, folder, ports)
         self._arrivals: dict[str, list[tuple[int, bytes]]] = {host.name: [] for host in self.topology.hosts}
         self._servers: list[P4RuntimeServer] = []
+        if isinstance(program, Mapping):
+            names = [switch.name for switch in self.topology.switches]
+            for name in program:
+                if name not in names:
+                    raise EmulatorError(
+                        f'program of "{name}": {self.topology.name} has no such switch{nearest(str(name), names)}; '
+                        f"there are {', '.join(names)}"
+                    )
 
         def start(node: SwitchNode, switch: Switch) -> None:
             own = program.get(node.name) if isinstance(program, Mapping) else program

@@ -123,8 +123,11 @@ def jellyfish(
         raise TopologyError(f"{switches} switches of degree {degree} have an odd number of link ends; change one by 1")
     networkx = networkx_module()
     rng = random.Random(seed)
+    others = switches - 1 - degree  # that a switch has no link to: where they are fewer, they are what is drawn
     while True:
-        graph = networkx.random_regular_graph(degree, switches, seed=rng.randrange(1 << 30))
+        graph = networkx.random_regular_graph(min(degree, others), switches, seed=rng.randrange(1 << 30))
+        if others < degree:
+            graph = networkx.complement(graph)
         if networkx.is_connected(graph):
             break
     pairs = sorted((min(edge) + 1, max(edge) + 1) for edge in graph.edges)

@@ -15,12 +15,14 @@ import json
 import threading
 from collections.abc import Mapping
 from importlib import resources
+from ipaddress import ip_address
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
 import plotly
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from ..errors import ControllerError
 
@@ -29,6 +31,14 @@ _RETRY_MS: Final = 500
 _SILENCE_S: Final = 5.0
 """A stream that has nothing to say says so this often, so that a watcher that is gone is found."""
 _PLOTLY: Final = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
+
+
+def _is_here(host: str | None) -> bool:
+    """Whether a name or address is this machine's for itself."""
+    try:
+        return host == "localhost" or ip_address(host or "").is_loopback
+    except ValueError:
+        return False
 
 
 class LiveServer:
@@ -90,7 +100,7 @@ class LiveServer:
         self._loop.call_soon_threadsafe(adopt)
 
     async def _start(self) -> None:
-        application = web.Application()
+        application = web.Application(middlewares=[self._refuse_other_names])
         application.router.add_get("/", self._answer_page)
         application.router.add_get("/plotly.min.js", self._answer_plotly)
         application.router.add_get("/live", self._answer_live)
@@ -109,6 +119,15 @@ class LiveServer:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+    @web.middleware
+    async def _refuse_other_names(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """What is served to this machine alone has no other name: a page from elsewhere, whose name leads here by its
+        own name server, would read it (DNS rebinding).
+        """
+        if _is_here(self._host) and not _is_here(request.url.host):
+            return web.Response(status=403, text=f"this page is {self.url}, and has no other name\n")
+        return await handler(request)
 
     async def _answer_page(self, _: web.Request) -> web.Response:
         # nothing is fetched from elsewhere, and the browser is told to see to it

@@ -88,6 +88,8 @@ def test_names_of_nodes_are_checked_and_a_switch_without_a_program_says_so() -> 
         network.switch("s2")
     with pytest.raises(EmulatorError, match="s1 has no program"):
         network.switch().entries("any")
+    with pytest.raises(EmulatorError, match=r'program of "S1": .* has no such switch; there are s1'):
+        Network(program={"s1": b"{}", "S1": b"{}"})
     with pytest.raises(TopologyError, match="a switch with 0 ports"):
         Network(ports=0)
 

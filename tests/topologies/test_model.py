@@ -19,6 +19,7 @@ from weir.topologies import (
     TopologyError,
     dump_topology,
     fat_tree,
+    jellyfish,
     leaf_spine,
     load_topology,
 )
@@ -126,6 +127,17 @@ def test_fat_tree_has_the_right_measures(k: int) -> None:
     assert all(len(fabric.neighbours(switch.name)) == k for switch in fabric.switches)
     hops = networkx.shortest_path_length(fabric.graph, "h1", fabric.hosts[-1].name)
     assert hops == 6
+
+
+@pytest.mark.parametrize(("switches", "degree"), [(10, 3), (9, 4), (10, 6), (60, 54), (12, 11)])
+def test_a_jellyfish_is_random_and_regular(switches: int, degree: int) -> None:
+    """Where nearly all pairs have a link, too."""
+    fabrics = [jellyfish(switches, degree, 1, seed=seed) for seed in (1, 1, 2)]
+    for fabric in fabrics:
+        assert networkx.is_connected(fabric.graph)
+        assert {len(fabric.neighbours(switch.name)) for switch in fabric.switches} == {degree + 1}
+    assert fabrics[0] == fabrics[1]
+    assert (fabrics[0] == fabrics[2]) == (degree == switches - 1)
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,7 @@ from .processes import (
     LOOK_S,
     answers,
     check_free,
+    claimed,
     ends_with_us,
     free_ports,
     ignore_end_signals,
@@ -231,6 +232,8 @@ class MininetFabric:
         for name, address in self.addresses.items():
             check_free(name, address)
         try:
+            for name, address in self.addresses.items():
+                self._stack.enter_context(claimed(name, address))
             self._stack.enter_context(orderly_end())
             self._logs = self._stack.enter_context(scratch_folder("weir-mininet-"))
             self._build()
@@ -386,10 +389,16 @@ class MininetFabric:
     def _try(self, node: str, script: str) -> str | None:
         """Run a shell script in a node's namespace up to what fails first; what is said of that, in one line."""
         command = ["mnexec", "-a", str(self.net[node].pid), "sh", "-ec", script]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode == 0:
-            return None
-        return " ".join((done.stderr or done.stdout).split()) or f"{script!r} ended with status {done.returncode}"
+        # into files: what a script leaves running would keep pipes open, and be waited for
+        with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryFile("w+") as complained:
+            done = subprocess.run(command, stdout=said, stderr=complained, check=False)
+            if done.returncode == 0:
+                return None
+            told = []
+            for file in (complained, said):
+                file.seek(0)
+                told += [" ".join(file.read().split())]
+        return told[0] or told[1] or f"{script!r} ended with status {done.returncode}"
 
     # --- switches ---
 
@@ -427,9 +436,12 @@ class MininetFabric:
     def _wait_for(self, name: str, deadline: float) -> None:
         """Until a switch's P4Runtime server accepts connections."""
         process = self._processes[name]
-        while not answers(self.addresses[name]):
-            if process.poll() is not None:
+        while True:
+            is_there = answers(self.addresses[name])
+            if process.poll() is not None:  # then it is somebody else who answers
                 raise TopologyError(f"{name}: ended with status {process.returncode} at its start: {self._said(name)}")
+            if is_there:
+                return
             if time.monotonic() > deadline:
                 raise TopologyError(f"{name}: does not listen on {self.addresses[name]} after {_START_S:g} s")
             time.sleep(LOOK_S)

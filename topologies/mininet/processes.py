@@ -38,6 +38,22 @@ def check_free(name: str, address: str) -> None:
             ) from None
 
 
+@contextmanager
+def claimed(name: str, address: str) -> Iterator[None]:
+    """No other fabric may have a switch at HOST:PORT meanwhile, also before the switch listens there. Raises
+    TopologyError, in the name of the switch, where one has.
+    """
+    with socket.socket(socket.AF_UNIX) as claim:
+        try:
+            claim.bind(f"\0{_OWNER}{address}")
+        except OSError:
+            raise TopologyError(
+                f"{name}: cannot have {address} for P4Runtime, which another fabric has that is being started or runs; "
+                "choose another first port"
+            ) from None
+        yield
+
+
 def free_ports(first: int) -> Iterator[int]:
     """TCP ports from `first` on at which nobody on this machine listens just now."""
     for port in range(first, 65_536):

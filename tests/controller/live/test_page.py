@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -90,6 +91,26 @@ def test_every_watcher_gets_the_fabric_the_newest_state_and_all_that_follow() ->
         assert page.headers["Content-Security-Policy"].startswith("default-src 'self'")
     assert "http://" not in text
     assert "https://" not in text
+
+
+@pytest.mark.parametrize(
+    ("name", "status"),
+    [
+        ("attacker.example:8265", 403),
+        ("localhost:8265", 200),
+        ("[::1]:8265", 200),
+        ("127.0.0.2", 200),
+        ("10.0.0.1", 403),
+    ],
+)
+def test_a_page_for_this_machine_has_no_other_name(name: str, status: int) -> None:
+    """Else another site's page could have its name lead here, and read what is served."""
+    with LiveServer(port=0) as server:
+        connection = HTTPConnection("127.0.0.1", server.port, timeout=20)
+        connection.request("GET", "/", headers={"Host": name})
+        answer = connection.getresponse()
+        assert (answer.status, b"this page is " in answer.read()) == (status, status == 403)
+        connection.close()
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ from weir.tests.paths import ROOT
 from weir.tests.topologies.mininet.mininet_exchange import fabric_of, traffic
 from weir.topologies import Endpoint, Link, TopologyError, dump_topology, leaf_spine
 from weir.topologies.mininet.fabric import MininetFabric, SwitchKind, interface, netem_command, obstacle, switch_command
+from weir.topologies.mininet.processes import claimed
 from weir.topologies.units import parse_rate
 
 PIPES: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
@@ -223,6 +224,37 @@ def test_delay_and_loss_of_a_link() -> None:
     end = Endpoint("s1", 1)
     link = Link(Endpoint("h1", 0), end, delay_ns=1_234_567_891, loss=0.025)
     assert netem_command(end, link) == ("tc qdisc add dev s1-p1 root netem limit 100000 delay 1234567.89us loss 2.5%")
+
+
+def test_two_fabrics_have_no_port_together_also_before_they_listen() -> None:
+    with claimed("s1", "127.0.0.1:50051"):
+        with claimed("s2", "127.0.0.1:50052"):
+            pass
+        message = (
+            "s1: cannot have 127.0.0.1:50051 for P4Runtime, which another fabric has that is being started or runs"
+        )
+        with pytest.raises(TopologyError, match=message), claimed("s1", "127.0.0.1:50051"):
+            pass
+    with claimed("s1", "127.0.0.1:50051"):
+        pass
+
+
+BACKGROUND = """
+from weir.topologies import leaf_spine
+from weir.topologies.exercise import ExerciseHost
+from weir.topologies.mininet.fabric import MininetFabric
+fabric = MininetFabric(leaf_spine(1, 0, 1), hosts={"h1": ExerciseHost(24, ("sleep 1000 & echo begun",))})
+with fabric:
+    print(fabric.execute("h1 pgrep sleep"), any("its command" in note for note in fabric.notes))
+"""
+
+
+@pytest.mark.skipif(obstacle() is not None, reason=f"Mininet: {obstacle()}")
+def test_what_a_hosts_command_leaves_running_is_not_waited_for(tmp_path: Path) -> None:
+    with started([*IN_ITS_OWN_NETWORK, "-c", BACKGROUND], tmp_path) as process:
+        said, complained = process.communicate(timeout=100)
+    assert re.fullmatch(r"\d+\n0 False\n", said), complained
+    assert processes_with(f"WEIR_TEST_MARK={tmp_path}") == []
 
 
 def test_without_root_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

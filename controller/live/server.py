@@ -100,10 +100,10 @@ class LiveServer:
         self._loop.call_soon_threadsafe(adopt)
 
     async def _start(self) -> None:
-        application = web.Application(middlewares=[self._refuse_other_names])
-        application.router.add_get("/", self._answer_page)
-        application.router.add_get("/plotly.min.js", self._answer_plotly)
-        application.router.add_get("/live", self._answer_live)
+        application = web.Application()
+        application.router.add_get("/", self._by_its_name(self._answer_page))
+        application.router.add_get("/plotly.min.js", self._by_its_name(self._answer_plotly))
+        application.router.add_get("/live", self._by_its_name(self._answer_live))
         self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.5)
         await self._runner.setup()
         site = web.TCPSite(self._runner, self._host, self.port)
@@ -120,14 +120,17 @@ class LiveServer:
         self._thread.join()
         self._loop.close()
 
-    @web.middleware
-    async def _refuse_other_names(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    def _by_its_name(self, answer: Handler) -> Handler:
         """What is served to this machine alone has no other name: a page from elsewhere, whose name leads here by its
         own name server, would read it (DNS rebinding).
         """
-        if _is_here(self._host) and not _is_here(request.url.host):
-            return web.Response(status=403, text=f"this page is {self.url}, and has no other name\n")
-        return await handler(request)
+
+        async def answer_to_its_name(request: web.Request) -> web.StreamResponse:
+            if _is_here(self._host) and not _is_here(request.url.host):
+                return web.Response(status=403, text=f"this page is {self.url}, and has no other name\n")
+            return await answer(request)
+
+        return answer_to_its_name
 
     async def _answer_page(self, _: web.Request) -> web.Response:
         # nothing is fetched from elsewhere, and the browser is told to see to it

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 _USAGE: Final = 2
 _END_SECONDS: Final = 3.0
 """What the switch may take to end, after a signal."""
+_LAST_WORD_SECONDS: Final = 0.5
+"""What it may take to say that it ends without more."""
 
 log = logging.getLogger("weir-switch")
 
@@ -125,8 +128,13 @@ def _watch_signals(ended: threading.Event) -> None:
             pass
         ended.set()
         time.sleep(_END_SECONDS)
-        _say(f"ended without what was still being done after {_END_SECONDS:g} s")
-        os._exit(0)
+        last_word = f"ended without what was still being done after {_END_SECONDS:g} s"
+        saying = threading.Thread(target=_try_to_say, args=(last_word,), name="last-word", daemon=True)
+        try:
+            saying.start()
+            saying.join(_LAST_WORD_SECONDS)
+        finally:
+            os._exit(0)
 
     threading.Thread(target=watch, name="signals", daemon=True).start()
 
@@ -248,6 +256,12 @@ def _say(text: str) -> None:
     sys.stdout.write(f"weir-switch: {text}\n")
     sys.stdout.flush()
     log.info(text)
+
+
+def _try_to_say(text: str) -> None:
+    """Say it if somebody listens. Where nobody reads standard output, and it is full, this waits for ever."""
+    with suppress(OSError):
+        _say(text)
 
 
 def _report(options: Options, switch: Switch, wired: WiredSwitch) -> None:

@@ -294,12 +294,27 @@ class ProgramState:
         self._memory.bytes[self._roots_end :] = 0
 
 
-_MATCHES: Final[Mapping[str, Callable[[int, int], Match]]] = {
-    "exact": lambda value, _: Exact(value),
-    "lpm": Lpm,
-    "ternary": Ternary,
-    "range": Range,
+def _lpm(value: int, prefix_length: int, width: int) -> Match:
+    return Lpm(_without(value, ((1 << width) - 1) >> max(prefix_length, 0), width), prefix_length)
+
+
+def _ternary(value: int, mask: int, width: int) -> Match:
+    return Ternary(_without(value, ~mask, width), mask)
+
+
+def _without(value: int, bits: int, width: int) -> int:
+    """A value of a field without some bits. One that does not fit stays as it is, for its table to refuse."""
+    return value & ~bits if 0 <= value < 1 << width else value
+
+
+_MATCHES: Final[Mapping[str, Callable[[int, int, int], Match]]] = {
+    "exact": lambda value, _, __: Exact(value),
+    "lpm": _lpm,
+    "ternary": _ternary,
+    "range": lambda low, high, _: Range(low, high),
 }
+"""A match from what the BMv2 JSON gives, and the width of the field. p4c writes the source's `0x1234 &&& 0xFF00` as it
+is; the bits that do not count are cleared, as in entries that controllers write."""
 
 
 def const_entries(document: Document, table: TableNode) -> tuple[TableEntry, ...]:
@@ -308,10 +323,12 @@ def const_entries(document: Document, table: TableNode) -> tuple[TableEntry, ...
     lowest = max((entry.priority for entry in entries), default=0) + 1
     ranked = any(key.match_kind in ("ternary", "range") for key in table.key)
     result = []
+    widths = [document.width(key.target) for key in table.key]
     for entry in entries:
         match: list[Match] = []
-        for kind, value, other in entry.match:
-            match.append(_MATCHES[kind](value, other))
+        for number, (kind, value, other) in enumerate(entry.match):
+            width = widths[number] if number < len(widths) else 0  # one too many is the table's to refuse
+            match.append(_MATCHES[kind](value, other, width))
         call = ActionCall(document.actions[entry.action_id].name, entry.params)
         result.append(TableEntry(tuple(match), call, lowest - entry.priority if ranked else 0))
     return tuple(result)

@@ -8,7 +8,7 @@ held; they take none of these.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from itertools import islice
 from typing import Final
@@ -63,7 +63,8 @@ class Device:
         self._closing = True
 
     def attach(self) -> None:
-        """Take the switch's packet-ins, digests and idle entries."""
+        """Take the switch's packet-ins, digests and idle entries; the server begins, perhaps once more."""
+        self._closing = False
         self._datapath.on_packet_in = self._forward_packet_in
         self._watch()
 
@@ -94,7 +95,7 @@ class Device:
                         raise invalid("COMMIT takes no config: it realises the saved one")
                     if self._saved is None:
                         raise Refusal(Code.NOT_FOUND, "no config was saved by VERIFY_AND_SAVE")
-                    self._commit_with(self._saved, list(snapshot(self._saved)))
+                    self._commit_with(self._saved, self._saved)
                 case _SetRequest.RECONCILE_AND_COMMIT:
                     self._reconcile(self._verify(config))
                 case action:
@@ -139,17 +140,25 @@ class Device:
 
     def _commit(self, verified: Pipeline, state: ProgramState) -> None:
         """Run the program on a state that nobody has written to."""
-        self._datapath.start(verified.program, state)
-        self._replication.clear()
-        self._pipeline = Pipeline(verified.config, verified.program, state, self._replication, self._datapath)
+        pipeline = Pipeline(verified.config, verified.program, state, self._replication, self._datapath)
+        with self._datapath.paused():
+            self._datapath.start(verified.program, state)
+            self._replication.clear()
+            self._pipeline = pipeline
         self._saved = None
         self._watch()
 
-    def _commit_with(self, verified: Pipeline, updates: Sequence[p4r.Update]) -> None:
-        """Commit, and make it hold what a snapshot did."""
-        self._commit(verified, verified.program.new_state())
-        assert self._pipeline is not None
-        restore(self._pipeline, updates)
+    def _commit_with(self, verified: Pipeline, kept: Pipeline) -> None:
+        """Commit, and make it hold what another pipeline does.
+
+        Packets wait meanwhile: what they count and write would be overwritten by what was there before.
+        """
+        state = verified.program.new_state()
+        with self._datapath.paused():
+            updates = list(snapshot(kept))
+            self._commit(verified, state)
+            assert self._pipeline is not None
+            restore(self._pipeline, updates)
         self._watch()
 
     def _reconcile(self, verified: Pipeline) -> None:
@@ -162,7 +171,7 @@ class Device:
             restore(verified, updates)
         except EmulatorError as error:
             raise invalid(f"the forwarding state cannot be kept: {error}") from error
-        self._commit_with(verified, updates)
+        self._commit_with(verified, self._pipeline)
 
     # -- entities
 
@@ -268,9 +277,11 @@ class Device:
             )
         pipeline.acknowledge(ack)
 
-    def _forget_digests(self) -> None:
-        if self._pipeline is not None:
-            self._pipeline.forget_digests()
+    def _forget_digests(self, role: str) -> None:
+        """The role's primary is another one: it is told anew."""
+        pipeline = self._pipeline
+        if pipeline is not None:
+            pipeline.forget_digests(lambda given: self._may_use(role, pipeline, given))
 
     def _watch(self) -> None:
         """Let the data path call when a controller waits for something, and only then."""

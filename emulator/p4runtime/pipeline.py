@@ -188,12 +188,7 @@ class Pipeline:
                         yield digest.read()
             case "register_entry":
                 for register in self._chosen(services.registers, "register", query.register_entry.register_id, wanted):
-                    if register.is_torn(query.register_entry):
-                        with self.paused():
-                            found = list(register.read(query.register_entry))
-                        yield from found
-                    else:
-                        yield from register.read(query.register_entry)
+                    yield from register.read(query.register_entry, self.paused)
             case "packet_replication_engine_entry":
                 yield from self.replication.read(query.packet_replication_engine_entry)
             case None:
@@ -226,10 +221,11 @@ class Pipeline:
         """Raises `Refusal` for a digest that is not there."""
         self._by_id(self.services.digests, "digest", ack.digest_id).acknowledge(ack.list_id)
 
-    def forget_digests(self) -> None:
-        """The primary has changed: tell everything anew."""
+    def forget_digests(self, concerned: Wanted) -> None:
+        """Whoever listens to these digests has changed: tell again what has been sent."""
         for digest in self.services.digests.values():
-            digest.forget()
+            if concerned(digest.id):
+                digest.forget_sent()
 
     @property
     def _now_ns(self) -> int:

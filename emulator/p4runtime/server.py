@@ -206,7 +206,8 @@ class _Servicer:
 
     def StreamChannel(
         self, request_iterator: Iterator[p4r.StreamMessageRequest | Refusal], context: grpc.ServicerContext
-    ) -> Iterator[p4r.StreamMessageResponse]:
+    ) -> Iterator[bytes]:
+        """Its answers are serialised already, as they waited."""
         if not self._streams.acquire(blocking=False):
             abort(context, Refusal(Code.RESOURCE_EXHAUSTED, "the server has no room for another stream"))
         session = Session()
@@ -321,7 +322,7 @@ def _handlers(servicer: _Servicer) -> grpc.GenericRpcHandler:
                 servicer.GetForwardingPipelineConfig, p4r.GetForwardingPipelineConfigRequest
             ),
             "StreamChannel": grpc.stream_stream_rpc_method_handler(
-                servicer.StreamChannel, _parser(p4r.StreamMessageRequest, Code.INVALID_ARGUMENT), _serialized
+                servicer.StreamChannel, _parser(p4r.StreamMessageRequest, Code.INVALID_ARGUMENT)
             ),
         },
     )

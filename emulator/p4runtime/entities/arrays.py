@@ -6,7 +6,8 @@ without an index sets every cell, a read without one answers with every cell.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import Final
 
 from finsy.proto import p4i, p4r, p4t
@@ -17,6 +18,12 @@ from . import typespec
 
 COUNT_MASK: Final = (1 << 63) - 1
 """P4Runtime counts in int64."""
+_WORD_BITS: Final = 64
+_PAUSE_CELLS: Final = 64
+"""Cells of a register that are read while packets wait."""
+
+Paused = Callable[[], AbstractContextManager[object]]
+"""While what it gives is entered, no packet runs."""
 
 
 class CounterService:
@@ -73,24 +80,34 @@ class RegisterService:
             for index in wanted:
                 self._state.write(index, value)
 
-    def is_torn(self, query: p4r.RegisterEntry) -> bool:
-        """Whether a packet could change the cell that is read, while it is read: it has more than one word."""
-        return self.type.width > 64 and query.HasField("index")
+    def read(self, query: p4r.RegisterEntry, paused: Paused) -> Iterator[p4r.Entity]:
+        """The cells that a query selects.
 
-    def read(self, query: p4r.RegisterEntry) -> Iterator[p4r.Entity]:
-        for index in cells(query.index, query.HasField("index"), self._size, self.name):
-            yield self._entity(index)
+        A packet could change one of more than one word while it is read: such cells are read within `paused()`, a few
+        at a time.
+        """
+        wanted = cells(query.index, query.HasField("index"), self._size, self.name)
+        if self.type.width <= _WORD_BITS:
+            for index in wanted:
+                yield self._entity(index, self._state.read(index))
+            return
+        for first in range(0, len(wanted), _PAUSE_CELLS):
+            piece = wanted[first : first + _PAUSE_CELLS]
+            with paused():
+                values = [self._state.read(index) for index in piece]
+            yield from map(self._entity, piece, values)
 
     def written(self) -> Iterator[p4r.Entity]:
-        """The cells that are not zero."""
-        return (self._entity(index) for index in range(self._size) if self._state.read(index))
+        """The cells that are not zero. Those of more than one word are whole while no packet runs."""
+        values = ((index, self._state.read(index)) for index in range(self._size))
+        return (self._entity(index, value) for index, value in values if value)
 
-    def _entity(self, index: int) -> p4r.Entity:
+    def _entity(self, index: int, value: int) -> p4r.Entity:
         entity = p4r.Entity()
         message = entity.register_entry
         message.register_id = self.id
         message.index.index = index
-        self.type.encode(self._state.read(index), message.data)
+        self.type.encode(value, message.data)
         return entity
 
 

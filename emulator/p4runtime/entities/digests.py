@@ -82,7 +82,8 @@ class DigestService:
                 raise self._not_enabled()
             if kind == p4r.Update.DELETE:
                 self._entry = None
-                self._forget()
+                self._buffer.clear()
+                self._forget_sent()
                 return
             self._entry = p4r.DigestEntry()
             self._entry.CopyFrom(entry)
@@ -99,10 +100,10 @@ class DigestService:
         with self._lock:
             self._forget_list(list_id)
 
-    def forget(self) -> None:
-        """Another controller listens: it is told everything anew."""
+    def forget_sent(self) -> None:
+        """Another controller listens: it is told anew what has been sent. What waits for its list goes on waiting."""
         with self._lock:
-            self._forget()
+            self._forget_sent()
 
     def discard(self) -> None:
         """Drop what the data plane told while nobody listened. Not while the data path hands records out."""
@@ -167,8 +168,7 @@ class DigestService:
         _, records = self._sent.pop(list_id, (0, ()))
         self._remembered.difference_update(records)
 
-    def _forget(self) -> None:
-        self._buffer.clear()
+    def _forget_sent(self) -> None:
         self._sent.clear()
         self._remembered.clear()
 

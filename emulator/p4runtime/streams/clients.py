@@ -21,8 +21,10 @@ class Clients:
     finish, and `_lock` for the tables, for a moment.
     """
 
-    def __init__(self, device_id: int, writing: AbstractContextManager[object], on_change: Callable[[], None]) -> None:
-        """`writing` is the lock that writes hold; `on_change` is called when there are other primaries."""
+    def __init__(
+        self, device_id: int, writing: AbstractContextManager[object], on_change: Callable[[str], None]
+    ) -> None:
+        """`writing` is the lock that writes hold; `on_change` is given a role whose primary is another one now."""
         self._device_id = device_id
         self._writing = writing
         self._on_change = on_change
@@ -47,7 +49,7 @@ class Clients:
                 self.roles.know(name)
                 if arbiter.primary is session:
                     self.roles.configure(name, config)
-                self._note_primaries()
+                self._note_primaries(name)
             for notice in notices:
                 if notice.client is session and notice.code is Code.OK:
                     with self._writing:
@@ -61,7 +63,7 @@ class Clients:
                 if session.role is None or session not in self._arbiters[session.role].clients:
                     return
                 notices = self._arbiters[session.role].leave(session)
-                self._note_primaries()
+                self._note_primaries(session.role)
             for notice in notices:
                 self._notify(session.role, notice)
 
@@ -79,12 +81,13 @@ class Clients:
     def unknown_role(self, role: str) -> Refusal:
         return Refusal(Code.NOT_FOUND, f"device {self._device_id} has no role {role!r}")
 
-    def _note_primaries(self) -> None:
+    def _note_primaries(self, role: str) -> None:
+        """This role's arbiter has moved."""
         primaries = (arbiter.primary for arbiter in self._arbiters.values())
         before = self.primaries
         self.primaries = tuple(primary for primary in primaries if primary is not None)
         if self.primaries != before:
-            self._on_change()
+            self._on_change(role)
 
     def _notify(self, role: str, notice: Notice[Session]) -> None:
         message = p4r.StreamMessageResponse()

@@ -337,6 +337,16 @@ def test_a_stopped_server_can_be_replaced(datapath: RecordingDatapath) -> None:
         assert second.port == first.port
 
 
+def test_a_stopped_server_can_be_started_again(datapath: RecordingDatapath) -> None:
+    server = P4RuntimeServer([datapath])
+    for election_id in (1, 2):
+        with server, Client(server.address, election_id=election_id) as client:
+            stream = client.primary()
+            assert client.set_config(load_config()) == "OK"
+            assert client.write((INSERT, p4r.MulticastGroupEntry(multicast_group_id=1))) == ["OK"]
+            stream.close()
+
+
 def test_a_unix_socket(datapath: RecordingDatapath, tmp_path: Path) -> None:
     with P4RuntimeServer([datapath], f"unix:{tmp_path}/p4runtime.sock") as server:
         assert Client(server.address).set_config(load_config()) == "PERMISSION_DENIED"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import tracemalloc
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import grpc
@@ -15,6 +18,7 @@ from google.protobuf import text_format
 from weir.emulator.p4runtime import P4RuntimeServer, device
 from weir.emulator.p4runtime.entities.arrays import RegisterService
 from weir.emulator.p4runtime.refusal import DETAILS_BYTES, BatchRefusal, Refusal
+from weir.emulator.program import Register
 from weir.tests.emulator.p4runtime.p4runtime_rig import (
     DELETE,
     FLOWS,
@@ -41,9 +45,9 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     indices: list[int] = []
     make = RegisterService._entity
 
-    def noted(service: RegisterService, index: int) -> p4r.Entity:
+    def noted(service: RegisterService, index: int, value: int) -> p4r.Entity:
         indices.append(index)
-        return make(service, index)
+        return make(service, index, value)
 
     monkeypatch.setattr(RegisterService, "_entity", noted)
     return indices
@@ -52,17 +56,19 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 @pytest.fixture
 def vast(client: Client, stream: Stream, datapath: RecordingDatapath) -> Client:
     """`client` as primary of a switch with a register of many cells."""
-    config = load_config()
-    register = config.p4info.registers[0]
-    size = register.size
-    register.size = CELLS
-    text = config.p4_device_config.decode()
-    at = text.index('"register_arrays"')
-    old = f'"size" : {size}'
-    assert old in text[at:]
-    config.p4_device_config = (text[:at] + text[at:].replace(old, f'"size" : {CELLS}')).encode()
-    assert client.set_config(config) == "OK"
+    assert client.set_config(with_large_register("last_seen")) == "OK"
     return client
+
+
+def with_large_register(alias: str) -> p4r.ForwardingPipelineConfig:
+    """`every_entity.p4` with `CELLS` cells of one register."""
+    config = load_config()
+    [register] = [register for register in config.p4info.registers if register.preamble.alias == alias]
+    program = json.loads(config.p4_device_config)
+    [array] = [array for array in program["register_arrays"] if array["name"] == register.preamble.name]
+    register.size = array["size"] = CELLS
+    config.p4_device_config = json.dumps(program).encode()
+    return config
 
 
 def all_cells(client: Client, names: Names) -> Iterator[p4r.ReadResponse]:
@@ -97,6 +103,47 @@ def test_a_read_ends_when_the_server_does(vast: Client, names: Names, made: list
     next(answer)
     server.stop()
     assert len(made) < CELLS * QUERIES / 2
+
+
+class PausedDatapath(RecordingDatapath):
+    """Knows when no packet may run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pauses = 0
+        self.is_paused = False
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        self.pauses += 1
+        self.is_paused = True
+        yield
+        self.is_paused = False
+
+
+def test_wide_cells_are_read_while_no_packet_runs_and_a_few_at_a_time(
+    names: Names, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A packet could change one of its words after another was read. All of the array would be too long to wait for."""
+    datapath = PausedDatapath()
+    read = Register.read
+    pauses: Counter[int] = Counter()
+
+    def noted(register: Register, index: int) -> int:
+        assert datapath.is_paused
+        pauses[datapath.pauses] += 1
+        return read(register, index)
+
+    with P4RuntimeServer([datapath]) as server, Client(server.address) as client:
+        stream = client.primary()
+        assert client.set_config(with_large_register("wide_values")) == "OK"
+        monkeypatch.setattr(Register, "read", noted)
+        for index in (None, p4r.Index(index=5)):
+            pauses.clear()
+            found = client.read(p4r.RegisterEntry(register_id=names.register["wide_values"], index=index))
+            assert sum(pauses.values()) == len(found) == (CELLS if index is None else 1)
+            assert max(pauses.values()) <= 256
+        stream.close()
 
 
 @pytest.mark.long

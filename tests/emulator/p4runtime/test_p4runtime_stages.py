@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from finsy.proto import p4r
+import json
+
+from finsy.proto import p4i, p4r
 
 from weir.emulator.switch import Switch
 from weir.tests.emulator.p4runtime.p4runtime_rig import (
@@ -50,6 +52,30 @@ def test_entries_that_a_program_brings_along_may_change(stages: Client, switch: 
     assert [leaves(switch, key) for key in (0x80, 0xC1, 0xC0)] == [[0], [0], [1]]
     assert stages.set_config(stages_config()) == "OK"
     assert [found.table_entry for found in stages.read(everything)] == [first, second]
+
+
+def test_the_programs_own_entries_are_read_without_the_bits_that_do_not_count(stages: Client, switch: Switch) -> None:
+    """p4c writes `0x85 &&& 0xC0` into the BMv2 JSON as it stands in the source. Here `constant` is an lpm table."""
+    config = stages_config()
+    program = json.loads(config.p4_device_config)
+    tables = {table["name"]: table for pipeline in program["pipelines"] for table in pipeline["tables"]}
+    initial, constant = tables["StagesIngress.initial"], tables["StagesIngress.constant"]
+    initial["entries"][0]["match_key"][0]["key"] = "0x85"
+    constant["match_type"] = constant["key"][0]["match_type"] = "lpm"
+    constant["entries"][0]["match_key"] = [{"match_type": "lpm", "key": "0x07", "prefix_length": 6}]
+    config.p4_device_config = json.dumps(program).encode()
+    [info] = [table for table in config.p4info.tables if table.preamble.id == stage("constant")]
+    info.match_fields[0].match_type = p4i.MatchField.LPM
+    assert stages.set_config(config) == "OK"
+    everything = p4r.TableEntry(table_id=stage("initial")), p4r.TableEntry(table_id=stage("constant"))
+    first, _, third = found = [read.table_entry for read in stages.read(*everything)]
+    assert first == ternary(0x80, 0xC0, 2, 2)
+    assert (third.match[0].lpm.value, third.match[0].lpm.prefix_len) == (b"\x04", 6)
+    keys = [p4r.TableEntry(table_id=one.table_id, match=one.match, priority=one.priority) for one in found]
+    assert [read.table_entry for read in stages.read(*keys)] == found
+    assert [leaves(switch, key) for key in (0xBF, 0x45)] == [[2], [1]]
+    assert stages.set_config(config, RECONCILE) == "OK"
+    assert [read.table_entry for read in stages.read(*everything)] == found
 
 
 def test_constant_entries_keep_their_counters_when_reconciled(stages: Client, switch: Switch) -> None:

@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import finsy as fy
@@ -294,6 +294,42 @@ sys.exit(not ended.wait(10))
 
 def test_a_signal_that_comes_as_the_main_thread_begins_to_wait_ends_it() -> None:
     assert subprocess.run([sys.executable, "-c", HELD], timeout=60, check=False).returncode == 0
+
+
+UNHEARD = """
+import os, signal, threading
+from weir.emulator import command
+command._END_SECONDS = 0.0
+command._watch_signals(threading.Event())
+os.kill(os.getpid(), signal.SIGTERM)
+threading.Event().wait()
+"""
+
+
+@pytest.mark.parametrize("reader", ["asleep", "gone"])
+def test_a_signal_ends_it_though_nobody_reads_what_it_says(reader: str) -> None:
+    """Its standard output is a pipe that is full, or that nobody has the other end of."""
+    out, into = os.pipe()
+    if reader == "gone":
+        os.close(out)
+    else:
+        fill(into)
+    try:
+        command = [sys.executable, "-c", UNHEARD]
+        done = subprocess.run(command, stdout=into, stderr=subprocess.PIPE, timeout=60, check=False)
+    finally:
+        os.close(into)
+        if reader == "asleep":
+            os.close(out)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def fill(pipe: int) -> None:
+    os.set_blocking(pipe, False)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(pipe, bytes(512))
+    os.set_blocking(pipe, True)
 
 
 @needs_namespaces

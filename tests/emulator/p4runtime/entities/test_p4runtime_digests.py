@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from finsy.proto import p4i, p4r
 
 from weir.emulator.fabric import Fabric
@@ -129,6 +130,27 @@ def test_a_new_primary_is_told_anew_and_acknowledges_alone(
     learn(switch, 2, 4 * MS)
     assert told(successor.receive()) == (3, 4, [2])
     successor.close()
+
+
+@pytest.mark.parametrize("role", ["", "other"])
+def test_what_waits_for_its_list_is_told_whoever_becomes_primary(
+    externs: Client, externs_stream: Stream, switch: Switch, role: str
+) -> None:
+    """Nobody has been told yet: it is not what a new primary of this role or of another is told anew."""
+    assert externs.write((INSERT, digest(10 * MS, 0, 1 << 60))) == ["OK"]
+    learn(switch, 1, MS)
+    newcomer = externs.stream()
+    newcomer.arbitrate(2, role=role)
+    assert newcomer.notice() == "OK/2"
+    if not role:
+        assert externs_stream.notice() == "ALREADY_EXISTS/2"
+    wait(switch, 11 * MS)
+    learn(switch, 2, 12 * MS)
+    wait(switch, 22 * MS)
+    for listener in (newcomer, externs_stream) if role else (newcomer,):
+        for expected in ((1, 11, [1]), (2, 22, [2])):
+            assert told(listener.receive()) == expected
+    newcomer.close()
 
 
 def test_a_digest_that_p4info_describes_otherwise_is_not_served(externs: Client) -> None:

@@ -242,4 +242,20 @@ def test_a_controller_that_does_not_read_is_cut_off(monkeypatch: pytest.MonkeyPa
     slow.send(message)
     assert slow.refusal is not None
     assert slow.refusal.code is grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert list(slow.messages()) == [message] * 3
+    assert list(slow.messages()) == [message.SerializeToString()] * 3
+
+
+def test_a_few_large_messages_are_too_many_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A list of digests may have as many bytes as thousands of packet-ins."""
+    large = p4r.StreamMessageResponse(packet=p4r.PacketIn(payload=bytes(1000)))
+    small = p4r.StreamMessageResponse(packet=p4r.PacketIn(payload=bytes(10)))
+    monkeypatch.setattr(session, "MAX_WAITING_BYTES", 2 * large.ByteSize() + small.ByteSize())
+    slow = session.Session()
+    assert [slow.offer(message) for message in (large, large, large, small, small)] == [True, True, False, True, False]
+    sent = slow.messages()
+    assert [next(sent) for _ in range(2)] == [large.SerializeToString()] * 2
+    assert [slow.offer(message) for message in (large, large, large)] == [True, True, False]
+    slow.send(large)
+    assert slow.refusal is not None
+    assert slow.refusal.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert list(sent) == [message.SerializeToString() for message in (small, large, large)]

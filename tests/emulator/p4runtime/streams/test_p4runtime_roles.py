@@ -231,6 +231,20 @@ def test_digests_and_idle_entries_go_to_the_roles_that_may_use_them(
     assert grpc_code(ager.stream.receive().error.canonical_code) == "PERMISSION_DENIED"
 
 
+def test_a_primary_that_hears_nothing_of_a_digest_has_nobody_told_anew(
+    externs: Client, externs_stream: Stream, externs_server: P4RuntimeServer, switch: Switch, roled: list[Roled]
+) -> None:
+    digest = p4r.DigestEntry(digest_id=EXTERNS.digests[0].preamble.id)
+    digest.config.ack_timeout_ns = 1 << 60
+    assert externs.write((INSERT, digest)) == ["OK"]
+    switch.forward(bytes((3, 0, 0, 9, 0, 0, 0, 0)), 0)
+    roled.append(Roled(externs_server.address, "ager", Config(shared_p4_ids=[FLOWS])).primary())
+    for value in (9, 8):
+        switch.forward(bytes((3, 0, 0, value, 0, 0, 0, 0)), 0)
+    records = [record.struct for _ in range(2) for record in externs_stream.receive().digest.data]
+    assert [record.members[1].bitstring for record in records] == [b"\x09", b"\x08"]
+
+
 def test_annotations_give_objects_to_roles(stages: Client, externs_server: P4RuntimeServer, roled: list[Roled]) -> None:
     """In `stages.p4` the table `seconds` is the role second's, the meter `paced` the role meterer's."""
     second, meterer = Roled(externs_server.address, "second").primary(), Roled(externs_server.address, "meterer")

@@ -45,7 +45,9 @@ class Datapath(Protocol):
     def replication(self) -> Replication: ...
 
     def paused(self) -> AbstractContextManager[object]:
-        """While it is entered, no packet runs: what is changed meanwhile packets see as one change."""
+        """While it is entered, no packet runs, and no other thread calls `on_packet_in`, `on_digest` or `on_poll`: what
+        is changed meanwhile packets and the control plane see as one change.
+        """
 
     def compile(self, json: bytes) -> Program:
         """Compile (or take from the cache) a BMv2 JSON program, without starting it.
@@ -55,7 +57,7 @@ class Datapath(Protocol):
 
     def start(self, program: Program, state: ProgramState) -> None:
         """Run a program that `compile` gave on a state of its own, which no other switch has; groups and sessions start
-        anew.
+        anew. Packets of the program before are dropped, packet-ins and packet-outs that are still on their way too.
         """
 
     def packet_out(self, frame: bytes) -> None:

@@ -229,6 +229,8 @@ class Fabric:
         if not isinstance(up, EllipsisType):
             for port in (index, peer):
                 self._engine.ports.data[port]["up"] = up
+                if not up:
+                    self._engine.lose_in_flight(port)
                 self._tell_links(self._names[port][0])
 
     def add_flow(
@@ -324,7 +326,7 @@ class Fabric:
             self._undelivered = [self._wake_of(one) for one in due if one.host not in self._cpus]
             for one in due:
                 if one.host in self._cpus:
-                    self._cpus[one.host].deliver_packet_ins(engine.drain(one.host, one.packets, one.bytes))
+                    self._cpus[one.host].deliver_packet_ins()
         wakes, self._undelivered = self._undelivered, []
         return wakes
 

@@ -7,9 +7,10 @@ ports then serialise at their rates and its queues fill.
 
 from __future__ import annotations
 
+import threading
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from types import EllipsisType
 from typing import Any, Final
@@ -32,6 +33,10 @@ LOOPBACK_PACKETS: Final = 1024
 """Packets that wait to come again, as many as in simple_switch; more are dropped."""
 MAX_PASSES: Final = 1024
 """Default of the passes that a packet may make."""
+
+
+def _call(receiver: Callable[[bytes], None], frame: bytes) -> None:
+    receiver(frame)
 
 
 class Switch:
@@ -78,6 +83,10 @@ class Switch:
         """Called by `poll_digests` with the name of a digest and its new records."""
         self.on_poll: Callable[[], None] | None = None
         """Called by `poll_digests` after that, also without new records: the switch's time may have gone on."""
+        self._telling = threading.RLock()
+        """Held while the control plane is told something; always taken before the engine's lock."""
+        self._packet_ins: deque[tuple[int, bytes]] = deque()
+        """Taken from the engine, with their times in ns, and not handed over yet."""
         self._packet_outs: deque[NDArray[np.uint8]] = deque()
         self.packet_in_ns = 0
         """Virtual time of the frame that `on_packet_in` is being given."""
@@ -117,13 +126,16 @@ class Switch:
         return Program.load(json, traced=self.traced)
 
     def start(self, program: Program, state: ProgramState) -> None:
-        """Run a program that is loaded already. Packets in the queues belong to the old program and are dropped."""
+        """Run a program that is loaded already. Packets in the queues belong to the old program and are dropped; so do
+        packet-ins that the control plane has not been handed, and packet-outs that have not entered.
+        """
         if program.phv_bytes % 16:
             raise SwitchError(f"program with a PHV of {program.phv_bytes} bytes: it must be a multiple of 16")
-        with self._engine.lock:
+        with self.paused():
             for index in self._index.values():
                 self._engine.flush(index)
             self._engine.flush(int(self._record["loopback"]))
+            self._drop_cpu_packets()
             self._record["phv_bytes"] = program.phv_bytes
             self._make_room()
             self._record["ingress"] = program.entry_points.ingress
@@ -138,9 +150,26 @@ class Switch:
             state.set_ports_down(self._ports_down)
             self.replication.clear()
 
-    def paused(self) -> AbstractContextManager[object]:
-        """While it is entered, no packet runs: what is changed meanwhile packets see as one change."""
-        return self._engine.lock
+    def _drop_cpu_packets(self) -> None:
+        """Drop what is on its way between the switch and its control plane."""
+        if self._alone:
+            return
+        nic = self._cpu_sender
+        self._packet_ins.extend(self._engine.packet_ins(nic))
+        self._record["stale_packet_ins"] += len(self._packet_ins) + self._engine.lose_in_flight(nic)
+        self._packet_ins.clear()
+        self._record["stale_packet_outs"] += self._engine.drop_packet_outs(nic)
+        while self._packet_outs:  # to which others may append meanwhile
+            self._packet_outs.popleft()
+            self._record["stale_packet_outs"] += 1
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """While it is entered, no packet runs, and no other thread tells the control plane anything: what is changed
+        meanwhile packets and control plane see as one change.
+        """
+        with self._telling, self._engine.lock:
+            yield
 
     # --- ports ----------------------------------------------------------------------------------------------------
 
@@ -154,7 +183,7 @@ class Switch:
 
         Selectors choose no member that watches one that is down, and replicas go to their backups.
         """
-        with self._engine.lock:
+        with self.paused():
             self._ports_down = frozenset(ports)
             if self.state is not None:
                 self.state.set_ports_down(self._ports_down)
@@ -243,19 +272,22 @@ class Switch:
         """Let the packet-outs so far enter. The fabric calls this, switch by switch, before time goes on: they come
         from threads of their own, and their order must not depend on those.
         """
-        while self._packet_outs:
-            self._engine.send(self._cpu_sender, self._packet_outs.popleft(), 0)
+        if self._packet_outs:
+            with self.paused():
+                while self._packet_outs:
+                    self._engine.send(self._cpu_sender, self._packet_outs.popleft(), 0)
 
-    def deliver_packet_ins(self, frames: Drained) -> None:
-        """Give frames of the CPU port to `on_packet_in`; without it they are dropped. The fabric calls this."""
-        if self.on_packet_in is None:
-            return
-        data = frames.data.tobytes()
-        end = 0
-        for length, at in zip(frames.lengths.tolist(), frames.times_ns.tolist(), strict=True):
-            self.packet_in_ns = at
-            self.on_packet_in(data[end : end + length])
-            end += length
+    def deliver_packet_ins(self, call: Callable[[Callable[[bytes], None], bytes], None] = _call) -> None:
+        """Give the frames of the CPU port to `on_packet_in`, by `call`; without it they are dropped. The fabric and the
+        ports' thread call this.
+        """
+        with self._telling:
+            self._packet_ins.extend(self._engine.packet_ins(self._cpu_sender))
+            while self._packet_ins:
+                self.packet_in_ns, frame = self._packet_ins.popleft()
+                receiver = self.on_packet_in
+                if receiver is not None:
+                    call(receiver, frame)
 
     def forward(self, frame: bytes, port: int, at_ns: int | None = None) -> list[tuple[int, bytes]]:
         """Run one frame through a switch that is in no fabric; what leaves, as (port, frame) in order.
@@ -263,16 +295,17 @@ class Switch:
         Frames to the CPU port are among them, and `on_packet_in` gets them too. `at_ns` moves the switch's clock
         on, if given.
         """
-        if at_ns is not None:
-            self._engine.world.now = max(at_ns, self._engine.now_ns)
         frames = as_frames(frame, self._engine.max_frame)
-        out = self._run(frames, np.full(1, frames.shape[1], np.int64), np.full(1, port, np.int64), 1)
-        result = split(out)
-        for number, sent in result:
-            if number == self.cpu_port and self.on_packet_in is not None:
-                self.packet_in_ns = self._engine.now_ns
-                self.on_packet_in(sent)
-        self.poll_digests()
+        with self._telling:
+            if at_ns is not None:
+                self._engine.world.now = max(at_ns, self._engine.now_ns)
+            out = self._run(frames, np.full(1, frames.shape[1], np.int64), np.full(1, port, np.int64), 1)
+            result = split(out)
+            for number, sent in result:
+                if number == self.cpu_port and self.on_packet_in is not None:
+                    self.packet_in_ns = self._engine.now_ns
+                    self.on_packet_in(sent)
+            self.poll_digests()
         return result
 
     def poll_digests(self) -> None:
@@ -280,15 +313,18 @@ class Switch:
 
         `forward`, a fabric's `run` and the ports' thread do this by themselves.
         """
-        on_digest, on_poll = self.on_digest, self.on_poll  # another thread may change them
-        if on_digest is None or self.state is None:
+        if self.on_digest is None:
             return
-        for name, digest in self.state.digests.items():
-            records = digest.drain()
-            if records:
-                on_digest(name, records)
-        if on_poll is not None:
-            on_poll()
+        with self._telling:
+            on_digest, on_poll = self.on_digest, self.on_poll  # another thread may change them
+            if on_digest is None or self.state is None:
+                return
+            for name, digest in self.state.digests.items():
+                records = digest.drain()
+                if records:
+                    on_digest(name, records)
+            if on_poll is not None:
+                on_poll()
 
     def _clock_us(self) -> int:
         return (self._engine.now_ns - int(self._record["started_ns"])) // 1000

@@ -29,6 +29,10 @@ class SwitchCounters(NamedTuple):
     """Resubmitted or recirculated more often than a packet may be; see `Switch`."""
     clones_refused: int
     """Clones that were not made, since a packet had been made anew too often."""
+    stale_packet_ins: int
+    """Made by a program that another one replaced before the control plane was handed them."""
+    stale_packet_outs: int
+    """Made for a program that another one replaced before they entered."""
     loopback_full: int
     """Resubmitted or recirculated while `LOOPBACK_PACKETS` waited."""
     copied_packets: int

@@ -194,8 +194,8 @@ class WireEngine(Engine):
                 self._shared_words[memory.SHARED_OUT_HEAD] = head + 1
                 os.eventfd_write(self.wake_fd, 1)
 
-    def packet_ins(self) -> list[tuple[int, bytes]]:
-        """Take the frames that wait for the controller: (time in ns, bytes) in order."""
+    def packet_ins(self, nic: int) -> list[tuple[int, bytes]]:
+        """Take the frames that wait for the controller: (time in ns, bytes) in order. One thread at a time."""
         tail, head = self._shared_words[memory.SHARED_IN_TAIL], self._shared_words[memory.SHARED_IN_HEAD]
         frames = []
         for i in range(tail, head):
@@ -204,6 +204,13 @@ class WireEngine(Engine):
             frames.append((at, slot[memory.SLOT_HEADER : memory.SLOT_HEADER + length].tobytes()))
         self._shared_words[memory.SHARED_IN_TAIL] = head
         return frames
+
+    def drop_packet_outs(self, nic: int) -> int:
+        """Drop the frames that the loop has not taken out of the mailbox yet. Returns how many."""
+        with self.lock:
+            tail, head = self._shared_words[memory.SHARED_OUT_TAIL], self._shared_words[memory.SHARED_OUT_HEAD]
+            self._shared_words[memory.SHARED_OUT_TAIL] = head
+            return int(head - tail)
 
     def note_packets(self) -> None:
         """From now on note what happens to packets, for `notes`."""

@@ -91,6 +91,8 @@ NIC: Final = _record(
     "receive_packets",  # int64[BATCH]
     "receive_headers",  # HEADER_BYTES for each
     "receive_controls",  # CONTROL_BYTES for each
+    "receive_count",  # frames that the last call has put into the packets
+    "receive_next",  # of these: the first that the switch has not taken
     "capture_in",  # addresses of capture files' records, or 0
     "capture_out",
     # counters

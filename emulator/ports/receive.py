@@ -201,9 +201,9 @@ def finish_message(loop: Any, world: Any, nic: Any, i: Any) -> None:
 
 
 @native
-def receive_by_call(loop: Any, world: Any, nic: Any) -> Any:
-    """Up to BATCH frames of an interface without a ring, straight into packets of the pool. Returns how many."""
-    room = min(BATCH, world.free_count - world.packet_reserve)
+def fetch_messages(loop: Any, world: Any, nic: Any) -> None:
+    """Up to BATCH frames of an interface without a ring, straight into packets of the pool."""
+    room = min(BATCH, world.free_count - world.packet_reserve + 1)
     for i in range(room):
         packet = allocate(world)
         store(nic.receive_packets, i, packet)
@@ -222,12 +222,27 @@ def receive_by_call(loop: Any, world: Any, nic: Any) -> Any:
                 nic.outages += 1
     for i in range(count, room):
         release(world, load(nic.receive_packets, i))
-    if count > 0:
+    nic.receive_count = count
+    nic.receive_next = 0
+
+
+@native
+def receive_by_call(loop: Any, world: Any, nic: Any) -> Any:
+    """Up to BATCH frames of an interface without a ring. Returns how many there were.
+
+    Those that the pool has no room for, since others were copied so often, stay for the next time, before any more are
+    fetched.
+    """
+    if nic.receive_next == nic.receive_count:
+        fetch_messages(loop, world, nic)
+    found = nic.receive_count - nic.receive_next
+    if found > 0:
         world.now = read_clock(loop)
-    for i in range(count):
-        finish_message(loop, world, nic, i)
+    while nic.receive_next < nic.receive_count and world.free_count >= world.packet_reserve:
+        finish_message(loop, world, nic, nic.receive_next)
+        nic.receive_next += 1
         serve_ports(loop, world)
-    return count
+    return found
 
 
 @native

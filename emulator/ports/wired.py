@@ -215,11 +215,7 @@ class WiredSwitch:
                 self._tell(self._note_links)
             self._log_packets()
             self._log_captures()
-            for at, frame in self._engine.packet_ins():
-                self.switch.packet_in_ns = at
-                receiver = self.switch.on_packet_in
-                if receiver is not None:
-                    self._tell(receiver, frame)
+            self.switch.deliver_packet_ins(self._tell)
             self._tell(self.switch.poll_digests)
 
     def _note_links(self) -> None:

@@ -135,6 +135,24 @@ class Engine:
         self.ports.data[a]["peer"] = b
         self.ports.data[b]["peer"] = a
 
+    def lose_in_flight(self, port: int) -> int:
+        """Take the frames that are on their way to a port off its link, and count them where they were sent from.
+        Returns how many.
+        """
+        with self.lock:
+            events = self._heap[: self.world.heap_count]
+            lost = (events["kind"] == memory.EVENT_ARRIVAL) & (events["subject"] == port)
+            packets = events["packet"][lost]
+            if not len(packets):
+                return 0
+            left = events[~lost]
+            left = left[np.lexsort((left["sequence"], left["time"]))]  # what is in order is a heap
+            self._heap[: len(left)] = left
+            self.world.heap_count = len(left)
+            self._release(packets)
+            self.ports.data[int(self.ports.data[port]["peer"])]["lost_packets"] += len(packets)
+            return len(packets)
+
     def limit_queue(
         self, port: int, priority: int, packets: int | EllipsisType | None, size: int | EllipsisType | None
     ) -> None:
@@ -269,12 +287,30 @@ class Engine:
             self.world.lengths = lengths.ctypes.data
             self.world.in_ports = ports.ctypes.data
             self._call(memory.OP_PROCESS)
-            record = self.hosts.data[self.world.capture_host]
-            return self.drain(self.world.capture_host, int(record["pending_packets"]), int(record["pending_bytes"]))
+            return self._drain_all(self.world.capture_host)
 
-    def flush(self, port: int) -> None:
-        """Drop what stands in a port's queues, and count it there."""
+    def _drain_all(self, host: int) -> Drained:
+        record = self.hosts.data[host]
+        return self.drain(host, int(record["pending_packets"]), int(record["pending_bytes"]))
+
+    def packet_ins(self, nic: int) -> list[tuple[int, bytes]]:
+        """Take the frames that wait behind the NIC of a switch's CPU: (time in ns, bytes) in order."""
         with self.lock:
+            frames = self._drain_all(int(self.ports.data[nic]["node"]))
+        data, end, found = frames.data.tobytes(), 0, []
+        for length, at in zip(frames.lengths.tolist(), frames.times_ns.tolist(), strict=True):
+            found.append((at, data[end : end + length]))
+            end += length
+        return found
+
+    def drop_packet_outs(self, nic: int) -> int:
+        """Drop the frames that the NIC of a switch's CPU has not sent yet. Returns how many."""
+        return self.flush(nic)
+
+    def flush(self, port: int) -> int:
+        """Drop what stands in a port's queues, and count it there. Returns how many packets."""
+        with self.lock:
+            dropped = int(self.ports.data[port]["depth_packets"])
             for priority in range(PRIORITIES):
                 queue = self.queues.data[port * PRIORITIES + priority]
                 if queue["depth_packets"]:
@@ -286,6 +322,7 @@ class Engine:
                     queue["depth_packets"] = queue["depth_bytes"] = 0
             record = self.ports.data[port]
             record["backlog"] = record["depth_packets"] = record["depth_bytes"] = 0
+            return dropped
 
     @property
     def packets_in_use(self) -> int:
@@ -370,6 +407,12 @@ class Engine:
         self._meta = np.concatenate([self._meta, fresh])
         self.world.free_head = old_packets
         self.world.free_count += more
+
+    def _release(self, packets: NDArray[np.int64]) -> None:
+        """Give packets, one at least, back to the pool."""
+        self._meta["next"][packets] = np.append(packets[1:], self.world.free_head)
+        self.world.free_head = int(packets[0])
+        self.world.free_count += len(packets)
 
     def _grow_trace(self, index: int) -> None:
         old = self._trace_buffers[index]

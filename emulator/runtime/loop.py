@@ -54,7 +54,7 @@ from .native import (
     trace_at,
     world_at,
 )
-from .packets import allocate, data_of, dequeue, enqueue, mark_ready, release
+from .packets import allocate, data_of, dequeue, enqueue, mark_ready
 
 _PENDING: Final = 4
 """Packets that leave a switch which is alone before they are given back: few enough to be in a core's cache."""
@@ -97,10 +97,6 @@ def serve_ready(world: Any) -> Any:
 @native
 def arrive(world: Any, port_index: Any, packet: Any) -> None:
     port = port_at(world.ports, port_index)
-    if port.up == 0:
-        port_at(world.ports, port.peer).lost_packets += 1
-        release(world, packet)
-        return
     port.rx_packets += 1
     port.rx_bytes += meta_at(world.meta, packet).length
     if port.kind == NODE_SWITCH:

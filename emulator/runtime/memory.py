@@ -176,6 +176,8 @@ SWITCH: Final = _record(
     "queue_full",
     "too_many_passes",
     "clones_refused",
+    "stale_packet_ins",
+    "stale_packet_outs",
     "max_passes",
     "drop_port",
     "packet_id",  # of the last packet that got a fresh record

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -288,6 +289,32 @@ def test_bad_frames_are_refused() -> None:
         switch(max_passes=0)
     with pytest.raises(SwitchError, match="lengths"):
         s.process(frames(range(2)), np.array([50, 101]))
+
+
+@pytest.mark.parametrize("what", ["packet-in", "poll"])
+def test_nobody_pauses_a_switch_while_it_tells_its_control_plane_something(what: str) -> None:
+    s = switch()
+    paused = threading.Event()
+
+    def pause() -> None:
+        with s.paused():
+            paused.set()
+
+    other = threading.Thread(target=pause)
+    seen = []
+
+    def tell(*_: object) -> None:
+        other.start()
+        seen.append(paused.wait(0.05))
+
+    if what == "packet-in":
+        s.on_packet_in = tell
+        s.packet_out(frame(510))
+    else:
+        s.on_digest, s.on_poll = (lambda name, records: None), tell
+        s.poll_digests()
+    other.join()
+    assert (seen, paused.is_set()) == ([False], True)
 
 
 def test_a_new_program_and_its_empty_groups_are_one_change_to_packets() -> None:

@@ -25,7 +25,7 @@ from weir.emulator.ports.sockets import PortError
 from weir.emulator.ports.wired import WiredSwitch
 from weir.emulator.switch import Switch
 from weir.tests.emulator.network import Network, eventually, ip, needs_namespaces, network
-from weir.tests.paths import PROGRAMS, ROOT
+from weir.tests.paths import PROGRAMS, ROOT, STF
 
 pytestmark = needs_namespaces
 
@@ -190,6 +190,30 @@ def test_packets_between_controller_and_ports(net: Network) -> None:
         assert net.receive(2, 500) == frames
 
 
+def test_packets_to_and_from_the_controller_do_not_outlive_their_program(net: Network) -> None:
+    """The first packet-in has the program replaced, while more wait in the mailbox, and a packet-out in the other."""
+    switch = pairs()
+    frames = numbered(6)
+    seen: list[bytes] = []
+
+    def receive(frame: bytes) -> None:
+        seen.append(frame)
+        if frame == frames[0]:
+            eventually(lambda: switch.port_counters(switch.cpu_port).tx_packets == 5)
+            with switch.paused():
+                switch.packet_out(frame)
+                switch.load(PAIRS.read_bytes())
+
+    switch.on_packet_in = receive
+    with WiredSwitch(switch, net.interfaces):
+        net.send(3, *frames[:5])
+        assert eventually(lambda: switch.counters.stale_packet_outs)
+        net.send(3, frames[5])
+        assert eventually(lambda: len(seen) == 2)
+    assert seen == [frames[0], frames[5]]
+    assert (switch.counters.stale_packet_ins, switch.counters.stale_packet_outs) == (4, 1)
+
+
 def test_a_controller_that_fails_on_a_packet_gets_the_next(net: Network) -> None:
     switch = pairs()
     seen: list[bytes] = []
@@ -325,6 +349,25 @@ def test_a_long_queue_outgrows_the_pool_and_nothing_is_lost(net: Network) -> Non
         wired.switch.set_port(2, rate_bps=1e8)
         assert net.receive(2, len(frames)) == frames
     assert wired.counters()[2].port.drops == (0,) * 8
+
+
+@pytest.mark.parametrize("copies", [500, 508])
+def test_frames_that_turn_into_many_wait_for_the_pool_to_grow(net: Network, ring: bool, copies: int) -> None:
+    """Each takes half of the packets that are kept free for it; these are almost all of the pool, or all. The frames
+    have come before the first is looked at.
+    """
+    switch = Switch(1, ports=[1, 2, 3], port=PortConfig(queue_packets=None))
+    switch.load((STF / "replication.json").read_bytes())
+    switch.replication.set_group(1, tuple(Replica(2, instance) for instance in range(copies)))
+    switch.set_port(2, rate_bps=1e4)
+    multicast = bytes([3, 1])
+    wired = WiredSwitch(switch, net.interfaces, ring=ring)
+    net.send(1, *(multicast + bytes([0] * 12 + [number] * 46) for number in range(8)))
+    with wired:
+        assert eventually(lambda: wired.counters()[1].port.rx_packets == 8)
+        switch.set_port(2, rate_bps=2e7)
+        received = [frame[-1] for frame in net.receive(2, 8 * copies)]
+    assert received == [number for number in range(8) for _ in range(copies)]
 
 
 @pytest.mark.parametrize(("limit", "sent"), [(1 << 24, 1500), (5000, 50)])

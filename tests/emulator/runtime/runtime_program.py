@@ -147,6 +147,7 @@ class State:
         self.counts = np.zeros(4, np.int64)
         self.clock = Clock()
         self.steps = None
+        self.digests: dict[str, Any] = {}
         self.address = int(self.counts.ctypes.data)
 
     def set_ports_down(self, ports: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,8 @@ from weir.emulator.entries import CloneSession, Replica
 from weir.emulator.fabric import Fabric, Wake
 from weir.emulator.nodes import FabricError
 from weir.emulator.port import SwitchError
-from weir.tests.emulator.runtime.runtime_program import HEADER_BYTES, frame, frames, headers, switch
+from weir.emulator.switch import Switch
+from weir.tests.emulator.runtime.runtime_program import HEADER_BYTES, frame, frames, headers, start, switch
 
 
 def line(seed: int = 1, poll_ns: int = 0, **link: Any) -> Fabric:
@@ -245,6 +247,71 @@ def test_packet_ins_may_be_batched() -> None:
     fabric.send("h1", frames([1, 2], port=510, size=1000))
     assert fabric.run(10**6) == []
     assert got == [(100_000, 8000), (100_000, 16_000)]
+
+
+def cpu_line() -> tuple[Fabric, Switch, list[int]]:
+    """h1 – s1, whose CPU polls every 100 µs and is sent 1000 bytes in 8 µs; and the numbers of its packet-ins."""
+    fabric, s1 = Fabric(), switch()
+    s1.set_port(510, rate_bps=1e9)
+    fabric.add_switch("s1", s1, cpu_poll_ns=100_000)
+    fabric.add_host("h1")
+    fabric.add_link(("h1", 0), ("s1", 1))
+    got: list[int] = []
+    s1.on_packet_in = lambda data: got.append(int(headers(data)["number"]))
+    return fabric, s1, got
+
+
+def test_packets_to_and_from_the_cpu_do_not_outlive_their_program() -> None:
+    """A packet-in that waits for the poll and one that is being sent; packet-outs in front of the NIC and in it."""
+    fabric, s1, got = cpu_line()
+    fabric.send("h1", frames([1, 2], port=510, size=1000))
+    fabric.run(10_000)
+    s1.packet_out(frame(510, number=3))
+    s1.release_packet_outs()
+    s1.packet_out(frame(510, number=4))
+    start(s1)
+    assert fabric.packets_in_flight == 0
+    assert (s1.counters.stale_packet_ins, s1.counters.stale_packet_outs) == (2, 2)
+    s1.packet_out(frame(510, number=5))
+    fabric.run(200_000)
+    assert got == [5]
+    assert (s1.counters.stale_packet_ins, s1.counters.stale_packet_outs) == (2, 2)
+
+
+def test_a_packet_in_that_has_the_program_replaced_is_the_last_of_the_old_one() -> None:
+    fabric, s1, got = cpu_line()
+
+    def replace(data: bytes) -> None:
+        got.append(int(headers(data)["number"]))
+        start(s1)
+
+    s1.on_packet_in = replace
+    fabric.send("h1", frames([1, 2, 3], port=510, size=1000))
+    fabric.run(200_000)
+    assert (got, s1.counters.stale_packet_ins) == ([1], 2)
+
+
+def test_nobody_pauses_a_switch_while_it_hands_over_a_packet_in() -> None:
+    """So who replaces the program in a pause finds none of the old one's under way."""
+    fabric, s1, _ = cpu_line()
+    paused = threading.Event()
+
+    def pause() -> None:
+        with s1.paused():
+            paused.set()
+
+    other = threading.Thread(target=pause)
+    seen = []
+
+    def receive(data: bytes) -> None:
+        other.start()
+        seen.append(paused.wait(0.05))
+
+    s1.on_packet_in = receive
+    s1.packet_out(frame(510))
+    fabric.run(100_000)
+    other.join()
+    assert (seen, paused.is_set()) == ([False], True)
 
 
 def test_a_callback_that_raises_costs_no_host_its_frames() -> None:

@@ -114,3 +114,29 @@ def test_a_cut_link_loses_what_is_sent_and_what_flies() -> None:
     [wake] = fabric.run(20_000)
     assert headers(wake.frames[0])["number"].tolist() == [3]
     assert fabric.packets_in_flight == 0
+
+
+def test_a_link_that_is_down_for_a_moment_loses_what_flies_and_nothing_else() -> None:
+    """A frame takes 800 ns and flies for 1000 more. All others arrive when they would have."""
+
+    def arrivals(cut: bool) -> set[tuple[str, int, int]]:
+        fabric = Fabric()
+        fabric.add_switch("s1", switch())
+        for name, port in (("h1", 1), ("h2", 2), ("h3", 3)):
+            fabric.add_host(name)
+            fabric.add_link((name, 0), ("s1", port), rate_bps=1e9, delay_ns=1000)
+        for name, port in (("h1", 2), ("h2", 3), ("h3", 1)):
+            fabric.send(name, frames(range(20), port=port))
+        wakes = list(fabric.wakes_until(10_000))
+        if cut:
+            fabric.set_link(("s1", 2), up=False)
+            fabric.set_link(("s1", 2), up=True)
+            lost = fabric.port_counters()["s1", 2].lost_packets, fabric.nic_counters("h2").lost_packets
+            assert lost == (2, 2)
+        wakes += fabric.wakes_until(100_000)
+        assert fabric.packets_in_flight == 0
+        return {(wake.host, int(headers(data)["number"]), at) for wake in wakes for at, data in wake.arrivals()}
+
+    lost = arrivals(cut=False) - arrivals(cut=True)
+    assert lost == {("h2", 9, 10_800), ("h2", 10, 11_600), ("h3", 11, 12_400), ("h3", 12, 13_200)}
+    assert len(arrivals(cut=True)) == 3 * 20 - 4

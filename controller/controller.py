@@ -153,9 +153,11 @@ class Controller:
         self._made: Mapping[str, SwitchState] = {}
         self.prober.link_watch.take_for_down(self.jobs.journal.down, now_ns)
         self.switches.take_for_lost(self.jobs.journal.lost)
-        restore_jobs(topology, self.planner, self.jobs, self.moves, now_ns)
-        if self.prober.link_watch.down or self.switches.lost:
+        if down := bool(self.prober.link_watch.down or self.switches.lost):
             self._follow(now_ns)
+        restore_jobs(topology, self.planner, self.jobs, self.moves, now_ns)
+        if down:
+            self.moves.follow(self.switches.lost, now_ns)
 
     @property
     def deadline_ns(self) -> int:
@@ -177,7 +179,8 @@ class Controller:
         journal = self.jobs.journal
         await self.switches.claim(journal.owner, forgetful=journal.is_new, had_jobs=bool(self.jobs))
         self.switches.forget()
-        self.switches.look(now_ns)
+        if self.switches.look(now_ns):
+            self._follow(now_ns)
         if self.jobs:
             self.windows.take_up(windows_held(await self.switches.read_table(MARKING)))
         diffs = await self._write_switches(now_ns)

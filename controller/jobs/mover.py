@@ -114,15 +114,15 @@ class Mover:
         """The fabric has changed, and these switches are lost: jobs stay where they are if they can, else they move."""
         for job in self._jobs.values():
             plan = job.plan
-            if self._planner.stands(plan.placement, plan.spec, plan.placement.aggregators):
+            try:
                 job.plan = self._planner.plan(plan.spec, plan.placement, plan.generation)
-                continue
-            used = sorted({*lost} & {*plan.switches, plan.placement.root})
-            why = f"{', '.join(used)} is lost" if used else "its nodes do not reach each other any more"
-            if job.move is None:
-                self._begin(job, why, now_ns)
-            elif job.move.phase is Phase.RESUMING:
-                job.renew = why
+            except PlanError:
+                used = sorted({*lost} & {*plan.switches, plan.placement.root})
+                why = f"{', '.join(used)} is lost" if used else "the links that are left do not carry its tree"
+                if job.move is None:
+                    self._begin(job, why, now_ns)
+                elif job.move.phase is Phase.RESUMING:
+                    job.renew = why
 
     def renew(self, restarted: Iterable[str]) -> None:
         """These switches have started anew, with empty registers: what was summed there is summed again, in a new
@@ -213,7 +213,9 @@ class Mover:
         self._go_on(job, hosts, "; ".join(hosts.values()), now_ns)
 
     def _take_out(self, job: RunningJob, hosts: Mapping[str, str]) -> None:
-        """Out for good. A server is followed by the first spare host that lives, if there is any."""
+        """Out for good. A server is followed by the first spare host that lives; where there is none, the job goes on
+        without those that may come later, too.
+        """
         spec = job.spec
         job.gone.update(hosts)
         for host in hosts:
@@ -222,7 +224,9 @@ class Mover:
         spares, server = tuple(s for s in spec.spares if s not in job.gone), spec.server
         if server in hosts:
             server = job.newcomer = next(self._jobs.living(job.number, spares), None)
-            spares = tuple(s for s in spares if s != server) if server is not None else ()
+            if server is None:
+                job.gone.update({spare: f"{spare} was not there to follow {spec.server}" for spare in spares})
+            spares = tuple(s for s in spares if s not in (server, *job.gone))
         job.plan = replace(job.plan, spec=replace(spec, server=server, spares=spares))
         self._jobs.journal.change(job.number)
 
@@ -245,7 +249,8 @@ class Mover:
         if job.move is None or host in job.gone:
             return
         try:
-            job.move.held(self._jobs.address(host), held)
+            if job.move.held(self._jobs.address(host), held):
+                self._note_takeover(job, host)
         except MoveError as error:
             self._jobs.abort(number, str(error))
 
@@ -256,11 +261,20 @@ class Mover:
         job = self._jobs[number]
         if job.move is None:
             return
-        job.move.resumed(self._jobs.address(host), generation)
+        if job.move.resumed(self._jobs.address(host), generation):
+            self._note_takeover(job, host)
         if job.move.phase is Phase.DONE:
-            job.move, job.target, job.newcomer, job.moved_ns = None, None, None, now_ns
+            job.move, job.target, job.moved_ns = None, None, now_ns
             self.pauses_ns.append(now_ns - job.paused_ns + job.plan.pacing.hold_ns)
             self._jobs.journal.change(number)
+
+    def _note_takeover(self, job: RunningJob, host: str) -> None:
+        """A server that has answered has taken over: it has rounds to hold, and resumes like all others, even where the
+        same move pauses it again.
+        """
+        if host == job.newcomer:
+            job.newcomer = None
+            self._jobs.journal.change(job.number)
 
     async def advance(self, now_ns: int, write: WriteSwitches) -> None:
         """Take every job's move as far as it gets: messages for its hosts, then, once all have paused, the next plan

@@ -208,16 +208,19 @@ class Move:
         elif not self.awaited:
             self._settle()
 
-    def held(self, address: int, held: Held) -> None:
-        """A host's answer to Pause. One that is repeated, late or from another move changes nothing."""
+    def held(self, address: int, held: Held) -> bool:
+        """A host's answer to Pause; whether it was waited for. One that is repeated, late or from another move changes
+        nothing.
+        """
         if address not in self._workers | self._servers:
             raise MoveError(f"job {self.job}: a host that takes no part ({address:#010x}) says what it holds")
         if self.phase is not Phase.PAUSING or address not in self.awaited or held.generation != self.generation:
-            return
+            return False
         self._held[address] = held
         self._resumes.pop(address, None)
         if not self.awaited:
             self._settle()
+        return True
 
     def settled(self, plans: Mapping[int, WorkerPlan | ServerPlan], now_ns: int, joining: Collection[int] = ()) -> None:
         """The switches hold the new plan: go on with these plans, one for each surviving worker and each server of
@@ -259,14 +262,15 @@ class Move:
         self._servers |= frozenset(joining)
         self.phase = Phase.RESUMING
 
-    def resumed(self, address: int, generation: int) -> None:
-        """A host confirms its Resume. A copy from an earlier move changes nothing."""
+    def resumed(self, address: int, generation: int) -> bool:
+        """A host confirms its Resume; whether that was waited for. A copy from an earlier move changes nothing."""
         resume = self._resumes.get(address)
         if resume is None or (resume.plan if isinstance(resume, Resume) else resume).generation != generation:
-            return
+            return False
         del self._resumes[address]
         if self.phase is Phase.RESUMING and not self._resumes:
             self.phase = Phase.DONE
+        return True
 
     def _resume(self, address: int, plan: WorkerPlan | ServerPlan, joining: Collection[int]) -> Resume | ServerPlan:
         assert self.settlement is not None

@@ -8,8 +8,10 @@ from typing import Any
 
 from ...topologies.errors import TopologyError
 from ...topologies.model import Topology
+from ...topologies.routing import Routes
 from ...wire.control import Pacing
-from ..errors import ControllerError
+from ..errors import ControllerError, PlanError
+from ..planning.plan import job_plan
 from ..planning.planner import Planner
 from .job import RunningJob
 from .journal import NO_RECORD
@@ -19,7 +21,8 @@ from .registry import JobRegistry
 
 
 def restore_jobs(topology: Topology, planner: Planner, jobs: JobRegistry, moves: Mover, now_ns: int) -> None:
-    """All leases begin anew; a move that was under way is taken up where it was.
+    """All leases begin anew; a move that was under way is taken up where it was. Jobs that cannot stay by the planner's
+    routes are there all the same, for `Mover.follow` to move them.
 
     Raises JournalError for what does not fit this fabric.
     """
@@ -47,7 +50,11 @@ def _restore(
     spec, root = record.spec, record.placement.root
     if not topology.is_switch(root) and root != spec.server:  # it was lost, and the move goes on without it
         spec = replace(spec, server=root, spares=())
-    laid = planner.lay(spec, record.placement, record.generation, record.allotments)
+    try:
+        laid = planner.lay(spec, record.placement, record.generation, record.allotments)
+    except PlanError:  # no way is left to some of its hosts; until it moves, it is laid by the ways that there were
+        every_way = Routes(topology)
+        laid = job_plan(topology, every_way, spec, record.placement, record.generation, record.allotments)
     plan = replace(laid, spec=record.spec, pacing=Pacing(gap_ns=record.gap_ns))
     job = RunningJob(plan, now_ns, record.note)
     jobs.add(job)

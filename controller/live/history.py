@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -42,7 +43,9 @@ CREATE TABLE IF NOT EXISTS events (
 """
 
 MOST_ROWS: Final = 2_000_000
-"""Of looks at links; then the oldest tenth is forgotten."""
+"""Of looks at links, and of events; then the oldest tenth of these is forgotten."""
+_ORDERS: Final = {"links": "run, time_ns", "events": "run, number"}
+"""The tables of bounded size, each with the columns that tell what is the oldest."""
 _ROWS_AT_ONCE: Final = 2_000
 _LINK_COLUMNS: Final = 10
 _MOST_OF_A_RUN: Final = """
@@ -61,7 +64,7 @@ class History:
         try:
             self._database = duckdb.connect(str(path))
             self._database.execute(SCHEMA)
-            self._kept = self._one("SELECT count(*) FROM links")
+            self._kept = {table: self._one(f"SELECT count(*) FROM {table}") for table in _ORDERS}
         except duckdb.Error as error:
             raise ControllerError(f"{path}: cannot keep telemetry there: {str(error).splitlines()[0]}") from None
         self._run = 0
@@ -69,34 +72,49 @@ class History:
         self._links: list[str] = []
         self._rows: list[tuple[Any, ...]] = []
         self._last_event = 0
+        self._failed = False
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._write()
-        self._database.close()
+        """Raises ControllerError where what is left cannot be kept."""
+        try:
+            with self._failing():
+                self._write()
+        finally:
+            with suppress(duckdb.Error):
+                self._database.close()
 
     def begin(self, fabric: Mapping[str, Any]) -> None:
-        """Another controller is looked at, over this fabric (`picture.fabric_picture`)."""
-        self._write()
-        self._run = self._one("SELECT nextval('run_numbers')")
-        self._runs.append((self._run, fabric["title"]))
-        self._links = [link["end"] for link in fabric["links"]]
-        self._last_event = 0
-        self._database.execute(
-            "INSERT INTO runs (run, title, fabric) VALUES (?, ?, ?)", [self._run, fabric["title"], fabric["name"]]
-        )
+        """Another controller is looked at, over this fabric (`picture.fabric_picture`). Raises as `add`."""
+        with self._failing():
+            self._write()
+            self._run = self._one("SELECT nextval('run_numbers')")
+            self._runs.append((self._run, fabric["title"]))
+            self._links = [link["end"] for link in fabric["links"]]
+            self._database.execute(
+                "INSERT INTO runs (run, title, fabric) VALUES (?, ?, ?)", [self._run, fabric["title"], fabric["name"]]
+            )
 
-    def add(self, state: Mapping[str, Any]) -> None:
-        """One look (`picture.LiveView.look`)."""
+    def add(self, state: Mapping[str, Any], events: Sequence[Mapping[str, Any]]) -> None:
+        """One look (`picture.LiveView.look`), and what has happened until then, the newest first
+        (`events.EventLog.newest`): numbers tell what is new.
+
+        Raises ControllerError the first time that it cannot be kept; from then on nothing is.
+        """
+        if not self._failed:
+            with self._failing():
+                self._add(state, events)
+
+    def _add(self, state: Mapping[str, Any], events: Sequence[Mapping[str, Any]]) -> None:
         now_ns = state["time_ns"]
         self._rows += [
             (self._run, now_ns, link, *view)
             for link, view in zip(self._links, state["links"], strict=True)
             if view is not None
         ]
-        if events := [event for event in state["events"] if event["number"] > self._last_event]:
+        if events := [event for event in events if event["number"] > self._last_event]:
             self._last_event = events[0]["number"]
             self._database.executemany(
                 "INSERT INTO events VALUES (?, ?, ?, ?, ?)",
@@ -105,6 +123,7 @@ class History:
                     for event in events[::-1]
                 ],
             )
+            self._bound("events", len(events))
         if len(self._rows) >= _ROWS_AT_ONCE:
             self._write()
 
@@ -137,6 +156,18 @@ class History:
         time_ns, load, queue_packets = (list(column) for column in zip(*rows, strict=True))
         return SeenLink(end, time_ns, load, queue_packets)
 
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        """What DuckDB cannot do is said, and not tried again."""
+        try:
+            yield
+        except duckdb.Error as error:
+            self._failed = True
+            self._rows = []
+            raise ControllerError(
+                f"{self._path}: telemetry cannot be kept there any more: {str(error).splitlines()[0]}"
+            ) from None
+
     def _write(self) -> None:
         if not self._rows:
             return
@@ -144,15 +175,20 @@ class History:
         self._database.execute(
             f"INSERT INTO links SELECT {columns}", [list(column) for column in zip(*self._rows, strict=True)]
         )
-        self._kept += len(self._rows)
+        self._bound("links", len(self._rows))
         self._rows = []
-        if self._kept > self._most_rows:
-            doomed = self._kept - self._most_rows * 9 // 10
+
+    def _bound(self, table: str, more: int) -> None:
+        """So many rows more are in a table now: forget its oldest, where that is too much."""
+        self._kept[table] += more
+        if self._kept[table] > self._most_rows:
+            doomed = self._kept[table] - self._most_rows * 9 // 10
             self._database.execute(
-                "DELETE FROM links WHERE rowid IN (SELECT rowid FROM links ORDER BY run, time_ns LIMIT ?)", [doomed]
+                f"DELETE FROM {table} WHERE rowid IN (SELECT rowid FROM {table} ORDER BY {_ORDERS[table]} LIMIT ?)",
+                [doomed],
             )
             self._database.execute("CHECKPOINT")
-            self._kept -= doomed
+            self._kept[table] -= doomed
 
     def _one(self, query: str) -> int:
         row = self._database.execute(query).fetchone()

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Final
 
 from ...topologies.model import Topology
 from ..controller import Controller
+from ..errors import ControllerError
 from .history import History
 from .picture import LiveView, fabric_picture
 from .seen import SeenFabric
 from .server import LiveServer
+
+_log = logging.getLogger(__name__)
 
 LOOK_S: Final = 0.2
 """Time between two looks, on the clock of those who look."""
@@ -41,7 +46,8 @@ class Watch:
         if self._server is not None:
             self._server.show_fabric(fabric)
         if self._history is not None:
-            self._history.begin(fabric)
+            with _saying_what_is_not_kept():
+                self._history.begin(fabric)
 
     @property
     def is_due(self) -> bool:
@@ -65,4 +71,14 @@ class Watch:
         if self._server is not None:
             self._server.show_state(state)
         if self._history is not None:
-            self._history.add(state)
+            with _saying_what_is_not_kept():
+                self._history.add(state, self._view.events.newest())
+
+
+@contextmanager
+def _saying_what_is_not_kept() -> Iterator[None]:
+    """A full disk is no reason to end what is looked at."""
+    try:
+        yield
+    except ControllerError as error:
+        _log.warning("%s", error)

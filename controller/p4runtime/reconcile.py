@@ -72,13 +72,20 @@ async def reconcile(session: SwitchSession, desired: SwitchState) -> Diff:
     """Make the switch hold exactly `desired`; what was done. Raises ControllerError; a repeated call takes up where
     it stopped.
     """
-    diff = difference(await _read(session, desired), desired)
+    diff = await verify(session, desired)
+    await write_difference(session, diff)
+    return diff
+
+
+async def write_difference(session: SwitchSession, diff: Diff) -> None:
+    """Do what must happen to the switch, in the order that is safe. Raises ControllerError; what is done by then is not
+    undone.
+    """
     for stage in _stages(diff):
         if stage:
             await session.write_updates(
                 deletes=stage.deletes, modifies=[new for _, new in stage.modifies], inserts=stage.inserts
             )
-    return diff
 
 
 async def verify(session: SwitchSession, desired: SwitchState) -> Diff:

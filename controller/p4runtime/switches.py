@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from ..errors import ControllerError, NotPrimary, SwitchLost, SwitchUnreachable
 from ..leases import Leases
 from .entries import SwitchState
-from .reconcile import Diff, reconcile
+from .reconcile import Diff, verify, write_difference
 from .session import SwitchSession
 
 _log = logging.getLogger(__name__)
@@ -48,6 +48,7 @@ class Switches:
         self._written: dict[str, SwitchState] = {}
         self._openings = {name: session.openings for name, session in sessions.items()}
         self._reopened: set[str] = set()
+        self._emptied: set[str] = set()
         self._restarted: set[str] = set()
 
     def take_for_lost(self, names: Iterable[str]) -> None:
@@ -126,7 +127,7 @@ class Switches:
         ]
         for name in due:  # until it is done, nobody knows what they hold
             self._written.pop(name, None)
-        work = (reconcile(self.sessions[name], desired[name]) for name in due)
+        work = (self._write_state(name, desired[name]) for name in due)
         diffs: dict[str, Diff] = {}
         for name, result in zip(due, await asyncio.gather(*work, return_exceptions=True), strict=True):
             if isinstance(result, ControllerError):
@@ -138,8 +139,21 @@ class Switches:
                 raise result
             else:
                 diffs[name] = result
-                self._note_written(name, desired[name], result)
+                self._note_written(name, desired[name])
         return diffs
+
+    async def _write_state(self, name: str, desired: SwitchState) -> Diff:
+        """Bring one there. What was missing when it came back is noted before anything is written, for a write that
+        fails may have been done.
+        """
+        diff = await verify(self.sessions[name], desired)
+        if name in self._reopened:
+            self._reopened.discard(name)
+            if diff:
+                _log.warning("%s had lost %d entries and is written anew", name, len(diff))
+                self._emptied.add(name)
+        await write_difference(self.sessions[name], diff)
+        return diff
 
     @property
     def holding(self) -> frozenset[str]:
@@ -210,12 +224,10 @@ class Switches:
         self._retry_at_ns.pop(name, None)
         self.troubles.pop(name, None)
 
-    def _note_written(self, name: str, state: SwitchState, diff: Diff) -> None:
+    def _note_written(self, name: str, state: SwitchState) -> None:
         self._written[name] = state
         self._retry_at_ns.pop(name, None)
         self.troubles.pop(name, None)
-        if name in self._reopened:
-            self._reopened.discard(name)
-            if diff:
-                _log.warning("%s had lost %d entries and is written anew", name, len(diff))
-                self._restarted.add(name)
+        if name in self._emptied:
+            self._emptied.discard(name)
+            self._restarted.add(name)

@@ -22,7 +22,7 @@ def place_by_pipes(place: Callable[[Problem], Placement], problem: Problem) -> P
     them. Raises what `place` raises, PlacementError where it goes on using them.
     """
     barred: list[str] = []
-    while several := _by_several_pipes(placement := place(problem), problem):
+    while several := summing_by_pipes(placement := place(problem), problem.routes):
         if not several.isdisjoint(barred):
             raise PlacementError(f"{', '.join(sorted(several))} have no room for the job, and are given children")
         barred += sorted(several)
@@ -35,11 +35,14 @@ def place_by_pipes(place: Callable[[Problem], Placement], problem: Problem) -> P
     )
 
 
-def _by_several_pipes(placement: Placement, problem: Problem) -> set[str]:
-    topology, found = problem.topology, set[str]()
+def summing_by_pipes(placement: Placement, routes: Routes) -> set[str]:
+    """The switches to which a placement gives children that come in by several pipes. Raises TopologyError where no way
+    leads from a child to its node.
+    """
+    topology, found = routes.topology, set[str]()
     for node, children in placement.children.items():
         if topology.is_switch(node) and (target := topology.switch(node).target).pipes is not None:
-            ports = (port for child in children for port in arrivals(topology, problem.routes, child, node))
+            ports = (port for child in children for port in arrivals(topology, routes, child, node))
             if len({target.pipe_of(port) for port in ports}) > 1:
                 found.add(node)
     return found

@@ -22,7 +22,7 @@ from ...wire.aggregation import FAN_IN
 from ..errors import ControllerError, OutOfMemory, PlanError
 from ..placement import Placement, PlacementError, Problem, fitted
 from ..placement.loads import LinkLoad
-from ..placement.pipes import place_by_pipes
+from ..placement.pipes import place_by_pipes, summing_by_pipes
 from ..placement.strategies import Strategy
 from ..placement.strategies.widest import WidestTree
 from ..placement.striped import shares
@@ -347,6 +347,7 @@ def _stands(
         and (placement.root == spec.server or routes.topology.is_switch(placement.root))
         and not nodes.intersection(lost)
         and all(routes.reaches(a, b) and routes.reaches(b, a) for a, b in placement.edges)
+        and not summing_by_pipes(placement, routes)
     )
 
 

@@ -12,6 +12,7 @@ import re
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -79,7 +80,8 @@ class Seating:
         for job, running in controller.jobs.items():
             if running.kept:
                 try:
-                    self.jobs[job] = JobSeats.from_json(job, running.kept)
+                    serves = running.spec.server if running.newcomer is None else None
+                    self.jobs[job] = JobSeats.from_json(job, running.kept, serves)
                 except NO_RECORD as error:
                     raise controller.jobs.journal.misfit(job, error) from None
             else:  # whoever registered it was never told its tokens
@@ -146,26 +148,28 @@ class Seating:
             now = self.waits_for(seats.job, self._runner.now_ns())
             stream.send(pb.ToHost(waiting=pb.Waiting(reason=now)))
         if not seats.started:
-            self._start(seats)
+            self._post(seats.job, partial(self._start, seats))
         elif not generation:
             self._seat_anew(seats, seat)
         return stream
 
-    def _start(self, seats: JobSeats) -> None:
+    def _start(self, seats: JobSeats, now_ns: int) -> None:
         """Once all are there, and their job stays where it is, give them their plans. Their leases begin, for some may
-        die before they say a word.
+        die before they say a word. Raises JournalError where it cannot be written down that they run: then nobody does.
         """
-        job, running = seats.job, self._controller.jobs[seats.job]
+        job = seats.job
+        if seats.started or self.jobs.get(job) is not seats:
+            return
+        running = self._controller.jobs[job]
         if running.move is not None or running.renew or self._awaited(seats):
             return
-        seats.started = True
-        self._post(job, lambda _: self._controller.jobs.keep(job, seats.as_json()))
-        beat = self._controller.members.heartbeat
-        for host, plan in first_messages(running).items():
-            seats.seats[host].tell(plan)
         for seat in seats.seats.values():
             if not seat.spare:
-                self._post(job, partial(beat, job, seat.host, 0, waiting=False))
+                self._controller.members.heartbeat(job, seat.host, 0, now_ns, waiting=False)
+        self._controller.jobs.keep(job, replace(seats, started=True).as_json())
+        seats.started = True
+        for host, plan in first_messages(running).items():
+            seats.seats[host].tell(plan)
 
     def _seat_anew(self, seats: JobSeats, seat: Seat) -> None:
         """A host without a plan joins a job that runs: it has missed the plan of the start, or lost what it knew."""
@@ -228,9 +232,13 @@ class Seating:
                 seat.stream.end()
             return
         seat.left = True
+        self._post(seats.job, partial(self._end_left, seats))
+
+    async def _end_left(self, seats: JobSeats, now_ns: int) -> None:
+        """End a job whose workers are all done with it, but for those that it has lost."""
         running = self._controller.jobs.get(seats.job)
-        if running is not None and all(seats.seats[host].left for host in running.plan.workers):
-            self._post(seats.job, lambda now_ns: self.end(seats.job, "all workers have left", now_ns))
+        if running is not None and all(seats.seats[host].left or host in running.left for host in running.active):
+            await self.end(seats.job, "all workers have left", now_ns)
 
     def hang_up(self, seats: JobSeats, seat: Seat) -> None:
         """A host has ended its stream: one that is done is taken out of the job."""
@@ -271,13 +279,16 @@ class Seating:
             self._post(job, lambda now_ns: moves.resumed(job, host, generation, now_ns))
 
     async def announce(self, now_ns: int) -> None:
-        """Tell hosts what their job waits for, and end those that nobody has come to for long."""
+        """Tell hosts what their job waits for; end jobs that nobody has come to for long, and those whose last worker
+        that was not done is lost.
+        """
         self.sweep()
         await self._end_incomplete(now_ns)
         await self._end_unattended(now_ns)
+        for seats in list(self.jobs.values()):
+            await self._end_left(seats, now_ns)
         for job, seats in self.jobs.items():
-            if not seats.started:
-                self._start(seats)
+            self._start(seats, now_ns)
             reason = self.waits_for(job, now_ns)
             if _DURATION.sub("", reason) != _DURATION.sub("", seats.told):
                 seats.told = reason

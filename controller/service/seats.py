@@ -104,11 +104,11 @@ class JobSeats:
         return {"seats": seats, "started": self.started, "stripes": [*self.stripes.items()]}
 
     @classmethod
-    def from_json(cls, job: int, values: Mapping[str, Any]) -> JobSeats:
-        """As another controller has left it."""
+    def from_json(cls, job: int, values: Mapping[str, Any], serves: str | None = None) -> JobSeats:
+        """As another controller has left it. `serves`: the server that has its plan, perhaps a spare that took over."""
         started = bool(values["started"])
         seats = {
-            host: Seat(host, rank, token, spare=spare, ran=started and not spare)
+            host: Seat(host, rank, token, spare=spare, ran=started and (not spare or host == serves))
             for host, rank, token, spare in values["seats"]
         }
         stripes = values.get("stripes", ())  # journals of old have none

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,8 +34,11 @@ if TYPE_CHECKING:
 _ANSWER_S = 5.0
 """Whatever needs no program compiled waits so long for a switch that hangs."""
 
-_LOCK_S = 0.2
-"""Between two looks at whether the journal is free."""
+_TURN_S = 0.2
+"""Between two looks at whether the journal is free, and whether another controller rules."""
+
+_SILENT_S = 30.0
+"""A switch that answered the last controller, and is not there when the next one begins, may be starting: so long."""
 
 _STUCK_LEASES = 3
 """A worker that lives and has waited without a round for so many leases gets its job a new generation."""
@@ -253,12 +256,18 @@ async def _serve(settings: _Settings) -> None:
     async with AsyncExitStack() as stack:
         beats = None if settings.heartbeats is None else HeartbeatSocket.bind(topology, settings.heartbeats)
         journal = await _own_journal(stack, settings)
+        fabric = {} if journal is None else journal.all("fabric")
         sessions = await stack.enter_async_context(
             open_sessions(
-                topology, settings.addresses, answer_s=_ANSWER_S, election_id=settings.election_id, standby=True
+                topology,
+                settings.addresses,
+                answer_s=_ANSWER_S,
+                election_id=settings.election_id,
+                standby=True,
+                patient=bool(fabric),  # one that is dead now is no reason to leave the others alone
             )
         )
-        await _until_primary(sessions)
+        await _until_turn(sessions, fabric.get("lost", ()))
         keeper = Controller(
             topology,
             Routes(topology),
@@ -294,6 +303,7 @@ async def _serve(settings: _Settings) -> None:
             watch.begin(topology, topology.name, service.now_ns())
             doing = f"placed by {settings.strategy}"
             looking = asyncio.create_task(_look_on(watch, keeper, service.now_ns, doing), name="watch")
+            looking.add_done_callback(_say_why_it_ended)
             stack.callback(looking.cancel)
         running = f"; {len(keeper.jobs)} jobs go on" if keeper.jobs else ""
         _say(
@@ -314,10 +324,16 @@ async def _look_on(watch: Watch, keeper: Controller, clock: Callable[[], int], d
         watch.look(keeper, clock(), doing)
         with suppress(ControllerError):  # a switch that is lost keeps its last counts
             drops[name] = list(await keeper.switches.sessions[name].read_counter(DROPS))
-        if len(drops) == len(keeper.switches.sessions):
+        if drops and drops.keys() | keeper.switches.lost == keeper.switches.sessions.keys():
             sums = (sum(column) for column in zip(*drops.values(), strict=True))
             watch.take_drops(dict(zip(DROP_REASONS, sums, strict=True)), clock())
         await asyncio.sleep(LOOK_S)
+
+
+def _say_why_it_ended(looking: asyncio.Task[None]) -> None:
+    """Nobody waits for it: the page would show its last picture for ever, without a word."""
+    if not looking.cancelled() and (error := looking.exception()) is not None:
+        logging.getLogger(__name__).error("nothing is looked at any more", exc_info=error)
 
 
 def _take_reports(stack: AsyncExitStack, keeper: Controller, port: int, clock: Callable[[], int]) -> None:
@@ -355,15 +371,41 @@ async def _own_journal(stack: AsyncExitStack, settings: _Settings) -> JournalFil
                 "(--take-over ends it, should it hang)"
             )
             said = holder
-        await asyncio.sleep(_LOCK_S)
+        await asyncio.sleep(_TURN_S)
     return stack.enter_context(JournalFile(settings.journal))
 
 
-async def _until_primary(sessions: Mapping[str, SwitchSession]) -> None:
-    """Wait for the turn: another controller may rule."""
-    if others := [name for name, session in sessions.items() if not session.is_primary]:
+async def _until_turn(sessions: Mapping[str, SwitchSession], lost: Collection[str]) -> None:
+    """Wait for the turn at every switch: another controller may rule. One that does not answer is waited for, but not
+    for long; one that was lost before, not at all. Raises ExperimentError where none answers.
+    """
+    silent = [name for name, session in sessions.items() if not session.is_up]
+    if gone := [name for name in silent if name in lost]:
+        _say(f"{', '.join(gone)}: lost before, and still no answer; placed around until there is one")
+    if awaited := [name for name in silent if name not in lost]:
+        _say(f"{', '.join(awaited)}: no answer; waited for {_SILENT_S:g} s, and then taken for lost")
+    if others := [name for name, session in sessions.items() if session.is_up and not session.is_primary]:
         _say(f"another controller rules {', '.join(others)}; this one waits until that is gone")
-    await asyncio.gather(*(session.until_primary() for session in sessions.values()))
+    await asyncio.gather(
+        *(_until_primary(session, 0.0 if name in lost else _SILENT_S) for name, session in sessions.items())
+    )
+    if not any(session.is_up for session in sessions.values()):
+        where = ", ".join(f"{name} at {session.address}" for name, session in sessions.items())
+        raise ExperimentError(f"no switch answers ({where}); check --switch and --grpc-port, and that they run")
+
+
+async def _until_primary(session: SwitchSession, silent_s: float) -> None:
+    """Until this controller may write to a switch, or that has not answered for so long."""
+    while not session.is_primary:
+        if session.is_up:
+            await asyncio.sleep(_TURN_S)
+            continue
+        with suppress(TimeoutError):
+            async with asyncio.timeout(silent_s):
+                await session.until_primary()
+        if not session.is_up:
+            return
+    await session.until_primary()
 
 
 def _say(text: str) -> None:

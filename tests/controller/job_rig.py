@@ -209,8 +209,9 @@ class Rig:
             case ServerPlan() as plan:
                 if agent is None:
                     server = ParameterServerCore(plan)
-                    job.agents[host.name] = HostAgent(VirtualHost(self.emulated, host.name), server)
-                self.controller.moves.resumed(number, host.name, plan.generation, self.fabric.now_ns)
+                    agent = job.agents[host.name] = HostAgent(VirtualHost(self.emulated, host.name), server)
+                now_in = agent.core.plan.generation  # its first plan is the only one that it follows without a Resume
+                self.controller.moves.resumed(number, host.name, now_in, self.fabric.now_ns)
             case Pause() as pause if agent is not None:
                 if (held := agent.pause(pause)) is not None:
                     self.controller.moves.held(number, host.name, held)

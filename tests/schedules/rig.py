@@ -372,7 +372,8 @@ class Rig:
             case ServerPlan() as plan:
                 if seat not in self.agents:
                     self._start(name, plan, plan.first_round)
-                self._answer(job, lambda: self.controller.moves.resumed(job, name, plan.generation, self.now_ns))
+                follows = self.agents[seat].core.plan.generation  # a server that runs takes no first plan
+                self._answer(job, lambda: self.controller.moves.resumed(job, name, follows, self.now_ns))
             case Abort():
                 self.dead.add(seat)
             case other:

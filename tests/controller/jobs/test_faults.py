@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from weir.controller.controller import Options
+from weir.controller.controller import Message, Options
 from weir.controller.errors import ControllerError
 from weir.controller.jobs.membership import Membership, longest_silence_ns
 from weir.controller.jobs.slow_paths import SlowPaths
@@ -21,7 +21,7 @@ from weir.hosts import ParameterServerCore
 from weir.tests.controller.job_rig import MS, Fixed, Rig, make_rig
 from weir.topologies.generators import leaf_spine
 from weir.topologies.model import Endpoint
-from weir.wire.control import Abort, Held
+from weir.wire.control import Abort, Held, Resume
 
 TOPOLOGY = leaf_spine(2, 2, 3, rate_bps=1_000_000_000)
 """h1…h3 at s1, h4…h6 at s2; spines s3 and s4."""
@@ -168,6 +168,30 @@ async def test_when_the_server_dies_another_root_is_found(rig: Rig, spares: tupl
         assert (plan.spec.server, TOPOLOGY.is_switch(plan.placement.root)) == (None, True)
     assert job.take() == dict.fromkeys(WORKERS, job.sum_of())
     assert await rig.controller.verify() == {}
+
+
+async def test_a_spare_that_has_just_taken_over_goes_on_with_those_that_are_left(rig: Rig) -> None:
+    """A worker is lost while another has not heard of the new server yet."""
+    rig.controller.planner.strategy = Fixed(AT_SERVER)
+    job = await rig.admit(spec(SERVER, spares=(SPARE,)))
+    rig.submit(job, 5)
+    await rig.run(MS // 4)
+    rig.silent.add(SERVER)
+    rig.controller.planner.strategy = strategy("widest")
+    rig.controller.members.heartbeat(1, SPARE, 0, rig.fabric.now_ns)
+    tell = rig.tell
+
+    def tell_late(message: Message) -> None:
+        if message.host != "h2" or not isinstance(message.content, Resume) or "h4" in rig.controller.jobs[1].gone:
+            tell(message)
+        else:
+            rig.silent.add("h4")
+
+    rig.tell = tell_late  # type: ignore[method-assign]
+    await rig.run(300 * MS, job)
+    plan = rig.controller.jobs[1].plan
+    assert (plan.generation, plan.placement.root, set(plan.workers)) == (3, SPARE, {"h1", "h2"})
+    assert survivors_agree(job.take(), "h1", "h2")
 
 
 async def test_when_a_switch_dies_jobs_and_routes_go_round_it_and_take_it_again_when_it_is_back(rig: Rig) -> None:

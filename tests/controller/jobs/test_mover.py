@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from collections.abc import Iterable
 from dataclasses import replace
+from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +14,16 @@ import pytest
 
 from weir.controller.errors import ControllerError, PlanError
 from weir.controller.jobs.job import Progress, RunningJob
+from weir.controller.jobs.membership import Membership
+from weir.controller.jobs.restore import restore_jobs
 from weir.controller.options import Message, Options
 from weir.controller.placement import Placement
+from weir.controller.placement.strategies import strategy
 from weir.controller.planning.plan import FailurePolicy, JobSpec
 from weir.tests.controller.pure_rig import MS, Rig
 from weir.topologies.generators import leaf_spine
-from weir.topologies.model import Endpoint
+from weir.topologies.model import Endpoint, Host, Link, Switch, Topology
+from weir.topologies.targets import LIKE_TOFINO
 from weir.wire.control import Abort, FinalRound, Held, Pacing, Pause, Resume, ServerPlan
 
 TOPOLOGY = leaf_spine(2, 2, 3, slots=512)
@@ -39,6 +45,14 @@ def spec(number: int = 1, **more: Any) -> JobSpec:
 
 def rig(lease_ns: int | None = None, path: Path | None = None) -> Rig:
     return Rig(TOPOLOGY, OPTIONS, lease_ns=lease_ns, path=path)
+
+
+def again(folder: Path) -> Rig:
+    """What a controller goes on with that finds the folder's journal as the one before it has left it."""
+    shutil.copy(folder / "journal", folder / "left")
+    after = rig(path=folder / "left")
+    restore_jobs(TOPOLOGY, after.planner, after.jobs, after.moves, 0)
+    return after
 
 
 def address(host: str) -> int:
@@ -263,7 +277,35 @@ async def test_a_lost_switch_moves_the_jobs_that_use_it_and_no_others(caplog: py
     assert at_s4.plan.generation == 1
     fabric.planner.follow({Endpoint("s2", 5)}, {"s3"})
     fabric.moves.follow({"s3"}, MS)
-    assert at_s4.why == "its nodes do not reach each other any more"
+    assert at_s4.why == "the links that are left do not carry its tree"
+
+
+def with_pipes() -> Topology:
+    """h1 at s1, h2 and h4 at s2 and h3 at s3, all chips with two pipes; s1 reaches s2 by its first pipe, and s3 by its
+    second.
+    """
+    switches = tuple(Switch(f"s{at}", at, target=LIKE_TOFINO) for at in (1, 2, 3))
+    hosts = tuple(Host(f"h{at}", IPv4Address(f"10.0.1.{at}")) for at in (1, 2, 3, 4))
+    between = [(("s1", 8), ("s2", 8)), (("s1", 136), ("s3", 8)), (("s3", 9), ("s2", 9))]
+    to_hosts = [(("h1", 0), ("s1", 9)), (("h2", 0), ("s2", 10)), (("h3", 0), ("s3", 10)), (("h4", 0), ("s2", 11))]
+    links = tuple(Link(Endpoint(*start), Endpoint(*end)) for start, end in between + to_hosts)
+    return Topology("pipes", hosts, switches, links)
+
+
+async def test_a_job_whose_children_come_to_a_chip_by_another_pipe_moves_and_the_others_follow() -> None:
+    fabric = Rig(with_pipes(), OPTIONS)
+    fabric.planner.strategy = strategy("widest")
+    split = fabric.add(spec(1, workers=("h1", "h2"), slots=16, window=8), at("s1", "h1", "h2"))
+    other = fabric.add(spec(2, workers=("h1", "h4"), slots=16, window=8), at("s2", "h1", "h4"))
+    before = other.plan
+    fabric.planner.follow({Endpoint("s1", 8)}, ())
+    fabric.moves.follow((), 0)
+    assert split.why == "the links that are left do not carry its tree"
+    assert (other.move, other.plan.generation) == (None, 1)
+    assert other.plan is not before, "it is laid anew, by the routes that are left"
+    hold(fabric, "h1", "h2")
+    assert kinds(await fabric.advance(MS)) == {"h1": Resume, "h2": Resume}
+    assert split.plan.placement == at("s3", "h1", "h2")
 
 
 async def test_a_switch_that_starts_anew_makes_a_generation_due_where_sums_were_in_it() -> None:
@@ -386,6 +428,62 @@ async def test_a_server_is_followed_by_the_first_spare_that_lives(
     assert await fabric.advance(2 * MS) == pauses((*WORKERS, *([server] if server else [])), generation=2)
 
 
+async def has_taken_over(fabric: Rig) -> RunningJob:
+    """The server was lost in the middle of the job, and the spare was told to follow it in generation 2, from round 5
+    on; of the workers h1 has resumed.
+    """
+    job = fabric.add(spec(server=SERVER, spares=(SPARE,)), at(SERVER))
+    fabric.planner.strategy.place = lambda problem, rng: at(SPARE, *problem.workers)  # type: ignore[method-assign]
+    fabric.moves.lose(job, {SERVER: "it died"}, 0)
+    hold(fabric, *WORKERS)
+    told = kinds(await fabric.advance(0))
+    assert (told[SPARE], job.first_round) == (ServerPlan, 5)
+    resumed(fabric, "h1")
+    return job
+
+
+@pytest.mark.parametrize("confirms", ["its plan", "the pause that follows"])
+async def test_a_spare_that_has_taken_over_is_paused_and_resumes_with_the_others(confirms: str) -> None:
+    """Another host is lost before all have resumed, so that the same move pauses everyone again: a server that runs
+    takes no first plan any more. Its confirmation of that may have been lost.
+    """
+    fabric = rig()
+    job = await has_taken_over(fabric)
+    if confirms == "its plan":
+        resumed(fabric, SPARE)
+    fabric.moves.lose(job, {"h4": "it died, too"}, MS)
+    told = await fabric.advance(MS)
+    assert [message for message in told if isinstance(message.content, Pause)] == pauses(("h1", "h2", SPARE), 2)
+    hold(fabric, "h1", "h2", SPARE, generation=2)
+    assert kinds(await fabric.advance(2 * MS)) == dict.fromkeys(("h1", "h2", SPARE), Resume)
+    resumed(fabric, "h1", "h2", SPARE, generation=3)
+    assert (job.move, job.plan.generation) == (None, 3)
+
+
+async def test_a_spare_that_has_not_taken_over_yet_is_told_its_first_plan_until_it_answers() -> None:
+    fabric = rig()
+    job = await has_taken_over(fabric)
+    fabric.moves.resumed(1, SPARE, 1, 0)  # of no plan that it was told
+    fabric.moves.lose(job, {"h4": "it died, too"}, MS)
+    for now_ns in (MS, MS + RETRY):
+        told = [m.content for m in await fabric.advance(now_ns) if m.host == SPARE]
+        assert isinstance(told[0], ServerPlan)
+        assert (told[0].generation, told[0].first_round, told[1:]) == (2, 5, [Pause(1, 2)])
+
+
+async def test_spares_that_are_not_there_to_follow_are_told_so_when_they_come() -> None:
+    fabric = rig(lease_ns=1000 * MS)
+    job = fabric.add(spec(server=SERVER, spares=(SPARE, "h6")), at(SERVER))
+    fabric.moves.lose(job, {SERVER: "it died"}, 0)
+    members = Membership(fabric.jobs, fabric.moves)
+    for spare in (SPARE, "h6"):
+        members.heartbeat(1, spare, 0, MS)
+    assert fabric.jobs.take_outbox() == [
+        Message(spare, Abort(1, f"{spare} was not there to follow h5; the job went on without {spare}"))
+        for spare in (SPARE, "h6")
+    ]
+
+
 # --- where nobody finds a place ---
 
 
@@ -482,6 +580,29 @@ async def test_a_move_that_was_at_its_resumes_goes_on_with_those_that_were_not_c
     resumed(fabric, "h1", SERVER, now_ns=BEGAN)
     assert job.move is None
     assert await fabric.advance(BEGAN) == pauses((*WORKERS, SERVER), generation=2)
+
+
+@pytest.mark.parametrize("all_resumed", [False, True])
+async def test_a_spare_that_had_taken_over_is_paused_by_the_next_controller_too(
+    tmp_path: Path, all_resumed: bool
+) -> None:
+    """The controller dies when another host has been lost: while not all have resumed, or before they are paused."""
+    fabric = rig(path=tmp_path / "journal")
+    job = await has_taken_over(fabric)
+    fabric.jobs.write_journal()
+    resumed(fabric, SPARE)
+    assert fabric.jobs.journal.is_due
+    fabric.moves.lose(job, {"h4": "it died, too"}, MS)
+    if all_resumed:
+        resumed(fabric, "h2")
+    fabric.jobs.write_journal()
+    after = again(tmp_path)
+    told = await after.advance(MS)
+    if not all_resumed:
+        assert kinds(told) == {"h2": Resume}
+        resumed(after, "h2")
+        told = await after.advance(2 * MS)
+    assert told == pauses(("h1", "h2", SPARE), generation=2)
 
 
 # --- what outlives the controller ---

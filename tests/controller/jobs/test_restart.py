@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,9 @@ from weir.controller.p4runtime.session import SwitchSession
 from weir.controller.placement import Placement
 from weir.controller.placement.strategies import strategy
 from weir.controller.planning.plan import FailurePolicy, JobSpec
+from weir.tests.controller import pure_rig
 from weir.tests.controller.job_rig import MS, Fixed, Rig, make_rig
+from weir.tests.controller.jobs.test_mover import with_pipes
 from weir.topologies.generators import leaf_spine
 from weir.topologies.model import Endpoint
 from weir.topologies.routing import Routes
@@ -306,6 +309,31 @@ async def test_what_was_down_when_the_controller_died_is_so_until_it_answers(rig
         assert sums["h1"] == sums["h2"] is not None
     else:
         assert sums == dict.fromkeys(WORKERS, job.sum_of())
+
+
+@pytest.mark.parametrize(("workers", "port"), [(("h1", "h2"), 8), (("h1", "h3"), 136)])
+async def test_a_job_at_a_chip_whose_pipes_no_longer_meet_or_would_meet_again_goes_on(
+    pipeline: Pipeline, tmp_path: Path, workers: tuple[str, ...], port: int
+) -> None:
+    """With a link down the children come in by several pipes, or only then by one: it moves, or stays."""
+    topology, splits = with_pipes(), port == 8
+    before = pure_rig.Rig(topology, OPTIONS, path=tmp_path / "journal")
+    down = frozenset({Endpoint("s1", port), topology.peer(Endpoint("s1", port))})
+    if not splits:
+        before.planner.follow(down, ())
+    plan = before.add(JobSpec(1, workers, slots=16, window=8), Placement(dict.fromkeys(workers, "s1"), {}, "s1")).plan
+    before.jobs.journal.change(1)
+    before.jobs.write_journal()
+    before.jobs.journal.write_fabric(down, ())
+    sessions = {
+        node.name: SwitchSession(node.name, "127.0.0.1:1", device_id=node.device_id, pipeline=pipeline)
+        for node in topology.switches
+    }
+    shutil.copy(tmp_path / "journal", tmp_path / "left")
+    with JournalFile(tmp_path / "left") as journal:
+        job = Controller(topology, Routes(topology), sessions, WIDEST, OPTIONS, journal=journal).jobs[1]
+    assert job.plan == plan
+    assert (job.move is not None) == splits
 
 
 async def test_a_controller_begins_without_a_switch_that_does_not_answer(rig: Rig) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -175,6 +176,24 @@ async def test_a_switch_that_starts_anew_just_after_a_move_is_not_forgotten(rig:
     await has_moved(rig)
     rig.controller.moves.renew(["s3"])
     assert await rig.controller.tick(MS) == [Message(host, Pause(4, 2)) for host in ("h1", "h2", "h3")]
+
+
+async def test_a_switch_that_was_lost_and_is_back_when_a_controller_starts_is_used_at_once(rig: Rig) -> None:
+    rig.journal.put("fabric", "lost", ["s3"])
+    session, fake = rig.sessions["s3"], rig.fakes["s3"]
+    fake.hangs_up = True
+    fake.break_stream()
+    async with asyncio.timeout(60):
+        while session.is_up:
+            await asyncio.sleep(0)
+    rig.restart()
+    assert rig.controller.switches.lost == {"s3"}
+    fake.hangs_up = False
+    async with asyncio.timeout(60):
+        await session.until_primary()
+    await rig.controller.start(MS)
+    await rig.controller.admit(JobSpec(4, WORKERS), MS)
+    assert rig.controller.jobs[4].plan.placement == at("s3")
 
 
 async def test_what_is_said_once_is_said_after_the_journal_could_not_be_written(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +15,21 @@ pytest.importorskip("duckdb")
 from weir.controller.errors import ControllerError
 from weir.controller.live.history import History, ask
 from weir.controller.live.seen import SeenLink
+from weir.tests.paths import ROOT
 
 FABRIC = {"title": "a run", "name": "small", "links": [{"end": "s1-p1"}, {"end": "s1-p2"}, {"end": "s2-p1"}]}
 
 
-def state(number: int, events: int = 0) -> dict[str, Any]:
+def state(number: int) -> dict[str, Any]:
     return {
         "time_ns": 1000 * number,
         "links": [[number / 100, 2.0 * number, 5.0, 0.0, 1.5, 1.0, False], None, [0.0, 0.0, 0.0, 0.5, None, 0.0, True]],
-        "events": [
-            {"number": n, "time_ns": 10 * n, "kind": "move", "text": f"the {n}th"} for n in range(events, 0, -1)
-        ],
     }
+
+
+def moves(newest: int) -> list[dict[str, Any]]:
+    """All that have happened until then, as a log has them."""
+    return [{"number": n, "time_ns": 10 * n, "kind": "move", "text": f"the {n}th"} for n in range(newest, 0, -1)]
 
 
 def test_what_was_seen_is_there(tmp_path: Path) -> None:
@@ -32,7 +38,7 @@ def test_what_was_seen_is_there(tmp_path: Path) -> None:
         with History(path) as history:
             history.begin(FABRIC)
             for number in range(4):
-                history.add(state(number, events=number))
+                history.add(state(number), moves(number))
     columns, rows = ask(path, "SELECT * FROM links WHERE run = 2 ORDER BY time_ns, link")
     assert columns == [
         "run", "time_ns", "link", "load", "queue_packets", "latency_us", "loss", "age_ms", "confidence", "stale",
@@ -58,14 +64,15 @@ def test_the_fullest_links_and_longest_queues_are_told_of_each_controller_of_thi
     path = tmp_path / "history.duckdb"
     with History(path) as history:  # somebody else's, before
         history.begin(FABRIC)
-        history.add(state(90))
+        history.add(state(90), [])
     with History(path) as history:
         assert history.seen() == []
         for title in ("one", "two"):
             history.begin({**FABRIC, "title": title})
             for number in range(3):
                 other = [0.5, 1.0, 5.0, 0.0, 1.5, 1.0, False]
-                history.add(state(number, events=number) | {"links": [*state(number)["links"][:2], other]})
+                happened = moves(number if title == "one" else 2 + number)
+                history.add(state(number) | {"links": [*state(number)["links"][:2], other]}, happened)
         one, two = history.seen(most=2)
         (fullest,) = history.seen(most=1)[0].fullest
     assert (one.title, two.title) == ("one", "two")
@@ -78,7 +85,7 @@ def test_the_fullest_links_and_longest_queues_are_told_of_each_controller_of_thi
         )
     )
     assert one.longest == one.fullest[::-1]
-    assert one.moves_ns == (10, 20)
+    assert (one.moves_ns, two.moves_ns) == ((10, 20), (30, 40)), "each its own, though the log goes on"
     assert fullest == one.fullest[0]
 
 
@@ -89,12 +96,59 @@ def test_the_oldest_is_forgotten_where_there_is_too_much(tmp_path: Path) -> None
         with History(path, most_rows=4_000) as history:
             history.begin(FABRIC)
             for number in range(4_000):
-                history.add(state(number))
+                history.add(state(number), [])
         sizes.append(path.stat().st_size)
     ((rows, runs, first),) = ask(path, "SELECT count(*), count(DISTINCT run), min(time_ns) FROM links")[1]
     assert rows <= 4_000
     assert (runs, first) == (1, 1000 * (4_000 - rows // 2))
     assert sizes[2] <= 2 * sizes[0]
+
+
+def test_the_oldest_events_are_forgotten_too(tmp_path: Path) -> None:
+    """Drops that go on are one with every look; those of this run count from 1 again."""
+    path = tmp_path / "history.duckdb"
+    for _ in range(2):
+        with History(path, most_rows=40) as history:
+            history.begin(FABRIC)
+            for number in range(1, 31):
+                event = {"number": number, "time_ns": 10 * number, "kind": "drop", "text": f"{number} packets: late"}
+                history.add({"time_ns": 1000 * number, "links": [None] * 3}, [event])
+    columns = "run, number, time_ns, kind, text"
+    assert ask(path, f"SELECT {columns} FROM events ORDER BY run, number")[1] == [
+        (run, number, 10 * number, "drop", f"{number} packets: late")
+        for run, first in ((1, 21), (2, 1))
+        for number in range(first, 31)
+    ]
+
+
+WRITER = """
+import resource, signal, sys
+from pathlib import Path
+from weir.controller.errors import ControllerError
+from weir.controller.live.history import History
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+said = []
+with History(Path(sys.argv[1])) as history:
+    history.begin({"title": "a run", "name": "small", "links": [{"end": f"s1-p{port}"} for port in range(100)]})
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))  # as a disk that is full from then on
+    for number in range(3_000):
+        try:
+            history.add({"time_ns": number, "links": [[0.1, 0.2, 0.3, 0.0, 1.0, 1.0, False]] * 100}, [])
+        except ControllerError as error:
+            said.append(str(error))
+    history.seen()
+print(said)
+"""
+
+
+def test_where_the_disk_is_full_that_is_said_once_and_nothing_ends(tmp_path: Path) -> None:
+    path = tmp_path / "history.duckdb"
+    done = subprocess.run(
+        [sys.executable, "-c", WRITER, str(path)], cwd=ROOT, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    (said,) = ast.literal_eval(done.stdout)
+    assert said.startswith(f"{path}: telemetry cannot be kept there any more: ")
 
 
 def test_what_is_no_history_is_refused(tmp_path: Path) -> None:

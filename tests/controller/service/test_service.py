@@ -122,6 +122,35 @@ async def test_workers_that_are_done_wait_for_each_other(service: Rig) -> None:
     assert service.controller.jobs == {}
 
 
+async def test_a_job_ends_when_all_have_left_but_those_whom_it_has_lost(service: Rig) -> None:
+    """Whoever is done needs not wait until it has paused for the others, nor stay for anybody."""
+    registration = await service.register(workers=WORKERS)
+    hosts = [await service.joined(registration, rank) for rank in range(2)]
+    for host in hosts:
+        await host.hear("worker_plan")
+        await host.say(resumed=pb.Resumed(generation=1))
+    await hosts[0].say(leave=pb.Leave())
+    await hosts[0].say(heartbeat=pb.Heartbeat(rounds=3))
+    while (await service.jobs())[0].hosts[0].rounds < 3:
+        await asyncio.sleep(0.01)
+    service.controller.members.fail(registration.job, "h2", "gone", time.monotonic_ns())
+    assert (await hosts[0].hear("ended")).reason == "all workers have left"
+    assert service.controller.jobs == {}
+
+
+async def test_who_is_done_ends_a_job_that_is_about_to_go_on_without_the_others(service: Rig) -> None:
+    _announce_nothing(service)
+    registration = await service.register(workers=WORKERS)
+    hosts = [await service.joined(registration, rank) for rank in range(2)]
+    for host in hosts:
+        await host.hear("worker_plan")
+        await host.say(resumed=pb.Resumed(generation=1))
+    service.controller.members.fail(registration.job, "h2", "gone", time.monotonic_ns())
+    await hosts[0].hear("pause")
+    await hosts[0].say(leave=pb.Leave())
+    assert (await hosts[0].hear("ended")).reason == "all workers have left"
+
+
 async def test_the_last_of_a_jobs_hosts_to_join_starts_it(service: Rig) -> None:
     _announce_nothing(service)
     registration = await service.register(workers=WORKERS)
@@ -193,6 +222,51 @@ async def test_what_a_job_waits_for_is_said_once_and_that_it_has_started_is_kept
     assert message.WhichOneof("content") == "worker_plan"
     while not kept():
         await asyncio.sleep(0.01)
+
+
+async def test_hosts_have_their_plans_only_once_the_next_controller_would_know_of_it(service: Rig) -> None:
+    """Whatever this one is busy with: the next is not to answer for hosts that run as though they did not."""
+    registration = await service.register(workers=WORKERS)
+    running = service.controller.jobs[registration.job]
+    done = asyncio.Event()
+
+    async def busy(now_ns: int) -> None:
+        await done.wait()
+
+    working = asyncio.create_task(service.service._runner.call(busy))
+    hosts = [await service.joined(registration, rank) for rank in range(2)]
+    for host in hosts:
+        await host.hear("joined")
+    plans = [asyncio.create_task(host.hear("worker_plan")) for host in hosts]
+    await asyncio.wait(plans, timeout=0.1)
+    assert [plan.done() for plan in plans] == [False, False]
+    done.set()
+    await working
+    await asyncio.gather(*plans)
+    assert JobSeats.from_json(registration.job, running.kept).started
+    assert running.joined == {*WORKERS}
+
+
+async def test_a_job_starts_when_that_can_be_written_down(service: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    _announce_nothing(service)
+    registration = await service.register(workers=WORKERS)
+    runner, announce = service.service._runner, service.service._seating.announce
+
+    def full() -> None:
+        raise JournalError("journal: No space left on device")
+
+    with monkeypatch.context() as disk:
+        disk.setattr(service.controller.jobs, "write_journal", full)
+        hosts = [await service.joined(registration, rank) for rank in range(2)]
+        for host in hosts:
+            await host.hear("joined")
+        plans = [asyncio.create_task(host.hear("worker_plan")) for host in hosts]
+        with pytest.raises(JournalError):
+            await runner.call(announce)
+        await asyncio.wait(plans, timeout=0.1)
+        assert [plan.done() for plan in plans] == [False, False]
+    await runner.call(announce)
+    assert [plan.generation for plan in await asyncio.gather(*plans)] == [1, 1]
 
 
 @pytest.mark.parametrize("joins", ["after the move", "in the middle of it"])
@@ -606,6 +680,37 @@ async def test_a_spare_that_has_taken_over_and_fails_is_lost_at_once(service: Ri
         while "h4" not in gone:
             await asyncio.sleep(0.01)
     assert gone["h4"] == "h4 failed: its disk is full"
+
+
+async def test_the_next_controller_knows_that_a_spare_has_taken_over(service: Rig) -> None:
+    """So it has sums to lose: started anew, it is lost to the job. One that does not serve yet has none."""
+    registration = await service.register(workers=WORKERS, server=SERVER, spares=["h4"])
+    hosts = [await service.joined(registration, seat) for seat in range(4)]
+    for host, kind in zip(hosts[:3], ("worker_plan", "worker_plan", "server_plan"), strict=True):
+        await host.hear(kind)
+        await host.say(resumed=pb.Resumed(generation=1))
+
+    def ran_by_then() -> set[str]:
+        seats = Seating(service.controller, Mock(Runner), Limits()).jobs[registration.job]
+        return {host for host, seat in seats.seats.items() if seat.ran}
+
+    await hosts[3].say(heartbeat=pb.Heartbeat(rounds=1))
+    while not (await service.jobs())[0].hosts[3].rounds:
+        await asyncio.sleep(0.01)
+    assert ran_by_then() == {*WORKERS, SERVER}
+    await hosts[2].say(leave=pb.Leave(reason=NAN))
+    for host in hosts[:2]:
+        await host.hear("pause")
+    assert ran_by_then() == {*WORKERS, SERVER}
+    for host in hosts[:2]:
+        await host.say(held=pb.Held(generation=1, first_incomplete=1))
+    await hosts[3].hear("server_plan")
+    for host in (*hosts[:2], hosts[3]):
+        await host.say(resumed=pb.Resumed(generation=2))
+    running = service.controller.jobs[registration.job]
+    while running.newcomer is not None:
+        await asyncio.sleep(0.01)
+    assert ran_by_then() == {*WORKERS, SERVER, "h4"}
 
 
 @pytest.mark.parametrize("in_mid_move", [False, True])

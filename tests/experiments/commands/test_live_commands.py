@@ -42,7 +42,8 @@ def test_telemetry_answers_from_a_history(tmp_path: Path) -> None:
     with History(path) as history:
         history.begin(FABRIC)
         for number in range(1, 4):
-            history.add(state(number, event=f"generation {number}"))
+            seen = state(number, event=f"generation {number}")
+            history.add(seen, seen["events"])
 
     def told(*words: str) -> list[dict[str, object]]:
         answer = RUNNER.invoke(app, ["telemetry", *words, "--json"], catch_exceptions=False).stdout

@@ -143,13 +143,14 @@ class HeartbeatConfig(Section):
             raise ValueError(f"too short; {format_delay(LEAST_INTERVAL_NS)} is the least")
         return interval
 
-    def bulk_traffic(self, hosts: Iterable[str]) -> tuple[Uncontrolled, ...]:
-        """What those of these hosts bring to queues of the bulk class, if they are in it."""
-        if self.in_class:
-            return ()
+    def declared(self, hosts: Iterable[str]) -> tuple[Uncontrolled, ...]:
+        """What those of these hosts bring to queues, or before them if they are in the control class."""
         rate_bps = 8e9 * HEARTBEAT_FRAME_BYTES / (LEAST_STRETCH * self.interval)
         ports = HEARTBEAT_PORT, HEARTBEAT_PORT
-        return tuple(Uncontrolled(host, self.to, rate_bps, HEARTBEAT_FRAME_BYTES, ports=ports) for host in hosts)
+        return tuple(
+            Uncontrolled(host, self.to, rate_bps, HEARTBEAT_FRAME_BYTES, ports=ports, in_control_class=self.in_class)
+            for host in hosts
+        )
 
 
 class RunConfig(Section):
@@ -282,7 +283,7 @@ class RunConfig(Section):
         """As the controller takes them, with what background flows may send."""
         own, workers = self.congestion, self.job.workers
         beating = dict.fromkeys([*workers, *(worker for other in self.other_jobs for worker in other.workers)])
-        beats = self.heartbeats.bulk_traffic(beating) if self.heartbeats is not None else ()
+        beats = self.heartbeats.declared(beating) if self.heartbeats is not None else ()
         return CongestionOptions(
             own.bound,
             (*uncontrolled(self.steady), *beats),

@@ -13,7 +13,9 @@ may come to in the measure of theirs (`shares`).
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections import ChainMap
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -145,7 +147,7 @@ def _fitting_windows(
         )
         return min([_ENOUGH, *(_left(job, by_link, budgets) for job in jobs)])
 
-    if len(most) == len(queues):
+    if not jobs or len(most) == len(queues):
         return windows_at(1)
     highest, _ = _largest(
         1, options.bound_packets, lambda level: _at_levels(queues, most, level, {}, least, options), options
@@ -323,9 +325,7 @@ def probes_on(routes: Routes, probes: Iterable[Probe], options: CongestionOption
     that one needs to get through it, where queues hold Q* packets.
     """
     topology, count = routes.topology, dict[Endpoint, int]()
-    steady = (each.packet_bytes for each in options.uncontrolled)
-    yielding = (each.packet_bytes for each in options.windowed)
-    frame_bytes = max([round_bytes(topology), *steady, *yielding])
+    frame_bytes = largest_frame_bytes(topology, options)
     for probe in probes:
         first = Endpoint(probe.switch, probe.port)
         far = topology.peer(first).node
@@ -339,6 +339,13 @@ def probes_on(routes: Routes, probes: Iterable[Probe], options: CongestionOption
             for link in links:
                 count[link] = count.get(link, 0) + at_once
     return count
+
+
+def largest_frame_bytes(topology: Topology, options: CongestionOptions) -> int:
+    """Of what may wait in any queue: a job's round, or what others were declared to send."""
+    steady = (each.packet_bytes for each in options.uncontrolled)
+    yielding = (each.packet_bytes for each in options.windowed)
+    return max([round_bytes(topology), *steady, *yielding])
 
 
 def _through_ns(link: Link, packets: int, frame_bytes: int) -> float:
@@ -360,18 +367,62 @@ def _at_levels(
     cross, packets are marked from its threshold on, or from `threshold` if it has none; upstream queues first.
     `windows` are the largest of each queue; None: its streams have the same. `known` are taken as they are.
     """
-    found = dict(known)
     by_link = {queue.link: queue for queue in queues}
 
-    def solve(queue: Queue, path: frozenset[Endpoint]) -> None:
-        for link in queue.crossing.upstream if queue.crossing else ():
-            if link not in found and link not in path:
-                solve(by_link[link], path | {queue.link})
+    def budget(queue: Queue, before: Mapping[Endpoint, LinkBudget]) -> LinkBudget:
         at, window = levels.get(queue.link, level), None if windows is None else windows.get(queue.link)
-        marked_from = thresholds.get(queue.link, threshold)
-        found[queue.link] = queue_budget(queue, at, window, marked_from, found, by_link, options)
+        return queue_budget(queue, at, window, thresholds.get(queue.link, threshold), before, by_link, options)
 
-    for queue in queues:
-        if queue.link not in found:
-            solve(queue, frozenset())
+    return _upstream_first(by_link, budget, known, options)
+
+
+_BudgetBehind = Callable[[Queue, Mapping[Endpoint, LinkBudget]], LinkBudget]
+"""A queue's budget, by those of the queues before it; what is not among these is taken to hold Q*."""
+
+
+def _upstream_first(
+    queues: Mapping[Endpoint, Queue],
+    budget: _BudgetBehind,
+    known: Mapping[Endpoint, LinkBudget],
+    options: CongestionOptions,
+) -> Mapping[Endpoint, LinkBudget]:
+    """The budgets of all queues, each by those before it.
+
+    In a ring of paths some queue comes before one upstream of it, which is taken to hold Q*, and more where its own
+    bound turns out to be more, until no bound is above what was taken: then no queue can be the first to exceed its
+    own. That ends, as what is added doubles with each turn, and no queue delays by more than its buffer holds.
+    """
+    taken: dict[Endpoint, LinkBudget] = {}
+    for turn in itertools.count():
+        found, asked = _in_turn(queues, budget, known, taken)
+        limits = {link: taken[link].bound if link in taken else options.bound_packets for link in asked}
+        more = {link: found[link].bound + 2**turn for link, limit in limits.items() if found[link].bound > limit}
+        if not more:
+            break
+        taken |= {link: replace(found[link], bound=bound) for link, bound in more.items()}
     return found
+
+
+def _in_turn(
+    queues: Mapping[Endpoint, Queue],
+    budget: _BudgetBehind,
+    known: Mapping[Endpoint, LinkBudget],
+    taken: dict[Endpoint, LinkBudget],
+) -> tuple[Mapping[Endpoint, LinkBudget], set[Endpoint]]:
+    """The budgets, where those of some links are `taken` so until they are found; and all links that others' budgets
+    needed before they were found.
+    """
+    found, asked = dict(known), set[Endpoint]()
+
+    def solve(queue: Queue, path: frozenset[Endpoint]) -> None:
+        upstream = queue.crossing.upstream if queue.crossing else ()
+        for link in upstream:
+            if link not in found and link not in path:
+                solve(queues[link], path | {queue.link})
+        asked.update(link for link in upstream if link not in found)
+        found[queue.link] = budget(queue, ChainMap(found, taken) if taken else found)
+
+    for link, queue in queues.items():
+        if link not in found:
+            solve(queue, frozenset())
+    return found, asked

@@ -21,10 +21,10 @@ from ...topologies.model import Endpoint, Topology
 from ...topologies.routing import Routes
 from ...wire.aggregation import NO_WINDOW_LIMIT
 from ...wire.control import Pacing
-from ..planning.plan import JobPlan, round_bytes
+from ..planning.plan import JobPlan
 from ..telemetry.probes import Probe
 from ..watching.settings import Watching
-from .budget import JobStreams, link_budgets, losing_links
+from .budget import JobStreams, largest_frame_bytes, link_budgets, losing_links
 from .options import CongestionOptions
 from .queue_budget import LinkBudget
 from .reported import without_reported
@@ -302,9 +302,9 @@ class Windows:
 
     def round_trip_ns(self, plan: JobPlan, at_least: float = 0) -> int:
         """The longest that a round may be under way: the path itself, and the fullest queues that it can meet, each of
-        so many packets `at_least`.
+        so many packets `at_least`, all as long as the longest that may be there.
         """
-        frame_bits = 8e9 * round_bytes(self._topology)
+        frame_bits = 8e9 * largest_frame_bytes(self._topology, self.options)
         waits = []
         for link in plan.most_streams:
             if link in self.budgets:

@@ -1,18 +1,26 @@
 """Traffic that obeys no window of ours, as an operator declares it: what of it can meet in each queue.
 
 Uncontrolled (host to host, a leaky bucket) ─ its way, or all that hashing may choose ─▶ CrossTraffic of directed links
+             all that one host sends ──────────── waits in one queue before it ────────▶ Nic
 Windowed (host to host and back) ──────────── every path, both ways ─────────────▶ packets of each directed link
 """
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 from ...topologies.model import Endpoint
 from ...topologies.routing import Routes
 from ..errors import PlanError
 from ..planning.forwarding import flow_way
+from ..planning.plan import round_bytes
+
+_TURNS: Final = 64
+"""In which bursts of the control class come to rest, each waiting for those of the turn before."""
 
 Hops = tuple[tuple[Endpoint, ...], ...]
 """Links of a way, from the first on: for each hop, those that hashing may choose."""
@@ -38,6 +46,8 @@ class Uncontrolled:
     """Nothing is sent before the one and from the other on; None: it never ends. Of one pair of hosts only what runs at
     one time adds up.
     """
+    in_control_class: bool = False
+    """Whether they are sent before all that is bulk, and wait for no more than the frame that is being sent."""
 
     def __post_init__(self) -> None:
         if self.stop_ns is not None and self.stop_ns <= self.start_ns:
@@ -85,7 +95,7 @@ class PairTraffic:
 
     @classmethod
     def of(cls, streams: Sequence[tuple[Uncontrolled, Hops]]) -> PairTraffic:
-        """`streams` with the switches' links that they have crossed before.
+        """`streams` with the links that they have crossed before.
 
         In any time t those that run for all of it bring Σσ + t·Σρ. While some end and others begin, each that begins
         and ends within t brings ρ·t' + σ in its own time t', so (ρ + σ/t')·t'; those that run when t begins, and those
@@ -121,6 +131,60 @@ class PairTraffic:
 
 
 @dataclass(frozen=True, slots=True)
+class ControlTraffic:
+    """What of the control class may cross one link, before all others: a leaky bucket, of bytes."""
+
+    rate_bps: float = 0.0
+    burst_bytes: float = 0.0
+
+    def left(self, link_bps: int) -> float:
+        """1 − h: the part that it leaves of a link of this rate, and a hundredth where it leaves nothing."""
+        return max(0.01, 1 - self.rate_bps / link_bps)
+
+    def packets(self, frame_bytes: int, link_bps: int) -> float:
+        """σ_h: so many frames of this length, of those behind it, take as long as what comes of it at once, and while a
+        frame is sent for which it waits. Infinite where it leaves nothing of a link of this rate.
+        """
+        if self.rate_bps >= link_bps:
+            return math.inf
+        return self.burst_bytes / frame_bytes + self.rate_bps / link_bps if self.rate_bps else 0.0
+
+
+NO_CONTROL: Final = ControlTraffic()
+
+
+@dataclass(frozen=True, slots=True)
+class Nic:
+    """What a host is declared to send, all of which waits in one queue at its NIC, together a leaky bucket; and so does
+    what the host sends of jobs and by windows of its own.
+    """
+
+    port: Endpoint
+    """The switch's that leads to the host."""
+    packets_per_second: float
+    burst_packets: float
+    largest_bytes: int
+    """Length of its longest frame."""
+    destinations: int
+    """To so many hosts. What goes to one alone comes out of a NIC no more bursty than it was sent."""
+    control: ControlTraffic
+    """What else the host sends, before that."""
+
+    @classmethod
+    def of(cls, port: Endpoint, streams: Sequence[Uncontrolled], control: ControlTraffic) -> Nic:
+        """`streams` are all of one host, which knows when it sends what."""
+        together = PairTraffic.of([(stream, ()) for stream in streams])
+        return cls(
+            port,
+            together.packets_per_second,
+            together.burst_packets,
+            max(stream.packet_bytes for stream in streams),
+            len({stream.destination for stream in streams}),
+            control,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class CrossTraffic:
     """What declared streams bring to one link."""
 
@@ -136,6 +200,10 @@ class CrossTraffic:
     """Length of its shortest frame."""
     largest_bytes: int
     """Length of its longest frame."""
+    nics: Mapping[Endpoint, Nic] = field(default_factory=dict)
+    """By the hosts' links that any of it has crossed before."""
+    control: ControlTraffic = NO_CONTROL
+    """What goes before all of it."""
 
     @property
     def packets_per_second(self) -> float:
@@ -146,8 +214,8 @@ class CrossTraffic:
         return sum(pair.rate_bps for pair in self.pairs)
 
     def share(self, frame_bytes: int, link_bps: int) -> float:
-        """Of a link of this rate, were all of its frames of this length."""
-        return self.packets_per_second * (8 * frame_bytes / link_bps)
+        """Of what the control class leaves of a link of this rate, were all of its frames of this length."""
+        return self.packets_per_second * (8 * frame_bytes / (link_bps * self.control.left(link_bps)))
 
     def burst_behind(self, delay_s: Callable[[Hops], float]) -> float:
         """Packets that come at once where a way's queues delay by `delay_s` at most."""
@@ -193,25 +261,72 @@ def hop_by_hop(routes: Routes, links: Iterable[Endpoint], destination: str) -> H
 
 def cross_traffic(routes: Routes, declared: Iterable[Uncontrolled]) -> Mapping[Endpoint, CrossTraffic]:
     """What may cross each switch's egress port. Raises TopologyError for hosts that the fabric does not have."""
+    declared = tuple(declared)
+    control = _control_traffic(routes, declared)
     found: dict[Endpoint, list[_Crossing]] = {}
     topology = routes.topology
-    for stream in declared:
+    sent: dict[str, list[Uncontrolled]] = {}
+    for stream in (one for one in declared if not one.in_control_class):
+        sent.setdefault(stream.source, []).append(stream)
+    nics: dict[Endpoint, Nic] = {}
+    for stream in itertools.chain.from_iterable(sent.values()):
         source, destination = stream.source, stream.destination
         if not routes.reaches(source, destination):
             continue
-        if stream.ports is None:
-            way = routes.shares(source, destination)
-        else:
-            way = flow_way(routes, source, destination, stream.ports)
-        upstream, before = Hops(), tuple[Endpoint, ...]()
-        for links in hop_by_hop(routes, way, destination):
-            if topology.is_switch(links[0].node):
+        first, *onward = _hops(routes, stream)
+        [own] = first
+        if own not in nics:
+            nics[own] = Nic.of(topology.peer(own), sent[source], control.get(own, NO_CONTROL))
+        upstream, before = Hops([first]), first
+        for links in onward:
+            for link in links:
+                inlets = [end for end in before if topology.peer(end).node == link.node]
+                found.setdefault(link, []).append(_Crossing(stream, upstream, inlets))
+            upstream, before = (*upstream, links), links
+    return {
+        link: replace(_together(crossings, nics), control=control.get(link, NO_CONTROL))
+        for link, crossings in found.items()
+    }
+
+
+def _hops(routes: Routes, stream: Uncontrolled) -> Hops:
+    """By which it goes, its host's link first."""
+    source, destination = stream.source, stream.destination
+    if stream.ports is None:
+        way = routes.shares(source, destination)
+    else:
+        way = flow_way(routes, source, destination, stream.ports)
+    return hop_by_hop(routes, way, destination)
+
+
+def _control_traffic(routes: Routes, declared: Sequence[Uncontrolled]) -> Mapping[Endpoint, ControlTraffic]:
+    """What of the control class may cross each link. At each hop it waits for a frame of another class and for what
+    comes at once of its own, (σ + Lmax)/C (controller/congestion/control_class.py), and is as much more bursty at the
+    next one.
+    """
+    ways = [
+        (stream, _hops(routes, stream))
+        for stream in declared
+        if stream.in_control_class and routes.reaches(stream.source, stream.destination)
+    ]
+    topology, found = routes.topology, dict[Endpoint, ControlTraffic]()
+    largest_bytes = max([round_bytes(topology), *(stream.packet_bytes for stream in declared)])
+    for _ in range(_TURNS):
+        before, found = found, {}
+        for stream, hops in ways:
+            late_s = 0.0
+            for links in hops:
+                burst_bytes = stream.burst_packets * stream.packet_bytes + late_s * stream.rate_bps / 8
                 for link in links:
-                    inlets = [end for end in before if topology.peer(end).node == link.node]
-                    found.setdefault(link, []).append(_Crossing(stream, upstream, inlets))
-                upstream = (*upstream, links)
-            before = links
-    return {link: _together(crossings) for link, crossings in found.items()}
+                    there = found.get(link, NO_CONTROL)
+                    found[link] = ControlTraffic(there.rate_bps + stream.rate_bps, there.burst_bytes + burst_bytes)
+                late_s += max(
+                    8 * (before.get(link, NO_CONTROL).burst_bytes + largest_bytes) / topology.link_at(link).rate_bps
+                    for link in links
+                )
+        if found == before:
+            return found
+    return {link: replace(there, burst_bytes=math.inf) for link, there in found.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,21 +335,23 @@ class _Crossing:
 
     stream: Uncontrolled
     upstream: Hops
-    """The switches' links that it has crossed before, whose queues make it more bursty."""
+    """The links that it has crossed before, whose queues make it more bursty."""
     inlets: Sequence[Endpoint]
     """The links by which it comes to this one's switch."""
 
 
-def _together(crossings: Sequence[_Crossing]) -> CrossTraffic:
+def _together(crossings: Sequence[_Crossing], nics: Mapping[Endpoint, Nic]) -> CrossTraffic:
     pairs: dict[tuple[str, str], list[tuple[Uncontrolled, Hops]]] = {}
     for one in crossings:
         pairs.setdefault((one.stream.source, one.stream.destination), []).append((one.stream, one.upstream))
+    before = dict.fromkeys(link for one in crossings for hop in one.upstream for link in hop)
     return CrossTraffic(
         tuple(PairTraffic.of(streams) for streams in pairs.values()),
-        tuple(dict.fromkeys(link for one in crossings for hop in one.upstream for link in hop)),
+        tuple(link for link in before if link not in nics),
         frozenset(link for one in crossings for link in one.inlets),
         min(one.stream.packet_bytes for one in crossings),
         max(one.stream.packet_bytes for one in crossings),
+        {link: nics[link] for link in before if link in nics},
     )
 
 

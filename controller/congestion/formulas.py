@@ -58,7 +58,7 @@ def marked_window_queue(threshold: int, windows: float, congested_windows: float
     return threshold + windows + congested_windows + burst
 
 
-def marked_windows(threshold: int, share: float, least_product: float = 0.0) -> float:
+def marked_windows(threshold: float, share: float, least_product: float = 0.0) -> float:
     """(1 − u)·(K + B): what the windows of who was marked may come to, so that they no longer outrun what others leave
     of the link. B is that of the shortest round trip; a packet that finds K in the queue is under way for as long as K
     + B packets take.

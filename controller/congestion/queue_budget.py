@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from ...topologies.model import Endpoint, Topology
 from ...wire.aggregation import NO_WINDOW_LIMIT
-from .cross_traffic import CrossTraffic, Hops
+from .cross_traffic import NO_CONTROL, ControlTraffic, CrossTraffic, Hops, Nic
 from .formulas import (
     dctcp_largest_queue,
     dctcp_least_queue,
@@ -96,9 +96,24 @@ class Queue:
     """What the links by which others come can bring while this one sends its largest packet."""
 
     @property
+    def control(self) -> ControlTraffic:
+        """What goes before all that waits there."""
+        return self.crossing.control if self.crossing else NO_CONTROL
+
+    @property
+    def left(self) -> float:
+        """1 − h: the part of the link that the control class leaves."""
+        return self.control.left(self.rate_bps)
+
+    @property
     def frame_s(self) -> float:
-        """The time that the largest frame takes."""
-        return 8 * self.frame_bytes / self.rate_bps
+        """The time that the largest frame takes, of what the control class leaves."""
+        return 8 * self.frame_bytes / (self.rate_bps * self.left)
+
+    @property
+    def ahead(self) -> float:
+        """σ_h: so many more packets wait for what comes of the control class at once."""
+        return self.control.packets(self.frame_bytes, self.rate_bps)
 
     @property
     def share(self) -> float:
@@ -120,39 +135,41 @@ def queue_budget(
     share, streams = queue.share, queue.streams
 
     def delay_s(hops: Hops) -> float:
-        # a queue that waits for this one in a ring of paths is taken at Q*, which holds as long as all keep theirs
-        return sum(
-            max(
-                (min(known[link].bound if link in known else options.bound_packets, queues[link].limit) + 1)
-                * queues[link].frame_s
-                for link in hop
-            )
-            for hop in hops
-        )
+        return sum(max(map(link_delay_s, hop)) for hop in hops)
+
+    def link_delay_s(link: Endpoint) -> float:
+        if queue.crossing and link in queue.crossing.nics:
+            nic = queue.crossing.nics[link]
+            return nic_delay_s(nic, queues[nic.port], options)
+        # a queue that waits for this one in a ring of paths is taken at Q* first, then at what it was found to hold
+        packets = known[link].bound if link in known else options.bound_packets
+        return (min(packets, queues[link].limit) + 1 + queues[link].ahead) * queues[link].frame_s
 
     burst = queue.crossing.burst_behind(delay_s) if queue.crossing else 0.0
-    others = burst + queue.probes
-    more = "ΣM + " if queue.others else ""
+    others = burst + queue.probes + queue.ahead
+    more, ahead = "ΣM + " if queue.others else "", " + σ_h" if queue.ahead else ""
     window, total = NO_WINDOW_LIMIT, 0
     if streams:
         window = min(max(level // streams, 1) if largest is None else largest, NO_WINDOW_LIMIT - 1)
         total = streams * window if largest is None else level
     threshold, congested, by_marks = max(options.bound_packets // 4, 1), window, False
-    bound, formula = population_queue(total + queue.others, share, others), f"(ΣW + {more}σ)/(1 − u)"
+    bound, formula = population_queue(total + queue.others, share, others), f"(ΣW + {more}σ{ahead})/(1 − u)"
     if queue.crossing is None:
         formula = f"ΣW + {more}probes"
     elif share < 1 and not streams and not queue.others:
-        bound = inlet_queue(burst, share, len(queue.crossing.inlets), queue.inlet_packets) + queue.probes
-        formula = "σ − (1 − u)(σ − L)/(R − u) + 1 + probes"
+        brought = queue.inlet_packets / queue.left
+        bound = inlet_queue(burst, share, len(queue.crossing.inlets), brought) + queue.probes + queue.ahead
+        formula = f"σ − (1 − u)(σ − L)/(R − u) + 1 + probes{ahead}"
     elif share < 1 and streams:
         # of others' round trips nothing is known, but that they wait in this queue
         product = 0.0 if queue.others else queue.round_trip_ns / 1e9 / queue.frame_s
-        threshold = max(marked_from, math.ceil((streams + queue.others) / (1 - share) - product))
-        left = marked_windows(threshold, share, product) - queue.others
+        threshold = max(marked_from, math.ceil(((streams + queue.others) / (1 - share) - product) / queue.left))
+        # who is marked may be gone sooner than others come: K packets take that time where nothing goes before them
+        left = marked_windows(threshold * queue.left, share, product) - queue.others
         slowed = min(window, max(1, int(left // streams)))
         marked = marked_window_queue(threshold, total, streams * slowed, others + queue.others)
         if marked < bound:
-            bound, formula, congested, by_marks = marked, f"K + ΣW + Σw + {more}σ", slowed, True
+            bound, formula, congested, by_marks = marked, f"K + ΣW + Σw + {more}σ{ahead}", slowed, True
     refusal, gap_ns = "", 0
     if streams and not options.windows_obeyed:
         product = queue.round_trip_ns / 1e9 / queue.frame_s
@@ -169,9 +186,13 @@ def queue_budget(
     elif queue.crossing and share >= 1:
         bound = math.inf
         what = f"{queue.crossing.rate_bps / 1e6:g} Mbit/s"
-        if queue.crossing.rate_bps < queue.rate_bps:  # short frames, each of which counts as a long one
+        if queue.crossing.rate_bps < queue.rate_bps * queue.left:  # short frames, each of which counts as a long one
             what = f"{queue.crossing.packets_per_second:,.0f} packets a second, of {queue.frame_bytes} bytes at most,"
         refusal = f"{what} may come that obey no window, on a link of {queue.rate_bps / 1e6:g} Mbit/s"
+        if ahead:
+            refusal += f", of which the control class may take {queue.control.rate_bps / 1e6:g}"
+    elif math.isinf(others):
+        bound, refusal = math.inf, "nothing limits how long others wait, at their hosts or for the control class"
     elif math.floor(bound) > options.bound_packets:
         windows = f"{queue.others} packets of others' own windows, " if queue.others else ""
         refusal = (
@@ -179,7 +200,7 @@ def queue_budget(
             f"{bound:.0f} packets where {options.bound_packets} are wanted"
         )
         if streams and window == 1:
-            gap_ns = pacing_gap_ns(streams, queue.frame_bytes, queue.rate_bps, share)
+            gap_ns = pacing_gap_ns(streams, queue.frame_bytes, queue.rate_bps * queue.left, share)
     return LinkBudget(
         queue.link,
         threshold,
@@ -197,6 +218,22 @@ def queue_budget(
         refusal,
         by_marks,
     )
+
+
+def nic_delay_s(nic: Nic, back: Queue, options: CongestionOptions) -> float:
+    """The longest that declared traffic waits at its host's NIC, with jobs' packets and those of others' windows, which
+    all have a part in what may wait in the queue of the port `back` to the host: of jobs no more than Q* there, or one
+    of each stream. Infinite where nothing limits it.
+    """
+    windows = float(back.others)
+    if back.streams:
+        windows += max(options.bound_packets, back.streams) if options.windows_obeyed else math.inf
+    control, frame_bytes = nic.control, max(nic.largest_bytes, back.frame_bytes)
+    if not windows and nic.destinations == 1 and not control.rate_bps:
+        return 0.0
+    frame_s = 8 * frame_bytes / (back.rate_bps * control.left(back.rate_bps))
+    burst = nic.burst_packets + control.packets(frame_bytes, back.rate_bps)
+    return population_queue(windows, nic.packets_per_second * frame_s, burst) * frame_s
 
 
 def inlet_packets(topology: Topology, link: Endpoint, crossing: CrossTraffic, frame_bytes: int) -> float:

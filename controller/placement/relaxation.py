@@ -6,8 +6,16 @@ each. A time T allows ⌊T / seconds⌋ streams on a pair of switches, a figure 
 hashing may put a stream anywhere, and each then takes Σ p_i + 1 − min p_i of the time of one stream (`cost`): over
 all of them, that is at most ⌊Σ T / seconds − m + 1⌋ streams, once T suffices for the slowest. The rows are the
 node-arc incidence of a graph, so the program is totally unimodular, its vertices are integral, and a maximum flow
-decides it. What it allows grows with T, so the least T that it and the connection of racks and root both allow is
-found by halving; no tree is faster.
+decides it.
+
+Where hashing may spread streams to the server over several ways, a pair has shares q of them, which need not come to a
+whole number: one with q < 1 among them leaves at most Σ T / seconds − m + q, so what a pair takes is the larger of
+that, with the largest q that there is, and the whole number above. The way back has shares of its own; what goes up is
+no more than what the way back takes, times the most that a stream's share up is of that back. Capacities then are no
+whole numbers, and the program is the flow's own relaxation: vertices are not integral, and what it says is as true.
+
+A time that is too short has a cut that does not let all streams through. No tree is faster than the least time in which
+this cut does, which is looked at next, until none is left; nor than the pairs that connect racks and root.
 """
 
 from __future__ import annotations
@@ -19,31 +27,27 @@ import scipy.sparse  # type: ignore[import-untyped]
 import scipy.sparse.csgraph  # type: ignore[import-untyped]
 
 from .cost import Costs
-from .links import Floats
+from .links import Bools, Floats, Ints
 from .problem import Problem
-from .spanning import connected
+from .spanning import last_that_connects
 
-_HALVINGS: Final = 40
+_HALVINGS: Final = 64
+_GRAINS: Final = 1 << 29
+"""Flows are found in whole numbers: of so many parts all streams together are."""
 
 
 def bound_seconds(problem: Problem, costs: Costs) -> float:
     """No tree's slowest link takes less; infinite where there is no tree at all."""
     relaxation = _Relaxation(problem, costs)
-    low = costs.access_seconds(problem.hosts)
-    if relaxation.allows(low):
-        return low
-    high = costs.slowest_link_there_is
-    if not relaxation.allows(high):
-        return float("inf")
-    for _ in range(_HALVINGS):
-        if relaxation.next_above(low) >= high * (1 - 1e-12):
-            break
-        middle = (low + high) / 2
-        low, high = (low, middle) if relaxation.allows(middle) else (middle, high)
-    return relaxation.next_above(low)
+    seconds = max(costs.access_seconds(problem.hosts), relaxation.connected_seconds())
+    while seconds < np.inf and (cut := relaxation.cut(seconds)) is not None:
+        seconds = relaxation.seconds_of(cut, seconds)
+    return seconds
 
 
 class _Relaxation:
+    """A graph of the switches, where streams come from and end."""
+
     def __init__(self, problem: Problem, costs: Costs) -> None:
         links = costs.links
         self._costs, self._links, self._pairs = costs, links, costs.seconds_of_pairs()
@@ -52,41 +56,87 @@ class _Relaxation:
             taken, _ = links.parallel(costs.seconds / costs.others)
         self._parallel = parallel + taken
         """(directions, pairs): what is missing from T times the rates: links in parallel, and others' streams."""
-        self._racks = {links.switch[rack]: len(workers) for rack, workers in problem.racks.items()}
+        self._up, self._back, self._more_up = _spread(problem, costs)
+        racks = {links.switch[rack]: len(workers) for rack, workers in problem.racks.items()}
         self._room = np.array([problem.fan_in if problem.takes(name) else 0 for name in links.switches])
-        self._nodes = set(self._racks)
+        self._nodes = set(racks)
         self._server: int | None = None
         if problem.server is not None:
             self._server = links.switch[problem.topology.attached_switch(problem.server).name]
             self._access = links.access[links.host[problem.server]]
             self._nodes.add(self._server)
-        self._fan_in = problem.fan_in
-
-    def next_above(self, seconds: float) -> float:
-        """The least time above this one at which some link allows one stream more."""
-        one_more = (np.floor(seconds * self._rates * (1 + 1e-12) - self._parallel + 1) + self._parallel) / self._rates
-        times = np.where(seconds * (1 + 1e-12) < self._pairs, self._pairs, one_more.min(axis=0))
-        if self._server is not None:
-            more = self._costs.streams_within(seconds) + 1
-            times = np.append(times, (self._costs.others + self._costs.seconds * more)[self._access])
-        return float(times.min(initial=np.inf))
-
-    def allows(self, seconds: float) -> bool:
-        """Whether racks and root hang together, and every stream can end somewhere."""
-        slack = seconds * (1 + 1e-9)
-        return connected(self._links, self._pairs <= slack, self._nodes) and self._flows(slack)
-
-    def _flows(self, seconds: float) -> bool:
-        count, total = len(self._links.switches), sum(self._racks.values())
+        self._fan_in, self._total = problem.fan_in, len(problem.workers)
+        (a, b), count = links.pairs.T, len(links.switches)
         source, sink = count, count + 1
+        self._tails: Ints = np.concatenate((a, b, np.arange(count), np.full(len(racks), source)))
+        self._heads: Ints = np.concatenate((b, a, np.full(count, sink), [*racks]))
+        self._workers = np.array([*racks.values()])
+
+    def connected_seconds(self) -> float:
+        """The least time of pairs that racks and root hang together by; infinite where they do not."""
+        if len(self._nodes) == 1:
+            return 0.0
+        order = np.argsort(self._pairs)
+        last = last_that_connects(self._links, order, np.ones(len(order), np.bool_), self._nodes)
+        return np.inf if last is None else float(self._pairs[last])
+
+    def cut(self, seconds: float) -> Bools | None:
+        """(arcs,): those that do not let all streams through in this time; None: all can end somewhere."""
+        parts = _GRAINS // self._total
+        capacity = np.ceil(self._capacities(seconds * (1 + 1e-9)) * parts).astype(np.int32)
+        nodes = len(self._room) + 2
+        graph = scipy.sparse.csr_array((capacity, (self._tails, self._heads)), shape=(nodes, nodes))
+        found = scipy.sparse.csgraph.maximum_flow(graph, nodes - 2, nodes - 1)
+        if found.flow_value == self._total * parts:
+            return None
+        left = scipy.sparse.csr_array(graph - found.flow > 0)
+        near = np.zeros(nodes, np.bool_)
+        near[scipy.sparse.csgraph.breadth_first_order(left, nodes - 2, return_predecessors=False)] = True
+        cut: Bools = near[self._tails] & ~near[self._heads]
+        return cut
+
+    def seconds_of(self, cut: Bools, seconds: float) -> float:
+        """The least time above this one in which these arcs let all streams through; infinite: they never do."""
+        low, high = seconds, self._costs.slowest_link_there_is
+        if high <= low or self._capacities(high)[cut].sum() < self._total:
+            return np.inf
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2
+            low, high = (low, middle) if self._capacities(middle)[cut].sum() >= self._total else (middle, high)
+        return high
+
+    def _capacities(self, seconds: float) -> Floats:
+        """(arcs,): streams that pairs, either way, switches, the server and workers take in this time."""
         room = self._room.copy()
         if self._server is not None:
             room[self._server] += min(self._fan_in, int(self._costs.streams_within(seconds)[self._access].min()))
-        streams = np.floor(seconds * self._rates - self._parallel + 1).min(axis=0)
-        most = np.where(seconds < self._pairs, 0, np.minimum(streams, total))
-        a, b = self._links.pairs.T
-        capacity: Floats = np.concatenate((most, most, np.minimum(room, total), list(self._racks.values())))
-        tails = np.concatenate((a, b, np.arange(count), np.full(len(self._racks), source)))
-        heads = np.concatenate((b, a, np.full(count, sink), list(self._racks)))
-        graph = scipy.sparse.csr_array((capacity.astype(np.int32), (tails, heads)), shape=(count + 2, count + 2))
-        return int(scipy.sparse.csgraph.maximum_flow(graph, source, sink).flow_value) == total
+        left = seconds * self._rates * (1 + 1e-12) - self._parallel
+        whole = np.floor(left + 1)
+        up, back = np.maximum(whole, left + self._up), np.maximum(whole, left + self._back)
+        streams = np.minimum(up, self._more_up * back[::-1])
+        most = np.where(seconds * (1 + 1e-12) < self._pairs, 0.0, np.clip(streams, 0, self._total))
+        capacities: Floats = np.concatenate((*most, np.minimum(room, self._total), self._workers))
+        return capacities
+
+
+def _spread(problem: Problem, costs: Costs) -> tuple[Floats, Floats, Floats]:
+    """(directions, pairs) each: of the workers' streams to the server that hashing spreads, the largest share of one
+    that is less than all of it, of those that take the pair up and of those that come back by it, 0 where there are
+    none; and the most that a stream's share up is of its share back, on the pair's other direction, at least 1.
+    """
+    links, routes, server = costs.links, problem.routes, problem.server
+    up, back = np.zeros((2, 2, len(links.pairs)))
+    more = np.ones((2, len(links.pairs)))
+    for rack in problem.racks:
+        if server is None or not routes.reaches(rack, server):
+            continue
+        there, here = np.zeros((2, 2, len(links.pairs)))
+        for shares, way in ((routes.shares(rack, server), there), (routes.shares(server, rack), here)):
+            at = np.array([links.number[link] for link in shares], np.int64)
+            between = links.pair_of[at] >= 0
+            places = (links.downward[at].astype(np.int64)[between], links.pair_of[at][between])
+            np.add.at(way, places, np.array([*shares.values()])[between])
+        for most, way in ((up, there), (back, here)):
+            np.maximum(most, way, out=most, where=way < 1 - 1e-9)
+        np.maximum(more, there / np.where(here[::-1] > 0, here[::-1], 1.0), out=more)
+    return up, back, more

@@ -281,7 +281,7 @@ async def test_nobody_is_paused_for_a_pace_who_is_not_there_yet_or_whose_rival_i
 
 
 TO_RACK_2 = Endpoint("s3", 2)
-CROSSING = CongestionOptions(160, (Uncontrolled("h1", "h3", 7e8, 1042),), lease_ns=MS)
+CROSSING = CongestionOptions(160, (Uncontrolled("h1", "h3", 2e8, 1042),), lease_ns=MS)
 
 
 @pytest.mark.parametrize("rig", [replace(OPTIONS, probe_period_ns=MS // 10)], indirect=True)
@@ -296,7 +296,7 @@ async def test_probes_count_as_often_as_the_controller_sends_them(rig: Rig) -> N
 
 @pytest.mark.parametrize("rig", [replace(OPTIONS, congestion=CROSSING)], indirect=True)
 async def test_nobody_new_sends_while_a_switch_on_the_way_does_not_take_the_smaller_windows(rig: Rig) -> None:
-    """A spine, which sums for neither job: beside others' 700 Mbit/s two jobs are promised its queue only if it leaves
+    """A spine, which sums for neither job: beside others' 200 Mbit/s two jobs are promised its queue only if it leaves
     the first less of its window than that alone had.
     """
     controller, spines = rig.controller, ("s3", "s4")

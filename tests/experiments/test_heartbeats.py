@@ -23,6 +23,7 @@ from weir.experiments.records.record import HeartbeatFigures, RunRecord
 from weir.experiments.run import run_strategy
 from weir.tests.paths import ROOT
 from weir.topologies import mac_number
+from weir.wire.aggregation import LANES
 from weir.wire.frames import DSCP_CONTROL, encapsulate
 from weir.wire.heartbeat import HEARTBEAT_BYTES, HEARTBEAT_PORT, Heartbeat
 
@@ -155,6 +156,27 @@ def _late(detector: str, seen: HeartbeatFigures) -> str:
     """How a row of the guide begins."""
     times = f"{seen.p999_us:,.0f} µs | {seen.longest_us:,.0f} µs"
     return f"| bulk | {detector} | {seen.sent:,} | {seen.delivered:,} | {times} | – |"
+
+
+@pytest.mark.parametrize(("rate", "promised"), [("250Mbit", 12), ("315Mbit", None)])
+def test_bulk_queues_keep_their_promises_behind_heartbeats(rate: str, promised: int | None) -> None:
+    """The controller's host has a link of which others take three times `rate`, and heartbeats a seventh at most."""
+    config = RunConfig.load(RUNS / "in-class-fast.yaml")
+    others = [{**flow.model_dump(), "rate": rate} for flow in config.background]
+    config = config.replaced("a test", background=others)
+
+    async def go() -> None:
+        async with Cluster(config, "widest") as cluster:
+            gradients = [np.full(LANES * 60, rank, np.float32) for rank in range(len(WORKERS))]
+            await cluster.allreduce(gradients, 1)
+            assert not cluster.broken_promises
+            [last] = [link for link in cluster.promised if cluster.topology.peer(link).node == "h6"]
+            assert cluster.promised[last] == promised
+            refused = [line for line in cluster.refusals if line.startswith(f"{last}: ")]
+            assert bool(refused) == (promised is None)
+            assert all("of which the control class may take 139.947" in line for line in refused)
+
+    asyncio.run(go())
 
 
 def test_bulk_that_lies_of_its_class_is_policed_and_delays_nobody(register: Register) -> None:

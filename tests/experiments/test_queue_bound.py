@@ -85,6 +85,35 @@ def test_the_bound_is_kept_and_the_bottleneck_is_used(
     assert share <= 1 + (0.001 if rate else 0.0), "what still waits of others' at the end it has had from them"
 
 
+@pytest.mark.parametrize(("rate", "bound", "window", "promised"), [("250Mbit", 128, 64, 68), ("450Mbit", 96, 32, None)])
+def test_what_workers_send_besides_waits_with_their_rounds_and_leaves_in_bursts(
+    rate: str, bound: int, window: int, promised: int | None
+) -> None:
+    """Each has a flow of its own to h4, whose datagrams come one by one from hosts that have nothing else to send."""
+    workers = ["h1", "h2"]
+    one_rack = {"kind": "leaf-spine", "leaves": 1, "spines": 1, "hosts_per_leaf": 4, "rate": "1Gbit", "delay": "2us"}
+    config = RunConfig.model_validate(
+        {
+            "name": "bound",
+            "fabric": {"name": "bound", "generate": one_rack},
+            "job": {"workers": workers, "server": "h3", "window": window, "slots": 2 * window},
+            "background": [{"source": worker, "destination": "h4", "rate": rate} for worker in workers],
+            "congestion": {"bound": bound},
+            "control": {"interval": "2ms", "warm_up": "10ms"},
+            "strategies": ["ps"],
+        }
+    )
+
+    async def run() -> None:
+        async with Cluster(config, "ps") as cluster:
+            gradients = [np.full(LANES * 100, rank, np.float32) for rank in range(len(workers))]
+            await cluster.allreduce(gradients, 1)
+            assert not cluster.broken_promises
+            assert cluster.promised[Endpoint("s1", 4)] == promised
+
+    asyncio.run(run())
+
+
 def test_who_is_marked_is_told_the_smaller_window_and_obeys_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Switches put w in place of W into what they mark, sums carry the least window and every mark up, and results both
     down to all workers at once; and no worker has more in the network when what it had sent before has come back.

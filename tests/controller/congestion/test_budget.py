@@ -7,6 +7,7 @@ import random
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,7 @@ from weir.controller.congestion import (
     Windows,
     link_budgets,
 )
+from weir.controller.congestion.cross_traffic import Hops, cross_traffic
 from weir.controller.congestion.marking import (
     LARGEST_CONTROL_BYTES,
     REPAIRS,
@@ -35,7 +37,8 @@ from weir.controller.planning.plan import JobPlan, JobSpec, job_plan, round_byte
 from weir.controller.telemetry.probes import Probe, plan_probes
 from weir.topologies import Endpoint, Routes, Topology
 from weir.topologies.generators import leaf_spine
-from weir.topologies.targets import Target
+from weir.topologies.schema import parse_topology
+from weir.topologies.targets import BMV2_32, Target
 from weir.wire.control import Pacing
 
 FABRIC = leaf_spine(leaves=3, spines=2, hosts_per_leaf=3)
@@ -280,6 +283,54 @@ def test_each_queue_is_marked_as_late_as_its_own_bound_allows() -> None:
     assert max(room.bound, little.bound) <= 64
 
 
+def ring(switches: int, queue_packets: int) -> Topology:
+    """Each switch with two hosts, h1 and g1 on s1, and s1-p3 linked to s2."""
+    names = range(1, switches + 1)
+    return parse_topology(
+        {
+            "name": "ring",
+            "defaults": {"rate": "1Gbit", "delay": "2us", "queue": queue_packets},
+            "hosts": {f"{kind}{at}": None for kind in "hg" for at in names},
+            "switches": {f"s{at}": None for at in names},
+            "links": [
+                *({"ends": [f"{kind}{at}", f"s{at}-p{port}"]} for port, kind in enumerate("hg", 1) for at in names),
+                *({"ends": [f"s{at}-p3", f"s{at % switches + 1}-p4"]} for at in names),
+            ],
+        },
+        "ring",
+    )
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_no_burst_is_less_than_the_queues_before_it_make_it_in_a_ring_of_paths_either(seed: int) -> None:
+    """Each queue waits for the one before it, and behind some of them Q* is not kept, or all delay each other until
+    they are full.
+    """
+    rng = random.Random(seed)
+    hops = rng.choice([2, 3])
+    switches = 2 * hops + 1
+    fabric = ring(switches, rng.choice([256, 4096]))
+    routes, mbit = Routes(fabric), rng.choice([200, 300, 310])
+    flows = [
+        Uncontrolled(f"h{at}", f"h{(at + hops - 1) % switches + 1}", 1e6 * mbit, 1042, rng.choice([1, 10]))
+        for at in range(1, switches + 1)
+    ]
+    at = rng.randrange(switches)
+    flows.append(Uncontrolled(f"g{at + 1}", f"g{(at + 1) % switches + 1}", 5e6, 1042, rng.choice([20, 120, 900])))
+    budgets = link_budgets(fabric, routes, [], (), CongestionOptions(64, tuple(flows)))
+
+    def most_packets(link: Endpoint) -> int:
+        return math.floor(min(budgets[link].bound, fabric.link_at(link).queue_packets))
+
+    def delay_s(ways: Hops) -> float:
+        links = [link for hop in ways for link in hop if link in budgets]  # the others are hosts'
+        return 8e-9 * round_bytes(fabric) * sum(most_packets(link) + 1 for link in links)
+
+    for link, crossing in cross_traffic(routes, flows).items():
+        assert budgets[link].burst >= crossing.burst_behind(delay_s) - 1e-6, f"{link}: {budgets[link]}"
+        assert bool(budgets[link].refusal) == (budgets[link].bound >= 65)
+
+
 def test_windows_of_others_beyond_the_bound_are_refused_and_hold_nobody_back() -> None:
     plan = at_one_switch(1, "h1", "h2")
     many = replace(OPTIONS, windowed=(Windowed("h1", "h4", 100, 1042),))
@@ -496,6 +547,26 @@ def test_whatever_may_be_under_way_is_within_the_promise_while_jobs_come_move_an
         for at_ns in sorted({now_ns, until_ns, *(at for at in times.begins_ns.values() if now_ns < at < until_ns)}):
             times.at_worst(at_ns)
         now_ns = until_ns
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        {"windowed": (Windowed("h4", "h3", 50, 1514),)},
+        {"uncontrolled": (Uncontrolled("h4", "h3", 1e8, 1514, burst_packets=30),)},
+    ],
+)
+def test_a_round_waits_for_others_frames_which_may_be_longer_than_its_own(others: dict[str, Any]) -> None:
+    """Rounds of 32 lanes are 198 bytes."""
+    rack = leaf_spine(leaves=1, spines=0, hosts_per_leaf=4, target=BMV2_32)
+    spec = JobSpec(1, ("h1", "h2"), server="h3", slots=8, window=4)
+    plan = job_plan(rack, Routes(rack), spec, Placement(dict.fromkeys(spec.workers, "h3"), {}, "h3"), 1, {})
+    windows = Windows(rack, CongestionOptions(64, **others))
+    [paced] = windows.follow(Routes(rack), [plan], (), 0)
+    theirs = max(budget.others + budget.burst for budget in windows.budgets.values())
+    assert theirs >= 30
+    assert windows.round_trip_ns(plan) >= 8 * 1514 * theirs
+    assert paced.pacing.round_trip_ns >= 8 * 1514 * 64, "whoever comes"
 
 
 def test_a_change_that_did_not_happen_leaves_nothing() -> None:

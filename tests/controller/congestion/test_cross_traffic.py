@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import heapq
+import itertools
+import math
 import random
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
-from weir.controller.congestion import CongestionOptions, Uncontrolled, link_budgets
+from weir.controller.congestion import CongestionOptions, JobStreams, Uncontrolled, Windowed, link_budgets
 from weir.controller.congestion.cross_traffic import Hops, PairTraffic, cross_traffic
 from weir.controller.errors import PlanError
 from weir.controller.planning.forwarding import flow_way
+from weir.controller.planning.plan import round_bytes
 from weir.topologies import Endpoint, Routes
 from weir.topologies.generators import fat_tree, leaf_spine
 
@@ -72,6 +78,134 @@ def test_what_comes_is_within_the_leaky_bucket_whoever_begins_and_ends(seed: int
         for count, at in enumerate(comes[first:], 1):
             within_s = (at - comes[first]) / 1e9
             assert count <= burst + traffic.packets_per_second * within_s + 1e-6, f"seed {seed}"
+
+
+def job_at(host: str, window: int) -> JobStreams:
+    """One of whose workers it is."""
+    own = Endpoint(host, 0)
+    return JobStreams({own: 1, FABRIC.peer(own): 1}, window)
+
+
+def left_ns(rng: random.Random, streams: Sequence[Uncontrolled], window: int, until_ns: int) -> list[list[float]]:
+    """When each stream's packets leave a NIC where a job keeps up to so many of its own, now and then, as each comes
+    back soon.
+    """
+    frame_ns, order = 8 * round_bytes(FABRIC), itertools.count()
+    comes: list[tuple[float, int, int]] = [
+        (at, next(order), number) for number, stream in enumerate(streams) for at in sent_ns(rng, stream, until_ns)
+    ]
+    stops_ns = sorted(rng.uniform(0, until_ns) for _ in range(8))
+    comes += [(stops_ns[0], next(order), -1) for _ in range(window)]
+    heapq.heapify(comes)
+    waiting, left, free_ns = deque[int](), [list[float]() for _ in streams], 0.0
+    while comes or waiting:
+        while comes and (not waiting or comes[0][0] <= free_ns):
+            at, _, number = heapq.heappop(comes)
+            free_ns = free_ns if waiting else max(free_ns, at)
+            waiting.append(number)
+        number = waiting.popleft()
+        free_ns += frame_ns
+        if number >= 0:
+            left[number].append(free_ns)
+        elif free_ns < stops_ns[-1]:
+            phase = sum(stop <= free_ns for stop in stops_ns)  # it sends, or has paused until the next one
+            back_ns = free_ns + 2_000 if phase % 2 else stops_ns[phase]
+            heapq.heappush(comes, (back_ns, next(order), -1))
+    return left
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_what_leaves_a_host_is_within_the_bucket_whatever_waits_at_its_nic(seed: int) -> None:
+    rng = random.Random(seed)
+    window, bound = rng.choice([0, 4, 24]), 24
+    destinations = rng.choice([["h2"], ["h2", "h3"]])
+    streams = [
+        Uncontrolled("h1", to, rng.uniform(0.1, 0.45) * 1e9, round_bytes(FABRIC), rng.choice([1, 6]))
+        for to in destinations
+    ]
+    options, jobs = CongestionOptions(bound, tuple(streams)), [job_at("h1", window)] if window else []
+    budgets = link_budgets(FABRIC, ROUTES, jobs, (), options)
+    for stream, leaves in zip(streams, left_ns(rng, streams, window, 8 * MS), strict=True):
+        burst = budgets[FABRIC.peer(Endpoint(stream.destination, 0))].burst
+        assert (burst == stream.burst_packets) == (not window and len(streams) == 1)
+        for first in range(0, len(leaves), max(1, len(leaves) // 100)):
+            for count, at in enumerate(leaves[first:], 1):
+                within_s = (at - leaves[first]) / 1e9
+                assert count <= burst + stream.packets_per_second * within_s + 1e-6, f"seed {seed}"
+
+
+def test_a_host_that_sends_more_than_its_link_carries_or_obeys_no_window_leaves_nothing_to_promise() -> None:
+    """Of what it sends besides: nobody knows how long that waits there."""
+    flow = Uncontrolled("h1", "h2", 1e8, 1042)
+    last = FABRIC.peer(Endpoint("h2", 0))
+    too_much = [Uncontrolled("h1", far, 4.8e8, 1042) for far in ("h4", "h7")]
+    options = CongestionOptions(64, (flow, *too_much))
+    flooded = link_budgets(FABRIC, ROUTES, [], (), options)[last]
+    reckless = link_budgets(
+        FABRIC, ROUTES, [job_at("h1", 8)], (), CongestionOptions(64, (flow,), windows_obeyed=False)
+    )[last]
+    for budget in (flooded, reckless):
+        assert math.isinf(budget.bound)
+        assert budget.refusal == "nothing limits how long others wait, at their hosts or for the control class"
+    [alone, beside_windows] = (
+        link_budgets(FABRIC, ROUTES, [], (), CongestionOptions(64, (flow,), windowed=windowed))[last]
+        for windowed in ((), (Windowed("h1", "h3", 20, 1042),))
+    )
+    assert alone.burst == 1
+    assert beside_windows.burst > 1 + 20 * 0.1
+
+
+def most_behind_control(rng: random.Random, bulk: Sequence[Uncontrolled], control: Sequence[Uncontrolled]) -> int:
+    """The most packets, the one that is sent among them, of a bulk queue to which each stream comes by a link of its
+    own; the control class goes before it.
+    """
+    comes: list[tuple[float, int, bool]] = []
+    for stream in (*bulk, *control):
+        free_ns, wire_ns = 0.0, 8 * stream.packet_bytes
+        for at in sent_ns(rng, stream, 4 * MS):
+            free_ns = max(free_ns, at) + wire_ns
+            comes.append((free_ns, wire_ns, stream.in_control_class))
+    comes.sort()
+    urgent, waiting = deque[int](), deque[int]()
+    most, now_ns, ends_ns, sends_bulk = 0, 0.0, 0.0, False
+    for at, wire_ns, in_control_class in comes:
+        while ends_ns <= at and (urgent or waiting):
+            sends_bulk = not urgent
+            ends_ns = max(now_ns, ends_ns) + (urgent or waiting).popleft()
+        (urgent if in_control_class else waiting).append(wire_ns)
+        most = max(most, len(waiting) + (sends_bulk and ends_ns > at))
+        now_ns = at
+    return most
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_queue_is_within_its_bound_whatever_the_control_class_sends_before_it(seed: int) -> None:
+    rng = random.Random(seed)
+    far = ["h1", "h2", "h3", "h7", "h8", "h9"][: rng.randrange(7)]
+    control = [Uncontrolled(host, "h4", 4e6, 100, rng.choice([1, 20]), in_control_class=True) for host in far]
+    share = rng.uniform(0.3, 0.48)
+    bulk = [Uncontrolled(host, "h4", share * 1e9, round_bytes(FABRIC), rng.choice([1, 6])) for host in ("h5", "h6")]
+    [last] = [link for link in cross_traffic(ROUTES, bulk) if FABRIC.peer(link).node == "h4"]
+    budget = link_budgets(FABRIC, ROUTES, [], (), CongestionOptions(64, (*bulk, *control)))[last]
+    alone = link_budgets(FABRIC, ROUTES, [], (), CongestionOptions(64, tuple(bulk)))[last]
+    assert (budget.bound > alone.bound) == bool(control)
+    assert budget.share == pytest.approx(2 * share / (1 - 0.004 * len(far)))
+    assert most_behind_control(rng, bulk, control) <= budget.bound, f"seed {seed}: {budget}"
+
+
+def test_bulk_traffic_and_the_control_class_together_may_be_more_than_a_link_carries() -> None:
+    flow = Uncontrolled("h1", "h4", 9.5e8, round_bytes(FABRIC))
+    beats = [Uncontrolled(host, "h4", 1e7, 100, in_control_class=True) for host in ("h2", "h3", "h5", "h6", "h7")]
+    budgets = link_budgets(FABRIC, ROUTES, [], (), CongestionOptions(64, (flow, *beats)))
+    last = FABRIC.peer(Endpoint("h4", 0))
+    assert budgets[last].refusal == (
+        "950 Mbit/s may come that obey no window, on a link of 1000 Mbit/s, of which the control class may take 50"
+    )
+    without = link_budgets(FABRIC, ROUTES, [], (), CongestionOptions(64, (flow,)))
+    assert not without[last].refusal
+    assert budgets.keys() == without.keys(), "where nothing else is declared, promises are as before"
+    idle = [link for link in without if FABRIC.is_host(FABRIC.peer(link).node) and link != last]
+    assert all(budgets[link] == without[link] for link in idle)
 
 
 def test_bursts_of_three_that_run_one_after_the_other_meet_behind_a_slow_way() -> None:

@@ -48,6 +48,31 @@ def jellyfish(rng: random.Random, switches: int = 8, degree: int = 3) -> Topolog
             return wired("jellyfish", switches, sorted(tuple(sorted(edge)) for edge in graph.edges), 1, rng)
 
 
+def uneven_fabric(rng: random.Random) -> Topology:
+    """Two to four leaves with two hosts each, and one with one host, the last: of the ways there, by a spine of each
+    leaf's own and one of all, hashing takes each as often as it has links, of which there may be others for the way
+    back. Between leaves and spines links are fast, and between spines and the last leaf 10 Gbit/s.
+    """
+    leaves = rng.randint(2, 4)
+    last, shared = leaves, 2 * leaves + 1
+    up = [(leaf, leaves + 1 + leaf) for leaf in range(leaves) for _ in range(rng.randint(1, 3))]
+    up += [(leaf, shared) for leaf in range(leaves) for _ in range(rng.randint(1, 2))]
+    down = [(last, spine) for spine in range(leaves + 1, shared + 1) for _ in range(rng.choice((1, 1, 2)))]
+    ports = [1] * (shared + 1)
+    links = []
+
+    def end(switch: int) -> Endpoint:
+        ports[switch] += 1
+        return Endpoint(f"s{switch + 1}", ports[switch] - 1)
+
+    for host in range(2 * leaves + 1):
+        links.append(Link(Endpoint(f"h{host + 1}", 0), end(host // 2), 100 * GBIT))
+    for pairs, rate_bps in ((up, 100 * GBIT), (down, 10 * GBIT)):
+        links += [Link(end(a), end(b), rate_bps) for a, b in pairs]
+    hosts = tuple(Host(f"h{i + 1}", IPv4Address("10.0.0.1") + i) for i in range(2 * leaves + 1))
+    return Topology("uneven", hosts, tuple(Switch(f"s{i + 1}", i + 1) for i in range(shared + 1)), tuple(links))
+
+
 def any_fabric(rng: random.Random) -> Topology:
     """Of every kind."""
     match rng.randrange(10):

@@ -22,7 +22,14 @@ from weir.controller.placement.strategies.oracle import Oracle
 from weir.controller.placement.strategies.scarce import ScarceMemory
 from weir.controller.placement.strategies.widest import WidestTree
 from weir.controller.placement.tree_program import TreeProgram
-from weir.tests.controller.placement.fabrics import any_problem, random_fabric, random_loads, random_others
+from weir.tests.controller.placement.fabrics import (
+    GBIT,
+    any_problem,
+    random_fabric,
+    random_loads,
+    random_others,
+    uneven_fabric,
+)
 from weir.topologies import Endpoint, Host, Link, Routes, Switch, Topology, fat_tree, leaf_spine
 
 SAME = 1 + 1e-6
@@ -272,6 +279,30 @@ def test_parallel_links_carry_more_streams_than_one() -> None:
     placed, largest = compare_scarce((1425, 1583))
     assert placed == 2
     assert largest == pytest.approx(1.0)
+
+
+def test_no_tree_is_faster_than_the_bound_where_hashing_spreads_streams_unevenly() -> None:
+    """Without room there is but one tree: all streams go to the server, with shares such as 2/3 on a pair. Links are
+    about as fast as each must be for it, so that other ways would hardly make it faster.
+    """
+    close = 0
+    for seed in range(100):
+        rng = random.Random(seed)
+        topology = uneven_fabric(rng)
+        *workers, server = [host.name for host in topology.hosts]
+        problem = Problem(Routes(topology), tuple(workers), server, 1_000_000, {}, {})
+        tree = Placement(dict.fromkeys(workers, server), {}, server)
+        needed = Costs(problem).streams(tree.edges).loads() / len(workers) * rng.choice((0.9, 1))
+        loads = {
+            link: LinkLoad(topology.link_at(link).rate_bps * (1 - rng.uniform(0.9, 1) * share))
+            for link, share in zip(topology.directed_links, needed, strict=True)
+            if topology.link_at(link).rate_bps == 10 * GBIT
+        }
+        problem = replace(problem, loads=loads, others=random_others(topology, rng) if seed % 4 == 0 else {})
+        bound, only = bound_seconds(problem, Costs(problem)), slowest(problem, tree)
+        assert bound <= only * SAME, f"seed {seed}"
+        close += bound >= 0.9 * only
+    assert close > 20
 
 
 def test_scarce_memory_beside_other_jobs_is_placed_as_the_oracle_does() -> None:

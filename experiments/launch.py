@@ -23,7 +23,7 @@ from ..controller.service.heartbeats import HeartbeatReader
 from ..hosts import ControlClient
 from ..hosts.drivers.control_client import refusal_of_policy
 from ..topologies import Topology
-from ..topologies.mininet.processes import may_end_with_us
+from ..topologies.mininet.processes import End, may_end_with_us
 from .backends.live import live_fabric
 from .backends.real_time import RealTimeFabric
 from .errors import ExperimentError
@@ -139,13 +139,15 @@ async def run_ranks(
     environment: Callable[[Rank], Mapping[str, str]] = lambda _: {},
     ends_together: bool = True,
     say: Callable[[str], object] = lambda _: None,
+    end: End | None = None,
 ) -> int:
     """Run a command for each rank, with its seat and `environment` beside the present environment, until all have
     ended; their lines are passed on, each with its rank in front. The exit status: 0, or the first that failed.
 
     With `ends_together` a rank that fails ends the others; they have a few seconds to say by themselves what they miss.
-    What a rank has started ends with it at the latest when all ranks have, a few seconds later. Raises ExperimentError
-    where a command cannot be started, or a line not passed on.
+    What a rank has started ends with it at the latest when all ranks have, a few seconds later; where this is
+    cancelled, all get the signal that `end` has, SIGINT where nothing is said. Raises ExperimentError where a command
+    cannot be started, or a line not passed on.
     """
     processes: dict[int, asyncio.subprocess.Process] = {}
     lines: set[asyncio.Task[None]] = set()
@@ -166,6 +168,8 @@ async def run_ranks(
                 said.result()  # raises
             for task in waiting.keys() & done:
                 number, ended = waiting.pop(task), task.result()
+                if not _is_there(processes[number]):
+                    del processes[number]  # its number may be another process's from now on
                 if ended and not status:
                     status = ended if ended > 0 else _BY_SIGNAL - ended
                     others = "; the others are ended" if ends_together and waiting else ""
@@ -173,15 +177,20 @@ async def run_ranks(
             if late and not done:
                 break
         await _end(processes.values(), signal.SIGTERM)
-        if lines:
-            await asyncio.wait(lines, timeout=_TO_END_S)  # what ranks have started may have more to say
-        _tell(processes.values(), signal.SIGKILL)
-        await asyncio.gather(*lines)
-    except asyncio.CancelledError:  # Ctrl-C, which reaches this process alone
-        await _end(processes.values(), signal.SIGINT)
+        for what in (signal.SIGKILL, None):  # what ranks have started may have more to say, for a while
+            if lines:
+                passed_on, lines = await asyncio.wait(lines, timeout=_TO_END_S)
+                for line in passed_on:
+                    line.result()
+            if what is not None:
+                _tell(processes.values(), what)
+    except asyncio.CancelledError:  # by a signal, which reaches this process alone
+        await _end(processes.values(), signal.SIGINT if end is None else end.by)
         raise
     finally:
         _tell(processes.values(), signal.SIGKILL)
+        for line in lines:
+            line.cancel()
     return status
 
 
@@ -247,10 +256,21 @@ async def _end(processes: Collection[asyncio.subprocess.Process], by: signal.Sig
 
 
 def _tell(processes: Collection[asyncio.subprocess.Process], what: signal.Signals) -> None:
-    """Send a signal to them and what they have started, as far as it is there."""
+    """Send a signal to them and what they have started, as far as it is there and of this user."""
     for process in processes:
-        with suppress(ProcessLookupError):
+        with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, what)
+
+
+def _is_there(process: asyncio.subprocess.Process) -> bool:
+    """Whether it, or anything that it has started, runs."""
+    try:
+        os.killpg(process.pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 def _described(status: int) -> str:

@@ -27,7 +27,7 @@ from ..planning.plan import JobPlan, round_bytes
 from ..telemetry.probes import Probe
 from .cross_traffic import CrossTraffic, Hops, cross_traffic, hop_by_hop, windows_on, with_undeclared
 from .options import CongestionOptions
-from .queue_budget import LinkBudget, Queue, inlet_packets, queue_budget
+from .queue_budget import LinkBudget, Queue, inlet_packets, nic_delay_s, queue_budget
 from .shares import fair_windows
 
 _MOST_BESIDE: Final = 7 / 8
@@ -97,6 +97,10 @@ def link_budgets(
                     inlet_packets(topology, link, there, max(frames)) if there else 0.0,
                 )
             )
+    nics = {own: nic for there in crossing.values() for own, nic in there.nics.items()}
+    by_link = {queue.link: queue for queue in queues}
+    delays_s = {own: nic_delay_s(nic, by_link[nic.port], options) for own, nic in nics.items()}
+    queues = [replace(queue, nic_delays_s=delays_s) for queue in queues]
     totals, used = _fitting_windows(queues, jobs, options)
     budgets = _marked_late(queues, totals, used, options)
     losing = _losing(topology, jobs)

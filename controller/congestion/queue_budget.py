@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from ...topologies.model import Endpoint, Topology
 from ...wire.aggregation import NO_WINDOW_LIMIT
@@ -75,9 +76,9 @@ class LinkBudget:
         return replace(self, windows=windows, bound=self.bound + (more if self.marked else more / (1 - self.share)))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Queue:
-    """The inputs of one queue."""
+    """The inputs of one queue; what follows from them is computed once."""
 
     link: Endpoint
     rate_bps: int
@@ -94,28 +95,30 @@ class Queue:
     """The least of a round of any stream that crosses."""
     inlet_packets: float
     """What the links by which others come can bring while this one sends its largest packet."""
+    nic_delays_s: Mapping[Endpoint, float] = field(default_factory=dict)
+    """By the hosts' links that others have crossed before, the longest that they wait there (`nic_delay_s`)."""
 
-    @property
+    @cached_property
     def control(self) -> ControlTraffic:
         """What goes before all that waits there."""
         return self.crossing.control if self.crossing else NO_CONTROL
 
-    @property
+    @cached_property
     def left(self) -> float:
         """1 − h: the part of the link that the control class leaves."""
         return self.control.left(self.rate_bps)
 
-    @property
+    @cached_property
     def frame_s(self) -> float:
         """The time that the largest frame takes, of what the control class leaves."""
         return 8 * self.frame_bytes / (self.rate_bps * self.left)
 
-    @property
+    @cached_property
     def ahead(self) -> float:
         """σ_h: so many more packets wait for what comes of the control class at once."""
         return self.control.packets(self.frame_bytes, self.rate_bps)
 
-    @property
+    @cached_property
     def share(self) -> float:
         return self.crossing.share(self.frame_bytes, self.rate_bps) if self.crossing else 0.0
 
@@ -138,9 +141,8 @@ def queue_budget(
         return sum(max(map(link_delay_s, hop)) for hop in hops)
 
     def link_delay_s(link: Endpoint) -> float:
-        if queue.crossing and link in queue.crossing.nics:
-            nic = queue.crossing.nics[link]
-            return nic_delay_s(nic, queues[nic.port], options)
+        if (late_s := queue.nic_delays_s.get(link)) is not None:
+            return late_s
         # a queue that waits for this one in a ring of paths is taken at Q* first, then at what it was found to hold
         packets = known[link].bound if link in known else options.bound_packets
         return (min(packets, queues[link].limit) + 1 + queues[link].ahead) * queues[link].frame_s

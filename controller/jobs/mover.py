@@ -115,7 +115,7 @@ class Mover:
         for job in self._jobs.values():
             plan = job.plan
             try:
-                job.plan = self._planner.plan(plan.spec, plan.placement, plan.generation)
+                job.plan = replace(self._planner.plan(plan.spec, plan.placement, plan.generation), pacing=plan.pacing)
             except PlanError:
                 used = sorted({*lost} & {*plan.switches, plan.placement.root})
                 why = f"{', '.join(used)} is lost" if used else "the links that are left do not carry its tree"

@@ -18,6 +18,7 @@ from ..options import Message
 from ..planning.planner import Planner
 from .job import RunningJob
 from .journal import Journal
+from .journal_file import JournalError
 
 _log = logging.getLogger(__name__)
 
@@ -128,10 +129,17 @@ class JobRegistry(Mapping[int, RunningJob]):
     # --- what outlives the controller, and what hosts are told ---
 
     def keep(self, number: int, data: Mapping[str, Any]) -> None:
-        """Keep the caller's own data (JSON) with a job, also in the journal, in place of what was kept before."""
-        self[number].kept = data
+        """Keep the caller's own data (JSON) with a job, also in the journal, in place of what was kept before. Raises
+        JournalError where that cannot be written; then what was kept before is.
+        """
+        job = self[number]
+        before, job.kept = job.kept, data
         self.journal.change(number)
-        self.write_journal()
+        try:
+            self.write_journal()
+        except JournalError:
+            job.kept = before
+            raise
 
     def write_journal(self) -> None:
         """Write down the jobs that have changed. Raises JournalError; what is not written then a later call writes."""

@@ -60,11 +60,8 @@ def evaluate(
         raise ExperimentError(
             f"--workers {workers} is for local processes, and --cluster {cluster} has its own; keep one"
         )
-    if write is not None and not (write.suffix and write.parent.is_dir() and not write.is_dir()):
-        raise ExperimentError(
-            f"--write {write}: it is to be a file in a folder that is there, with an ending, as docs/page.md: what it "
-            "shows goes into a folder beside it, which is called as it is without the ending"
-        )
+    if write is not None:
+        _make_room_for(write)
     suite = Suite.load(file)
     folder = out if out is not None else Path("evaluations") / suite.name
     columns = (
@@ -97,3 +94,16 @@ def evaluate(
             for line in own.broken:
                 NOTES.print(f"✗ {record.point.key}, {own.strategy}: {line}", soft_wrap=True)
     sys.stdout.write(printed(suite, records, as_json))
+
+
+def _make_room_for(page: Path) -> None:
+    """Before all points are run for it. Raises ExperimentError where the page cannot be written there."""
+    try:
+        page.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ExperimentError(f"--write {page}: {error}") from None
+    if not page.suffix or page.is_dir():
+        raise ExperimentError(
+            f"--write {page}: it is to be a file with an ending, as docs/page.md: what it shows goes into a folder "
+            "beside it, which is called as it is without the ending"
+        )

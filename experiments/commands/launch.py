@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ...topologies.mininet.processes import orderly_end
+from ...topologies.mininet.processes import End, orderly_end
 from ..errors import ExperimentError
 from .console import NOTES
 from .help import POLICY_NAMES, STRATEGY_NAMES, complete_policy, complete_strategy
@@ -65,8 +65,8 @@ def launch(
     if module or program.endswith(".py"):
         words = [sys.executable, *(["-m"] if module else []), *words]
     try:
-        with orderly_end():
-            status = asyncio.run(_launch(LaunchOptions(found, names, strategy, policy, seed, stripes), words))
+        with orderly_end() as end:
+            status = asyncio.run(_launch(LaunchOptions(found, names, strategy, policy, seed, stripes), words, end))
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     raise typer.Exit(status)
@@ -77,13 +77,14 @@ def _is_there(program: str) -> bool:
     return Path(program).is_file() if program.endswith(".py") else shutil.which(program) is not None
 
 
-async def _launch(options: LaunchOptions, words: Sequence[str]) -> int:
+async def _launch(options: LaunchOptions, words: Sequence[str], end: End) -> int:
     from ..launch import launched_job, run_ranks
 
     async with launched_job(options) as job:
         where = ", ".join(job.switches) or "the server"
         _say(f"job {job.number} of {', '.join(options.workers)} on {options.topology.name}, summed at {where}")
-        status = await run_ranks(job.ranks, lambda _: words, ends_together=options.policy == "abort", say=_say)
+        together = options.policy == "abort"
+        status = await run_ranks(job.ranks, lambda _: words, ends_together=together, say=_say, end=end)
         if job.fabric.behind_s > 1:
             _say(f"the machine did not keep up: the fabric's time stood still for {job.fabric.behind_s:.1f} s")
         return status

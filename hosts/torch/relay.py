@@ -229,6 +229,7 @@ def serve(pipe: Connection, parent: int) -> None:
     hosts = Hosts()
     blocks: dict[int, mmap.mmap] = {}
     seats: dict[int, Seat] = {}
+    why = f"its training process {parent} has ended without leaving"
     while True:
         try:
             command = json.loads(pipe.recv_bytes())
@@ -241,13 +242,15 @@ def serve(pipe: Connection, parent: int) -> None:
                     seats = {number: seat for number, seat in seats.items() if not seat.over}
                     seats[command["seat"]] = Seat(command, hosts, blocks, say)
                 case "end":
+                    for seat in seats.values():
+                        seat.forsake(why)
                     break
                 case _ if command["seat"] in seats:
                     seats[command["seat"]].put(command)
         except (EOFError, OSError):
+            for seat in seats.values():
+                seat.put({"do": "leave", "reason": why})
             break
-    for seat in seats.values():
-        seat.forsake(f"its training process {parent} has ended without leaving")
     for seat in seats.values():
         seat.join()
     hosts.close()

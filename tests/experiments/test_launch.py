@@ -227,9 +227,14 @@ def test_a_line_that_the_terminal_has_no_letters_for_is_passed_on(monkeypatch: p
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_signal_ends_all_ranks(fabric: Path, tmp_path: Path, number: signal.Signals, status: int) -> None:
-    """Those in a script that is the rank, too; and what it has started may say a last word."""
+    """By the same signal, those in a script that is the rank, too."""
     program = tmp_path / "sleeps.py"
-    program.write_text(f"print('up', flush=True)\n{SLEEPS}")
+    program.write_text(
+        "import os, signal, sys\n"
+        "for number in (signal.SIGINT, signal.SIGTERM):\n"
+        "    signal.signal(number, lambda by, _: sys.exit(open(f'{sys.argv[1]}/{os.getpid()}.{by}', 'w').close()))\n"
+        f"print('up', flush=True)\n{SLEEPS}"
+    )
     command = f"{sys.executable} {program} {tmp_path}; true"
     words = [str(WEIR), "launch", "-n", "2", "--topology", str(fabric), "sh", "-c", command]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as launched:
@@ -237,6 +242,7 @@ def test_a_signal_ends_all_ranks(fabric: Path, tmp_path: Path, number: signal.Si
         assert sorted(launched.stdout.readline() for _ in range(2)) == ["[0] up\n", "[1] up\n"]
         launched.send_signal(number)
         assert launched.wait(60) == status
+    assert [path.suffix for path in tmp_path.glob("[0-9]*.*")] == [f".{number}"] * 2
     assert running_with(str(tmp_path)) == []
 
 

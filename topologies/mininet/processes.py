@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from ..errors import TopologyError
@@ -155,18 +156,27 @@ def ignore_end_signals() -> None:
             signal.signal(number, signal.SIG_IGN)
 
 
+@dataclass
+class End:
+    """What ends this program: Ctrl-C where nothing else came."""
+
+    by: signal.Signals = signal.SIGINT
+
+
 @contextmanager
-def orderly_end() -> Iterator[None]:
+def orderly_end() -> Iterator[End]:
     """SIGTERM and SIGHUP end the program by an exception, as Ctrl-C does; afterwards they do what they did before."""
+    found = End()
     if not _in_main_thread():
-        yield
+        yield found
         return
 
     def end(number: int, _: object) -> None:
+        found.by = signal.Signals(number)
         raise SystemExit(128 + number)
 
     with _handled_by(end):
-        yield
+        yield found
 
 
 @contextmanager
@@ -184,10 +194,11 @@ def passing_on_end_signals(processes: Collection[Signalled]) -> Iterator[None]:
 
 @contextmanager
 def _handled_by(handler: Callable[[int, object], None]) -> Iterator[None]:
-    """Afterwards all signals that end a program do what they did before."""
+    """Afterwards all signals that end a program do what they did before. One that is ignored stays so (nohup)."""
     before = {number: signal.getsignal(number) for number in _END_SIGNALS}
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, handler)
+        if before[number] is not signal.SIG_IGN:
+            signal.signal(number, handler)
     try:
         yield
     finally:

@@ -297,12 +297,13 @@ async def test_a_job_whose_children_come_to_a_chip_by_another_pipe_moves_and_the
     fabric.planner.strategy = strategy("widest")
     split = fabric.add(spec(1, workers=("h1", "h2"), slots=16, window=8), at("s1", "h1", "h2"))
     other = fabric.add(spec(2, workers=("h1", "h4"), slots=16, window=8), at("s2", "h1", "h4"))
-    before = other.plan
+    before = other.plan = replace(other.plan, pacing=Pacing(gap_ns=700))
     fabric.planner.follow({Endpoint("s1", 8)}, ())
     fabric.moves.follow((), 0)
     assert split.why == "the links that are left do not carry its tree"
     assert (other.move, other.plan.generation) == (None, 1)
     assert other.plan is not before, "it is laid anew, by the routes that are left"
+    assert other.plan.pacing == before.pacing, "its hosts were told nothing else"
     hold(fabric, "h1", "h2")
     assert kinds(await fabric.advance(MS)) == {"h1": Resume, "h2": Resume}
     assert split.plan.placement == at("s3", "h1", "h2")

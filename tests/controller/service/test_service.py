@@ -265,6 +265,7 @@ async def test_a_job_starts_when_that_can_be_written_down(service: Rig, monkeypa
             await runner.call(announce)
         await asyncio.wait(plans, timeout=0.1)
         assert [plan.done() for plan in plans] == [False, False]
+        assert not service.controller.jobs[registration.job].kept["started"], "nor does a later record say so"
     await runner.call(announce)
     assert [plan.generation for plan in await asyncio.gather(*plans)] == [1, 1]
 

@@ -385,7 +385,7 @@ def test_what_is_no_number_is_null_in_json() -> None:
     assert all(row["decision_ms"] is None for row in rings)
 
 
-@pytest.mark.parametrize("where", ["page", "nowhere/page.md", "folder.md"])
+@pytest.mark.parametrize("where", ["page", "suite.yaml/page.md", "folder.md"])
 def test_a_page_that_could_not_be_written_is_refused_before_any_point_is_run(where: str, tmp_path: Path) -> None:
     file = tmp_path / "suite.yaml"
     file.write_text(yaml.safe_dump(SUITE))
@@ -393,7 +393,7 @@ def test_a_page_that_could_not_be_written_is_refused_before_any_point_is_run(whe
     words = ["evaluate", str(file), "--out", str(tmp_path / "out"), "--write", str(tmp_path / where)]
     done = CliRunner().invoke(app, words)
     assert isinstance(done.exception, ExperimentError)
-    assert f"--write {tmp_path / where}: it is to be a file in a folder that is there" in str(done.exception)
+    assert str(done.exception).startswith(f"--write {tmp_path / where}: ")
     assert not (tmp_path / "out").exists()
 
 

@@ -9,9 +9,8 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from concurrent.futures import Future
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from ipaddress import IPv4Address
@@ -139,12 +138,10 @@ def two_processes_ends(port: int) -> Iterator[tuple[SharedPort, SharedPort]]:
     """Who bound a port, and who was handed it."""
     with ExitStack() as stack:
         first = stack.enter_context(closing(SharedPort(HOST, port)))
-        knocking = Future[SharedPort]()
-        knocker = threading.Thread(target=lambda: knocking.set_result(SharedPort(HOST, port)))
-        knocker.start()
-        while not knocking.done():
-            first.receive()
-        knocker.join()
+        with ThreadPoolExecutor(1) as threads:
+            knocking = threads.submit(SharedPort, HOST, port)
+            while not knocking.done():
+                first.receive()
         yield first, stack.enter_context(closing(knocking.result()))
 
 

@@ -23,7 +23,7 @@ from weir.tests.paths import ROOT
 from weir.tests.topologies.mininet.mininet_exchange import fabric_of, traffic
 from weir.topologies import Endpoint, Link, TopologyError, dump_topology, leaf_spine
 from weir.topologies.mininet.fabric import MininetFabric, SwitchKind, interface, netem_command, obstacle, switch_command
-from weir.topologies.mininet.processes import claimed
+from weir.topologies.mininet.processes import claimed, orderly_end
 from weir.topologies.units import parse_rate
 
 PIPES: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
@@ -224,6 +224,20 @@ def test_delay_and_loss_of_a_link() -> None:
     end = Endpoint("s1", 1)
     link = Link(Endpoint("h1", 0), end, delay_ns=1_234_567_891, loss=0.025)
     assert netem_command(end, link) == ("tc qdisc add dev s1-p1 root netem limit 100000 delay 1234567.89us loss 2.5%")
+
+
+def test_a_signal_that_is_ignored_stays_ignored() -> None:
+    """As behind nohup, which has SIGHUP ignored."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with orderly_end():
+            os.kill(os.getpid(), signal.SIGHUP)
+        with pytest.raises(SystemExit) as ended, orderly_end() as end:
+            os.kill(os.getpid(), signal.SIGTERM)
+        assert (ended.value.code, end.by) == (128 + signal.SIGTERM, signal.SIGTERM)
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_two_fabrics_have_no_port_together_also_before_they_listen() -> None:

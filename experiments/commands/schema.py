@@ -22,7 +22,7 @@ class FileKind(StrEnum):
 def schema(
     kind: Annotated[FileKind, typer.Argument(metavar="KIND", help="fabric, run, jobs or suite.")],
 ) -> None:
-    """Print the JSON schema of a fabric's, a run's, jobs' or an evaluation's file. Editors complete and check by it."""
+    """Print the JSON schema of a kind of file. Editors complete and check by it."""
     if kind is FileKind.FABRIC:
         from ...topologies.file_keys import json_schema
 

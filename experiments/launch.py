@@ -171,7 +171,7 @@ async def run_ranks(
                 if not _is_there(processes[number]):
                     del processes[number]  # its number may be another process's from now on
                 if ended and not status:
-                    status = ended if ended > 0 else _BY_SIGNAL - ended
+                    status = exit_status(ended)
                     others = "; the others are ended" if ends_together and waiting else ""
                     say(f"rank {number} {_described(ended)}{others}")
             if late and not done:
@@ -271,6 +271,11 @@ def _is_there(process: asyncio.subprocess.Process) -> bool:
     except PermissionError:
         pass
     return True
+
+
+def exit_status(ended: int) -> int:
+    """As a shell has it, of what a process has ended with."""
+    return ended if ended >= 0 else _BY_SIGNAL - ended
 
 
 def _described(status: int) -> str:

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-_END_S: Final = 20.0
+_END_S: Final = 60.0
 
 
-def running_with(mark: str) -> list[str]:
-    """The command lines that have this word, once there are none any more, or after 20 s."""
-    deadline = time.monotonic() + _END_S
-    while (found := _found(mark)) and time.monotonic() < deadline:
-        time.sleep(0.05)
+def processes_with(mark: str) -> list[str]:
+    """Command lines of the processes that have inherited an environment with `mark` in it."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark.encode() in (folder / "environ").read_bytes():
+                found.append((folder / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+        except OSError:  # it has ended meanwhile
+            continue
     return found
 
 
-def _found(mark: str) -> list[str]:
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        with suppress(OSError):
-            words = path.read_bytes().split(b"\0")
-            found += [b" ".join(words).decode()] if mark.encode() in words else []
+def left_with(mark: str) -> list[str]:
+    """The same, once there are none any more, or after a minute."""
+    deadline = time.monotonic() + _END_S
+    while (found := processes_with(mark)) and time.monotonic() < deadline:
+        time.sleep(0.05)
     return found

@@ -128,8 +128,11 @@ class History:
             self._write()
 
     def seen(self, most: int = 3) -> list[SeenFabric]:
-        """What is kept of each controller since this file was opened, in order, with so many links of each sort."""
-        self._write()
+        """What is kept of each controller since this file was opened, in order, with so many links of each sort.
+        Raises as `add`.
+        """
+        with self._failing():
+            self._write()
         return [
             SeenFabric(
                 title,

@@ -56,7 +56,11 @@ class Watch:
 
     def seen(self) -> list[SeenFabric]:
         """What the history has of each controller so far; nothing where none is kept."""
-        return [] if self._history is None else self._history.seen()
+        if self._history is None:
+            return []
+        with _saying_what_is_not_kept():
+            return self._history.seen()
+        return self._history.seen()  # what was kept before
 
     def take_drops(self, drops: Mapping[str, int], now_ns: int) -> None:
         """Packets dropped so far, by reason."""

@@ -63,7 +63,7 @@ def torchrun(
     """
     from ...hosts.drivers.control_client import refusal_of_policy
     from ...topologies import load_topology
-    from ..launch import hosts_for
+    from ..launch import exit_status, hosts_for
 
     kind = switch_in(where is Where.MININET, switch, "the fabric is emulated")
     if find_spec("torch") is None:
@@ -83,7 +83,7 @@ def torchrun(
             status = asyncio.run(_run(fabric, kind, hosts, words, policy, lease_ns, restarts))
     except KeyboardInterrupt:
         raise Interrupted("interrupted; the ranks and their fabric are ended") from None
-    raise typer.Exit(status if status >= 0 else 128 - status)
+    raise typer.Exit(exit_status(status))
 
 
 async def _run(

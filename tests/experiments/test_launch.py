@@ -21,7 +21,7 @@ from weir.experiments.errors import ExperimentError
 from weir.experiments.launch import LaunchOptions, Rank, _described, launched_job, run_ranks
 from weir.hosts import JoinRefused, join
 from weir.tests.paths import ROOT
-from weir.tests.processes import running_with
+from weir.tests.processes import left_with
 from weir.topologies import load_topology
 
 WEIR = Path(sys.executable).with_name("weir")
@@ -201,11 +201,11 @@ SLEEPS: Final = "import time; time.sleep(1000)"
 def test_what_a_rank_has_started_ends_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The rank that fails, or another: of a script that starts a program, the program ends, too."""
     monkeypatch.setattr(launching, "_TO_END_S", 0.3)
-    mark = str(tmp_path)
-    program = f"{sys.executable} -c '{SLEEPS}' {mark}"
+    monkeypatch.setenv("WEIR_TEST_MARK", str(tmp_path))
+    program = f"{sys.executable} -c '{SLEEPS}'"
     assert ranks_of(["sh", "-c", "exit 3"], ["sh", "-c", f"{program}; true"]) == 3
     assert ranks_of(["sh", "-c", f"{program} & exit 4"]) == 4
-    assert running_with(mark) == []
+    assert left_with(f"WEIR_TEST_MARK={tmp_path}") == []
 
 
 def test_where_nobody_takes_their_lines_the_ranks_are_ended(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,8 +226,11 @@ def test_a_line_that_the_terminal_has_no_letters_for_is_passed_on(monkeypatch: p
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_signal_ends_all_ranks(fabric: Path, tmp_path: Path, number: signal.Signals, status: int) -> None:
+def test_a_signal_ends_all_ranks(
+    fabric: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, status: int
+) -> None:
     """By the same signal, those in a script that is the rank, too."""
+    monkeypatch.setenv("WEIR_TEST_MARK", str(tmp_path))
     program = tmp_path / "sleeps.py"
     program.write_text(
         "import os, signal, sys\n"
@@ -243,7 +246,7 @@ def test_a_signal_ends_all_ranks(fabric: Path, tmp_path: Path, number: signal.Si
         launched.send_signal(number)
         assert launched.wait(60) == status
     assert [path.suffix for path in tmp_path.glob("[0-9]*.*")] == [f".{number}"] * 2
-    assert running_with(str(tmp_path)) == []
+    assert left_with(f"WEIR_TEST_MARK={tmp_path}") == []
 
 
 @pytest.mark.parametrize(

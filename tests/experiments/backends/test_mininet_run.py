@@ -29,7 +29,8 @@ from weir.experiments.records.record import MininetResult, RunRecord
 from weir.experiments.run import execute
 from weir.tests.own_network import IN_ITS_OWN_NETWORK
 from weir.tests.paths import ROOT
-from weir.tests.topologies.mininet.test_mininet import LONG_ON_BMV2, processes_with, started
+from weir.tests.processes import left_with, processes_with
+from weir.tests.topologies.mininet.test_mininet import LONG_ON_BMV2, started
 from weir.topologies import dump_topology, leaf_spine
 from weir.topologies.mininet.fabric import SwitchKind, obstacle
 
@@ -246,10 +247,7 @@ def test_a_signal_ends_the_run_and_leaves_nothing(number: signal.Signals, run_fi
     assert process.returncode == (128 + number if number == signal.SIGTERM else -number), complaints
     assert "traffic_process" not in complaints
     assert "never retrieved" not in complaints
-    deadline = time.monotonic() + 60
-    while processes_with(mark) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert processes_with(mark) == []
+    assert left_with(mark) == []
 
 
 def test_without_root_it_says_so_before_it_begins(

@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 
 from weir.tests.paths import ROOT
-from weir.tests.processes import running_with
+from weir.tests.processes import left_with
 
 COMMAND: Final = """
 import asyncio, sys
@@ -28,12 +28,15 @@ with orderly_end():
 
 @pytest.mark.parametrize("restarts", [0, 1])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
-def test_no_signal_leaves_a_torchrun_behind(tmp_path: Path, number: signal.Signals, restarts: int) -> None:
+def test_no_signal_leaves_a_torchrun_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, restarts: int
+) -> None:
     """One for all ranks, or with restarts one for each."""
+    monkeypatch.setenv("WEIR_TEST_MARK", str(tmp_path))
     words = [sys.executable, "-c", COMMAND, str(tmp_path), str(restarts)]
     with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
         assert run.stdout is not None
         assert [run.stdout.readline() for _ in range(1 + restarts)] == ["up\n"] * (1 + restarts)
         run.send_signal(number)
         run.communicate(timeout=60)
-    assert running_with(str(tmp_path)) == []
+    assert left_with(f"WEIR_TEST_MARK={tmp_path}") == []

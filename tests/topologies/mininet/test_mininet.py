@@ -9,7 +9,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +19,7 @@ import pytest
 from weir.emulator.ports.options import parse
 from weir.tests.own_network import IN_ITS_OWN_NETWORK, play
 from weir.tests.paths import ROOT
+from weir.tests.processes import left_with, processes_with
 from weir.tests.topologies.mininet.mininet_exchange import fabric_of, traffic
 from weir.topologies import Endpoint, Link, TopologyError, dump_topology, leaf_spine
 from weir.topologies.mininet.fabric import MininetFabric, SwitchKind, interface, netem_command, obstacle, switch_command
@@ -79,18 +79,6 @@ def started(command: Sequence[str | Path], mark: Path) -> Iterator[subprocess.Po
                 stream.close()
 
 
-def processes_with(mark: str) -> list[str]:
-    """Command lines of the processes that have inherited an environment with `mark` in it."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if mark.encode() in (folder / "environ").read_bytes():
-                found.append((folder / "cmdline").read_bytes().replace(b"\0", b" ").decode())
-        except OSError:  # it has ended meanwhile
-            continue
-    return found
-
-
 @pytest.mark.skipif(obstacle() is not None, reason=f"Mininet: {obstacle()}")
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
 def test_a_signal_ends_all_that_was_started(number: signal.Signals, tmp_path: Path) -> None:
@@ -122,10 +110,7 @@ def test_a_kill_ends_all_that_was_started_and_the_next_fabric_can_be_built(tmp_p
         with started(forever, tmp_path) as killed:  # which leaves its folder with the logs
             assert killed.stdout is not None
             assert "begun\n" in killed.stdout
-        deadline = time.monotonic() + 60
-        while alive := processes_with(f"WEIR_TEST_MARK={tmp_path}"):
-            assert time.monotonic() < deadline, alive
-            time.sleep(0.05)
+        assert left_with(f"WEIR_TEST_MARK={tmp_path}") == []
         done = subprocess.run(
             [*weir, "--exec", "h1 true"], cwd=ROOT, capture_output=True, text=True, check=False, timeout=200
         )

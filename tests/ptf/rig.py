@@ -13,7 +13,8 @@ that h1 … h4 are at (1,2,3,4).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
 from ipaddress import IPv4Address
 from typing import Any, Final
 
@@ -108,14 +109,20 @@ class FabricTest(BaseTest):
 
         return dict(zip(DROP_REASONS, _RUNNER.run(read()), strict=True))
 
-    def _session(self) -> SwitchSession:
-        return SwitchSession(
+    @asynccontextmanager
+    async def _session(self) -> AsyncIterator[SwitchSession]:
+        """Open a session as the primary; wait until the switch has noticed that the previous session left."""
+        session = SwitchSession(
             SWITCH,
             tu.test_param_get("grpcaddr"),
             device_id=int(tu.test_param_get("device", 0)),
             pipeline=Pipeline(p4info_of(self.target.program), loaded_of(self.target.program, self.target.loads)),
             timeout_s=PATIENCE_S,
+            standby=True,
         )
+        async with session:
+            await asyncio.wait_for(session.until_primary(), PATIENCE_S)
+            yield session
 
     # --- frames ---
 

@@ -21,10 +21,10 @@ from typing import Final
 import numpy as np
 
 HEADROOM: Final = 512
-"""Bytes in front of a received frame: what a program may grow a packet by (simple_switch's own limit)."""
+"""Bytes in front of a received frame: the limit by which a program may grow a packet (simple_switch's own limit)."""
 
 DROP_PORT: Final = 511
-"""The port that means to drop, unless a switch is told another."""
+"""The port that means drop, unless the switch is configured with another one."""
 
 PACKET: Final = np.dtype(
     [
@@ -58,7 +58,10 @@ PACKET: Final = np.dtype(
         ("recirculate", "<u4"),
         ("digest", "<u4"),  # learn-list id; 0: none
         ("random_state", "<u8"),
-        ("now", "<u8"),  # the switch's clock where the packet is; what meters and last hits go by
+        (
+            "now",
+            "<u8",
+        ),  # time of the switch in microseconds; used by meters and last-hit times
         ("drop_port", "<u8"),  # the switch's, which `mark_to_drop` writes to egress_spec
         ("spare", "<u8"),
     ],

@@ -1,8 +1,8 @@
 """Native code on disk, by content.
 
-The name of a file is the digest of everything that its code depends on: the program, this compiler's sources,
-llvmlite and the processor. So nothing is ever stale, and the directory may be deleted at any time. What others could
-have written is not loaded: then programs are compiled anew.
+The name of a file is the digest of everything that its code depends on: the program, this compiler's sources, llvmlite
+and the processor. So no file is ever stale, and the directory may be deleted at any time. A file that other users could
+have written is not loaded; the program is compiled again.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ def key_of(program: bytes) -> str:
 
 
 def fetch(key: str, suffix: str = "o") -> bytes | None:
-    """What is kept under `key`; None if there is nothing, or nothing to be trusted.
+    """Return the content stored under `key`; None if there is none, or if it cannot be trusted.
 
-    What is there is run as machine code. So it must be this user's or root's, in a folder that nobody else may write
-    to, and whole: LLVM would crash on what is damaged.
+    The content is run as machine code. It must therefore belong to this user or root, lie in a folder that no other
+    user may write to, and be whole: LLVM would crash on damaged code.
     """
     for folder in _folders():
         content = _read(folder / f"{key}.{suffix}")
@@ -74,9 +74,9 @@ def fetch(key: str, suffix: str = "o") -> bytes | None:
 
 
 def keep(key: str, content: bytes, suffix: str = "o") -> None:
-    """Store object code, or what `suffix` says; another process that reads meanwhile sees all of it or nothing.
+    """Store object code, or the kind that `suffix` names. A concurrent reader sees all of it or nothing.
 
-    Where nothing can be stored, one line on standard error says so, once in a process.
+    If it cannot be stored, one line on standard error reports it, once per process.
     """
     for target in _folders():
         try:
@@ -91,14 +91,14 @@ def keep(key: str, content: bytes, suffix: str = "o") -> None:
 
 
 def _digest(key: str, content: bytes) -> bytes:
-    """Of what a file holds, and of the name that it must have."""
+    """Digest of a file's content and of the name that it must have."""
     return hashlib.sha256(key.encode() + content).digest()
 
 
 def _folders() -> list[Path]:
-    """Where to look: the chosen directory, and one of this user's own in the folder for temporary files.
+    """Folders to search: the chosen directory, and this user's own in the folder for temporary files.
 
-    Those that cannot be trusted are not among them.
+    Untrusted folders are left out.
     """
     usable = []
     for folder in (directory(), Path(tempfile.gettempdir()) / f"weir-cache-{os.geteuid()}"):
@@ -112,7 +112,7 @@ def _folders() -> list[Path]:
 
 @cache
 def _make_folder(path: str) -> str | None:
-    """Make a folder where there is none, writable to its owner alone; why it cannot be trusted, if so."""
+    """Create a folder that only its owner may write to; return the reason if an existing one cannot be trusted."""
     folder = Path(path)
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -129,7 +129,7 @@ def _make_folder(path: str) -> str | None:
 
 
 def _distrust(status: os.stat_result) -> str | None:
-    """Why others than this user and root may change a file or folder; None if they may not."""
+    """Return the reason why other users (root apart) may change a file or folder; None if they may not."""
     if status.st_uid not in (os.geteuid(), 0):
         return f"belongs to the user {status.st_uid}"
     sticky = stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX  # there each may change his own files alone
@@ -139,7 +139,7 @@ def _distrust(status: os.stat_result) -> str | None:
 
 
 def _read(path: Path) -> bytes | None:
-    """A file's content; None where there is none, or others may have written it."""
+    """Return a file's content; None if there is no file, or if other users may have written it."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:

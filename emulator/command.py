@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 _USAGE: Final = 2
 _END_SECONDS: Final = 3.0
-"""What the switch may take to end, after a signal."""
+"""Time limit for the switch to end after a signal."""
 _LAST_WORD_SECONDS: Final = 0.5
-"""What it may take to say that it ends without more."""
+"""Time limit for the message that it ends without cleaning up."""
 
 log = logging.getLogger("weir-switch")
 
@@ -65,7 +65,8 @@ def control(arguments: Sequence[str]) -> None:
 def run(options: Options) -> None:
     """Start a switch and serve until SIGTERM, SIGINT or SIGHUP, then print its counters.
 
-    Raises UsageError, EmulatorError or OSError for what does not serve.
+    Raises:
+        UsageError, EmulatorError, OSError: The switch cannot serve.
     """
     ended = threading.Event()
     _watch_signals(ended)
@@ -108,11 +109,11 @@ def run(options: Options) -> None:
 
 
 def _watch_signals(ended: threading.Event) -> None:
-    """Set `ended` at SIGTERM, SIGINT or SIGHUP, and let the process end soon after, whatever it is doing.
+    """Set `ended` at SIGTERM, SIGINT or SIGHUP, and end the process soon after, whatever it is doing.
 
-    A thread hears them, also while the main one compiles, for what a client has asked for may take long. The main
-    thread's own handlers do nothing: one that set `ended` would wait for ever for its lock, where the signal comes as
-    `ended.wait()` holds that. SIGHUP stays ignored where it was (nohup).
+    A thread receives the signals, so that they also arrive while the main thread compiles a client's program. The main
+    thread's own handlers do nothing: a handler that set `ended` would deadlock if the signal arrived while
+    `ended.wait()` holds its lock. SIGHUP stays ignored if it was ignored at the start (nohup).
     """
     ending = {signal.SIGTERM, signal.SIGINT}
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
@@ -140,7 +141,7 @@ def _watch_signals(ended: threading.Event) -> None:
 
 
 def _is_local(address: str) -> bool:
-    """Whether only this machine's processes can connect to an address."""
+    """Return True if only processes of this machine can connect to an address."""
     host = address.rpartition(":")[0].strip("[]")
     if address.startswith("unix:") or host == "localhost":
         return True
@@ -226,7 +227,7 @@ class _LogFile(logging.FileHandler):
     """A file for the log. Where the disk takes no more, the log ends and the switch goes on."""
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """Called by what could not write a record."""
+        """Handle a record that could not be written."""
         error = sys.exc_info()[1]
         if not isinstance(error, OSError):
             super().handleError(record)
@@ -252,14 +253,14 @@ def _start_log(options: Options) -> None:
 
 
 def _say(text: str) -> None:
-    """One line for whoever started the switch, and for its log."""
+    """Write one line to standard output and to the log."""
     sys.stdout.write(f"weir-switch: {text}\n")
     sys.stdout.flush()
     log.info(text)
 
 
 def _try_to_say(text: str) -> None:
-    """Say it if somebody listens. Where nobody reads standard output, and it is full, this waits for ever."""
+    """Write a line to standard output if there is a reader. This blocks for ever if the pipe is full and never read."""
     with suppress(OSError):
         _say(text)
 

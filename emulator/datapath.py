@@ -1,4 +1,4 @@
-"""A switch as a control plane drives it: what `emulator.p4runtime` needs and `emulator.switch.Switch` is."""
+"""The interface between a switch and its control plane: needed by `emulator.p4runtime`, implemented by `Switch`."""
 
 from __future__ import annotations
 
@@ -45,8 +45,9 @@ class Datapath(Protocol):
     def replication(self) -> Replication: ...
 
     def paused(self) -> AbstractContextManager[object]:
-        """While it is entered, no packet runs, and no other thread calls `on_packet_in`, `on_digest` or `on_poll`: what
-        is changed meanwhile packets and the control plane see as one change.
+        """Block packets while entered, and calls of `on_packet_in`, `on_digest` and `on_poll` by other threads.
+
+        Packets and the control plane see all changes made meanwhile as one change.
         """
 
     def compile(self, json: bytes) -> Program:
@@ -56,8 +57,10 @@ class Datapath(Protocol):
         """
 
     def start(self, program: Program, state: ProgramState) -> None:
-        """Run a program that `compile` gave on a state of its own, which no other switch has; groups and sessions start
-        anew. Packets of the program before are dropped, packet-ins and packet-outs that are still on their way too.
+        """Run a program that `compile` returned on a state of its own, which no other switch uses.
+
+        Groups and sessions start empty. Packets of the program before are dropped, and so are packet-ins and
+        packet-outs that are still under way.
         """
 
     def packet_out(self, frame: bytes) -> None:

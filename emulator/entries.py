@@ -1,7 +1,7 @@
-"""What a control plane writes into a switch, as plain values: matches, action calls, table entries, replication lists.
+"""Control-plane writes as plain values: matches, action calls, table entries, replication lists.
 
-These are the words that the native tables (`emulator.tables`), the replication engine and the P4Runtime server share.
-Names are those of the BMv2 JSON, which are P4Info's fully qualified names; integers are Python integers of any width.
+The native tables (`emulator.tables`), the replication engine and the P4Runtime server share these types. Names are
+those of the BMv2 JSON, which are P4Info's fully qualified names; integers are Python integers of any width.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class WeightedAction:
     watch_port: bytes = b""
     """The port that the member depends on; empty for none."""
     numeric_watch: bool = False
-    """Whether P4Runtime's deprecated, numeric field gave the port."""
+    """True if P4Runtime's deprecated, numeric field gave the port."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ class Replica:
     port: int
     instance: int = 0
     backups: tuple[tuple[int, int], ...] = ()
-    """(port, instance) of what stands in while the port is down, the first whose port is up."""
+    """Fallback replicas as (port, instance) for the time that the port is down; the first whose port is up is used."""
 
 
 @dataclass(frozen=True, slots=True)

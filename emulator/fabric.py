@@ -33,7 +33,7 @@ from .switch import Switch
 
 @dataclass(frozen=True, slots=True)
 class Wake:
-    """One host's turn: what has arrived for it, and whether its timer fired."""
+    """One wake-up of a host: the frames that arrived for it, and whether its timer fired."""
 
     host: str
     frames: list[NDArray[np.uint8]]
@@ -43,7 +43,7 @@ class Wake:
     timer: bool
 
     def arrivals(self) -> list[tuple[int, bytes]]:
-        """Each frame with its instant, in order of arrival: for who looks at frames one by one."""
+        """Each frame with its arrival time in ns, in order of arrival, for consumers that read frames one by one."""
         found = [
             (at, frame.tobytes())
             for frames, times in zip(self.frames, self.times_ns, strict=True)
@@ -165,7 +165,7 @@ class Fabric:
         return number in switch.ports and self._engine.ports.data[switch.port_index(number)]["peer"] != NONE
 
     def _make_end(self, end: Endpoint, config: PortConfig) -> int:
-        """Index of a port that has no link yet; a host's NIC takes of `config` what is not its queues'."""
+        """Index of a port that has no link yet; a host's NIC uses the settings of `config` that are not its queues'."""
         name, number = end
         if name in self._nodes.switches:
             switch = self._nodes.switches[name]
@@ -195,11 +195,12 @@ class Fabric:
         up: bool | EllipsisType = ...,
         both: bool = True,
     ) -> None:
-        """Change the link at one of its ends; what is not given stays. `both=False`: only the way out of `end`.
+        """Change the link at one of its ends; omitted settings stay. `both=False` changes only the direction out of
+        `end`.
 
-        `up` always concerns both directions; frames in flight when a link goes down, or sent into it, are lost.
-        The switches at its ends see that at once, and selectors choose no member that watches such a port.
-        The frame being sent keeps the time it was given. Queues are the switch's: `Switch.set_port`.
+        `up` always concerns both directions; frames in flight when a link goes down, or sent into it, are lost. The
+        switches at its ends see the change at once, and selectors choose no member that watches such a port. The frame
+        being sent keeps its transmission time. Queues belong to the switch: `Switch.set_port`.
         """
         faults = {
             "delay_ns": delay_ns,
@@ -270,17 +271,20 @@ class Fabric:
         )
 
     def new_flow(self, host: str) -> int:
-        """A flow of a host's own: what `send` is given its number with is counted as its, on links and at its end, and
-        is handed to the host that it reaches; the number for `flow_counters`.
+        """Create a flow of a host and return its number.
+
+        Frames passed to `send` with this number are counted as the flow's, on links and at its end (`flow_counters`),
+        and are delivered to the host that they reach.
         """
         self._nodes.host(host)
         self._flows.append(host)
         return self._engine.add_flow_by_hand()
 
     def meter(self, function: int, argument: int = 0) -> None:
-        """From now on call native code for each frame that a port sends onto its link, and add up what it returns where
-        that is more than 0: `PortCounters.metered_bytes`, and `metered_packets` so many times. `function` is the
-        address of `int64 meter(const void *frame, int64 bytes, int64 argument)`, which must stay there.
+        """Call native code for each frame that a port sends onto its link, and add up its positive results.
+
+        The sums are `PortCounters.metered_bytes`, the number of positive results `metered_packets`. `function` is the
+        address of `int64 meter(const void *frame, int64 bytes, int64 argument)`, which must stay valid.
         """
         self._engine.meter(function, argument)
 

@@ -11,7 +11,7 @@ from .port import SwitchError
 from .runtime.engine import Drained
 
 ETHERNET_BYTES: Final = 14
-"""What an MTU does not count of a frame."""
+"""Bytes of a frame that the MTU does not count."""
 
 
 def as_frames(frame: bytes | NDArray[np.uint8], max_frame: int) -> NDArray[np.uint8]:

@@ -1,4 +1,4 @@
-"""What a link does to frames besides carrying them: delay, loss, duplication, reordering, corruption."""
+"""Link faults: delay, loss, duplication, reordering, corruption of frames."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ class FabricError(EmulatorError):
 
 
 def label(end: Endpoint) -> str:
-    """As errors name a port: `s1-p3`."""
+    """A port's name in errors: `s1-p3`."""
     return f"{end[0]}-p{end[1]}"
 
 
@@ -27,7 +27,7 @@ class HostNode:
     index: int
     """Its place among the engine's hosts."""
     ports: dict[int, int]
-    """By number, each NIC's place among the engine's ports."""
+    """Index of each NIC among the engine's ports, by the NIC's number."""
 
 
 @dataclass(slots=True)

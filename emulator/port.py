@@ -1,4 +1,4 @@
-"""A port of a switch or a host: how it is configured, and what it counts."""
+"""A port of a switch or a host: configuration and counters."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class PortCounters(NamedTuple):
     tx_packets: int
     tx_bytes: int
     flow_bytes: int
-    """How many of `tx_bytes` were frames of flows (`Fabric.add_flow`, `Fabric.new_flow`)."""
+    """The part of `tx_bytes` that belongs to flows (`Fabric.add_flow`, `Fabric.new_flow`)."""
     metered_packets: int
     """Frames sent of which the fabric's meter (`Fabric.meter`) made more than 0."""
     metered_bytes: int
-    """What it made of them, all together."""
+    """Sum of the meter function's results."""
     drops: tuple[int, ...]
     """Packets that found a full queue, by priority."""
     lost_packets: int
@@ -58,7 +58,7 @@ class PortCounters(NamedTuple):
 
 
 class Queue(NamedTuple):
-    """One priority's queue of a port: what it may hold, holds, has held and has dropped. Limits are None for none."""
+    """One priority's queue of a port: limits, present and maximum depth, drops. A limit of None means unlimited."""
 
     limit_packets: int | None
     limit_bytes: int | None
@@ -95,7 +95,7 @@ def read_queues(engine: Engine, index: int) -> list[Queue]:
 
 
 def set_rate(engine: Engine, index: int, rate_bps: float | None) -> None:
-    """From now on one port of an engine serialises at this rate; None: infinitely fast."""
+    """Set the rate at which one port of an engine serialises; None means infinitely fast."""
     engine.ports.data[index]["rate_bps"] = 0 if rate_bps is None else round(rate_bps)
 
 

@@ -100,7 +100,7 @@ class Program:
 
     _loaded: ClassVar[WeakValueDictionary[str, Program]] = WeakValueDictionary()
     _recent: ClassVar[OrderedDict[str, Program]] = OrderedDict()
-    """The last ones that were loaded, kept though nobody has them, for they are likely to be loaded again."""
+    """The most recently loaded programs, kept even when unused, since they are likely to be loaded again."""
     _keeping: ClassVar[threading.Lock] = threading.Lock()
 
     def __init__(self, document: Document, layout: Layout, entry_points: EntryPoints, keep_alive: object) -> None:

@@ -30,12 +30,12 @@ class ReplicationTables(NamedTuple):
 
 
 class ReplicationEngine:
-    """Groups and sessions of one switch, and the native tables that packets go by.
+    """Groups and sessions of one switch, and the native tables that packets use.
 
     A change writes to the native tables while no packet runs, and costs the same however many groups there are: new
-    replicas go behind those that there are, and where there is no more room the tables are built anew, twice as large.
+    replicas are appended; when the tables are full they are rebuilt twice as large.
 
-    A replica whose port is down goes to the first of its backups whose port is up; to its own port where none is.
+    A replica whose port is down goes to the first of its backups whose port is up; if there is none, to its own port.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class ReplicationEngine:
             self._build()
 
     def set_ports_down(self, ports: Collection[int]) -> None:
-        """From now on these ports are down and all others up."""
+        """Mark these ports as down and all others as up."""
         with self._paused():
             self._ports_down = frozenset(ports)
             self._build()

@@ -85,7 +85,7 @@ class Counter:
 
 
 class Digest:
-    """What one struct's `digest` calls have told and nobody has read yet: at most 1024 records, later ones are lost."""
+    """Records of one struct's `digest` calls that have not been read: at most 1024; later ones are lost."""
 
     def __init__(
         self, name: str, memory: NDArray[np.uint8], places: tuple[tuple[int, int], ...], slot_bytes: int
@@ -180,9 +180,9 @@ def _value_and_mask(where: str, match: Match, width: int) -> tuple[int, int]:
 
 
 class Clock:
-    """Tells the time in microseconds, by whatever `read` is.
+    """Clock in microseconds, read by the function `read`.
 
-    Tables hold it, and so need not hold the state that they belong to: one that a switch gives up is free at once.
+    Tables hold the clock, not the state that they belong to, so that a state that a switch gives up is freed at once.
     """
 
     def __init__(self) -> None:
@@ -211,9 +211,9 @@ class ProgramState:
         """The switch's time in microseconds, which `Switch.start` sets; idle entries go by it."""
         memory = self._memory.bytes
         self.address: int = self._memory.address
-        """What the entry points take as `state`."""
+        """The `state` argument of the entry points."""
         self.steps = None if layout.steps is None else Steps(document, self.address + layout.steps)
-        """What tables did to the last packet; None in a program that is not traced."""
+        """Notes of the last packet's table lookups; None in a program that is not traced."""
         self.registers: Mapping[str, Register] = {
             name: Register(name, place, memory) for name, place in layout.registers.items()
         }
@@ -267,7 +267,7 @@ class ProgramState:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """For many changes at once: packets see those of the tables in between or at the end, in any order."""
+        """Group many changes: packets may see those of the tables in between or only at the end, in any order."""
         self._graveyard.hold()
         for table in self._all.values():
             table.hold()
@@ -279,7 +279,7 @@ class ProgramState:
             self._graveyard.release()
 
     def set_ports_down(self, ports: Collection[int]) -> None:
-        """Tell the selectors which ports are down: members that watch one of them are not chosen."""
+        """Set the ports that are down: selectors do not choose members that watch one of them."""
         for profile in self.action_profiles.values():
             profile.set_ports_down(ports)
 
@@ -313,8 +313,9 @@ _MATCHES: Final[Mapping[str, Callable[[int, int, int], Match]]] = {
     "ternary": _ternary,
     "range": lambda low, high, _: Range(low, high),
 }
-"""A match from what the BMv2 JSON gives, and the width of the field. p4c writes the source's `0x1234 &&& 0xFF00` as it
-is; the bits that do not count are cleared, as in entries that controllers write."""
+"""A match from the values in the BMv2 JSON, and the width of the field. p4c writes the source's `0x1234 &&& 0xFF00`
+unchanged; bits outside the mask are cleared, as in entries that controllers write.
+"""
 
 
 def const_entries(document: Document, table: TableNode) -> tuple[TableEntry, ...]:

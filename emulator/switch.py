@@ -42,13 +42,13 @@ def _call(receiver: Callable[[bytes], None], frame: bytes) -> None:
 class Switch:
     """A switch with a set of ports (0 … 509) and a CPU port; implements `emulator.datapath.Datapath`.
 
-    Nothing goes round in it for ever: a packet passes ingress at most `max_passes` times, where a clone goes on
-    counting from the packet that it is made of. What would pass once more is dropped (`too_many_passes`) or not cloned
-    (`clones_refused`); so is what goes beyond `emulator.runtime.memory.ALLOWANCE` packets made anew for one frame at
-    one instant, which ends what doubles itself.
+    Nothing loops for ever: a packet passes ingress at most `max_passes` times, and a clone continues the count of its
+    origin. A packet beyond that is dropped (`too_many_passes`) or not cloned (`clones_refused`). The same applies
+    beyond `emulator.runtime.memory.ALLOWANCE` packets made from one frame at one instant, which ends exponential
+    duplication.
 
-    Every packet is accounted for: those that entered and the copies made of them have left, were lost by a link, wait
-    in a queue, or are counted as dropped by a port's queue or by a field of `SwitchCounters`.
+    Every packet is accounted for: received packets and their copies have left, were lost by a link, wait in a queue, or
+    are counted as dropped by a port's queue or by a field of `SwitchCounters`.
     """
 
     def __init__(
@@ -62,10 +62,19 @@ class Switch:
         drop_port: int = DROP_PORT,
         traced: bool = False,
     ) -> None:
-        """`port` configures every port of `ports`; `set_port` changes one. What is sent to `drop_port` is dropped.
-        With `traced` its programs note what tables do, for a log of packets, and are slower.
+        """Create a switch.
 
-        Raises SwitchError.
+        Args:
+            device_id: Device id for P4Runtime.
+            ports: Port numbers.
+            cpu_port: Number of the CPU port.
+            port: Configuration of every port of `ports`; `set_port` changes one.
+            max_passes: Maximum number of passes of one packet through ingress.
+            drop_port: Packets sent to this port are dropped.
+            traced: Programs note their table lookups, for a log of packets, and are slower.
+
+        Raises:
+            SwitchError: An argument is out of range.
         """
         if not 0 <= drop_port < PORT_NUMBERS or drop_port == cpu_port:
             raise SwitchError(
@@ -84,7 +93,7 @@ class Switch:
         self.on_poll: Callable[[], None] | None = None
         """Called by `poll_digests` after that, also without new records: the switch's time may have gone on."""
         self._telling = threading.RLock()
-        """Held while the control plane is told something; always taken before the engine's lock."""
+        """Held during calls to the control plane; always taken before the engine's lock."""
         self._packet_ins: deque[tuple[int, bytes]] = deque()
         """Taken from the engine, with their times in ns, and not handed over yet."""
         self._packet_outs: deque[NDArray[np.uint8]] = deque()
@@ -165,8 +174,9 @@ class Switch:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """While it is entered, no packet runs, and no other thread tells the control plane anything: what is changed
-        meanwhile packets and control plane see as one change.
+        """Block packets and calls to the control plane by other threads while entered.
+
+        Packets and the control plane see all changes made meanwhile as one change.
         """
         with self._telling, self._engine.lock:
             yield
@@ -179,9 +189,9 @@ class Switch:
         return tuple(number for number in self._index if number != self.cpu_port)
 
     def set_ports_down(self, ports: Collection[int]) -> None:
-        """From now on these ports are down and all others up.
+        """Mark these ports as down and all others as up.
 
-        Selectors choose no member that watches one that is down, and replicas go to their backups.
+        Selectors choose no member that watches a port that is down, and replicas go to their backups.
         """
         with self.paused():
             self._ports_down = frozenset(ports)
@@ -210,9 +220,9 @@ class Switch:
         overhead_bytes: int | EllipsisType = ...,
         priority: int | None = None,
     ) -> None:
-        """Change a port at run time; what is not given stays. `priority` sets depths of that one's queue alone.
+        """Change a port at run time; omitted settings stay. `priority` limits the change of depths to that queue.
 
-        Packets beyond a lowered depth stay; the frame being sent keeps the time it was given.
+        Packets beyond a lowered depth stay; the frame being sent keeps its transmission time.
         """
         index = self.port_index(number)
         given: dict[str, Any] = {
@@ -290,10 +300,10 @@ class Switch:
                     call(receiver, frame)
 
     def forward(self, frame: bytes, port: int, at_ns: int | None = None) -> list[tuple[int, bytes]]:
-        """Run one frame through a switch that is in no fabric; what leaves, as (port, frame) in order.
+        """Run one frame through a switch that is in no fabric; return the frames that leave, as (port, frame) in order.
 
-        Frames to the CPU port are among them, and `on_packet_in` gets them too. `at_ns` moves the switch's clock
-        on, if given.
+        Frames to the CPU port are among them, and are passed to `on_packet_in` too. `at_ns` advances the switch's
+        clock.
         """
         frames = as_frames(frame, self._engine.max_frame)
         with self._telling:
@@ -360,7 +370,7 @@ class Switch:
     # --- fabric ---------------------------------------------------------------------------------------------------
 
     def join(self, engine: Engine, seed: int, cpu_sender: int) -> None:
-        """Move to a fabric's engine, with all ports as configured; counters start anew. The fabric calls this."""
+        """Move to a fabric's engine, with all ports as configured; counters are reset. The fabric calls this."""
         if not self._alone:
             raise SwitchError(f"switch {self.device_id} is in a fabric already")
         self._alone = False

@@ -1,4 +1,4 @@
-"""What a switch did with packets outside its program's own counters."""
+"""Counters of a switch outside its program's own counters."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class SwitchCounters(NamedTuple):
     too_many_passes: int
     """Resubmitted or recirculated more often than a packet may be; see `Switch`."""
     clones_refused: int
-    """Clones that were not made, since a packet had been made anew too often."""
+    """Clones refused because a packet had been made again too often."""
     stale_packet_ins: int
     """Made by a program that another one replaced before the control plane was handed them."""
     stale_packet_outs: int
@@ -36,7 +36,7 @@ class SwitchCounters(NamedTuple):
     loopback_full: int
     """Resubmitted or recirculated while `LOOPBACK_PACKETS` waited."""
     copied_packets: int
-    """Made by cloning and multicast, beside the packet that they come from."""
+    """Packets made by cloning and multicast, not counting their originals."""
 
 
 _IN_RECORD: Final = tuple(name for name in SwitchCounters._fields if name != "loopback_full")
@@ -52,6 +52,6 @@ def read_counters(engine: Engine, record: Any) -> SwitchCounters:
 
 
 def clear_counters(record: Any) -> None:
-    """Begin anew; the loopback's own queue is another one in each engine."""
+    """Reset the counters; the loopback's own queue is another one in each engine."""
     for name in _IN_RECORD:
         record[name] = 0

@@ -1,6 +1,6 @@
-"""What must hold of a program beyond its syntax: names that are there, sizes that memory has, controls without circles.
+"""Validity of a program beyond its syntax: existing names, sizes that fit memory, controls without cycles.
 
-p4c never breaks these; a file that something has damaged may. What passes is compiled without a further look.
+p4c always satisfies these; a damaged file may not. A program that passes is compiled without further checks.
 """
 
 from __future__ import annotations

@@ -320,7 +320,7 @@ class Document:
 
     @property
     def clones_in_egress(self) -> bool:
-        """Whether an action of the egress side asks for a clone."""
+        """Return True if an action of the egress side requests a clone."""
         tables = [node for node in self.egress.nodes.values() if isinstance(node, Table)]
         ids = {number for table in tables for number in (*table.action_ids, table.default_action) if number is not None}
         return any(primitive.op.startswith("clone_") for number in ids for primitive in self.actions[number].body)

@@ -43,7 +43,7 @@ def where_of(item: JsonObject, fallback: str) -> str:
 
 
 class Names:
-    """What expressions may refer to. Reading one refuses what is not there."""
+    """The names that expressions may refer to. Reading an unknown name raises an error."""
 
     def __init__(self, root: JsonObject, program: str) -> None:
         self._root = root
@@ -202,7 +202,7 @@ class Names:
         raise UnsupportedProgram(f"{where}: {part} in a select is not supported")
 
     def is_signed(self, part: Expr) -> bool:
-        """Whether a part of a key is an `int<N>`."""
+        """Return True if a part of a key is an `int<N>`."""
         match part:
             case Field(header, name):
                 return any(signed for field, _, signed in self.headers[header].fields if field == name)

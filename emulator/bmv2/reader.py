@@ -44,7 +44,7 @@ MALFORMED: Final = (
     *(KeyError, IndexError, TypeError, ValueError, AttributeError),
     *(AssertionError, OverflowError, RuntimeError),
 )
-"""What reading or compiling a program raises that p4c did not make; LLVM's refusals are RuntimeErrors."""
+"""Exceptions raised while reading or compiling a program that p4c did not write; LLVM refuses with RuntimeError."""
 
 
 def read(text: bytes) -> Document:
@@ -87,7 +87,7 @@ def _why_no_json(text: bytes, error: Exception) -> str:
 
 
 def _what_is_off(error: Exception) -> str:
-    """Of a program that no compiler wrote, as far as what stumbled over it can tell."""
+    """Describe the defect of a program that no compiler wrote, as far as the exception shows it."""
     hint = "compile the program anew, with p4c-bm2-ss --arch v1model"
     if isinstance(error, KeyError):
         return f'"{error.args[0]}" is missing, or nothing is called so; {hint}'
@@ -353,18 +353,18 @@ class _Reader:
 
 
 def _unsigned(value: int, width: int) -> int:
-    """The bits of a number of so many bits, which p4c writes with its sign where it is an `int<N>`.
+    """Return the bits of a number of `width` bits; p4c writes it with its sign if it is an `int<N>`.
 
-    What does not fit stays as it is, and is refused with what it is for, as is a width that nothing has.
+    A value that does not fit stays unchanged and is refused later together with its use, as is an impossible width.
     """
     return value + (1 << width) if 0 < width <= MOST_BITS and -(1 << width - 1) <= value < 0 else value
 
 
 def _key_value(value: int, parts: Sequence[tuple[int, bool]]) -> int:
-    """The bits of a select's value; `parts` are the (width, signed) of the key's expressions.
+    """Return the bits of a select's value; `parts` are the (width, signed) of the key's expressions.
 
-    p4c adds the expressions' values up, each shifted by the whole bytes of those behind it, and negative ones as such.
-    What is no such sum stays as it is.
+    p4c adds up the expressions' values, each shifted by the whole bytes of those behind it, negative ones as they are.
+    A value that is no such sum stays unchanged.
     """
     whole, bits, shift = value, 0, 0
     for width, signed in reversed(parts):

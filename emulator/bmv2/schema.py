@@ -1,4 +1,4 @@
-"""What a loaded program offers to a control plane: its tables, actions and arrays, as the BMv2 JSON names them."""
+"""The control-plane view of a loaded program: its tables, actions and arrays, as the BMv2 JSON names them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ActionSchema:
 class TableSchema:
     name: str
     egress: bool
-    """Whether it stands in egress; else in ingress."""
+    """True if the table is in egress; else it is in ingress."""
     key: tuple[KeyField, ...]
     actions: tuple[str, ...]
     size: int
@@ -54,7 +54,7 @@ class TableSchema:
 
     @property
     def needs_priority(self) -> bool:
-        """Whether entries carry a priority: some field is ternary, range or optional."""
+        """Return True if entries carry a priority: some field is ternary, range or optional."""
         return any(field.match_kind in ("ternary", "range") for field in self.key)
 
 

@@ -51,7 +51,7 @@ class _Action:
         self.params = params
         self.rows: dict[tuple[int, Expr], _Row] = {}
         self.exit_block: IRValue = None
-        """Where a packet goes that ends its control here; None outside controls."""
+        """Block that a packet continues at when it leaves its control by `exit`; None outside controls."""
         self.turns: IRValue = None
         """Counts the jumps back; None for an action that has none so far."""
 
@@ -257,7 +257,7 @@ class _Action:
             self._assign(target, fit(builder, value, self.frame.width(target)))
 
     def _execute_meter(self, expressions: Expressions, name: str, index: Expr, target: Expr) -> None:
-        """Without effect where the index is out of range."""
+        """Run a meter; an index out of range has no effect."""
         frame, builder = self.frame, self.frame.builder
         meter = frame.document.meters[name]
         number = expressions.number(index)
@@ -286,7 +286,7 @@ class _Action:
         builder.position_at_end(after)
 
     def _drop(self, expressions: Expressions, metadata: str) -> None:
-        """In the standard metadata, or in the copy of them that an action or control was given."""
+        """Mark the packet as dropped, in the standard metadata or in the copy that an action or control received."""
         self._store(expressions, Field(metadata, "egress_spec"), self.frame.load_packet("drop_port", 16))
         self._store(expressions, Field(metadata, "mcast_grp"), const(16, 0))
 

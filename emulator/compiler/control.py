@@ -120,7 +120,7 @@ class _Control:
         return words
 
     def _note_lookup(self, table: Table, row: IRValue, default: IRValue, hit: IRValue) -> None:
-        """Without a row the table has no key: nothing ever hits."""
+        """Record a lookup. A table without a key has no row and never hits."""
         frame, builder = self.frame, self.frame.builder
         if row is None:
             self._note_default(table, default)
@@ -136,9 +136,9 @@ class _Control:
             builder.position_at_end(after)
 
     def _note_default(self, table: Table, default: IRValue) -> None:
-        """What a miss leaves in the default row's cell.
+        """Update the default row's cell after a miss.
 
-        A meter that nobody configured leaves its color alone, as in bmv2, whose default entries have no meters.
+        An unconfigured meter leaves the packet's color unchanged, as in bmv2, whose default entries have no meters.
         """
         frame, builder = self.frame, self.frame.builder
         if not table.counters and table.meter is None:
@@ -156,7 +156,7 @@ class _Control:
             builder.position_at_end(after)
 
     def _note(self, table: Table, row: IRValue) -> None:
-        """What a hit leaves in the entry's cell: counts, its time, tokens taken from the meter."""
+        """Update the entry's cell after a hit: counts, time of the hit, tokens taken from the meter."""
         frame, builder = self.frame, self.frame.builder
         cell = builder.load(frame.at(row, 8), typ=PTR)
         if table.counters:
@@ -218,7 +218,7 @@ class _Control:
         return source, frame.at(source, 8)
 
     def _drawn(self, selector: Calculation, count: IRValue) -> IRValue:
-        """Which of a group's members a packet gets, by the hash of its fields; of one member none is taken."""
+        """Choose a group's member for a packet by the hash of its fields; an only member needs no hash."""
         frame, builder = self.frame, self.frame.builder
         several, after = frame.block("several"), frame.block("drawn")
         alone = builder.block

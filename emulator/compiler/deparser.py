@@ -55,9 +55,9 @@ def _runs(frame: Frame) -> list[list[str]]:
 def _unless_invalid(
     frame: Frame, run: list[str], before: IRValue, body: Callable[[Frame, list[str], IRValue], IRValue]
 ) -> IRValue:
-    """What `body` makes of the i64 `before`; or `before` itself, by one branch, where no header of a long run is valid.
+    """Return `body(before)`, or the i64 `before` itself, by one branch, if no header of a long run is valid.
 
-    A program that adds many headers to few packets pays little for them with the others.
+    A program that adds many headers to few packets thus costs the other packets little.
     """
     if len(run) < _SHORTEST_RUN:
         return body(frame, run, before)

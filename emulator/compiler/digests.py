@@ -1,4 +1,4 @@
-"""Digests: what `generate_digest` asked for, written at the end of ingress into a ring that Python empties."""
+"""Digests: records requested by `generate_digest`, written at the end of ingress into a ring that Python empties."""
 
 from __future__ import annotations
 

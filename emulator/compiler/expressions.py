@@ -335,7 +335,9 @@ class Expressions:
         return self._number(shifted, low, max(left.high >> right.low, 0 if not left.signed else -1))
 
     def _by_amount(self, op: str, left: IRValue, right: IRValue) -> IRValue:
-        """A product, or a shift by what only the packet knows: of wide integers by a function, as it is long code."""
+        """A product, or a shift by an amount known only at run time; for wide integers a function call, as the code is
+        long.
+        """
         width = left.type.width
         if width > _INLINE_BITS and not isinstance(right, ir.Constant) and not isinstance(left, ir.Constant):
             return self.frame.builder.call(_wide(self.frame.module, op, width), [left, right])

@@ -47,7 +47,7 @@ def fit(builder: IRValue, value: IRValue, width: int, signed: bool = False) -> I
 
 
 def _aligned(stored: IRValue) -> int:
-    """What the address of metadata in the PHV is a multiple of; LLVM would take more for granted of wide integers."""
+    """Alignment of a metadata field's address in the PHV; LLVM would assume more for wide integers."""
     return min(8, storage_bytes(stored.width))
 
 

@@ -35,7 +35,7 @@ class _Run:
     pieces: tuple[tuple[Expr, int], ...]
 
     varbit: bool = False
-    """The run is a varbit field, of so many bytes as it has in this packet."""
+    """True if the run is a varbit field, whose length is its current length in the packet."""
 
     @property
     def bits(self) -> int:
@@ -63,7 +63,9 @@ def compute(frame: Frame, calculation: Calculation) -> IRValue:
 
 
 def _payload(frame: Frame) -> tuple[IRValue, IRValue]:
-    """Address and length of what no header covers; of a packet to be truncated, at most so many bytes, as in bmv2."""
+    """Address and length of the payload behind all headers; a packet to be truncated counts at most its limit, as in
+    bmv2.
+    """
     builder = frame.builder
     start = frame.load_packet("payload", 64)
     end = builder.add(frame.load_packet("start", 64), frame.load_packet("length", 64))

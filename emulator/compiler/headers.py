@@ -1,4 +1,4 @@
-"""What actions do to whole headers, stacks, unions and varbit fields."""
+"""Actions on whole headers, stacks, unions and varbit fields."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def assign_varbit(frame: Frame, expressions: Expressions, target: Expr, source: 
 
 
 def assign_fields(frame: Frame, target: str, source: str) -> None:
-    """Copy a struct of metadata, which lies in no one place."""
+    """Copy a struct of metadata, whose fields are not contiguous."""
     headers = frame.document.headers
     pairs = zip(headers[target].fields, headers[source].fields, strict=True)
     for (name, width, _), (source_name, _, _) in pairs:

@@ -1,12 +1,12 @@
-"""Where a program's things lie: the PHV behind each packet's record, and the state memory of one switch.
+"""Memory layout of a program: the PHV behind each packet's record, and the state memory of one switch.
 
 PHV::
 
     | validity bytes | stack counters | varbit lengths | shared metadata | small headers | other headers |
     ^ zeroed for every packet ---------------------------------------------------------- ^
 
-Small headers are those of at most `SMALL_HEADER_BYTES` that a program may read while they are not there: then they are
-zeros. What larger ones hold then, nobody says.
+Small headers are those of at most `SMALL_HEADER_BYTES` that a program may read while they are invalid: they then read
+as zeros. The contents of larger invalid headers are undefined.
 
 Header bytes stay in network order, as on the wire; a varbit field lies behind all other fields of its header, and the
 bytes that it takes are counted apart. The elements of a stack lie at equal distances. Metadata fields are native
@@ -70,7 +70,7 @@ class Layout:
     varbit_offset: dict[str, int]
     """Four bytes for each header with a varbit field: the bytes that it takes."""
     scalar_offset: dict[Field, int]
-    """Where each field of the shared metadata lies."""
+    """Offset of each field of the shared metadata."""
     scalars: tuple[int, int]
     """Offset and length of the shared metadata."""
     zeroed_bytes: int
@@ -83,7 +83,7 @@ class Layout:
     registers: dict[str, RegisterPlace]
     state_bytes: int
     steps: int | None = None
-    """Offset of the notes of what tables do (`emulator.compiler.steps`); None in a program that is not traced."""
+    """Offset of the notes of table lookups (`emulator.compiler.steps`); None in a program that is not traced."""
 
 
 def storage_bytes(width: int) -> int:
@@ -251,10 +251,10 @@ def _plan_state(document: Document) -> _State:
 
 
 def is_static(table: Table) -> bool:
-    """Whether this is p4c's hidden wrapper around a bare statement, which P4Info does not have.
+    """Return True if the table is p4c's hidden wrapper around a bare statement, which P4Info does not have.
 
-    It is named `tbl_` and after its action, without a control's name in front, and has nothing but that action, which
-    is constant. A table that a program itself names outside its control (`@name(".top")`) has another name.
+    It is named `tbl_` plus its action, without a control's name in front, and has only that constant action. A table
+    that a program itself names outside its control (`@name(".top")`) has another name.
     """
     plain = not table.key and table.profile is None and not table.counters and table.meter is None
     fixed = table.const_default and table.action_ids == (table.default_action,)

@@ -26,7 +26,7 @@ def host_machine() -> Any:
 
 
 def link(code: bytes, names: Sequence[str]) -> tuple[tuple[int, ...], object]:
-    """Addresses of the named functions, and what must be kept for them to stay."""
+    """Return the addresses of the named functions, and the object that must be kept alive for them."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     machine = llvm.Target.from_default_triple().create_target_machine(jit=True)

@@ -45,7 +45,7 @@ class _Meter:
         self.base, self.now, self.amount, self.length = function.args
         self.builder = ir.IRBuilder(function.append_basic_block("entry"))
         self.colors: list[tuple[IRValue, int]] = []
-        """The blocks that lead to `colored`, and what they decide."""
+        """Blocks that lead to `colored`, each with the color it decides on."""
         self.colored = self._block("colored")
 
     def emit(self) -> None:

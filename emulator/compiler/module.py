@@ -90,7 +90,7 @@ def _deparse(document: Document, layout: Layout, module: IRValue) -> None:
 
 
 def _send(frame: Frame) -> None:
-    """What comes behind the egress control, if the packet is not dropped."""
+    """Emit the code behind the egress control for a packet that is not dropped."""
     document = frame.document
     sent, dropped = frame.block("sent"), frame.block("dropped")
     spec = frame.load_packet("egress_spec")
@@ -112,7 +112,7 @@ def _reparse(document: Document, layout: Layout, module: IRValue) -> None:
     emit_parser(frame)
     frame.settle_length(frame.load_packet("length"))
     start, length = layout.scalars
-    frame.zero(frame.at(frame.phv, start), length)  # what the parser assigned to metadata is not the clone's
+    frame.zero(frame.at(frame.phv, start), length)  # the clone does not inherit metadata that the parser assigned
     _finish(frame, "reparse")
 
 
@@ -126,9 +126,9 @@ def _finish(frame: Frame, name: str) -> None:
     outer = ir.IRBuilder(function.append_basic_block("entry"))
     phv = phv_of(outer, packet)
     data = outer.gep(packet, [const(64, PACKET.itemsize + frame.layout.phv_bytes)], source_etype=ir.IntType(8))
-    # Whoever frees memory learns from the count whether a packet is inside. The fences keep the optimiser from moving
-    # the packet's reads out of the count; they cost no instruction, for whoever frees waits longer than a store takes
-    # to reach other cores (`emulator.tables.memory`).
+    # The code that frees memory reads from this count whether a packet is inside. The fences keep the optimiser from
+    # moving the packet's reads out of the count. They cost no instruction: freeing waits longer than a store takes to
+    # reach other cores (`emulator.tables.memory`).
     passing = outer.load(state, typ=I64, align=8)
     outer.store(outer.add(passing, const(64, 1)), state, align=8)
     outer.fence("seq_cst", _ONE_THREAD)

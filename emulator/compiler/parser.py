@@ -102,7 +102,7 @@ class _Parser:
                 emit_primitive(frame, op)
 
     def _whole_bytes(self, bits: IRValue, where: str) -> IRValue:
-        """Bytes of so many bits; stop with ParserInvalidArgument unless they are whole."""
+        """Convert bits to bytes; stop with ParserInvalidArgument unless they are whole bytes."""
         builder = self.frame.builder
         rest = builder.and_(bits, const(64, 7))
         if not (isinstance(bits, ir.Constant) and bits.constant % 8 == 0):
@@ -182,7 +182,7 @@ class _Parser:
         frame.builder.branch(self.done)  # without an error: simple_switch accepts where no case matches
 
     def _target(self, state: ParseState, transition: Transition) -> IRValue:
-        """Where a transition leads; within a cycle by way of the counter that ends it."""
+        """Block that a transition leads to; within a cycle by way of the counter that ends it."""
         if transition.next_state is None:
             return self.done
         if state.name not in self.reachable[transition.next_state]:
@@ -248,7 +248,7 @@ def _reachable(parser: Parser) -> dict[str, set[str]]:
 
 
 def _value_set_lookup(module: IRValue, width: int) -> IRValue:
-    """`i1 f(ptr block, iW key, iW mask)`; a block is a count and so many pairs of (value, mask)."""
+    """`i1 f(ptr block, iW key, iW mask)`; a block is a count followed by that many pairs of (value, mask)."""
     name = f"value_set.{width}"
     existing = module.globals.get(name)
     if existing is not None:

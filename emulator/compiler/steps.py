@@ -1,15 +1,14 @@
-"""What tables do to a packet, and what the program says of it by `log_msg`, for whoever reads a switch's log.
+"""Notes of table lookups and `log_msg` calls, for a switch's packet log.
 
-A program is compiled without this, or once more with it (`traced`): then each pass through ingress or egress leaves
-notes in the switch's state, one for each table that it applies and for each `log_msg`, in order. Whoever reads them
-sets their number back to 0. Words of 64 bits::
+A program is compiled without notes, or a second time with them (`traced`): then each pass through ingress or egress
+leaves notes in the switch's state, one for each table that it applies and for each `log_msg`, in order. The reader
+resets their number to 0. Words of 64 bits::
 
-    | number of notes | then STEP_WORDS for each: what (below) | values |
+    | number of notes | then STEP_WORDS for each: code (below) | values |
 
-The word says whether it was a hit (bit 63), which table it was, by number, or behind these which `log_msg` (bits
-32 … 47), and which of the table's actions runs, plus 1 (bits 0 … 15; 0: none). The values are the words of the key and
-the parameters, as `emulator.tables.rows` has them, or the fields of the `log_msg`; what does not fit the note is left
-out.
+The code holds the hit bit (63), the number of the table, or behind the tables of the `log_msg` (bits 32 … 47), and the
+table's action plus 1 (bits 0 … 15; 0: none). The values are the words of the key and the parameters, as
+`emulator.tables.rows` has them, or the fields of the `log_msg`; values that do not fit the note are left out.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ def logs(document: Document) -> list[Primitive]:
 
 
 def logged_values(primitive: Primitive) -> tuple[Expr, ...]:
-    """What stands for the `{}` of a `log_msg`."""
+    """The values of the `{}` of a `log_msg`."""
     match primitive.args:
         case (Text(), Op("vector", values)):
             return values
@@ -83,7 +82,7 @@ class Steps:
 
     def __init__(self, document: Document, address: int) -> None:
         self.address = address
-        """Where they begin, with their number."""
+        """Address of the notes, beginning with their number."""
         self._document = document
         self._tables = traced_tables(document)
         self._logs = logs(document)

@@ -11,7 +11,7 @@ from .steps import HIT_BIT, NUMBER_BIT, STEP_WORDS, logged_values, logged_width,
 
 
 def note_table(frame: Frame, table: Table, code: int, hit: IRValue, values: Sequence[IRValue]) -> None:
-    """What a table has found and runs: the words of the key, then the action's parameters."""
+    """Note a table's result: the words of the key, then the action's parameters."""
     if frame.layout.steps is not None:
         number = [each.name for each in traced_tables(frame.document)].index(table.name)
         found = frame.builder.shl(frame.builder.zext(hit, I64), const(64, HIT_BIT))
@@ -19,7 +19,7 @@ def note_table(frame: Frame, table: Table, code: int, hit: IRValue, values: Sequ
 
 
 def note_log(frame: Frame, primitive: Primitive, expressions: Expressions) -> None:
-    """What a `log_msg` says."""
+    """Note the text and values of a `log_msg`."""
     if frame.layout.steps is not None:
         number = len(traced_tables(frame.document)) + logs(frame.document).index(primitive)
         values = [

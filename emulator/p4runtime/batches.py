@@ -12,9 +12,9 @@ from .pipeline import Pipeline
 from .refusal import Code, Refusal, refusal_of, unimplemented
 
 Outcomes = list[Refusal | None]
-"""Why an update failed, one element per update; None: it did not."""
+"""Refusal per update; None for an update that succeeded."""
 Guard = Callable[[p4r.Update], None]
-"""Raises `Refusal` for what the client's role may not write."""
+"""Check that raises `Refusal` for an update that the client's role may not write."""
 
 
 def write_each(pipeline: Pipeline, updates: Iterable[p4r.Update], guard: Guard) -> Outcomes:

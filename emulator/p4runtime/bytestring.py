@@ -1,7 +1,7 @@
 """P4Runtime's byte strings: integers of any width as the shortest big-endian bytes (specification, "Bytestrings").
 
-A server accepts leading zeros (or sign bytes) of any number, refuses the empty string and what does not fit the type,
-and answers in the canonical, shortest form.
+A server accepts leading zeros (or sign bytes) of any number, refuses the empty string and values that do not fit the
+type, and answers in the canonical, shortest form.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def encode_signed(value: int) -> bytes:
 
 
 def refuse(data: bytes, width: int, what: str, kind: str = "bit") -> Refusal:
-    """Why `data` is no value of the type."""
+    """Return the refusal for `data` that is no value of the type."""
     if not data:
         return invalid(f"{what}: the byte string is empty; zero is written \\x00")
     return invalid(f"{what}: value 0x{data[:64].hex()} does not fit {kind}<{width}>")

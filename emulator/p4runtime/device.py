@@ -34,7 +34,7 @@ _Config = p4r.ForwardingPipelineConfig
 _SetRequest = p4r.SetForwardingPipelineConfigRequest
 _GetRequest = p4r.GetForwardingPipelineConfigRequest
 _PIECE_ENTITIES: Final = 256
-"""Entities of a read that are told before writes get their turn."""
+"""Entities of a read that are sent before waiting writes get their turn."""
 
 
 class Device:
@@ -45,7 +45,7 @@ class Device:
         self.packet_outs = 0
         """Packet-outs taken from streams and done with: injected, or refused."""
         self.packet_ins = 0
-        """How many packet-ins have been put on streams."""
+        """Number of packet-ins put on streams."""
         self._datapath = datapath
         self._replication = ReplicationService(datapath.replication)
         self._entities = threading.Lock()
@@ -105,7 +105,7 @@ class Device:
                     )
 
     def get_config(self, kind: _GetRequest.ResponseType.ValueType) -> _Config | None:
-        """GetForwardingPipelineConfig; None when there is none. Raises `Refusal`."""
+        """Answer GetForwardingPipelineConfig; None if no config is set. Raises `Refusal`."""
         if kind not in _GetRequest.ResponseType.values():
             raise invalid(
                 f"response type {kind} is none of ALL, COOKIE_ONLY, P4INFO_AND_COOKIE, DEVICE_CONFIG_AND_COOKIE"
@@ -139,7 +139,7 @@ class Device:
         )
 
     def _commit(self, verified: Pipeline, state: ProgramState) -> None:
-        """Run the program on a state that nobody has written to."""
+        """Run the program on a state without any writes."""
         pipeline = Pipeline(verified.config, verified.program, state, self._replication, self._datapath)
         with self._datapath.paused():
             self._datapath.start(verified.program, state)
@@ -149,9 +149,9 @@ class Device:
         self._watch()
 
     def _commit_with(self, verified: Pipeline, kept: Pipeline) -> None:
-        """Commit, and make it hold what another pipeline does.
+        """Commit, and copy the state of another pipeline into the new one.
 
-        Packets wait meanwhile: what they count and write would be overwritten by what was there before.
+        Packets wait meanwhile: the copy would overwrite their counts and writes.
         """
         state = verified.program.new_state()
         with self._datapath.paused():
@@ -278,7 +278,7 @@ class Device:
         pipeline.acknowledge(ack)
 
     def _forget_digests(self, role: str) -> None:
-        """The role's primary is another one: it is told anew."""
+        """Mark all digests as unsent, since the role has another primary."""
         pipeline = self._pipeline
         if pipeline is not None:
             pipeline.forget_digests(lambda given: self._may_use(role, pipeline, given))
@@ -310,7 +310,7 @@ class Device:
             self._offer(pipeline, told.digest_id, p4r.StreamMessageResponse(digest=told))
 
     def _offer(self, pipeline: Pipeline, about: int, message: p4r.StreamMessageResponse) -> None:
-        """Put what is told about an object on the streams of the primaries whose roles may use it."""
+        """Put a message about an object on the streams of the primaries whose roles may use it."""
         for session in self.clients.primaries:
             if self._may_use(session.role or "", pipeline, about):
                 session.offer(message)

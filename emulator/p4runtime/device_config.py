@@ -12,7 +12,7 @@ _DEVICE_DATA: Final = "device_data"
 
 
 def program_of(config: bytes) -> bytes:
-    """The BMv2 JSON of a `p4_device_config`; whatever is neither form comes back as it is."""
+    """Return the BMv2 JSON of a `p4_device_config`; content in neither known form is returned unchanged."""
     if config.lstrip()[:1] == b"{":
         return config
     message = _message_type()()

@@ -1,4 +1,4 @@
-"""What was: the way back from an update, and a switch's whole forwarding state as the updates that make it."""
+"""Undo of updates, and a switch's whole forwarding state as a list of updates."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _INGRESS: Final = frozenset((False,))
 
 
 def stages(pipeline: Pipeline, entity: p4r.Entity) -> frozenset[bool]:
-    """Whether packets match what the entity changes in ingress (False), in egress (True), or neither."""
+    """Return the pipeline stages in which packets match an entity: False for ingress, True for egress."""
     tables: list[TableService] = []
     match entity.WhichOneof("entity"):
         case "table_entry":
@@ -37,7 +37,7 @@ def stages(pipeline: Pipeline, entity: p4r.Entity) -> frozenset[bool]:
 
 
 def undo(pipeline: Pipeline, update: p4r.Update) -> Callable[[], None]:
-    """What takes this update back once it has been applied; to be asked before. Raises `EmulatorError`."""
+    """Return a function that reverts this update; call before the update is applied. Raises `EmulatorError`."""
     if update.type == _Update.INSERT:
         return partial(pipeline.write, _Update(type=_Update.DELETE, entity=update.entity))
     steps: list[Callable[[], None]] = [partial(pipeline.write, step) for step in _inverse(pipeline, update)]
@@ -129,7 +129,7 @@ def _found(services: Mapping[int, _Service], given: int) -> list[_Service]:
 
 
 def _key_of(entity: p4r.Entity) -> p4r.TableEntry:
-    """The table entry that an entity is or belongs to; an empty one if there is none."""
+    """Return the table entry that an entity is or belongs to; an empty one if there is none."""
     if entity.HasField("direct_counter_entry"):
         return entity.direct_counter_entry.table_entry
     if entity.HasField("direct_meter_entry"):

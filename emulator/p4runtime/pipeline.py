@@ -25,7 +25,7 @@ from .refusal import Code, Refusal, invalid, unimplemented
 from .roles import owners
 
 Wanted = Callable[[int], bool]
-"""Whether a client wants to see an object of P4Info, by its id."""
+"""Predicate that selects objects of P4Info by id for a client."""
 
 _Service = TypeVar(
     "_Service",
@@ -42,7 +42,7 @@ _Update = p4r.Update
 _SHARED: Final = frozenset(
     ("counter_entry", "register_entry", "meter_entry", "direct_counter_entry", "direct_meter_entry")
 )
-"""Entities that packets write as well: nobody's write may fall between a packet's read and its write."""
+"""Entities that packets write as well: no client's write may fall between a packet's read and its write."""
 
 
 class Pipeline:
@@ -75,7 +75,7 @@ class Pipeline:
         return self._datapath.paused()
 
     def held(self) -> AbstractContextManager[None]:
-        """For many writes at once: packets see them in between or at the end."""
+        """Group many writes: packets may see them in between or only at the end."""
         return self.state.held()
 
     def _is_port(self, port: int) -> bool:
@@ -136,9 +136,10 @@ class Pipeline:
                 raise unimplemented(f"this switch has no {name.replace('_', ' ')}")
 
     def read(self, query: p4r.Entity, wanted: Wanted = lambda _: True) -> Iterator[p4r.Entity]:
-        """What one query selects among wanted objects; id 0 means all of the kind.
+        """Yield the entities that one query selects among wanted objects; id 0 means all of the kind.
 
-        Raises `EmulatorError`, also while iterating.
+        Raises:
+            EmulatorError: The query is wrong; also raised while iterating.
         """
         services = self.services
         match query.WhichOneof("entity"):
@@ -197,22 +198,22 @@ class Pipeline:
                 if self._info.externs or query.extern_entry.extern_type_id or query.extern_entry.extern_id:
                     raise unimplemented(f"this switch has no {name.replace('_', ' ')}")
 
-    # -- what the switch tells of itself
+    # -- notifications from the switch
 
     @property
     def watches(self) -> bool:
-        """Whether a controller waits for digests or idle entries."""
+        """True if a controller waits for digests or idle entries."""
         return any(digest.enabled for digest in self.services.digests.values()) or any(
             table.ages for table in self.services.tables.values()
         )
 
     def learn(self, name: str, records: Iterable[Record]) -> list[p4r.DigestList]:
-        """What the data plane told by one digest; the lists to send."""
+        """Store the records of one digest; return the lists to send."""
         digest = self._digest_named.get(name)
         return [] if digest is None else digest.take(records, self._now_ns)
 
     def pass_time(self) -> tuple[list[p4r.DigestList], list[p4r.IdleTimeoutNotification]]:
-        """What is due by now, in the switch's time: lists of digests, and tables' idle entries."""
+        """Return the messages due now in the switch's time: lists of digests, and tables' idle entries."""
         now_ns = self._now_ns
         lists = [message for digest in self.services.digests.values() for message in digest.tick(now_ns)]
         return lists, [message for table in self.services.tables.values() for message in table.idle(now_ns)]
@@ -222,7 +223,7 @@ class Pipeline:
         self._by_id(self.services.digests, "digest", ack.digest_id).acknowledge(ack.list_id)
 
     def forget_digests(self, concerned: Wanted) -> None:
-        """Whoever listens to these digests has changed: tell again what has been sent."""
+        """Mark sent digests as unsent, since their subscribers have changed."""
         for digest in self.services.digests.values():
             if concerned(digest.id):
                 digest.forget_sent()
@@ -243,7 +244,11 @@ class Pipeline:
         return self._by_id(self.services.profiles, "action profile", profile_id)
 
     def _by_id(self, services: Mapping[int, _Service], what: str, given: int) -> _Service:
-        """Raises `Refusal` for an id that is not there; UNKNOWN, as bmv2's, for what the program is without."""
+        """Return the service of an id.
+
+        Raises:
+            Refusal: The id is unknown; UNKNOWN, as in bmv2, for an object that the program lacks.
+        """
         if (service := services.get(given)) is not None:
             return service
         if (left_out := self.services.left_out.get(given)) is not None:
@@ -256,7 +261,7 @@ class Pipeline:
 
 
 def _check_wildcard(query: p4r.TableEntry) -> None:
-    """Of all tables everything is read: what else a query says would mean another thing in each."""
+    """Refuse all further conditions in a query of all tables: they would have another meaning in each."""
     if not query.table_id and (
         query.match or query.priority or query.HasField("action") or query.controller_metadata or query.metadata
     ):

@@ -1,4 +1,4 @@
-"""How the server says no: one exception with a canonical code, and its forms on the wire.
+"""Refusals of the server: one exception with a canonical code, and its forms on the wire.
 
 P4Runtime has two: an RPC fails with a code and a message alone, or, when parts of a batch fail, with UNKNOWN and one
 `p4.Error` per part in `google.rpc.Status.details` (specification, "Error Reporting Messages").
@@ -23,7 +23,7 @@ DETAILS_KEY: Final = "grpc-status-details-bin"
 DETAILS_BYTES: Final = 5600
 """gRPC's clients take 8 KB of metadata, in which these bytes stand as text (base64), unless told otherwise."""
 _LEAST_BYTES: Final = 16
-"""Of a part's details."""
+"""Minimum size of one part's details."""
 _SUMMARY_CHARACTERS: Final = 300
 
 _CODE_OF_ERROR: Final[tuple[tuple[type[EmulatorError], Code], ...]] = (
@@ -57,10 +57,10 @@ class BatchRefusal(EmulatorError):
         self.refusals = refusals
 
     def status(self) -> rpc_status.Status:
-        """What the client gets: a message, and details of no more than `DETAILS_BYTES`.
+        """The answer to the client: a message, and details of no more than `DETAILS_BYTES`.
 
-        Where the parts' messages are too long for that they are cut, and where their codes alone are too many, there
-        are no details: then the message counts what failed, and says why the first did.
+        If the parts' messages are too long for that they are cut. If their codes alone are too many, there are no
+        details: then the message counts the failures and describes the first.
         """
         lengths = (None, 160, 80, 40, 20, 0) if len(self.refusals) * _LEAST_BYTES <= DETAILS_BYTES else ()
         for longest in lengths:
@@ -79,7 +79,9 @@ class BatchRefusal(EmulatorError):
         )
 
     def _status(self, longest: int | None) -> rpc_status.Status:
-        """With messages of at most so many characters, and where they are cut the shortest form of a type's name."""
+        """Build the status with messages of at most `longest` characters; cut ones get the shortest form of a type's
+        name.
+        """
         prefix = "type.googleapis.com/" if longest is None else "/"
         status = rpc_status.Status(code=code_number(Code.UNKNOWN), message=self.message)
         success = _packed(p4r.Error(), prefix)

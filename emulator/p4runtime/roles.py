@@ -1,13 +1,13 @@
-"""Roles: which part of a program a group of controllers may use (specification, "Role Config").
+"""Roles: the part of a program that a group of controllers may use (specification, "Role Config").
 
-The specification leaves open how a role is defined. Two ways are known here, and both are other switches' as well:
+The specification leaves open how a role is defined. Two ways are supported, both in use by other switches:
 
 * `Role.config` may be a `stratum.P4RoleConfig`: ids of P4Info that only this role or also other ones may write,
-  whether it may set the pipeline config, and which packet-ins it gets. What is nobody's in P4Info (multicast groups,
-  clone sessions) is everybody's. Without a config a role may use whatever no other role has for itself.
+  whether it may set the pipeline config, and which packet-ins it gets. Objects that no role owns in P4Info (multicast
+  groups, clone sessions) are open to all. Without a config a role may use all objects that no other role owns.
 * The annotation `@p4runtime_role("name")` in the P4 source gives an object to one role.
 
-The default role, the empty name, has no config and may do everything. What a role may not write it does not read.
+The default role, the empty name, has no config and may do everything. A role cannot read objects it may not write.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Roles:
             self.configure(name, None)
 
     def may_use(self, name: str, object_id: int, owner: str | None) -> bool:
-        """Whether a role may use an object of P4Info that its annotation gives to `owner`."""
+        """Return True if a role may use an object of P4Info that its annotation gives to `owner`."""
         if not name:
             return True
         if owner is not None and owner != name:
@@ -88,7 +88,7 @@ class Roles:
         return config is None or config.can_push_pipeline
 
     def receives(self, name: str, packet: p4r.PacketIn) -> bool:
-        """Whether a role's primary gets this packet-in."""
+        """Return True if a role's primary gets this packet-in."""
         config = self._configs.get(name)
         if config is None:
             return True

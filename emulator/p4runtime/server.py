@@ -31,7 +31,7 @@ _RESPONSE_BYTES: Final = 1 << 20
 _RESPONSE_ENTITIES: Final = 1024
 _UNARY_THREADS: Final = 32
 _PATIENCE_S: Final = 60.0
-"""How long a client may take for one message of an answer."""
+"""Time limit for a client to accept one message of an answer."""
 
 log = logging.getLogger(__name__)
 _Answer = TypeVar("_Answer")
@@ -49,8 +49,10 @@ class Tls:
 class P4RuntimeServer:
     """A P4Runtime server for these switches. A context manager: started on entry, stopped on exit.
 
-    `address` is `host:port` or `unix:path`; port 0 takes a free one, which `port` tells after `start`. Raises
-    `EmulatorError` when two switches have the same device id, and in `start` when the address cannot be had.
+    `address` is `host:port` or `unix:path`; port 0 picks a free port, available as `port` after `start`.
+
+    Raises:
+        EmulatorError: Two switches have the same device id; in `start`, the address cannot be bound.
     """
 
     def __init__(self, datapaths: Iterable[Datapath], address: str = "127.0.0.1:0", *, tls: Tls | None = None) -> None:
@@ -66,7 +68,7 @@ class P4RuntimeServer:
 
     @property
     def address(self) -> str:
-        """What to connect to; the port is known after `start`."""
+        """Address to connect to; the port is known after `start`."""
         if self._wanted_address.startswith("unix:"):
             return self._wanted_address
         host, _, port = self._wanted_address.rpartition(":")
@@ -101,10 +103,10 @@ class P4RuntimeServer:
         self._running = server, threads, patience
 
     def stop(self) -> None:
-        """End all streams, stop listening and leave the switches alone; returns when that is done.
+        """End all streams and stop listening; return when that is done. The switches keep running.
 
-        Reads end, and batches that are being written after the update that is; what else a request does just now is
-        done to its end, such as a program's compilation. Does nothing on a server that does not run.
+        Reads end. A batch being written ends after its current update; other requests (such as a program's compilation)
+        are finished. No effect on a server that does not run.
         """
         if self._running is None:
             return
@@ -153,7 +155,7 @@ class P4RuntimeServer:
 
 
 class _Servicer:
-    """The RPCs. Every error leaves as a canonical code; what nobody foresaw is INTERNAL, and logged."""
+    """The RPCs. Every error leaves as a canonical code; an unexpected exception is INTERNAL, and logged."""
 
     def __init__(self, devices: dict[int, Device], max_streams: int, patience: Patience) -> None:
         self._devices = devices

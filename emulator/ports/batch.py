@@ -1,10 +1,10 @@
 """A batch of frames from the switch to its network interface (native code).
 
-They go through a ring that the kernel shares with us (PACKET_TX_RING, TPACKET_V2), one system call for all; where there
-is no ring, by `sendmmsg`, which costs a quarter more. In front of each frame of the ring stands a `virtio_net_hdr` that
-claims the whole frame as its headers: so the kernel copies it at once, where it would otherwise lend the ring's pages
-to whoever receives the frame, and a veth pair would have to copy them into pages of their own. Only of frames that a
-page cannot hold the rest is lent, since memory in one piece is hard to come by.
+Frames go through a ring shared with the kernel (PACKET_TX_RING, TPACKET_V2), one system call for all. Without a ring
+they go by `sendmmsg`, which costs a quarter more. A `virtio_net_hdr` in front of each frame of the ring claims the
+whole frame as its headers, so that the kernel copies it at once. Otherwise it would lend the ring's pages to the
+receiver, and a veth pair would have to copy them into pages of its own. Only the part of a frame beyond one page is
+lent, since contiguous memory is scarce.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .calls import (
 from .capture import record_frame
 from .memory import MESSAGE_BYTES, VIRTIO_HEADER_BYTES
 
-# linux/if_packet.h: tpacket2_hdr's status and tp_len, and what is to be sent behind it
+# linux/if_packet.h: tpacket2_hdr's status and tp_len, and the frame behind it
 _CONTENT: Final = 32
 _AVAILABLE: Final = 0
 _SEND_REQUEST: Final = 1
@@ -40,7 +40,7 @@ _NOT_TAKEN: Final = 1 | 4
 _HEADER_LENGTH: Final = 2
 
 _LONGEST_COPY: Final = 3072
-"""With what the kernel keeps beside it, this still fits a page."""
+"""Largest frame that fits a page together with the kernel's own data."""
 
 _PROTOCOL: Final = 12
 _VLAN: Final = 0x0081
@@ -60,7 +60,7 @@ def slot_at(nic: Any, place: Any) -> Any:
 
 @native
 def too_long(nic: Any, data: Any, length: Any) -> Any:
-    """Whether a frame is longer than the interface sends: the kernel does not ask that of a ring's frames."""
+    """Return True if a frame is longer than the interface sends: the kernel does not check frames of a ring."""
     if length <= nic.longest:
         return False
     return length > nic.longest + _TAG_BYTES or load_u16(data + _PROTOCOL) != _VLAN
@@ -127,7 +127,7 @@ def send(loop: Any, world: Any, nic: Any, first: Any) -> Any:
 
 @native
 def flush(loop: Any, world: Any, nic: Any) -> None:
-    """Send an interface's batch. What the kernel cannot take now is kept, and the interface blocked."""
+    """Send an interface's batch. Frames that the kernel cannot take now are kept, and the interface is blocked."""
     port = port_at(world.ports, nic.port)
     nic.blocked = 0
     first = 0

@@ -43,7 +43,7 @@ def invoke(typing_context: Any, function: Any, a: Any, b: Any, c: Any, d: Any, e
 
 @intrinsic
 def _errno(typing_context: Any, location: Any) -> Any:
-    """What `int *location(void)` points to."""
+    """The int behind `int *location(void)`."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         kind = ir.FunctionType(_I32.as_pointer(), [])

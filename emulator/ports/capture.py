@@ -1,7 +1,7 @@
-"""Capture files in pcap's format: one for what an interface received, one for what it sent.
+"""Capture files in pcap's format: one for the frames that an interface received, one for those that it sent.
 
-Every frame is written to the file at once, from native code; so a capture is whole at any time, and nothing in it is
-lost when the switch is killed. Where the disk takes no more, it ends with the last frame that it has whole.
+Native code writes every frame to the file at once, so a capture is complete at any time, and no frame is lost when the
+switch is killed. If the disk is full, the file ends with the last whole frame.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ class ControlError(EmulatorError):
 
 
 def default_socket(device_id: int) -> Path:
-    """Where the switch with this device id listens, unless told otherwise: in a folder that is this user's alone."""
+    """Default socket of the switch with this device id, in a folder that only this user can access."""
     base = os.environ.get("XDG_RUNTIME_DIR")
     folder = Path(base) / "weir" if base else Path(tempfile.gettempdir()) / f"weir-{os.getuid()}"
     return folder / f"switch-{device_id}"
@@ -67,7 +67,7 @@ class ControlServer:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop listening, and cut off whoever is connected."""
+        """Stop listening, and disconnect all clients."""
         self.path.unlink(missing_ok=True)
         with self._lock:
             self._closing = True
@@ -208,7 +208,7 @@ def _listen(path: Path) -> socket.socket:
 
 
 def _read_line(client: socket.socket) -> str:
-    """What a client says, for which it has `_PATIENCE_S` in all. Raises TimeoutError."""
+    """Read a client's line within `_PATIENCE_S` in total. Raises TimeoutError."""
     deadline = time.monotonic() + _PATIENCE_S
     data = b""
     while b"\n" not in data and len(data) < _MOST_BYTES:

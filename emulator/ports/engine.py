@@ -41,7 +41,7 @@ class _Loop(ctypes.Structure):
 
 
 class Gate(AbstractContextManager[None]):
-    """The lock of an engine whose loop runs on: whoever takes it calls the loop back, and goes first."""
+    """Lock of an engine whose loop runs on: a thread that takes it interrupts the loop, and goes first."""
 
     def __init__(self, interrupt: Callable[[bool], None]) -> None:
         self._interrupt = interrupt
@@ -67,7 +67,7 @@ class Gate(AbstractContextManager[None]):
                 self._changed.notify_all()
 
     def pass_when_free(self, work: Callable[[], None]) -> None:
-        """Do the loop's work when nobody wants the lock."""
+        """Run the loop's work when no thread waits for the lock."""
         with self._changed:
             self._changed.wait_for(lambda: self._wanted == 0)
             self._lock.acquire()
@@ -78,7 +78,7 @@ class Gate(AbstractContextManager[None]):
 
 
 class WireEngine(Engine):
-    """The memory of a packet loop: what `Engine` holds, and interfaces and mailboxes."""
+    """Memory of a packet loop: that of `Engine`, plus interfaces and mailboxes."""
 
     virtual_time = False
 
@@ -141,8 +141,10 @@ class WireEngine(Engine):
         self.loop.nic_of, self.loop.polls = self._nic_of.ctypes.data, self._polls.ctypes.data
 
     def begin_capture(self, interface: int, direction: str, descriptor: int, size: int) -> Any:
-        """Write what an interface (by its place) receives ("in") or sends ("out") to an open file, which has so many
-        bytes already. Returns the capture's record, which lasts as long as the engine.
+        """Write the frames that an interface (by index) receives ("in") or sends ("out") to an open file of `size`
+        bytes.
+
+        Returns the capture's record, which lasts as long as the engine.
         """
         capture = np.zeros(1, memory.CAPTURE)
         capture[0]["descriptor"], capture[0]["size"] = descriptor, size
@@ -165,7 +167,7 @@ class WireEngine(Engine):
         return address
 
     def _prepare_calls(self, nic: Any) -> None:
-        """What recvmmsg fills for an interface without a ring."""
+        """Prepare the structures that recvmmsg fills for an interface without a ring."""
         headers = self._zeros(memory.BATCH * memory.HEADER_BYTES)
         controls = self._zeros(memory.BATCH * memory.CONTROL_BYTES)
         vectors = self._zeros(memory.BATCH * 32)
@@ -213,7 +215,7 @@ class WireEngine(Engine):
             return int(head - tail)
 
     def note_packets(self) -> None:
-        """From now on note what happens to packets, for `notes`."""
+        """Start noting events of packets, for `notes`."""
         self._notes = np.zeros((memory.TRACE_NOTES, memory.TRACE_WORDS), np.int64)
         self.loop.trace_seen = self._zeros(8 * len(REASONS))
         self.loop.trace = self._notes.ctypes.data

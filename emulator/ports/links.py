@@ -1,4 +1,4 @@
-"""Which interfaces have a link, by what the kernel says when one changes (rtnetlink)."""
+"""Link state of interfaces, from the kernel's notifications (rtnetlink)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class LinkWatch:
         return self._changes.fileno()
 
     def drain(self) -> None:
-        """Forget the changes so far; what they are, `down` asks the kernel."""
+        """Discard queued notifications; `down` reads the present state from the kernel."""
         while True:
             try:
                 self._changes.recv(_CHUNK_BYTES)

@@ -1,6 +1,6 @@
-"""The records that the packet loop adds to `emulator.runtime.memory`: interfaces, and what Python shares with it.
+"""The records that the packet loop adds to `emulator.runtime.memory`: interfaces, and memory shared with Python.
 
-As there: 64-bit integers, addresses included, that Python allocates and native code follows.
+As in that module: 64-bit integers, addresses included, that Python allocates and native code follows.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ FUNCTIONS: Final = (
     "writev",
     "ftruncate",
 )
-"""Of libc, which native code calls."""
+"""libc functions that native code calls."""
 
 LOOP: Final = _record(
     "world",
@@ -56,7 +56,7 @@ LOOP: Final = _record(
     "packet_outs",  # address of MAILBOX_SLOTS slots
     "packet_ins",
     "slot_bytes",
-    "trace",  # address of TRACE_NOTES notes of what happens to packets; 0: nobody wants them
+    "trace",  # address of TRACE_NOTES notes of packet events; 0: tracing is off
     "trace_seen",  # address of int64 per reason of drops: counted when last noted
     "trace_lost",  # notes that found no room
     "packet_in_drops",  # found the mailbox full
@@ -110,7 +110,7 @@ CAPTURE: Final = _record(
     "descriptor",  # of the file
     "size",  # its bytes so far
     "frames",  # of these
-    "error",  # errno of what it ended by; 0: it goes on
+    "error",  # errno that ended the capture; 0: it goes on
 )
 
 SHARED_WORDS: Final = 8
@@ -129,7 +129,7 @@ OP_SERVE: Final = 0
 MESSAGE_BYTES: Final = 64
 """Size of an mmsghdr on a 64-bit machine."""
 HEADER_BYTES: Final = 64
-"""Bytes beside one frame that recvmmsg fetches: its virtio_net_hdr, and from byte 16 on its sockaddr_ll."""
+"""Bytes per frame for recvmmsg: its virtio_net_hdr, and from byte 16 on its sockaddr_ll."""
 CONTROL_BYTES: Final = 64
 """Ancillary data of such a frame: a cmsghdr and tpacket_auxdata."""
 VIRTIO_HEADER_BYTES: Final = 10

@@ -20,7 +20,7 @@ QUEUE_PACKETS: Final = 64
 MAX_PASSES: Final = 1024
 LOG_LEVELS: Final = {"trace": 10, "debug": 10, "info": 20, "warn": 30, "error": 40, "off": 100}
 PACKET_LOG: Final = "packets"
-"""The logger that has a line for what happens to each packet, at DEBUG."""
+"""The logger with one line per packet event, at DEBUG."""
 ALL: Final = "all"
 
 _DESCRIPTION: Final = """\
@@ -93,7 +93,7 @@ class Options:
     cpu_port: int
     drop_port: int
     max_passes: int
-    """How often one packet may pass ingress."""
+    """Maximum number of passes of one packet through ingress."""
     rates_bps: dict[int, int]
     """Rates by port; a port that is not here has an infinite one."""
     queue_packets: dict[int, int]
@@ -159,7 +159,7 @@ def parse(arguments: Sequence[str]) -> Options:
 
 
 def parse_control(arguments: Sequence[str]) -> tuple[Path | None, int, str]:
-    """Read the command line of `weir-switch ctl`: socket, device id, and what to say. Raises UsageError."""
+    """Read the command line of `weir-switch ctl`: socket, device id, and request. Raises UsageError."""
     parser = _Parser(
         prog="weir-switch ctl",
         description="Change ports and queues of a running switch; `weir-switch ctl help` lists how.",
@@ -320,7 +320,7 @@ class _Pointless(argparse.Action):
 
 
 def _settle_pcap(given: argparse.Namespace) -> None:
-    """`--pcap` takes a folder or none; what follows it and is no folder is the program."""
+    """Settle `--pcap`, which takes a folder or no argument: an argument that is no folder is the program."""
     if given.pcap is None:
         return
     if given.program is None and not given.no_p4 and not given.pcap.is_dir():
@@ -381,7 +381,7 @@ def _setting(parse_value: Callable[[str], int]) -> Callable[[str], tuple[str, in
 
 
 def _by_port(flag: str, settings: Sequence[tuple[str, int]], interfaces: dict[int, str]) -> dict[int, int]:
-    """Values by port; what is said of one port goes before what is said of all."""
+    """Values by port; a setting of one port overrides the setting of all ports."""
     result: dict[int, int] = {}
     for port, value in sorted(settings, key=lambda setting: setting[0] != ALL):
         if port == ALL:

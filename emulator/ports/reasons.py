@@ -1,4 +1,4 @@
-"""What a note of `emulator.ports.trace` means. Apart from native code, which a start from the cache does not import."""
+"""Meanings of the notes of `emulator.ports.trace`, apart from its native code, which a start from the cache skips."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ REASONS: Final = (
     "having passed too often",
     "having been cloned too often, so no clone was made",
 )
-"""Why packets are dropped, in the order of `emulator.ports.trace.note_drops`."""
+"""Drop reasons, in the order of `emulator.ports.trace.note_drops`."""
 
 
 def tell(note: Sequence[int], steps: Steps | None) -> str:

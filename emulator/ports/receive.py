@@ -1,8 +1,8 @@
 """Frames from the network into the switch (native code).
 
-The kernel writes frames into a ring that it shares with us (AF_PACKET, TPACKET_V2), each behind a header and a
-`virtio_net_hdr`; so receiving takes no system call. Where there is no ring, `recvmmsg` fetches them in batches. What
-the kernel keeps beside the frame goes back into it: a VLAN tag, and the checksum that the sender left to its hardware.
+The kernel writes frames into a shared ring (AF_PACKET, TPACKET_V2), each behind a header and a `virtio_net_hdr`, so
+that receiving takes no system call. Without a ring, `recvmmsg` fetches them in batches. The parts that the kernel keeps
+outside the frame are put back into it: a VLAN tag, and the checksum that the sender left to its hardware.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def complete_checksum(data: Any, length: Any, header: Any) -> Any:
 
 @native
 def insert_tag(data: Any, protocol: Any, tag: Any) -> None:
-    """Write a VLAN tag behind the MAC addresses; what follows stands four bytes further on already."""
+    """Write a VLAN tag behind the MAC addresses; the caller has already moved the rest by four bytes."""
     store_byte(data + _ADDRESSES, protocol >> 8)
     store_byte(data + _ADDRESSES + 1, protocol & 0xFF)
     store_byte(data + _ADDRESSES + 2, tag >> 8)

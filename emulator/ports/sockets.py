@@ -41,8 +41,9 @@ _SEND_FRAMES: Final = 512
 _FEWEST_SEND_FRAMES: Final = 32
 _SEND_BUFFER_BYTES: Final = 1 << 20
 _SEND_BUFFER_BYTES_OF_FRAME: Final = 256
-"""With a ring. The kernel doubles it, and counts more than 512 bytes for any frame on its way: so when it takes no
-more, it is for want of this memory, which `ppoll` waits for, and never for want of a frame in the ring."""
+"""Send buffer per frame of a ring. The kernel doubles it, and charges more than 512 bytes for any frame under way. So a
+full buffer always means that this memory is used up, which `ppoll` waits for, and never that the ring is full.
+"""
 _RECEIVE_BUFFER_BYTES: Final = 4 << 20
 
 
@@ -78,9 +79,9 @@ class Interface:
 
     @property
     def longest(self) -> int:
-        """Bytes of the longest frame that can be sent, but for a VLAN tag.
+        """Length in bytes of the longest frame that can be sent, without a VLAN tag.
 
-        That is the MTU, and where that has grown since the ring was made, what the ring's frames hold.
+        This is the MTU; if that has grown since the ring was made, the limit is the size of the ring's frames.
         """
         longest = self.mtu + ETHERNET_BYTES
         return longest if self.send_ring is None else min(longest, self.frame_bytes - _SEND_HEADERS)
@@ -107,7 +108,7 @@ class Interface:
 
 
 def check_interface(name: str, port: int) -> int:
-    """The index of an interface that is to be a port's. Raises PortError when there is none."""
+    """Return the index of an interface that is to become a port. Raises PortError if there is none."""
     try:
         return socket.if_nametoindex(name)
     except OSError:

@@ -1,7 +1,7 @@
-"""What happens to each packet, for the log: noted by native code while somebody wants to know, told by Python.
+"""Packet events for the log: native code notes them while tracing is on, Python formats them.
 
-A note is `TRACE_WORDS` words in a ring in shared memory: time, what, and two numbers; for a note of the
-program's own, the first is the address of these, and that one follows. Notes that find the ring full are counted and
+A note is `TRACE_WORDS` words in a ring in shared memory: time, event, and two numbers; in a note of the program the
+first number is the address of its words, and it is followed by them. Notes that find the ring full are counted and
 lost.
 """
 
@@ -36,7 +36,7 @@ def note(loop: Any, world: Any, what: Any, first: Any, second: Any) -> None:
 
 @native
 def note_pass(loop: Any, world: Any, switch: Any) -> None:
-    """Put down what the program has noted in the pass that has just ended, and what the switch has dropped since."""
+    """Copy the program's notes of the pass that has just ended, and note the switch's drops since."""
     if switch.steps != 0:
         count = load(switch.steps, 0)
         for i in range(count):

@@ -1,4 +1,4 @@
-"""From the queues of a port to its network interface, in batches of one system call (native code)."""
+"""Transmission from a port's queues to its network interface, in batches of one system call (native code)."""
 
 from __future__ import annotations
 

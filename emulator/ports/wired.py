@@ -37,7 +37,7 @@ packets = logging.getLogger(PACKET_LOG)
 
 
 class InterfaceCounters(NamedTuple):
-    """What happened at one port's interface; `port` counts what passed between it and the switch."""
+    """Counters of one port's interface; `port` counts the packets between it and the switch."""
 
     port: PortCounters
     missed: int
@@ -61,7 +61,7 @@ class InterfaceCounters(NamedTuple):
 class WiredSwitch:
     """A switch whose ports are network interfaces. A context manager: started on entry, stopped on exit.
 
-    To control planes the switch is what it was (`emulator.datapath.Datapath`): a P4Runtime server drives it as ever.
+    Its control-plane interface is unchanged (`emulator.datapath.Datapath`), so that a P4Runtime server can drive it.
     """
 
     def __init__(
@@ -175,7 +175,7 @@ class WiredSwitch:
 
     @property
     def ended_captures(self) -> tuple[str, ...]:
-        """What each capture ended by that the disk took no more of, and after how many frames."""
+        """Error and frame count of each capture that ended because the disk was full."""
         return tuple(
             f"capture {path} ended after {record['frames']} frames: {os.strerror(int(record['error']))}"
             for path, record in self._captures.items()

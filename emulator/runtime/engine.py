@@ -77,7 +77,7 @@ class Engine:
     """One event loop. All methods hold `lock`, so a control plane may live in another thread."""
 
     virtual_time = True
-    """Whether time passes in `run` alone."""
+    """True if time passes only in `run`."""
 
     def __init__(self, max_frame: int = MAX_FRAME, packets: int = 256) -> None:
         self.max_frame = max_frame
@@ -146,7 +146,7 @@ class Engine:
             if not len(packets):
                 return 0
             left = events[~lost]
-            left = left[np.lexsort((left["sequence"], left["time"]))]  # what is in order is a heap
+            left = left[np.lexsort((left["sequence"], left["time"]))]  # sorted entries are a heap
             self._heap[: len(left)] = left
             self.world.heap_count = len(left)
             self._release(packets)
@@ -192,7 +192,7 @@ class Engine:
         self.send_of_flow(NONE, port, frames, priority)
 
     def send_of_flow(self, flow: int, port: int, frames: NDArray[np.uint8], priority: int) -> None:
-        """The same, as the frames of a flow; NONE: nobody's."""
+        """Send frames of a flow as `send` does; NONE: of no flow."""
         with self.lock:
             world = self.world
             world.port, world.priority, world.flow, world.done, world.lengths = port, priority, flow, 0, 0
@@ -242,7 +242,7 @@ class Engine:
             return index
 
     def meter(self, function: int, argument: int) -> None:
-        """What each frame is measured by, when it is sent; 0: nothing."""
+        """Set the function that measures each frame when it is sent; 0: none."""
         with self.lock:
             self._arguments(meter=function, meter_argument=argument)
 
@@ -279,7 +279,7 @@ class Engine:
     def process(
         self, switch: int, frames: NDArray[np.uint8], lengths: NDArray[np.int64], ports: NDArray[np.int64], repeat: int
     ) -> Drained:
-        """Run frames through one switch without links or time; what leaves in the last repetition comes back."""
+        """Run frames through one switch without links or time; return the frames that leave in the last repetition."""
         with self.lock:
             self._switches[0] = switch
             self._arguments(count=len(frames), size=frames.shape[1], repeat=repeat, done=0, keep=0)
@@ -357,7 +357,7 @@ class Engine:
                 return int(status)
 
     def _refresh(self) -> None:
-        """Tell native code where everything is, after anything may have moved."""
+        """Update native code's addresses after memory may have moved."""
         self._arguments(
             pool=self._pool.ctypes.data,
             meta=self._meta.ctypes.data,
@@ -375,7 +375,7 @@ class Engine:
         )
 
     def _layout(self, phv_bytes: int) -> None:
-        """Lay the slots of the pool out anew for PHVs of at most this size; packets keep what they hold."""
+        """Lay out the slots of the pool again for PHVs of at most this size; packets keep their contents."""
         old_offset = self.world.data_offset
         old_bytes = self.world.slot_bytes
         old_pool = self._pool
@@ -426,7 +426,9 @@ class Engine:
 
 
 def _address(array: NDArray[Any]) -> int:
-    """Where the data lie. NumPy's own ways to ask are several times slower than a ctypes view of writable data."""
+    """Address of an array's data. NumPy's own accessors are several times slower than a ctypes view of writable
+    data.
+    """
     if array.flags.writeable and array.size:
         return ctypes.addressof(ctypes.c_char.from_buffer(array.data))
     return int(array.__array_interface__["data"][0])

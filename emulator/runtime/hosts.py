@@ -1,4 +1,4 @@
-"""Hosts: frames that wait for a host's next poll, its timer, and whose turn it is (native code)."""
+"""Hosts: frames waiting for a host's next poll, its timer, and its wake-ups (native code)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def add_due(world: Any, host: Any, host_index: Any) -> None:
 
 @native
 def keep_frame(world: Any, host: Any, packet: Any) -> None:
-    """Append a frame to what a host has not yet been handed."""
+    """Append a frame to the frames that wait for a host."""
     meta = meta_at(world.meta, packet)
     meta.time = world.now
     meta.next = NONE
@@ -91,7 +91,7 @@ def set_timer(world: Any, host_index: Any, at: Any) -> None:
 
 @native
 def report_due(world: Any) -> Any:
-    """Say of every host whose turn it is what awaits it."""
+    """Report the waiting frames and timer of every host that is due."""
     for i in range(world.due_count):
         due = due_at(world.due, i)
         host = host_at(world.hosts, due.host)
@@ -105,9 +105,9 @@ def report_due(world: Any) -> Any:
 
 @native
 def drain(world: Any) -> Any:
-    """Hand over a host's frames: bytes end to end into `frames`, and their lengths, ports and arrival times.
+    """Copy a host's waiting frames: bytes end to end into `frames`, and their lengths, ports and arrival times.
 
-    `WORLD.size` tells their common length, or 0.
+    `WORLD.size` is set to their common length, or 0.
     """
     host = host_at(world.hosts, world.host)
     at = world.frames

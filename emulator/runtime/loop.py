@@ -62,7 +62,7 @@ _PENDING: Final = 4
 
 @native
 def may_go_on(world: Any) -> Any:
-    """Whether there is memory for one more step; to be asked before each."""
+    """Return True if there is memory for one more step; called before each."""
     world.fuel -= 1
     return (
         world.fuel > 0
@@ -216,7 +216,7 @@ def send(world: Any) -> Any:
 
 @native
 def process(world: Any) -> Any:
-    """Run frames through a switch back to back, `repeat` times; what leaves is kept in the last round only."""
+    """Run frames through a switch back to back, `repeat` times; keep the frames that leave in the last round only."""
     capture = host_at(world.hosts, world.capture_host)
     switch = switch_at(load(world.switches, 0), 0)
     i = world.done % max(world.count, 1)

@@ -1,9 +1,9 @@
-"""What a switch does with a packet around its program: simple_switch's traffic manager (native code).
+"""simple_switch's traffic manager: a switch's handling of a packet around its program (native code).
 
 After ingress, in this order: ingress clone, resubmit, multicast, drop, unicast. After egress: egress clone, drop,
-recirculate, transmit. What comes again waits in the queue of a port of its own.
-The semantics are those of behavioral-model's `docs/simple_switch.md`, "Pseudocode for what happens at the end of
-ingress and egress processing".
+recirculate, transmit. Resubmitted and recirculated packets wait in the queue of a dedicated port. The semantics are
+those of behavioral-model's `docs/simple_switch.md`, "Pseudocode for what happens at the end of ingress and egress
+processing".
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def forward(world: Any, switch: Any, number: Any, packet: Any, priority: Any) ->
 
 @native
 def copy_packet(world: Any, switch: Any, packet: Any) -> Any:
-    """A copy with the same record, headers and payload; what headers cover lives in the PHV alone."""
+    """A copy with the same record, headers and payload; bytes covered by headers are only in the PHV."""
     record = record_of(world, switch, packet)
     twin = allocate(world)
     copy(record_address(world, switch, twin), record_address(world, switch, packet), PACKET_BYTES + switch.phv_bytes)
@@ -81,7 +81,7 @@ def preserve(world: Any, switch: Any, source: Any, target: Any, field_list: Any)
 
 @native
 def may_come_of(world: Any, switch: Any, packet: Any) -> Any:
-    """Whether one more packet may be made of this one; else a program could go round in circles for ever."""
+    """Return True if one more packet may be made of this one; the limit ends endless loops of a program."""
     if meta_at(world.meta, packet).passes + 1 >= switch.max_passes or world.allowance <= 0:
         return False
     world.allowance -= 1
@@ -92,7 +92,7 @@ def may_come_of(world: Any, switch: Any, packet: Any) -> Any:
 def clone_ingress(world: Any, switch: Any, packet: Any, session: Any, field_list: Any) -> None:
     """Clone the frame as received to every replica of a session.
 
-    The parser runs again, and may look at the ingress port; then all standard metadata start anew, that too.
+    The parser runs again, and may read the ingress port; then all standard metadata, the port too, are reset.
     """
     if session >= switch.session_count or group_at(switch.sessions, session).count == 0:
         switch.no_session += 1
@@ -125,8 +125,9 @@ def clone_ingress(world: Any, switch: Any, packet: Any, session: Any, field_list
 
 @native
 def clone_egress(world: Any, switch: Any, packet: Any, session: Any, field_list: Any) -> None:
-    """Clone a packet as it is at the end of egress, before its checksums are made anew, to every replica of a session;
-    its metadata start anew.
+    """Clone a packet as it is at the end of egress, before its checksums are updated, to every replica of a session.
+
+    Metadata of the clones are reset.
     """
     if session >= switch.session_count or group_at(switch.sessions, session).count == 0:
         switch.no_session += 1
@@ -208,7 +209,7 @@ def receive(world: Any, switch: Any, port_number: Any, packet: Any) -> None:
 
 @native
 def run_ingress(world: Any, switch: Any, packet: Any) -> None:
-    """Ingress on a packet whose record is ready, and what ingress asks for."""
+    """Run ingress on a packet whose record is ready, and carry out its requests."""
     record = record_of(world, switch, packet)
     record.now = (world.now - switch.started_ns) // 1000
     switch.ingress_packets += 1
@@ -233,7 +234,7 @@ def run_ingress(world: Any, switch: Any, packet: Any) -> None:
 def come_again(
     world: Any, switch: Any, packet: Any, instance_type: Any, field_list: Any, start: Any, length: Any
 ) -> None:
-    """Put a frame of a packet before ingress once more; metadata start anew, but for a field list's."""
+    """Put a frame of a packet before ingress again; reset metadata except the field list's."""
     if length > world.max_frame:
         switch.oversize += 1
         release(world, packet)

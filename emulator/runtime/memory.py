@@ -24,7 +24,7 @@ LOOPBACK: Final = PORT_NUMBERS
 UNLIMITED: Final = 1 << 62
 NONE: Final = -1
 ALLOWANCE: Final = 16384
-"""Times that packets may be made anew for one frame or event, however many packets come of it. It ends what doubles."""
+"""Maximum number of packets made from one frame or event. It ends exponential duplication."""
 
 
 def _record(*names: str, unsigned: tuple[str, ...] = (), real: tuple[str, ...] = ()) -> np.dtype[np.void]:
@@ -86,8 +86,8 @@ WORLD: Final = _record(
 )
 
 META: Final = _record("next", "start", "length", "queued_bytes", "flow", "priority", "port", "time", "passes")
-"""What the runtime knows of a packet, whichever node it is at. `flow` is -1 but for frames of flows; `passes` counts
-how often the present switch has made the packet, or what it was made from, anew.
+"""The runtime's own record of a packet, at any node. `flow` is -1 except for frames of flows; `passes` counts how often
+the present switch has made the packet, or its origin, again.
 """
 
 EVENT: Final = _record("time", "sequence", "kind", "subject", "packet")
@@ -124,7 +124,7 @@ PORT: Final = _record(
     "tx_bytes",
     "flow_bytes",  # of tx_bytes: frames of flows
     "metered_packets",
-    "metered_bytes",  # what `WORLD.meter` made of the frames sent
+    "metered_bytes",  # sum of `WORLD.meter`'s results for the frames sent
     "rx_packets",
     "rx_bytes",
     "lost_packets",  # by the link, going out
@@ -153,7 +153,7 @@ SWITCH: Final = _record(
     "reparse",
     "preserve",
     "state",
-    "steps",  # address of the notes of what tables do (`emulator.compiler.steps`); 0: the program is not traced
+    "steps",  # address of the notes of table lookups (`emulator.compiler.steps`); 0: the program is not traced
     "phv_bytes",
     "port_index",  # address of int64[PORT_NUMBERS]: index into ports, or -1
     "groups",  # address of GROUP[group_count], by group id

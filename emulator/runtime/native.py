@@ -1,4 +1,4 @@
-"""What Numba lacks here: records at addresses, raw memory, calls through addresses, numbers drawn by counter.
+"""Operations that Numba lacks: records at addresses, raw memory, calls through addresses, counter-based random numbers.
 
 A record is a bare pointer to Numba, so the runtime passes records about, not arrays: no counts, no strides.
 """

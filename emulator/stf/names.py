@@ -1,4 +1,4 @@
-"""Names and values of a test against those of the program: what a short name means, and what a key's digits match."""
+"""Resolution of a test's names and values against the program: short names, and matches from a key's digits."""
 
 from __future__ import annotations
 

@@ -53,10 +53,10 @@ at the drop port, as in bmv2, but none leaves there.
 PACKET_NS: Final = 1_000_000
 """Virtual time between two packets."""
 WAIT_NS: Final = 1_000_000_000
-"""How long a `wait` lasts, in virtual time."""
+"""Duration of a `wait`, in virtual time."""
 
 _SHOWN_BYTES: Final = 8
-"""Of a long frame that differs, on either side of the first difference."""
+"""Bytes shown on either side of the first difference of a long frame."""
 
 _MICROSECONDS: Final = 1e6
 """Microseconds in a second, for rates are written per microsecond."""
@@ -74,9 +74,9 @@ _COMPARE: Final[Mapping[Comparison, Callable[[int, int], bool]]] = {
 @dataclass(frozen=True, slots=True)
 class Outcome:
     failures: tuple[str, ...]
-    """What did not come out as expected, each with `file:line`; empty: the test passed."""
+    """Unmet expectations, each with `file:line`; empty if the test passed."""
     notes: tuple[str, ...]
-    """What the statements that read something found, each with `file:line`."""
+    """Results of the statements that read something, each with `file:line`."""
     packets: int
     checks: int
     """Statements that could have failed."""
@@ -165,7 +165,7 @@ class _Player:
             self._fail(statement.line, f"no packet was expected, but one left port {port}: {frame.hex()}")
 
     def compare_frames(self) -> None:
-        """Compare what left each port with what was expected there."""
+        """Compare the frames that left each port with the expected ones."""
         for port, received in self._received.items():
             for number, (expect, frame) in enumerate(zip_longest(self._expected[port], received), start=1):
                 if expect is None:
@@ -393,7 +393,7 @@ def _around(digits: str, at: int) -> str:
 
 
 def difference(expect: Expect, frame: bytes) -> str | None:
-    """How a frame differs from what was expected; None if it does not."""
+    """Describe how a frame differs from the expected one; None if it does not."""
     if expect.pattern is None:
         return None
     digits = frame.hex().upper()

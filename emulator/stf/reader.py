@@ -54,7 +54,7 @@ def read_test(path: Path) -> StfTest:
 
 
 def parse(text: str, name: str) -> tuple[Statement, ...]:
-    """The statements of a test; `name` is what errors call it. Raises `StfError`."""
+    """Parse the statements of a test; `name` is its name in errors. Raises `StfError`."""
     lines = ((number, line.strip()) for number, line in enumerate(text.splitlines(), start=1))
     return tuple(_Line(name, number, line).statement() for number, line in lines if line and not line.startswith("#"))
 

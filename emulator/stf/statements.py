@@ -1,4 +1,4 @@
-"""What an STF file says, statement by statement, as plain values. `line` is the statement's in its file."""
+"""Statements of an STF file as plain values. `line` is the statement's line in its file."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Expect:
     pattern: str | None
     """Upper-case hex digits, `*` for any; None: any frame."""
     whole: bool
-    """Whether the frame ends where the pattern does (`$`)."""
+    """True if the frame ends where the pattern does (`$`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class CheckCounter:
     index: int | str
     """A cell, or the label of the entry whose direct counter is meant."""
     unit: CounterUnit | None
-    """What is compared; None for packets and bytes both."""
+    """Unit to compare; None for both packets and bytes."""
     comparison: Comparison
     value: int
 

@@ -1,7 +1,7 @@
-"""A folder of STF tests with their P4 programs beside them, as p4c has its own: compiled by p4c and played.
+"""A folder of STF tests, each with its P4 program, in the layout of p4c's own: compiled by p4c and played.
 
-What p4c makes of a program is kept beside the emulator's native code (`emulator.cache`), under the digest of the
-program's text, of what it includes by a quoted name, and of p4c's version.
+p4c's output is kept with the emulator's native code (`emulator.cache`), under the digest of the program's text, of its
+quoted includes, and of p4c's version.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .statements import StfError
 
 P4C: Final = "p4c-bm2-ss"
 SAMPLES: Final = Path("testdata", "p4_16_samples")
-"""Where p4c's source tree has its tests."""
+"""Folder of the tests in p4c's source tree."""
 _KEPT: Final = "p4.json"
 _INCLUDE: Final = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)', re.MULTILINE)
 
@@ -45,7 +45,7 @@ class Result:
     test: str
     verdict: Verdict
     detail: str
-    """Why it did not pass: the first failure, the refused construct, p4c's first error; empty for what passed."""
+    """Reason for not passing: the first failure, the refused construct, or p4c's first error; empty if it passed."""
 
 
 class CompileError(StfError):
@@ -84,7 +84,7 @@ def _need_p4c(what: Path) -> None:
 
 
 def run_test(test: Path) -> Result:
-    """Compile the program beside a test, and play the test on it."""
+    """Compile a test's program, and play the test on it."""
     verdict, detail = _run(test, test.with_suffix(".p4"))
     return Result(test.stem, verdict, detail)
 

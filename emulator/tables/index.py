@@ -14,15 +14,15 @@ from .memory import Block, Graveyard, write_word
 from .rows import ADDRESS_BITS, RowLayout, hash_words
 
 HOLD_SECONDS: Final = 0.25
-"""How long changes wait at most for a batch to end, once another change to the table shows that it goes on."""
+"""Maximum time that changes wait for the end of a batch, after a second change has shown that there is one."""
 _DELETED: Final = 1
 _SMALLEST: Final = 8
 
 
 class Index(Protocol):
-    """`key` and `mask` are the packed key's integers; `order` is what the rows are ranked by, the largest first.
+    """`key` and `mask` are the packed key's integers; rows are ranked by `order`, the largest first.
 
-    Where there are ranges, `key` has their bounds above the packed key.
+    With range fields, `key` has their bounds above the packed key.
     """
 
     def put(self, key: int, mask: int, order: int, row: int) -> None:
@@ -33,7 +33,7 @@ class Index(Protocol):
     def clear(self) -> None: ...
 
     def hold(self) -> None:
-        """From now on collect changes, which then cost less and which packets see later."""
+        """Begin to collect changes, which makes them cheaper and delays when packets see them."""
 
     def release(self) -> None:
         """Publish what was collected, and from now on each change at once."""
@@ -59,8 +59,8 @@ class Slots:
         return hash_words(self._format.unpack(key.to_bytes(self._format.size, "little")))
 
     def put(self, key: int, row: int) -> Block | None:
-        """Put `row` under `key`. If the slots move, their address must be published anew, and then what they leave,
-        which comes back, buried.
+        """Put `row` under `key`. If the slots move, their new address must be published, and then the returned block of
+        the old slots must be retired.
         """
         left = None
         place = self._places.get(key)
@@ -104,7 +104,7 @@ class _Published:
     """The block that the table's root points to; none where there is nothing to be found."""
 
     def __init__(self, root: int, graveyard: Graveyard, content: Callable[[], bytes]) -> None:
-        """`content` tells what is to be published, now and whenever `change` is called; it is empty without entries."""
+        """`content` returns the block to publish, now and whenever `change` is called; it is empty without entries."""
         self._root = root
         self._graveyard = graveyard
         self._content = content
@@ -178,7 +178,7 @@ class _Group:
     def __init__(self, words: int) -> None:
         self.slots = Slots(words)
         self.ranked: dict[int, list[tuple[int, int]]] = {}
-        """For each key its rows as (order, row), the best one last."""
+        """Rows of each key as (order, row), the best one last."""
         self.orders: list[int] = []
 
     @property

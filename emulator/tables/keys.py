@@ -1,4 +1,4 @@
-"""What an entry matches, packed into the words that native lookups compare. Layouts in `emulator.tables.rows`."""
+"""Match keys of entries, packed into the words that native lookups compare. Layouts are in `emulator.tables.rows`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_PRIORITY: Final = (1 << 31) - 1
 
 @dataclass(frozen=True, slots=True)
 class PackedKey:
-    """What tells entries apart: packed key, mask, the bounds of ranges, and the rank."""
+    """Identity of an entry: packed key, mask, the bounds of ranges, and the rank."""
 
     value: int
     mask: int

@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 
 GRACE_SECONDS: Final = 0.1
-"""How long garbage rests at least: far longer than a store takes to reach another core."""
+"""Minimum time before retired memory is freed: far longer than a store takes to reach another core."""
 _CHUNK_ROWS: Final = 256
 
 
@@ -36,7 +36,7 @@ class Block:
 
 
 class Graveyard:
-    """Keeps what one switch's packets no longer find until none can be reading it.
+    """Retired memory of one switch, kept until no packet can be reading it.
 
     Packets pass through a state one after another, and its first word counts their comings and goings: it is odd while
     one is inside (`emulator.compiler.module`). What is buried rests for `GRACE_SECONDS`: by then every core knows that
@@ -55,7 +55,7 @@ class Graveyard:
         """Links go down, and groups change, while a control plane writes."""
         self._held = False
         self._unpublished: list[tuple[list[int] | None, Block | int]] = []
-        """What packets may read until the tables publish: (free list of a row, the row), or (None, block)."""
+        """Memory that packets may read until the tables publish: (free list of a row, the row), or (None, block)."""
         self._resting: deque[tuple[float, list[int] | None, Block | int]] = deque()
         self._leaving: list[tuple[list[int] | None, Block | int]] = []
         """Has rested; the packet that was inside at `_passing` == `_seen` may still be reading it."""
@@ -70,7 +70,7 @@ class Graveyard:
         self._add(free, row)
 
     def hold(self) -> None:
-        """From now on what is buried may still be published."""
+        """Treat memory retired from now on as possibly still published."""
         with self._lock:
             self._held = True
 

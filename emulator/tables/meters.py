@@ -37,7 +37,9 @@ class MeterRates:
     peak_rate: float
     peak_burst: int
     excess_burst: int | None = None
-    """If it is given, the meter has a single rate, the committed one, and yellow is what this bucket lets through."""
+    """If given, the meter has a single rate, the committed one, and yellow packets are those that this bucket
+    admits.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +67,9 @@ class MeterCell:
         return None
 
     def set(self, rates: MeterRates | None, where: str) -> None:
-        """Start anew with full buckets, unless these are the rates already; None: every packet is green.
+        """Restart with full buckets, unless the rates are unchanged; None makes every packet green.
 
-        What was counted by color stays. Raises `InvalidEntry`.
+        Counts by color stay. Raises `InvalidEntry`.
         """
         content = meter_content(rates, where)
         old, new = self._config(), _CONFIG.unpack(content)
@@ -101,7 +103,7 @@ class MeterArray:
         self.name = name
         self.size = size
         self.unit = unit
-        """What the meter counts, "bytes" or "packets"."""
+        """Unit of the meter, "bytes" or "packets"."""
         self._memory = memory
         self._offset = offset
 

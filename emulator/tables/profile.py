@@ -183,7 +183,7 @@ class ActionProfile:
         self._unpoint(cell)
 
     def set_ports_down(self, ports: Collection[int]) -> None:
-        """From now on choose no member that watches one of these ports, and all others."""
+        """Stop choosing members that watch one of these ports, and choose all others."""
         with self._lock:
             self._ports_down = frozenset(ports)
             for cell, spread in self._spreads.items():
@@ -223,7 +223,7 @@ class ActionProfile:
             while len(numbers) > needed:
                 self._numbers.give_back(numbers.pop())
 
-    # ---- what table entries hold
+    # ---- contents of table entries
 
     def attach(self, action: TableAction) -> int:
         """The cell for an entry's action, counted as used. Raises `EntryNotFound`, `InvalidEntry`, `TableFull`."""

@@ -1,4 +1,4 @@
-"""How keys and entries lie in memory: the one description that compiled lookups and the Python writers share.
+"""Memory layout of keys and entries, shared by compiled lookups and the Python writers.
 
 A key is a run of 64-bit words; a field never straddles two words unless it is wider than one. An entry is a row::
 
@@ -40,7 +40,7 @@ HIT_AT: Final = 16
 METER_AT: Final = 24
 METER_BYTES: Final = 120
 METER_COUNTS_AT: Final = 72
-"""Where a meter's counts by color begin."""
+"""Offset of a meter's counts by color."""
 TWO_RATES: Final = 1
 SINGLE_RATE: Final = 2
 """The kinds of a configured meter."""
@@ -73,7 +73,7 @@ class RowLayout:
     keys: tuple[KeyPlace, ...]
     words: int
     ranges: tuple[int, ...]
-    """Which of the keys are ranges, by index."""
+    """Indices of the keys that are ranges."""
     masks_at: int
     ranges_at: int
     params_at: int

@@ -36,7 +36,7 @@ class _Stored:
     entry: TableEntry
     row: int
     notes: int
-    """Address of what packets write about it (`RowLayout.cell_bytes`), or 0."""
+    """Address of the cell that packets write for the entry (`RowLayout.cell_bytes`), or 0."""
     cell: int
     """The cell of the action profile that the entry refers to, or 0."""
 
@@ -55,7 +55,7 @@ class Table:
         graveyard: Graveyard,
         clock: Callable[[], int],
     ) -> None:
-        """`clock` tells the switch's time in microseconds."""
+        """Create a table; `clock` returns the switch's time in microseconds."""
         self.schema = schema
         self._layout = layout
         self._actions = actions
@@ -70,9 +70,10 @@ class Table:
         self._default_row = 0
         self._default_notes = 0
         self.constant = schema.const_entries
-        """Whether `insert`, `modify` and `delete` are refused.
+        """True if `insert`, `modify` and `delete` are refused.
 
-        The BMv2 JSON does not tell `const entries` from `entries`, which may change; whoever knows sets it.
+        The BMv2 JSON does not distinguish `const entries` from `entries`, which may change; the caller that knows sets
+        it.
         """
         self._index = self._make_index(graveyard)
         self._own_default = self._program_default()
@@ -134,9 +135,11 @@ class Table:
         return self._find(match, priority).entry
 
     def insert(self, entry: TableEntry, counts: tuple[int, int] = (0, 0), rates: MeterRates | None = None) -> None:
-        """`counts` (packets, bytes) and `rates` are what its direct counter and meter begin with.
+        """Insert an entry; `counts` (packets, bytes) and `rates` initialise its direct counter and meter.
 
-        Raises `EntryExists`, `TableFull`, `InvalidEntry`; `EntryNotFound` for an unknown member or group.
+        Raises:
+            EntryExists, TableFull, InvalidEntry: The entry cannot be inserted.
+            EntryNotFound: The member or group is unknown.
         """
         self._refuse_constant()
         if self._index is None:
@@ -266,7 +269,9 @@ class Table:
         return (ctypes.c_uint64 * 2).from_address(self._notes_of(match, priority))
 
     def notes(self, match: Sequence[Match] | None, priority: int = 0) -> bytes:
-        """What packets have written about an entry, for `set_notes`. Raises `EntryNotFound`, `InvalidEntry`."""
+        """Return the cell that packets have written for an entry, for `set_notes`. Raises `EntryNotFound`,
+        `InvalidEntry`.
+        """
         return ctypes.string_at(self._notes_of(match, priority), self._layout.cell_bytes)
 
     def set_notes(
@@ -297,7 +302,7 @@ class Table:
         self._meter_cell(match, priority).set(rates, f"{self.schema.name}, {where}")
 
     def meter_counts(self, match: Sequence[Match] | None, priority: int = 0) -> ColorCounts:
-        """What an entry's meter has counted by color. Raises `EntryNotFound`, `InvalidEntry`."""
+        """Return an entry's meter counts by color. Raises `EntryNotFound`, `InvalidEntry`."""
         return self._meter_cell(match, priority).counts()
 
     def reset_meter_counts(self, match: Sequence[Match] | None, priority: int = 0) -> None:

@@ -16,7 +16,7 @@ class Aging:
         """When an entry was last told idle, in the switch's time; 0: never."""
 
     def __bool__(self) -> bool:
-        """Whether some entry has an idle timeout."""
+        """Return True if some entry has an idle timeout."""
         return bool(self._told_ns)
 
     def note(self, key: Key, idle_timeout_ns: int) -> None:

@@ -1,8 +1,8 @@
-"""Digests: DigestEntry, and the lists of what the data plane has told (specification, "DigestEntry").
+"""Digests: DigestEntry, and the lists of records from the data plane (specification, "DigestEntry").
 
 A plain state machine per digest: records and the switch's time in, lists to send out. A record waits in the buffer
-until its list is full or old enough; what was sent is not told again until the list is acknowledged or its time-out
-passes.
+until its list is full or old enough; a record that was sent is not sent again until the list is acknowledged or its
+time-out passes.
 """
 
 from __future__ import annotations
@@ -101,12 +101,12 @@ class DigestService:
             self._forget_list(list_id)
 
     def forget_sent(self) -> None:
-        """Another controller listens: it is told anew what has been sent. What waits for its list goes on waiting."""
+        """Mark sent records as unsent for a new controller. Records that wait for their list go on waiting."""
         with self._lock:
             self._forget_sent()
 
     def discard(self) -> None:
-        """Drop what the data plane told while nobody listened. Not while the data path hands records out."""
+        """Discard digests generated while no client was subscribed. Not called while the data path delivers records."""
         if self._state is not None:
             self._state.drain()
 
@@ -179,7 +179,7 @@ class DigestService:
 def _encoder(
     spec: p4t.P4DataTypeSpec, types: p4t.P4TypeInfo, what: str, depth: int = 0
 ) -> tuple[tuple[int, ...], _Encoder]:
-    """The widths of a type's fields, in order, and what puts their values into a message. Raises `Refusal`."""
+    """Return the widths of a type's fields, in order, and the encoder of their values. Raises `Refusal`."""
     if depth > _MAX_DEPTH:
         raise invalid(f"P4Info: the type of {what} is nested more than {_MAX_DEPTH} deep")
     match spec.WhichOneof("type_spec"):

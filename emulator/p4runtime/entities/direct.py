@@ -17,11 +17,11 @@ from .arrays import COUNT_MASK, check_count
 from .meters import check_reset, decode_config, encode_config, encode_counts
 
 Counts = tuple[int, int]
-"""What a counter has counted: packets, bytes."""
+"""Contents of a counter: packets, bytes."""
 
 
 class DirectResources:
-    """What one table of the P4Info has beside its entries, bound to one switch's memory."""
+    """The direct resources of one table of the P4Info, bound to one switch's memory."""
 
     def __init__(self, name: str, state: Table, meter: p4i.MeterSpec | None) -> None:
         """`meter`: of its direct meter. Raises `Refusal` when P4Info and program disagree."""
@@ -48,7 +48,7 @@ class DirectResources:
     # -- inside a TableEntry
 
     def decode(self, entry: p4r.TableEntry) -> tuple[Counts | None, MeterRates | None]:
-        """What an entry wants of its counter (None: nothing) and of its meter (None: green). Raises `Refusal`."""
+        """Return the counter values and meter rates that an entry requests; None if it sets none. Raises `Refusal`."""
         counts = rates = None
         if entry.HasField("counter_data"):
             self.check_counter()
@@ -108,7 +108,7 @@ class DirectResources:
             self._state.reset_meter_counts(match, priority)
 
     def to_keep(self, match: tuple[Match, ...] | None, priority: int, key: p4r.TableEntry) -> Iterator[p4r.Update]:
-        """What brings a counter that has counted and a meter that is configured to a fresh entry with this key."""
+        """Yield updates that restore a non-zero counter and a configured meter on a fresh entry with this key."""
         if self.has_counter and self._state.counter(match, priority) != (0, 0):
             counter = p4r.DirectCounterEntry(table_entry=key)
             self.encode_counter(match, priority, counter.data)

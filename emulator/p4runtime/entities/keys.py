@@ -1,4 +1,4 @@
-"""Which entries of a table a TableEntry names: one, the default entry, or all that a query selects."""
+"""Selection of a table's entries by a TableEntry: one, the default entry, or all that match a query."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class EntryKeys:
             yield self._state.get(match, query.priority)
 
     def targets(self, query: p4r.TableEntry) -> list[tuple[tuple[Match, ...] | None, int]]:
-        """Which direct resources a query means; None is the default entry's. Raises `Refusal`."""
+        """Return the direct resources that a query selects; None stands for the default entry's. Raises `Refusal`."""
         if query.is_default_action:
             self.check_default(query)
             return [(None, 0)]

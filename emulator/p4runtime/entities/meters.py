@@ -69,7 +69,7 @@ class MeterService:
             yield entity
 
     def remember(self, entry: p4r.MeterEntry) -> Callable[[], None]:
-        """What brings the cells that a MODIFY is to write back to what they are now, tokens and counts included."""
+        """Return a function that restores the cells that a MODIFY is about to write, tokens and counts included."""
         wanted = cells(entry.index, entry.HasField("index"), self._size, self.name)
         kept = [self._state.content(index) for index in wanted]
 

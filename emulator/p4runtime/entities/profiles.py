@@ -33,7 +33,7 @@ class ProfileService:
     def __init__(
         self, info: p4i.ActionProfile, state: ActionProfile, actions: ActionSet, is_port: Callable[[int], bool]
     ) -> None:
-        """`is_port` tells which ports can be watched."""
+        """Create the service; `is_port` returns True for ports that can be watched."""
         self.id = info.preamble.id
         self.name = info.preamble.name
         self.selector = info.with_selector
@@ -139,7 +139,7 @@ class ProfileService:
 
     @property
     def _by_members(self) -> bool:
-        """Whether a group's size is the number of its members; else the sum of their weights."""
+        """True if a group's size is the number of its members; else it is the sum of their weights."""
         return self._info.WhichOneof("selector_size_semantics") == "sum_of_members"
 
     def _watch(self, item: _Watching) -> int | None:

@@ -1,8 +1,7 @@
 """Multicast groups and clone sessions: P4Runtime's PacketReplicationEngineEntry.
 
-The switch holds the replicas. Kept here is only the message that wrote them, so that a read answers with what was
-written (metadata, and the deprecated numeric form of a port); what somebody else changed since is read from the
-switch.
+The switch holds the replicas. This module keeps only the message that wrote them, so that a read returns the written
+message (metadata, and the deprecated numeric form of a port); changes by others are read from the switch.
 """
 
 from __future__ import annotations

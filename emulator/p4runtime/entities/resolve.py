@@ -1,6 +1,6 @@
-"""A P4Info resolved against the program and the memory that it is to describe: every id, width and size once.
+"""A P4Info resolved against the program and the memory that it describes: every id, width and size once.
 
-Whatever does not fit is INVALID_ARGUMENT, and says what P4Info has and what the program.
+A mismatch is INVALID_ARGUMENT, with the values of both P4Info and program.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _Thing = TypeVar("_Thing")
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """What serves the objects of one P4Info, by their ids."""
+    """The services of the objects of one P4Info, by their ids."""
 
     tables: dict[int, TableService]
     profiles: dict[int, ProfileService]
@@ -39,11 +39,17 @@ class Services:
     packet_in: PacketHeader | None
     packet_out: PacketHeader | None
     left_out: dict[int, str]
-    """What P4Info has and the program has not, in words: p4c drops a table that no packet comes to from one alone."""
+    """Objects of P4Info that the program lacks, described in words: p4c drops an unreachable table from the JSON
+    alone.
+    """
 
 
 def resolve(info: p4i.P4Info, program: Program, state: ProgramState, is_port: Callable[[int], bool]) -> Services:
-    """`is_port` tells which ports can be watched. Raises `Refusal` when P4Info and program do not belong together."""
+    """Match a P4Info with a program. `is_port` returns True for ports that can be watched.
+
+    Raises:
+        Refusal: P4Info and program do not belong together.
+    """
     _check_ids(info)
     left_out = _left_out(info, program)
     tables = {table.preamble.id: table for table in info.tables if table.preamble.id not in left_out}
@@ -96,10 +102,10 @@ def resolve(info: p4i.P4Info, program: Program, state: ProgramState, is_port: Ca
 
 
 def _left_out(info: p4i.P4Info, program: Program) -> dict[int, str]:
-    """By id: tables that the program has not, and the profiles that are theirs alone.
+    """Return tables, and profiles used by them alone, that P4Info has and the program lacks, by id.
 
-    Raises `Refusal` where the program has tables of its own instead: those that p4c makes itself have no dot in their
-    names.
+    Raises:
+        Refusal: The program has other tables instead. (Tables that p4c itself creates have no dot in their names.)
     """
     gone = {table.preamble.id: table for table in info.tables if table.preamble.name not in program.tables}
     named = {table.preamble.name for table in info.tables}
@@ -114,9 +120,9 @@ def _left_out(info: p4i.P4Info, program: Program) -> dict[int, str]:
 
 
 def _digest_names(info: p4i.P4Info, program: Program) -> list[str]:
-    """What the program calls the digests of P4Info.
+    """Return the program's names of the digests of P4Info.
 
-    p4c names those of a struct after it in both; others are numbered in P4Info and named after their type in the
+    p4c names digests of a struct after it in both; others are numbered in P4Info and named after their type in the
     program, in the same order.
     """
     given = [digest.preamble.name for digest in info.digests]

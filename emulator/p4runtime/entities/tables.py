@@ -1,8 +1,8 @@
 """TableEntry, DirectCounterEntry and DirectMeterEntry: one `TableService` per table, its schema resolved once per
 pipeline.
 
-What the switch does not hold is kept here: the controller's opaque metadata of entries, and the default action that the
-program came with (a MODIFY of the default entry without an action goes back to it).
+This module keeps the parts that the switch does not hold: the controller's opaque metadata of entries, and the
+program's initial default action (restored by a MODIFY of the default entry without an action).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ DELETE: Final = p4r.Update.DELETE
 _MOST_TOLD: Final = 1024
 """Entries of one idle notification."""
 _WITH_RESOURCES: Final = p4r.TableEntry(counter_data=p4r.CounterData(), meter_config=p4r.MeterConfig())
-"""A query for entries with what belongs to them."""
+"""A query for entries with their direct resources."""
 
 
 class TableService:
@@ -47,9 +47,12 @@ class TableService:
         profile: ProfileService | None,
         meter: p4i.MeterSpec | None,
     ) -> None:
-        """`meter`: of its direct meter. Raises `Refusal` when P4Info and program disagree.
+        """Create the service; `meter` is the spec of the table's direct meter.
 
-        Whether the entries that the program came with are constant is P4Info's to tell, and told to `state`.
+        P4Info says whether the program's initial entries are constant; this sets it in `state`.
+
+        Raises:
+            Refusal: P4Info and program disagree.
         """
         self.id = info.preamble.id
         self.name = info.preamble.name
@@ -199,9 +202,10 @@ class TableService:
         self.direct.write_meter(*self._keys.decode_target(entry.table_entry), entry)
 
     def remember(self, kind: p4r.Update.Type.ValueType, entry: p4r.TableEntry) -> Callable[[], None]:
-        """What brings the direct resources of an entry back to what they are now, after a MODIFY or DELETE of it.
+        """Return a function that restores the direct resources of an entry after a MODIFY or DELETE of it.
 
-        Raises `EmulatorError`.
+        Raises:
+            EmulatorError: There is no such entry.
         """
         match, priority = self._keys.decode_target(entry)
         content = self._state.notes(match, priority)
@@ -259,7 +263,7 @@ class TableService:
 
     @property
     def ages(self) -> bool:
-        """Whether some entry has an idle timeout."""
+        """True if some entry has an idle timeout."""
         return bool(self._aging)
 
     def idle(self, now_ns: int) -> Iterator[p4r.IdleTimeoutNotification]:
@@ -277,9 +281,9 @@ class TableService:
             yield message
 
     def entries_to_keep(self) -> Iterator[p4r.Update]:
-        """What makes the entries of a table that `clear` has cleared equal to this one's, their counters included.
+        """Yield the updates that recreate this table's entries, counters included, in a table after `clear`.
 
-        Of constant entries only the direct resources may differ.
+        Only the direct resources of constant entries may differ.
         """
         for entry in self._state.entries():
             if self._const:
@@ -288,7 +292,7 @@ class TableService:
                 yield p4r.Update(type=INSERT, entity=self._encode(entry, _WITH_RESOURCES))
 
     def default_to_keep(self) -> Iterator[p4r.Update]:
-        """What makes the default entry of a fresh table equal to this one's, if it is another one."""
+        """Yield the updates that recreate this table's default entry in a fresh table, if it differs."""
         if self._state.default != self._initial_default or self._default_metadata != (0, b""):
             yield p4r.Update(type=MODIFY, entity=self._encode_default(p4r.TableEntry()))
         yield from self._direct_to_keep(None, 0)
@@ -312,7 +316,7 @@ class TableService:
         return self._actions.name_of(query.action.action.action_id)
 
     def _check_query(self, query: p4r.TableEntry) -> None:
-        """A query for all tables asks each for what it has; one for this table must fit it."""
+        """Check a query of this one table; a query of all tables needs no check."""
         if query.HasField("time_since_last_hit") and query.table_id and not self._idle_timeout:
             raise invalid(f"{self.name} does not support idle timeouts: it tells no time since the last hit")
 

@@ -1,1 +1,1 @@
-"""Controllers' streams: who is primary for which role, what waits to be sent to each, and for how long."""
+"""Controllers' streams: the primary of each role, the messages waiting for each client, and their time limits."""

@@ -1,9 +1,8 @@
-"""Who is primary: client arbitration for one (device, role), as a plain state machine (specification, "Client
-Arbitration").
+"""Client arbitration for one (device, role), as a plain state machine (specification, "Client Arbitration").
 
-The highest election id ever seen decides, and is never forgotten: when its holder leaves there is no primary until
-somebody claims the same id or a higher one. A client without an election id is always a backup. Nothing here sends:
-every step returns the notices to deliver, in order.
+The highest election id ever seen decides, and is never forgotten: when its holder leaves there is no primary until a
+client claims the same id or a higher one. A client without an election id is always a backup. This module sends
+nothing: every step returns the notices to deliver, in order.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ Client = TypeVar("Client", bound=Hashable)
 
 @dataclass(frozen=True, slots=True)
 class Notice(Generic[Client]):
-    """What one client is to be told."""
+    """Arbitration update for one client."""
 
     client: Client
     code: Code
-    """OK: it is primary. ALREADY_EXISTS: another is. NOT_FOUND: nobody is."""
+    """OK: the client is primary. ALREADY_EXISTS: another one is. NOT_FOUND: there is no primary."""
     highest: int | None
     """Highest election id seen; None before there has been any primary."""
 
@@ -46,7 +45,7 @@ class Arbiter(Generic[Client]):
         return next((client for client, held in self.clients.items() if held == self.highest), None)
 
     def is_primary(self, election_id: int | None) -> bool:
-        """Whether a request with this election id comes from the primary."""
+        """Return True if a request with this election id comes from the primary."""
         return election_id is not None and election_id == self.highest and self.primary is not None
 
     def update(self, client: Client, election_id: int | None) -> list[Notice[Client]]:
@@ -75,7 +74,7 @@ class Arbiter(Generic[Client]):
         return self._notices() if was_primary else []
 
     def _notices(self) -> list[Notice[Client]]:
-        """For everybody; the primary hears last, when the others already know."""
+        """Notices to all clients; the primary's comes last, after the backups have been notified."""
         primary = self.primary
         return [self._notice(client) for client in sorted(self.clients, key=lambda client: client == primary)]
 

@@ -1,4 +1,4 @@
-"""The controllers of one device: their streams' arbitration, role by role, and who is told what."""
+"""The controllers of one device: arbitration of their streams per role, and delivery of notifications."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Clients:
         self._arbiters: dict[str, Arbiter[Session]] = {"": Arbiter()}
         self.roles = Roles()
         self.primaries: tuple[Session, ...] = ()
-        """The sessions that are primary, at most one for each role; their `Session.role` tells which."""
+        """The sessions that are primary, at most one for each role (`Session.role`)."""
 
     def arbitrate(self, session: Session, message: p4r.MasterArbitrationUpdate) -> None:
         """A controller's arbitration message. Raises `Refusal`: its stream must then end."""
@@ -53,7 +53,7 @@ class Clients:
             for notice in notices:
                 if notice.client is session and notice.code is Code.OK:
                     with self._writing:
-                        pass  # what the previous primary has started is finished first
+                        pass  # the previous primary's requests are finished first
                 self._notify(name, notice)
 
     def leave(self, session: Session) -> None:

@@ -1,4 +1,4 @@
-"""One controller's open stream: what is waiting to be sent on it, and why it must end."""
+"""One controller's open stream: its outgoing queue, and the reason for its end."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Session:
         """The role that the client claimed; None until its first arbitration message."""
         self.device_id = 0
         self.refusal: Refusal | None = None
-        """Why the server ends the stream; None: the client left."""
+        """Reason why the server ends the stream; None if the client left."""
         self._outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._counting = threading.Lock()
         self._waiting_bytes = 0

@@ -179,6 +179,8 @@ def test_the_examples_are_written_for_who_has_no_clone(tmp_path: Path) -> None:
     )
 
 
-def test_the_readmes_training_loop_is_the_one_that_runs() -> None:
-    (shown,) = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+def test_the_guides_training_loop_is_the_one_that_runs() -> None:
+    (shown,) = re.findall(
+        r"^```python\n(.*?)^```", (ROOT / "docs" / "getting-started.md").read_text(), re.MULTILINE | re.DOTALL
+    )
     assert (EXAMPLES / "train.py").read_text().endswith(f'"""\n\n{shown}')

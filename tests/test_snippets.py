@@ -225,7 +225,8 @@ def check_ptf(words: Sequence[str], folder: Path) -> None:
 # --- Python -----------------------------------------------------------------------------------------------------------
 
 RUN_BY_OTHERS: Final = {
-    "README.md": "tests/test_examples.py and tests/experiments/test_launch.py run examples/train.py, which it is",
+    "README.md": "its one line of PyTorch is that of docs/pytorch.md",
+    "docs/getting-started.md": "tests/test_examples.py compares it with examples/train.py, which test_launch.py runs",
     "docs/pytorch.md": "the programs of tests/hosts/torch begin with the first, and have the others' calls",
 }
 
@@ -235,6 +236,7 @@ import numpy as np
 address, job, token = os.environ["WEIR_CONTROL"], int(os.environ["WEIR_JOB"]), os.environ["WEIR_TOKEN"]
 """
 IN_A_JOB: Final = [
+    ("", "README.md", "communicator", "assert mean.tolist() == [3.5] * 1000"),
     (SEAT, "docs/launch.md", "", "assert total[0] == 6"),
     (SEAT + "gradient = np.ones(8, np.float32)\n", "docs/control-service.md", "", "assert total.tolist() == [4] * 8"),
     (

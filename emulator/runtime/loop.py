@@ -251,6 +251,8 @@ def entry(address: Any, operation: Any) -> Any:
         return drain(world)
     if operation == OP_PROCESS:
         return process(world)
+    if world.heap_count >= world.heap_capacity:  # each operation below pushes one event
+        return STATUS_PAUSE
     if operation == OP_TIMER:
         set_timer(world, world.host, world.at)
     elif operation == OP_SCHEDULE_FLOW:

@@ -58,3 +58,27 @@ def test_what_would_take_days_can_be_interrupted() -> None:
     """Frames without end, each of which clones its clones until it may no more."""
     done = subprocess.run([sys.executable, "-c", _DAYS], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "interrupted after True True"
+
+
+_MANY = """
+from weir.emulator.runtime.engine import Engine
+import numpy as np
+engine = Engine()
+frame = np.zeros(60, np.uint8)
+port = engine.add_port(1, engine.add_host(), 0)
+for number in range(3000):
+    engine.set_timer(engine.add_host(), 1 + number % 7)
+    engine.add_flow(port, frame, 0, 1000.0, 1 + number % 11, 12, 0.0, number)
+    engine.add_trace(port, None, 1000)
+hosts = [due.host for _ in range(7) for due in engine.run(100) if due.timer]
+engine.run(100)
+sent = engine.flows.data["sent_packets"][:3000]
+samples = [len(engine.trace(number)[0]) for number in range(3000)]
+print(sorted(hosts) == list(range(1, 3001)), sent.min(), sent.max(), min(samples), max(samples))
+"""
+
+
+def test_events_beyond_the_heap_s_first_capacity_grow_it() -> None:
+    """In a process of its own: a write beyond the heap would end it."""
+    done = subprocess.run([sys.executable, "-c", _MANY], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "1", "1", "1", "1"]

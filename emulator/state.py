@@ -61,6 +61,13 @@ class Register:
         content = value.to_bytes(self._bytes, "little")
         self._cells[self._checked(index)] = np.frombuffer(content, np.uint8)
 
+    def content(self, cells: range) -> NDArray[np.uint8]:
+        """A copy of the bytes of some cells, for `set_content`."""
+        return self._cells[cells.start : cells.stop].copy()
+
+    def set_content(self, cells: range, content: NDArray[np.uint8]) -> None:
+        self._cells[cells.start : cells.stop] = content
+
     def _checked(self, index: int) -> int:
         if not 0 <= index < self.size:
             raise IndexError(f"{self.name}[{index}]: the register has {self.size} cells")

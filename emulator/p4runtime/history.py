@@ -37,11 +37,21 @@ def stages(pipeline: Pipeline, entity: p4r.Entity) -> frozenset[bool]:
 
 
 def undo(pipeline: Pipeline, update: p4r.Update) -> Callable[[], None]:
-    """Return a function that reverts this update; call before the update is applied. Raises `EmulatorError`."""
+    """Return a function that reverts this update; call before the update is applied. Raises `EmulatorError`.
+
+    Only what the update touches is copied, and nothing for an update that names no object.
+    """
+    entity = update.entity
+    pipeline.check_named(entity)
+    match entity.WhichOneof("entity"):
+        case "register_entry":
+            register = pipeline.register(entity.register_entry.register_id)
+            return register.remember(update.type, entity.register_entry)
+        case "counter_entry":
+            return pipeline.counter(entity.counter_entry.counter_id).remember(update.type, entity.counter_entry)
     if update.type == _Update.INSERT:
         return partial(pipeline.write, _Update(type=_Update.DELETE, entity=update.entity))
     steps: list[Callable[[], None]] = [partial(pipeline.write, step) for step in _inverse(pipeline, update)]
-    entity = update.entity
     match entity.WhichOneof("entity"):
         case "table_entry":
             steps.append(pipeline.table(entity.table_entry.table_id).remember(update.type, entity.table_entry))

@@ -22,7 +22,7 @@ from .entities.resolve import resolve
 from .entities.tables import TableService
 from .entities.value_sets import ValueSetService
 from .refusal import Code, Refusal, invalid, unimplemented
-from .roles import owners
+from .roles import object_id, owners
 
 Wanted = Callable[[int], bool]
 """Predicate that selects objects of P4Info by id for a client."""
@@ -106,8 +106,7 @@ class Pipeline:
                 group = entity.action_profile_group
                 self._profile(group.action_profile_id).write_group(kind, group)
             case "counter_entry":
-                counter = entity.counter_entry
-                self._by_id(services.counters, "counter", counter.counter_id).write(kind, counter)
+                self.counter(entity.counter_entry.counter_id).write(kind, entity.counter_entry)
             case "direct_counter_entry":
                 direct = entity.direct_counter_entry
                 self.table(direct.table_entry.table_id).write_counter(kind, direct)
@@ -126,8 +125,7 @@ class Pipeline:
                     digest.discard()
                 digest.write(kind, entity.digest_entry)
             case "register_entry":
-                register = entity.register_entry
-                self._by_id(services.registers, "register", register.register_id).write(kind, register)
+                self.register(entity.register_entry.register_id).write(kind, entity.register_entry)
             case "packet_replication_engine_entry":
                 self.replication.write(kind, entity.packet_replication_engine_entry)
             case None:
@@ -239,6 +237,19 @@ class Pipeline:
     def meter(self, meter_id: int) -> MeterService:
         """Raises `Refusal` for an id that is not there."""
         return self._by_id(self.services.meters, "meter", meter_id)
+
+    def counter(self, counter_id: int) -> CounterService:
+        """Raises `Refusal` for an id that is not there."""
+        return self._by_id(self.services.counters, "counter", counter_id)
+
+    def register(self, register_id: int) -> RegisterService:
+        """Raises `Refusal` for an id that is not there."""
+        return self._by_id(self.services.registers, "register", register_id)
+
+    def check_named(self, entity: p4r.Entity) -> None:
+        """Raise `Refusal` for the id 0, by which reads alone name all objects of a kind."""
+        if object_id(entity) == 0:
+            raise invalid(f"{entity.WhichOneof('entity')}: the id is 0, which names nothing that can be written")
 
     def _profile(self, profile_id: int) -> ProfileService:
         return self._by_id(self.services.profiles, "action profile", profile_id)

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import grpc
@@ -20,6 +21,7 @@ from .device import Device
 from .refusal import Code, Refusal, abort, invalid, refusal_of, unimplemented
 from .streams.arbitration import MAX_CLIENTS
 from .streams.patience import Patience
+from .streams.places import Places
 from .streams.session import Session
 
 API_VERSION: Final = "1.5.0"
@@ -32,6 +34,12 @@ _RESPONSE_ENTITIES: Final = 1024
 _UNARY_THREADS: Final = 32
 _PATIENCE_S: Final = 60.0
 """Time limit for a client to accept one message of an answer."""
+_FIRST_WORDS_S: Final = 5.0
+"""Time limit for a stream to arbitrate."""
+
+_SILENT: Final = Refusal(
+    Code.DEADLINE_EXCEEDED, f"the stream has not arbitrated within {_FIRST_WORDS_S:.0f} s of its beginning"
+)
 
 log = logging.getLogger(__name__)
 _Answer = TypeVar("_Answer")
@@ -63,7 +71,7 @@ class P4RuntimeServer:
             self._devices[datapath.device_id] = Device(datapath)
         self._wanted_address = address
         self._tls = tls
-        self._running: tuple[grpc.Server, ThreadPoolExecutor, Patience] | None = None
+        self._running: tuple[grpc.Server, ThreadPoolExecutor, list[Patience]] | None = None
         self.port = 0
 
     @property
@@ -93,14 +101,15 @@ class P4RuntimeServer:
                 ("grpc.max_send_message_length", _MAX_MESSAGE_BYTES),
             ],
         )
-        patience = Patience(_PATIENCE_S)
-        server.add_generic_rpc_handlers((_handlers(_Servicer(self._devices, streams, patience)),))
+        limits = [Patience(_PATIENCE_S), Patience(_FIRST_WORDS_S)]
+        server.add_generic_rpc_handlers((_handlers(_Servicer(self._devices, streams, *limits)),))
         self.port = self._bind(server)
-        patience.start()
+        for limit in limits:
+            limit.start()
         for device in self._devices.values():
             device.attach()
         server.start()
-        self._running = server, threads, patience
+        self._running = server, threads, limits
 
     def stop(self) -> None:
         """End all streams and stop listening; return when that is done. The switches keep running.
@@ -110,12 +119,13 @@ class P4RuntimeServer:
         """
         if self._running is None:
             return
-        server, threads, patience = self._running
+        server, threads, limits = self._running
         for device in self._devices.values():
             device.close()
         server.stop(grace=None).wait()
         threads.shutdown()
-        patience.close()
+        for limit in limits:
+            limit.close()
         for device in self._devices.values():
             device.detach()
         self._running = None
@@ -157,10 +167,11 @@ class P4RuntimeServer:
 class _Servicer:
     """The RPCs. Every error leaves as a canonical code; an unexpected exception is INTERNAL, and logged."""
 
-    def __init__(self, devices: dict[int, Device], max_streams: int, patience: Patience) -> None:
+    def __init__(self, devices: dict[int, Device], max_streams: int, patience: Patience, first_words: Patience) -> None:
         self._devices = devices
         self._patience = patience
-        self._streams = threading.Semaphore(max_streams)
+        self._first_words = first_words
+        self._places = Places(max_streams)
 
     def Capabilities(self, request: p4r.CapabilitiesRequest, context: grpc.ServicerContext) -> p4r.CapabilitiesResponse:
         if request.device_id:
@@ -210,9 +221,9 @@ class _Servicer:
         self, request_iterator: Iterator[p4r.StreamMessageRequest | Refusal], context: grpc.ServicerContext
     ) -> Iterator[bytes]:
         """Its answers are serialised already, as they waited."""
-        if not self._streams.acquire(blocking=False):
-            abort(context, Refusal(Code.RESOURCE_EXHAUSTED, "the server has no room for another stream"))
         session = Session()
+        if not self._places.take(session):
+            abort(context, Refusal(Code.RESOURCE_EXHAUSTED, "the server has no room for another stream"))
         try:
             if context.add_callback(session.close):
                 threading.Thread(
@@ -221,7 +232,7 @@ class _Servicer:
                 yield from session.messages()
         finally:
             self._leave(session)
-            self._streams.release()
+            self._places.give_back(session)
         if session.refusal is not None:
             abort(context, session.refusal)
 
@@ -229,10 +240,10 @@ class _Servicer:
         """Take a stream's requests until it ends, on a thread of its own."""
         refusal = None
         try:
-            for request in requests:
-                if isinstance(request, Refusal):
-                    raise request
-                self._take(session, request)
+            with self._first_words.limit(partial(session.close, _SILENT)):
+                self._take_all(session, requests, until_arbitrated=True)
+            self._places.keep(session)
+            self._take_all(session, requests)
         except grpc.RpcError:
             pass  # the client is gone
         except EmulatorError as error:
@@ -242,6 +253,17 @@ class _Servicer:
             refusal = _unforeseen(error)
         self._leave(session)
         session.close(refusal)
+
+    def _take_all(
+        self, session: Session, requests: Iterator[p4r.StreamMessageRequest | Refusal], until_arbitrated: bool = False
+    ) -> None:
+        """Take requests until there are no more, or until the stream has a role."""
+        for request in requests:
+            if isinstance(request, Refusal):
+                raise request
+            self._take(session, request)
+            if until_arbitrated and session.role is not None:
+                return
 
     def _take(self, session: Session, request: p4r.StreamMessageRequest) -> None:
         kind = request.WhichOneof("update")

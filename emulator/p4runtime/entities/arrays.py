@@ -43,6 +43,21 @@ class CounterService:
             self._state.packets[wanted.start : wanted.stop] = entry.data.packet_count
             self._state.bytes[wanted.start : wanted.stop] = entry.data.byte_count
 
+    def remember(self, kind: p4r.Update.Type.ValueType, entry: p4r.CounterEntry) -> Callable[[], None]:
+        """Return what brings the cells that an update is to write back to what they hold now.
+
+        Raises `EmulatorError` for an index or a kind of update that `write` refuses.
+        """
+        check_modify(kind, self.name)
+        wanted = cells(entry.index, entry.HasField("index"), self._size, self.name)
+        kept = [counts[wanted.start : wanted.stop].copy() for counts in (self._state.packets, self._state.bytes)]
+
+        def bring_back() -> None:
+            self._state.packets[wanted.start : wanted.stop] = kept[0]
+            self._state.bytes[wanted.start : wanted.stop] = kept[1]
+
+        return bring_back
+
     def read(self, query: p4r.CounterEntry) -> Iterator[p4r.Entity]:
         wanted = cells(query.index, query.HasField("index"), self._size, self.name)
         for index in wanted:
@@ -79,6 +94,19 @@ class RegisterService:
             value = self.type.decode(entry.data)
             for index in wanted:
                 self._state.write(index, value)
+
+    def remember(self, kind: p4r.Update.Type.ValueType, entry: p4r.RegisterEntry) -> Callable[[], None]:
+        """Return what brings the cells that an update is to write back to what they hold now.
+
+        Raises `EmulatorError` for an update that `write` refuses, before anything is copied.
+        """
+        check_modify(kind, self.name)
+        wanted = cells(entry.index, entry.HasField("index"), self._size, self.name)
+        if not entry.HasField("data"):
+            return lambda: None
+        self.type.decode(entry.data)
+        kept = self._state.content(wanted)
+        return lambda: self._state.set_content(wanted, kept)
 
     def read(self, query: p4r.RegisterEntry, paused: Paused) -> Iterator[p4r.Entity]:
         """The cells that a query selects.

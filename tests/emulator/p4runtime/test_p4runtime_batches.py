@@ -6,8 +6,10 @@ import threading
 
 import grpc
 import numpy as np
+import pytest
 from finsy.proto import p4r
 
+from weir.emulator.p4runtime.pipeline import Pipeline
 from weir.emulator.switch import Switch
 from weir.tests.emulator.p4runtime.p4runtime_rig import (
     DELETE,
@@ -133,6 +135,32 @@ def test_what_packets_wrote_is_brought_back_too(externs: Client, switch: Switch)
         ]
         assert externs.dump(*everything) == before
     assert [[color(1, value) for _ in range(4)] for value in (1, 2, 9)] == [[0, 0, 1, 2]] * 3
+
+
+@pytest.mark.parametrize("atomicity", [p4r.WriteRequest.ROLLBACK_ON_ERROR, AT_ONCE])
+def test_a_write_to_all_arrays_is_refused_before_anything_is_read(
+    loaded: Client, monkeypatch: pytest.MonkeyPatch, atomicity: p4r.WriteRequest.Atomicity.ValueType
+) -> None:
+    read = list[p4r.Entity]()
+    monkeypatch.setattr(Pipeline, "read", lambda _, query, *__: read.append(query))
+    for entry in (p4r.RegisterEntry(), p4r.CounterEntry(), p4r.MeterEntry(), p4r.TableEntry()):
+        assert all_or_none(loaded, (MODIFY, entry), atomicity=atomicity) == ["INVALID_ARGUMENT"]
+    assert not read
+
+
+def test_cells_of_a_failed_batch_are_brought_back(loaded: Client, names: Names) -> None:
+    register, counter = next(iter(names.register.values())), next(iter(names.counter.values()))
+    everything = (p4r.RegisterEntry(register_id=register), p4r.CounterEntry(counter_id=counter))
+    one = p4r.CounterEntry(counter_id=counter, index=p4r.Index(index=1), data=p4r.CounterData(packet_count=5))
+    assert loaded.write((MODIFY, one)) == ["OK"]
+    before = loaded.dump(*everything)
+    cell = loaded.read(p4r.RegisterEntry(register_id=register, index=p4r.Index(index=0)))[0].register_entry
+    whole = p4r.RegisterEntry(register_id=register, data=cell.data)
+    whole.data.bitstring = b"\x01"
+    all_counts = p4r.CounterEntry(counter_id=counter, data=p4r.CounterData(packet_count=9))
+    outcome = all_or_none(loaded, (MODIFY, whole), (MODIFY, all_counts), (DELETE, one))
+    assert outcome == ["ABORTED", "ABORTED", "INVALID_ARGUMENT"]
+    assert loaded.dump(*everything) == before
 
 
 def test_packets_see_an_atomic_batch_as_one_change(stages: Client, switch: Switch) -> None:

@@ -124,7 +124,7 @@ class Rig:
         self.switch = Switch(1, ports=[0, 1, 2, 3])
         self.device = Device(self.switch)
         self.device.attach()
-        self.servicer = _Servicer({1: self.device}, 4, Patience(60.0))
+        self.servicer = _Servicer({1: self.device}, 4, Patience(60.0), Patience(60.0))
         self.session = Session()
         request = p4r.StreamMessageRequest()
         request.arbitration.device_id = 1

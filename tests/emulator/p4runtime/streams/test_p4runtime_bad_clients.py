@@ -107,6 +107,18 @@ def test_answers_that_nobody_takes_hold_the_others_up_for_a_while_only(monkeypat
         stream.close()
 
 
+def test_streams_that_never_arbitrate_keep_no_controller_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More of them than the server has room for: a controller comes in at once, and they are ended after a while."""
+    monkeypatch.setattr(server_module, "_FIRST_WORDS_S", 0.3)
+    with P4RuntimeServer([RecordingDatapath()]) as server, Client(server.address) as silent:
+        crowd = [silent.stream() for _ in range(40)]
+        with Client(server.address) as client:
+            stream = client.primary()
+            assert {each.ended() for each in crowd} <= {"RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED"}
+            assert client.set_config(load_config()) == "OK"
+            stream.close()
+
+
 def test_weir_switch_ends_while_a_client_writes(tmp_path: Path) -> None:
     address = f"unix:{tmp_path}/p4runtime"
     with (

@@ -27,6 +27,9 @@ import pytest
 import yaml
 from typer.main import get_command
 
+from weir.cli.app import app
+from weir.cli.place_files import read_jobs
+from weir.cli.ranks import LaunchOptions, launched_job
 from weir.controller.congestion import WALL_CLOCK_LEASE_NS, CongestionOptions, Uncontrolled, Windowed
 from weir.controller.placement import Problem
 from weir.controller.placement.strategies import strategy
@@ -34,11 +37,8 @@ from weir.emulator.ports.options import parse, parse_control
 from weir.emulator.program import Program
 from weir.emulator.stf import StfTest, play
 from weir.emulator.stf.reader import parse as parse_stf
-from weir.experiments.commands.app import app
-from weir.experiments.commands.place_files import read_jobs
 from weir.experiments.config import RunConfig
 from weir.experiments.congestion import ControllerCongestion
-from weir.experiments.launch import LaunchOptions, launched_job
 from weir.experiments.telemetry import TelemetryConfig
 from weir.extras import EXTRAS
 from weir.hosts import ControlClient

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
+from weir.cli.place_files import read_jobs, read_loads
 from weir.emulator.entries import EmulatorError
 from weir.emulator.program import Program
-from weir.experiments.commands.place_files import read_jobs, read_loads
 from weir.experiments.config import RunConfig
 from weir.experiments.congestion import ControllerCongestion
 from weir.experiments.errors import ExperimentError

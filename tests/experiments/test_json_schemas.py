@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from weir.experiments.commands.app import app
+from weir.cli.app import app
 from weir.experiments.config import RunConfig
 from weir.experiments.errors import ExperimentError
 from weir.experiments.evaluation.suite import Suite

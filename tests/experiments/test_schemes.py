@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from weir.experiments.commands.app import app
+from weir.cli.app import app
 from weir.experiments.config import RunConfig
 from weir.experiments.errors import ExperimentError
 from weir.experiments.records.record import RunRecord

@@ -135,7 +135,7 @@ def test_what_cannot_be_is_one_line(words: tuple[str, ...], complaint: str, tmp_
 
 def test_without_ptf_it_says_how_to_get_it(tmp_path: Path) -> None:
     code = "import shutil, sys; shutil.which = lambda *_, **__: None; sys.argv = ['weir', 'ptf', '--test-dir', '.']\n"
-    code += "from weir.experiments.commands.main import main; main()"
+    code += "from weir.cli.main import main; main()"
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "weir: weir ptf needs ptf, which is not installed: pip install --no-deps ptf scapy\n"

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from weir.cli.top import screen
 from weir.controller.controller import Options
 from weir.controller.live.picture import LiveView, fabric_picture
 from weir.controller.p4runtime.pipeline import Pipeline
@@ -21,7 +22,6 @@ from weir.controller.placement import Placement
 from weir.controller.placement.strategies import strategy
 from weir.controller.planning.plan import FailurePolicy, JobSpec
 from weir.controller.telemetry.snapshot import listed
-from weir.experiments.commands.top import screen
 from weir.tests.controller.job_rig import MS, Fixed, Rig, make_rig
 from weir.topologies.generators import leaf_spine
 

@@ -13,9 +13,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from weir.cli.stf import stf
 from weir.emulator.program import UnsupportedProgram
 from weir.emulator.stf import StfError
-from weir.experiments.commands.stf import stf
 from weir.experiments.errors import ExperimentError
 from weir.tests.paths import STF as FOLDER
 

@@ -157,7 +157,7 @@ class Job:
 
     def another_controller(self, *more: str) -> Controller:
         """Start `weir controller` with more options: it waits for its turn where one has the journal."""
-        code = "from weir.experiments.commands.main import main; main()"
+        code = "from weir.cli.main import main; main()"
         options = ["--strategy", "ps", "--lease", f"{LEASE_S}s", "--probe", "1000s", "--solve", "0ms", *more]
         options += [word for node in TOPOLOGY.switches for word in ("--switch", f"{node.name}={self._switches}")]
         options += ["--listen", self.control, "--journal", str(self._folder / "journal")]

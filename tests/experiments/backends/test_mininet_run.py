@@ -34,7 +34,7 @@ from weir.tests.topologies.mininet.test_mininet import LONG_ON_BMV2, started
 from weir.topologies import dump_topology, leaf_spine
 from weir.topologies.mininet.fabric import SwitchKind, obstacle
 
-WEIR = [*IN_ITS_OWN_NETWORK, "-c", "from weir.experiments.commands.main import main; main()"]
+WEIR = [*IN_ITS_OWN_NETWORK, "-c", "from weir.cli.main import main; main()"]
 
 RUN: dict[str, Any] = {
     "name": "short",

@@ -20,8 +20,8 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from weir.cli.app import app
 from weir.experiments.backends.virtual_time import Cluster
-from weir.experiments.commands.app import app
 from weir.experiments.errors import ExperimentError
 from weir.experiments.evaluation import page
 from weir.experiments.evaluation.comparison import conditions_of
@@ -318,7 +318,7 @@ def test_an_evaluation_that_was_killed_goes_on_and_writes_its_page(tmp_path: Pat
     """
     file, out, written = tmp_path / "suite.yaml", tmp_path / "out", tmp_path / "page.md"
     file.write_text(yaml.safe_dump(SUITE))
-    command = "from weir.experiments.commands.main import main; main()"
+    command = "from weir.cli.main import main; main()"
     words = [sys.executable, "-c", command, "evaluate", str(file), "--out", str(out), "--workers", "1"]
     first = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True)
     until = time.monotonic() + 120
@@ -350,7 +350,7 @@ def test_a_quiet_evaluation_says_its_results_alone(tmp_path: Path) -> None:
     """Dask's loggers have levels of their own, and its processes handlers of their own."""
     file = tmp_path / "suite.yaml"
     file.write_text(yaml.safe_dump({**SUITE, "seeds": 1}))
-    command = "from weir.experiments.commands.main import main; main()"
+    command = "from weir.cli.main import main; main()"
     words = [sys.executable, "-c", command, "-q", "evaluate", str(file), "--out", str(tmp_path / "out"), "--workers"]
     done = subprocess.run([*words, "1"], capture_output=True, text=True, check=True)
     assert "widest" in done.stdout

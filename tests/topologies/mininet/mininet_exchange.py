@@ -15,7 +15,7 @@ import sys
 from dataclasses import replace
 from typing import Any
 
-from weir.experiments.commands.mininet import install_base_plan
+from weir.cli.mininet import install_base_plan
 from weir.topologies import Topology, leaf_spine
 from weir.topologies.mininet.fabric import MininetFabric, SwitchKind
 

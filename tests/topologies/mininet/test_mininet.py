@@ -84,7 +84,7 @@ def started(command: Sequence[str | Path], mark: Path) -> Iterator[subprocess.Po
 def test_a_signal_ends_all_that_was_started(number: signal.Signals, tmp_path: Path) -> None:
     dump_topology(leaf_spine(1, 1, 1), tmp_path / "fabric.yaml")
     mark = f"WEIR_TEST_MARK={tmp_path}"
-    code = "import typer; from weir.experiments.commands.mininet import mininet; typer.run(mininet)"
+    code = "import typer; from weir.cli.mininet import mininet; typer.run(mininet)"
     command = [*IN_ITS_OWN_NETWORK, "-c", code, str(tmp_path / "fabric.yaml")]
     command += ["--exec", "h1 sh -c 'echo begun; sleep 1000'"]
     with started(command, tmp_path) as process:
@@ -101,7 +101,7 @@ def test_a_signal_ends_all_that_was_started(number: signal.Signals, tmp_path: Pa
 def test_a_kill_ends_all_that_was_started_and_the_next_fabric_can_be_built(tmp_path: Path) -> None:
     """The links between switches outlive a SIGKILL, which nobody can handle; the next one removes them."""
     dump_topology(leaf_spine(1, 1, 1), tmp_path / "fabric.yaml")
-    code = "import typer; from weir.experiments.commands.mininet import mininet; typer.run(mininet)"
+    code = "import typer; from weir.cli.mininet import mininet; typer.run(mininet)"
     with subprocess.Popen(["unshare", "--net", "sh", "-c", "ip link set lo up && echo up && cat"], **PIPES) as network:
         assert network.stdout is not None
         assert network.stdout.readline() == "up\n"

@@ -1,0 +1,412 @@
+"""`weir controller`: keeps the switches of a fabric, and serves jobs to hosts and operators."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..experiments.errors import ExperimentError
+from ..topologies import Routes, Topology, TopologyError
+from ..topologies.mininet.fabric import FIRST_GRPC_PORT
+from ..topologies.units import parse_delay
+from ..wire.control_channel import DEFAULT_ADDRESS, Tls
+from .console import NOTES
+from .help import STRATEGY_NAMES, complete_strategy
+from .live import HistoryOption, WebOption, watching
+
+if TYPE_CHECKING:
+    from ..controller.congestion import CongestionOptions
+    from ..controller.controller import Controller
+    from ..controller.jobs.journal_file import JournalFile
+    from ..controller.live.watch import Watch
+    from ..controller.p4runtime.session import SwitchSession
+    from ..controller.watching.settings import Watching
+
+_ANSWER_S = 5.0
+"""Whatever needs no program compiled waits so long for a switch that hangs."""
+
+_TURN_S = 0.2
+"""Between two looks at whether the journal is free, and whether another controller rules."""
+
+_SILENT_S = 30.0
+"""A switch that answered the last controller, and is not there when the next one begins, may be starting: so long."""
+
+_STUCK_LEASES = 3
+"""A worker that lives and has waited without a round for so many leases gets its job a new generation."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Settings:
+    """What the command line asks for."""
+
+    topology: Topology
+    addresses: Mapping[str, str]
+    strategy: str
+    lease_ns: int
+    probe_ns: int
+    solve_ns: int
+    election_id: int
+    listen: str
+    tls: Tls | None
+    allow_remote: bool
+    journal: Path | None
+    take_over: bool
+    metrics_port: int | None
+    reports_port: int | None
+    heartbeats: str | None
+    congestion: CongestionOptions
+    watching: Watching | None
+    web: str | None
+    history: Path | None
+
+
+def controller(
+    file: Annotated[Path, typer.Argument(metavar="TOPOLOGY", help="The fabric: a file, or one that ships with Weir.")],
+    switch: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=HOST:PORT", help="Where a switch serves P4Runtime; may be repeated."),
+    ] = None,
+    grpc_port: Annotated[
+        int,
+        typer.Option(help="Switches that are not named serve on 127.0.0.1, from this port on, in the file's order."),
+    ] = FIRST_GRPC_PORT,
+    listen: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Where hosts and operators are served; or unix:PATH.")
+    ] = DEFAULT_ADDRESS,
+    allow_remote: Annotated[
+        bool, typer.Option("--allow-remote", help="Serve an address that others reach although there is no TLS.")
+    ] = False,
+    tls: Annotated[
+        tuple[Path, Path, Path] | None,
+        typer.Option(metavar="CERTIFICATE KEY AUTHORITY", help="PEM files; clients need certificates, too."),
+    ] = None,
+    strategy: Annotated[
+        str, typer.Option(help=f"Where gradients are summed: {STRATEGY_NAMES}.", autocompletion=complete_strategy)
+    ] = "widest",
+    lease: Annotated[str, typer.Option(help="A host or switch that is silent for so long is lost.")] = "2s",
+    probe: Annotated[str, typer.Option(help="Time between two rounds of probes.")] = "100ms",
+    solve: Annotated[str, typer.Option(help="Time between two looks at whether jobs should move; 0ms: never.")] = "1s",
+    journal: Annotated[
+        Path | None,
+        typer.Option(help="Keep the jobs in this file, so that they go on when the controller starts anew."),
+    ] = None,
+    metrics_port: Annotated[
+        int | None, typer.Option(min=1, max=65_535, help="Serve Prometheus metrics on 127.0.0.1 at this port.")
+    ] = None,
+    reports_port: Annotated[
+        int | None,
+        typer.Option(
+            "--reports",
+            min=1,
+            max=65_535,
+            metavar="PORT",
+            help="Take switches' telemetry reports at this UDP port; default: the one that --telemetry sends to.",
+        ),
+    ] = None,
+    telemetry: Annotated[
+        Path | None,
+        typer.Option(
+            "--telemetry",
+            metavar="FILE.yaml",
+            help="What switches are to report by themselves: flows, queues, drops, and where to (docs/telemetry.md).",
+        ),
+    ] = None,
+    congestion: Annotated[
+        Path | None,
+        typer.Option(
+            "--congestion",
+            metavar="FILE.yaml",
+            help="What queues are promised, and what others may send beside jobs (docs/congestion.md, 2); "
+            "default: 64 packets, and nothing.",
+        ),
+    ] = None,
+    heartbeats: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST",
+            help="Take heartbeats through the fabric, in its control class; this process runs on that host of it.",
+        ),
+    ] = None,
+    web: WebOption = None,
+    history: HistoryOption = None,
+    take_over: Annotated[
+        bool,
+        typer.Option("--take-over", help="End the controller that has the journal, even one that hangs, and go on."),
+    ] = False,
+    election_id: Annotated[
+        int, typer.Option(help="Of two controllers on the same switches, the one with the higher id rules.")
+    ] = 10,
+) -> None:
+    """Keep a fabric's switches as its jobs need them. Hosts and operators are served until Ctrl-C.
+
+    What is promised of queues is said whenever that changes.
+    """
+    from ..controller.congestion.announcement import PROMISES
+    from ..controller.placement.strategies import description
+    from ..topologies import load_topology
+
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
+    if not NOTES.quiet:
+        logging.getLogger(PROMISES).setLevel(logging.INFO)
+    description(strategy)  # before anything is spoken to
+    topology = load_topology(file)
+    settings = _Settings(
+        topology=topology,
+        addresses=switch_addresses(topology, switch or [], grpc_port),
+        strategy=strategy,
+        lease_ns=_nanoseconds("--lease", lease),
+        probe_ns=_nanoseconds("--probe", probe),
+        solve_ns=_nanoseconds("--solve", solve),
+        election_id=election_id,
+        listen=listen,
+        tls=Tls(*tls) if tls is not None else None,
+        allow_remote=allow_remote,
+        journal=journal,
+        take_over=take_over,
+        metrics_port=metrics_port,
+        reports_port=reports_port,
+        heartbeats=heartbeats,
+        congestion=_congestion(congestion, topology),
+        watching=None if telemetry is None else _watching(telemetry, topology),
+        web=web,
+        history=history,
+    )
+    if take_over and journal is None:
+        raise ExperimentError("--take-over ends the controller that has the journal; say which, by --journal FILE")
+    if settings.lease_ns == 0 or settings.probe_ns == 0:
+        raise ExperimentError(f"--lease {lease}, --probe {probe}: neither can be 0; write them like 2s and 100ms")
+    try:
+        asyncio.run(_serve(settings))
+    except KeyboardInterrupt:
+        _say("stopped; the switches keep what they hold, and jobs go on")
+
+
+def _congestion(file: Path | None, topology: Topology) -> CongestionOptions:
+    """Raises ExperimentError."""
+    from ..controller.congestion import WALL_CLOCK_LEASE_NS, CongestionOptions
+    from ..experiments.congestion import ControllerCongestion
+
+    if file is None:
+        return CongestionOptions(lease_ns=WALL_CLOCK_LEASE_NS)
+    return ControllerCongestion.load(file, topology)
+
+
+def _watching(file: Path, topology: Topology) -> Watching:
+    """Raises ExperimentError."""
+    from ..experiments.telemetry import TelemetryConfig
+
+    return TelemetryConfig.load(file).watching(topology, str(file))
+
+
+def switch_addresses(topology: Topology, named: Sequence[str], first_port: int) -> Mapping[str, str]:
+    """Where each switch serves P4Runtime. Raises ExperimentError for a name that the fabric has not."""
+    addresses = {node.name: f"127.0.0.1:{first_port + index}" for index, node in enumerate(topology.switches)}
+    for text in named:
+        name, equals, address = text.partition("=")
+        if not equals or name not in addresses:
+            raise ExperimentError(
+                f'--switch "{text}" names no switch of {topology.name}; write it like '
+                f"{topology.switches[0].name}=127.0.0.1:9559"
+            )
+        addresses[name] = address
+    return addresses
+
+
+def _nanoseconds(option: str, text: str) -> int:
+    try:
+        return parse_delay(text)
+    except TopologyError as error:
+        raise error.within(option) from None
+
+
+async def _serve(settings: _Settings) -> None:
+    from ..controller.controller import Controller, Options
+    from ..controller.jobs.membership import longest_silence_ns
+    from ..controller.placement.strategies import STRATEGIES
+    from ..controller.placement.strategies import strategy as strategy_named
+    from ..controller.service.heartbeats import HeartbeatSocket
+    from ..controller.service.metrics import serve as serve_metrics
+    from ..controller.service.service import ControlService
+    from ..experiments.backends.batch_sizes import size_rule
+    from ..experiments.backends.sessions import open_sessions
+
+    topology = settings.topology
+    options = Options(
+        probe_period_ns=settings.probe_ns,
+        solve_period_ns=settings.solve_ns,
+        together=STRATEGIES[settings.strategy].jointly,
+        decide_aside=True,
+        dwell_ns=5 * settings.solve_ns,
+        lease_ns=settings.lease_ns,
+        patience_ns=None if settings.heartbeats is None else longest_silence_ns(settings.lease_ns),
+        stuck_ns=_STUCK_LEASES * settings.lease_ns,
+        heartbeats_at=settings.heartbeats,
+        congestion=settings.congestion,
+        watching=settings.watching,
+    )
+    async with AsyncExitStack() as stack:
+        beats = None if settings.heartbeats is None else HeartbeatSocket.bind(topology, settings.heartbeats)
+        journal = await _own_journal(stack, settings)
+        fabric = {} if journal is None else journal.all("fabric")
+        sessions = await stack.enter_async_context(
+            open_sessions(
+                topology,
+                settings.addresses,
+                answer_s=_ANSWER_S,
+                election_id=settings.election_id,
+                standby=True,
+                patient=bool(fabric),  # one that is dead now is no reason to leave the others alone
+            )
+        )
+        await _until_turn(sessions, fabric.get("lost", ()))
+        keeper = Controller(
+            topology,
+            Routes(topology),
+            sessions,
+            strategy_named(settings.strategy),
+            options,
+            time.monotonic_ns(),
+            journal=journal,
+        )
+        await keeper.start(time.monotonic_ns())
+        service = await stack.enter_async_context(
+            ControlService(
+                keeper,
+                address=settings.listen,
+                tls=settings.tls,
+                allow_remote=settings.allow_remote,
+                heartbeats=beats,
+                size_rule=size_rule,
+            )
+        )
+        port = settings.reports_port
+        if port is None and settings.watching is not None and settings.watching.collector is not None:
+            port = settings.watching.port
+        if port is not None:
+            _take_reports(stack, keeper, port, service.now_ns)
+        if settings.metrics_port is not None:
+            heard = None if beats is None else service.heartbeats
+            page = serve_metrics(keeper, service.now_ns, settings.metrics_port, heartbeats=heard)
+            at = await stack.enter_async_context(page)
+            _say(f"metrics: http://127.0.0.1:{at}/metrics")
+        watch = stack.enter_context(watching(settings.web, settings.history))
+        if watch is not None:
+            watch.begin(topology, topology.name, service.now_ns())
+            doing = f"placed by {settings.strategy}"
+            looking = asyncio.create_task(_look_on(watch, keeper, service.now_ns, doing), name="watch")
+            looking.add_done_callback(_say_why_it_ended)
+            stack.callback(looking.cancel)
+        running = f"; {len(keeper.jobs)} jobs go on" if keeper.jobs else ""
+        _say(
+            f"{topology.name}: {len(sessions)} switches, {len(topology.hosts)} hosts; "
+            f"jobs are served at {service.address}{running}"
+        )
+        await service.wait()
+
+
+async def _look_on(watch: Watch, keeper: Controller, clock: Callable[[], int], doing: str) -> None:
+    """Until it is cancelled. Drops are read from a switch at a time, so that many switches are no load."""
+    from ..controller.errors import ControllerError
+    from ..controller.live.watch import LOOK_S
+    from ..controller.p4runtime.tables import DROP_REASONS, DROPS
+
+    drops: dict[str, list[int]] = {}
+    for name in itertools.cycle(keeper.switches.sessions):
+        watch.look(keeper, clock(), doing)
+        with suppress(ControllerError):  # a switch that is lost keeps its last counts
+            drops[name] = list(await keeper.switches.sessions[name].read_counter(DROPS))
+        if drops and drops.keys() | keeper.switches.lost == keeper.switches.sessions.keys():
+            sums = (sum(column) for column in zip(*drops.values(), strict=True))
+            watch.take_drops(dict(zip(DROP_REASONS, sums, strict=True)), clock())
+        await asyncio.sleep(LOOK_S)
+
+
+def _say_why_it_ended(looking: asyncio.Task[None]) -> None:
+    """Nobody waits for it: the page would show its last picture for ever, without a word."""
+    if not looking.cancelled() and (error := looking.exception()) is not None:
+        logging.getLogger(__name__).error("nothing is looked at any more", exc_info=error)
+
+
+def _take_reports(stack: AsyncExitStack, keeper: Controller, port: int, clock: Callable[[], int]) -> None:
+    """Let switches' reports come to this port: into the links' state as they come, and before every decision."""
+    from ..controller.telemetry.collector import ReportCollector
+    from ..controller.telemetry.report_socket import ReportSocket
+
+    collector = keeper.reports or ReportCollector(keeper.topology, keeper.links)
+    reports = stack.enter_context(ReportSocket(collector, port, "0.0.0.0"))
+    keeper.sources.append(reports.poll)
+    stack.callback(keeper.sources.remove, reports.poll)  # the service ends after it
+    loop = asyncio.get_running_loop()
+    loop.add_reader(reports, lambda: reports.poll(clock()))
+    stack.callback(loop.remove_reader, reports)
+    _say(f"telemetry reports are taken at UDP port {reports.port}")
+
+
+async def _own_journal(stack: AsyncExitStack, settings: _Settings) -> JournalFile | None:
+    """The journal, once nobody else has it: until then this controller does not say a word to the switches, so that
+    the other one goes on even where this one's election id is higher.
+    """
+    from ..controller.jobs.journal_file import JournalFile
+    from ..controller.jobs.journal_lock import JournalLock
+
+    if settings.journal is None:
+        return None
+    lock = stack.enter_context(JournalLock(settings.journal))
+    if settings.take_over and not lock.acquire():
+        await asyncio.to_thread(lock.end_holder)
+    said = None
+    while not lock.acquire():
+        if (holder := lock.holder) != said and holder is not None:
+            _say(
+                f"process {holder} has the journal {settings.journal}; this controller waits until that is gone "
+                "(--take-over ends it, should it hang)"
+            )
+            said = holder
+        await asyncio.sleep(_TURN_S)
+    return stack.enter_context(JournalFile(settings.journal))
+
+
+async def _until_turn(sessions: Mapping[str, SwitchSession], lost: Collection[str]) -> None:
+    """Wait for the turn at every switch: another controller may rule. One that does not answer is waited for, but not
+    for long; one that was lost before, not at all. Raises ExperimentError where none answers.
+    """
+    silent = [name for name, session in sessions.items() if not session.is_up]
+    if gone := [name for name in silent if name in lost]:
+        _say(f"{', '.join(gone)}: lost before, and still no answer; placed around until there is one")
+    if awaited := [name for name in silent if name not in lost]:
+        _say(f"{', '.join(awaited)}: no answer; waited for {_SILENT_S:g} s, and then taken for lost")
+    if others := [name for name, session in sessions.items() if session.is_up and not session.is_primary]:
+        _say(f"another controller rules {', '.join(others)}; this one waits until that is gone")
+    await asyncio.gather(
+        *(_until_primary(session, 0.0 if name in lost else _SILENT_S) for name, session in sessions.items())
+    )
+    if not any(session.is_up for session in sessions.values()):
+        where = ", ".join(f"{name} at {session.address}" for name, session in sessions.items())
+        raise ExperimentError(f"no switch answers ({where}); check --switch and --grpc-port, and that they run")
+
+
+async def _until_primary(session: SwitchSession, silent_s: float) -> None:
+    """Until this controller may write to a switch, or that has not answered for so long."""
+    while not session.is_primary:
+        if session.is_up:
+            await asyncio.sleep(_TURN_S)
+            continue
+        with suppress(TimeoutError):
+            async with asyncio.timeout(silent_s):
+                await session.until_primary()
+        if not session.is_up:
+            return
+    await session.until_primary()
+
+
+def _say(text: str) -> None:
+    NOTES.print(text, markup=False, soft_wrap=True)

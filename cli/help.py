@@ -1,0 +1,67 @@
+"""How `--help` reads: plain text of eighty columns, commands in groups, and lines to type at the end."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import typer
+from typer.core import TyperGroup
+
+TRAIN: Final = "Train"
+COMPARE: Final = "Compare"
+FABRICS: Final = "Fabrics"
+PROGRAMS: Final = "P4 programs"
+CONTROL: Final = "Control plane"
+MACHINE: Final = "First steps"
+"""Groups of commands, as `rich_help_panel` of each names them."""
+
+STRATEGY_NAMES: Final = (
+    "widest, blind, hierarchy, rack, root, random, nearest, agg, scarce, oracle, atp, canary, grid, ps, "
+    "or FILE.py of your own"
+)
+POLICY_NAMES: Final = "abort, continue or wait"
+"""What options take by these names; names that are unknown are refused with a list. They are typed here, for `--help`
+imports nothing that knows them; a test compares them with those that are registered.
+"""
+
+
+class Groups(TyperGroup):
+    """Lists commands by their groups, in the order in which they were registered."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        groups: dict[str, list[tuple[str, str]]] = {}
+        commands = {name: self.commands[name] for name in self.list_commands(ctx)}
+        room = formatter.width - 6 - max(map(len, commands))  # where a first sentence still stands on one line
+        for name, command in commands.items():
+            panel = getattr(command, "rich_help_panel", None)
+            group = groups.setdefault(panel if isinstance(panel, str) else "Commands", [])
+            group.append((name.ljust(max(map(len, commands))), command.get_short_help_str(room)))
+        for title, rows in groups.items():
+            with formatter.section(title):
+                formatter.write_dl(rows)
+
+
+def command_group(**settings: Any) -> typer.Typer:
+    """A command that has commands: its help is plain text."""
+    return typer.Typer(
+        cls=Groups, rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]}, **settings
+    )
+
+
+def examples(*lines: str) -> str:
+    """The end of a command's help: lines that can be typed."""
+    return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
+
+
+def complete_strategy(incomplete: str) -> list[str]:
+    """For a shell; where none begins so it completes names of files."""
+    from ..controller.placement.strategies import STRATEGIES
+
+    return [name for name in STRATEGIES if name.startswith(incomplete)]
+
+
+def complete_policy(incomplete: str) -> list[str]:
+    """For a shell."""
+    from ..hosts.drivers.control_client import POLICIES
+
+    return [name for name in POLICIES if name.startswith(incomplete)]

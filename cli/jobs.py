@@ -1,0 +1,234 @@
+"""`weir jobs`: what the controller's jobs are doing; registering and ending them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from ..wire.control_channel import DEFAULT_ADDRESS, Tls
+from .help import POLICY_NAMES, command_group, complete_policy, examples
+
+app = command_group(
+    help="List a running controller's jobs; register and end them. Without a command it lists.",
+    epilog=examples(
+        "weir jobs",
+        "weir jobs register h1 h2 h4 --server h12 --policy continue",
+        "weir jobs end 1234",
+    ),
+)
+
+ControlOption = Annotated[
+    str | None,
+    typer.Option(
+        "--control",
+        metavar="HOST:PORT",
+        help=f"Where the controller serves; default: {DEFAULT_ADDRESS}.",
+    ),
+]
+TlsOption = Annotated[
+    tuple[Path, Path, Path] | None,
+    typer.Option("--tls", metavar="CERTIFICATE KEY AUTHORITY", help="PEM files, where the controller has TLS."),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+_console = Console(highlight=False, markup=False)
+"""What workers say of their errors may look like markup."""
+
+
+@app.callback(invoke_without_command=True)
+def list_jobs(
+    context: typer.Context,
+    control: ControlOption = None,
+    tls: TlsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the jobs: how far they are, and what they wait for."""
+    context.obj = control, tls, as_json
+    if context.invoked_subcommand is not None:
+        return
+    with _client(context) as client:
+        jobs = client.jobs()
+    if as_json:
+        _dump([_as_dict(job) for job in jobs])
+        return
+    if not jobs:
+        _console.print("no jobs")
+        return
+    table = Table(box=box.SIMPLE_HEAD, padding=0, pad_edge=False)  # 80 columns have room for it
+    for column in ("job", "gen.", "rounds", "workers", "server", "summed at", "slots", "policy", "waiting"):
+        table.add_column(
+            column,
+            justify="right" if column in {"job", "gen.", "rounds", "slots"} else "left",
+            no_wrap=column in {"job", "gen.", "rounds", "slots", "policy"},
+        )
+    for job in jobs:
+        values = _as_dict(job)
+        table.add_row(
+            str(job.job),
+            str(job.generation),
+            str(job.rounds),
+            " ".join(_mark(host) for host in values["hosts"] if host["rank"] is not None),
+            " ".join(_mark(host) for host in values["hosts"] if host["rank"] is None) or "–",
+            " ".join(job.switches) or "the server",
+            str(job.slots),
+            values["policy"],
+            job.waiting_for or "–",
+        )
+    _console.print(table)
+    for stripes in dict.fromkeys(tuple((stripe.job, stripe.share) for stripe in job.stripes) for job in jobs):
+        if stripes:
+            _console.print(_shared(stripes), soft_wrap=True)
+    if any(not host.attending for job in jobs for host in job.hosts):
+        _console.print("(…): not attending")
+
+
+@app.command(
+    epilog=examples(
+        "weir jobs register h1 h2 h4",
+        "weir jobs register h1 h2 h4 --server h12 --policy continue",
+    )
+)
+def register(
+    context: typer.Context,
+    workers: Annotated[list[str], typer.Argument(metavar="HOST…", help="The workers' hosts, by rank.")],
+    server: Annotated[
+        str | None,
+        typer.Option(metavar="HOST", help="The parameter server's host; default: none, and a switch is the root."),
+    ] = None,
+    spare: Annotated[
+        list[str] | None,
+        typer.Option(metavar="HOST", help="A host that can be the server in its stead; may be repeated."),
+    ] = None,
+    slots: Annotated[int, typer.Option(help="Aggregation slots in each switch, a power of two; 0: 64.")] = 0,
+    window: Annotated[int, typer.Option(help="Most rounds in flight; 0: half the slots.")] = 0,
+    policy: Annotated[
+        str, typer.Option(help=f"When a worker is lost: {POLICY_NAMES}.", autocompletion=complete_policy)
+    ] = "continue",
+    least_workers: Annotated[int, typer.Option(help="Fewer workers than these do not go on.")] = 1,
+    gradient_bytes: Annotated[
+        int, typer.Option(help="Bytes of a worker's stream in a step, for placement; 0: 1 MiB.")
+    ] = 0,
+    weight: Annotated[
+        float, typer.Option(help="How much more its time counts than another job's on the same links, 0.001 to 1000.")
+    ] = 1.0,
+    priority: Annotated[
+        int,
+        typer.Option(
+            min=0, max=7, help="Its time counts before that of all jobs with a lower one, whatever they weigh: 0 to 7."
+        ),
+    ] = 0,
+    stripes: Annotated[
+        int, typer.Option(min=1, help="Without a server: trees that share each sum's chunks, at most.")
+    ] = 1,
+    control: ControlOption = None,
+    tls: TlsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Register a job; print its number, and its hosts' tokens."""
+    with _client(context, control, tls) as client:
+        job = client.register(
+            workers,
+            server,
+            spares=spare or [],
+            slots=slots,
+            window=window,
+            policy=policy,
+            least_workers=least_workers,
+            gradient_bytes=gradient_bytes,
+            weight=weight,
+            priority=priority,
+            stripes=stripes,
+        )
+    seats = [
+        {"host": seat.host, "rank": seat.rank if seat.HasField("rank") else None, "token": seat.token}
+        for seat in job.seats
+    ]
+    if as_json or context.obj[2]:
+        given = {"job": job.job, "slots": job.slots, "window": job.window, "note": job.note}
+        _dump({**given, "seats": seats, "stripes": _stripes(job)})
+        return
+    _console.print(f"job {job.job}: {job.slots} slots, window {job.window}")
+    if job.stripes:
+        _console.print(_shared([(stripe.job, stripe.share) for stripe in job.stripes]), soft_wrap=True)
+    if job.note:
+        _console.print(f"note: {job.note}", soft_wrap=True)
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), collapse_padding=True, pad_edge=False)
+    for column in ("host", "part", "token"):
+        table.add_column(column)
+    for seat in seats:
+        table.add_row(seat["host"], "server" if seat["rank"] is None else f"rank {seat['rank']}", seat["token"])
+    _console.print(table)
+
+
+@app.command(epilog=examples('weir jobs end 1234 --reason "out of time"'))
+def end(
+    context: typer.Context,
+    job: Annotated[int, typer.Argument(metavar="JOB", help="The job's number.")],
+    reason: Annotated[str, typer.Option(help="What its hosts are told.")] = "",
+    control: ControlOption = None,
+    tls: TlsOption = None,
+) -> None:
+    """End a job: its hosts are told, and its switches freed."""
+    with _client(context, control, tls) as client:
+        client.end(job, reason)
+
+
+def _client(context: typer.Context, control: str | None = None, tls: tuple[Path, Path, Path] | None = None) -> Any:
+    """By a command's own options, else by those before the command."""
+    from ..hosts import ControlClient
+
+    control_before, tls_before, _ = context.obj
+    tls = tls or tls_before
+    return ControlClient(control or control_before or DEFAULT_ADDRESS, Tls(*tls) if tls is not None else None)
+
+
+def _as_dict(job: Any) -> dict[str, Any]:
+    """A job's state as JSON has it."""
+    from ..hosts.drivers.control_client import POLICIES
+
+    return {
+        "job": job.job,
+        "generation": job.generation,
+        "rounds": job.rounds,
+        "slots": job.slots,
+        "window": job.window,
+        "policy": next(name for name, number in POLICIES.items() if number == job.policy),
+        "switches": list(job.switches),
+        "waiting_for": job.waiting_for,
+        "stripes": _stripes(job),
+        "hosts": [
+            {
+                "host": host.host,
+                "rank": host.rank if host.HasField("rank") else None,
+                "attending": host.attending,
+                "rounds": host.rounds,
+                "silent_s": host.silent_seconds if host.silent_seconds >= 0 else None,
+            }
+            for host in job.hosts
+        ],
+    }
+
+
+def _stripes(job: Any) -> list[dict[str, int]]:
+    return [{"job": stripe.job, "share": stripe.share} for stripe in job.stripes]
+
+
+def _shared(stripes: Sequence[tuple[int, int]]) -> str:
+    jobs, shares = ", ".join(str(job) for job, _ in stripes), " : ".join(str(share) for _, share in stripes)
+    return f"jobs {jobs} are stripes of one: they share its chunks as {shares}, and end together"
+
+
+def _mark(host: dict[str, Any]) -> str:
+    return host["host"] if host["attending"] else f"({host['host']})"
+
+
+def _dump(values: dict[str, Any] | Sequence[Any]) -> None:
+    sys.stdout.write(json.dumps(values) + "\n")

@@ -1,0 +1,94 @@
+"""`weir launch`: one's own training loop, a process for each rank, on an emulated fabric."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..experiments.errors import ExperimentError
+from ..topologies.mininet.processes import End, orderly_end
+from .console import NOTES
+from .help import POLICY_NAMES, STRATEGY_NAMES, complete_policy, complete_strategy
+
+if TYPE_CHECKING:
+    from .ranks import LaunchOptions
+
+
+def launch(
+    context: typer.Context,
+    program: Annotated[
+        str | None, typer.Argument(metavar="PROGRAM", help="What each rank runs: FILE.py, or a command.")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option("-n", "--workers", min=1, help="So many workers, on the fabric's first hosts.")
+    ] = None,
+    hosts: Annotated[str | None, typer.Option(metavar="h1,h4,…", help="Or workers on these hosts, by rank.")] = None,
+    module: Annotated[bool, typer.Option("-m", help="PROGRAM is a module, as with python -m.")] = False,
+    topology: Annotated[
+        str, typer.Option(metavar="TOPOLOGY", help="The fabric: a file, or one that ships with Weir.")
+    ] = "leaf_spine.yaml",
+    strategy: Annotated[
+        str, typer.Option(help=f"Where gradients are summed: {STRATEGY_NAMES}.", autocompletion=complete_strategy)
+    ] = "widest",
+    policy: Annotated[
+        str, typer.Option(help=f"When a rank is lost: {POLICY_NAMES}.", autocompletion=complete_policy)
+    ] = "abort",
+    stripes: Annotated[int, typer.Option(min=1, help="Trees that share each sum's chunks, at most.")] = 1,
+    seed: Annotated[int, typer.Option(help="Fixes what is random in the fabric.")] = 1,
+) -> None:
+    """Run your program, once for each rank, on an emulated fabric.
+
+    No root, no switch: the fabric runs in this process, by the clock, with a controller and a job. PROGRAM takes its
+    seat by weir.join(); what follows it on the line is given to it.
+    """
+    from ..topologies import load_topology
+    from .ranks import LaunchOptions, hosts_for
+
+    if program is None:
+        raise ExperimentError("weir launch runs a program of yours: weir launch -n 4 train.py")
+    if (workers is None) == (hosts is None):
+        raise ExperimentError("say how many workers (-n 4) or on which hosts (--hosts h1,h4), and not both")
+    if not module and not _is_there(program):
+        what = "file" if program.endswith(".py") else "command; the name of a Python file ends with .py"
+        raise ExperimentError(f"{program}: there is no such {what}")
+    found = load_topology(topology)
+    names = hosts_for(found, workers) if workers is not None else [name.strip() for name in (hosts or "").split(",")]
+    logging.basicConfig(level=logging.WARNING, format="weir: %(message)s")
+    words = [program, *context.args]
+    if module or program.endswith(".py"):
+        words = [sys.executable, *(["-m"] if module else []), *words]
+    try:
+        with orderly_end() as end:
+            status = asyncio.run(_launch(LaunchOptions(found, names, strategy, policy, seed, stripes), words, end))
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+    raise typer.Exit(status)
+
+
+def _is_there(program: str) -> bool:
+    """Before a fabric is made for it, and each rank says the same."""
+    return Path(program).is_file() if program.endswith(".py") else shutil.which(program) is not None
+
+
+async def _launch(options: LaunchOptions, words: Sequence[str], end: End) -> int:
+    from .ranks import launched_job, run_ranks
+
+    async with launched_job(options) as job:
+        where = ", ".join(job.switches) or "the server"
+        _say(f"job {job.number} of {', '.join(options.workers)} on {options.topology.name}, summed at {where}")
+        together = options.policy == "abort"
+        status = await run_ranks(job.ranks, lambda _: words, ends_together=together, say=_say, end=end)
+        if job.fabric.behind_s > 1:
+            _say(f"the machine did not keep up: the fabric's time stood still for {job.fabric.behind_s:.1f} s")
+        return status
+
+
+def _say(text: str) -> None:
+    NOTES.print(f"weir: {text}", markup=False, soft_wrap=True)

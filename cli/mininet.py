@@ -1,0 +1,167 @@
+"""`weir mininet`: a fabric of real processes and packets, with routes in its switches or a P4 program of one's own."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..experiments.errors import ExperimentError
+from ..topologies import Routes, Topology
+from ..topologies.exercise import Exercise, is_exercise, read_exercise
+from ..topologies.mininet.fabric import FIRST_GRPC_PORT, MininetFabric, SwitchKind
+from .console import NOTES
+
+if TYPE_CHECKING:
+    from ..controller.p4runtime.entries import SwitchState
+    from ..experiments.backends.own_program import OwnProgram
+
+
+def mininet(
+    file: Annotated[
+        Path, typer.Argument(metavar="TOPOLOGY", help="The fabric: YAML, or the topology JSON of p4lang/tutorials.")
+    ],
+    switch: Annotated[SwitchKind, typer.Option(help="What every switch runs.")] = SwitchKind.WEIR,
+    lines: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--exec", metavar="LINE", help='Do this instead of asking, like "h1 ping -c1 h2"; may be repeated.'
+        ),
+    ] = None,
+    grpc_port: Annotated[
+        int, typer.Option(help="First of the ports on 127.0.0.1 where the switches serve P4Runtime.")
+    ] = FIRST_GRPC_PORT,
+    program: Annotated[
+        Path | None, typer.Option(metavar="FILE.json", help="A P4 program of yours for every switch (BMv2 JSON).")
+    ] = None,
+    p4info: Annotated[Path | None, typer.Option(metavar="FILE", help="Its P4Info; default: the one beside it.")] = None,
+    entries: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[SWITCH=]FILE",
+            help="Runtime JSON, as p4lang/tutorials write it, for one switch or for all; may be repeated.",
+        ),
+    ] = None,
+    captures: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Write every interface's packets there, as pcap.")
+    ] = None,
+    logs: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Write there what each switch does to each packet.")
+    ] = None,
+) -> None:
+    """Build a fabric in Mininet, with a prompt or commands (root).
+
+    Routes are written between all hosts, and Mininet's own command line waits for words, or --exec has them.
+
+    With a P4 program of yours, the switches run that, and hold what its runtime JSON says. With --exec, the exit status
+    is that of the first command that fails. Everything is stopped at the end.
+    """
+    from ..topologies import load_topology
+
+    exercise = read_exercise(file) if is_exercise(file) else None
+    topology = exercise.topology if exercise is not None else load_topology(file)
+    own = _own_programs(topology, exercise, program, p4info, entries or [])
+    for folder in (captures, logs):
+        if folder is not None:
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise ExperimentError(f"{folder}: cannot be a folder for what is seen ({error.strerror})") from None
+    with MininetFabric(
+        topology,
+        switch,
+        first_grpc_port=grpc_port,
+        captures=captures,
+        logs=logs,
+        hosts=exercise.hosts if exercise is not None else None,
+        device_ids=exercise.device_ids if exercise is not None else None,
+    ) as fabric:
+        for note in [*(exercise.notes if exercise is not None else ()), *fabric.notes]:
+            _say(note)
+        if own is None:
+            states = asyncio.run(install_base_plan(topology, fabric.addresses))
+            written = f"{sum(len(state.items) for state in states.values())} entries written and read back"
+        else:
+            written = f"{asyncio.run(load_programs(fabric, own))} entries of yours written"
+        servers = ", ".join(f"{name} {address}" for name, address in fabric.addresses.items())
+        size = f"{len(topology.hosts)} hosts, {len(topology.switches)} {switch} switches"
+        _say(f"{topology.name}: {size}, {written}")
+        _say(f"P4Runtime: {servers}")
+        if fabric.thrift_ports:
+            ports = ", ".join(f"{name} {port}" for name, port in fabric.thrift_ports.items())
+            _say(f"simple_switch_CLI --thrift-port: {ports}")
+        if lines is None:
+            fabric.interact()
+            return
+        sys.stdout.flush()
+        for line in lines:
+            if status := fabric.execute(line):
+                raise typer.Exit(status)
+
+
+def _own_programs(
+    topology: Topology,
+    exercise: Exercise | None,
+    program: Path | None,
+    p4info: Path | None,
+    entries: Sequence[str],
+) -> Mapping[str, OwnProgram] | None:
+    """What each switch runs, where that is the user's; None: Weir's own program."""
+    from ..experiments.backends.own_program import own_programs
+    from ..topologies.runtime_json import RuntimeFile
+
+    names = [switch.name for switch in topology.switches]
+    given = {name: [file] for name, file in exercise.runtime.items()} if exercise is not None else {}
+    for text in entries:
+        name, equals, file = text.partition("=")
+        if equals and name not in names:
+            raise ExperimentError(
+                f"--entries {text}: {topology.name} has no switch {name}; there are {', '.join(names)}"
+            )
+        read = RuntimeFile.read(Path(file if equals else text))
+        for each in [name] if equals else names:
+            given.setdefault(each, []).append(read)
+    programs = exercise.programs if exercise is not None else {}
+    if program is None and p4info is None and not given and not programs:
+        return None
+    return own_programs(names, program, p4info, given, programs)
+
+
+async def load_programs(fabric: MininetFabric, own: Mapping[str, OwnProgram]) -> int:
+    """Load each switch's own program and entries; how many entries. Raises ExperimentError."""
+    from ..experiments.backends.own_program import load_program
+
+    written = 0
+    for name, each in own.items():
+        written += await load_program(name, fabric.addresses[name], fabric.device_ids[name], each)
+    return written
+
+
+async def install_base_plan(topology: Topology, addresses: Mapping[str, str]) -> Mapping[str, SwitchState]:
+    """Load the switch program into every switch and write what is there without any job; what was written, by switch.
+
+    Raises ControllerError where a switch cannot be reached or refuses, ExperimentError where one reads back otherwise,
+    or is a chip.
+    """
+    from ..controller.p4runtime.reconcile import reconcile_all, verify
+    from ..controller.planning.plan import base_state
+    from ..experiments.backends.sessions import open_sessions
+    from ..experiments.config import refuse_chips
+
+    refuse_chips(topology, topology.name)
+    routes = Routes(topology)
+    states = {switch.name: base_state(topology, routes, switch.name) for switch in topology.switches}
+    async with open_sessions(topology, addresses) as sessions:
+        await reconcile_all(sessions, states)
+        for name, session in sessions.items():
+            if diff := await verify(session, states[name]):
+                raise ExperimentError(f"{name}: {len(diff)} entries are not as they were written:\n{diff}")
+    return states
+
+
+def _say(text: str) -> None:
+    NOTES.print(text, markup=False, soft_wrap=True)

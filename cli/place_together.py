@@ -1,0 +1,218 @@
+"""Several jobs on one fabric as `weir place --jobs` plans them: as the controller would place jobs that come one after
+another, each beside the streams of those before it, and then look at all of them together.
+
+A job of several stripes is as many jobs that share its chunks, as one that is registered so is.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Final
+
+import numpy as np
+
+from ..controller.placement import Costs, Placement, PlacementError, Problem
+from ..controller.placement.links import Floats
+from ..controller.placement.pipes import place_by_pipes
+from ..controller.placement.strategies import STRATEGIES, strategy
+from ..controller.placement.striped import PARTS, shares
+from ..controller.placement.together import Running, better_together, seconds_of
+from ..topologies import Endpoint
+from .place_files import PlacedJob
+
+_GAIN: Final = 0.01
+"""Jobs that do not run yet cost nothing to move, but for less than this share there is no reason to."""
+_TURNS: Final = 10
+
+
+@dataclass(frozen=True)
+class Part:
+    """A job, or one of the parts into which its chunks are divided."""
+
+    job: str
+    share: int
+    """How many of the PARTS into which the job's chunks are divided."""
+    weight: float
+    priority: int
+    problem: Problem
+    """Without the other parts' streams; its room is what the switches have for all jobs."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """Where a part is summed, beside all others."""
+
+    part: Part
+    placement: Placement
+    problem: Problem
+    """With the other parts' streams."""
+    why: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All jobs' trees by one strategy."""
+
+    strategy: str
+    parts: tuple[Planned, ...]
+    slowest_link: Endpoint
+    slowest_link_seconds: float
+    """What one step's streams take on that link, of all jobs together."""
+    streams: Mapping[str, float]
+    """By job: how many of its streams are on that link."""
+    note: str
+
+
+def parts_of(jobs: Sequence[PlacedJob], problems: Sequence[Problem], stripes: int) -> list[Part]:
+    """Each job divided among so many trees at most, as is best for it alone; `problems` are the jobs', in order."""
+    found = []
+    for job, problem in zip(jobs, problems, strict=True):
+        for share in shares(problem, stripes) if stripes > 1 else (PARTS,):
+            size = max(round(problem.gradient_bytes * share / PARTS), 1)
+            found.append(Part(job.name, share, job.weight, job.priority, replace(problem, gradient_bytes=size)))
+    return found
+
+
+def plan(parts: Sequence[Part], name: str, seed: int) -> Plan:
+    """Where the strategy of this name puts them. Raises PlacementError where it cannot place one of them.
+
+    A look at all of them lets nobody move for the sake of others alone, so it is also begun where each would be if it
+    were alone, and the better end is taken: where the slowest of the highest priority, times weight, is faster, and of
+    equal ones the next.
+    """
+    place = _asking(name, seed)
+    beside = _Around(parts)
+    for at in range(len(parts)):
+        beside.place(at, beside.problem(at), place)
+    first = beside.running()
+    if not STRATEGIES[name].jointly or len(parts) == 1:
+        return beside.told(name, beside.whys(first, alone=False), "")
+    best, note = beside, beside.look_together(place)
+    place = _asking(name, seed)  # anew, for it remembers trees
+    alone = _Around(parts)
+    for at, part in enumerate(parts):
+        alone.place(at, part.problem, place)
+    if not alone.too_full({}):
+        start = alone.running()
+        said = alone.look_together(place)
+        if alone.slowest_first() < beside.slowest_first():
+            best, first, note = alone, start, said
+    return best.told(name, best.whys(first, alone=best is alone), note)
+
+
+def _asking(name: str, seed: int) -> Callable[[Problem], Placement]:
+    place = partial(strategy(name).place, rng=random.Random(seed))
+    return lambda problem: place_by_pipes(place, problem)
+
+
+@dataclass
+class _Around:
+    """Parts as they are placed, and what each finds on the links and in the switches."""
+
+    parts: Sequence[Part]
+    costs: list[Costs] = field(init=False)
+    placements: dict[int, Placement] = field(default_factory=dict)
+    bytes_of: dict[int, Floats] = field(default_factory=dict)
+    """(links,): what each placed part brings onto them in a step."""
+
+    def __post_init__(self) -> None:
+        self.costs = [Costs(part.problem) for part in self.parts]
+
+    def place(self, at: int, problem: Problem, place: Callable[[Problem], Placement]) -> None:
+        placement = place(problem)
+        placement.check(problem)
+        self._put(at, placement)
+
+    def _put(self, at: int, placement: Placement) -> None:
+        self.placements[at] = placement
+        self.bytes_of[at] = self.costs[at].streams(placement.edges).loads() * self.parts[at].problem.gradient_bytes
+
+    def problem(self, at: int) -> Problem:
+        """Of a part beside all others that are placed."""
+        problem = self.parts[at].problem
+        links = problem.topology.directed_links
+        rest = sum((each for other, each in self.bytes_of.items() if other != at), start=np.zeros(len(links)))
+        others = {links[link]: float(rest[link]) for link in np.flatnonzero(rest)}
+        return replace(problem, others=others, room=self._room(at))
+
+    def running(self) -> list[Running]:
+        return [
+            Running(replace(part.problem, room=self._room(at)), self.placements[at], part.weight, part.priority)
+            for at, part in enumerate(self.parts)
+        ]
+
+    def look_together(self, place: Callable[[Problem], Placement]) -> str:
+        """Let those move for which it pays, until it pays for none; what there is to say of it."""
+        for _ in range(_TURNS):
+            try:
+                moved = better_together(self.running(), place, _GAIN)
+            except PlacementError as error:
+                return f"not looked at together: {error}"
+            if full := self.too_full(moved):
+                return f"looked at together, jobs would need more room than {', '.join(full)} has; they stay"
+            if not moved:
+                break
+            for at, placement in moved.items():
+                self._put(at, placement)
+        return ""
+
+    def _room(self, at: int) -> dict[str, int]:
+        """Of every switch, without what the other parts take."""
+        room = Counter(dict(self.parts[at].problem.room or {}))
+        room.subtract(name for other, each in self.placements.items() if other != at for name in _sums_in(each))
+        return dict(room)
+
+    def too_full(self, moved: Mapping[int, Placement]) -> list[str]:
+        taken = Counter(name for each in {**self.placements, **moved}.values() for name in _sums_in(each))
+        room = self.parts[0].problem.room or {}
+        return sorted(name for name, count in taken.items() if name in room and count > room[name])
+
+    def slowest_first(self) -> list[tuple[int, float]]:
+        """All parts' priorities, and times by their weights; those that differ by rounding are the same."""
+        running = self.running()
+        seconds = zip(running, seconds_of(running, {}), strict=True)
+        return sorted(((job.priority, float(f"{job.weight * each:.6g}")) for job, each in seconds), reverse=True)
+
+    def whys(self, first: Sequence[Running], *, alone: bool) -> list[str]:
+        """Why each part is where it is, after it was there at first; `alone`: as if it were alone."""
+        now = self.running()
+        before, after = seconds_of(first, {}), seconds_of(now, {})
+        whys = []
+        for at, part in enumerate(self.parts):
+            if now[at].placement != first[at].placement:
+                gave_way = after[at] > before[at] and any(other.priority > part.priority for other in self.parts)
+                whys.append(
+                    f"{'gave way to a higher job' if gave_way else 'moved'} when all were looked at together: "
+                    f"{1e3 * before[at]:.3g} ms on its slowest link became {1e3 * after[at]:.3g} ms"
+                )
+            elif alone:
+                whys.append("placed as if it were alone; others gave way")
+            elif others := dict.fromkeys(other.job for other in self.parts[:at] if other.job != part.job):
+                whys.append(f"placed beside {', '.join(others)}")
+            else:
+                whys.append("placed first")
+        return whys
+
+    def told(self, name: str, whys: Sequence[str], note: str) -> Plan:
+        costs, links = self.costs[0], self.parts[0].problem.topology.directed_links
+        of_byte = costs.seconds / costs.problem.gradient_bytes
+        seconds = np.sum(list(self.bytes_of.values()), axis=0) * of_byte
+        slowest = int(seconds.argmax())
+        streams: Counter[str] = Counter()
+        for at, each in self.bytes_of.items():
+            part = self.parts[at]
+            streams[part.job] += float(each[slowest]) / part.problem.gradient_bytes  # type: ignore[assignment]
+        on_it = {job: count for job, count in streams.items() if count}
+        planned = tuple(
+            Planned(part, self.placements[at], self.problem(at), why)
+            for at, (part, why) in enumerate(zip(self.parts, whys, strict=True))
+        )
+        return Plan(name, planned, links[slowest], float(seconds[slowest]), on_it, note)
+
+
+def _sums_in(placement: Placement) -> set[str]:
+    return {*placement.parents, placement.root}

@@ -1,0 +1,87 @@
+"""Why `weir place` has a switch in a tree: the same job, placed by the same strategy as if that switch had no room."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from time import perf_counter
+from typing import Any, Final
+
+from ..controller.placement import Placement, PlacementError, Problem
+from ..controller.planning.completion import Expected
+
+LONGEST_SECONDS: Final = 1.0
+"""How long all switches of what is printed may take, of wall-clock time; who places by hand waits for it."""
+_AS_FAST: Final = 0.01
+"""A step that takes longer by this share or less is as fast."""
+
+
+@dataclass(frozen=True)
+class Without:
+    """The job as it would be placed if one of its tree's switches had no room."""
+
+    expected: Expected | None
+    """None: there is no tree."""
+    instead: tuple[str, ...]
+    """The switches that then sum, and do not in the tree with it."""
+
+    def told(self, switch: str, seconds: float) -> str:
+        """In a sentence, where with the switch a step takes so long."""
+        if self.expected is None:
+            return f"without {switch} there is no tree"
+        if abs(self.expected.seconds / seconds - 1) <= _AS_FAST:
+            by = f", by {', '.join(self.instead)}" if self.instead else ""
+            return f"without {switch} a step is as fast{by}"
+        return (
+            f"without {switch} a step takes {1e3 * self.expected.seconds:.3f} ms, with {self.expected.slowest_link} "
+            f"for its slowest link, instead of {1e3 * seconds:.3f} ms"
+        )
+
+    def described(self, switch: str, seconds: float) -> dict[str, Any]:
+        """The same with its parts, for programs."""
+        return {
+            "completion_seconds": None if self.expected is None else self.expected.seconds,
+            "slowest_link": None if self.expected is None else str(self.expected.slowest_link),
+            "instead": list(self.instead),
+            "told": self.told(switch, seconds),
+        }
+
+
+class Asking:
+    """Asks for one switch after another, as long as there is time."""
+
+    def __init__(self, seconds: float | None = None) -> None:
+        self._left = LONGEST_SECONDS if seconds is None else seconds
+
+    def without_each(
+        self,
+        problem: Problem,
+        plan: Placement,
+        place: Callable[[Problem], Placement],
+        expected: Callable[[Problem, Placement], Expected],
+        placed_in: float,
+    ) -> Mapping[str, Without]:
+        """By switch of the tree, in its order: what is without it. Left out are those for which there is too little
+        time, by what placing the job has taken before, in seconds.
+        """
+        found: dict[str, Without] = {}
+        room = problem.room or {switch.name: 1 for switch in problem.topology.switches}
+        inner = [node for node in plan.children if node != problem.server]
+        longest = placed_in
+        for switch in inner:
+            if longest > self._left:
+                break
+            started = perf_counter()
+            other = replace(problem, room={**room, switch: 0})
+            try:
+                tree = place(other)
+                tree.check(other)
+            except PlacementError:
+                found[switch] = Without(None, ())
+            else:
+                instead = tree.children.keys() - set(inner) - {problem.server}
+                found[switch] = Without(expected(other, tree), tuple(sorted(instead)))
+            taken = perf_counter() - started
+            self._left -= taken
+            longest = max(longest, taken)
+        return found

@@ -1,0 +1,287 @@
+"""A job of one's own processes on an emulated fabric, without root: what `weir launch` does.
+
+::
+
+    launcher: RealTimeFabric ◀─P4Runtime─▶ Controller ◀── ControlService on a unix socket
+                   ▲ a socket for each host                       ▲
+    a process for each rank: weir.join() ─────────────────────────┘   (WEIR_CONTROL, WEIR_JOB, WEIR_TOKEN, WEIR_NIC)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import Final, TextIO
+
+from ..controller.placement.strategies import description
+from ..controller.service.heartbeats import HeartbeatReader
+from ..experiments.backends.live import live_fabric
+from ..experiments.backends.real_time import RealTimeFabric
+from ..experiments.errors import ExperimentError
+from ..hosts import ControlClient
+from ..hosts.drivers.control_client import refusal_of_policy
+from ..topologies import Topology
+from ..topologies.mininet.processes import End, may_end_with_us
+
+_TO_END_S: Final = 5.0
+"""The others' time to see that a rank has failed, and then to obey SIGTERM."""
+_LONGEST_LINE: Final = 1 << 20
+_BY_SIGNAL: Final = 128
+"""Exit status of what a signal has ended, less the signal's number."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchOptions:
+    """A job, and the fabric for it."""
+
+    topology: Topology
+    workers: Sequence[str]
+    """Hosts of the fabric, by rank."""
+    strategy: str = "widest"
+    policy: str = "abort"
+    """What is done when a rank is lost: abort, continue or wait."""
+    seed: int = 1
+    stripes: int = 1
+    """Trees that share the job's chunks, at most."""
+
+    def __post_init__(self) -> None:
+        """Raises what would be said only when the fabric is there: TopologyError, PlacementError, ExperimentError."""
+        for name in self.workers:
+            self.topology.host(name)
+        if twice := sorted({name for name in self.workers if self.workers.count(name) > 1}):
+            raise ExperimentError(f"{', '.join(twice)}: named twice; a host runs one worker")
+        description(self.strategy)
+        if refusal := refusal_of_policy(self.policy):
+            raise ExperimentError(refusal)
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """One worker-to-be."""
+
+    rank: int
+    host: str
+    environment: Mapping[str, str]
+    """What `weir.join` finds its seat by."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchedJob:
+    """A job that waits for its workers."""
+
+    number: int
+    ranks: Sequence[Rank]
+    switches: Sequence[str]
+    """Where it is summed at its start."""
+    fabric: RealTimeFabric
+    heartbeats_at: str | None
+    """The host without a rank where the controller takes heartbeats, through the fabric; None: every host has one, and
+    they come by the ranks' streams.
+    """
+    heartbeats: HeartbeatReader
+
+
+def hosts_for(topology: Topology, count: int) -> list[str]:
+    """The fabric's first hosts, for so many workers. Raises ExperimentError where it has not enough."""
+    names = [host.name for host in topology.hosts]
+    if not 1 <= count <= len(names):
+        raise ExperimentError(
+            f"{count} workers on {topology.name}, which has {len(names)} hosts; a host runs one worker: name a larger "
+            "fabric by --topology, or fewer workers"
+        )
+    return names[:count]
+
+
+def free_host(topology: Topology, taken: Collection[str]) -> str | None:
+    """A host of the fabric where no worker is, for the controller's heartbeats; None where there is none."""
+    return next((host.name for host in topology.hosts if host.name not in taken), None)
+
+
+@asynccontextmanager
+async def launched_job(options: LaunchOptions) -> AsyncIterator[LaunchedJob]:
+    """A fabric in real time with a controller, and a registered job on it, until the end of the block.
+
+    Raises ExperimentError and the other packages' errors for what cannot be.
+    """
+    topology = options.topology
+    free = free_host(topology, options.workers)
+    async with live_fabric(topology, strategy=options.strategy, seed=options.seed, heartbeats_at=free) as live:
+        fabric = live.fabric
+        assert isinstance(fabric, RealTimeFabric)
+        with ControlClient(live.service.address) as client:
+            job = await asyncio.to_thread(
+                client.register, options.workers, policy=options.policy, stripes=options.stripes
+            )
+            states = await asyncio.to_thread(client.jobs)
+        ranks = []
+        for seat in job.seats:
+            environment = {
+                "WEIR_CONTROL": live.service.address,
+                "WEIR_JOB": str(job.job),
+                "WEIR_TOKEN": seat.token,
+                "WEIR_NIC": fabric.nic(seat.host),
+                "WEIR_HOSTS": ",".join(options.workers),
+            }
+            ranks.append(Rank(seat.rank, seat.host, environment))
+        switches = sorted({name for state in states for name in state.switches})
+        yield LaunchedJob(job.job, ranks, switches, fabric, free, live.service.heartbeats)
+
+
+async def run_ranks(
+    ranks: Sequence[Rank],
+    command: Callable[[Rank], Sequence[str]],
+    *,
+    environment: Callable[[Rank], Mapping[str, str]] = lambda _: {},
+    ends_together: bool = True,
+    say: Callable[[str], object] = lambda _: None,
+    end: End | None = None,
+) -> int:
+    """Run a command for each rank, with its seat and `environment` beside the present environment, until all have
+    ended; their lines are passed on, each with its rank in front. The exit status: 0, or the first that failed.
+
+    With `ends_together` a rank that fails ends the others; they have a few seconds to say by themselves what they miss.
+    What a rank has started ends with it at the latest when all ranks have, a few seconds later; where this is
+    cancelled, all get the signal that `end` has, SIGINT where nothing is said. Raises ExperimentError where a command
+    cannot be started, or a line not passed on.
+    """
+    processes: dict[int, asyncio.subprocess.Process] = {}
+    lines: set[asyncio.Task[None]] = set()
+    status = 0
+    try:
+        for rank in ranks:
+            processes[rank.rank], *streams = await _start(rank, command(rank), environment(rank))
+            for stream, out in zip(streams, (sys.stdout, sys.stderr), strict=True):
+                lines.add(asyncio.create_task(_pass_on(rank.rank, stream, out)))
+        waiting = {asyncio.create_task(process.wait()): number for number, process in processes.items()}
+        while waiting:
+            late = status and ends_together
+            done, _ = await asyncio.wait(
+                {*waiting, *lines}, timeout=_TO_END_S if late else None, return_when=asyncio.FIRST_COMPLETED
+            )
+            for said in lines & done:
+                lines.remove(said)
+                said.result()  # raises
+            for task in waiting.keys() & done:
+                number, ended = waiting.pop(task), task.result()
+                if not _is_there(processes[number]):
+                    del processes[number]  # its number may be another process's from now on
+                if ended and not status:
+                    status = exit_status(ended)
+                    others = "; the others are ended" if ends_together and waiting else ""
+                    say(f"rank {number} {_described(ended)}{others}")
+            if late and not done:
+                break
+        await _end(processes.values(), signal.SIGTERM)
+        for what in (signal.SIGKILL, None):  # what ranks have started may have more to say, for a while
+            if lines:
+                passed_on, lines = await asyncio.wait(lines, timeout=_TO_END_S)
+                for line in passed_on:
+                    line.result()
+            if what is not None:
+                _tell(processes.values(), what)
+    except asyncio.CancelledError:  # by a signal, which reaches this process alone
+        await _end(processes.values(), signal.SIGINT if end is None else end.by)
+        raise
+    finally:
+        _tell(processes.values(), signal.SIGKILL)
+        for line in lines:
+            line.cancel()
+    return status
+
+
+async def _start(
+    rank: Rank, command: Sequence[str], extra: Mapping[str, str]
+) -> tuple[asyncio.subprocess.Process, asyncio.StreamReader, asyncio.StreamReader]:
+    """The process, and what it and those that it starts say, on stdout and on stderr."""
+    (said, stdout), (complained, stderr) = await _pipe(), await _pipe()
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *may_end_with_us("TERM"),
+            *command,
+            env={**os.environ, "PYTHONUNBUFFERED": "1", **rank.environment, **extra},
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            process_group=0,  # with all that it starts
+        )
+    except OSError as error:
+        raise ExperimentError(f"{command[0]}: cannot be started: {error.strerror}") from None
+    finally:
+        os.close(stdout)
+        os.close(stderr)
+    return process, said, complained
+
+
+async def _pipe() -> tuple[asyncio.StreamReader, int]:
+    """asyncio's own would keep a process waited for as long as anybody has its pipes."""
+    end, other = os.pipe()
+    reader = asyncio.StreamReader(_LONGEST_LINE)
+    await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(end, "rb", 0)
+    )
+    return reader, other
+
+
+async def _pass_on(rank: int, stream: asyncio.StreamReader, out: TextIO) -> None:
+    """A rank's lines, as they come. Raises ExperimentError where nobody takes them."""
+    encoding = getattr(out, "encoding", None) or "utf-8"
+    while True:
+        try:
+            line = await stream.readline()
+        except ValueError:  # longer than a line may be: what there is of it was given up
+            line = b"(a line that is too long)\n"
+        if not line:
+            return
+        told = f"[{rank}] {line.decode('utf-8', 'replace').rstrip()}\n".encode(encoding, "backslashreplace")
+        try:
+            out.write(told.decode(encoding))
+            out.flush()
+        except OSError as error:
+            with suppress(OSError):  # what is left in its buffer would be an error once more at the end
+                os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
+            raise ExperimentError(f"rank {rank}: a line cannot be written: {error.strerror}; all are ended") from None
+
+
+async def _end(processes: Collection[asyncio.subprocess.Process], by: signal.Signals) -> None:
+    """Ask those that run to end, and what they have started, and see to it."""
+    running = [process for process in processes if process.returncode is None]
+    _tell(running, by)
+    if running:
+        await asyncio.wait([asyncio.create_task(each.wait()) for each in running], timeout=_TO_END_S)
+
+
+def _tell(processes: Collection[asyncio.subprocess.Process], what: signal.Signals) -> None:
+    """Send a signal to them and what they have started, as far as it is there and of this user."""
+    for process in processes:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, what)
+
+
+def _is_there(process: asyncio.subprocess.Process) -> bool:
+    """Whether it, or anything that it has started, runs."""
+    try:
+        os.killpg(process.pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def exit_status(ended: int) -> int:
+    """As a shell has it, of what a process has ended with."""
+    return ended if ended >= 0 else _BY_SIGNAL - ended
+
+
+def _described(status: int) -> str:
+    if status > 0:
+        return f"ended with status {status}"
+    try:
+        return f"was ended by {signal.Signals(-status).name}"
+    except ValueError:  # a real-time signal has no name
+        return f"was ended by signal {-status}"

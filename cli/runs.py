@@ -1,0 +1,179 @@
+"""`weir demo`, `run` and `replay`: a job trained once per strategy, and what came of it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from ..experiments.errors import ExperimentError
+from ..topologies.mininet.fabric import SwitchKind
+from .console import NOTES
+from .help import STRATEGY_NAMES, complete_strategy
+from .live import HistoryOption, WebOption, watching
+
+if TYPE_CHECKING:
+    from ..experiments.config import RunConfig
+    from ..experiments.records.record import RunRecord
+
+
+class FabricKind(StrEnum):
+    """Where a run's job runs."""
+
+    VIRTUAL = "virtual"
+    MININET = "mininet"
+
+
+_console = Console(highlight=False)
+
+
+def switch_in(mininet: bool, switch: SwitchKind | None, instead: str) -> SwitchKind | None:
+    """What switches run in Mininet by --switch; None elsewhere, where `instead` says what is there. Raises
+    ExperimentError for a switch that is named in vain.
+    """
+    if mininet:
+        return switch or SwitchKind.WEIR
+    if switch is not None:
+        raise ExperimentError(f"--switch {switch} is for Mininet, and {instead}; add --fabric mininet")
+    return None
+
+
+OutOption = Annotated[Path, typer.Option("--out", help="Folder that run records are made in.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the figures as JSON instead of a table.")]
+SeedOption = Annotated[int | None, typer.Option("--seed", help="Replace the file's seed.")]
+
+
+def demo(
+    out: OutOption = Path("runs"),
+    loss: Annotated[
+        float, typer.Option(help="Probability that a link loses a packet, every link, both directions.")
+    ] = 0.0,
+    web: WebOption = None,
+    history: HistoryOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Train the demo's model once per strategy, and compare.
+
+    What is promised of queues is said beforehand. The exit status is 1 when one of them held more.
+    """
+    from importlib import resources
+
+    from ..experiments.config import RunConfig
+
+    with resources.as_file(resources.files("weir.experiments") / "demo.yaml") as path:
+        config = RunConfig.load(path)
+    _check_promises(_run(config.replaced("--loss", loss=loss), out, as_json, web=web, history=history))
+
+
+def run(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="The run: fabric, job, training, background, strategies (YAML).")
+    ],
+    out: OutOption = Path("runs"),
+    strategy: Annotated[
+        list[str] | None,
+        typer.Option(
+            help=f"Run this one in place of the file's: {STRATEGY_NAMES}; may be repeated.",
+            autocompletion=complete_strategy,
+        ),
+    ] = None,
+    seed: SeedOption = None,
+    fabric: Annotated[
+        FabricKind, typer.Option(help="In virtual time, or then in Mininet as well (root), compared.")
+    ] = FabricKind.VIRTUAL,
+    switch: Annotated[SwitchKind | None, typer.Option(help="What every switch runs in Mininet; default: weir.")] = None,
+    web: WebOption = None,
+    history: HistoryOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Run FILE once per strategy, compare, and keep a record.
+
+    What is promised of queues, or why nothing can be, is said beforehand. The exit status is 1 when a queue of the
+    virtual fabric held more.
+    """
+    from ..experiments.config import RunConfig
+
+    mininet = switch_in(fabric is FabricKind.MININET, switch, "the run is in virtual time")
+    config = RunConfig.load(file)
+    if strategy:
+        config = config.replaced("--strategy", strategies=strategy)
+    if seed is not None:
+        config = config.replaced("--seed", seed=seed)
+    _check_promises(_run(config, out, as_json, mininet, web, history))
+
+
+def replay(
+    record: Annotated[Path, typer.Argument(metavar="RECORD", help="A run record: its folder or its record.json.")],
+    out: OutOption = Path("runs"),
+) -> None:
+    """Run a record again and compare every figure. The exit status is 1 when one differs."""
+    from ..experiments.records.record import RunRecord
+
+    before = RunRecord.load(record)
+    after = _run(before.config, out, as_json=False, mininet=before.mininet_switch)
+    differences = before.differences(after)
+    for line in differences:
+        _console.print(f"✗ {line}")
+    if differences:
+        raise typer.Exit(1)
+    _console.print("✓ the replay reproduced every figure of the record")
+
+
+def _check_promises(record: RunRecord) -> None:
+    """Raises Exit where one was broken."""
+    from ..experiments.records.report import broken_promises
+
+    if broken_promises(record):
+        raise typer.Exit(1)
+
+
+def _run(
+    config: RunConfig,
+    out: Path,
+    as_json: bool,
+    mininet: SwitchKind | None = None,
+    web: str | None = None,
+    history: Path | None = None,
+) -> RunRecord:
+    """Run all strategies with progress on stderr; print tables and claims (or JSON); return the record."""
+    from ..experiments.records import report
+    from ..experiments.run import execute
+
+    with watching(web, history) as watch:
+        record, folder = execute(config, out, NOTES, mininet, watch)
+    if as_json:
+        sys.stdout.write(json.dumps({"folder": str(folder), **record.model_dump(mode="json")}) + "\n")
+        return record
+    title = f"{config.name}: aggregation phase of {config.training.steps} training steps, seed {config.seed}"
+    _console.print(_table(title, report.COLUMNS, report.rows(record.results)))
+    if record.modes:
+        _console.print(_table(report.mode_title(record), report.MODE_COLUMNS, report.mode_rows(record)))
+    if mininet is not None:
+        title = f"the same in Mininet, {mininet} switches: wall-clock times"
+        _console.print(_table(title, report.MININET_COLUMNS, report.mininet_rows(record.mininet)))
+        for note in report.mininet_notes(record):
+            _console.print(f"note: {note}", soft_wrap=True)
+    for line in report.telemetry_lines(record):
+        _console.print(line, soft_wrap=True)
+    for holds, text in report.claims(record):
+        _console.print(f"{'✓' if holds else '✗'} {text}", soft_wrap=True)
+    _console.print(f"run record: {folder}/index.html")
+    return record
+
+
+def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    """Names at the left, figures at the right."""
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, show_edge=False, padding=0, pad_edge=False)
+    for index, column in enumerate(columns):
+        table.add_column(column, justify="left" if index == 0 else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    return table

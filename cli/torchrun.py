@@ -1,0 +1,175 @@
+"""`weir torchrun`: a PyTorch script by torchrun on a fabric that is started for it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from enum import StrEnum
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from ..experiments.errors import ExperimentError, Interrupted
+from ..extras import MissingExtra
+from ..topologies import Endpoint, Topology, TopologyError
+from ..topologies.mininet.fabric import MininetFabric, SwitchKind, interface
+from ..topologies.mininet.processes import may_end_with_us, orderly_end, passing_on_end_signals
+from ..topologies.units import parse_delay
+from .console import NOTES
+from .help import POLICY_NAMES, complete_policy
+from .runs import switch_in
+
+if TYPE_CHECKING:
+    from ..experiments.backends.real_time import RealTimeFabric
+
+_STORE_PORT: Final = 29_500
+_RUN: Final = (sys.executable, "-m", "torch.distributed.run")
+
+
+class Where(StrEnum):
+    """What a script's fabric is."""
+
+    EMULATED = "emulated"
+    MININET = "mininet"
+
+
+def torchrun(
+    words: Annotated[list[str], typer.Argument(metavar="SCRIPT [ARGUMENTS]…", help="What torchrun starts.")],
+    processes: Annotated[int, typer.Option("--nproc", "-n", min=1, help="Ranks, each on a host of its own.")] = 4,
+    where: Annotated[
+        Where, typer.Option("--fabric", help="Emulated, without root, or in Mininet (root).")
+    ] = Where.EMULATED,
+    topology: Annotated[
+        str, typer.Option(metavar="TOPOLOGY", help="The fabric: a file, or one that ships with Weir.")
+    ] = "leaf_spine.yaml",
+    switch: Annotated[SwitchKind | None, typer.Option(help="What every switch runs in Mininet; default: weir.")] = None,
+    policy: Annotated[
+        str, typer.Option(help=f"When a rank is lost: {POLICY_NAMES}.", autocompletion=complete_policy)
+    ] = "abort",
+    lease: Annotated[str, typer.Option(help="A host that is silent for so long is lost.")] = "10s",
+    restarts: Annotated[
+        int, typer.Option("--max-restarts", min=0, help="How often a rank's process is started anew, alone.")
+    ] = 0,
+) -> None:
+    """Run a PyTorch script by torchrun, on a fabric started for it.
+
+    The fabric and its controller end with it. The script says init_process_group("weir"); the exit status is
+    torchrun's.
+    """
+    from ..hosts.drivers.control_client import refusal_of_policy
+    from ..topologies import load_topology
+    from .ranks import exit_status, hosts_for
+
+    kind = switch_in(where is Where.MININET, switch, "the fabric is emulated")
+    if find_spec("torch") is None:
+        raise MissingExtra("weir torchrun needs torch, which is not installed: pip install 'weir[torch]'", name="torch")
+    if refusal := refusal_of_policy(policy, "--policy"):
+        raise ExperimentError(refusal)
+    fabric = load_topology(topology)
+    hosts = hosts_for(fabric, processes)
+    try:
+        lease_ns = parse_delay(lease)
+    except TopologyError as error:
+        raise error.within("--lease") from None
+    if not lease_ns:
+        raise ExperimentError("--lease 0: write it like 10s")
+    try:
+        with orderly_end():
+            status = asyncio.run(_run(fabric, kind, hosts, words, policy, lease_ns, restarts))
+    except KeyboardInterrupt:
+        raise Interrupted("interrupted; the ranks and their fabric are ended") from None
+    raise typer.Exit(exit_status(status))
+
+
+async def _run(
+    topology: Topology,
+    kind: SwitchKind | None,
+    hosts: Sequence[str],
+    words: Sequence[str],
+    policy: str,
+    lease_ns: int,
+    restarts: int,
+) -> int:
+    """torchrun's exit status. With restarts each rank has a torchrun of its own, which starts no other one anew."""
+    from ..experiments.backends.live import live_fabric
+    from .ranks import free_host
+
+    async with live_fabric(topology, kind, lease_ns=lease_ns, heartbeats_at=free_host(topology, hosts)) as live:
+        told = {"OMP_NUM_THREADS": "1", **os.environ, "WEIR_CONTROL": live.service.address, "WEIR_POLICY": policy}
+        NOTES.print(
+            f"{topology.name}: {len(topology.switches)} switches, ranks on {', '.join(hosts)}; jobs are served at "
+            f"{live.service.address}",
+            markup=False,
+            soft_wrap=True,
+        )
+        if restarts:
+            words = ["--max-restarts", str(restarts), *words]
+        if isinstance(live.fabric, MininetFabric):
+            return await _in_namespaces(live.fabric, hosts, words, told)
+        if restarts:
+            return await _side_by_side(live.fabric, hosts, words, told)
+        told["WEIR_HOST"] = ",".join(hosts)
+        told["WEIR_NIC"] = ",".join(live.fabric.nic(host) for host in hosts)
+        command = [*_RUN, "--nproc-per-node", str(len(hosts)), "--master-port", str(_free_port()), *words]
+        run = await asyncio.create_subprocess_exec(*may_end_with_us("TERM"), *command, env=told)
+        with passing_on_end_signals([run]):
+            try:
+                return await run.wait()
+            finally:
+                if run.returncode is None:  # Ctrl-C reaches it, too
+                    await run.wait()
+
+
+async def _in_namespaces(
+    fabric: MininetFabric, hosts: Sequence[str], words: Sequence[str], told: dict[str, str]
+) -> int:
+    """One torchrun on each host, as on machines of their own."""
+    first = str(fabric.topology.host(hosts[0]).address)
+    runs: list[Any] = []
+    for number, host in enumerate(hosts):
+        address = str(fabric.topology.host(host).address)
+        command = [*_of_one_rank(number, len(hosts), first, _STORE_PORT), "--local-addr", address, *words]
+        environment = {**told, "WEIR_HOST": host, "GLOO_SOCKET_IFNAME": interface(Endpoint(host, 0))}
+        runs.append(fabric.popen(host, command, env=environment))
+    return await _first_failure(runs)
+
+
+async def _side_by_side(
+    fabric: RealTimeFabric, hosts: Sequence[str], words: Sequence[str], told: dict[str, str]
+) -> int:
+    """One torchrun for each rank of an emulated fabric."""
+    port = _free_port()
+    runs = [
+        subprocess.Popen(
+            [*may_end_with_us("TERM"), *_of_one_rank(number, len(hosts), "127.0.0.1", port), *words],
+            env={**told, "WEIR_HOST": host, "WEIR_NIC": fabric.nic(host)},
+        )
+        for number, host in enumerate(hosts)
+    ]
+    with passing_on_end_signals(runs):
+        return await _first_failure(runs)
+
+
+def _of_one_rank(number: int, ranks: int, first: str, port: int) -> list[str]:
+    """A torchrun for one rank of so many, of which the first has the store at that address."""
+    command = [*_RUN, "--nnodes", str(ranks), "--nproc-per-node", "1", "--node-rank", str(number)]
+    return [*command, "--master-addr", first, "--master-port", str(port)]
+
+
+async def _first_failure(runs: Sequence[Any]) -> int:
+    """When all have ended, the first exit status that is not 0."""
+    statuses = await asyncio.gather(*(asyncio.to_thread(run.wait) for run in runs))
+    return next((status for status in statuses if status), 0)
+
+
+def _free_port() -> int:
+    """One on 127.0.0.1 that nobody has at the moment."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port

@@ -1,0 +1,286 @@
+"""The `weir` command: what goes wrong is one clear line and exit status 2."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from rich.console import Console
+
+from weir import __version__
+from weir.cli.main import main
+from weir.cli.runs import _table
+from weir.experiments.config import RunConfig
+from weir.experiments.errors import ExperimentError
+from weir.experiments.records import report
+from weir.extras import EXTRAS
+from weir.tests.paths import ROOT
+from weir.topologies import TopologyError, dump_topology, leaf_spine
+
+WEIR = Path(sys.executable).with_name("weir")
+
+
+def weir(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [WEIR, *map(str, arguments)], cwd=cwd, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def write(folder: Path, content: dict[str, Any]) -> Path:
+    path = folder / "run.yaml"
+    path.write_text(yaml.safe_dump(content))
+    return path
+
+
+@pytest.fixture
+def content(short: RunConfig) -> dict[str, Any]:
+    """A good run's YAML, to be spoilt."""
+    return {**short.model_dump(mode="json"), "fabric": "leaf_spine.yaml"}
+
+
+def test_errors_reach_the_user_as_one_line(
+    content: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The whole way through the command; the cases below ask what the line says."""
+    monkeypatch.setenv("GRPC_VERBOSITY", "NONE")  # as the command would, but for this test alone
+    demo, fabric = ROOT / "experiments" / "demo.yaml", tmp_path / "fabric.yaml"
+    dump_topology(leaf_spine(1, 1, 1), fabric)
+    cases: list[tuple[list[object], str]] = [
+        (["run", write(tmp_path, {**content, "job": {**content["job"], "server": "h99"}})], 'no host "h99"'),
+        (["run", tmp_path / "absent.yaml"], "absent.yaml: cannot be read (No such file or directory)"),
+        (["run", demo, "--seed", -1], "--seed: seed: -1 is not right; write 0 or more"),
+        (["run", demo, "--strategy", "fastest"], 'strategy "fastest" is unknown; there are agg, atp, blind, '),
+        (
+            ["place", fabric, "--workers", "h1", "--strategy", "ring"],
+            'strategy "ring" places no job: a ring is no tree',
+        ),
+        (
+            ["run", demo, "--switch", "bmv2"],
+            "--switch bmv2 is for Mininet, and the run is in virtual time; add --fabric",
+        ),
+        (
+            ["torchrun", "--switch", "bmv2", "train.py"],
+            "--switch bmv2 is for Mininet, and the fabric is emulated; add --fabric mininet",
+        ),
+        (
+            ["mininet", fabric, "--captures", str(demo / "packets")],
+            "demo.yaml/packets: cannot be a folder for what is seen (Not a directory)",
+        ),
+        (["demo", "--loss", 1.5], "--loss: loss: 1.5 is not right; write less than 1"),
+        (["replay", tmp_path], "record.json: no run record there"),
+        (["replay", fabric], "fabric.yaml: not a run record: no JSON (Expecting value"),
+        (["controller", fabric, "--lease", "soon"], '--lease: delay "soon" is not a delay; write it like 10us'),
+    ]
+    for arguments, expected in cases:
+        monkeypatch.setattr(sys, "argv", ["weir", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        printed = capsys.readouterr()
+        assert (ended.value.code, printed.out) == (2, "")
+        assert printed.err.count("\n") == 1
+        assert printed.err.startswith("weir: ")
+        assert expected in printed.err
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"strategies": ["fastest"]}, 'strategies: strategy "fastest" is unknown; there are agg, atp, blind, '),
+        ({"strategies": ["striped"]}, 'strategies: strategy "striped" places no job: it places all jobs together; '),
+        ({"fabric": "absent.yaml"}, 'fabric: no file "absent.yaml" beside it, nor one shipped in topologies/'),
+        ({"los": 0.1}, 'unknown key "los", did you mean "loss"? There are name, seed, fabric'),
+        ({"training": {"bach": 4}}, 'training: unknown key "bach", did you mean "batch"? There are hidden, batch'),
+        ({"loss": 1.5}, "loss: 1.5 is not right; write less than 1"),
+        ({"seed": True}, "seed: a number is due, which YAML's yes, on and true are not"),
+        ({"heartbeats": {"to": "h3", "interval": "0s"}}, "heartbeats.interval: too short; 10us is the least"),
+        ({"heartbeats": {"to": "h3", "interval": "1ns"}}, "heartbeats.interval: too short; 10us is the least"),
+        ({"background": [{"source": "h3", "destination": "h6", "rate": "fast"}]}, 'rate "fast" is not a rate'),
+        ({"background": [{"source": "h3", "destination": "h3", "rate": "1Mbit"}]}, "h3 sends to itself"),
+        ({"job": {"workers": ["h1", "h1"], "server": "h2"}}, "a host is named twice among the workers"),
+        ({"job": {"workers": ["h1"], "server": "h1"}}, "server h1 is a worker too"),
+        ({"job": {"workers": ["h1"], "server": "h2", "slots": 48}}, "slots 48 is not a power of two; use 64"),
+        ({"job": {"workers": ["h1"], "server": "h2", "window": 32}}, "window 32 needs at least 64 slots, not 32"),
+        ({"job": {"workers": ["h1"], "servers": []}}, "job.servers: [] is not right; write a list of 1 or more"),
+        ({"job": {"workers": ["h1"], "servers": ["h2", "h2"]}}, "h2 is named twice among the servers"),
+        ({"job": {"workers": ["h1"], "servers": ["h2", "h1"]}}, "server h1 is a worker too"),
+        ({"job": {"workers": ["h1"], "servers": ["h2", "h99"]}}, 'job.servers: fabric leaf-spine has no host "h99"'),
+        ({"job": {"workers": ["h1"], "server": "h2", "servers": ["h3"]}}, "server h2 and servers h3 are both given"),
+        (
+            {"job": {"workers": ["h1"], "servers": ["h2", "h3"]}, "training": {"hidden": 1}},
+            "job.servers: 2 servers share the chunks of a gradient, which has 1",
+        ),
+        (
+            {"job": {"workers": ["h1", "h2"], "server": None}, "strategies": ["widest", "ps"]},
+            "strategies: ps needs a parameter server and the job has none; without one go ",
+        ),
+        ({"fabric": {"name": "x", "hosts": {}, "switches": {}, "links": 3}}, "links: 3 is not right; write a list"),
+    ],
+)
+def test_a_bad_run_file_is_named_with_key_and_value(
+    content: dict[str, Any], tmp_path: Path, change: dict[str, Any], expected: str
+) -> None:
+    path = write(tmp_path, {**content, **change})
+    with pytest.raises((ExperimentError, TopologyError)) as caught:
+        RunConfig.load(path)
+    assert expected in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a: [", "is not YAML"),
+        ("- 1", "a run is a YAML mapping with name, fabric and job; this is a list"),
+        ("", "is empty; a run is a YAML mapping with name, fabric and job"),
+    ],
+)
+def test_what_is_no_run_file_is_said_to_be_none(tmp_path: Path, text: str, expected: str) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text(text)
+    with pytest.raises(ExperimentError) as caught:
+        RunConfig.load(path)
+    assert expected in str(caught.value)
+
+
+def test_a_run_folder_that_cannot_be_written_is_named(content: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = weir("run", write(tmp_path, content), "--out", tmp_path / "file", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"weir: {tmp_path}/file: cannot make a run folder there (Not a directory)\n"
+
+
+def test_run_prints_json_and_replays(content: dict[str, Any], tmp_path: Path) -> None:
+    content["training"]["steps"] = 2
+    done = weir("run", write(tmp_path, content), "--strategy", "widest", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    printed = json.loads(done.stdout)
+    assert [result["strategy"] for result in printed["results"]] == ["widest"]
+    folder = tmp_path / printed["folder"]
+    assert (folder / "index.html").exists()
+    again = weir("replay", folder, cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert "the replay reproduced every figure" in again.stdout
+
+
+def test_a_fabric_is_written_checked_and_drawn(tmp_path: Path) -> None:
+    assert weir("topology", "leaf-spine", "fabric.yaml", "--leaves", 2, cwd=tmp_path).returncode == 0
+    checked = weir("topology", "check", "fabric.yaml", cwd=tmp_path)
+    assert checked.stdout == "leaf-spine: 4 switches, 6 hosts, 10 links\n"
+    assert weir("topology", "draw", "fabric.yaml", "fabric.svg", cwd=tmp_path).returncode == 0
+    assert (tmp_path / "fabric.svg").read_text().lstrip().startswith(("<?xml", "<svg"))
+    refused = weir("topology", "draw", "fabric.yaml", "fabric.bmp", cwd=tmp_path)
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+
+
+def test_help_and_version_load_nothing_that_is_slow_to_load(tmp_path: Path) -> None:
+    """So that they answer at once: of what pip installs, typer and rich alone."""
+    code = (
+        "import sys; sys.argv[0] = 'weir'; from weir.cli.main import main\n"
+        "try: main()\n"
+        "finally: print(*{name.partition('.')[0] for name in sys.modules}, file=sys.stderr)"
+    )
+    slow = {name for packages in EXTRAS.values() for name in packages} | {"google", "grpc", "numpy"}
+    for words, expected in (["--help"], "Usage: weir"), (["--version"], f"weir {__version__}\n"):
+        done = subprocess.run([sys.executable, "-c", code, *words], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0
+        assert expected in done.stdout
+        assert set(done.stderr.split()) & slow == {"rich", "typer"}
+
+
+@pytest.mark.parametrize(
+    ("option", "level", "quiet"), [("-v", "INFO", False), ("-q", "ERROR", True), ("--quiet", "ERROR", True)]
+)
+def test_verbose_logs_what_goes_on_and_quiet_only_errors(option: str, level: str, quiet: bool, tmp_path: Path) -> None:
+    code = (
+        "import logging, sys\n"
+        "from weir.cli.app import app\n"
+        "from weir.cli.console import NOTES\n"
+        f"app([{option!r}, 'topology', 'check', 'leaf_spine.yaml'], standalone_mode=False)\n"
+        "NOTES.print('a note')\n"
+        "print(logging.getLevelName(logging.getLogger().level))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == level
+    assert done.stdout.startswith("leaf-spine: 6 switches")
+    assert ("a note" in done.stderr) == (not quiet)
+
+
+@pytest.mark.long
+def test_a_quiet_torchrun_says_nothing_of_its_own(tmp_path: Path) -> None:
+    """With something in PyTorch's place that says what it was told."""
+    there = tmp_path / "torch" / "distributed"
+    there.mkdir(parents=True)
+    for package in (there, there.parent):
+        (package / "__init__.py").touch()
+    (there / "run.py").write_text("import os, sys\nprint(os.environ['WEIR_HOST'], sys.argv[1:3], sys.argv[-1])\n")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    for options, noted in ("", "ranks on h1, h2; jobs are served at "), ("-q", ""):
+        words = [str(WEIR), *options.split(), "torchrun", "-n", "2", "s.py"]
+        done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+        assert done.stdout == "h1,h2 ['--nproc-per-node', '2'] s.py\n"
+        assert noted in done.stderr
+        assert bool(done.stderr) == bool(noted)
+
+
+def test_the_command_is_there_before_grpc_is() -> None:
+    """For it tells grpc to be quiet, which grpc asks for once, when it is imported."""
+    done = subprocess.run(
+        [sys.executable, "-c", "import sys, weir.cli.main; sys.exit('grpc' in sys.modules)"], cwd=ROOT
+    )
+    assert done.returncode == 0
+
+
+def test_the_command_finds_its_files_from_any_folder(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "from weir import p4src; print(p4src.FABRIC_JSON.exists())"],
+        cwd=tmp_path,
+        env={key: value for key, value in os.environ.items() if key != "PYTHONPATH"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "True\n"
+
+
+@pytest.mark.parametrize("job", [{}, {"server": None}])
+def test_without_a_server_the_strategies_are_those_that_need_none(
+    content: dict[str, Any], tmp_path: Path, job: dict[str, Any]
+) -> None:
+    del content["strategies"]
+    assert "ps" in RunConfig.load(write(tmp_path, content)).strategies
+    content["job"] = {"workers": ["h1", "h2"], **job}
+    config = RunConfig.load(write(tmp_path, content))
+    assert config.job.roots == (None,)
+    assert "widest" in config.strategies
+    assert "ps" not in config.strategies
+    with pytest.raises(ExperimentError, match="--strategy: strategies: ps needs a parameter server"):
+        config.replaced("--strategy", strategies=["ps"])
+
+
+def test_the_table_of_a_run_fits_eighty_columns() -> None:
+    row = ("fixed hierarchy", "123.456", "234.567", "-100 %", "1234.5", "1234/1234", "123456", "1234.5", "100.0 %")
+    assert len(row) == len(report.COLUMNS)
+    with (console := Console(width=80, file=io.StringIO())).capture() as capture:
+        console.print(_table("a title", report.COLUMNS, [row]))
+    assert all(cell in capture.get() for cell in row)
+
+
+def test_a_key_that_is_there_twice_is_refused(content: dict[str, Any], tmp_path: Path) -> None:
+    path = write(tmp_path, content)
+    lines = path.read_text().count("\n")
+    path.write_text(path.read_text() + "seed: 7\nseed: 8\n")
+    with pytest.raises(ExperimentError) as caught:
+        RunConfig.load(path)
+    twice = '"seed" is given twice; give every key and node its own name'
+    assert str(caught.value).split("\n") == [
+        f"{path}: 2 things are wrong:",
+        f"  line {lines + 1}: {twice}",
+        f"  line {lines + 2}: {twice}",
+    ]

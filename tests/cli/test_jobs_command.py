@@ -1,0 +1,118 @@
+"""`weir jobs` against a running control service: register, list, end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from weir.cli.controller import switch_addresses
+from weir.experiments.errors import ExperimentError
+from weir.tests.controller.control_rig import TOPOLOGY, Rig, rig
+from weir.topologies.generators import leaf_spine
+
+WEIR = Path(sys.executable).with_name("weir")
+
+
+async def weir(service: Rig, *words: str) -> str:
+    """What the command prints."""
+    process = await asyncio.create_subprocess_exec(
+        WEIR, "jobs", *words, "--control", service.service.address, stdout=asyncio.subprocess.PIPE
+    )
+    out, _ = await process.communicate()
+    assert process.returncode == 0
+    return out.decode()
+
+
+async def test_a_job_is_registered_listed_and_ended() -> None:
+    async with rig() as service:
+        job = json.loads(await weir(service, "register", "h1", "h2", "--server", "h3", "--policy", "wait", "--json"))
+        assert [(seat["host"], seat["rank"]) for seat in job["seats"]] == [("h1", 0), ("h2", 1), ("h3", None)]
+        host = service.host()
+        await host.say(join={"job": job["job"], "token": job["seats"][0]["token"]})
+        await host.hear("joined")
+        (listed,) = json.loads(await weir(service, "--json"))
+        attending = [(each["host"], each["rank"], each["attending"]) for each in listed.pop("hosts")]
+        assert attending == [("h1", 0, True), ("h2", 1, False), ("h3", None, False)]
+        assert listed == {
+            "job": job["job"],
+            "generation": 1,
+            "rounds": 0,
+            "slots": 64,
+            "window": 31,
+            "policy": "wait",
+            "switches": [],
+            "waiting_for": "waits for h2 (rank 1), h3 (server) to join",
+            "stripes": [],
+        }
+        shown = await weir(service)  # in a pipe, where tables have 80 columns
+        assert "(h2)" in shown
+        assert "…" not in shown.replace("(…): not attending", ""), "nothing is cut off"
+        assert all(word in shown for word in ("(h3)", "wait ", "64", "the server"))
+        plain = await weir(service, "register", "h1", "h2")
+        (other,) = [each for each in json.loads(await weir(service, "--json")) if each["job"] != job["job"]]
+        number, *_, first, second = [line.strip() for line in plain.splitlines() if line.strip()]
+        assert number == f"job {other['job']}: 64 slots, window 32"
+        for line, seat in ((first, ["h1", "rank", "0"]), (second, ["h2", "rank", "1"])):
+            words = line.split()
+            assert words[:3] == seat
+            assert len(words) == 4, "the token is whole, in one line"
+            assert len(words[3]) == len(job["seats"][0]["token"])
+        assert max(len(line) for line in plain.splitlines() if not line.startswith("note: ")) <= 80
+        await weir(service, "end", str(other["job"]))
+        await weir(service, "end", str(job["job"]), "--reason", "enough")
+        assert (await host.hear("ended")).reason == "enough"
+        assert await weir(service) == "no jobs\n"
+
+
+async def test_a_job_of_several_trees_is_registered_and_ended_as_one() -> None:
+    async with rig(topology=leaf_spine(2, 2, 1, uplink_rate_bps=500_000_000), placed_by="widest") as service:
+        job = json.loads(await weir(service, "register", "h1", "h2", "--stripes", "2", "--json"))
+        assert [stripe["share"] for stripe in job["stripes"]] == [128, 128]
+        numbers = [stripe["job"] for stripe in job["stripes"]]
+        assert numbers[0] == job["job"]
+        listed = json.loads(await weir(service, "--json"))
+        assert [(each["job"], each["stripes"]) for each in listed] == [(each, job["stripes"]) for each in numbers]
+        line = (
+            f"jobs {numbers[0]}, {numbers[1]} are stripes of one: they share its chunks as 128 : 128, and end together"
+        )
+        assert line in (await weir(service)).splitlines()
+        await weir(service, "end", str(numbers[1]))
+        assert await weir(service) == "no jobs\n"
+        assert line.split(":")[1] in await weir(service, "register", "h1", "h2", "--stripes", "2")
+
+
+def test_where_the_switches_are() -> None:
+    assert switch_addresses(TOPOLOGY, ["s2=10.9.9.9:1"], 50_051) == {"s1": "127.0.0.1:50051", "s2": "10.9.9.9:1"}
+    for wrong in ("s3=127.0.0.1:1", "127.0.0.1:1"):
+        with pytest.raises(
+            ExperimentError, match=f'--switch "{wrong}" names no switch of leaf-spine; write it like s1='
+        ):
+            switch_addresses(TOPOLOGY, [wrong], 50_051)
+
+
+async def test_options_before_the_command_count_and_what_workers_say_is_no_markup() -> None:
+    async with rig() as service:
+        address = service.service.address
+
+        async def weir_jobs(*words: str) -> str:
+            process = await asyncio.create_subprocess_exec(
+                WEIR,
+                *("jobs", "--control", address, *words),
+                stdout=asyncio.subprocess.PIPE,
+                env={**os.environ, "COLUMNS": "300"},
+            )
+            out, _ = await process.communicate()
+            assert process.returncode == 0
+            return out.decode()
+
+        job = json.loads(await weir_jobs("--json", "register", "h1", "h2"))
+        assert service.controller.jobs.keys() == {job["job"]}
+        service.service._seating.waits_for = lambda number, now_ns: "h2 failed: KeyError('[/x] [bold]')"  # type: ignore[method-assign]
+        assert "KeyError('[/x] [bold]')" in await weir_jobs()
+        await weir_jobs("end", str(job["job"]))
+        assert service.controller.jobs == {}

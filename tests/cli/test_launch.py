@@ -1,0 +1,256 @@
+"""`weir launch`: one's own training loop as processes on an emulated fabric, without root."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from weir.cli import ranks as launching
+from weir.cli.main import main
+from weir.cli.ranks import LaunchOptions, Rank, _described, launched_job, run_ranks
+from weir.experiments.errors import ExperimentError
+from weir.hosts import JoinRefused, join
+from weir.tests.paths import ROOT
+from weir.tests.processes import left_with
+from weir.topologies import load_topology
+
+WEIR = Path(sys.executable).with_name("weir")
+LOOP = str(ROOT / "examples" / "train.py")
+
+SMALL = """
+name: two-switches
+hosts: {h1: , h2: , h3: }
+switches: {s1: , s2: }
+links: [{ends: [h1, s1-p1]}, {ends: [h2, s1-p2]}, {ends: [h3, s2-p1]}, {ends: [s1-p3, s2-p2]}]
+"""
+
+
+@pytest.fixture
+def fabric(tmp_path: Path) -> Path:
+    file = tmp_path / "two_switches.yaml"
+    file.write_text(SMALL)
+    return file
+
+
+def launch(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([WEIR, "launch", *map(str, words)], capture_output=True, text=True, check=False, timeout=120)
+
+
+def test_a_loop_of_ones_own_ends_with_the_same_bits_at_all_ranks(fabric: Path) -> None:
+    done = launch("-n", "3", "--topology", fabric, LOOP)
+    assert done.returncode == 0, done.stderr
+    found = re.findall(r"^\[(\d)\] rank (\d) of 3: weights (\w+) are \[(.*)\]$", done.stdout, re.MULTILINE)
+    assert sorted((tag, rank) for tag, rank, _, _ in found) == [("0", "0"), ("1", "1"), ("2", "2")]
+    assert len({bits for _, _, bits, _ in found}) == 1
+    assert [float(word) for word in found[0][3].split()] == pytest.approx([3.0, -1.5], abs=1e-5)
+    assert "job " in done.stderr
+    assert "of h1, h2, h3 on two-switches, summed at s" in done.stderr
+
+
+def test_a_rank_that_fails_ends_the_others_who_are_told_why(fabric: Path, tmp_path: Path) -> None:
+    program = tmp_path / "fails.py"
+    program.write_text(
+        "import sys, numpy as np, weir\n"
+        "with weir.join() as communicator:\n"
+        "    communicator.barrier()\n"
+        "    if communicator.rank == 1:\n"
+        "        raise RuntimeError(f'no data for {sys.argv[1:]}')\n"
+        "    communicator.allreduce(np.ones(4, np.float32))\n"
+    )
+    done = launch("--hosts", "h3,h1", "--topology", fabric, program, "--data", "-n 7")
+    assert done.returncode == 1
+    assert "[1] RuntimeError: no data for ['--data', '-n 7']" in done.stderr
+    assert re.search(r"^\[0\] .*AllreduceAborted: .*RuntimeError: no data", done.stderr, re.MULTILINE)
+    assert "weir: job " in done.stderr
+    assert "h1 failed: RuntimeError: no data" in done.stderr
+    # rank 0 has been told by then, and may be gone before what rank 1 runs in is
+    assert re.search(r"^weir: rank [01] ended with status 1; the others are ended$", done.stderr, re.MULTILINE)
+
+
+def test_heartbeats_of_ranks_go_through_the_fabric_to_a_host_without_one(fabric: Path) -> None:
+    program = "import weir\nwith weir.join() as communicator: communicator.barrier()"
+
+    async def go() -> tuple[int, str | None, int, int, int, int]:
+        async with launched_job(LaunchOptions(load_topology(fabric), ["h3", "h1"])) as job:
+            status = await run_ranks(job.ranks, lambda _: [sys.executable, "-c", program])
+            heard = job.heartbeats
+            return status, job.heartbeats_at, heard.came, heard.sent, heard.damaged, heard.repeated
+
+    status, at, came, sent, *wrong = asyncio.run(go())
+    assert (status, at, wrong) == (0, "h2", [0, 0]), "but for those that come when the job is over, and of no seat"
+    assert came == sent >= 2
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["-n", "2"], "weir launch runs a program of yours: weir launch -n 4 train.py"),
+        (["train.py"], "say how many workers (-n 4) or on which hosts (--hosts h1,h4), and not both"),
+        (["-n", "2", "nothing.py"], "nothing.py: there is no such file"),
+        (["-n", "2", "nothing"], "nothing: there is no such command; the name of a Python file ends with .py"),
+        (
+            ["-n", "13", LOOP],
+            "13 workers on leaf-spine, which has 12 hosts; a host runs one worker",
+        ),
+        (["--hosts", "h1, h99", LOOP], 'weir: leaf-spine: no host "h99"; there are h1, h2'),
+        (["--hosts", "h1, h2,h1", LOOP], "weir: h1: named twice; a host runs one worker"),
+        (
+            ["-n", "2", "--strategy", "wides", LOOP],
+            'strategy "wides" is unknown, did you mean "widest"?; there are agg',
+        ),
+        (["-n", "2", "--policy", "abbort", LOOP], 'policy "abbort" is none; there are continue, wait, abort'),
+    ],
+)
+def test_what_cannot_be_launched_is_one_line(
+    words: list[str], complaint: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Said before a fabric is made."""
+    monkeypatch.setenv("GRPC_VERBOSITY", "NONE")  # as the command would, but for this test alone
+    monkeypatch.setattr(sys, "argv", ["weir", "launch", *words])
+    monkeypatch.setattr("weir.cli.ranks.live_fabric", None)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    printed = capsys.readouterr()
+    assert (ended.value.code, printed.out, printed.err.count("\n")) == (2, "", 1)
+    assert complaint in printed.err
+
+
+def test_join_without_a_seat_says_how_to_get_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("WEIR_CONTROL", "WEIR_JOB", "WEIR_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    missing = "WEIR_JOB, WEIR_TOKEN not in the environment; start this program by weir launch"
+    with pytest.raises(JoinRefused, match=missing), join("127.0.0.1:9561"):
+        pass
+    monkeypatch.setenv("WEIR_JOB", "seven")
+    refusal = pytest.raises(JoinRefused, match='WEIR_JOB is "seven", which is no number')
+    with refusal, join("127.0.0.1:9561", token="x"):
+        pass
+
+
+SPINES = """
+name: two-spines
+hosts: {h1: , h2: , h3: , h4: }
+switches: {s1: , s2: , s3: , s4: }
+defaults: {rate: 200Mbit}
+links:
+- {ends: [h1, s1-p1]}
+- {ends: [h2, s1-p2]}
+- {ends: [h3, s2-p1]}
+- {ends: [h4, s2-p2]}
+- {ends: [s1-p3, s3-p1], rate: 100Mbit}
+- {ends: [s1-p4, s4-p1], rate: 100Mbit}
+- {ends: [s2-p3, s3-p2], rate: 100Mbit}
+- {ends: [s2-p4, s4-p2], rate: 100Mbit}
+"""
+
+
+@pytest.mark.long
+def test_two_trees_share_a_loops_sums(tmp_path: Path) -> None:
+    """Each over a spine of its own; the program knows of one seat, and has the sums of all chunks."""
+    fabric, program = tmp_path / "two_spines.yaml", tmp_path / "sums.py"
+    fabric.write_text(SPINES)
+    program.write_text(
+        "import numpy as np, weir\n"
+        "with weir.join() as communicator:\n"
+        "    mine = np.arange(5_000) * (communicator.rank + 1)\n"
+        "    for length in (5_000, 1, 300):\n"
+        "        total = communicator.allreduce(mine[:length])\n"
+        "        print(bool((total == 10 * np.arange(5_000)[:length]).all()))\n"
+    )
+    done = launch("-n", "4", "--stripes", "2", "--topology", fabric, program)
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == [f"[{rank}] True" for rank in range(4) for _ in range(3)]
+    assert "summed at s1, s2, s3, s4" in done.stderr
+
+
+def test_a_folder_whose_path_is_too_long_for_sockets_is_named(tmp_path: Path) -> None:
+    long = tmp_path / ("x" * 100)
+    long.mkdir()
+    done = subprocess.run(
+        [WEIR, "launch", "-n", "2", LOOP],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        env={**os.environ, "TMPDIR": str(long)},
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"weir: {long}/")
+    assert "hosts' sockets cannot be made there: AF_UNIX path too long; TMPDIR names another place" in done.stderr
+
+
+def ranks_of(*commands: Sequence[str], **options: Any) -> int:
+    """The exit status of these commands as ranks without a job."""
+    ranks = [Rank(number, f"h{number + 1}", {}) for number in range(len(commands))]
+    return asyncio.run(asyncio.wait_for(run_ranks(ranks, lambda rank: commands[rank.rank], **options), 60))
+
+
+SLEEPS: Final = "import time; time.sleep(1000)"
+
+
+def test_what_a_rank_has_started_ends_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rank that fails, or another: of a script that starts a program, the program ends, too."""
+    monkeypatch.setattr(launching, "_TO_END_S", 0.3)
+    monkeypatch.setenv("WEIR_TEST_MARK", str(tmp_path))
+    program = f"{sys.executable} -c '{SLEEPS}'"
+    assert ranks_of(["sh", "-c", "exit 3"], ["sh", "-c", f"{program}; true"]) == 3
+    assert ranks_of(["sh", "-c", f"{program} & exit 4"]) == 4
+    assert left_with(f"WEIR_TEST_MARK={tmp_path}") == []
+
+
+def test_where_nobody_takes_their_lines_the_ranks_are_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As behind `weir launch … | head`."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "w") as out:
+        monkeypatch.setattr(sys, "stdout", out)
+        with pytest.raises(ExperimentError, match="rank 0: a line cannot be written: Broken pipe; all are ended"):
+            ranks_of([sys.executable, "-c", f"print('a line', flush=True); {SLEEPS}"])
+
+
+def test_a_line_that_the_terminal_has_no_letters_for_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.TextIOWrapper(io.BytesIO(), "ascii")
+    monkeypatch.setattr(sys, "stdout", written)
+    assert ranks_of([sys.executable, "-X", "utf8", "-c", "print('10 µs')"]) == 0
+    assert written.buffer.getvalue() == rb"[0] 10 \xb5s" + b"\n"
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_ends_all_ranks(
+    fabric: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, status: int
+) -> None:
+    """By the same signal, those in a script that is the rank, too."""
+    monkeypatch.setenv("WEIR_TEST_MARK", str(tmp_path))
+    program = tmp_path / "sleeps.py"
+    program.write_text(
+        "import os, signal, sys\n"
+        "for number in (signal.SIGINT, signal.SIGTERM):\n"
+        "    signal.signal(number, lambda by, _: sys.exit(open(f'{sys.argv[1]}/{os.getpid()}.{by}', 'w').close()))\n"
+        f"print('up', flush=True)\n{SLEEPS}"
+    )
+    command = f"{sys.executable} {program} {tmp_path}; true"
+    words = [str(WEIR), "launch", "-n", "2", "--topology", str(fabric), "sh", "-c", command]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as launched:
+        assert launched.stdout is not None
+        assert sorted(launched.stdout.readline() for _ in range(2)) == ["[0] up\n", "[1] up\n"]
+        launched.send_signal(number)
+        assert launched.wait(60) == status
+    assert [path.suffix for path in tmp_path.glob("[0-9]*.*")] == [f".{number}"] * 2
+    assert left_with(f"WEIR_TEST_MARK={tmp_path}") == []
+
+
+@pytest.mark.parametrize(
+    ("status", "said"), [(3, "ended with status 3"), (-9, "was ended by SIGKILL"), (-40, "was ended by signal 40")]
+)
+def test_how_a_rank_ended(status: int, said: str) -> None:
+    assert _described(status) == said

@@ -1,0 +1,64 @@
+"""`weir top` and `weir telemetry` print what a live page and a history have."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+pytest.importorskip("aiohttp")
+pytest.importorskip("plotly")
+pytest.importorskip("duckdb")
+
+from weir.cli.app import app
+from weir.controller.live.history import History
+from weir.controller.live.server import LiveServer
+from weir.experiments.errors import ExperimentError
+from weir.tests.controller.live.test_page import FABRIC, state
+
+RUNNER = CliRunner()
+
+
+def test_top_prints_the_newest_state_once(tmp_path: Path) -> None:
+    with LiveServer(port=0) as server:
+        server.show_fabric(FABRIC)
+        server.show_state(state(2, sums="s3", stale=True, event="off it went"))
+        seen = json.loads(RUNNER.invoke(app, ["top", server.url, "--once", "--json"], catch_exceptions=False).stdout)
+        text = RUNNER.invoke(app, ["top", server.url, "--once"], catch_exceptions=False).stdout
+    assert seen == {"fabric": FABRIC["name"], **state(2, sums="s3", stale=True, event="off it went")}
+    ends = [link["end"] for link in FABRIC["links"]]
+    for word in ("a test", "1 stale", "90.0 %", "summed at s3", "no_route 3", "off it went", *ends):
+        assert word in text
+    with pytest.raises(ExperimentError, match=f"^{server.url}: Connection refused; start one with --web"):
+        RUNNER.invoke(app, ["top", server.url, "--once"], catch_exceptions=False)
+    with pytest.raises(ExperimentError, match='"here" is no address of a live page'):
+        RUNNER.invoke(app, ["top", "here", "--once"], catch_exceptions=False)
+
+
+def test_telemetry_answers_from_a_history(tmp_path: Path) -> None:
+    path = tmp_path / "seen.duckdb"
+    with History(path) as history:
+        history.begin(FABRIC)
+        for number in range(1, 4):
+            seen = state(number, event=f"generation {number}")
+            history.add(seen, seen["events"])
+
+    def told(*words: str) -> list[dict[str, object]]:
+        answer = RUNNER.invoke(app, ["telemetry", *words, "--json"], catch_exceptions=False).stdout
+        return [dict(row) for row in json.loads(answer)]
+
+    end = FABRIC["links"][5]["end"]
+    assert [row["title"] for row in told("runs", str(path))] == ["a test"]
+    assert [row["time ms"] for row in told("link", str(path), end)] == [100, 200, 300]
+    (row,) = [row for row in told("links", str(path)) if row["link"] == end]
+    assert (row["mean load %"], row["longest queue"], row["looks"]) == (50, 15, 3)
+    assert [row["text"] for row in told("events", str(path))] == [f"generation {n}" for n in (1, 2, 3)]
+    assert told("sql", str(path), "SELECT count(*) AS n FROM links") == [{"n": 3 * len(FABRIC["links"])}]
+    printed = RUNNER.invoke(app, ["telemetry", "links", str(path)], catch_exceptions=False).stdout
+    assert end in printed
+    with pytest.raises(ExperimentError, match='nothing is known of link "s9-p9" in run 1'):
+        told("link", str(path), "s9-p9")
+    with pytest.raises(ExperimentError, match="there is no run 5; there are 1"):
+        told("events", str(path), "--run", "5")

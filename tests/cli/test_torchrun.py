@@ -1,0 +1,42 @@
+"""What `weir torchrun` starts ends with it, whatever ends it; a program that sleeps stands for torchrun here."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from weir.tests.paths import ROOT
+from weir.tests.processes import left_with
+
+COMMAND: Final = """
+import asyncio, sys
+from weir.cli import torchrun
+from weir.topologies import load_topology
+from weir.topologies.mininet.processes import orderly_end
+
+torchrun._RUN = (sys.executable, "-c", "import time; print('up', flush=True); time.sleep(1000)")
+fabric = load_topology("leaf_spine.yaml")
+with orderly_end():
+    asyncio.run(torchrun._run(fabric, None, ["h1", "h2"], [sys.argv[1]], "abort", 10**10, int(sys.argv[2])))
+"""
+
+
+@pytest.mark.parametrize("restarts", [0, 1])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+def test_no_signal_leaves_a_torchrun_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, restarts: int
+) -> None:
+    """One for all ranks, or with restarts one for each."""
+    monkeypatch.setenv("WEIR_TEST_MARK", str(tmp_path))
+    words = [sys.executable, "-c", COMMAND, str(tmp_path), str(restarts)]
+    with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
+        assert run.stdout is not None
+        assert [run.stdout.readline() for _ in range(1 + restarts)] == ["up\n"] * (1 + restarts)
+        run.send_signal(number)
+        run.communicate(timeout=60)
+    assert left_with(f"WEIR_TEST_MARK={tmp_path}") == []

@@ -1,4 +1,4 @@
-"""Benchmarks: each figure stands beside a peer's, measured in the same run, since machines differ and are noisy.
+"""Benchmarks: each figure is paired with a peer's from the same run, since machines differ and are noisy.
 
 `python -m weir.bench` runs them all; `--only NAME` some; `--json` prints the figures for a script;
 `--write docs/results.md` puts the tables into a document, so that results are generated and not typed.

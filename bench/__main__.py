@@ -56,10 +56,10 @@ _FAILURES: Final = (
     P4ClientError,
     RpcError,
 )
-"""What a benchmark may raise; the others go on."""
+"""Exceptions that a benchmark may raise; the others go on."""
 
 _PAGE_COLUMNS: Final = 160
-"""Width of what is no terminal."""
+"""Width of output that is no terminal."""
 
 
 def main(words: Sequence[str] | None = None) -> None:
@@ -108,7 +108,7 @@ def main(words: Sequence[str] | None = None) -> None:
 
 
 def place_of(name: str) -> str:
-    """What marks the place of a benchmark's table in a page."""
+    """The marker of a benchmark's table in a page."""
     return f"bench {name}"
 
 

@@ -1,14 +1,14 @@
-"""What the controller's batch sizes cost in a step: a prediction, and its share of a question that some steps have.
+"""Cost of the controller's batch sizes per step: a prediction, and the amortised cost of a question.
 
 ::
 
     this process: Controller, ControlService ◀── Balance on a unix socket ── the asking worker
     echo process, in place of the switches and all other workers ◀══ sums ══▶ a worker on a UDP socket
 
-Everything is processor time, of the controller without what it takes when nobody asks. A question is two sums of all
-workers, what the asking worker takes, and what the controller does; while the analytic rule leaves sizes as they are,
-every fifth step has one. All workers wait for these parts one after the other, so the aim is for all that a step has
-of them then: less than 1.1 % of a step of 200 ms, which is what the authors of LB-BSP report of theirs.
+All figures are processor time; the controller's excludes its idle time. A question consists of two sums of all workers,
+the asking worker's time, and the controller's time. While the analytic rule leaves sizes unchanged, every fifth step
+has a question. All workers wait for these parts one after the other, so the aim bounds their sum per step: less than
+1.1 % of a step of 200 ms, the figure that the authors of LB-BSP report.
 """
 
 from __future__ import annotations
@@ -114,7 +114,9 @@ async def _spending(until: Awaitable[object]) -> tuple[float, float]:
 
 
 def _ask(address: str, workers: int) -> None:
-    """For each run of questions a line when it may begin, one of the other side, one at its end; then the figures."""
+    """Print a line before each run of questions, read one from the other side, print one at its end; then the
+    figures.
+    """
     rng = np.random.default_rng(1)
     with ControlClient(address) as client, closing(SizeQuestions(address)) as questions:
         registration = client.register([f"h{host}" for host in range(1, workers + 1)])
@@ -149,7 +151,7 @@ def _spent(work: Callable[[], None]) -> float:
 
 
 def _predictions() -> list[float]:
-    """By run, where the free share of the processor wanders."""
+    """Seconds per prediction and run, with a wandering free share of the processor."""
     rng, reporter, free = np.random.default_rng(2), SpeedReporter(), 1.0
 
     def predict() -> None:
@@ -177,7 +179,7 @@ class _Given:
 
 
 def _sums(workers: int) -> list[float]:
-    """By run, of a job with so many workers, of whom one is here."""
+    """Seconds per sum and run, in a job of `workers` workers, one of which is this process."""
     port, answer = 20_000 + os.getpid() % 10_000, _Given([SAMPLES] * workers)
     plan = WorkerPlan(1, 1, 0, workers, ECHO_ADDRESS, 1, _SLOTS, _SLOTS // 2)
     with echoing(port), UdpWorker(WorkerCore(plan, PATIENT), WORKER_ADDRESS, port) as worker:

@@ -1,8 +1,8 @@
-"""What load-balanced batch sizes cost a worker in every step: its speed foretold, all shares decided, its time noted.
+"""Cost of load-balanced batch sizes per worker and step: speed predicted, all shares decided, the step's time recorded.
 
-This is the whole of it where there is no controller, and every worker decides.
+This is the whole cost without a controller, when every worker decides.
 
-Aim: less than 1.1 % of a step of 200 ms, which is what the authors of LB-BSP report of theirs.
+Aim: less than 1.1 % of a step of 200 ms, the figure that the authors of LB-BSP report.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from weir.training.machines import Readings
 STEP_S: Final = 0.2
 AIM: Final = Aim(0.011 * STEP_S)
 _STEPS: Final = 200
-"""Of each run; NARX is at work after the first 100."""
+"""Steps of each run; NARX predicts after the first 100."""
 SAMPLES: Final = 64
-"""Of each worker."""
+"""Samples per worker."""
 
 _NAMES: Final[dict[RuleName, str]] = {"analytic": "NARX, analytic rule", "numeric": "numeric rule"}
 

@@ -40,7 +40,9 @@ _UDP_AT: Final = 34
 _SHIM_AT: Final = 42
 _STACK_AT: Final = 58
 _HOP: Final = struct.Struct("!IHHIIQQ")
-"""What the controller's probes ask of each hop: node, ports, latency, queue and depth, egress time, bytes sent."""
+"""Items that the controller's probes request of each hop: node, ports, latency, queue, depth, egress time, bytes
+sent.
+"""
 
 
 def _collecting(topology: Topology) -> Figure:

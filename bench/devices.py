@@ -40,12 +40,12 @@ class P4Files:
 
     @classmethod
     def at(cls, json: Path) -> P4Files:
-        """BMv2 JSON, with its P4Info beside it."""
+        """Return the BMv2 JSON with the P4Info next to it."""
         return cls(json.with_name(f"{json.stem}.p4info.txtpb"), json)
 
 
 def obstacle() -> str | None:
-    """Why there can be no interfaces here, if there cannot."""
+    """Return the reason why interfaces cannot be created here; None if they can."""
     if os.geteuid() != 0:
         return "network interfaces need root"
     if shutil.which("ip") is None:
@@ -74,7 +74,7 @@ class Running:
 
     process_id: int
     address: str = ""
-    """Of a switch's P4Runtime server."""
+    """Address of a switch's P4Runtime server."""
 
     def cpu_seconds(self) -> float:
         """The processor's time that all its threads have taken so far, in the kernel too."""

@@ -1,8 +1,8 @@
-"""Traffic for a device on network interfaces: what is sent to it, and how it is counted what comes out.
+"""Traffic for a device on network interfaces: frames sent to it, and the count of frames that it sends.
 
-The driver keeps a window of packets in flight, so that nothing is lost in queues and each device runs as fast as it
-can. It runs in one thread and takes part of the machine, as real hosts would; it takes as little as it can: all frames
-stand in a ring that the kernel reads, and what the device has sent is the count of the far interface itself.
+The driver keeps a window of packets in flight, so that queues lose nothing and each device runs at full speed. It runs
+in one thread and uses part of the machine, as real hosts would. It uses as little as possible: all frames are in a ring
+that the kernel reads, and the device's output is read from the far interface's own counter.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 OUT_PORT: Final = 3
-"""What a device sends leaves here; what the driver sends enters at the ports below."""
+"""Port for the device's output; the driver's frames enter at the ports below it."""
 
 # linux/if_packet.h
 _SOL_PACKET: Final = 263
@@ -50,15 +50,15 @@ class Device:
 
     prefix: str
     packets: int
-    """To time it with: some tenths of a second."""
+    """Packets per timed run: some tenths of a second."""
     window: int
     """Packets in flight."""
     sums: bool
-    """Whether it sends one packet for each that all the children have sent, or simply every packet."""
+    """True if the device sends one packet per packet of all children; else it sends every packet."""
 
 
 class Driver:
-    """Sends traffic, frames (n, size) by port, to a device again and again, and waits for what comes out."""
+    """Sender of frames (n, size) per port to a device, again and again, which waits for the device's output."""
 
     def __init__(self, device: Device, traffic: Mapping[int, NDArray[np.uint8]]) -> None:
         self._device = device

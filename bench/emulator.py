@@ -1,7 +1,7 @@
 """The emulated switch in memory, one core's time: `fabric.p4` forwarding IPv4, and summing 256-lane contributions.
 
-The peers are bare native loops over the same bytes: what the machine could do if a switch did nothing else. Forwarding
-is held against a loop that copies each frame in and out; a contribution against one that adds its lanes to a slot, and
+The peers are bare native loops over the same bytes: the machine's limit for a switch that does nothing else. Forwarding
+is compared with a loop that copies each frame in and out; a contribution with one that adds its lanes to a slot, and
 writes the sums back in network order.
 """
 

@@ -31,7 +31,7 @@ from weir.wire.fields import BY_NAME
 from weir.wire.frames import Datagrams
 
 CHUNKS: Final = 32_768
-"""Of the tensor: 32 MiB."""
+"""Chunks of the tensor: 32 MiB."""
 SLOTS: Final = 1024
 RUNS: Final = 3
 AIM: Final = 100e6
@@ -98,7 +98,7 @@ def exchanged(port: int, chunks: int, window: int = SLOTS // 2) -> float:
             socket.send(datagrams)
             sent += batch
         if not select.select([socket], [], [], 0.1)[0]:
-            received = sent  # what is missing was lost
+            received = sent  # missing packets were lost
         received += sum(len(echoes) for echoes in socket.receive())
     socket.close()
     return time.process_time() - cpu

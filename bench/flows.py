@@ -1,7 +1,7 @@
-"""The flow-level simulator: how far time gets in a large fabric
+"""The flow-level simulator: virtual time per second in a large fabric
 
 A fat-tree of 320 switches and 1,024 hosts; ten jobs of a hundred workers each, a hundred megabytes in each of their
-steps; others' flows of the sizes that a cluster for data mining has, those above 100 MB, which have most of its bytes.
+steps. Background flows have the sizes of a data-mining cluster's flows above 100 MB, which carry most of its bytes.
 """
 
 from __future__ import annotations

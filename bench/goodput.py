@@ -37,15 +37,15 @@ from weir.wire.frames import FRAME_HEADER_BYTES
 WORKERS: Final = 8
 SLOTS: Final = 1024
 CHUNKS: Final = 16_384
-"""Of the tensor: 16 MiB."""
+"""Chunks of the tensor: 16 MiB."""
 LOSS: Final = 0.01
 AIMS: Final = {0.0: 0.95, LOSS: 0.8}
-"""By loss: the share of the line rate that must be reached."""
+"""Required share of the line rate, by loss rate."""
 
 RATE_BPS: Final = 1_000_000_000
 HOST_POLL_NS: Final = 30_000
 NET_SHARE: Final = 4 * LANES / (FRAME_HEADER_BYTES + MESSAGE_BYTES)
-"""Of the line rate: what headers leave to the lanes."""
+"""Share of the line rate that headers leave to the lanes."""
 _LIMIT_NS: Final = 60_000_000_000
 
 
@@ -88,17 +88,17 @@ SCENARIOS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What summing one tensor took."""
+    """Result of summing one tensor."""
 
     seconds: float
-    """Of virtual time, until the last worker had the sum."""
+    """Virtual time until the last worker had the sum, in seconds."""
     share: float
-    """Of the line rate net of headers, per worker."""
+    """Share of the line rate net of headers, per worker."""
     resends: int
     largest_queue_packets: int
-    """In any switch port."""
+    """Longest queue of any switch port, in packets."""
     sums: list[NDArray[np.float32]] = field(repr=False)
-    """What each worker has for the sum, by rank."""
+    """Each worker's result, by rank."""
 
 
 def gradients(chunks: int, seed: int = 1) -> list[NDArray[np.float32]]:

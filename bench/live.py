@@ -1,8 +1,8 @@
 """The live page with many watchers
 
-A controller of the demo's fabric (6 switches, 28 links) is looked at five times a second while 20 pages are open. What
-that costs is the processor time of this process, the looks and the server's thread together; the watchers are another
-process. A state is seen when a watcher has read it; a look that comes before it adds up to 0.2 s.
+A controller of the demo's fabric (6 switches, 28 links) is polled five times a second while 20 pages are open. The cost
+is the processor time of this process, polls and the server's thread together; the watchers are another process. A state
+counts as seen when a watcher has read it; the poll interval before it adds up to 0.2 s.
 """
 
 from __future__ import annotations

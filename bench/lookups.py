@@ -1,12 +1,11 @@
-"""What a lookup costs: packets in memory through a table of 10 to 100,000 entries
+"""Cost of a lookup: packets in memory through a table of 10 to 100,000 entries
 
-Exact and LPM lookups hash the key, once for each prefix length in use; so their cost does not grow with the entries but
-for what the processor's caches cannot hold. Ternary lookups hash it once for each different mask, from that with the
-best priority on until none can be better: their cost grows with the masks, not with the entries.
+Exact and LPM lookups hash the key, once for each prefix length in use; their cost grows with the entries only by cache
+misses. Ternary lookups hash it once for each different mask, from the mask with the best priority on until no better
+match is possible: their cost grows with the masks, not with the entries.
 
-The packets are of 4,096 flows, all of which have their entries. What is printed is the processor's time for a whole
-packet, parser to deparser; the peer is Python's dict, asked for the same keys in a loop, once for each prefix length or
-mask.
+The packets are of 4,096 flows, all of which have entries. The figure is the processor's time for a whole packet, parser
+to deparser; the peer is Python's dict, queried for the same keys in a loop, once for each prefix length or mask.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ FLOWS: Final = 4096
 REPEAT: Final = 100
 RUNS: Final = 7
 GROWTH: Final = 2
-"""How many times as much a packet may cost with 100,000 entries as with 10: what a flat lookup may lose to caches."""
+"""Maximum ratio of a packet's cost with 100,000 entries to that with 10: the allowance for cache misses."""
 PROGRAM: Final = Path(__file__).parent / "programs" / "lookups.json"
 _UDP_PORT: Final = {"hosts": 1, "routes": 2, "rules": 3}
 _WITHOUT_LOOKUP: Final = 4
@@ -101,7 +100,7 @@ class _Rig:
 
 
 def _growth(name: str, least: Figure, most: Figure) -> Figure:
-    """How many times as much a packet costs with the most entries as with the least; the peer's lookup likewise."""
+    """Ratio of a packet's cost with the most entries to that with the fewest; the peer's lookup likewise."""
 
     def times(large: Sequence[float], small: Sequence[float]) -> tuple[float, ...]:
         return tuple(a / b for a, b in zip(large, small, strict=True))

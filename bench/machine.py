@@ -10,7 +10,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What a reader needs in order to place a figure."""
+    """Description of the machine, for the interpretation of a figure."""
 
     processor: str
     cores: int

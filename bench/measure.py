@@ -16,16 +16,16 @@ RUNS: Final = 7
 
 @dataclass(frozen=True, slots=True)
 class Aim:
-    """What a figure must reach: at least that much, or at most, where less is better."""
+    """Goal of a figure: a minimum, or a maximum if less is better."""
 
     bound: float
     of_ratio: bool = False
-    """Whether it bounds the ratio to the peer (always at least) instead of the figure's own value."""
+    """True if the aim bounds the ratio to the peer (always from below) instead of the figure's own value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One line of a table: the same thing measured in several runs, beside a peer's turns in the same run."""
+    """One line of a table: several runs of one measurement, each paired with a peer's run."""
 
     name: str
     unit: str
@@ -50,12 +50,12 @@ class Figure:
 
     @property
     def spread(self) -> float:
-        """From the least run to the greatest, as a share of the median."""
+        """Difference between the largest and the smallest run, as a share of the median."""
         return (max(self.values) - min(self.values)) / self.value if self.value else 0.0
 
     @property
     def ratio(self) -> float | None:
-        """How many times as good as the peer: the median over the turns, whose two runs saw the same machine."""
+        """Median ratio to the peer over the turns (above 1 is better); both runs of a turn saw the same machine."""
         peer = self.peer_value
         if peer is None:
             return None
@@ -66,7 +66,7 @@ class Figure:
 
     @property
     def met(self) -> bool | None:
-        """Whether the aim is reached; None without one."""
+        """True if the aim is reached; None without an aim."""
         if self.aim is None:
             return None
         if not self.aim.of_ratio:
@@ -95,7 +95,7 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 def cpu_seconds(work: Callable[[], object]) -> float:
-    """Processor time of one run in this thread: what others do on the machine costs it nothing but caches."""
+    """Processor time of one run in this thread; other processes affect it only through caches."""
     started = time.thread_time()
     work()
     return time.thread_time() - started

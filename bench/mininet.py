@@ -35,7 +35,7 @@ from weir.wire.aggregation import AGGREGATION_PORT
 
 WORKERS: Final = 8
 RATE_BPS: Final = 40_000_000
-"""Of the switch's ports: what two cores carry with all processes on them."""
+"""Rate of the switch's ports: the load that two cores carry with all processes on them."""
 VALUES: Final = 16 << 20
 """float32 numbers of the tensor: 64 MiB."""
 SLOTS: Final = 1024
@@ -50,7 +50,7 @@ _STORE_PORT: Final = 29_500
 
 
 def obstacle() -> str | None:
-    """Why this cannot run here; None: it can."""
+    """Return the reason why this cannot run here; None if it can."""
     return mininet_fabric.obstacle()
 
 

@@ -1,12 +1,12 @@
-"""Decisions: how long they take, and how good they are
+"""Placement decisions: time and quality
 
-The widest tree of 1,000 workers over 320 switches is placed anew, and again after one link's load changed, where it
-stays and where another takes its place; and that of 100 workers on fabrics of three sizes, which link has changed being
-told, where it stays. One such job is also decided by AGG's search over sets of switches, by a linear
-program with randomised rounding, and by one mixed-integer program of the whole tree, which has so many seconds. Fifty
-jobs are placed together, of 1,000 hosts in all and of 1,000 workers each. On smaller fabrics the widest tree is held
-against the oracle, as is the method for scarce memory where every other switch has room, and AGG and the rounding
-against the widest tree: by the time that a decision takes and by the slowest link of what is decided.
+The widest tree of 1,000 workers over 320 switches is placed, and placed again after one link's load changed, with and
+without a change of the tree; likewise the tree of 100 workers on fabrics of three sizes, with the changed link given.
+One such job is also decided by AGG's search over sets of switches, by a linear program with randomised rounding, and by
+one mixed-integer program of the whole tree with a time limit. Fifty jobs are placed together, of 1,000 hosts in all and
+of 1,000 workers each. On smaller fabrics the widest tree is compared with the oracle, and so is the method for scarce
+memory with room in every other switch. AGG and the rounding are compared with the widest tree: by the time of a
+decision and by the slowest link of its result.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ GRADIENT_BYTES: Final = 100_000_000
 WORKERS: Final = 1_000
 JOBS: Final = 50
 PROGRAM_SECONDS: Final = 30.0
-"""Of wall-clock time for the mixed-integer program of the large job, after it is built."""
+"""Time limit (wall clock) of the mixed-integer program of the large job, without building it."""
 
 
 def figures() -> Iterator[Figure]:
@@ -71,7 +71,7 @@ def _drawn(routes: Routes, rng: random.Random, workers: int) -> Problem:
 
 
 def _timed(place: Callable[[], Placement]) -> tuple[float, Placement]:
-    """Seconds of this thread, which what else the machine does hardly changes, and what was placed."""
+    """Processor seconds of this thread, which other processes hardly affect, and the placement."""
     started = time.thread_time()
     placement = place()
     return time.thread_time() - started, placement
@@ -112,8 +112,9 @@ def _by_one_program(problem: Problem) -> tuple[float, Placement | None, str]:
 
 
 def _again(routes: Routes) -> Iterator[Figure]:
-    """Of each run the medians over the changes, by whether the tree is the same after them: loads of links between
-    switches as they are drawn, in turns with links of the tree that fill up.
+    """Medians over the changes of each run, separately for trees that stay and trees that change.
+
+    Loads of links between switches are drawn at random, in turns with links of the tree that fill up.
     """
     rng = random.Random(2)
     runs = [_after_changes(_drawn(routes, rng, WORKERS), rng, is_named=False) for _ in range(RUNS)]
@@ -125,7 +126,7 @@ def _again(routes: Routes) -> Iterator[Figure]:
 
 
 def _named() -> Iterator[Figure]:
-    """On three fabrics, where it is told which link has changed and the tree stays: loads as they are drawn."""
+    """Decisions on three fabrics with the changed link given and the tree unchanged; loads are drawn at random."""
     for k in SIZES:
         routes, rng = Routes(fat_tree(k)), random.Random(2)
         runs = [_after_changes(_drawn(routes, rng, FEW_WORKERS), rng, is_named=True) for _ in range(RUNS)]
@@ -156,7 +157,7 @@ def _after_changes(problem: Problem, rng: random.Random, *, is_named: bool) -> d
 
 
 def _apart(hosts: Sequence[str], rng: random.Random) -> list[Sequence[str]]:
-    """As many hosts for each job, which no other has."""
+    """Equally many hosts for each job, disjoint from the other jobs' hosts."""
     each = WORKERS // JOBS
     drawn = rng.sample(hosts, each * JOBS)
     return [drawn[at : at + each] for at in range(0, len(drawn), each)]

@@ -1,9 +1,8 @@
-"""Under pytest: two switches with a P4 program between two hosts, by the fixtures that come with Weir
+"""Under pytest: two switches with a P4 program between two hosts, by Weir's fixtures
 
-From the call that makes the fabric until a packet has crossed both switches, in a process that has made none before,
-with the program's native code cached; one more such fabric in the same process; and that process as a whole, which
-imports all that it needs. The peer starts two of bmv2, one after the other, until both have answered: without links,
-hosts or a packet.
+Three times: from the call that makes the fabric until a packet has crossed both switches, in a fresh process with the
+program's native code cached; of one more such fabric in the same process; and of the whole process, imports included.
+The peer starts two bmv2 switches, one after the other, until both answer: without links, hosts or a packet.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ def figures() -> Iterator[Figure]:
 
 
 def _measure(program: P4Files, entries: list[fy.P4TableEntry], jobs: tuple[_Job, ...]) -> Iterator[Figure]:
-    """Run jobs on one program, beside each peer."""
+    """Run jobs on one program, paired with each peer."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="weir-bench-")))
         stack.enter_context(own_namespace())

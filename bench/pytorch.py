@@ -1,13 +1,14 @@
-"""`torch.distributed.all_reduce` through a switch, beside Gloo over the same links, from 1 KB to 64 MB; and overlap.
+"""`torch.distributed.all_reduce` through a switch, paired with Gloo over the same links, from 1 KB to 64 MB; and
+overlap.
 
 ::
 
     eight host namespaces, a rank and its relay in each ══ one weir-switch, whose ports have a rate
 
-Both back ends are in the same processes and take turns. A training step has equal buckets that are ready one after the
-other; its compute waits, since the processes share few cores, and takes as long as its communication has just taken
-alone. The last bucket is ready when compute ends, so a step of n buckets takes 1 + 1/n times that at least: 1.125 with
-8 of them, which do not allow what is aimed at, and 1.0625 with 16.
+Both back ends are in the same processes and take turns. A training step has equal buckets that become ready one after
+the other. Its compute sleeps, since the processes share few cores, and takes as long as its communication alone. The
+last bucket is ready when compute ends, so a step of n buckets takes at least 1 + 1/n times that: 1.125 with 8 buckets,
+which is above the aim, and 1.0625 with 16.
 """
 
 from __future__ import annotations
@@ -31,23 +32,23 @@ from weir.topologies.mininet.fabric import MininetFabric, SwitchKind, interface
 
 SIZES: Final = (1 << 10, 16 << 10, 256 << 10, 4 << 20, 64 << 20)
 BUCKETS: Final = (8, 16)
-"""Of a training step, of 4 MB together."""
+"""Numbers of buckets of a training step; they hold 4 MB together."""
 OVERLAP_AIM: Final = 1.1
-"""Of the larger of compute and communication: what a step may take, where its buckets allow that."""
+"""Maximum duration of a step, as a multiple of the larger of compute and communication, if its buckets allow it."""
 _SLOTS: Final = 1024
 _STORE_PORT: Final = 29_501
 _LEASE_NS: Final = 60_000_000_000
 
 
 def obstacle() -> str | None:
-    """Why this cannot run here; None: it can."""
+    """Return the reason why this cannot run here; None if it can."""
     if importlib.util.find_spec("torch") is None:
         return "PyTorch is not installed: pip install 'weir[torch]'"
     return mininet_fabric.obstacle()
 
 
 async def _measured() -> dict[str, Any]:
-    """What rank 0 says. Raises RuntimeError where a rank fails."""
+    """Return rank 0's figures. Raises RuntimeError if a rank fails."""
     topology = fabric()
     async with live_fabric(topology, SwitchKind.WEIR, lease_ns=_LEASE_NS) as live:
         assert isinstance(live.fabric, MininetFabric)

@@ -22,13 +22,13 @@ from weir.hosts.protocol.worker import WorkerCore, WorkerOptions
 from weir.wire.control import WorkerPlan
 
 OPTIONS: Final = WorkerOptions(initial_timeout_ns=100_000_000, least_timeout_ns=20_000_000)
-"""Many processes share few cores: what takes long is seldom lost."""
+"""Options for many processes on few cores: late packets are rarely lost."""
 _TIMEOUT_S: Final = 300.0
 
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """What one process is to do."""
+    """Work of one process."""
 
     rank: int
     ranks: int
@@ -37,10 +37,10 @@ class Rank:
     plan: WorkerPlan | None = None
     """Weir's; None: Gloo."""
     address: int = 0
-    """Of this rank's host, for Weir."""
+    """Address of this rank's host, for Weir."""
     port: int = 0
     store: str = ""
-    """Where Gloo's ranks meet: HOST:PORT at rank 0."""
+    """Rendezvous of Gloo's ranks: HOST:PORT at rank 0."""
 
     def dump(self) -> str:
         return TypeAdapter(Rank).dump_json(self).decode()

@@ -1,11 +1,11 @@
-"""From the death of a worker, or of the switch that sums, to the next sum at all survivors, in lease periods.
+"""Time from the death of a worker, or of the aggregating switch, to the next sum at all survivors, in lease periods.
 
 ::
 
-    four workers in their namespaces ══ leaves ══ spines, of which one sums ◀── controller, control service
+    four workers in their namespaces ══ leaves ══ spines, one of which sums ◀── controller, control service
 
 Real processes in Mininet, killed by SIGKILL: first a worker, then the switch. The controller sees neither die: a lease
-must run out first, of which up to a quarter is over at the time of death.
+must run out first, up to a quarter of which is over at the time of death.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _LOOK_S: Final = 0.01
 
 
 def obstacle() -> str | None:
-    """Why this cannot run here; None: it can."""
+    """Return the reason why this cannot run here; None if it can."""
     return mininet_fabric.obstacle()
 
 

@@ -1,4 +1,4 @@
-"""What the benchmarks print: tables for a terminal and for a document, and JSON."""
+"""Output of the benchmarks: tables for a terminal and for a document, and JSON."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def markdown_table(figures: Sequence[Figure], machine: Machine) -> str:
 
 
 def as_json(figure: Figure) -> dict[str, Any]:
-    """All that was measured, and what follows from it."""
+    """All measured values of a figure, and the values derived from them."""
     derived = ("value", "peer_value", "spread", "ratio", "met")
     return {**asdict(figure), **{name: getattr(figure, name) for name in derived}}
 

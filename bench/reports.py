@@ -1,9 +1,9 @@
 """Telemetry reports 2.0 collected
 
-A report tells of one packet at one node: ports, latency, queue, egress time, bytes sent, and the packet's first 28
-bytes; 72 bytes of UDP payload. The plain Python loop takes the same from a datagram by `struct` and keeps the same of
-links and streams by dicts (no flows, no order, no copies refused); the scapy loop lets scapy take it apart, with the
-layers of this project.
+A report describes one packet at one node: ports, latency, queue, egress time, bytes sent, and the packet's first 28
+bytes; 72 bytes of UDP payload. The plain Python loop reads the same from a datagram by `struct` and keeps the same data
+of links and streams in dicts (no flows, no order, no check for copies). The scapy loop dissects it with this project's
+layers.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ IN_MEMORY: Final = 1 << 18
 BY_HAND: Final = 1 << 15
 BY_SCAPY: Final = 1 << 9
 THROUGH_UDP: Final = 50_000
-"""As many as the socket's buffer holds."""
+"""Number of reports that the socket's buffer holds."""
 PACED_PER_S: Final = 100_000
 PACED_S: Final = 2.0
 _GROUP: Final = struct.Struct("!II")
@@ -243,8 +243,9 @@ def _by_hand_through_udp(topology: Topology) -> float:
 
 
 async def _age_of_the_newest(topology: Topology) -> tuple[float, float]:
-    """How old the newest report of a link is when a reader looks, every millisecond: its own time of sending, on the
-    clock that both processes share. Median and 99th percentile, in seconds.
+    """Age of a link's newest report when a reader polls, every millisecond: median and 99th percentile, in seconds.
+
+    The age is counted from the report's own time of sending, on the clock that both processes share.
     """
     links = LinkState(topology, period_ns=PERIOD_NS)
     collector = ReportCollector(topology, links)

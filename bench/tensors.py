@@ -1,7 +1,7 @@
-"""Tensors to lanes and back: what the types cost a worker's processor
+"""Tensors to lanes and back: processor cost of the data types
 
-A worker of 8 takes a tensor of 64 MiB (making it is a copy, and the exponents of its chunks), makes lanes of it, 64
-packets at a time, and numbers of the sums. Bytes are the tensor's own, time is the processor's. The peer is a copy by
+A worker of 8 takes a tensor of 64 MiB (which copies it and finds the exponents of its chunks), encodes lanes, 64
+packets at a time, and decodes the sums. Bytes are the tensor's own, time is the processor's. The peer is a copy by
 NumPy, in blocks of as many numbers.
 """
 

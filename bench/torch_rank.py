@@ -1,8 +1,8 @@
 """One rank of the back end's benchmark, a process in its host: `python -m weir.bench.torch_rank SIZES BUCKETS`.
 
-torchrun's variables and the back end's stand in the environment. Both back ends are in the same process and take turns;
-rank 0 prints one JSON line: seconds by size and back end, and by the number of its buckets what a training step takes,
-as a share of its communication alone, which its compute is as long as.
+torchrun's variables and the back end's are in the environment. Both back ends are in the same process and take turns.
+Rank 0 prints one JSON line: seconds by size and back end, and the duration of a training step by its number of buckets,
+as a multiple of its communication alone, which takes as long as its compute.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _timed(call: Callable[[], object], group: Any) -> float:
 
 
 def _compute(seconds: float) -> None:
-    """What a layer's backward pass takes of a processor that is the rank's own: it waits, since cores are shared."""
+    """Stand-in for a layer's backward pass on a dedicated processor: it sleeps, since cores are shared."""
     time.sleep(seconds)
 
 

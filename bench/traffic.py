@@ -1,4 +1,4 @@
-"""What the benchmarks send: small packets to forward, and gradient contributions to sum; and the entries for them."""
+"""Traffic of the benchmarks: small packets to forward, and gradient contributions to sum; and the entries for them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from weir.wire.frames import encapsulate
 ROUNDS: Final = 1024
 PHASES: Final = 4
 GENERATIONS: Final = range(1, 1 + PHASES)
-"""Of the job, one for each phase."""
+"""Generations of the job, one for each phase."""
 SWITCH_ADDRESS: Final = 0x0AFF0001
 HOST_ADDRESS: Final = 0x0A000101
 PARENT: Final = HOST_ADDRESS + 9
@@ -45,10 +45,10 @@ def small_packets() -> dict[int, NDArray[np.uint8]]:
 
 
 def contributions(rounds: int = ROUNDS) -> dict[int, NDArray[np.uint8]]:
-    """What two children send, by port. A switch sums each pair; the parent's address leads to the port out.
+    """Contributions of two children, by port. A switch sums each pair; the parent's address leads to the port out.
 
-    Four generations of the job, all of which the switch knows: whatever is sent next, its slots hold another one's
-    rounds, so that no packet is late however often all are sent.
+    They cover four generations of the job, all of which the switch knows. The slots of the next phase always hold
+    another generation's rounds, so that no packet is late however often all are sent.
     """
     count = PHASES * rounds
     rng = np.random.default_rng(1)
@@ -77,7 +77,7 @@ def contributions(rounds: int = ROUNDS) -> dict[int, NDArray[np.uint8]]:
 
 
 def fabric_entries() -> list[fy.P4TableEntry]:
-    """For `fabric.p4`: routes for the small packets, and a job of two children at ports 1 and 2."""
+    """Entries for `fabric.p4`: routes for the small packets, and a job of two children at ports 1 and 2."""
     entries = [
         _fabric_route(_NETWORK),
         _fabric_route(f"10.0.1.{PARENT & 0xFF}/32"),
@@ -99,7 +99,7 @@ def fabric_entries() -> list[fy.P4TableEntry]:
 
 
 def router_entries() -> list[fy.P4TableEntry]:
-    """For `programs/l3.p4`: a route for the small packets."""
+    """Entries for `programs/l3.p4`: a route for the small packets."""
     prefix = {"hdr.ipv4.dst_addr": _NETWORK}
     return [_entry("RouterIngress.routes", prefix, "RouterIngress.forward", port=OUT_PORT, src_mac=1, dst_mac=2)]
 

@@ -28,7 +28,7 @@ AIM_S: Final = 1.0
 PROGRAM: Final = P4Files.at(Path(__file__).parent / "programs" / "lookups.json")
 TABLES: Final = {"LookupsIngress.hosts": "exact", "LookupsIngress.routes": "LPM", "LookupsIngress.rules": "ternary"}
 _ELECTION: Final = 1 << 32
-"""Higher than that of whoever loaded the program."""
+"""Election id above that of the client that loaded the program."""
 
 
 def figures() -> Iterator[Figure]:

@@ -38,7 +38,7 @@ def start_controller(listen: str) -> subprocess.Popen[str]:
     controller = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert controller.stderr is not None
     for line in controller.stderr:
-        if "jobs are served at" in line:  # what it says later is passed on, for a full pipe would stop it
+        if "jobs are served at" in line:  # pass later output on, since a full pipe would block it
             Thread(target=copyfileobj, args=(controller.stderr, sys.stderr), daemon=True).start()
             return controller
         sys.stderr.write(line)

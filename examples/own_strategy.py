@@ -1,7 +1,7 @@
-"""A strategy of one's own: `weir run examples/own_workload.yaml --strategy examples/own_strategy.py`.
+"""A custom strategy: `weir run examples/own_workload.yaml --strategy examples/own_strategy.py`.
 
-A strategy is asked where a job's gradients are to be summed, and answers by a tree: who sends to whom. It is told the
-fabric, its routes, which switches have room, and, in `problem.loads`, what others send over each link.
+A strategy decides where a job's gradients are summed. It receives the fabric, its routes, the switches with free slots
+and, in `problem.loads`, the background traffic of each link; it returns a tree: each node's parent.
 """
 
 from __future__ import annotations

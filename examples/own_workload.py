@@ -13,7 +13,7 @@ Floats = NDArray[np.float32]
 
 POINTS = 20
 HELD_OUT = 1.5
-"""Where the lines are looked at in the end; the workers' points lie between 0 and 1."""
+"""Position at which the lines are evaluated in the end; the workers' points lie between 0 and 1."""
 
 
 class Lines:
@@ -24,13 +24,13 @@ class Lines:
         """The lines' slopes, the same for all workers."""
         rng = np.random.default_rng([seed, rank])
         self.samples = POINTS + rank
-        """How many points a gradient is the sum of: workers with more of them count for more."""
+        """Number of points in a gradient: workers with more points count for more."""
         self.inputs = rng.uniform(0, 1, self.samples).astype(np.float32)
         self.weights = np.zeros(values, np.float32)
         self.rate = np.float32(rate)
 
     def gradient(self, step: int) -> Floats:
-        """Of half the squared error, summed over this worker's points."""
+        """Gradient of half the squared error, summed over this worker's points."""
         gradient: Floats = (self.weights - self.truth) * np.square(self.inputs).sum()
         return gradient
 
@@ -38,10 +38,10 @@ class Lines:
         self.weights = self.weights - self.rate * mean
 
     def accuracy(self) -> float:
-        """Share of the lines that are off by less than a hundredth where nobody had a point."""
+        """Share of the lines that are off by less than a hundredth at the held-out position."""
         return float(np.mean(np.abs(HELD_OUT * (self.weights - self.truth)) < 0.01))
 
 
 def worker(rank: int, workers: int, seed: int, *, values: int, rate: float = 2.0) -> Lines:
-    """What `weir run` calls for each rank, with the run file's `workload.options`."""
+    """Create the workload of one rank; `weir run` calls this with the run file's `workload.options`."""
     return Lines(rank, seed, values, rate)

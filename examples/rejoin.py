@@ -1,4 +1,4 @@
-"""A rank's process is killed in mid-step; one started anew goes on where the others are, and no step is lost.
+"""A rank's process is killed in mid-step; its restarted process continues with the others, and no step is lost.
 
 `weir torchrun -n 3 --max-restarts 1 examples/rejoin.py`, or by a torchrun on each machine (docs/pytorch.md).
 """

@@ -1,7 +1,7 @@
-"""One worker of a job, as a process of its own: `weir launch -n 4 examples/train.py`.
+"""One worker of a job, as a separate process: `weir launch -n 4 examples/train.py`.
 
-`weir.join()` finds its seat in the environment: where the controller serves, the job's number and this worker's token,
-which `weir launch` puts there, or whoever registered the job (examples/on_a_fabric.py).
+`weir.join()` finds its seat in the environment: the controller's address, the job's number and this worker's token.
+They are set by `weir launch`, or by the program that registered the job (examples/on_a_fabric.py).
 """
 
 import numpy as np

@@ -1,9 +1,9 @@
-"""A training loop of one's own on an emulated fabric, without root: `python examples/training_loop.py`.
+"""A custom training loop on an emulated fabric, without root: `python examples/training_loop.py`.
 
-Four workers fit a line through points that each has its own share of. Their gradients cross a fabric of six switches in
-virtual time: one controller places the job from telemetry, the switches sum. What a worker does here is what it does
-with `weir.join` on a real fabric (examples/train.py); but since all workers live in this one process, each call
-is made in its `…_async` form, and `settle` lets time pass until the sums are there.
+Four workers, each with its own share of points, fit a line through them. Their gradients cross a fabric of six switches
+in virtual time: one controller places the job from telemetry, the switches sum. A worker makes the same calls with
+`weir.join` on a real fabric (examples/train.py). Since all workers live in this one process, each call is made in its
+`…_async` form, and `settle` lets time pass until the sums are there.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Worker:
         self.weights = np.zeros(2, np.float32)
 
     def gradient(self) -> NDArray[np.float32]:
-        """Of the mean squared error over its own points."""
+        """Gradient of the mean squared error over this worker's points."""
         error = self.inputs @ self.weights - self.outputs
         return np.float32(2 / len(error)) * (error @ self.inputs)
 

@@ -1,9 +1,9 @@
-"""The switch program, and where its compiled form lies.
+"""The switch program, and the location of its compiled form.
 
-`common/` holds ids, sizes and headers, `bmv2/` the program for v1model with `fabric.p4` on top and `target.p4` for what
-is v1model's alone, `build/` what p4c makes of it. The compiled form is checked in, so that only who edits P4 needs p4c:
-`make p4` recompiles. `tofino/` is the program for Tofino 1 and 2 under the same names; of its compiled forms only the
-control plane is here, for what the chips load takes their own compiler.
+`common/` holds ids, sizes and headers; `bmv2/` the program for v1model with `fabric.p4` on top and `target.p4` for the
+parts specific to v1model; `build/` p4c's output. The compiled form is checked in, so that p4c is needed only after
+changes of P4: `make p4` recompiles. `tofino/` is the program for Tofino 1 and 2 under the same names; of its compiled
+forms only the control plane is here, since the chips' binaries come from their own compiler.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ BUILD: Final = ROOT / "build"
 
 
 def loaded_of(program: str, ending: str) -> Path:
-    """What a switch loads, by the ending that its kind of switch names."""
+    """Path of the file that a switch loads, by the file ending of its kind of switch."""
     return BUILD / f"{program}.{ending}"
 
 
@@ -35,7 +35,7 @@ LANES: Final = {"fabric": 256, "fabric_32": 32}
 well."""
 
 TOFINO: Final = {"fabric_tofino": 1, "fabric_tofino2": 2}
-"""The programs for chips, by the name of their control plane and of what is loaded, and which Tofino each is for."""
+"""The Tofino generation of each chip program; the name is that of its control plane and of the file that is loaded."""
 
 FABRIC_JSON: Final = json_of("fabric")
 FABRIC_P4INFO: Final = p4info_of("fabric")

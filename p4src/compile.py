@@ -55,10 +55,13 @@ def digests() -> str:
 
 
 def compile_fabric(json: Path, p4info: Path, lanes: int) -> None:
-    """Compile `bmv2/fabric.p4` for so many lanes to BMv2 JSON and P4Info; every warning is an error.
+    """Compile `bmv2/fabric.p4` for `lanes` lanes to BMv2 JSON and P4Info; every warning is an error.
 
     One warning is off: p4c warns of each table with an action selector that v1model knows no default action there, and
-    the program relies on none. Raises CompileError with p4c's own words.
+    the program relies on none.
+
+    Raises:
+        CompileError: p4c refused; the message is p4c's.
     """
     options = [f"-DLANES={lanes}", "--arch", "v1model", "--Werror", "--Wdisable=unsupported"]
     run_compiler(P4C, *options, "-o", str(json), "--p4runtime-files", str(p4info), "bmv2/fabric.p4")
@@ -81,7 +84,7 @@ def describe_tofino(p4info: Path, generation: int) -> None:
 
 
 def run_compiler(compiler: str, *options: str) -> subprocess.CompletedProcess[str]:
-    """What it says, run in this folder. Raises CompileError where it is missing or refuses."""
+    """Run a compiler in this folder and return its output. Raises CompileError if it is missing or refuses."""
     if shutil.which(compiler) is None:
         raise CompileError(
             f"{compiler} is not on PATH; install p4c as {P4C_HOME} says, under 'Installing packaged versions'"

@@ -1,7 +1,7 @@
-"""What the program for Tofino takes of each chip, as p4c's back end for them says; and whether it fits.
+"""Resources that the Tofino program uses on each chip, as reported by p4c's back end, and whether it fits.
 
-The back end compiles what needs more stages than the chip has without a word, so that is asked here. What it writes is
-read as of p4c 1.2.5: `pipe/logs/resources.json` and `phv.json`, and the assembly.
+The back end compiles a program that needs more stages than the chip has without any error, so this module checks it. It
+reads the output of p4c 1.2.5: `pipe/logs/resources.json` and `phv.json`, and the assembly.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from .compile import CompileError, run_compiler, sources
 
 @dataclass(frozen=True, slots=True)
 class Chip:
-    """What the program is compiled for."""
+    """Target chip of the compilation."""
 
     program: str
     target: str
-    """As the back end calls it."""
+    """Name used by the back end."""
     architecture: str
 
     @property
     def name(self) -> str:
-        """As people call it."""
+        """Display name."""
         return f"Tofino {TOFINO[self.program]}"
 
     @property
@@ -51,12 +51,13 @@ BACK_END: Final = "p4c-barefoot"
 ASSEMBLER: Final = "bfas"
 SCHEMA: Final = "bfrt.json"
 ASSEMBLED: Final = "assembled"
-"""Under these names a compiled program's folder holds the control plane as the chip's driver has it, and the folder of
-what the chip and its driver load."""
+"""Subfolders of a compiled program: the control plane of the chip's driver, and the files that the chip and its driver
+load.
+"""
 
 _HARMLESS: Final = ("No size defined for table", "will be unrolled up to", "Applying @pa_byte_pack on parsed field")
-"""Of the back end's warnings: tables of one entry, a loop of its own making, and bits in one byte that say whether
-headers are there, all of which are 0 until a parser or a table says that they are.
+"""Ignored warnings of the back end: tables of one entry, a generated loop, and header-validity bits packed in one byte,
+all of which are 0 until a parser or a table sets them.
 """
 
 _GRESSES: Final = ("ingress", "egress")
@@ -78,17 +79,17 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """What a program takes."""
+    """Resources of a program."""
 
     version: str
-    """Of the back end."""
+    """Version of the back end."""
     stages: dict[str, int]
-    """By ingress and egress."""
+    """Stages used in ingress and egress."""
     chip_stages: int
     by_stage: tuple[tuple[Use, ...], ...]
     """The same resources for each stage."""
     whole: tuple[Use, ...]
-    """What is not in stages: containers of fields, states of parsers."""
+    """Resources outside stages: containers of fields, states of parsers."""
 
     @property
     def totals(self) -> list[Use]:
@@ -99,7 +100,7 @@ class Fit:
         ]
 
     def refusals(self) -> list[str]:
-        """Why it does not fit; empty where it does."""
+        """Reasons why it does not fit; empty if it does."""
         late = [
             f"{gress} takes {count} stages of {self.chip_stages}"
             for gress, count in self.stages.items()
@@ -128,7 +129,7 @@ def compile_for_chip(chip: Chip, folder: Path) -> Fit:
     """Compile and assemble `tofino/fabric.p4` into a folder. Raises CompileError or FitError with their own words."""
     options = ["--target", chip.target, "--arch", chip.architecture, f"-D__TARGET_TOFINO__={TOFINO[chip.program]}"]
     options += ["-g", "-o", str(folder), "--bf-rt-schema", str(folder / SCHEMA)]
-    # what common/ has for others, and annotations that P4Info alone reads
+    # warnings about parts of common/ for other targets, and about annotations that only P4Info reads
     said = run_compiler(BACK_END, *options, "--Wdisable=unused", "--Wdisable=unknown", "tofino/fabric.p4").stderr
     warnings = [
         line for line in said.splitlines() if "warning: " in line and not any(word in line for word in _HARMLESS)
@@ -157,7 +158,7 @@ def check_parsers(assembly: str) -> None:
 
 
 def read_fit(folder: Path) -> Fit:
-    """What the back end has written into a folder. Raises FitError where it is not of the kind that is known."""
+    """Read the back end's output from a folder. Raises FitError for an unknown format."""
     try:
         logs = folder / "pipe" / "logs"
         written = json.loads((logs / "resources.json").read_text())
@@ -215,7 +216,7 @@ def _parsers(parsers: list[dict[str, Any]]) -> Iterable[Use]:
 
 
 def _last_stages(assembly: str) -> dict[str, int]:
-    """How many stages each direction takes, up to its last table."""
+    """Number of stages of each direction, up to its last table."""
     stages, gress = dict.fromkeys(_GRESSES, 0), ""
     number = 0
     for line in assembly.splitlines():
@@ -252,7 +253,7 @@ def report_of(chip: Chip, fit: Fit, digest: str) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """`python -m weir.p4src.fit`: compile, and write the reports. 0 where it fits or nobody can say, 2 else."""
+    """Run `python -m weir.p4src.fit`: compile, and write the reports. Returns 0 if it fits or is unknown, else 2."""
     parser = argparse.ArgumentParser(
         prog="python -m weir.p4src.fit", description="Compile the program for each Tofino, and report what it takes."
     )

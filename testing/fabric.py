@@ -22,12 +22,17 @@ def build_fabric(
     sinks: Collection[str] = (),
     **link: Any,
 ) -> tuple[Fabric, dict[str, Switch]]:
-    """The fabric, whose nodes have the topology's names, and its switches by name. The longest frame is what the link
-    with the largest MTU carries.
+    """Build a fabric whose nodes have the topology's names; return it and its switches by name.
 
-    `start` gives each switch its program; with None they begin without one. Hosts see their frames at multiples of
-    `poll_ns`; `sinks` are those that only count them. `link` has settings of every link, as `Fabric.add_link` takes
-    them, which come before the topology's own.
+    The longest frame is the one that the link with the largest MTU carries.
+
+    Args:
+        topology: Hosts, switches and links.
+        seed: Seed of all random draws.
+        start: Loads each switch's program; None leaves switches without one.
+        poll_ns: Hosts receive their frames at multiples of this time.
+        sinks: Hosts that only count frames.
+        **link: Settings of every link, as `Fabric.add_link` takes them; they override the topology's.
     """
     longest = ETHERNET_BYTES + max((each.mtu for each in topology.links), default=0)
     fabric = Fabric(seed, max(MAX_FRAME, longest))

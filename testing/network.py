@@ -25,15 +25,15 @@ TopologyLike = Topology | str | PathLike[str]
 ProgramLike = Program | bytes | str | PathLike[str]
 Programs = ProgramLike | Mapping[str, ProgramLike]
 Packet = bytes | SupportsBytes
-"""A frame's bytes, or what has them: a packet of scapy."""
+"""A frame's bytes, or an object that converts to them, such as a packet of scapy."""
 
 _STEP_NS: Final = 100_000
 _QUIET_NS: Final = 1_000_000_000
-"""What is still under way after so long goes round for ever, or waits in a slow queue."""
+"""Time after which frames still under way are assumed to loop for ever, or to wait in a slow queue."""
 
 
 class Masked(Protocol):
-    """What PTF's tests expect where bytes may differ: `ptf.mask.Mask`."""
+    """An expected frame with ignored bits, as in PTF's tests: `ptf.mask.Mask`."""
 
     def pkt_match(self, packet: bytes, /) -> bool: ...
 
@@ -89,7 +89,7 @@ class Network:
         return [frame for _, frame in self.arrivals(host)]
 
     def arrivals(self, host: str) -> list[tuple[int, bytes]]:
-        """As `received`, each with the instant (ns) at which its last bit arrived."""
+        """Frames as in `received`, each with the time (ns) at which its last bit arrived."""
         self._host(host)
         self.settle()
         found, self._arrivals[host] = self._arrivals[host], []
@@ -127,7 +127,7 @@ class Network:
     def settle(self) -> None:
         """Let time pass until no packet is under way. Raises AssertionError where some still are a second later."""
         end_ns = self.now_ns + _QUIET_NS
-        self.run(1)  # what the control plane has sent enters now
+        self.run(1)  # frames sent by the control plane enter now
         while self._fabric.packets_in_flight:
             self.run(_STEP_NS)
             if self.now_ns >= end_ns:

@@ -1,6 +1,6 @@
-"""The pytest plugin: a fabric for a test, and what crosses it.
+"""The pytest plugin: a fabric for a test, and the packets that cross it.
 
-It is loaded wherever Weir is installed, so it imports nothing but pytest until a test asks for a fabric.
+It is loaded wherever Weir is installed, so it imports nothing but pytest until a test requests a fabric.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ RunStf = Callable[["str | Path", str], None]
 
 
 class _Fabrics:
-    """The fabrics of one test; files are looked for beside it."""
+    """The fabrics of one test; files are searched in the test's folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -50,7 +50,9 @@ def _fabrics(request: pytest.FixtureRequest) -> Iterator[_Fabrics]:
 
 @pytest.fixture
 def fabric(_fabrics: _Fabrics) -> MakeFabric:
-    """Makes a fabric: `fabric(topology, program)` gives a `weir.testing.Network`. Files are beside the test."""
+    """Return a factory: `fabric(topology, program)` gives a `weir.testing.Network`. Files are searched next to the
+    test.
+    """
     return _fabrics.make
 
 
@@ -68,8 +70,9 @@ def received(_fabrics: _Fabrics) -> Received:
 
 @pytest.fixture
 def stf(request: pytest.FixtureRequest) -> RunStf:
-    """`stf(program, statements)` plays statements of p4c's packet tests on a switch of their own (docs/stf.md); the
-    test fails where one does not hold. Files are beside the test.
+    """Return a player: `stf(program, statements)` plays p4c's packet tests on a new switch (docs/stf.md).
+
+    The test fails if a statement does not hold. Files are searched next to the test.
     """
 
     def run(program: str | Path, statements: str) -> None:

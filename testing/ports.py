@@ -1,4 +1,4 @@
-"""A switch with a host at each port: what a test of one program's tables needs of a topology."""
+"""A switch with a host at each port: the smallest topology for tests of one program's tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An emulated switch whose ports are PTF's: what `weir ptf` puts p4lang's Packet Test Framework onto.
+"""An emulated switch whose ports are PTF's: the platform on which `weir ptf` runs p4lang's Packet Test Framework.
 
 ::
 
@@ -24,9 +24,9 @@ from ..emulator.switch import Switch
 from .switch import SwitchUnderTest
 
 DEVICE: Final = 0
-"""Of PTF's ports, and P4Runtime's device id."""
+"""Device number of PTF's ports, and P4Runtime's device id."""
 PLATFORM: Final = "emulated"
-"""What PTF knows it by."""
+"""Name of the platform in PTF."""
 _SWITCH: Final = "s1"
 _PAUSE_S: Final = 1e-3
 """Between two looks at what the control plane may have sent."""
@@ -34,15 +34,22 @@ _LONGEST_FRAME: Final = 1 << 16
 
 
 class PtfSwitch:
-    """A switch with a port for each number, and P4Runtime served for it; a context manager.
+    """A switch with a port for each number, and a P4Runtime server for it; a context manager.
 
-    A frame that is sent has passed, and what comes of it has been delivered, before `send` returns. Otherwise the
-    switch's time is the wall clock's.
+    When `send` returns, the frame has passed and all resulting frames have been delivered. Apart from that the switch's
+    time follows the wall clock.
     """
 
     def __init__(self, ports: Iterable[int], address: str = "127.0.0.1:0", program: bytes | None = None) -> None:
-        """`address` is P4Runtime's; `program` is BMv2 JSON, without which a controller sets one. Raises EmulatorError
-        for ports that a switch cannot have, and for what is no program.
+        """Create the switch.
+
+        Args:
+            ports: Port numbers.
+            address: Address of the P4Runtime server.
+            program: BMv2 JSON; without it a controller has to set one.
+
+        Raises:
+            EmulatorError: A switch cannot have these ports, or `program` is not a program.
         """
         self.switch = Switch(DEVICE)
         if program is not None:
@@ -63,7 +70,7 @@ class PtfSwitch:
 
     @property
     def address(self) -> str:
-        """Where P4Runtime is served."""
+        """Address of the P4Runtime server."""
         return self._server.address
 
     def __enter__(self) -> Self:
@@ -82,7 +89,7 @@ class PtfSwitch:
                 end.close()
 
     def end(self, port: int) -> socket.socket:
-        """Where the frames that leave through a port can be read, one at a time."""
+        """Return the socket from which frames that leave through a port can be read, one at a time."""
         return self._ends[port][0]
 
     def send(self, port: int, frame: bytes) -> None:
@@ -99,7 +106,7 @@ class PtfSwitch:
             self._fabric.set_link((_SWITCH, port), up=up)
 
     def offer(self, config: MutableMapping[str, Any]) -> None:
-        """Tell PTF of the ports: what it asks its platform for."""
+        """Enter the ports into PTF's configuration, as PTF expects of its platform."""
         config["port_map"] = {(DEVICE, port): _host(port) for port in self._ends}
         config["dataplane"] = {"portclass": PtfPort}
 
@@ -133,7 +140,7 @@ class PtfPort:
         return self
 
     def send(self, packet: bytes) -> int:
-        """How much of it was sent."""
+        """Send a frame; return its length."""
         self._switch.send(self._port, bytes(packet))
         return len(packet)
 
@@ -169,12 +176,16 @@ def running() -> PtfSwitch:
 
 
 def switch_under_test() -> SwitchUnderTest:
-    """For a PTF test: the switch's tables, counters and registers by name. Raises EmulatorError outside `weir ptf`."""
+    """Return the switch's tables, counters and registers by name, for a PTF test.
+
+    Raises:
+        EmulatorError: Called outside `weir ptf`.
+    """
     return running().under_test
 
 
 def platform_config_update(config: MutableMapping[str, Any]) -> None:
-    """What PTF calls of its platform."""
+    """Update PTF's configuration; PTF calls this function of its platform."""
     running().offer(config)
 
 

@@ -20,14 +20,16 @@ class Count(NamedTuple):
 
 
 class SwitchUnderTest:
-    """Names may be short: `routes` for `MyIngress.routes`, where only one ends so. What does not fit raises
-    EmulatorError.
+    """A switch whose objects are addressed by name, full or short: `routes` for `MyIngress.routes`, if that is
+    unambiguous.
+
+    Wrong names and values raise EmulatorError.
     """
 
     def __init__(self, name: str, switch: Switch) -> None:
         self.name = name
         self.switch = switch
-        """The emulated switch itself, for what is not here."""
+        """The emulated switch itself, for everything else."""
         self._packet_ins: list[bytes] = []
         switch.on_packet_in = self._packet_ins.append
 
@@ -56,7 +58,7 @@ class SwitchUnderTest:
         found.delete(matches_of(found.schema, match), priority)
 
     def set_default(self, table: str, action: str, params: Mapping[str, object] | None = None) -> None:
-        """What a table does where no entry matches."""
+        """Set a table's default action."""
         found = self._state.tables[named("table", table, self._state.tables)]
         found.set_default(action_of(self._program, found.schema, action, params or {}))
 
@@ -103,7 +105,7 @@ class SwitchUnderTest:
         found.write(index, value)
 
     def digests(self, name: str) -> list[tuple[int, ...]]:
-        """What the program has told by `digest` since it was asked last: records, with the struct's fields in order."""
+        """Return the program's new records by `digest` since the last call, with the struct's fields in order."""
         return self._state.digests[named("digest", name, self._state.digests)].drain()
 
     # --- replication, and the controller's packets ---
@@ -118,7 +120,9 @@ class SwitchUnderTest:
         self.switch.replication.set_session(session, CloneSession((Replica(port),)))
 
     def packet_ins(self) -> list[bytes]:
-        """What has come to the CPU port since it was asked last, packet-in headers included. Time passes elsewhere."""
+        """Return packets that reached the CPU port since the last call, with packet-in headers. Time does not
+        advance.
+        """
         found = self._packet_ins.copy()
         self._packet_ins.clear()
         return found

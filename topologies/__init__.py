@@ -1,8 +1,8 @@
 """Fabrics as data: hosts, switches and links, read from YAML or generated, validated, routed and drawn.
 
 `Topology` is the model that all other packages share; `Routes` says through which ports a node reaches each address;
-`topologies.mininet.fabric` builds a fabric of processes and packets.
-Of ours it imports `extras` alone, and what reads files is loaded when it is first used.
+`topologies.mininet.fabric` builds a fabric of processes and packets. The modules that read files are loaded when they
+are first used.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""A fabric in tiers, with the load of every link and direction, the switches that sum, and who is who among the hosts.
+"""Drawing of a fabric in tiers, with the load of every link and direction, the aggregating switches and the hosts'
+roles.
 
-Hosts stand at the bottom, each switch as high as it is far from the nearest host; in an upright drawing, which is for
-narrow pages, hosts stand in a column at the left and tiers follow to the right. A link is two strands, one per
-direction, each on the left of its way; colour and width are its load.
+Hosts are at the bottom, each switch as high as its distance from the nearest host. In an upright drawing, for narrow
+pages, hosts form a column at the left and tiers follow to the right. A link is two strands, one per direction, each on
+the left of its direction; colour and width show its load.
 """
 
 from __future__ import annotations
@@ -38,20 +39,20 @@ _WIDEST_INCHES: Final = 400.0
 _WIDE_UNIT: Final = 0.8
 """Inches between two hosts, at most."""
 _NARROW_INCHES: Final = 3.7
-"""How wide an upright drawing is: a phone's page."""
+"""Width of an upright drawing: a phone's page."""
 _NARROW_UNIT: Final = 0.36
 """Inches between two hosts of it."""
 
 
 class _Measures(NamedTuple):
-    """What nodes and lines measure, in the distance between two hosts of a rack."""
+    """Sizes of nodes and lines, in units of the distance between two hosts of a rack."""
 
     switch: tuple[float, float]
     """The least width, and the height."""
     host: float
     """Height, and the least width."""
     label: float
-    """From a switch's edge to the middle of its label."""
+    """Distance from a switch's edge to the middle of its label."""
     strand: float
     """Half of the way between the two strands of a link."""
     lane: float
@@ -62,7 +63,7 @@ class _Measures(NamedTuple):
 
 _WIDE: Final = _Measures((0.62, 0.36), 0.6, 0.2, 0.035, 0.3, (1.0, 1.0, 1.5, 1.1))
 _LEGEND: Final = 10.8
-"""How wide a drawing must be that has the bar of loads beside its legend."""
+"""Minimum width of a drawing that has the bar of loads next to its legend."""
 _NARROW: Final = _Measures((1.2, 0.76), 0.84, 0.42, 0.08, 0.6, (0.4, 1.1, 1.7, 4.4))
 
 
@@ -77,21 +78,23 @@ class Flow:
 
 @dataclass(frozen=True)
 class Drawing:
-    """What is drawn. Raises `TopologyError` for a node or port that is not the fabric's, a load outside 0…1, a role
-    that is not in `ROLES`.
+    """Contents of a drawing.
+
+    Raises:
+        TopologyError: A node or port is not the fabric's, a load is outside 0…1, or a role is not in `ROLES`.
     """
 
     topology: Topology
     loads: Mapping[Endpoint, float] = field(default_factory=dict)
-    """How much of each directed link's rate is used, 0…1; links that are not in here are idle."""
+    """Used share of each directed link's rate, 0…1; missing links are idle."""
     summing: Mapping[str, str] = field(default_factory=dict)
     """The switches that aggregate, each with a short label: `sums 3`."""
     roles: Mapping[str, str] = field(default_factory=dict)
-    """What a host does in the job, `worker` or `server`; hosts that do nothing are not in here."""
+    """Role of a host in the job, `worker` or `server`; hosts without a role are missing."""
     flows: Sequence[Flow] = ()
     title: str = ""
     upright: bool = False
-    """Whether it is drawn from left to right, no wider than a phone's page."""
+    """True to draw from left to right, no wider than a phone's page."""
 
     def __post_init__(self) -> None:
         for link, load in self.loads.items():
@@ -109,7 +112,7 @@ class Drawing:
             self.topology.host(flow.destination)
 
     def svg(self) -> str:
-        """As SVG text; the same drawing gives the same text."""
+        """Return SVG text; the same drawing gives the same text."""
         buffer = io.StringIO()
         self._save(buffer, "svg")
         return buffer.getvalue()
@@ -126,7 +129,7 @@ class Drawing:
 
     @cached_property
     def places(self) -> Mapping[str, tuple[float, float]]:
-        """Where each node stands: x to the right, y up. Hosts are at y = 0; in an upright drawing at x = 0."""
+        """Position of each node: x to the right, y up. Hosts are at y = 0; in an upright drawing at x = 0."""
         topology = self.topology
         tiers = self._tiers()
         logical: dict[str, tuple[float, float]] = {}
@@ -151,7 +154,7 @@ class Drawing:
         return _NARROW if self.upright else _WIDE
 
     def _at(self, across: float, up: float) -> tuple[float, float]:
-        """x and y of what stands so far along its tier, and so far from the hosts."""
+        """x and y of a position given along its tier and by its distance from the hosts."""
         return (up, -across) if self.upright else (across, up)
 
     def _narrow_step(self, tiers: int) -> float:
@@ -160,30 +163,30 @@ class Drawing:
 
     @property
     def _right(self) -> float:
-        """What is left free at the right, where an upright drawing's last switches stand."""
+        """Space left free at the right, at an upright drawing's last switches."""
         _, right, _, _ = self._measures.around
         widest = max(self._width(switch.name, bold=True) for switch in self.topology.switches)
         return max(right, widest / 2 + 0.5) if self.upright else right
 
     @property
     def _host_edge(self) -> float:
-        """How far hosts reach on the side where no links are."""
+        """Extent of hosts on the side without links."""
         if not self.upright:
             return self._measures.host / 2
         return max([self._measures.host, *(self._width(host.name) for host in self.topology.hosts)]) / 2
 
     @property
     def _below_hosts(self) -> float:
-        """What they and the background flows need there."""
+        """Space for hosts' labels and background flows on that side."""
         return self._host_edge + self._measures.lane * len(self.flows)
 
     def _width(self, name: str, *, bold: bool = False) -> float:
-        """How wide a node's name is, with a little at both sides."""
+        """Width of a node's name, with a margin at both sides."""
         unit = _NARROW_UNIT if self.upright else _WIDE_UNIT
         return (0.74 if bold else 0.64) * len(name) * _LEAST_FONT / 72 / unit + 0.16
 
     def _least_apart(self, switches: Sequence[str]) -> float:
-        """How far apart switches of a tier must be, labels and all."""
+        """Minimum distance between switches of a tier, with labels."""
         if self.upright:
             return self._measures.switch[1] + 2 * self._measures.label
         return max(self._measures.switch[0], *(self._width(switch, bold=True) for switch in switches)) + 0.2

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 class TopologyError(Exception):
-    """A fabric that cannot be: the message names where (file, node or link), the value, and what would be right."""
+    """An invalid fabric: the message names the place (file, node or link), the value, and the allowed values."""
 
     def within(self, place: str) -> TopologyError:
         """The same error with `place` (a file, a node, a link) put in front of it."""
@@ -17,6 +17,6 @@ class UnsoundFabric(TopologyError):
     """All that is wrong with a fabric, each with its place."""
 
     def __init__(self, problems: Sequence[tuple[Sequence[str | int], str]]) -> None:
-        """Of each its place by the file's keys, such as `("links", 3)` or `("hosts", "h1")`, and a sentence."""
+        """Create the error; each problem is its place by the file's keys, such as `("links", 3)`, and a sentence."""
         super().__init__("; ".join(text for _, text in problems))
         self.problems = tuple(problems)

@@ -44,7 +44,7 @@ class ExerciseHost:
 
     prefix_length: int
     commands: Sequence[str] = ()
-    """What its shell does when the fabric is there, such as routes and neighbours."""
+    """Shell commands to run when the fabric is up, such as routes and neighbours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,22 +52,22 @@ class Exercise:
     topology: Topology
     hosts: Mapping[str, ExerciseHost]
     runtime: Mapping[str, RuntimeFile]
-    """What switches are to hold, by their names; those without a file are missing."""
+    """Initial contents of switches, by name; switches without a file are missing."""
     programs: Mapping[str, Path]
     """Switches with BMv2 JSON of their own."""
     device_ids: Mapping[str, int]
     """P4Runtime's, which count from 0 there, in the file's order."""
     notes: Sequence[str]
-    """What is in the file and is not done."""
+    """Parts of the file that are not supported."""
 
 
 def is_exercise(path: Path) -> bool:
-    """Whether a fabric's file is one of these, by its name."""
+    """Return True if a fabric's file is an exercise, by its name."""
     return path.suffix == ".json"
 
 
 def read_exercise(path: Path) -> Exercise:
-    """Raises TopologyError, which names the file, the node or link, and what would be right."""
+    """Read an exercise. Raises TopologyError, which names the file, the node or link, and the allowed values."""
     try:
         data = read_json(path, "the topology of an exercise", _SHAPE)
     except BadFile as error:
@@ -153,6 +153,6 @@ def _link(index: int, given: Sequence[Any], hosts: Mapping[str, object]) -> Link
 
 
 def _found(path: Path, name: str) -> Path:
-    """As seen from here, or from the topology's folder or the one above it."""
+    """Find a file in the current folder, the topology's folder or the one above it."""
     candidates = [Path(name), path.parent / name, path.parent.parent / name]
     return next((candidate for candidate in candidates if candidate.exists()), candidates[0])

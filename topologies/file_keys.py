@@ -65,7 +65,7 @@ Address = Annotated[
 ]
 Kind = Annotated[Target, BeforeValidator(_target), WithJsonSchema({"enum": list(TARGETS)})]
 _NAMES: Final[dict[str, Any]] = {"propertyNames": {"pattern": NAME_PATTERN}}
-"""Of hosts and switches: `Topology` checks them."""
+"""Schema of the names of hosts and switches; `Topology` checks them."""
 Ends = Annotated[
     tuple[Endpoint, Endpoint],
     BeforeValidator(_ends),
@@ -76,12 +76,12 @@ Ends = Annotated[
 
 
 class DefaultsKeys(Keys):
-    """What links and switches have that say nothing."""
+    """Default settings of links and switches."""
 
     rate: Rate = 1_000_000_000
-    """Of links, each direction, such as 200Mbit."""
+    """Rate of links, each direction, such as 200Mbit."""
     delay: Delay = 2_000
-    """Of links, each direction, such as 10us."""
+    """Delay of links, each direction, such as 10us."""
     loss: Loss = 0.0
     """Probability that a link loses a frame, each direction."""
     queue: Queue = 128
@@ -96,7 +96,7 @@ class DefaultsKeys(Keys):
 
 class HostKeys(Keys):
     address: Address | None = None
-    """In 10.0.0.0/16; without, the next free one."""
+    """Address in 10.0.0.0/16; by default the next free one."""
     mac: str = ""
     """A unicast MAC; without, 02:00 and the address."""
 
@@ -107,7 +107,7 @@ class SwitchKeys(Keys):
     slots: Slots | None = None
     """Aggregation slots for all jobs; 0: it never sums."""
     tier: str | None = None
-    """What the level is called, such as leaf or core."""
+    """Name of the level, such as leaf or core."""
     target: Kind | None = None
     """The kind of switch."""
 
@@ -174,12 +174,14 @@ class GeneratedKeys(Keys):
 
 
 def json_schema() -> dict[str, Any]:
-    """The JSON schema of a fabric's file, made of the models that read it: what it refuses, `load_topology` refuses."""
+    """JSON schema of a fabric's file, generated from the models that read it: it refuses what `load_topology`
+    refuses.
+    """
     return TypeAdapter(FabricKeys | GeneratedKeys).json_schema(schema_generator=_AsWritten)
 
 
 class _AsWritten(GenerateJsonSchema):
-    """Says of what may be left out what it is then, as the file would have it."""
+    """Schema generator that writes the defaults of optional keys as the file would."""
 
     def default_schema(self, schema: Any) -> JsonSchemaValue:
         made = super().default_schema(schema)

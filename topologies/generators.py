@@ -123,7 +123,7 @@ def jellyfish(
         raise TopologyError(f"{switches} switches of degree {degree} have an odd number of link ends; change one by 1")
     networkx = networkx_module()
     rng = random.Random(seed)
-    others = switches - 1 - degree  # that a switch has no link to: where they are fewer, they are what is drawn
+    others = switches - 1 - degree  # the switches to which a switch has no link are drawn if they are fewer
     while True:
         graph = networkx.random_regular_graph(min(degree, others), switches, seed=rng.randrange(1 << 30))
         if others < degree:
@@ -149,7 +149,9 @@ def random_fabric(
     target: Target = BMV2,
     name: str = "random",
 ) -> Topology:
-    """So many links between switches: a random tree that joins them all, and the rest between pairs drawn at random."""
+    """A fabric with `links` links between switches: a random spanning tree, and the rest between pairs drawn at
+    random.
+    """
     _check_count("switches", switches, 2, 255)
     _check_count("links", links, switches - 1, switches * (switches - 1) // 2)
     rng = random.Random(seed)

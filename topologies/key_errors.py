@@ -1,4 +1,4 @@
-"""What pydantic finds wrong with a file's data, as problems in people's words."""
+"""pydantic's errors about a file's data, as problems in plain words."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _RIGHT: Final = {
     "model_type": "a mapping",
     "model_attributes_type": "a mapping",
 }
-"""What would be right, by the type of pydantic's error, where its context says no more."""
+"""Allowed values, by the type of pydantic's error, if its context says no more."""
 
 
 def dotted(location: Location) -> str:
@@ -53,7 +53,7 @@ def problems_of(
     for detail in error.errors(include_url=False):
         walk = _Walk.along(detail["loc"], model, data, to_a_key=detail["type"] in ("missing", "invalid_key"))
         grouped.setdefault(walk.location, []).append((detail, walk))
-    for location, found in list(grouped.items()):  # what is there by a slip of the pen is not missing as well
+    for location, found in list(grouped.items()):  # a misspelt key is not also reported as missing
         for detail, walk in found:
             if detail["type"] == "extra_forbidden":
                 meant = closest(str(location[-1]), walk.keys)
@@ -67,7 +67,7 @@ def problems_of(
 
 @dataclass(frozen=True, slots=True)
 class _Walk:
-    """What an error's location leads to."""
+    """The object that an error's location leads to."""
 
     location: tuple[str | int, ...]
     """The keys and indexes of it that a file has; not pydantic's names for members of unions."""
@@ -111,12 +111,12 @@ def _members(hints: Sequence[Any]) -> Iterator[Any]:
 
 
 def _inner(hint: Any, *kinds: type) -> Sequence[Any]:
-    """What a container of one of these kinds holds."""
+    """Element types of a container of one of these kinds."""
     return get_args(hint)[-1:] if get_origin(hint) in kinds else ()
 
 
 def _is_called(model: type[BaseModel], tag: object) -> bool:
-    """Whether a union's discriminator chooses this member by `tag`."""
+    """Return True if a union's discriminator chooses this member by `tag`."""
     return any(
         tag in get_args(field.annotation)
         for field in model.model_fields.values()
@@ -127,7 +127,7 @@ def _is_called(model: type[BaseModel], tag: object) -> bool:
 def _texts(
     location: tuple[str | int, ...], found: Sequence[tuple[Any, _Walk]], place: Callable[[Location], str]
 ) -> list[str]:
-    """The problems at one place; what each member of a union would take is one of them."""
+    """Texts of the problems at one place; the alternatives of a union form one problem."""
     texts: list[str] = []
     rights: list[str] = []
     for detail, walk in found:
@@ -162,7 +162,7 @@ def _texts(
 
 
 def _own_words(detail: Any, location: Location, place: Callable[[Location], str]) -> str:
-    """What one of the house's own checks said: it begins with the key, or the key is put in front of it."""
+    """Message of one of this project's own checks: it begins with the key, or gets the key in front."""
     said = str(detail["ctx"]["error"])
     given = detail["input"]
     if isinstance(given, str | int | float) and shown(given).strip('"') not in said:
@@ -172,7 +172,7 @@ def _own_words(detail: Any, location: Location, place: Callable[[Location], str]
 
 
 def _right(detail: Any) -> str:
-    """What would be right in place of a value."""
+    """Allowed values in place of a wrong one."""
     context = detail.get("ctx", {})
     match detail["type"]:
         case "greater_than":

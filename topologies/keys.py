@@ -1,4 +1,4 @@
-"""A mapping of a file, as a pydantic model: what all such models have in common."""
+"""A mapping of a file, as a pydantic model: the base of all such models."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def _without_truth(schema: Any) -> Any:
 
 
 class Keys(BaseModel):
-    """These keys and no others; what YAML takes for true or false (`yes`, `on`) is no number."""
+    """A mapping without further keys; YAML's booleans (`yes`, `on`) are not accepted as numbers."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> Any:
-        """As pydantic makes it, which would take true for 1."""
+        """Build pydantic's schema, with a check that refuses true in place of 1."""
         return _without_truth(handler(source))

@@ -27,7 +27,7 @@ LAST_DEVICE_ID: Final = 65_534
 LARGEST_QUEUE_PACKETS: Final = 2**19 - 1
 """v1model's queue depths have 19 bits."""
 LEAST_MTU: Final = 1500
-"""What hosts send has room on every link."""
+"""Minimum MTU of every link: hosts' packets always fit."""
 LARGEST_MTU: Final = 9216
 LARGEST_DELAY_NS: Final = 3_600_000_000_000
 
@@ -35,9 +35,9 @@ _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,9}")
 _ENDPOINT: Final = re.compile(r"([A-Za-z][A-Za-z0-9_]{0,9})-p(\d{1,3})")
 
 NAME_PATTERN: Final = f"^{_NAME.pattern}$"
-"""Of hosts and switches."""
+"""Pattern of the names of hosts and switches."""
 ENDPOINT_PATTERN: Final = f"^({_ENDPOINT.pattern}|{_NAME.pattern})$"
-"""What `Endpoint.parse` takes."""
+"""Pattern of the texts that `Endpoint.parse` accepts."""
 
 
 def mac_of(address: IPv4Address) -> str:
@@ -104,7 +104,7 @@ class Switch:
     slots: int = BMV2.slots
     """Aggregation slots in the switch's registers, shared by all jobs."""
     tier: str | None = None
-    """What the generator calls the layer: leaf, spine, edge, aggregation, core."""
+    """Name of the layer given by the generator: leaf, spine, edge, aggregation, core."""
     target: Target = BMV2
     """The kind of switch."""
 
@@ -144,7 +144,7 @@ class Link:
     queue_packets: int = 128
     """Depth of the egress queue at either end."""
     mtu: int = LEAST_MTU
-    """Bytes of an IPv4 packet that the link takes: what is beyond hosts' 1500, switches have for telemetry."""
+    """Largest IPv4 packet of the link in bytes; the part beyond hosts' 1500 is for switches' telemetry."""
 
     def __post_init__(self) -> None:
         if self.a.node == self.b.node:
@@ -172,7 +172,7 @@ class Link:
 
 Node = Host | Switch
 _Problem = tuple[Sequence[str | int], str]
-"""Of a fabric: where, by its file's keys, and what."""
+"""A problem of a fabric: its place by the file's keys, and a sentence."""
 
 
 @dataclass(frozen=True)
@@ -225,7 +225,7 @@ class Topology:
         return name in self._switches
 
     def link_at(self, endpoint: Endpoint) -> Link:
-        """The link in a port. Raises `TopologyError` where there is none."""
+        """The link in a port. Raises `TopologyError` if there is none."""
         if endpoint not in self._link_at:
             raise TopologyError(f"{self.name}: nothing is linked to port {endpoint}")
         return self._link_at[endpoint]
@@ -236,7 +236,7 @@ class Topology:
         return link.b if link.a == endpoint else link.a
 
     def neighbours(self, node: str) -> Mapping[int, Endpoint]:
-        """Of each linked port of a node, in order of port: the far end."""
+        """Far end of each linked port of a node, in order of port."""
         self.node(node)
         return self._neighbours[node]
 
@@ -255,7 +255,7 @@ class Topology:
 
     @cached_property
     def mtu_between_switches(self) -> int:
-        """Bytes of an IP packet that every link between two switches takes; LARGEST_MTU where there is none."""
+        """Largest IP packet in bytes that every link between two switches takes; LARGEST_MTU without such links."""
         between = (link.mtu for link in self.links if all(self.is_switch(end.node) for end in link.ends))
         return min(between, default=LARGEST_MTU)
 
@@ -315,7 +315,7 @@ class Topology:
                 yield place, f"{link}: joins two hosts, {link.a.node} and {link.b.node}; a host hangs on a switch"
 
     def _refusal_of_end(self, end: Endpoint) -> str | None:
-        """Why a link cannot end there."""
+        """Reason why a link cannot end there."""
         if end.node in self._switches:
             why = self.switch(end.node).target.refusal_of_port(end.port)
             return f"port {end}: {why}" if why else None
@@ -324,7 +324,7 @@ class Topology:
         return f'no node "{end.node}"; there are {_listed(node.name for node in self.nodes)}'
 
     def _channels(self, link: Link, end: Endpoint) -> Iterable[Endpoint]:
-        """What a link's end takes of its node, as ports."""
+        """Ports of its node that a link's end occupies."""
         if end.node in self._hosts:
             return (end,)
         try:
@@ -334,7 +334,7 @@ class Topology:
         return (Endpoint(end.node, number) for number in numbers)
 
     def _unconnected(self) -> Iterator[_Problem]:
-        """What keeps the fabric from being one piece."""
+        """Reasons why the fabric is not connected."""
         if not self.switches:
             yield (), f"{self.name}: no switches; a fabric has at least one"
             return

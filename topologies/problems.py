@@ -1,6 +1,6 @@
-"""What is wrong with a file that somebody wrote, in words and all at once; and the shapes that JSON files are held to.
+"""Problems of a user's file, all reported at once; and the shapes that JSON files must have.
 
-A problem says where it is by the file's own keys, what stands there and what would be right.
+A problem names its place by the file's own keys, the value there and the allowed values.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .spelling import closest, nearest
 
 LARGEST_FILE_BYTES: Final = 16 * 2**20
 _TOLD: Final = 20
-"""Most problems of one file that are told at once."""
+"""Maximum number of problems of one file that are reported at once."""
 _LONGEST_VALUE: Final = 60
 """Characters of a value that are shown."""
 
@@ -26,14 +26,14 @@ class Problem:
 
     text: str
     line: int | None = None
-    """Where in the file, counted from 1; None where that is not known."""
+    """Line in the file, counted from 1; None if unknown."""
 
     def __str__(self) -> str:
         return self.text if self.line is None else f"line {self.line}: {self.text}"
 
 
 class BadFile(Exception):
-    """A file that is not what it is read as. Whoever reads it raises an error of its own package with this text."""
+    """An invalid file. Its reader raises an error of its own package with this text."""
 
 
 def told(where: str, problems: Sequence[Problem]) -> str:
@@ -65,7 +65,7 @@ def shown(value: object) -> str:
 
 
 def kind_of(value: object) -> str:
-    """What a file holds that should hold a mapping."""
+    """Description of a value found in place of a mapping."""
     match value:
         case None:
             return "nothing"
@@ -80,7 +80,7 @@ def kind_of(value: object) -> str:
 
 
 def wrong(where: str, value: object, right: str) -> str:
-    """What stands there is not right, and this would be."""
+    """Message about a wrong value and the allowed ones."""
     if value is None:
         return f"{where}: has no value; write {right}"
     return f"{where}: {shown(value)} is not right; write {right}"
@@ -115,7 +115,7 @@ def read_text(path: Path) -> str:
 # --- JSON -------------------------------------------------------------------------------------------------------------
 
 Shape = Callable[[object, str], Iterator[str]]
-"""What is wrong with a value at a place in a file, such as `links[0]`."""
+"""Check that yields the problems of a value at a place in a file, such as `links[0]`."""
 
 
 def read_json(path: Path, what: str, shape: Shape) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""Equal-cost shortest paths, by ports: what IP routing does with a packet to any node's address.
+"""Equal-cost shortest paths, by ports: IP routing of a packet to any node's address.
 
 Hosts forward nothing. A path is a sequence of directed links, each named by the endpoint that a packet leaves through.
-Switches are searched breadth first, each when a way to it is first asked for; a host is where its switch is.
+Switches are searched breadth first, each when a path to it is first requested; a host has its switch's position.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ class Routes:
             ]
             for switch in topology.switches
         }
-        """Of each switch: its ports to others, and who is behind them."""
+        """Ports of each switch that lead to other switches, with the neighbour's name."""
         self._hops: dict[str, Mapping[str, int]] = {}
-        """By switch that has been asked for: the links from every switch that reaches it."""
+        """Number of links to a destination from every switch that reaches it, by destination; filled on request."""
         self._ports: dict[tuple[str, str], tuple[int, ...]] = {}
-        """What `_ports_to` has answered before."""
+        """Cache of `_ports_to`."""
         self._single: dict[str, frozenset[str]] = {}
-        """By switch that has been asked for: the switches that have one shortest path to it, and no more."""
+        """Switches with exactly one shortest path to a destination, by destination; filled on request."""
         self._shares: dict[tuple[str, str], Mapping[Endpoint, float]] = {}
-        """What `shares` has answered before."""
+        """Cache of `shares`."""
 
     @property
     def down(self) -> frozenset[Endpoint]:
@@ -61,7 +61,7 @@ class Routes:
         return hops
 
     def reaches(self, node: str, destination: str) -> bool:
-        """Whether there is any way."""
+        """Return True if there is a path."""
         return self._distance(node, destination) is not None
 
     def unique_path(self, source: str, destination: str) -> tuple[Endpoint, ...] | None:
@@ -79,7 +79,7 @@ class Routes:
         return tuple(path)
 
     def is_single(self, source: str, destination: str) -> bool:
-        """Whether there is one shortest path, and no more."""
+        """Return True if there is exactly one shortest path."""
         end = destination if destination in self._links else self._switch_of(destination)
         if (known := self._single.get(end)) is None:
             known = self._single[end] = self._with_one_path_to(end)
@@ -105,7 +105,7 @@ class Routes:
         return self._shares.setdefault((source, destination), shares)
 
     def _distance(self, node: str, destination: str) -> int | None:
-        """Links on a shortest path; None where there is none. Raises `TopologyError` for an unknown destination."""
+        """Links on a shortest path; None if there is none. Raises `TopologyError` for an unknown destination."""
         if (known := self._hops.get(destination)) is not None and node in known:
             return known[node]
         topology, more = self.topology, 0
@@ -122,7 +122,7 @@ class Routes:
         return None if between is None else between + more
 
     def _ports_to(self, node: str, destination: str) -> tuple[int, ...]:
-        """As `next_hops`, where there is a way."""
+        """Result of `next_hops` for a reachable destination."""
         topology = self.topology
         if node == destination:
             return ()

@@ -1,5 +1,5 @@
-"""What one switch is to hold, as p4lang/tutorials write it: a JSON file of table entries, multicast groups and clone
-sessions, by names.
+"""Initial contents of one switch in the format of p4lang/tutorials: a JSON file of table entries, multicast groups and
+clone sessions, by names.
 
 ::
 
@@ -87,7 +87,7 @@ class RuntimeFile:
 
     @classmethod
     def read(cls, path: Path) -> RuntimeFile:
-        """Raises TopologyError, which names the file, the entry, and what would be right."""
+        """Read a runtime file. Raises TopologyError, which names the file, the entry, and the allowed values."""
         try:
             data = read_json(path, "the runtime of a switch", _SHAPE)
         except BadFile as error:

@@ -61,10 +61,10 @@ def shipped() -> list[str]:
 
 
 def load_topology(path: str | Path) -> Topology:
-    """Read a fabric from YAML: a file, or where there is none of that name here, one that ships with Weir
-    (`leaf_spine.yaml`).
+    """Read a fabric from a YAML file; a name without a file here may be one that ships with Weir (`leaf_spine.yaml`).
 
-    Raises `TopologyError`, which names file, node or link, value and what would be right.
+    Raises:
+        TopologyError: The fabric is invalid; names file, node or link, value and allowed values.
     """
     path = Path(path)
     if path.name == str(path) and not path.exists() and path.name in shipped():
@@ -207,7 +207,7 @@ def _build(data: FabricKeys) -> Topology:
 
 @contextmanager
 def _told(problems: list[tuple[Location, str]], *place: str | int) -> Iterator[None]:
-    """What is wrong with one thing is kept until the others have been looked at."""
+    """Collect the problems of one object, so that the others are still checked."""
     try:
         yield
     except TopologyError as error:
@@ -247,7 +247,7 @@ def _link(given: LinkKeys, defaults: DefaultsKeys) -> Link:
 
 
 def _place(location: Location, data: dict[Any, Any]) -> str:
-    """Where an error is, in a user's words."""
+    """Place of an error, in a user's words."""
     match tuple(location):
         case ("hosts" | "switches" as section, name, *rest):
             return ": ".join([f"{'host' if section == 'hosts' else 'switch'} {name}", *_dotted(rest)])

@@ -1,4 +1,4 @@
-"""What somebody may have meant by a word that nothing here knows."""
+"""Suggestions for misspelt words."""
 
 from __future__ import annotations
 

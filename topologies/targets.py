@@ -1,6 +1,6 @@
-"""What kinds of switches can do. A fabric names one for each switch; one fabric may have several.
+"""Capabilities of the kinds of switches. A fabric names one for each switch; one fabric may have several.
 
-The compiled program of a kind and this page say the same: `tests/p4src/test_targets.py` compares them.
+The compiled program of a kind must agree with this module: `tests/p4src/test_targets.py` compares them.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ class Pipes:
     """Ports p·stride + first_port … p·stride + first_port + link_ports - 1 are pipe p's."""
     link_ports: int = 64
     channel_bps: int = 25_000_000_000
-    """What one of its serial lanes carries."""
+    """Rate of one serial lane."""
     channels: tuple[int, ...] = (1, 2, 4)
-    """So many of them make a port, from its own number on."""
+    """Possible numbers of lanes of a port, from its own number on."""
 
     @property
     def last_port(self) -> int:
@@ -32,11 +32,11 @@ class Pipes:
         return (self.count - 1) * self.stride + self.first_port + self.link_ports - 1
 
     def have(self, port: int) -> bool:
-        """Whether it is a link's."""
+        """Return True if the port can have a link."""
         return 0 <= port % self.stride - self.first_port < self.link_ports
 
     def words(self) -> str:
-        """Where its links' ports are, for messages."""
+        """Description of the ports that can have links, for messages."""
         starts = (str(pipe * self.stride + self.first_port) for pipe in range(self.count))
         return f"{self.link_ports} for each of its {self.count} pipes, from {', '.join(starts)} on"
 
@@ -47,7 +47,9 @@ class Target:
 
     name: str
     program: str
-    """Its control plane stands in p4src/build/`<program>.p4info.txtpb`, and what it loads beside it."""
+    """Name of the program: its control plane is p4src/build/`<program>.p4info.txtpb`, with the loaded file next to
+    it.
+    """
     lanes: int
     """Numbers that the program sums of one message."""
     slots: int = 1024
@@ -55,19 +57,20 @@ class Target:
     last_port: int = 509
     """Ports of links are among 1…last_port."""
     cpu_port: int = 510
-    """Where packet-ins leave and packet-outs come in."""
+    """Port of packet-ins and packet-outs."""
     drop_port: int = 511
     pipes: Pipes | None = None
     """None: all ports share one pipeline, and each is one channel of any speed."""
     cell_bytes: int | None = None
-    """What a unit of a queue's depth holds; None: one packet of any length."""
+    """Bytes per unit of a queue's depth; None: one packet of any length."""
     last_clone_session: int = 0x7FFF
     """Clone sessions are 1…last_clone_session."""
     clone_copies: int | None = None
     """The most copies of one clone session; None: any number."""
     loads: str = "json"
-    """The ending of what it loads: BMv2 JSON, which is checked in, or what a chip's compiler has made, packed as its
-    P4Runtime server takes it, which is the user's to make (docs/tofino.md)."""
+    """Ending of the file that the switch loads: BMv2 JSON, which is checked in, or the output of a chip's compiler,
+    packed for its P4Runtime server, which the user has to make (docs/tofino.md).
+    """
     one_shot: bool = True
     """Its P4Runtime server takes a route's next hops with the route; else they are members and groups apart."""
     meters: bool = False
@@ -80,23 +83,23 @@ class Target:
     report_clone_bytes: int = 0
     """Bytes of a frame that the clone session of reports takes; 0: all, which the program cuts by itself."""
     stack_clone_bytes: int = 0
-    """The same of a session for what came to a sink with a stack; 0: that of reports is for these, too."""
+    """The same for packets that reach a sink with a stack; 0: the session of reports serves these, too."""
     most_stack_words: int = 252
-    """Of a stack of INT-MD that its sink takes out, right behind UDP's header; a shim counts no more."""
+    """Largest INT-MD stack, in words, that the sink can remove behind the UDP header; a shim counts no more."""
     most_deep_stack_words: int = 252
     """The same behind TCP's header or a marker."""
     most_every: int = 2**32 - 2
-    """A watchlist's entry chooses one packet in so many at most."""
+    """Largest sampling interval of a watchlist's entry, in packets."""
     tick_ns: int = 1000
     """The unit of waits that marks compare and of INT's hop latency."""
 
     @property
     def is_emulated(self) -> bool:
-        """Whether the emulator and bmv2 can be it: they run BMv2 JSON alone."""
+        """True if the emulator and bmv2 can run it: they run BMv2 JSON alone."""
         return self.loads == "json"
 
     def refusal_of_port(self, port: int) -> str | None:
-        """What is wrong with a port of a link, and what would be right; None: nothing."""
+        """Return the reason why a port cannot have a link, with the allowed ports; None if it can."""
         if not 1 <= port <= self.last_port:
             return f"a switch's ports are 1…{self.last_port}"
         if self.pipes is not None and not self.pipes.have(port):
@@ -104,7 +107,7 @@ class Target:
         return None
 
     def pipe_of(self, port: int) -> int:
-        """Which set of registers a packet from this port meets."""
+        """Index of the set of registers that a packet from this port uses."""
         return 0 if self.pipes is None else port // self.pipes.stride
 
     def channels(self, port: int, rate_bps: int) -> range:
@@ -126,7 +129,7 @@ class Target:
         return range(port, port + enough[0])
 
     def queue_depth(self, packets: int, packet_bytes: int) -> int:
-        """So many packets of this size in a queue, in the unit of the switch's depths."""
+        """Depth of `packets` packets of this size, in the unit of the switch's depths."""
         return packets if self.cell_bytes is None else packets * -(-packet_bytes // self.cell_bytes)
 
 

@@ -24,9 +24,10 @@ class YamlFile:
 
     @classmethod
     def read(cls, path: Path, what: str) -> YamlFile:
-        """`what` says what the file is to be: "a run is a YAML mapping with name, fabric and job".
+        """Read a file; `what` describes its kind: "a run is a YAML mapping with name, fabric and job".
 
-        Raises BadFile for what is no YAML, or no mapping.
+        Raises:
+            BadFile: The file is not YAML, or not a mapping.
         """
         text = read_text(path)
         try:
@@ -49,7 +50,7 @@ class YamlFile:
         return cls(path, data, twice, root)
 
     def line(self, location: Sequence[str | int]) -> int | None:
-        """Where a value is, by its keys and indexes, or what of them is there."""
+        """Line of a value given by its keys and indexes, or of the innermost part that exists."""
         node: yaml.Node = self._root
         found: int | None = None
         for part in location:
@@ -67,7 +68,7 @@ class YamlFile:
 
 
 def _keys_given_twice(root: yaml.Node) -> Iterator[Problem]:
-    """In any mapping of the file, where a plain loader lets the last one win silently."""
+    """Duplicate keys in any mapping of the file; a plain loader silently keeps the last one."""
     left, visited = [root], {id(root)}
     while left:
         node = left.pop()

@@ -28,7 +28,7 @@ MESSAGE: Final = np.dtype([("header", HEADER), ("lanes", ">i4", (LANES,))])
 HEADER_BYTES: Final = HEADER.itemsize
 LANE_BYTES: Final = 4 * LANES
 MESSAGE_BYTES: Final = HEADER_BYTES + LANE_BYTES
-"""Of the largest message."""
+"""Size of the largest message."""
 
 AGGREGATION_PORT: Final = 22341
 """UDP destination port of every aggregation message (0x5745)."""
@@ -86,7 +86,7 @@ Integers = TypeVar("Integers", int, NDArray[np.signedinteger[Any]])
 
 
 def message_bytes(lanes: int) -> int:
-    """Bytes of a message with so many lanes, the UDP header not counted."""
+    """Bytes of a message with `lanes` lanes, without the UDP header."""
     return HEADER_BYTES + 4 * lanes
 
 
@@ -123,7 +123,7 @@ def set_checksum(headers: NDArray[np.void]) -> None:
 
 
 def has_valid_checksum(headers: NDArray[np.void]) -> NDArray[np.bool_]:
-    """Whether each header carries exactly the checksum that `set_checksum` would write. HEADER (n,) → (n,)."""
+    """True for each header that carries exactly the checksum that `set_checksum` would write. HEADER (n,) → (n,)."""
     valid: NDArray[np.bool_] = headers["checksum"] == checksum(headers)
     return valid
 
@@ -141,7 +141,9 @@ def linear_check(lanes: NDArray[Any], weight: NDArray[Any]) -> NDArray[np.uint32
 
 
 def is_well_formed(headers: NDArray[np.void], size: int) -> NDArray[np.bool_]:
-    """Whether version, type and `size` (bytes of each message behind the UDP header) agree. HEADER (n,) → (n,)."""
+    """True for each header whose version, type and `size` (message bytes behind the UDP header) agree. HEADER (n,) →
+    (n,).
+    """
     well_formed: NDArray[np.bool_] = np.isin(headers["version_type"], _FIRST_BYTES_BY_SIZE.get(size, ()))
     return well_formed
 
@@ -166,15 +168,15 @@ def split_tag(tag: Integers) -> tuple[Integers, Integers]:
 
 
 def chunk_distance(ahead: Integers, behind: Integers) -> Integers:
-    """How far `ahead` is in front of `behind` as 24-bit serial numbers: −2²³ … 2²³ − 1; positive when newer.
+    """Distance from `behind` to `ahead` as 24-bit serial numbers: −2²³ … 2²³ − 1; positive when newer.
 
-    Arrays must be signed. After RFC 1982, but half the circle counts as older, as it does in the switch.
+    Arrays must be signed. After RFC 1982, except that half the circle counts as older, as it does in the switch.
     """
     return (ahead - behind + CHUNKS // 2) % CHUNKS - CHUNKS // 2
 
 
 def generation_distance(ahead: Integers, behind: Integers) -> Integers:
-    """How far `ahead` is in front of `behind` as 8-bit serial numbers: −128 … 127; positive when newer."""
+    """Distance from `behind` to `ahead` as 8-bit serial numbers: −128 … 127; positive when newer."""
     return (ahead - behind + GENERATIONS // 2) % GENERATIONS - GENERATIONS // 2
 
 

@@ -1,6 +1,6 @@
-"""What controller and hosts tell each other (docs/design.md §3.5): plans, what is held, and how to go on.
+"""Messages between controller and hosts (docs/design.md §3.5): plans, pauses, resumption, and the hosts' answers.
 
-Addresses are IPv4 as integers in host order. These are values only; who sends them how is the drivers' matter.
+Addresses are IPv4 as integers in host order. These are values only; the drivers send them.
 """
 
 from __future__ import annotations
@@ -11,30 +11,30 @@ from typing import Final
 from .aggregation import LANES
 
 KEY_BYTES: Final = 32
-"""Of the key of a job's hosts."""
+"""Bytes of the key of a job's hosts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pacing:
-    """How much a worker may have in the network before results tell it, in one generation."""
+    """Limits of a worker's packets in the network in one generation."""
 
     window: int = 2
     """Rounds in the network, until the first result says what the queues on the way allow."""
     hold_ns: int = 0
-    """Nothing is sent for so long after the plan has come: until then others may use what this worker is to have."""
+    """Delay before the first round after the plan has come: until then others may use this worker's share."""
     lease_ns: int = 0
-    """After so long without a result the window is one round; 0: never."""
+    """After this time without a result the window shrinks to one round; 0: never."""
     gap_ns: int = 0
     """Between two rounds at least."""
     round_trip_ns: int = 0
-    """The longest that a round is under way while all queues keep their bounds: no round is repeated before; 0
-    where frames are known to be lost, so that nothing is promised.
+    """Maximum time that a round is under way while all queues keep their bounds: no round is repeated before. 0 if
+    frames are known to be lost, so that there is no bound.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerPlan:
-    """What one worker needs to contribute in one generation of a job."""
+    """Parameters of one worker for one generation of a job."""
 
     job: int
     generation: int
@@ -42,7 +42,7 @@ class WorkerPlan:
     workers: int
     """The job's size at its start: it fixes the scale of every chunk and never changes."""
     aggregator: int
-    """Where to send contributions: a switch's loopback address or the parameter server."""
+    """Destination of contributions: a switch's loopback address or the parameter server."""
     child_bit: int
     """This worker's bit in the `contributors` of its aggregator; exactly one bit is set."""
     slots: int
@@ -52,9 +52,9 @@ class WorkerPlan:
     lanes: int = LANES
     """Lanes of a message: as many as all switches of the fabric sum. It never changes while a job runs."""
     members: tuple[int, ...] = ()
-    """Addresses of the workers that take part: nobody else is answered when it asks for a final round."""
+    """Addresses of the participating workers; only they get answers to requests for a final round."""
     key: str = field(default="", repr=False)
-    """The secret of the job's hosts by which they check sums, hexadecimal; "": there is none. It never changes."""
+    """Shared secret of the job's hosts, which checks sums, hexadecimal; "": none. It never changes."""
     pacing: Pacing = Pacing()
 
 
@@ -65,12 +65,12 @@ class Child:
     bit: int
     address: int
     workers: int = 1
-    """How many workers' numbers are in what it contributes."""
+    """Number of workers whose numbers its contribution holds."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerPlan:
-    """What a parameter server needs to sum in one generation of a job."""
+    """Parameters of a parameter server for one generation of a job."""
 
     job: int
     generation: int
@@ -79,13 +79,13 @@ class ServerPlan:
     workers: int
     """The job's size at its start."""
     first_round: int = 0
-    """Where a server that joins with this plan begins: all rounds below are final and with the workers."""
+    """First round of a server that joins with this plan: all rounds below are final and with the workers."""
     lanes: int = LANES
     """Lanes of a message, as the workers' plans say."""
     members: tuple[int, ...] = ()
-    """Addresses of the workers that take part: nobody else is answered when it asks for a final round."""
+    """Addresses of the participating workers; only they get answers to requests for a final round."""
     key: str = field(default="", repr=False)
-    """The secret of the job's hosts by which they check sums, hexadecimal; "": there is none."""
+    """Shared secret of the job's hosts, which checks sums, hexadecimal; "": none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,4 +141,4 @@ class Abort:
 
     job: int
     reason: str
-    """For people: what failed, and why the job did not go on."""
+    """Text for people: the failure, and why the job did not go on."""

@@ -1,7 +1,7 @@
-"""Where the control service listens and how it is secured: what its two sides must agree on.
+"""Address and security of the control service, shared by its two sides.
 
-An address is `HOST:PORT`, or `unix:PATH`, which reaches across network namespaces. Without TLS it must be of this
-machine alone, unless whoever starts the service says otherwise.
+An address is `HOST:PORT`, or `unix:PATH`, which reaches across network namespaces. Without TLS it must be an address of
+this machine alone, unless the operator who starts the service allows others.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import grpc
 
 DEFAULT_ADDRESS: Final = "127.0.0.1:9561"
-"""Where the control service listens if nobody says otherwise."""
+"""Default address of the control service."""
 
 _HOST_PORT: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+)):(\d{1,5})")
 _LONGEST_UNIX_PATH: Final = 107
@@ -70,7 +70,7 @@ class Tls:
 
 
 def check_address(address: str) -> str:
-    """The address as gRPC takes it. Raises WireError for what is none."""
+    """Return the address in gRPC's form. Raises WireError for an invalid one."""
     if address.startswith("unix:"):
         path = address.removeprefix("unix:")
         if not path or len(path.encode()) > _LONGEST_UNIX_PATH:
@@ -85,7 +85,7 @@ def check_address(address: str) -> str:
 
 
 def is_local(address: str) -> bool:
-    """Whether nobody but this machine can reach the address."""
+    """Return True if only this machine can reach the address."""
     if address.startswith("unix:"):
         return True
     match = _HOST_PORT.fullmatch(address)

@@ -1,6 +1,6 @@
 """The values of `wire.control` as messages of the control service, and back; and the service's methods.
 
-Values that come from a message are as the sender made them: whoever takes a plan checks it before it acts by it.
+Values decoded from a message are unchecked: the receiver of a plan validates it before use.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CONTROL_CLASS: Final = ("grpc.dscp", DSCP_CONTROL)
 """gRPC's option by which both sides' packets are of the control class where they cross the fabric."""
 
 Told = control.WorkerPlan | control.ServerPlan | control.Pause | control.Resume | control.Abort
-"""What the controller tells a host."""
+"""Messages from the controller to a host."""
 
 
 def to_host(value: Told) -> pb.ToHost:
@@ -46,7 +46,7 @@ def to_host(value: Told) -> pb.ToHost:
 
 
 def told(message: pb.ToHost) -> Told | None:
-    """What a message tells that `wire.control` has a value for; None for all else."""
+    """Decode a message into a value of `wire.control`; None for all others."""
     match message.WhichOneof("content"):
         case "worker_plan":
             return _read_worker_plan(message.worker_plan)
@@ -96,12 +96,17 @@ def balance_request(
     token: str = "",
     size_step: int = 0,
 ) -> pb.BalanceRequest:
-    """What one worker asks for all: everyone's samples in the next step.
+    """Build one worker's request for the number of samples of every worker in the next step.
 
-    `reports` (workers, 3) has each one's by rank, where `present` (workers,) says that it is there: samples per second
-    that it foretells for itself, seconds of its last computation, the most samples that it holds; 0 is unknown.
-    `samples` are all workers' together, `size_step` are those that the numeric rule moves at once; 0: 5. The token is
-    of the asking worker's seat.
+    Args:
+        job: Job number.
+        samples: Samples of all workers together.
+        rule: Name of the rule.
+        reports: (workers, 3) float64 by rank: predicted samples per second, seconds of the last computation, maximum
+            number of samples; 0 is unknown.
+        present: (workers,) bool, True for ranks that reported.
+        token: Token of the asking worker's seat.
+        size_step: Samples that the numeric rule moves at once; 0: 5.
     """
     rows: list[Any] = reports.tolist()
     told = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class WireError(ValueError):
-    """A caller asked for a frame or message that the format cannot carry.
+    """A caller requested a frame or message that the format cannot carry.
 
-    Received bytes never raise: what is wrong with them is counted.
+    Received bytes never raise: malformed ones are counted.
     """

@@ -1,13 +1,13 @@
 """The fields of the aggregation header, as one table (docs/design.md §2.2).
 
-Whatever reads, writes or reduces the header takes its fields from here: the NumPy record and the packed words, the
-scapy layer, the sums of parameter servers and of the tests' model switches. The switch program, which has a header and
-registers of its own, and the design's table are tested against it.
+All code that reads, writes or reduces the header takes its fields from here: the NumPy record and the packed words, the
+scapy layer, the sums of parameter servers and of the tests' model switches. The switch program, which has its own
+header and registers, and the design's table are tested against it.
 
 ::
 
-    FIELDS  ─▶ columns of NumPy's record, some of several parts        REDUCED ─▶ what a node sums, and sends on
-    PARTS   ─▶ what a switch tells apart                               placed in 32-bit words by `word` and `shift`
+    FIELDS  ─▶ columns of NumPy's record, some of several parts        REDUCED ─▶ fields that a node sums and sends on
+    PARTS   ─▶ the parts that a switch distinguishes                   placed in 32-bit words by `word` and `shift`
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ WORD_BITS: Final = 32
 
 
 class Reduction(Enum):
-    """What a node makes of its children's values of a field; the value is the design's word for it."""
+    """Reduction of a field over a node's children; the value is the design's word for it."""
 
     NONE = "–"
     OR = "or"
@@ -48,13 +48,13 @@ class Field:
     bits: int
     reduction: Reduction
     purpose: str
-    """What it is for, in the words of the design's table."""
+    """Purpose of the field, in the words of the design's table."""
     parts: tuple[tuple[str, int], ...] = ()
-    """Names and bits, from the highest on, of what a switch tells apart in it; none: it is one thing."""
+    """Names and bits, from the highest on, of the parts that a switch distinguishes; empty: the field is one part."""
     sent_on: bool = True
-    """Whether its reduced value goes up and down the tree; else each node begins anew with a value of its own."""
+    """True if its reduced value goes up and down the tree; else each node starts with a value of its own."""
     offset: int = 0
-    """In bytes; filled in by its place in the table."""
+    """Offset in bytes; derived from its place in the table."""
 
     @cached_property
     def ufunc(self) -> np.ufunc:
@@ -78,7 +78,7 @@ class Field:
 
     @cached_property
     def shift(self) -> int:
-        """How many bits of that word are below it."""
+        """Number of bits below the field in its word."""
         return WORD_BITS - self.bits - 8 * self.offset % WORD_BITS
 
     @cached_property
@@ -139,9 +139,9 @@ FIELDS: Final = _in_order(
 BY_NAME: Final = {field.name: field for field in FIELDS}
 
 REDUCED: Final = tuple(field for field in FIELDS if field.reduction is not Reduction.NONE and field.sent_on)
-"""What every node reduces over its children and sends on, as it does the lanes."""
+"""Fields that every node reduces over its children and sends on, like the lanes."""
 
 PARTS: Final = tuple(part for field in FIELDS for part in field.parts or ((field.name, field.bits),))
-"""Names and bits of everything that a switch tells apart, in order."""
+"""Names and bits of all parts that a switch distinguishes, in order."""
 
 HEADER_WORDS: Final = sum(field.bits for field in FIELDS) // WORD_BITS

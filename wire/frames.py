@@ -33,9 +33,9 @@ MTU: Final = 1500
 ETHERTYPE_IPV4: Final = 0x0800
 PROTOCOL_UDP: Final = 17
 DSCP_CONTROL: Final = 48
-"""CS6: what the control class is sent with."""
+"""CS6: the code point of the control class."""
 CONTROL_CODE_POINTS: Final = (DSCP_CONTROL, 56)
-"""What switches put into the control class, strict priority 7: CS6 and CS7, as both are to go before the default (RFC
+"""Code points that switches put into the control class, strict priority 7: CS6 and CS7, which precede the default (RFC
 2474, §4.2.2.2). Everything else is bulk traffic.
 """
 
@@ -45,7 +45,7 @@ ECN_NOT_CAPABLE: Final = 0
 ECN_CAPABLE: Final = 2
 """ECT(0): the sender yields to marks (RFC 3168, section 5)."""
 ECN_CONGESTED: Final = 3
-"""CE: what switches make of it in a long queue (RFC 3168, section 5)."""
+"""CE: the mark that switches set in a long queue (RFC 3168, section 5)."""
 DEFAULT_TTL: Final = 64
 
 _IPV4_NO_OPTIONS: Final = 0x45
@@ -98,7 +98,7 @@ def _aggregation_port() -> NDArray[np.uint16]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Datagrams:
-    """n UDP payloads of equal size and their peers: the source of what is received, the destination of what is sent."""
+    """n UDP payloads of equal size and their peers: the source of received ones, the destination of sent ones."""
 
     addresses: NDArray[np.uint32]
     """(n,) IPv4 addresses."""
@@ -108,7 +108,7 @@ class Datagrams:
     """(n,), or () when all share it; the aggregation port when left out."""
     destination_ports: NDArray[np.uint16] = field(default_factory=_aggregation_port)
     int_headers: NDArray[np.uint8] | None = None
-    """(n, size): shim, header and stack of INT-MD in front of each payload, apart from it; None: there is none."""
+    """(n, size): shim, header and stack of INT-MD in front of each payload, separate from it; None without INT."""
 
     def __len__(self) -> int:
         return len(self.addresses)
@@ -116,7 +116,7 @@ class Datagrams:
 
 @dataclass(frozen=True, slots=True)
 class Rejects:
-    """How many frames of a batch were not for the caller, by the first reason that applied."""
+    """Counts of a batch's rejected frames, by the first reason that applied."""
 
     truncated: int = 0
     not_ipv4: int = 0
@@ -280,7 +280,7 @@ def frame_headers(frames: NDArray[np.uint8]) -> NDArray[np.void]:
 
 
 def are_congested(frames: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """Whether each IPv4 frame was marked with CE on its way. (n, ≥ 42) uint8 → (n,)."""
+    """True for each IPv4 frame that was marked with CE on its way. (n, ≥ 42) uint8 → (n,)."""
     found: NDArray[np.bool_] = frames[:, _DSCP_ECN] & ECN_CONGESTED == ECN_CONGESTED
     return found
 
@@ -288,10 +288,10 @@ def are_congested(frames: NDArray[np.uint8]) -> NDArray[np.bool_]:
 def decapsulate(
     frames: NDArray[np.uint8], address: int | None = None, port: int | None = None
 ) -> tuple[Datagrams, Rejects]:
-    """The UDP datagrams in frames of equal length, and how many frames had none. (n, length) uint8.
+    """Return the UDP datagrams in frames of equal length, and the counts of rejected frames. (n, length) uint8.
 
-    With `address`, frames to another IPv4 address are rejected; with `port`, those to or from another UDP port: who has
-    it as a source on its own host is no other process than the one that has bound it.
+    With `address`, frames to another IPv4 address are rejected. With `port`, frames to or from another UDP port are
+    rejected: a source port on the sender's own host belongs to the process that has bound it.
     """
     rows, length = frames.shape
     if length < FRAME_HEADER_BYTES:
@@ -315,7 +315,7 @@ _NO_REJECTS: Final = Rejects()
 
 @lru_cache(maxsize=256)
 def _expected(length: int, address: int | None, port: int | None) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
-    """What a good frame's header holds, and the bits of it that are fixed: uint16 (21,) each."""
+    """Expected header of a good frame, and the mask of its fixed bits: uint16 (21,) each."""
     expected, fixed = np.zeros((2, 1), FRAME_HEADER)
     for header, bits in ((expected, False), (fixed, True)):
         ipv4 = header["ipv4"]
@@ -333,7 +333,7 @@ def _expected(length: int, address: int | None, port: int | None) -> tuple[NDArr
 
 
 def _damaged(words: NDArray[np.uint16]) -> NDArray[np.bool_]:
-    """Whether the IPv4 checksum is not the one that `ipv4_checksum` makes; headers as words, uint16 (n, 21) → (n,)."""
+    """True for each header with a wrong IPv4 checksum; headers as words, uint16 (n, 21) → (n,)."""
     total = np.add.reduce(words[:, _IPV4_IN_HEADER], 1, np.int64)
     damaged: NDArray[np.bool_] = words[:, _CHECKSUM_IN_HEADER] != internet_checksum(
         total - words[:, _CHECKSUM_IN_HEADER]
@@ -344,7 +344,7 @@ def _damaged(words: NDArray[np.uint16]) -> NDArray[np.bool_]:
 def _sift(
     headers: NDArray[np.void], length: int, address: int | None, port: int | None
 ) -> tuple[NDArray[np.bool_], Rejects]:
-    """Which of these headers are good, and why the others are not."""
+    """Return which of these headers are good, and the counts of reasons of the others."""
     ipv4 = headers["ipv4"]
     good = np.ones(len(headers), np.bool_)
 

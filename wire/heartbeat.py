@@ -1,11 +1,11 @@
-"""Heartbeats on the wire: what a host says of itself to the controller, in the control class (docs/design.md §2.3).
+"""Heartbeats on the wire: a host's state for the controller, in the control class (docs/design.md §2.3).
 
 UDP port 22344, DSCP 48, 40 bytes, big-endian::
 
     magic 0x5748 · version 1 · flags (1: waits for rounds) · job 16 · 16 zero bits · sequence 32
-    rounds 64 · sent 64 (ns) · proof 96: BLAKE2s over what is before it, keyed with the token of the host's seat
+    rounds 64 · sent 64 (ns) · proof 96: BLAKE2s over the preceding bytes, keyed with the token of the host's seat
 
-A datagram that fails is one that was lost: the next one comes soon.
+A datagram that fails a check is treated as lost: the next one follows soon.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class Heartbeat:
 
     job: int
     sequence: int
-    """Of this host's heartbeats in the job, modulo 2³²: an old one says nothing."""
+    """Number of this host's heartbeats in the job, modulo 2³²: older ones are ignored."""
     rounds: int
-    """How many rounds it has completed."""
+    """Number of completed rounds."""
     waiting: bool
-    """Whether it waits for more."""
+    """True if the host waits for more rounds."""
     sent_ns: int
-    """On the host's own clock: how long heartbeats take can be told from the least difference ever seen."""
+    """Time on the host's own clock: delays of heartbeats are measured against the smallest difference ever seen."""
 
     def pack(self, token: str) -> bytes:
         """The datagram, which only who knows the seat's token can make."""
@@ -51,7 +51,11 @@ class Heartbeat:
 
     @classmethod
     def parse(cls, payload: bytes) -> Self:
-        """Raises WireError for what is no heartbeat. Whose it is says `is_from`."""
+        """Decode a heartbeat. Its sender is checked by `is_from`.
+
+        Raises:
+            WireError: The payload is no heartbeat.
+        """
         if len(payload) != HEARTBEAT_BYTES:
             raise WireError(f"a heartbeat has {HEARTBEAT_BYTES} bytes, not {len(payload)}")
         magic, version, flags, job, zero, sequence, rounds, sent_ns = _BODY.unpack_from(payload)
@@ -61,7 +65,7 @@ class Heartbeat:
 
 
 def is_from(payload: bytes, token: str) -> bool:
-    """Whether a heartbeat's datagram was made with this token."""
+    """Return True if a heartbeat's datagram was made with this token."""
     return hmac.compare_digest(payload[_BODY.size :], _proof(payload[: _BODY.size], token))
 
 

@@ -1,4 +1,4 @@
-"""In-band telemetry as INT-MD 2.1 has it: probes out, finished probes in (docs/design.md §4.4).
+"""In-band telemetry by INT-MD 2.1: probes out, finished probes in (docs/design.md §4.4).
 
 A probe is an IPv4/UDP datagram to port 5000::
 
@@ -45,7 +45,7 @@ DOMAIN: Final = 0x5745
 
 MAX_HOP_WORDS: Final = 31
 UNAVAILABLE: Final = -1
-"""In decoded hops: the node sent all ones, or the probe did not ask."""
+"""Value of decoded hop items that the node sent as all ones, or that the probe did not request."""
 
 
 class Instruction(IntFlag):
@@ -67,7 +67,7 @@ class DomainInstruction(IntFlag):
     """Bits of the domain-specific instruction bitmap of `DOMAIN`."""
 
     BYTES_SENT = 1 << 15
-    """By the egress port before this packet: 8 bytes."""
+    """Bytes sent by the egress port before this packet: 8 bytes."""
     FREE_SLOTS = 1 << 14
     """Aggregation slots of the node that no job has: 4 bytes."""
 
@@ -82,7 +82,7 @@ SUPPORTED: Final = (
     | Instruction.LEVEL2_PORTS
     | Instruction.UTILISATION
 )
-"""What this project's switch program fills; it answers every other bit with all ones."""
+"""Items that this project's switch program fills; every other requested item is all ones."""
 
 PROBE_INSTRUCTIONS: Final = Instruction.NODE_ID | Instruction.PORTS | Instruction.HOP_LATENCY | Instruction.QUEUE
 
@@ -122,7 +122,7 @@ HOP: Final = np.dtype(
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """What one node pushed; None where it sent all ones or was not asked."""
+    """Items pushed by one node; None for items that it sent as all ones or that were not requested."""
 
     node_id: int | None
     ingress_port: int | None
@@ -134,7 +134,7 @@ class Hop:
     ingress_ns: int | None
     egress_ns: int | None
     bytes_sent: int | None
-    """By the egress port since the switch started, this packet as it arrived in egress included."""
+    """Bytes sent by the egress port since the switch started, including this packet as it arrived in egress."""
 
 
 PROBE: Final = np.dtype(
@@ -151,7 +151,7 @@ PROBE: Final = np.dtype(
         ("payload_end", "i8"),
     ]
 )
-"""What is known of one finished probe besides its hops."""
+"""Record of one finished probe without its hops."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -183,7 +183,7 @@ class Probes:
         )
 
     def payload(self, index: int) -> bytes:
-        """What one probe carries behind its stack."""
+        """Bytes that one probe carries behind its stack."""
         return self.data[int(self.each["payload_at"][index]) : int(self.each["payload_end"][index])].tobytes()
 
 
@@ -199,9 +199,10 @@ def hop_words(instructions: int, domain_instructions: int = 0) -> int:
 
 
 def md_header(port: int, instructions: int, domain_instructions: int, *, remaining_hops: int, flags: int = 0) -> bytes:
-    """Shim and header with an empty stack, in front of what goes to this UDP port; `flags` may be DISCARD.
+    """Shim and header with an empty stack, in front of a payload to this UDP port; `flags` may be DISCARD.
 
-    Raises WireError when a hop would push more than 31 words or the hop limit is not one of 8 bits.
+    Raises:
+        WireError: A hop would push more than 31 words, or the hop limit does not fit 8 bits.
     """
     words = hop_words(instructions, domain_instructions)
     if words > MAX_HOP_WORDS:
@@ -255,13 +256,15 @@ def probe_frame(
 
 
 def hops_that_fit(words: int, payload_bytes: int = 0) -> int:
-    """How many hops of so many words a packet to INT_PORT can carry before M or the shim's length field stops it."""
+    """Number of hops of `words` words that a packet to INT_PORT can carry before M or the shim's length field stops
+    it.
+    """
     fixed = FRAME_HEADER_BYTES - 14 + INT_HEADER_BYTES + payload_bytes
     return min((MTU - fixed) // (4 * words), (0xFF - MD_WORDS) // words)
 
 
 def parse_frames(frames: Iterable[bytes]) -> Probes:
-    """Take finished probes apart. What is none is counted, and left out."""
+    """Decode finished probes. Other frames are counted, and left out."""
     from .int_native import take_apart  # its code is for Numba, which hosts do without
 
     together = list(frames)

@@ -1,11 +1,11 @@
-"""Aggregation messages that carry INT-MD, of which hosts are source and sink: what a law is told of links.
+"""Aggregation messages that carry INT-MD, of which hosts are source and sink: link data for congestion-control laws.
 
 ::
 
     Ethernet | IPv4 | UDP to 5000 | shim 4 B | MD header 12 B | newest hop … oldest hop | message
 
-Every hop pushes 28 bytes: node id, ports, queue, egress time, bytes sent. Switches sum such a message by what is behind
-its stack, and what leaves of a round has the stack of the message that completed it (docs/design.md §4.4).
+Every hop pushes 28 bytes: node id, ports, queue, egress time, bytes sent. Switches sum such a message by the part
+behind its stack; a round's output has the stack of the message that completed it (docs/design.md §4.4).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ LINK_HOP: Final = np.dtype(
         ("bytes_sent", ">u8"),
     ]
 )
-"""What one hop pushes, as it is on the wire; the queue's depth in packets is a number of 24 bits."""
+"""Items pushed by one hop, as on the wire; the queue's depth in packets is a 24-bit number."""
 
 _SHIM_LENGTH: Final = 1
 _REMAINING_HOPS: Final = 7
@@ -49,18 +49,22 @@ _DEPTH: Final = np.array([1 << 16, 1 << 8, 1])
 
 
 def most_hops(message_bytes: int) -> int:
-    """How many switches can push into a message of so many bytes before it is beyond the MTU of 1500."""
+    """Number of switches that can push into a message of `message_bytes` bytes within the MTU of 1500."""
     return hops_that_fit(hop_words(INSTRUCTIONS, DOMAIN_INSTRUCTIONS), message_bytes)
 
 
 def link_request(port: int, hops: int) -> bytes:
-    """Shim and header, with an empty stack, that ask so many hops for a LINK_HOP each, before messages to this port."""
+    """Shim and header, with an empty stack, that request a LINK_HOP of each of `hops` hops, before messages to this
+    port.
+    """
     return md_header(port, INSTRUCTIONS, DOMAIN_INSTRUCTIONS, remaining_hops=hops)
 
 
 def read_links(headers: NDArray[np.uint8], port: int) -> tuple[NDArray[np.void], NDArray[np.bool_]]:
-    """The hops of n stacks, LINK_HOP (n, hops), the newest first, and which of them are what `link_request` asks for,
-    with a word of every node on the way. `headers` is (n, size), as `Datagrams.int_headers`.
+    """Return the hops of n stacks, LINK_HOP (n, hops), newest first, and a mask of the valid ones.
+
+    A stack is valid if it holds the items of `link_request` with a word of every node on the way. `headers` is (n,
+    size), as `Datagrams.int_headers`.
     """
     rows, size = headers.shape
     hops, rest = divmod(size - INT_HEADER_BYTES, LINK_HOP.itemsize)
@@ -82,14 +86,14 @@ def depths(hops: NDArray[np.void]) -> NDArray[np.int64]:
 
 
 def embed(datagrams: Datagrams) -> Datagrams:
-    """These with their INT as a part of what they carry, for a FrameWriter that writes to INT_PORT."""
+    """Return datagrams with their INT as part of the payload, for a FrameWriter that writes to INT_PORT."""
     if datagrams.int_headers is None:
         return datagrams
     return Datagrams(datagrams.addresses, np.concatenate([datagrams.int_headers, datagrams.payload], axis=1))
 
 
 def carry_int(frames: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """Which frames, of 42 bytes at least, are marked as such that carry INT. (n, length) uint8 → (n,)."""
+    """True for each frame, of 42 bytes at least, that is marked as carrying INT. (n, length) uint8 → (n,)."""
     marked: NDArray[np.bool_] = frame_headers(frames)["destination_port"] == INT_PORT
     return marked
 

@@ -90,7 +90,7 @@ def number_at(data: NDArray[np.uint8], at: int, width: int) -> np.int64:
 
 @native
 def _sound(data: NDArray[np.uint8], start: int, end: int, int_port: int) -> bool:
-    """Whether a frame is IPv4/UDP to the INT port, with lengths and a header checksum that are right."""
+    """Return True if a frame is IPv4/UDP to the INT port, with correct lengths and header checksum."""
     ip, udp = start + _IP, start + _UDP
     if end - start < _STACK or plain_at(data, start + 12) != 0x0800 or data[ip] != 0x45:
         return False
@@ -108,8 +108,9 @@ def _sound(data: NDArray[np.uint8], start: int, end: int, int_port: int) -> bool
 
 @native
 def stack_layout(data: NDArray[np.uint8], md: int, our_domain: int, at: NDArray[np.int64]) -> bool:
-    """Where the items that we keep begin in a hop of the stack behind the MD header at `md`, in bytes; −1: they are not
-    there. Whether the header's hop ML fits its instructions.
+    """Write the offsets in bytes of the known items in a hop of the stack behind the MD header at `md`; −1 if absent.
+
+    Returns True if the header's hop ML fits its instructions.
     """
     words = np.int64(data[md + 2]) & 0x1F
     instructions, domain = plain_at(data, md + 4), plain_at(data, md + 6)
@@ -153,7 +154,7 @@ def take_apart(
     probes: NDArray[np.void],
     hops: NDArray[np.void],
 ) -> tuple[int, int]:
-    """How many probes and hops were written to `probes` and `hops`, which are large enough for all."""
+    """Decode probes into `probes` and `hops`, which must be large enough for all; return the numbers of both."""
     at = np.empty(KEPT_ITEMS, np.int64)
     taken = filled = 0
     start = 0

@@ -1,4 +1,4 @@
-"""How many of a frame's bytes are INT: what a link carries for telemetry in somebody's packet (native code, by Numba).
+"""INT bytes of a frame: the telemetry that a link carries inside other packets (native code, by Numba).
 
 ::
 
@@ -78,11 +78,11 @@ def _meter(frame, size, mark):  # type: ignore[no-untyped-def]
 
 
 INT_METER: Final[int] = _meter.address
-"""Where the native code is, `int64 meter(const void *frame, int64 bytes, int64 mark)`: the bytes of an Ethernet frame
-that INT has put there, 0 where it carries none; `mark` is `mark_number` of the one way in which the fabric marks INT.
+"""Address of the native `int64 meter(const void *frame, int64 bytes, int64 mark)`: the INT bytes of an Ethernet frame,
+0 without INT; `mark` is `mark_number` of the fabric's only way to mark INT.
 """
 
 
 def mark_number(presence: Presence) -> int:
-    """What the meter is told of the mark."""
+    """The meter's argument for a mark."""
     return _PLACES.index(presence)

@@ -1,15 +1,15 @@
-"""Telemetry reports 2.0: what switches send to the collector (docs/design.md §4.5).
+"""Telemetry reports 2.0, sent by switches to the collector (docs/design.md §4.5).
 
 A report is an IPv4/UDP datagram to `REPORT_PORT`::
 
     IPv4 | UDP | group header 8 B | report's first word | INT main contents 8 B | metadata | inner packet, cut
                                                         \\_ report type 1 only _________/
 
-Metadata stand in the order of their bits, first the baseline's, then the domain's. Lengths count words of four bytes.
-This project's switches put one individual report into each datagram; several are allowed, and `decode` takes them all.
+Metadata are in the order of their bits, first the baseline's, then the domain's. Lengths count words of four bytes.
+This project's switches put one individual report into each datagram; several are allowed, and `decode` reads them all.
 
 Source: "Telemetry Report Format Specification", version 2.0, 2020-10-08, section "Telemetry Report Format". Bulk
-parsers go by the tables here (`GROUP`, `INDIVIDUAL`, `INT_MAIN`, `ITEMS`); `encode` and `decode` do one datagram at a
+parsers use the tables here (`GROUP`, `INDIVIDUAL`, `INT_MAIN`, `ITEMS`); `encode` and `decode` do one datagram at a
 time, for tests and debugging.
 """
 
@@ -31,17 +31,17 @@ REPORT_PORT: Final = 22343
 
 REPORT_VERSION: Final = 2
 SEQUENCE_BITS: Final = 22
-"""Of the sequence number, which counts the reports of one (node, hardware id) to one destination."""
+"""Bits of the sequence number, which counts the reports of one (node, hardware id) to one destination."""
 
 TO_THE_END: Final = 0xFF
-"""Report length of what has this many words or more: it goes on to the datagram's end."""
+"""Report length of a report with this many words or more: it extends to the datagram's end."""
 
 UNAVAILABLE_PORT: Final = 0xFFFF
 """The egress port of a packet that was dropped before it had one."""
 
 
 class ReportType(IntEnum):
-    """RepType: what stands behind the first word."""
+    """RepType: kind of data behind the first word."""
 
     INNER_ONLY = 0
     INT = 1
@@ -49,7 +49,7 @@ class ReportType(IntEnum):
 
 
 class InnerType(IntEnum):
-    """InType: what follows the metadata."""
+    """InType: kind of data behind the metadata."""
 
     NONE = 0
     TLV = 1
@@ -92,8 +92,9 @@ class DomainBit(IntFlag):
     BYTES_SENT = 1 << 15
     FREE_SLOTS = 1 << 14
     PACKET_NUMBER = 1 << 13
-    """In reports alone: the sink's number of the packet, the same in the report with the upstream stack and in the one
-    with the sink's own metadata."""
+    """The sink's number of the packet, only in reports: the same in the report with the upstream stack and in the one
+    with the sink's own metadata.
+    """
 
 
 GROUP: Final = np.dtype([("version_hardware_sequence", ">u4"), ("node_id", ">u4")])
@@ -115,7 +116,7 @@ INT_MAIN: Final = np.dtype(
         ("domain_status", ">u2"),
     ]
 )
-"""Of report type 1, in front of the metadata."""
+"""INT main contents of report type 1, in front of the metadata."""
 
 GROUP_BYTES: Final = GROUP.itemsize
 INDIVIDUAL_BYTES: Final = INDIVIDUAL.itemsize
@@ -128,7 +129,7 @@ class Item:
 
     bit: int
     domain: bool
-    """Whether the bit is one of DSMdBits."""
+    """True if the bit is one of DSMdBits."""
     fields: tuple[tuple[str, int], ...]
     """Names and bits."""
 
@@ -214,7 +215,7 @@ def encode(group: ReportGroup) -> bytes:
 
 
 def _body(report: Report) -> bytes:
-    """What stands behind a report's first word."""
+    """The bytes behind a report's first word."""
     if len(report.inner) % 4:
         raise WireError(f"the inner packet of a report has {len(report.inner)} bytes, which are not whole words")
     if report.report_type is not ReportType.INT:
@@ -237,7 +238,7 @@ def _body(report: Report) -> bytes:
 
 
 def decode(payload: bytes) -> ReportGroup | None:
-    """A report datagram's UDP payload taken apart; None where it is none, or its lengths contradict each other.
+    """Decode a report datagram's UDP payload; None if it is no report, or its lengths contradict each other.
 
     Metadata of another domain are left out, as their layout is unknown.
     """
@@ -268,7 +269,7 @@ def decode(payload: bytes) -> ReportGroup | None:
 
 
 def _individual(types: int, metadata_words: int, flags: int, body: bytes) -> Report | None:
-    """One individual report from what stands behind its first word."""
+    """Decode one individual report from the bytes behind its first word."""
     if types >> 4 > ReportType.IOAM or types & 0xF > InnerType.IPV6:
         return None
     report_type, inner_type, kept = ReportType(types >> 4), InnerType(types & 0xF), ReportFlag(flags & 0xF0)

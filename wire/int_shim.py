@@ -1,4 +1,4 @@
-"""Where INT lies in a packet and what says that it is there (INT 2.1, section "INT over TCP/UDP").
+"""Position of INT in a packet and the marks that announce it (INT 2.1, section "INT over TCP/UDP").
 
 A fabric marks the packets that carry INT in one of three ways::
 
@@ -7,9 +7,9 @@ A fabric marks the packets that carry INT in one of three ways::
     DSCP          Ethernet | IPv4, DSCP bit | UDP or TCP      | shim | header | stack | the rest                  NPT 0
     PROBE_MARKER  Ethernet | IPv4           | UDP or TCP | 64-bit marker | shim | header | stack | the rest       NPT 0
 
-Over TCP, INT stands in front of TCP's options: behind the 20 bytes that every segment has. The shim's length counts the
-words of header and stack, not the shim itself. The header is INT-MD's or, where the shim has type 3, INT-MX's; both
-have 12 bytes.
+Over TCP, INT is in front of TCP's options: behind the 20 bytes that every segment has. The shim's length counts the
+words of header and stack, not the shim itself. The header is INT-MD's or, if the shim has type 3, INT-MX's; both have
+12 bytes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 
 
 class Presence(Enum):
-    """How a fabric marks packets that carry INT; the value is how topology files write it."""
+    """Mark of packets that carry INT; the value is its name in topology files."""
 
     UDP_PORT = "udp-port"
     DSCP = "dscp"
@@ -39,7 +39,7 @@ MARKER_BYTES: Final = 8
 
 
 class ShimType(IntEnum):
-    """What follows the shim (section "INT Header Types")."""
+    """Kind of header behind the shim (section "INT Header Types")."""
 
     MD = 1
     DESTINATION = 2
@@ -47,7 +47,7 @@ class ShimType(IntEnum):
 
 
 class NextProtocol(IntEnum):
-    """NPT: what the shim's last two bytes hold."""
+    """NPT: contents of the shim's last two bytes."""
 
     UNCHANGED = 0
     """The original DSCP in the upper six bits of the last byte; the UDP or TCP header is the packet's own."""
@@ -76,4 +76,6 @@ MX: Final = np.dtype(
         ("domain_flags", ">u2"),
     ]
 )
-"""INT-MX's 12 bytes (section "INT-MX Header Format"). What a source inserts behind them counts in the shim's length."""
+"""INT-MX's 12 bytes (section "INT-MX Header Format"). Bytes inserted by a source behind them count in the shim's
+length.
+"""

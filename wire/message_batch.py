@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 PASSING: Final = frozenset(
     {errno.EAGAIN, errno.EINTR, errno.ENOBUFS, errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH}
 )
-"""What a call may fail with in passing: nothing is there, or a neighbour's ICMP complaint about an earlier datagram."""
+"""Transient errors of a call: nothing to read, or a neighbour's ICMP error about an earlier datagram."""
 _FORCED: Final = {socket.SO_RCVBUF: 33, socket.SO_SNDBUF: 32}
 """Buffer sizes beyond the system's limit, for root: SO_RCVBUFFORCE and SO_SNDBUFFORCE."""
 
@@ -39,7 +39,7 @@ _MMSGHDR: Final = np.dtype(
 
 
 class MessageBatch:
-    """The kernel's structures for so many datagrams. Of the arrays, entry i is the i-th datagram's."""
+    """The kernel's structures for a batch of datagrams. Entry i of each array belongs to the i-th datagram."""
 
     def __init__(self, size: int, port: int = 0) -> None:
         """`port` is every peer's until one is received. Raises OSError on another system than 64-bit Linux."""
@@ -77,8 +77,12 @@ class MessageBatch:
         self._row_bytes[:count] = rows.shape[1]
 
     def receive(self, fileno: int) -> int:
-        """How many of the datagrams that have come are now in the first rows; a longer one is cut to a row. Never
-        waits. Raises OSError if the socket is at fault.
+        """Receive waiting datagrams into the first rows and return their number; a longer one is cut to a row.
+
+        Never blocks.
+
+        Raises:
+            OSError: The socket failed.
         """
         count = int(self._recvmmsg(fileno, self._headers_at, self.size, socket.MSG_DONTWAIT, None))
         if count >= 0:
@@ -89,8 +93,10 @@ class MessageBatch:
         raise OSError(number, f"receiving failed: {os.strerror(number)}")
 
     def send(self, fileno: int, first: int, behind: int) -> int:
-        """How many of the rows from `first` to before `behind` have been sent, at least one. Raises OSError when the
-        first of them could not be.
+        """Send the rows from `first` to before `behind`; return the number sent, at least one.
+
+        Raises:
+            OSError: The first of them could not be sent.
         """
         at = self._headers_at + first * _MMSGHDR.itemsize
         sent = int(self._sendmmsg(fileno, at, behind - first, socket.MSG_DONTWAIT))
@@ -108,11 +114,11 @@ def enlarge_buffer(of: socket.socket, option: int, size: int) -> None:
 
 
 def _row_addresses(array: NDArray[Any]) -> NDArray[np.uint64]:
-    """Where an array's rows are in memory."""
+    """Addresses of an array's rows."""
     return np.arange(len(array), dtype=np.uint64) * np.uint64(array.strides[0]) + np.uint64(_address(array))
 
 
 def _address(array: NDArray[Any]) -> int:
-    """Where an array is in memory. NumPy's `ctypes` would take several times as long to say so."""
+    """Address of an array's data. NumPy's `ctypes` attribute takes several times as long."""
     at: int = array.__array_interface__["data"][0]
     return at

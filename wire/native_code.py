@@ -1,8 +1,8 @@
-"""Functions that Numba makes native code of, and keeps on disk: never that of other sources.
+"""Functions compiled to native code by Numba and cached on disk, with a cache key that covers all their sources.
 
-Numba finds a function's code by its file, its name and the source of the module that it stands in. But what it calls is
-made part of it, and so are the constants and the layouts of records that it names, whatever module they come from. So
-their digest is in its name here: when any of them changes, so does the name, and the code is made anew.
+Numba finds a function's code by its file, its name and the source of its module. But the compiled code includes called
+functions, constants and record layouts of other modules, too. Here their digest is part of the function's name: if any
+of them changes, so does the name, and the code is compiled again.
 """
 
 from __future__ import annotations
@@ -22,26 +22,30 @@ _HEX_DIGITS: Final = 16
 
 
 def native(function: Function) -> Any:
-    """What one call of native code consists of: it becomes part of its caller, makes no array, and so counts no
-    references to any, which costs more than reading a report does.
+    """Compile a part of a native call: it is inlined into its caller, makes no array, and so counts no references to
+    any, which would cost more than reading a report.
     """
     kept = njit(cache=True, nogil=True, error_model="numpy", forceinline=True, _nrt=False)
     return kept(named_by_content(function))
 
 
 def allocating(function: Function) -> Any:
-    """What makes arrays, once a call."""
+    """Compile a function that allocates arrays, once per call."""
     return njit(cache=True, nogil=True, error_model="numpy")(named_by_content(function))
 
 
 def entry(signature: Any) -> Callable[[Function], Any]:
-    """Where a call of native code begins: it has an address, by which ctypes or other native code calls it."""
+    """Compile an entry point of native code: it has an address, by which ctypes or other native code calls it."""
     return lambda function: cfunc(signature, cache=True)(named_by_content(function))
 
 
 def named_by_content(function: Function) -> Function:
-    """The function itself, whose qualified name ends with the digest of all that its code is made from: its module's
-    source, and what it names of other modules. Raises TypeError for a value that has no digest.
+    """Return the function under a qualified name that ends with the digest of all its sources.
+
+    Sources are its module's text and the objects of other modules that it names.
+
+    Raises:
+        TypeError: An object has no digest.
     """
     digest = sha256(Path(function.__code__.co_filename).read_bytes())
     for name in function.__code__.co_names:

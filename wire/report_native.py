@@ -1,7 +1,7 @@
-"""Telemetry reports 2.0 taken apart in bulk (native code, by Numba): what `int_report.decode` does, without objects.
+"""Bulk decoder of telemetry reports 2.0 (native code, by Numba): `int_report.decode` without objects.
 
-The layout of a report's metadata follows from its bits. It is worked out once for each kind of report that
-comes; a fabric has few.
+The layout of a report's metadata follows from its bits. It is worked out once for each kind of report that comes; a
+fabric has few.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .native_code import native
 
 
 class Fault(IntEnum):
-    """What is wrong with a datagram that is no report."""
+    """Reason why a datagram is no report."""
 
     NONE = 0
     SHORT = 1
@@ -46,9 +46,9 @@ class Individual(NamedTuple):
     flags: int
     inner_type: int
     inner_at: int
-    """Where its inner packet begins in the bytes."""
+    """Offset of its inner packet."""
     end: int
-    """Where the next report begins."""
+    """Offset of the next report."""
     ingress_port: int
     egress_port: int
     latency_us: int
@@ -90,8 +90,8 @@ items that are kept begins (−1: it is not there)."""
 
 
 def _plan() -> NDArray[np.int64]:
-    """For every bit, those of RepMdBits before those of DSMdBits, each from bit 15 on: the words that it announces, and
-    where a layout has their place (−1: nowhere).
+    """Plan of every bit, RepMdBits before DSMdBits, each from bit 15 on: the words that it announces, and the index of
+    their place in a layout (−1: none).
     """
     plan = np.zeros((32, 2), np.int64)
     for item in ITEMS:
@@ -119,7 +119,7 @@ def _lay_out(layouts: NDArray[np.int64], kind: int, bits: int) -> None:
 
 @native
 def _kind_of(main: int, layouts: NDArray[np.int64]) -> np.uint64:
-    """Which layout is that of a report with these INT main contents. It is made where it is not there."""
+    """Index of the layout of a report with these INT main contents. It is created if missing."""
     bits = main >> 32 & 0xFFFF_0000
     if main >> 32 & 0xFFFF == DOMAIN:
         bits |= main >> 16 & 0xFFFF
@@ -137,8 +137,8 @@ def _told(value: int, bits: int) -> np.int64:
 
 @native
 def fault_of(data: NDArray[np.uint8], start: int, end: int, layouts: NDArray[np.int64]) -> int:
-    """Why the UDP payload from `start` to `end` is no group of reports; 0 where it is one. `layouts` are kept from call
-    to call; at first they are all −1.
+    """Reason why the UDP payload from `start` to `end` is no group of reports; 0 if it is one. `layouts` are kept from
+    call to call; at first they are all −1.
     """
     if end - start < GROUP_BYTES + INDIVIDUAL_BYTES:
         return _SHORT

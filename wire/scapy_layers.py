@@ -77,7 +77,7 @@ _DEFAULTS = {
     "weight": 1,
     **{field.name: field.neutral for field in REDUCED if field.neutral},
 }
-"""What a packet has in fields that it is not given, where that is not 0."""
+"""Default values of a packet's fields that are not 0."""
 _IN_HEXADECIMAL = ("contributors", "checksum", "check")
 
 
@@ -206,7 +206,7 @@ class IndividualReport(Packet):
     ]
 
     def inner_bytes(self) -> int:
-        """The inner packet's length: what the report's length leaves, or all there is."""
+        """The inner packet's length: the rest of the report's length, or all remaining bytes."""
         if self.length == TO_THE_END:
             return 0xFFFF
         fixed = INT_MAIN_BYTES + 4 * self.metadata_length if self.report_type == ReportType.INT else 0

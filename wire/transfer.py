@@ -42,7 +42,7 @@ def acknowledgements(heads: NDArray[np.void], marked: NDArray[np.bool_]) -> NDAr
 
 
 def heads_of(payload: NDArray[np.uint8]) -> NDArray[np.void]:
-    """What packets of a transfer begin with, TRANSFER (n,). (n, size) uint8. Raises WireError for what is none."""
+    """Heads of a transfer's packets, TRANSFER (n,). (n, size) uint8. Raises WireError for other packets."""
     if payload.shape[1] < TRANSFER.itemsize:
         raise WireError(f"a packet of a transfer has {TRANSFER.itemsize} bytes at least, not {payload.shape[1]}")
     heads: NDArray[np.void] = np.ascontiguousarray(payload[:, : TRANSFER.itemsize]).view(TRANSFER)[:, 0]
@@ -58,6 +58,6 @@ def are_acknowledgements(heads: NDArray[np.void]) -> NDArray[np.bool_]:
 
 
 def are_marked(heads: NDArray[np.void]) -> NDArray[np.bool_]:
-    """Of acknowledgements, whether their packets came with CE. (n,)"""
+    """True for each acknowledgement whose packet came with CE. (n,)"""
     found: NDArray[np.bool_] = heads["flags"] & _MARKED != 0
     return found

@@ -1,6 +1,6 @@
-"""A P4 program of one's own under pytest: `pytest examples/p4_program`. The switch is emulated; no root, no compiler.
+"""A custom P4 program under pytest: `pytest examples/p4_program`. The switch is emulated; no root, no compiler.
 
-firewall.json is what `p4c-bm2-ss --arch v1model -o firewall.json firewall.p4` made.
+firewall.json was made by `p4c-bm2-ss --arch v1model -o firewall.json firewall.p4`.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The compiled program; `python -m weir.p4src.build` makes it anew."""
+"""The compiled program; `python -m weir.p4src.build` rebuilds it."""

@@ -68,7 +68,7 @@ _START_S: Final = 120.0
 
 
 class SwitchKind(StrEnum):
-    """Which program a switch is."""
+    """Program that a switch runs."""
 
     WEIR = "weir"
     BMV2 = "bmv2"
@@ -101,7 +101,7 @@ def load_mininet(module: str) -> Any:
 
 
 def obstacle(kind: SwitchKind = SwitchKind.WEIR) -> str | None:
-    """Why a fabric with such switches cannot be built on this machine, in one line, or None."""
+    """Return the reason why a fabric with such switches cannot be built on this machine, in one line, or None."""
     if os.geteuid() != 0:
         return "Mininet needs root, for it makes network namespaces"
     try:
@@ -119,15 +119,16 @@ def obstacle(kind: SwitchKind = SwitchKind.WEIR) -> str | None:
 
 
 def takes_thrift_port(executable: str) -> bool:
-    """Whether a simple_switch_grpc was built with Thrift, as bmv2's default build is: each then listens at a port for
-    that, and one without refuses to be told which.
+    """Return True if a simple_switch_grpc was built with Thrift, as bmv2's default build is.
+
+    Such a switch always listens at a Thrift port; one without Thrift refuses the option.
     """
     said = subprocess.run([executable, "--help"], capture_output=True, text=True, check=False)
     return "--thrift-port" in said.stdout + said.stderr
 
 
 def thrift_words(executable: str, first: int = FIRST_THRIFT_PORT) -> list[str]:
-    """What gives one bmv2 a Thrift port that is free, from `first` on; nothing for one without Thrift."""
+    """Options that give one bmv2 a free Thrift port, from `first` on; none for one without Thrift."""
     return ["--thrift-port", str(next(free_ports(first)))] if takes_thrift_port(executable) else []
 
 
@@ -142,9 +143,9 @@ def switch_command(
     captures: Path | None = None,
     log: Path | None = None,
 ) -> list[str]:
-    """The command line of one switch, by its program's name. Only weir's takes the links' rates and queues.
+    """Command line of one switch; only weir-switch takes the links' rates and queues.
 
-    `captures` is the folder for what its interfaces receive and send; `log` a file for what it does to each packet.
+    `captures` is the folder for captures of its interfaces; `log` a file for its packet log.
     """
     ports = topology.neighbours(switch.name)
     command = [EXECUTABLE[kind], "--no-p4", "--device-id", str(switch.device_id if device_id is None else device_id)]
@@ -167,7 +168,7 @@ def switch_command(
 
 
 def netem_command(end: Endpoint, link: Link) -> str:
-    """What gives a link its delay and loss in the direction that leaves through `end`."""
+    """Command that sets a link's delay and loss in the direction that leaves through `end`."""
     shape = f"limit {_NETEM_LIMIT_PACKETS} delay {link.delay_ns / 1e3:.9g}us loss {100 * link.loss:.9g}%"
     return f"tc qdisc add dev {interface(end)} root netem {shape}"
 
@@ -178,9 +179,10 @@ def interface(end: Endpoint) -> str:
 
 
 class MininetFabric:
-    """A running fabric; a context manager that stops all it started, whatever happens, and nothing else.
+    """A running fabric; a context manager that stops everything it started, and nothing else.
 
-    Raises TopologyError, in one line, for what the machine lacks and for what does not start.
+    Raises:
+        TopologyError: The machine lacks something, or a part does not start; one line.
     """
 
     def __init__(
@@ -194,11 +196,16 @@ class MininetFabric:
         hosts: Mapping[str, ExerciseHost] | None = None,
         device_ids: Mapping[str, int] | None = None,
     ) -> None:
-        """The switches' P4Runtime servers listen on 127.0.0.1, on as many ports from `first_grpc_port` on.
+        """Create the fabric.
 
-        `captures` and `logs` are folders that are there, for every switch's packets, and for what it does to each.
-        `hosts` are those that are set up in another way than all others, `device_ids` the switches with other ids for
-        P4Runtime than the topology has.
+        Args:
+            topology: Hosts, switches and links.
+            kind: Program that switches run.
+            first_grpc_port: First of the ports of 127.0.0.1 on which the switches' P4Runtime servers listen.
+            captures: Existing folder for every switch's packets.
+            logs: Existing folder for every switch's packet log.
+            hosts: Hosts with a custom set-up.
+            device_ids: P4Runtime device ids that differ from the topology's.
         """
         last_port = first_grpc_port + len(topology.switches) - 1
         if not 1 <= first_grpc_port <= last_port <= 65_535:
@@ -210,16 +217,16 @@ class MininetFabric:
         self.addresses: Mapping[str, str] = {
             switch.name: f"127.0.0.1:{first_grpc_port + i}" for i, switch in enumerate(topology.switches)
         }
-        """Where each switch serves P4Runtime."""
+        """P4Runtime address of each switch."""
         self.thrift_ports: Mapping[str, int] = {}
-        """Where each bmv2 that was built with Thrift serves simple_switch_CLI."""
+        """Thrift port of each bmv2 that was built with Thrift, for simple_switch_CLI."""
         self._captures = captures
         self._packet_logs = logs
         self._hosts = hosts or {}
         self.device_ids = {switch.name: switch.device_id for switch in topology.switches} | dict(device_ids or {})
         """P4Runtime's, by the switches' names."""
         self.notes: list[str] = []
-        """What this machine or these switches cannot do of what the fabric asks for."""
+        """Fabric features unsupported by this machine or switch target."""
         self.net: Any = None
         """Mininet's own `Mininet` object."""
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -328,7 +335,7 @@ class MininetFabric:
         own(next(interface(end) for end in link.ends if self.topology.is_switch(end.node)))
 
     def _configure_host(self, host: Host) -> None:
-        """The attached switch is the gateway; nobody asks for its MAC."""
+        """Set up a host. The attached switch is the gateway, with a static ARP entry."""
         gateway = self.topology.attached_switch(host.name)
         end = Endpoint(host.name, 0)
         name = interface(end)
@@ -387,9 +394,9 @@ class MininetFabric:
             raise TopologyError(f"{node}: cannot be set up: {complaint}")
 
     def _try(self, node: str, script: str) -> str | None:
-        """Run a shell script in a node's namespace up to what fails first; what is said of that, in one line."""
+        """Run a shell script in a node's namespace up to the first failure; return its message in one line."""
         command = ["mnexec", "-a", str(self.net[node].pid), "sh", "-ec", script]
-        # into files: what a script leaves running would keep pipes open, and be waited for
+        # use files: background processes of the script would keep pipes open
         with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryFile("w+") as complained:
             done = subprocess.run(command, stdout=said, stderr=complained, check=False)
             if done.returncode == 0:
@@ -465,7 +472,7 @@ class MininetFabric:
 
 
 def _executable(kind: SwitchKind) -> str | None:
-    """Beside this Python first, where the environment has its commands."""
+    """Find a switch's program, first next to this Python, in the environment's commands."""
     beside = str(Path(sys.executable).parent)
     return shutil.which(EXECUTABLE[kind], path=os.pathsep.join([beside, os.environ.get("PATH", os.defpath)]))
 

@@ -1,4 +1,4 @@
-"""Processes, ports, interfaces and signals of a real fabric: what it takes to end all of them, whatever happens."""
+"""Processes, ports, interfaces and signals of a real fabric, and the means to end all of them in every case."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol
 from ..errors import TopologyError
 
 LOOK_S: Final = 0.05
-"""How long to wait between two looks at something that is waited for."""
+"""Polling interval while waiting for a condition."""
 
 _STOP_S: Final = 10.0
 _OWNER: Final = "weir-mininet-"
@@ -56,7 +56,7 @@ def claimed(name: str, address: str) -> Iterator[None]:
 
 
 def free_ports(first: int) -> Iterator[int]:
-    """TCP ports from `first` on at which nobody on this machine listens just now."""
+    """TCP ports from `first` on without a listener on this machine."""
     for port in range(first, 65_536):
         with socket.socket() as listener:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -66,7 +66,7 @@ def free_ports(first: int) -> Iterator[int]:
 
 
 def answers(address: str) -> bool:
-    """Whether somebody accepts connections at HOST:PORT."""
+    """Return True if HOST:PORT accepts connections."""
     host, _, port = address.rpartition(":")
     try:
         with socket.create_connection((host, int(port)), timeout=1):
@@ -158,7 +158,7 @@ def ignore_end_signals() -> None:
 
 @dataclass
 class End:
-    """What ends this program: Ctrl-C where nothing else came."""
+    """The signal that ends this program: SIGINT if no other was received."""
 
     by: signal.Signals = signal.SIGINT
 
@@ -181,7 +181,7 @@ def orderly_end() -> Iterator[End]:
 
 @contextmanager
 def passing_on_end_signals(processes: Collection[Signalled]) -> Iterator[None]:
-    """SIGTERM and SIGHUP are for these processes, for whose end this one waits."""
+    """Forward SIGTERM and SIGHUP to these processes, whose end this process waits for."""
 
     def pass_on(number: int, _: object) -> None:
         for process in processes:

@@ -1,7 +1,7 @@
-"""Folders that are gone with whoever made them: at its end, or, where it was killed, at the next one's beginning.
+"""Temporary folders that are removed at their maker's end or, if it was killed, when the next one starts.
 
-The maker holds the kernel's lock on a file in the folder, which ends with its process; so a folder with such a file and
-nobody to hold it is a dead one's.
+The maker holds the kernel's lock on a file in the folder, which ends with its process. A folder whose lock file is not
+locked therefore belongs to a dead process.
 """
 
 from __future__ import annotations

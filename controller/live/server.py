@@ -25,6 +25,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from ..errors import ControllerError
+from ..listener import Listener
 
 DEFAULT_PORT: Final = 8265
 _RETRY_MS: Final = 500
@@ -39,6 +40,11 @@ def _is_here(host: str | None) -> bool:
         return host == "localhost" or ip_address(host or "").is_loopback
     except ValueError:
         return False
+
+
+async def _close_after(_: web.Request, response: web.StreamResponse) -> None:
+    """One request per connection: the listener limits the time of its head alone."""
+    response.force_close()
 
 
 class LiveServer:
@@ -104,16 +110,18 @@ class LiveServer:
         application.router.add_get("/", self._by_its_name(self._answer_page))
         application.router.add_get("/plotly.min.js", self._by_its_name(self._answer_plotly))
         application.router.add_get("/live", self._by_its_name(self._answer_live))
+        application.on_response_prepare.append(_close_after)
         self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.5)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, self._host, self.port)
-        await site.start()
-        self.port = self._runner.addresses[0][1]
+        assert self._runner.server is not None
+        self._listener = Listener("live page", self._runner.server)
+        self.port = await self._listener.start(self._host, self.port)
 
     async def _stop(self) -> None:
         self._stopping = True
         self._news.set()
         await self._runner.cleanup()
+        self._listener.close()
 
     def _end_thread(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)

@@ -19,6 +19,7 @@ from prometheus_client.registry import Collector
 
 from ..controller import Controller
 from ..errors import ControllerError
+from ..listener import Listener
 from .heartbeats import HeartbeatReader
 
 _REQUEST_BYTES: Final = 8_192
@@ -191,11 +192,17 @@ async def serve(
         finally:
             writer.close()
 
+    def connection() -> asyncio.Protocol:
+        return asyncio.StreamReaderProtocol(asyncio.StreamReader(limit=_REQUEST_BYTES), answer)
+
+    listener = Listener("metrics", connection)
     try:
-        server = await asyncio.start_server(answer, host, port, limit=_REQUEST_BYTES)
+        port = await listener.start(host, port)
     except OSError as error:
         raise ControllerError(
             f"metrics: cannot listen on {host}:{port}: {error.strerror}; choose another port"
         ) from None
-    async with server:
-        yield int(server.sockets[0].getsockname()[1])
+    try:
+        yield port
+    finally:
+        listener.close()

@@ -36,6 +36,9 @@ _PATIENCE_S: Final = 60.0
 """Time limit for a client to accept one message of an answer."""
 _FIRST_WORDS_S: Final = 5.0
 """Time limit for a stream to arbitrate."""
+_IDLE_MS: Final = 60_000
+"""Time after which a connection without a call under way is closed; clients connect again by themselves."""
+_MAX_CONNECTIONS: Final = 256
 
 _SILENT: Final = Refusal(
     Code.DEADLINE_EXCEEDED, f"the stream has not arbitrated within {_FIRST_WORDS_S:.0f} s of its beginning"
@@ -97,6 +100,9 @@ class P4RuntimeServer:
             threads,
             options=[
                 ("grpc.so_reuseport", 0),
+                ("grpc.server_handshake_timeout_ms", int(1000 * _FIRST_WORDS_S)),
+                ("grpc.max_connection_idle_ms", _IDLE_MS),
+                ("grpc.max_allowed_incoming_connections", _MAX_CONNECTIONS),
                 ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
                 ("grpc.max_send_message_length", _MAX_MESSAGE_BYTES),
             ],

@@ -33,6 +33,7 @@ DECOYS: Final = (
     "switch_entry.py",
     "torch_entry.py",
     "hosts.py",
+    "imports.py",
     "p4src.py",
     "topologies/__init__.py",
     "training.py",

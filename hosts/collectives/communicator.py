@@ -6,30 +6,27 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final, Literal, Protocol, TypedDict, Unpack, get_args
+from typing import Any, Final, Protocol, TypedDict, Unpack, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InvalidTensor, WorkerMissing
-from ..numerics.datatypes import as_numbers
-from ..numerics.quantization import not_finite
-from ..numerics.tensors import NonFinite, Reduced, Restore, Tensor
+from ..numerics.tensors import NonFinite, Reduced, Tensor
 from .arrays import opened
-from .gathering import Gathering, array_of, extreme, words_of
+from .gathering import Gathering, array_of, words_of
+from .operations import OPERATIONS, Call
 
-Operation = Literal["sum", "mean", "max", "min"]
-
-_OPERATIONS: Final = get_args(Operation)
 _POLICIES: Final = get_args(NonFinite)
 
 
 class Reduction(TypedDict, total=False):
     """How arrays are reduced; every worker says the same, but for the weight."""
 
-    op: Operation
-    """By default "sum". "mean" is Σ weight · x / Σ weight, over those workers that are in it. "max" and "min" send
-    every worker's array to all: n times the traffic and n times the memory.
+    op: str
+    """Name of an operation (`operations`), or the path of a Python file with one; by default "sum". "mean" is
+    Σ weight · x / Σ weight, over those workers that are in it. "max" and "min" send every worker's array to all: n
+    times the traffic and n times the memory.
     """
     name: str
     """What errors call the array; by default "tensor"."""
@@ -169,7 +166,7 @@ class Communicator:
         root: int | None,
         finish: Callable[[Reduced], Any] | None = None,
         *,
-        op: Operation = "sum",
+        op: str = "sum",
         name: str = "tensor",
         weight: int = 1,
         dtype: str | None = None,
@@ -180,50 +177,33 @@ class Communicator:
         collective = "allreduce" if root is None else "reduce"
         if root is not None:
             self._check_root(root, name)
-        for value, known, called in ((op, _OPERATIONS, "operation"), (nonfinite, _POLICIES, "policy")):
-            if value not in known:
-                raise InvalidTensor(f"tensor {name!r}: {called} {value!r} is none; there are {', '.join(known)}")
+        operation = OPERATIONS.describe(op)
+        if nonfinite not in _POLICIES:
+            raise InvalidTensor(
+                f"tensor {name!r}: unknown policy {nonfinite!r} for NaN and infinity; supported: {', '.join(_POLICIES)}"
+            )
         values, dtype, restore = opened(array, name, dtype)
-        signature = _signature(collective, root or 0, op, nonfinite, name, values, dtype, cuts)
-        wanted = root in (None, self.rank)
-        if op in ("max", "min"):
-            return self._extreme(values, op, name, dtype, nonfinite, signature, restore if wanted else lambda _: None)
+        signature = _signature(collective, root or 0, operation.name, nonfinite, name, values, dtype, cuts)
+        tensor, made = operation.start(
+            Call(
+                values=values,
+                name=name,
+                weight=weight,
+                dtype=dtype,
+                nonfinite=nonfinite,
+                cuts=cuts,
+                signature=signature,
+                rank=self.rank,
+                workers=self.size,
+                lanes=self._driver.lanes,
+            )
+        )
 
         def restored(reduced: Reduced) -> Any:
-            if op == "mean":
-                reduced.check_weights()
-            return restore(reduced.values) if wanted else None
+            result = made(reduced)
+            return restore(result) if root in (None, self.rank) else None
 
-        tensor = self._tensor(
-            values,
-            name=name,
-            weight=weight,
-            dtype=dtype,
-            mean=op == "mean",
-            nonfinite=nonfinite,
-            signature=signature,
-            cuts=cuts,
-        )
         return self._start(tensor, finish or restored)
-
-    def _extreme(
-        self,
-        values: NDArray[Any],
-        op: Literal["max", "min"],
-        name: str,
-        dtype: str | None,
-        nonfinite: NonFinite,
-        signature: int,
-        restore: Restore,
-    ) -> Handle:
-        numbers, kind = as_numbers(values, name, dtype)
-        if nonfinite == "error" and not (finite := kind.is_finite(numbers)).all():
-            flat = int((~finite).argmax())
-            raise not_finite(name, flat, numbers.shape, kind.number(numbers.reshape(-1), flat))
-        words = words_of(numbers)
-        gathering = Gathering(self.size, len(words), self._driver.lanes)
-        tensor = self._tensor(gathering.contribution(self.rank, words), name=name, signature=signature)
-        return self._start(tensor, lambda reduced: restore(extreme(gathering, reduced.values, kind, numbers.shape, op)))
 
     # --- bit patterns ---
 

@@ -12,13 +12,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...wire.aggregation import LANES
-from ..numerics.datatypes import DataType, FloatType
+from ..numerics.datatypes import DataType
 from ..numerics.quantization import Int32Array
 
 
@@ -82,37 +82,8 @@ class Gathering:
         words = np.ascontiguousarray(pieces[:, :-1]).reshape(self.ranks, self.pieces * self.piece_words)
         return words, (pieces[:, -1] == 1).reshape(self.ranks, self.pieces)
 
-
-def extreme(
-    gathering: Gathering,
-    lanes: Int32Array,
-    kind: DataType,
-    shape: Sequence[int],
-    op: Literal["max", "min"],
-) -> NDArray[Any]:
-    """The largest or the least of all workers' numbers, element by element, of those whose pieces are there.
-
-    −0 is below +0, and a NaN goes before all else, as one and the same NaN: the same bits, whoever computes it.
-    """
-    size = math.prod(shape)
-    words, present = gathering.parts(lanes)
-    numbers = words.view(kind.storage)[:, :size]
-    per_piece = gathering.piece_words * 4 // kind.storage.itemsize
-    there = np.repeat(present, per_piece, axis=1)[:, :size]
-    keys = _ordered(numbers, kind)
-    limits = np.iinfo(keys.dtype)
-    keys = np.where(there, keys, limits.min if op == "max" else limits.max)
-    best = keys.max(axis=0) if op == "max" else keys.min(axis=0)
-    result = _ordered(best, kind).view(kind.storage)
-    if isinstance(kind, FloatType):
-        result[(kind.is_nan(numbers) & there).any(axis=0)] = kind.special("nan")
-    return result.reshape(tuple(shape))
-
-
-def _ordered(numbers: NDArray[Any], kind: DataType) -> NDArray[Any]:
-    """Signed integers that are ordered as the numbers are; of those integers, the numbers' bits again."""
-    bits = numbers.view(np.dtype(f"i{kind.storage.itemsize}"))
-    if not isinstance(kind, FloatType):
-        return bits
-    ordered: NDArray[Any] = bits ^ (bits >> (8 * bits.itemsize - 1) & np.iinfo(bits.dtype).max)
-    return ordered
+    def numbers(self, lanes: Int32Array, kind: DataType, size: int) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+        """The workers' numbers (ranks, size) in a sum, in the storage of `kind`, and which of them are there."""
+        words, present = self.parts(lanes)
+        per_piece = self.piece_words * 4 // kind.storage.itemsize
+        return words.view(kind.storage)[:, :size], np.repeat(present, per_piece, axis=1)[:, :size]

@@ -1,0 +1,99 @@
+"""Interface of a collective operation, and the two ways in which operations use the fabric.
+
+`summed` lets the switches add: traffic of one array, whatever the number of workers. `gathered` carries every worker's
+array to all workers, who combine them: n times the traffic and n times the memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..numerics.datatypes import DataType, as_numbers
+from ..numerics.quantization import not_finite
+from ..numerics.tensors import NonFinite, Reduced, Tensor
+from .gathering import Gathering, words_of
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One worker's part in a reduction."""
+
+    values: NDArray[Any]
+    """The worker's array, of any shape."""
+    name: str
+    weight: int
+    dtype: str | None
+    """Name of the type, if the array's own type does not tell it."""
+    nonfinite: NonFinite
+    cuts: Sequence[int]
+    signature: int
+    """Hash of the call, which all workers must have in common."""
+    rank: int
+    workers: int
+    lanes: int
+    """Lanes of the job's messages."""
+
+    def tensor(self, values: NDArray[Any], **options: Any) -> Tensor:
+        """Return a tensor of this call that carries `values`."""
+        return Tensor(
+            values, workers=self.workers, lanes=self.lanes, name=self.name, signature=self.signature, **options
+        )
+
+
+class Started(NamedTuple):
+    """What a worker submits, and how the result is made of its sum."""
+
+    tensor: Tensor
+    finish: Callable[[Reduced], NDArray[Any]]
+    """Result, of the shape and storage type of the call's array; the same bits at every worker."""
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """A collective operation as it is registered: one in each module of `operations`, as DESCRIPTION."""
+
+    name: str
+    """Value of the argument `op`."""
+    summary: str
+    """Result in one line, with x for the workers' arrays."""
+    start: Callable[[Call], Started]
+    """Prepare one call. Raises InvalidTensor for numbers that the operation cannot take."""
+
+
+Combine = Callable[[NDArray[Any], NDArray[np.bool_], DataType], NDArray[Any]]
+"""Combine the workers' numbers (n, size), of which those are there that the mask (n, size) says, into (size,)."""
+
+
+def summed(call: Call, *, mean: bool = False) -> Started:
+    """Sum in the fabric; with `mean`, divide by the summed weights and round once."""
+    tensor = call.tensor(
+        call.values, weight=call.weight, dtype=call.dtype, mean=mean, nonfinite=call.nonfinite, cuts=call.cuts
+    )
+
+    def finish(reduced: Reduced) -> NDArray[Any]:
+        if mean:
+            reduced.check_weights()
+        return reduced.values
+
+    return Started(tensor, finish)
+
+
+def gathered(call: Call, combine: Combine) -> Started:
+    """Carry every worker's array to all, who combine them element by element."""
+    numbers, kind = as_numbers(call.values, call.name, call.dtype)
+    if call.nonfinite == "error" and not (finite := kind.is_finite(numbers)).all():
+        flat = int((~finite).argmax())
+        raise not_finite(call.name, flat, numbers.shape, kind.number(numbers.reshape(-1), flat))
+    words = words_of(numbers)
+    gathering = Gathering(call.workers, len(words), call.lanes)
+
+    def finish(reduced: Reduced) -> NDArray[Any]:
+        parts, there = gathering.numbers(reduced.values, kind, numbers.size)
+        return combine(parts, there, kind).reshape(numbers.shape)
+
+    return Started(call.tensor(gathering.contribution(call.rank, words)), finish)

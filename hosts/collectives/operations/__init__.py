@@ -1,0 +1,15 @@
+"""Collective operations by name. A new one is a module here that ends in its DESCRIPTION, and its test; or a file of
+the user's that ends in one, whose path is its name.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ....imports.registry import Registry
+from ...errors import InvalidTensor
+from ..operation import Call, Description, Started, gathered, summed
+
+__all__ = ["OPERATIONS", "Call", "Description", "Started", "gathered", "summed"]
+
+OPERATIONS: Final = Registry(__name__, __path__, Description, "operation", InvalidTensor, first="sum")

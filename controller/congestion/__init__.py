@@ -1,10 +1,10 @@
-"""The bound that every egress queue is promised, and what keeps it: windows, thresholds, pacing, and their change as
-jobs come and go.
+"""Bounds of every egress queue, and the means that keep them: windows, thresholds, pacing, and their changes as jobs
+come and go.
 
-Formulas first (`formulas`), then what others send (`cross_traffic`), what is wanted (`options`), one queue
-(`queue_budget`) and all of them (`budget`), what telemetry takes of that (`reported`) and what it finds besides
-(`undeclared`), the promise in words (`promise`), table entries (`marking`), the order in which windows change
-(`changes`), what people are told of it (`announcement`), and queues that telemetry reports with more (`exceeded`).
+`formulas` holds the theorems, `cross_traffic` declared background traffic, `options` the requested bound. One queue's
+budget is in `queue_budget`, all of them in `budget`; `reported` covers telemetry's own traffic and `undeclared` the
+traffic that telemetry detects. `promise` describes a bound in words, `marking` makes table entries, `changes` orders
+changes of windows, `announcement` logs them, and `exceeded` reports queues above their bounds.
 """
 
 from .budget import JobStreams, link_budgets

@@ -1,4 +1,4 @@
-"""Promises as people are told them: those that have changed, and a few of many."""
+"""Log of queue bounds: changed bounds, and a few examples of many."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from .promise import Promise, promises
 from .queue_budget import LinkBudget
 
 PROMISES: Final = __name__
-"""The log of promises: each is told at level INFO when it is made, or cannot be kept any more."""
+"""Logger of bounds: each is logged at level INFO when it is made or can no longer be kept."""
 MOST: Final = 2
-"""Of those that are kept, and of those that cannot be, so many are told each; the others are counted."""
+"""Maximum number of queues listed per category (bounded, unbounded); the rest are only counted."""
 
 
 class PromiseChanges:
-    """What is promised now, and what of it is new. It reads no clock."""
+    """The present bounds, and which of them are new. It reads no clock."""
 
     def __init__(self, windows: Windows) -> None:
         self._windows = windows
         self._budgets: Mapping[Endpoint, LinkBudget] = {}
         self.known: Sequence[Promise] = ()
-        """Of every queue, when `take` was last called."""
+        """Bounds of every queue at the last call of `take`."""
 
     def take(self) -> list[Promise]:
-        """The promises that are others than at the last call."""
+        """Return the bounds that have changed since the last call."""
         if self._windows.budgets is self._budgets:
             return []
         before = set(self.known)
@@ -41,7 +41,7 @@ class PromiseChanges:
 
 
 def summary(told: Sequence[Promise]) -> list[str]:
-    """A line each: of what cannot be kept, and of the fullest queues; and how many more there are."""
+    """Lines for the queues without a bound and for the fullest queues, and the number of further ones."""
     refused = [promise for promise in told if promise.bound_packets is None]
     kept = sorted(
         (promise for promise in told if promise.bound_packets is not None), key=lambda each: -(each.bound_packets or 0)
@@ -57,8 +57,10 @@ def summary(told: Sequence[Promise]) -> list[str]:
 def window_advice(
     topology: Topology, routes: Routes, plan: JobPlan, probes: Iterable[Probe], options: CongestionOptions
 ) -> str:
-    """Where the queues on a job's ways allow it less than the window that it asks for, even beside no other job: what
-    to ask for, as so many rounds of exponents as that window has come before each sum; else nothing.
+    """Return advice on a window, if the queues on a job's paths allow it less than it requests, even without other
+    jobs.
+
+    The advice is a window with as many rounds of exponents as that window has before each sum; "" if none is needed.
     """
     allowed = window_alone(topology, routes, plan, probes, options)
     if allowed == plan.spec.window:

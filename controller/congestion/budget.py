@@ -1,14 +1,14 @@
-"""Each queue's budget: how many packets it may hold, and so what windows its streams may have.
+"""Each queue's budget: the maximum number of packets in it, and the windows of its streams that follow.
 
     topology, streams of jobs ─┐
     declared cross traffic ────┼─▶ link_budgets ─▶ one LinkBudget per egress port: threshold, windows, and a bound
-    probes ────────────────────┘                   or why there is none
+    probes ────────────────────┘                   or the reason why there is none
 
-A queue without cross traffic divides Q* among its streams. Where others' packets cross, bursts that gather in one queue
-arrive in the next, so the windows of all such queues are raised together: as far as each of them keeps its bound, and
-as leaves jobs enough once they are marked. Then the marks of each queue are made to come as late as its bound and those
-behind it allow. Equal windows are equal rates only where round trips are equal, so jobs divide what a queue's windows
-may come to in the measure of theirs (`shares`).
+A queue without cross traffic divides Q* among its streams. With cross traffic, bursts that gather in one queue arrive
+in the next, so the windows of all such queues are raised together, as long as each of them keeps its bound and jobs
+keep enough once they are marked. Then each queue's marking threshold is raised as far as its bound and those behind it
+allow. Equal windows are equal rates only for equal round trips, so jobs divide a queue's windows in proportion to their
+round trips (`shares`).
 """
 
 from __future__ import annotations
@@ -31,23 +31,21 @@ from .queue_budget import LinkBudget, Queue, inlet_packets, nic_delay_s, queue_b
 from .shares import fair_windows
 
 _MOST_BESIDE: Final = 7 / 8
-"""Of a link's rate: where others take more than nobody declared, windows are those beside so much. Of more than all
-nothing could be said.
-"""
+"""Upper limit for undeclared traffic, as a fraction of link rate; larger estimates are clamped."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobStreams:
-    """What `link_budgets` is told of one job."""
+    """Input of `link_budgets` for one job."""
 
     count: Mapping[Endpoint, int]
     """Copies of its gradient stream that each directed link may carry."""
     window: int
-    """W: what its workers never exceed."""
+    """W: maximum window of its workers."""
     round_trips_ns: Mapping[Endpoint, int] = field(default_factory=dict)
-    """By link: the least that a round of any of its streams is away, in empty queues."""
+    """Minimum round-trip time of any of its streams over a link, in empty queues, by link."""
     round_trip_ns: int = 0
-    """Of its worker that is farthest away."""
+    """Round-trip time of its farthest worker."""
 
     @classmethod
     def of(cls, plan: JobPlan) -> JobStreams:
@@ -62,8 +60,10 @@ def link_budgets(
     options: CongestionOptions,
     undeclared: Mapping[Endpoint, float] = MappingProxyType({}),
 ) -> Mapping[Endpoint, LinkBudget]:
-    """The budget of every switch's egress port. `undeclared`: what telemetry sees others take besides what they were
-    declared to, in shares of the link's rate. Windows leave them that, if they are to, but nothing is promised.
+    """Return the budget of every switch's egress port.
+
+    `undeclared` is the undeclared traffic that telemetry sees, as shares of link rates. Windows leave room for it if
+    the options say so, but such links have no bound.
     """
     crossing = cross_traffic(routes, options.uncontrolled)
     windowed = windows_on(routes, options.windowed)
@@ -121,11 +121,11 @@ def window_alone(
 def _fitting_windows(
     queues: Sequence[Queue], jobs: Sequence[JobStreams], options: CongestionOptions
 ) -> tuple[Mapping[Endpoint, int], Mapping[Endpoint, int]]:
-    """By link, what all windows that cross come to, and the largest of them.
+    """Return the sum of all windows that cross each link, and the largest of them, by link.
 
-    Where others cross, larger windows leave less room for late marks, and who is marked early is left less. So these
-    are the largest with which each queue keeps its bound and every job has enough left once it is marked; where no
-    windows are so, those that leave the most to who has the least of what it needs.
+    With cross traffic, larger windows force earlier marks, and an early mark leaves a job less. So these are the
+    largest windows with which each queue keeps its bound and every job has enough left once it is marked. If there are
+    none, they are the windows that maximise the minimum (left/needed) ratio over jobs.
     """
     least = _least_threshold(options)
     most = {queue.link: _room(queue, options) for queue in queues if queue.crossing is None}
@@ -134,7 +134,7 @@ def _fitting_windows(
 
     def windows_at(level: int) -> tuple[Mapping[Endpoint, int], Mapping[Endpoint, int]]:
         each = _at_levels(queues, most, level, {}, least, options)
-        # what a job cannot have on one link it does not need on the others
+        # a job limited by one link does not need more on the others
         equal = {link: one.window for link, one in each.items()}
         levels = {link: max(most.get(link, 0), one.window * one.streams) for link, one in each.items()}
         totals: dict[Endpoint, int] = {}
@@ -162,8 +162,8 @@ def _fitting_windows(
 
 
 _ENOUGH: Final = 2.0
-"""What a job is left once it is marked, of what it would have under way in empty queues: as much again may wait in the
-queues on its way.
+"""Window left to a marked job, as a multiple of its bandwidth-delay product in empty queues: the same amount again may
+wait in the queues on its path.
 """
 _LEVELS: Final = 16
 """Windows that are tried before those around the best of them are."""
@@ -174,8 +174,9 @@ def _least_threshold(options: CongestionOptions) -> int:
 
 
 def _left(job: JobStreams, queues: Mapping[Endpoint, Queue], budgets: Mapping[Endpoint, LinkBudget]) -> float:
-    """The least window of a job on its way once it is marked, in shares of what it would have under way in empty queues
-    beside all others. Infinite where no others cross its way, or nothing is promised of where they do.
+    """Smallest window of a marked job on its path, as a multiple of its bandwidth-delay product next to all others.
+
+    Infinite if no cross traffic meets its path, or if the queues that meet it have no bound.
     """
     left, packets_per_second = math.inf, math.inf
     for queue in (queues[link] for link in job.count if link in queues):  # the others are hosts'
@@ -187,8 +188,10 @@ def _left(job: JobStreams, queues: Mapping[Endpoint, Queue], budgets: Mapping[En
 
 
 def _room(queue: Queue, options: CongestionOptions) -> int:
-    """What the windows of a queue that no leaky bucket crosses may come to. Where others' own windows leave less than a
-    round for each stream nothing can be promised, and streams are not held to less in vain.
+    """Largest sum of windows of a queue without leaky-bucket cross traffic.
+
+    If others' own windows leave less than a round for each stream there is no bound, and streams are not reduced in
+    vain.
     """
     room = options.bound_packets - queue.probes
     return room - queue.others if room - queue.others >= max(1, queue.streams) else room
@@ -200,7 +203,7 @@ def losing_links(topology: Topology, links: Iterable[Endpoint]) -> frozenset[End
 
 
 def _losing(topology: Topology, jobs: Iterable[JobStreams]) -> Mapping[Endpoint, frozenset[Endpoint]]:
-    """By link: of the jobs that cross it, the links that are known to lose frames, where there are any."""
+    """Lossy links of the jobs that cross each link; links without such jobs are missing."""
     found: dict[Endpoint, frozenset[Endpoint]] = {}
     for job in jobs:
         lossy = losing_links(topology, job.count)
@@ -210,8 +213,9 @@ def _losing(topology: Topology, jobs: Iterable[JobStreams]) -> Mapping[Endpoint,
 
 
 def _without_promise(budget: LinkBudget, lossy: Collection[Endpoint]) -> LinkBudget:
-    """The budget, without its promise where jobs that cross lose frames: each worker sends for itself what it misses,
-    and switches do not sum that.
+    """Return the budget, without its bound if crossing jobs lose frames.
+
+    After a loss each worker resends by itself, and switches do not sum resent messages.
     """
     if budget.refusal or not lossy:
         return budget
@@ -226,8 +230,9 @@ def _without_undeclared(
     undeclared: Mapping[Endpoint, float],
     crossing: Mapping[Endpoint, CrossTraffic],
 ) -> Mapping[Endpoint, LinkBudget]:
-    """The budgets, of which those of these links have no bound, as nobody knows in what bursts such traffic comes; nor
-    have those that declared others cross behind them, whom it delays.
+    """Return the budgets without the bounds of links that carry undeclared traffic, whose bursts are unknown.
+
+    Links behind them that carry declared traffic, which it delays, lose their bounds, too.
     """
     if not undeclared:
         return budgets
@@ -293,8 +298,9 @@ def _by_threshold(
     stopped: Mapping[Endpoint, int],
     options: CongestionOptions,
 ) -> Callable[[int], Mapping[Endpoint, LinkBudget]]:
-    """The budgets by the threshold of all queues but those that have `stopped` at another, as it says whenever it is
-    asked. Those that no leaky bucket crosses are the same for each.
+    """Return a function from a threshold of all queues that have not `stopped` at another one to their budgets.
+
+    Queues without leaky-bucket cross traffic are the same for each threshold.
     """
     apart = [queue for queue in queues if queue.crossing is None]
     known = _at_levels(apart, totals, 0, {}, 0, options, used)
@@ -315,18 +321,19 @@ def _upstream(links: Collection[Endpoint], queues: Mapping[Endpoint, Queue]) -> 
 def _kept(
     found: Mapping[Endpoint, LinkBudget], before: Mapping[Endpoint, LinkBudget], options: CongestionOptions
 ) -> bool:
-    """Whether all queues are within the bound, but for those of which nothing could be promised before."""
+    """Return True if all queues are within the bound, except those that had no bound before."""
     return not any(_broken(one, before[link], options) for link, one in found.items())
 
 
 def _broken(found: LinkBudget, before: LinkBudget, options: CongestionOptions) -> bool:
-    """Whether a queue is beyond the bound of which something could be promised before."""
+    """Return True if a queue that had a bound before exceeds it."""
     return found.bound > options.bound_packets and not before.refusal
 
 
 def probes_on(routes: Routes, probes: Iterable[Probe], options: CongestionOptions) -> Mapping[Endpoint, int]:
-    """How many probes may be in each link's queue at once: of each that may cross it, as many as are sent in the time
-    that one needs to get through it, where queues hold Q* packets.
+    """Maximum number of probes in each link's queue at once.
+
+    Each probe that may cross it counts as often as it is sent while one gets through it, with Q* packets per queue.
     """
     topology, count = routes.topology, dict[Endpoint, int]()
     frame_bytes = largest_frame_bytes(topology, options)
@@ -346,14 +353,14 @@ def probes_on(routes: Routes, probes: Iterable[Probe], options: CongestionOption
 
 
 def largest_frame_bytes(topology: Topology, options: CongestionOptions) -> int:
-    """Of what may wait in any queue: a job's round, or what others were declared to send."""
+    """Largest frame that may wait in any queue: a job's round, or a frame of declared traffic."""
     steady = (each.packet_bytes for each in options.uncontrolled)
     yielding = (each.packet_bytes for each in options.windowed)
     return max([round_bytes(topology), *steady, *yielding])
 
 
 def _through_ns(link: Link, packets: int, frame_bytes: int) -> float:
-    """The longest from when a packet comes to a link's queue, which holds so many, until it is at the other end."""
+    """Maximum time from a packet's arrival at a link's queue of `packets` packets until it is at the other end."""
     return (min(packets, link.queue_packets) + 1) * 8e9 * frame_bytes / link.rate_bps + link.delay_ns
 
 
@@ -381,7 +388,9 @@ def _at_levels(
 
 
 _BudgetBehind = Callable[[Queue, Mapping[Endpoint, LinkBudget]], LinkBudget]
-"""A queue's budget, by those of the queues before it; what is not among these is taken to hold Q*."""
+"""Function from a queue and the budgets of the queues before it to its budget; missing queues are assumed to hold
+Q*.
+"""
 
 
 def _upstream_first(
@@ -390,11 +399,11 @@ def _upstream_first(
     known: Mapping[Endpoint, LinkBudget],
     options: CongestionOptions,
 ) -> Mapping[Endpoint, LinkBudget]:
-    """The budgets of all queues, each by those before it.
+    """Return the budgets of all queues, each computed from those before it.
 
-    In a ring of paths some queue comes before one upstream of it, which is taken to hold Q*, and more where its own
-    bound turns out to be more, until no bound is above what was taken: then no queue can be the first to exceed its
-    own. That ends, as what is added doubles with each turn, and no queue delays by more than its buffer holds.
+    In a ring of paths some queue is computed before one upstream of it, which is assumed to hold Q*. If its own bound
+    turns out larger, the assumption is raised, until no bound is above it: then no queue can be the first to exceed its
+    own. This ends, since each turn doubles the raise, and no queue delays by more than its buffer holds.
     """
     taken: dict[Endpoint, LinkBudget] = {}
     for turn in itertools.count():

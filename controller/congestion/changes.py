@@ -1,13 +1,14 @@
-"""Windows over time: as jobs come and go they shrink at once and grow late, so that what is in flight never exceeds a
+"""Windows over time: as jobs come and go they shrink at once and grow late, so that packets in flight never exceed a
 budget.
 
-    streams of jobs ─▶ link_budgets ─┬─ lower than now ─▶ in force at once; who comes anew holds back until all obey
-                                     └─ higher ─────────▶ in force when the packets of the larger past have gone
+    streams of jobs ─▶ link_budgets ─┬─ lower than now ─▶ in force at once; new jobs wait until all have applied it
+                                     └─ higher ─────────▶ in force when packets of earlier windows are gone
 
-A worker obeys a lowered window with its next result, or forgets its window within a lease where none comes: so all do
-after a lease and the longest round trip. Marks that come earlier, or leave less, are lowered windows, too. Where a
-switch does not take them, that time begins when it does (`note_held`). Gaps between rounds are told with plans alone,
-so another gap asks for another generation of the job (`mispaced`). The state machine reads no clock.
+A worker applies a lowered window with its next result, or resets its window within a lease without results. So all have
+applied it after a lease and the longest round trip. Earlier marks, and smaller windows after a mark, count as lowered
+windows, too. If a switch refuses the write, that time begins when it accepts it (`note_held`). Gaps between rounds are
+sent with plans alone, so another gap requires another generation of the job (`mispaced`). The state machine reads no
+clock.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from .queue_budget import LinkBudget
 from .reported import without_reported
 
 NOT_YET: Final = 1 << 62
-"""An instant that nobody lives to see."""
+"""Sentinel: never."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +58,18 @@ class _Known:
     targets: Mapping[Endpoint, LinkBudget] = field(default_factory=dict)
     plans: Mapping[int, JobPlan] = field(default_factory=dict)
     windows: Mapping[int, int] = field(default_factory=dict)
-    """By job: the most rounds that each of its workers may have in the network, as who does not obey yet has more."""
+    """Maximum number of rounds in the network per worker, by job; larger than the target while workers have not applied
+    it.
+    """
     told_ns: Mapping[int, int] = field(default_factory=dict)
-    """By job: when its hosts were told the plan, before which they can have sent nothing under it."""
+    """Time at which the job's hosts received the plan, by job; nothing was sent under it before."""
     remains: tuple[_Remains, ...] = ()
     fits_ns: Mapping[Endpoint, int] = field(default_factory=dict)
-    """From when on what remains at a link fits beside its streams, where it does not yet."""
+    """Time from which the remaining packets of a link fit next to its streams, for links where they do not yet."""
     obeyed_ns: int = 0
-    """From when on all workers obey the windows in force."""
+    """Time from which all workers have applied the windows in force."""
     settled_ns: int = 0
-    """From when on nothing is under way that was sent under an earlier promise."""
+    """Time from which no packet sent under an earlier bound is under way."""
     inputs: tuple[object, ...] = ()
 
 
@@ -74,7 +77,7 @@ class Windows:
     """The windows in force on every egress queue."""
 
     def __init__(self, topology: Topology, options: CongestionOptions, watching: Watching | None = None) -> None:
-        """`watching`: what switches report by themselves."""
+        """Create the state machine; `watching` is the switches' configuration of telemetry reports."""
         self.options = options
         self._topology = topology
         self._watching = watching
@@ -83,27 +86,28 @@ class Windows:
         self._written: Mapping[Endpoint, LinkBudget] = {}
         self._noted: tuple[Mapping[Endpoint, LinkBudget], Collection[str]] = ({}, ())
         self.undeclared: Mapping[Endpoint, float] = MappingProxyType({})
-        """What others are seen to take of links besides what was declared, in shares of their rates."""
+        """Undeclared traffic detected on links, as shares of their rates."""
         self.behind: frozenset[str] = frozenset()
-        """Switches that allow more than is in force, as they have not taken it: until they have, nobody new may send,
-        and no window grows.
+        """Switches whose tables allow more than the windows in force, since a write failed: until they are written, no
+        new job may send, and no window grows.
         """
 
     @property
     def budgets(self) -> Mapping[Endpoint, LinkBudget]:
-        """What is in force. Bounds count packets of streams that are gone, as far as nobody waits until they are."""
+        """Budgets in force. Bounds include packets of ended streams unless new jobs wait until those are gone."""
         return self._known.budgets
 
     @property
     def obeyed_ns(self) -> int:
-        """From when on no packets are in the network that larger windows of before allowed, or plans of before."""
+        """Time from which no packets sent under larger windows or earlier plans are in the network."""
         if self.behind:
             return NOT_YET
         return max([self._known.obeyed_ns, *(each.until_ns for each in self._known.remains)])
 
     def follow(self, routes: Routes, plans: Iterable[JobPlan], probes: Iterable[Probe], now_ns: int) -> list[JobPlan]:
-        """The jobs that run, as they are now; those among them, paced, whose hosts are to have another pacing than
-        their plan says. A job's number and generation tell whether it is new: then it is told its pacing with its plan.
+        """Update the running jobs; return the paced ones whose hosts need another pacing than their plan's.
+
+        A job's number and generation show whether it is new: then its pacing is sent with its plan.
         """
         plans, probes = tuple(plans), tuple(probes)
         laid = ((plan.spec.job, plan.generation, tuple(sorted(plan.most_streams.items()))) for plan in plans)
@@ -144,8 +148,9 @@ class Windows:
 
     @property
     def mispaced(self) -> Mapping[int, int]:
-        """The jobs whose hosts were told another gap than is due, and that one. While some are to slow down it is these
-        alone: nobody sends faster before they do.
+        """Required gap of each job whose hosts have another one.
+
+        While some jobs have to slow down, only these are returned: no job speeds up before they have.
         """
         due = {job: self._gap_ns(plan) for job, plan in self._known.plans.items()}
         told = {job: plan.pacing.gap_ns for job, plan in self._known.plans.items()}
@@ -153,8 +158,10 @@ class Windows:
         return slower or {job: gap_ns for job, gap_ns in due.items() if gap_ns < told[job]}
 
     def take_up(self, held: Mapping[Endpoint, tuple[int, int]]) -> None:
-        """A controller that was started anew begins with the windows that the switches have, since nobody knows what
-        workers obeyed them when, and with the gaps that the jobs' plans say.
+        """Start with the windows found in the switches and the gaps in the jobs' plans, after a restart of the
+        controller.
+
+        It is unknown when workers applied them.
         """
         self._held = held
 
@@ -163,8 +170,9 @@ class Windows:
         self._known = self._before
 
     def note_held(self, switches: Collection[str], now_ns: int) -> None:
-        """These switches hold what is in force now, and no others do: to be told after each write. What one has that
-        refused some of it is what it had or what it was to have, so whichever allows more.
+        """Record that exactly these switches hold the present entries; call after each write.
+
+        A switch that refused a part has either the old or the new entries, so the larger window counts.
         """
         known, written = self._known, dict[Endpoint, LinkBudget]()
         if known.budgets is self._noted[0] and switches == self._noted[1]:
@@ -183,9 +191,7 @@ class Windows:
         self.behind = behind
 
     def _find_behind(self) -> frozenset[str]:
-        """Those by which some worker may have more rounds in the network than the windows in force allow it, or hear
-        later of a queue that its bound counts on it to hear of.
-        """
+        """Switches by which some worker may exceed the windows in force, or be marked later than the bounds assume."""
         budgets, written, behind = self.budgets, self._written, set[str]()
         for plan in self._known.plans.values():
             allowed = {link: _window_of(written.get(link)) for link in plan.most_streams if link in budgets}
@@ -200,7 +206,9 @@ class Windows:
         return tuple(each for each in self._known.remains if each.until_ns > now_ns)
 
     def _shrink(self, plans: tuple[JobPlan, ...], targets: Mapping[Endpoint, LinkBudget], now_ns: int) -> None:
-        """Take the lower of the windows in force and those that are to be, and note who does not obey them yet."""
+        """Apply the smaller of the windows in force and the target windows, and note workers that have not applied them
+        yet.
+        """
         known = self._known
         if not known.budgets:
             held = self._held or {}
@@ -217,7 +225,7 @@ class Windows:
             for job, plan in known.plans.items()
             if job not in stay
         )
-        # who was told its plan at this very instant has had no result yet, and so heard of no marks
+        # jobs whose plan was sent at this very instant have had no result yet, and so no marks
         heard = [plan for job, plan in stay.items() if known.told_ns[job] < now_ns]
         lowered = any(
             (_asks_for_less(target, known.budgets[link]) and any(link in plan.most_streams for plan in stay.values()))
@@ -242,8 +250,10 @@ class Windows:
             self._known = replace(known, obeyed_ns=settled_ns)
 
     def _count_what_remains(self, plans: tuple[JobPlan, ...]) -> None:
-        """What the windows in force come to at each link, with the packets that are there besides: of streams that are
-        gone, what fits within Q*. Who comes anew waits until the rest has gone, too.
+        """Update each link's sum of windows in force, plus remaining packets of ended streams as far as they fit within
+        Q*.
+
+        New jobs wait until the rest is gone, too.
         """
         known = self._known
         totals: dict[Endpoint, int] = {}
@@ -292,17 +302,19 @@ class Windows:
         )
 
     def _least_timeout_ns(self, plan: JobPlan) -> int:
-        """The longest that a round may be under way whoever comes, as workers hear nothing then: what others made late
-        they would send again in vain, and no bound counts such copies. 0 where its links lose frames: nothing is
-        promised there, and what is lost is not to be missed for longer.
+        """Maximum time that a round may be under way whichever jobs come: no retransmission is sent earlier.
+
+        Otherwise workers would resend rounds that are only late, and no bound covers such copies. 0 if its links lose
+        frames: there are no bounds then, and recovery should be fast.
         """
         if losing_links(self._topology, plan.most_streams):
             return 0
         return self.round_trip_ns(plan, at_least=self.options.bound_packets)
 
     def round_trip_ns(self, plan: JobPlan, at_least: float = 0) -> int:
-        """The longest that a round may be under way: the path itself, and the fullest queues that it can meet, each of
-        so many packets `at_least`, all as long as the longest that may be there.
+        """Maximum time that a round may be under way: the path itself, and the fullest queues on it.
+
+        Each queue holds `at_least` packets or more, all of the largest frame size.
         """
         frame_bits = 8e9 * largest_frame_bytes(self._topology, self.options)
         waits = []
@@ -316,27 +328,27 @@ class Windows:
 
 
 def _asks_for_less(target: LinkBudget, before: LinkBudget) -> bool:
-    """Whether a stream that crosses is to send less than before, marked or not."""
+    """Return True if a crossing stream must send less than before, marked or not."""
     return target.window < before.window or target.gap_ns > before.gap_ns
 
 
 def _marks_more(target: LinkBudget, before: LinkBudget) -> bool:
-    """Whether a stream that crosses is to send less than before when it is marked, or is marked earlier."""
+    """Return True if a crossing stream must send less than before when it is marked, or is marked earlier."""
     return target.congested_window < before.congested_window or (target.marked and target.threshold < before.threshold)
 
 
 def _window_of(written: LinkBudget | None) -> int:
-    """What a port allows, which nobody has written yet where there is none."""
+    """Window that a port allows; a port without a budget has not been written yet."""
     return NO_WINDOW_LIMIT if written is None else written.window
 
 
 def _marks_less(one: LinkBudget, other: LinkBudget) -> bool:
-    """Whether it marks later than the other does, or leaves who is marked more."""
+    """Return True if `one` marks later than `other`, or leaves marked streams more."""
     return one.threshold > other.threshold or one.congested_window > other.congested_window
 
 
 def _looser(one: LinkBudget, other: LinkBudget) -> LinkBudget:
-    """One of two budgets of a link, with what either allows at most."""
+    """Combination of two budgets of a link, with the larger limit of both in each part."""
     return replace(
         one,
         window=max(one.window, other.window),

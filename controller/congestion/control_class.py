@@ -1,7 +1,7 @@
-"""The promise of the control class: how long heartbeats take at most, whatever the bulk class does. Pure arithmetic.
+"""Delay bound of the control class: the maximum delay of heartbeats, whatever the bulk class does. Pure arithmetic.
 
-Strict priority: at each hop a packet of the class waits for the one of another class that is being sent, and for those
-of its own class that came before it, (σ + Lmax)/C; what waits becomes burstier by ρ·D for the next hop.
+Strict priority: at each hop a packet of the class waits for the frame of another class being sent, and for earlier
+packets of its own class, (σ + Lmax)/C; the burst grows by ρ·D at the next hop.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Traffic that obeys no window of ours, as an operator declares it: what of it can meet in each queue.
+"""Traffic outside Weir's windows, as an operator declares it, and the part of it that can meet in each queue.
 
-Uncontrolled (host to host, a leaky bucket) ─ its way, or all that hashing may choose ─▶ CrossTraffic of directed links
-             all that one host sends ──────────── waits in one queue before it ────────▶ Nic
-Windowed (host to host and back) ──────────── every path, both ways ─────────────▶ packets of each directed link
+Uncontrolled (host to host, a leaky bucket) ─ its path, or all that hashing may choose ─▶ CrossTraffic of directed links
+             all traffic of one host ────────── waits in one queue before it ─────────▶ Nic
+Windowed (host to host and back) ────────────── every path, both directions ──────────▶ packets of each directed link
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from ..planning.forwarding import flow_way
 from ..planning.plan import round_bytes
 
 _TURNS: Final = 64
-"""In which bursts of the control class come to rest, each waiting for those of the turn before."""
+"""Maximum number of iterations until bursts of the control class, each delayed by those of the iteration before,
+converge.
+"""
 
 Hops = tuple[tuple[Endpoint, ...], ...]
 """Links of a way, from the first on: for each hop, those that hashing may choose."""
@@ -47,7 +49,7 @@ class Uncontrolled:
     one time adds up.
     """
     in_control_class: bool = False
-    """Whether they are sent before all that is bulk, and wait for no more than the frame that is being sent."""
+    """True if its packets precede all bulk packets, and wait for at most the frame being sent."""
 
     def __post_init__(self) -> None:
         if self.stop_ns is not None and self.stop_ns <= self.start_ns:
@@ -73,14 +75,14 @@ class Windowed:
     source: str
     destination: str
     packets: int
-    """In the network at most, those that go and the acknowledgements that come back together."""
+    """Maximum number of packets in the network, data and acknowledgements together."""
     packet_bytes: int
     """Length of the largest frame."""
 
 
 @dataclass(frozen=True, slots=True)
 class PairTraffic:
-    """What the declared streams of one pair of hosts bring to one link: together a leaky bucket, in packets."""
+    """Declared streams of one pair of hosts at one link: together a leaky bucket, in packets."""
 
     packets_per_second: float
     """ρ: of those that run at one time."""
@@ -89,18 +91,18 @@ class PairTraffic:
     burst_packets: float
     """σ, as if they met no queue before."""
     every_burst_counts: bool
-    """Whether σ is that of all streams, also of those that do not run at one time."""
+    """True if σ is the sum over all streams, including those that do not run at one time."""
     behind: Mapping[Hops, float]
-    """By the links that streams have crossed before: the packets per second of these streams that run at one time."""
+    """Packets per second of simultaneous streams, by the links that they have crossed before."""
 
     @classmethod
     def of(cls, streams: Sequence[tuple[Uncontrolled, Hops]]) -> PairTraffic:
-        """`streams` with the links that they have crossed before.
+        """Combine `streams`, each with the links that it has crossed before.
 
-        In any time t those that run for all of it bring Σσ + t·Σρ. While some end and others begin, each that begins
-        and ends within t brings ρ·t' + σ in its own time t', so (ρ + σ/t')·t'; those that run when t begins, and those
-        that run when it ends, bring their σ besides: twice what runs at one time has of it. Or the σ of all count, if
-        that is less.
+        In any time t the streams that run throughout bring Σσ + t·Σρ. A stream that begins and ends within t brings
+        ρ·t' + σ in its own time t', thus (ρ + σ/t')·t'. Streams that run at the beginning or at the end of t bring
+        their σ in addition: twice the σ of simultaneous streams. Alternatively the σ of all streams count, if that is
+        less.
         """
         alone = [stream for stream, _ in streams]
         every = sum(one.burst_packets for one in alone)
@@ -118,10 +120,10 @@ class PairTraffic:
         )
 
     def burst_behind(self, delay_s: Callable[[Hops], float]) -> float:
-        """σ + ρ·D: packets that come at once where a way's queues delay by `delay_s` at most.
+        """σ + ρ·D: maximum burst where a path's queues delay by at most `delay_s`.
 
-        What comes in a time t was sent in t and the D before, so the longest of the delays is good for all. Where σ is
-        that of all streams, each way may have its own.
+        Packets that arrive in a time t were sent in t and the D before, so the largest delay covers all. If σ is that
+        of all streams, each path may have its own delay.
         """
         delays_s = {upstream: delay_s(upstream) for upstream in self.behind}
         late = self.packets_per_second * max(delays_s.values())
@@ -132,7 +134,7 @@ class PairTraffic:
 
 @dataclass(frozen=True, slots=True)
 class ControlTraffic:
-    """What of the control class may cross one link, before all others: a leaky bucket, of bytes."""
+    """Control-class traffic of one link, before all other traffic: a leaky bucket, of bytes."""
 
     rate_bps: float = 0.0
     burst_bytes: float = 0.0
@@ -142,8 +144,10 @@ class ControlTraffic:
         return max(0.01, 1 - self.rate_bps / link_bps)
 
     def packets(self, frame_bytes: int, link_bps: int) -> float:
-        """σ_h: so many frames of this length, of those behind it, take as long as what comes of it at once, and while a
-        frame is sent for which it waits. Infinite where it leaves nothing of a link of this rate.
+        """σ_h: number of frames of this length that the class delays at once, and while a frame is sent for which it
+        waits.
+
+        Infinite if the class uses up a link of this rate.
         """
         if self.rate_bps >= link_bps:
             return math.inf
@@ -155,8 +159,9 @@ NO_CONTROL: Final = ControlTraffic()
 
 @dataclass(frozen=True, slots=True)
 class Nic:
-    """What a host is declared to send, all of which waits in one queue at its NIC, together a leaky bucket; and so does
-    what the host sends of jobs and by windows of its own.
+    """Declared traffic of a host, which waits in one queue at its NIC, together a leaky bucket.
+
+    The host's packets of jobs and of other windows wait in the same queue.
     """
 
     port: Endpoint
@@ -166,9 +171,9 @@ class Nic:
     largest_bytes: int
     """Length of its longest frame."""
     destinations: int
-    """To so many hosts. What goes to one alone comes out of a NIC no more bursty than it was sent."""
+    """Number of destinations. Traffic to a single one leaves a NIC no more bursty than it was sent."""
     control: ControlTraffic
-    """What else the host sends, before that."""
+    """The host's traffic that precedes it."""
 
     @classmethod
     def of(cls, port: Endpoint, streams: Sequence[Uncontrolled], control: ControlTraffic) -> Nic:
@@ -186,11 +191,11 @@ class Nic:
 
 @dataclass(frozen=True, slots=True)
 class CrossTraffic:
-    """What declared streams bring to one link."""
+    """Declared streams of one link."""
 
     pairs: tuple[PairTraffic, ...]
-    """By pair of hosts. What one pair sends at several times does not add up, as its source knows what it sends when;
-    no host knows when others send.
+    """Traffic by pair of hosts. Traffic of one pair at different times does not add up, as its source knows its own
+    times; no host knows when others send.
     """
     upstream: tuple[Endpoint, ...]
     """The switches' links that any of it has crossed before, each once."""
@@ -201,9 +206,9 @@ class CrossTraffic:
     largest_bytes: int
     """Length of its longest frame."""
     nics: Mapping[Endpoint, Nic] = field(default_factory=dict)
-    """By the hosts' links that any of it has crossed before."""
+    """NIC of each host whose traffic is part of it, by the host's link."""
     control: ControlTraffic = NO_CONTROL
-    """What goes before all of it."""
+    """Control-class traffic that precedes it."""
 
     @property
     def packets_per_second(self) -> float:
@@ -214,7 +219,7 @@ class CrossTraffic:
         return sum(pair.rate_bps for pair in self.pairs)
 
     def share(self, frame_bytes: int, link_bps: int) -> float:
-        """Of what the control class leaves of a link of this rate, were all of its frames of this length."""
+        """Share of the rate that the control class leaves, if all frames had this length."""
         return self.packets_per_second * (8 * frame_bytes / (link_bps * self.control.left(link_bps)))
 
     def burst_behind(self, delay_s: Callable[[Hops], float]) -> float:
@@ -225,8 +230,8 @@ class CrossTraffic:
 def with_undeclared(
     crossing: CrossTraffic | None, rate_bps: float, frame_bytes: int, inlets: Iterable[Endpoint]
 ) -> CrossTraffic:
-    """What crosses a link, with traffic besides that is only seen there: of its bursts nothing is known, and it is
-    taken for as even as it can be.
+    """Return a link's cross traffic plus undeclared traffic detected there, whose bursts are unknown and assumed
+    minimal.
     """
     packets_per_second = rate_bps / (8 * frame_bytes)
     seen = PairTraffic(packets_per_second, rate_bps, 1.0, every_burst_counts=True, behind={(): packets_per_second})
@@ -240,7 +245,7 @@ def _packets_per_second(stream: Uncontrolled) -> float:
 
 
 def _packets_per_second_and_burst(stream: Uncontrolled) -> float:
-    """With its burst spread over the time that it runs."""
+    """Rate of a stream with its burst spread over the time that it runs."""
     if stream.stop_ns is None:
         return stream.packets_per_second
     return stream.packets_per_second + 1e9 * stream.burst_packets / max(1, stream.stop_ns - stream.start_ns)
@@ -260,7 +265,9 @@ def hop_by_hop(routes: Routes, links: Iterable[Endpoint], destination: str) -> H
 
 
 def cross_traffic(routes: Routes, declared: Iterable[Uncontrolled]) -> Mapping[Endpoint, CrossTraffic]:
-    """What may cross each switch's egress port. Raises TopologyError for hosts that the fabric does not have."""
+    """Return the cross traffic of each switch's egress port. Raises TopologyError for hosts that the fabric does not
+    have.
+    """
     declared = tuple(declared)
     control = _control_traffic(routes, declared)
     found: dict[Endpoint, list[_Crossing]] = {}
@@ -290,7 +297,7 @@ def cross_traffic(routes: Routes, declared: Iterable[Uncontrolled]) -> Mapping[E
 
 
 def _hops(routes: Routes, stream: Uncontrolled) -> Hops:
-    """By which it goes, its host's link first."""
+    """Links of a stream's path, its host's link first."""
     source, destination = stream.source, stream.destination
     if stream.ports is None:
         way = routes.shares(source, destination)
@@ -300,9 +307,10 @@ def _hops(routes: Routes, stream: Uncontrolled) -> Hops:
 
 
 def _control_traffic(routes: Routes, declared: Sequence[Uncontrolled]) -> Mapping[Endpoint, ControlTraffic]:
-    """What of the control class may cross each link. At each hop it waits for a frame of another class and for what
-    comes at once of its own, (σ + Lmax)/C (controller/congestion/control_class.py), and is as much more bursty at the
-    next one.
+    """Return the control-class traffic of each link.
+
+    At each hop it waits for a frame of another class and for a burst of its own, (σ + Lmax)/C
+    (controller/congestion/control_class.py), which adds to its burst at the next one.
     """
     ways = [
         (stream, _hops(routes, stream))
@@ -356,8 +364,10 @@ def _together(crossings: Sequence[_Crossing], nics: Mapping[Endpoint, Nic]) -> C
 
 
 def windows_on(routes: Routes, declared: Iterable[Windowed]) -> Mapping[Endpoint, tuple[Windowed, ...]]:
-    """Whose packets, or acknowledgements, may cross each switch's egress port. Raises TopologyError for hosts that the
-    fabric does not have.
+    """Return the windowed traffic, data or acknowledgements, of each switch's egress port.
+
+    Raises:
+        TopologyError: The fabric does not have a host.
     """
     found: dict[Endpoint, list[Windowed]] = {}
     for each in declared:

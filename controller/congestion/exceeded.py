@@ -1,5 +1,5 @@
-"""Queues that telemetry reports with more packets than is promised of them. What the promise counts on is not so then:
-others send more than was declared, a host obeys no window, or sends again what was only late. It reads no clock.
+"""Queues that telemetry reports with more packets than their bound. An assumption of the bound is then violated: others
+send more than declared, or a host ignores its window or resends packets that were only late. It reads no clock.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Exceeded:
         self._budgets: Mapping[Endpoint, LinkBudget] = {}
         self._bounds = np.full(len(links.links), np.inf)
         self.told: dict[Endpoint, str] = {}
-        """A line of each that exceeded what is promised now, when it was first found to."""
+        """First report of each queue that exceeded its present bound."""
 
     def look(self) -> list[str]:
         """A line of each queue that was not told yet. No report counts of before all obeyed the windows in force, for

@@ -1,4 +1,4 @@
-"""Bounds of queues and what they ask of thresholds and windows. Packets of one size; C in packets/s, B = C·T with the
+"""Queue bounds, and the thresholds and windows that they require. Packets of one size; C in packets/s, B = C·T with the
 round trip T in empty queues; N flows. Pure arithmetic.
 
 * DCTCP: Alizadeh et al., "Analysis of DCTCP", SIGMETRICS 2011; all flows in step, a packet per step of growth.
@@ -34,13 +34,13 @@ def dctcp_least_threshold(product: float) -> float:
 
 
 def dctcp_thresholds(bound: int, product: float, flows: int) -> range:
-    """The thresholds K that keep N flows at or below the bound and the link busy: B/7 < K ≤ Q* − N; empty if there are
+    """Thresholds K that keep N flows at or below the bound and the link busy: B/7 < K ≤ Q* − N; empty if there are
     none.
     """
     return range(math.floor(dctcp_least_threshold(product)) + 1, bound - flows + 1)
 
 
-# --- what holds whenever packets come ---
+# --- bounds for any arrival times ---
 
 
 def population_queue(windows: float, share: float = 0.0, burst: float = 0.0) -> float:
@@ -59,9 +59,10 @@ def marked_window_queue(threshold: int, windows: float, congested_windows: float
 
 
 def marked_windows(threshold: float, share: float, least_product: float = 0.0) -> float:
-    """(1 − u)·(K + B): what the windows of who was marked may come to, so that they no longer outrun what others leave
-    of the link. B is that of the shortest round trip; a packet that finds K in the queue is under way for as long as K
-    + B packets take.
+    """(1 − u)·(K + B): largest sum of windows after marks that does not exceed the rate left by others.
+
+    B is that of the shortest round trip; a packet that finds K in the queue is under way for as long as K + B packets
+    take.
     """
     return (1 - share) * (threshold + least_product)
 

@@ -1,9 +1,8 @@
-"""The table entries that keep a promise: `marking` for every egress port, `policers` for the ports of hosts
+"""The table entries that enforce bounds: `marking` for every egress port, `policers` for the ports of hosts
 (docs/design.md §4.2).
 
 A leaky bucket is a rate and a burst in bytes. The program for bmv2 has them as parameters of its tables' actions, in
-costs of bytes; where they are meters (`Target.meters`) they are written beside the tables, in the multiples that
-Stratum keeps.
+costs of bytes; if they are meters (`Target.meters`) they are written separately, in the multiples that Stratum keeps.
 """
 
 from __future__ import annotations
@@ -26,28 +25,30 @@ from .queue_budget import LinkBudget
 TICKS_PER_US: Final = 1 << 16
 """Leaky buckets count in 2⁻¹⁶ µs."""
 CONTROL_SHARE: Final = 0.02
-"""Of a host's link, for what it sends in the control class."""
+"""Share of a host's link for its control-class traffic."""
 CONTROL_BURST_BYTES: Final = 2_048
 LARGEST_CONTROL_BYTES: Final = 256
-"""Of a frame of the control class that is not dropped for its rate."""
+"""Largest frame of the control class that is not dropped for its rate."""
 REPAIRS: Final = 8
 """Rounds that a worker may send again at once, beyond its window."""
 METER_GRAIN_BYTES: Final = 125
 """Stratum for Tofino keeps rates in kbit/s and bursts in kbit, cut off."""
 NO_BUCKET: Final = 0
-"""Of what nobody may send, where buckets are meters: it has no burst. Port 0 has no link, so its buckets are free."""
+"""Meter index for traffic that is not allowed, on targets with meters: its burst is empty. Port 0 has no link, so its
+buckets are free.
+"""
 _NEVER_TICKS: Final = (1 << 32) - 1
 _NEVER_DEPTH: Final = (1 << 19) - 1
 _DSCPS: Final = 0x3F
 
 
 def byte_cost(rate_bps: float) -> int:
-    """What a byte adds to a leaky bucket that drains at this rate."""
+    """Amount that a byte adds to a leaky bucket that drains at this rate."""
     return max(1, math.floor(8e6 * TICKS_PER_US / rate_bps))
 
 
 def marking_entries(topology: Topology, budget: LinkBudget, options: CongestionOptions) -> list[Item]:
-    """What bounds the queue of one egress port."""
+    """Entries that bound the queue of one egress port."""
     target = topology.switch(budget.link.node).target
     rate_bps, frame_bytes = topology.link_at(budget.link).rate_bps, round_bytes(topology)
     frame_us = 8e6 * frame_bytes / rate_bps
@@ -79,7 +80,7 @@ def marking_entries(topology: Topology, budget: LinkBudget, options: CongestionO
 
 
 def windows_held(tables: Mapping[str, SwitchState]) -> Mapping[Endpoint, tuple[int, int]]:
-    """From what switches have in their tables: each port's window, and the one of who is marked."""
+    """Read each port's window, and its window after a mark, from the switches' tables."""
     held = {}
     for switch, state in tables.items():
         for item in state.items.values():
@@ -99,9 +100,11 @@ def policer_entries(
     windows: Mapping[Endpoint, int] | None,
     cleared: Collection[int] = (),
 ) -> list[Item]:
-    """What hosts may send into a switch, in whatever DSCP: control at a small rate and never as messages, workers'
-    messages at what their windows allow (None: they obey none). The host of a parameter server answers all its children
-    and is not held to a window. Ports in `cleared` have INT's mark taken off what comes in.
+    """Entries that limit the traffic of hosts into a switch, for any DSCP.
+
+    Control traffic gets a small rate and no messages; workers' messages get the rate of their windows (None: no
+    windows). The host of a parameter server answers all its children and has no window. Ports in `cleared` have INT's
+    mark removed from incoming packets.
     """
     plans = tuple(plans)
     write = _metered if topology.switch(switch).target.meters else _priced
@@ -135,7 +138,7 @@ def marked_states(
     plans: Iterable[JobPlan],
     options: CongestionOptions,
 ) -> Mapping[str, SwitchState]:
-    """What every switch holds, with the entries of this module added."""
+    """Every switch's state, with the entries of this module added."""
     plans = tuple(plans)
     obeyed = options.windows_obeyed
     windows = {link: budget.window for link, budget in budgets.items()} if obeyed else None
@@ -151,7 +154,7 @@ def marked_states(
 
 @dataclass(frozen=True, slots=True)
 class _Bucket:
-    """What may come in by a port in a class, as messages or as everything else."""
+    """Limit of a port's incoming traffic in a class, for messages or for everything else."""
 
     port: int
     priority: int
@@ -165,7 +168,7 @@ class _Bucket:
 
 
 def _priced(bucket: _Bucket, cleared: bool) -> list[Item]:
-    """As the program for bmv2 has it, which asks for the class that a packet is given, whatever its mark was."""
+    """Entries for bmv2, which match the class assigned to a packet, whatever its mark was."""
     cost = byte_cost(bucket.rate_bps)
     match = {"ingress_port": bucket.port, "priority": bucket.priority, "is_message": int(bucket.is_message)}
     police = call("police", bucket_index=bucket.index, byte_cost=cost, burst=bucket.burst_bytes * cost)
@@ -173,8 +176,9 @@ def _priced(bucket: _Bucket, cleared: bool) -> list[Item]:
 
 
 def _metered(bucket: _Bucket, cleared: bool) -> list[Item]:
-    """As a chip has it, which asks for DSCPs as they come, before INT's mark is taken off: the control class's are
-    entries of their own, the others share one below these.
+    """Entries for a chip, which match DSCPs as received, before INT's mark is removed.
+
+    Each code point of the control class has an entry; all others share one below these.
     """
     index = bucket.index if bucket.burst_bytes else NO_BUCKET
     rate, burst = (_in_grains(each + METER_GRAIN_BYTES - 1) for each in (bucket.rate_bps / 8, bucket.burst_bytes))
@@ -188,7 +192,7 @@ def _metered(bucket: _Bucket, cleared: bool) -> list[Item]:
 
 
 def _in_grains(count: float) -> int:
-    """Cut off to what Stratum keeps."""
+    """Round down to the multiples that Stratum keeps."""
     return int(count // METER_GRAIN_BYTES) * METER_GRAIN_BYTES
 
 

@@ -1,4 +1,4 @@
-"""What is promised of queues, and what may be counted on."""
+"""Options of queue bounds, and the assumptions that bounds may make."""
 
 from __future__ import annotations
 
@@ -11,50 +11,50 @@ from .cross_traffic import Uncontrolled, Windowed
 
 
 class Marks(StrEnum):
-    """What of a queue is compared with its threshold K, by which switches mark."""
+    """Measure of a queue that switches compare with the threshold K before they mark."""
 
     DEPTH = "depth"
     """Packets that are there at enqueue."""
     SOJOURN = "sojourn"
-    """How long a packet has waited: what K packets take to be sent."""
+    """Waiting time of a packet, compared with the time that K packets take to be sent."""
     VIRTUAL = "virtual"
     """Packets that would be there if the link were slower than it is."""
 
 
 WALL_CLOCK_LEASE_NS: Final = 100_000_000
-"""Of windows where hosts are processes: longer than a busy machine keeps one from its turn, as a rule, and no longer
-than a job may be held back when another is there.
+"""Lease of windows if hosts are processes: usually longer than a busy machine delays one, and no longer than a job may
+be held back when another arrives.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class CongestionOptions:
-    """What is promised, and what may be counted on."""
+    """The requested bound, and the assumptions that it may make."""
 
     bound_packets: int = 64
-    """Q*: what no egress queue of the bulk class is to exceed."""
+    """Q*: bound of every egress queue of the bulk class, in packets."""
     uncontrolled: tuple[Uncontrolled, ...] = ()
-    """What others may send, as far as it obeys no window."""
+    """Declared background traffic without windows."""
     lease_ns: int = 0
-    """A worker that has had no result for so long begins again with one round, so that a window that was lowered
-    meanwhile is known to be obeyed by then; 0: windows last.
+    """A worker without a result for this long restarts with one round, so that a lowered window is known to be applied
+    by then; 0: windows last.
     """
     windows_obeyed: bool = True
-    """Whether workers obey explicit windows. Else they go by marks or round trips, nothing is promised of a queue that
-    they cross, and no worker is policed by its window.
+    """True if workers apply explicit windows. Otherwise they react to marks or round trips, the queues that they cross
+    have no bound, and no worker is policed by its window.
     """
     marks: Marks = Marks.DEPTH
-    """What is marked by. Who obeys explicit windows hears of the depth in any case, as the bound is made with that."""
+    """Quantity that triggers marks. Workers with explicit windows are marked by depth in any case, as the bound assumes
+    it.
+    """
     virtual_share: float = 0.95
     """γ: drain rate of the virtual queue, as a share of the link's."""
     windowed: tuple[Windowed, ...] = ()
-    """What others may have under way, as far as their receivers limit it."""
+    """Declared background traffic that is limited by its receivers' windows."""
     makes_room: bool = True
-    """Whether windows leave room for what telemetry finds that nobody declared; else nothing is promised there, and
-    that is all.
-    """
+    """True if windows leave room for undeclared traffic; else its links just lose their bounds."""
     probe_period_ns: int = 0
-    """Between two probes of a kind; 0: so long that the one is gone before the next is sent."""
+    """Time between two probes of a kind; 0: long enough that one is gone before the next is sent."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.bound_packets < 1 << 19:

@@ -1,4 +1,6 @@
-"""The promise in words: bound, formula, inputs; or why it cannot be given. Made before a packet is sent."""
+"""A queue's bound in words: value, formula, inputs; or the reason why there is none. Computed before a packet is
+sent.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +14,11 @@ from .queue_budget import LinkBudget
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """What is promised of one egress queue."""
+    """Bound of one egress queue."""
 
     link: Endpoint
     bound_packets: int | None
-    """The data queue never holds more; None: nothing is promised of it."""
+    """Maximum number of packets in the data queue; None: no bound."""
     text: str
     """One line for people."""
 

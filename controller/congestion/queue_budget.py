@@ -1,8 +1,7 @@
-"""One queue's budget, from what may cross it and the bounds of the queues before it. Pure arithmetic.
+"""One queue's budget, from its traffic and the bounds of the queues before it. Pure arithmetic.
 
-rate, streams, probes ────────┐
-declared cross traffic ───────┼─▶ Queue ─▶ queue_budget ─▶ LinkBudget: threshold, windows, and a bound
-windows, threshold, delays ───┘                            or why there is none
+rate, streams, probes ────────┐ declared cross traffic ───────┼─▶ Queue ─▶ queue_budget ─▶ LinkBudget: threshold,
+windows, and a bound windows, threshold, delays ───┘                            or the reason why there is none
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ from .options import CongestionOptions
 
 @dataclass(frozen=True, slots=True)
 class LinkBudget:
-    """What one egress queue is promised, and the inputs."""
+    """Bound of one egress queue, and its inputs."""
 
     link: Endpoint
     threshold: int
-    """K: a packet that finds so many in the queue is marked."""
+    """K: a packet that finds this many packets in the queue is marked."""
     window: int
     """Rounds in flight of each stream that crosses, at most."""
     congested_window: int
@@ -44,8 +43,8 @@ class LinkBudget:
     streams: int
     """N: copies of jobs' gradient streams that may cross."""
     windows: int
-    """ΣW: what all their windows come to; less than N·W where other queues on the way hold some streams to less, more
-    while packets of streams that are gone may be there.
+    """ΣW: sum of all their windows; less than N·W if other queues on the path limit some streams more, more while
+    packets of ended streams may be there.
     """
     probes: int
     """Telemetry's own packets that may be in the queue at once."""
@@ -58,18 +57,18 @@ class LinkBudget:
     gap_ns: int
     """Between two rounds of each stream; 0 where windows are enough."""
     formula: str
-    """By which the bound was computed, in the symbols of docs/congestion.md."""
+    """Formula of the bound, in the symbols of docs/congestion.md."""
     refusal: str
-    """Why the bound is above Q*, so that Q* is not promised; empty where it is."""
+    """Reason why the bound is above Q*, so that Q* is not guaranteed; empty if it is."""
     marked: bool = False
-    """Whether the bound counts on marks."""
+    """True if the bound relies on marks."""
 
     def refused(self, why: str) -> LinkBudget:
-        """The same of which nothing is promised; a refusal that it has already stays."""
+        """The same budget without a bound; an earlier refusal stays."""
         return replace(self, bound=math.inf, refusal=self.refusal or why)
 
     def counting(self, windows: int) -> LinkBudget:
-        """The same where all windows come to so many."""
+        """The same budget for another sum of windows."""
         if math.isinf(self.bound):
             return self
         more = windows - self.windows
@@ -78,7 +77,7 @@ class LinkBudget:
 
 @dataclass(frozen=True)
 class Queue:
-    """The inputs of one queue; what follows from them is computed once."""
+    """Inputs of one queue; derived values are computed once."""
 
     link: Endpoint
     rate_bps: int
@@ -94,13 +93,13 @@ class Queue:
     round_trip_ns: int
     """The least of a round of any stream that crosses."""
     inlet_packets: float
-    """What the links by which others come can bring while this one sends its largest packet."""
+    """Packets that the inlets of cross traffic can bring while this link sends its largest packet."""
     nic_delays_s: Mapping[Endpoint, float] = field(default_factory=dict)
-    """By the hosts' links that others have crossed before, the longest that they wait there (`nic_delay_s`)."""
+    """Maximum waiting time at the NICs that cross traffic passed before (`nic_delay_s`), by the hosts' links."""
 
     @cached_property
     def control(self) -> ControlTraffic:
-        """What goes before all that waits there."""
+        """Traffic that precedes all waiting packets."""
         return self.crossing.control if self.crossing else NO_CONTROL
 
     @cached_property
@@ -110,12 +109,12 @@ class Queue:
 
     @cached_property
     def frame_s(self) -> float:
-        """The time that the largest frame takes, of what the control class leaves."""
+        """Transmission time of the largest frame, at the rate that the control class leaves."""
         return 8 * self.frame_bytes / (self.rate_bps * self.left)
 
     @cached_property
     def ahead(self) -> float:
-        """σ_h: so many more packets wait for what comes of the control class at once."""
+        """σ_h: number of packets that wait because of a burst of the control class."""
         return self.control.packets(self.frame_bytes, self.rate_bps)
 
     @cached_property
@@ -132,8 +131,16 @@ def queue_budget(
     queues: Mapping[Endpoint, Queue],
     options: CongestionOptions,
 ) -> LinkBudget:
-    """One queue's budget; `level` is what all windows that cross may come to together, `largest` the largest of them;
-    None: all are the same.
+    """Compute one queue's budget.
+
+    Args:
+        queue: Inputs of the queue.
+        level: Maximum sum of all windows that cross it.
+        largest: Largest of these windows; None: all are the same.
+        marked_from: Lowest threshold.
+        known: Budgets of the queues before it.
+        queues: Inputs of all queues.
+        options: The requested bound.
     """
     share, streams = queue.share, queue.streams
 
@@ -166,7 +173,7 @@ def queue_budget(
         # of others' round trips nothing is known, but that they wait in this queue
         product = 0.0 if queue.others else queue.round_trip_ns / 1e9 / queue.frame_s
         threshold = max(marked_from, math.ceil(((streams + queue.others) / (1 - share) - product) / queue.left))
-        # who is marked may be gone sooner than others come: K packets take that time where nothing goes before them
+        # marked packets may leave before cross traffic arrives: K packets take that time if nothing precedes them
         left = marked_windows(threshold * queue.left, share, product) - queue.others
         slowed = min(window, max(1, int(left // streams)))
         marked = marked_window_queue(threshold, total, streams * slowed, others + queue.others)
@@ -223,9 +230,10 @@ def queue_budget(
 
 
 def nic_delay_s(nic: Nic, back: Queue, options: CongestionOptions) -> float:
-    """The longest that declared traffic waits at its host's NIC, with jobs' packets and those of others' windows, which
-    all have a part in what may wait in the queue of the port `back` to the host: of jobs no more than Q* there, or one
-    of each stream. Infinite where nothing limits it.
+    """Maximum waiting time of declared traffic at its host's NIC, with jobs' packets and those of other windows.
+
+    All of these have a part in the queue of the port `back` to the host: jobs at most Q* packets, or one of each
+    stream. Infinite if nothing limits it.
     """
     windows = float(back.others)
     if back.streams:
@@ -239,6 +247,6 @@ def nic_delay_s(nic: Nic, back: Queue, options: CongestionOptions) -> float:
 
 
 def inlet_packets(topology: Topology, link: Endpoint, crossing: CrossTraffic, frame_bytes: int) -> float:
-    """How many packets the links by which others come can bring while this one sends its largest."""
+    """Number of packets that the inlets of cross traffic can bring while this link sends its largest."""
     rate_bps = sum(topology.link_at(end).rate_bps for end in crossing.inlets)
     return rate_bps / topology.link_at(link).rate_bps * frame_bytes / crossing.smallest_bytes

@@ -1,7 +1,7 @@
-"""What telemetry does to promises: queues that switches' reports cross, or that packets with INT make longer. Pure.
+"""Effects of telemetry on bounds: queues that switches' reports cross, or that packets with INT lengthen. Pure.
 
-How many reports there are depends on what is reported: a watched packet, a queue that changes, a drop. No leaky bucket
-holds them, so nothing is promised of a queue on their way.
+The number of reports depends on events: a watched packet, a queue that changes, a drop. No leaky bucket limits them, so
+a queue on their path has no bound.
 """
 
 from __future__ import annotations

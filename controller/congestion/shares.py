@@ -1,12 +1,12 @@
-"""How jobs divide what a queue's windows may come to: in the measure of their round trips. Pure arithmetic.
+"""Division of a queue's windows among jobs, in proportion to their round trips. Pure arithmetic.
 
-A job that has W rounds in the network, each away for T + q/C, sums W/(T + q/C) of them in a second, T being its round
-trip in empty queues: equal rates ask for windows in the measure of T + q/C. With them the link is full and q/C = ΣW/C −
+A job that has W rounds in the network, each away for T + q/C, sums W/(T + q/C) of them per second, T being its round
+trip in empty queues: equal rates require windows in proportion to T + q/C. With them the link is full and q/C = ΣW/C −
 T̄, where T̄ is the streams' mean T, as long as that is positive.
 
-Where ΣW is less than T̄·C, windows in the measure of round trips leave the link idle at times, while more equal ones,
-which let near jobs have more, may fill it: W in the measure of T + x has Σ(W/T) = C for x = (T̄ − ΣW/C)/(ΣW·mean(1/T)/C
-− 1). Where even equal windows do not, equal ones come closest.
+If ΣW is less than T̄·C, windows in proportion to round trips leave the link idle at times, while more equal ones, which
+favour near jobs, may fill it: W in proportion to T + x has Σ(W/T) = C for x = (T̄ − ΣW/C)/(ΣW·mean(1/T)/C − 1). If even
+equal windows do not fill it, equal ones come closest.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ...topologies.model import Endpoint
 
 
 class Streams(Protocol):
-    """What is asked of a job."""
+    """Streams of one job."""
 
     @property
     def count(self) -> Mapping[Endpoint, int]:
@@ -28,12 +28,12 @@ class Streams(Protocol):
 
     @property
     def window(self) -> int:
-        """What it never exceeds."""
+        """Maximum window."""
         ...
 
     @property
     def round_trip_ns(self) -> int:
-        """In empty queues, of the worker that is farthest away."""
+        """Round-trip time of the farthest worker in empty queues."""
         ...
 
 
@@ -62,10 +62,11 @@ def fair_windows(
     levels: Mapping[Endpoint, int],
     frames_ns: Mapping[Endpoint, float],
 ) -> list[int]:
-    """What each job's workers will have: the least that the queues on its way allow, and no more than its own.
+    """Window of each job: the smallest that the queues on its path allow, and no more than its own.
 
-    A switch has one window for a port, so it is the largest of the jobs that cross there, and what holds the others to
-    less is a port that they alone have, such as their hosts'. Where there is none, all of a queue have its `equal` one.
+    A switch has one window for a port, which is the largest of the jobs that cross it; smaller windows of the other
+    jobs are enforced at a port that they have alone, such as their hosts'. Without such a port, all jobs of a queue get
+    its `equal` window.
     """
     equally = set[Endpoint]()
     while True:

@@ -1,16 +1,16 @@
-"""Others' traffic that nobody declared: what links certainly carry beyond what was declared and what jobs have sent.
+"""Undeclared traffic: a lower bound of the bytes on links beyond declared traffic and jobs' traffic.
 
 ::
 
     bytes that a link has sent, from report to report ─┐
-    rounds that jobs' workers have complete ───────────┼─▶ look ─▶ shares: of which links, how much at least
-    what others were declared to send ─────────────────┘
+    rounds that jobs' workers have completed ──────────┼─▶ look ─▶ shares: lower bound of undeclared traffic by link
+    declared traffic ──────────────────────────────────┘
 
-A job's rate says nothing certain of a moment, for jobs work in bursts, which reports and telemetry see at other times.
-But all that a job sends between two moments are rounds that its slowest worker had not complete before the first, and
-that its fastest may have begun by the second: no more than W beyond those that it has complete. So what is taken off is
-never too little, whatever comes late, and what is left was sent by somebody else, or sent again. The longer the time
-between, the less of others' traffic passes for a job's: several are looked at. It reads no clock.
+A job's rate is uncertain at any moment, since jobs work in bursts, which reports and telemetry see at different times.
+But all rounds that a job sends between two moments were incomplete at its slowest worker before the first, and may have
+been begun by its fastest by the second: at most W beyond its completed ones. So the amount subtracted is never too
+small, whatever comes late, and the rest was sent by others, or sent again. The longer the time between, the less of
+others' traffic is taken for a job's: several spans are evaluated. It reads no clock.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from .cross_traffic import cross_traffic, windows_on
 from .options import CongestionOptions
 
 SLACK: Final = 0.1
-"""Of a link's rate: so much is left to probes, heartbeats, and what is sent again."""
+"""Share of a link's rate left to probes, heartbeats, and retransmissions."""
 STEPS: Final = 8
-"""Shares are told in eighths, rounded up, lest windows change with each reading."""
+"""Number of quantisation steps: shares are rounded up to eighths, so that windows do not change with each reading."""
 LOOK_PERIODS: Final = 5
 """Telemetry periods from one look to the next."""
 SPANS: Final = (4, 16)
@@ -46,29 +46,31 @@ _PATIENCE: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class JobRounds:
-    """How far a job is."""
+    """Progress of a job."""
 
     plan: JobPlan
     least: int
-    """Rounds that its slowest worker had complete by what each told last."""
+    """Rounds completed by its slowest worker, from the workers' last messages."""
     most: int
     """The same of its fastest."""
     heard_ns: int
     """When all workers had been heard of last; −1: some never."""
     unsettled: bool
-    """Whether that says little: it is on the way to another generation, or some of its hosts have nothing to tell."""
+    """True if the progress is unreliable: the job is changing its generation, or some of its hosts have not
+    reported.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """What was known at one."""
+    """Readings of one evaluation."""
 
     now_ns: int
     bytes_sent: NDArray[np.int64]
-    """By link, when its switch's clock was `switch_ns`."""
+    """Bytes sent by each link when its switch's clock was `switch_ns`."""
     switch_ns: NDArray[np.int64]
     at_ns: NDArray[np.int64]
-    """By link, on this controller's clock: it was not measured before."""
+    """Earliest time of each link's measurement on this controller's clock."""
     jobs: Mapping[int, JobRounds]
 
 
@@ -84,8 +86,10 @@ class Undeclared:
         watching: Watching | None = None,
         lease_ns: int | None = None,
     ) -> None:
-        """`watching`: what switches report by themselves, of which nobody knows how much it is. Whoever is silent for
-        `lease_ns` is not waited for.
+        """Create the estimator.
+
+        `watching` configures switches' own reports, whose amount is unknown. Hosts silent for `lease_ns` are not waited
+        for.
         """
         self._topology = topology
         self._links = links
@@ -99,17 +103,19 @@ class Undeclared:
         self._count = 0
         self._next_ns = 0
         self._streams: dict[int, tuple[JobPlan, NDArray[np.int64], NDArray[np.int64]]] = {}
-        """By job: its plan, the links that it crosses, and how many of its streams each may carry."""
+        """Plan of each job, the links that it crosses, and the maximum number of its streams on each."""
         self._unsettled = np.zeros(len(links.links), np.int64)
-        """By link: the look since which the same jobs cross it, all of them heard of and none on the move."""
+        """First evaluation of each link since which the same jobs cross it, all of them reporting and none
+        migrating.
+        """
         self._told = np.zeros(len(links.links))
         self.shares: Mapping[Endpoint, float] = {}
-        """Of a link's rate: what is undeclared, as much as was ever seen since it was first; others are missing."""
+        """Undeclared share of each link's rate, the maximum since it was first detected; other links are missing."""
         self._round_bytes = round_bytes(topology)
         self.follow(routes)
 
     def follow(self, routes: Routes) -> None:
-        """From now on these are the routes: what was sent before went by others."""
+        """Switch to new routes: earlier packets used the old ones."""
         self._looks.clear()
         self._told[:] = 0.0
         self._declared_bps = np.zeros(len(self._number))
@@ -125,7 +131,7 @@ class Undeclared:
                 self._declared_bps[self._number[link]] = np.inf
 
     def look(self, now_ns: int, jobs: Iterable[JobRounds]) -> None:
-        """To be told the time often, and how far all jobs are."""
+        """Evaluate the links; call often, with the progress of all jobs."""
         if now_ns < self._next_ns or not self._options.windows_obeyed:  # else nothing is promised anyway
             return
         last_ns = self._looks[-1].now_ns if self._looks else -1
@@ -141,7 +147,7 @@ class Undeclared:
         self._count += 1
         least = self._beyond()
         told = np.fmax(self._told, np.minimum(np.ceil(STEPS * least), STEPS) / STEPS)
-        self._told = np.where(least <= SLACK, 0.0, told)  # what is not known now is as it was
+        self._told = np.where(least <= SLACK, 0.0, told)  # unknown values stay as they were
         self.shares = {self._links.links[at]: float(self._told[at]) for at in np.flatnonzero(self._told)}
 
     def _settle(self, jobs: Mapping[int, JobRounds], silent: Collection[int]) -> None:
@@ -163,8 +169,8 @@ class Undeclared:
                 self._unsettled[self._streams[number][1]] = self._count
 
     def _beyond(self) -> NDArray[np.float64]:
-        """By link, the most that the spans show to be neither jobs' nor declared, in shares of its rate; NaN: none of
-        them shows anything.
+        """Largest share of each link's rate that the spans show to be neither jobs' nor declared; NaN: no span shows
+        any.
         """
         found = np.full(len(self._links.links), np.nan)
         last = len(self._looks) - 1

@@ -1,7 +1,7 @@
-"""The life of a job: who takes part, who is lost, its moves, and what must outlive the controller.
+"""The life of a job: its members, lost hosts, migrations, and the state that must survive the controller.
 
-`job` is one running job and `registry` all of them. `moves` is what the hosts of one job are told and answer in a move,
-as a state machine; `mover` begins such moves, takes lost hosts out of jobs and has the switches written in between;
-`membership` takes what hosts say of themselves. `journal` writes down what a controller that begins anew needs, in
-`journal_records`, to the lines of a `journal_file`; `restore` goes on from there.
+`job` is one running job and `registry` all of them. `moves` is the message exchange with one job's hosts in a move, as
+a state machine; `mover` begins such moves, removes lost hosts from jobs and has the switches written in between.
+`membership` handles hosts' heartbeats. `journal` stores the state that a restarted controller needs, as
+`journal_records` in the lines of a `journal_file`; `restore` resumes from there.
 """

@@ -1,7 +1,7 @@
-"""Which links running jobs have sent over of late, as the rounds that their workers complete show. Pure.
+"""Links that running jobs have used recently, as proved by rounds that their workers completed. Pure.
 
-A worker that completes a round has had the result of a sum that all the job's workers are in: so numbers went up every
-hop of the job's tree, and a result came down from the root to that worker.
+A worker that completes a round has received the result of a sum of all the job's workers: so numbers went up every hop
+of the job's tree, and a result came down from the root to that worker.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Whether running jobs would be better off elsewhere: one after another beside the others, then all together.
+"""Re-placement of running jobs: each job in turn next to the others, then all together.
 
 ::
 
     every solve period:  job, job, …, all together ──one decision at a time──▶ moves begin
 
-A job moves where that makes its step faster by more than the share `Options.improvement`, by every reading of
-telemetry of the last two periods (by the last alone, it is looked at again a period later), where it is worth what
-moves have been seen to take (`worth`), and not again before it has dwelt there. Readings that are not fresh speak for
-no move.
+A job moves if that makes its step faster by more than the share `Options.improvement`, by every reading of telemetry of
+the last two periods. (If only the last reading says so, the job is evaluated again a period later.) The gain must also
+pay for the measured cost of a move (`worth`), and the job stays for a minimum time. Stale readings never support a
+move.
 """
 
 from __future__ import annotations
@@ -40,30 +40,30 @@ from .worth import Account, earned_in
 _log = logging.getLogger(__name__)
 
 _STEADY_PERIODS: Final = 2
-"""Of probes: a move must pay by all readings since so long ago."""
+"""Probe periods over which every reading must favour the move."""
 _KEPT: Final = 12
-"""So many readings; what is older speaks for no move."""
+"""Maximum number of readings kept."""
 
 
 @dataclass(frozen=True)
 class _Reading:
-    """What was known of the links at one time."""
+    """Link readings at one time."""
 
     at_ns: int
     links: Snapshot
 
     @cached_property
     def loads(self) -> Mapping[Endpoint, LinkLoad]:
-        """As placement takes them, the same for all jobs."""
+        """Loads for placement, the same for all jobs."""
         return loads_of(self.links)
 
 
 _Question = tuple[Callable[[], Any], Callable[[Any, int], None]]
-"""What is to be decided, and what is done with the answer."""
+"""A decision to compute, and the function that applies its result."""
 
 
 class Improver:
-    """Of all running jobs."""
+    """Re-placement of all running jobs."""
 
     def __init__(
         self, jobs: JobRegistry, moves: Mover, planner: Planner, windows: Windows, decisions: Decisions, now_ns: int
@@ -92,10 +92,10 @@ class Improver:
         return 0 if self._to_consider else min([self._next_solve_ns, *self._again.values()])
 
     def consider(self, now_ns: int) -> None:
-        """Take what was decided, and have the next thing decided that is due.
+        """Apply finished decisions, and start the next one that is due.
 
-        One at a time: a decision may take long, and what all hosts say waits for the end of a tick where it is made at
-        once.
+        One at a time: a decision may take long, and messages from all hosts wait for the end of a tick if it is made
+        synchronously.
         """
         options = self._moves.options
         if self._deciding is not None:
@@ -132,7 +132,7 @@ class Improver:
         except ControllerError as error:
             _log.warning("%s where %s: %s", whose, "they are" if whose.startswith("all") else "it is", error)
 
-    # --- what is known ---
+    # --- readings ---
 
     def _read_ahead(self, now_ns: int) -> None:
         """Keep the readings of the last periods before jobs are looked at."""
@@ -150,16 +150,16 @@ class Improver:
         return list(self._readings)
 
     def _is_steady(self, better: Better, readings: list[_Reading], now_ns: int) -> bool:
-        """Whether it is better by every reading of the last periods."""
+        """Return True if the placement is better by every reading of the last periods."""
         return len(better.saved) >= self._recent(readings, now_ns)
 
     def _recent(self, readings: list[_Reading], now_ns: int) -> int:
-        """How many of them are of the last periods."""
+        """Number of readings within the last periods."""
         since_ns = now_ns - _STEADY_PERIODS * self._moves.outlook.period_ns
         return sum(reading.at_ns > since_ns for reading in readings)
 
     def _rests(self, job: RunningJob, now_ns: int) -> bool:
-        """Whether a job may be moved for its own good."""
+        """Return True if a job may be moved for its own good."""
         return job.move is None and now_ns - job.moved_ns >= self._moves.options.dwell_ns
 
     # --- one by one ---
@@ -203,7 +203,7 @@ class Improver:
         return account
 
     def _is_there(self, job: RunningJob, generation: int) -> bool:
-        """Whether a job runs where it ran."""
+        """Return True if a job still runs in this generation."""
         return self._jobs.get(job.number) is job and job.plan.generation == generation and job.move is None
 
     def _move(
@@ -239,14 +239,16 @@ class Improver:
         return earned_in(price, saved, ages, 1e-9 * self._moves.outlook.period_ns)
 
     def _steps_per_second(self, job: RunningJob, better: Better | None) -> float:
-        """As its hosts report; where they have not yet, as if it did nothing else."""
+        """Steps per second from the hosts' reports; before the first report, as if the job only communicated."""
         back_to_back = 1 / better.now_seconds if better is not None else math.inf
         reported = job.rounds_per_second / sum(rounds_of_step(job.spec, self._planner.topology))
         return min(reported, back_to_back) if reported or better is None else back_to_back
 
     def _pause_seconds(self, job: RunningJob) -> float:
-        """How long a job stands still while it moves: by the last moves; where none was seen, a telemetry period and
-        the longest that a round of it may be under way, for so long it holds back.
+        """Expected pause of a job while it moves, from the last moves.
+
+        Without earlier moves: a telemetry period plus the maximum time that a round of it may be under way, for which
+        it holds back.
         """
         if pauses_ns := self._moves.pauses_ns:
             return 1e-9 * sum(pauses_ns) / len(pauses_ns)

@@ -1,4 +1,4 @@
-"""What a controller knows of one running job: its plan, its hosts' progress, its move, and what it waits for."""
+"""The controller's state of one running job: its plan, its hosts' progress, its move, and its pending conditions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .worth import Account
 
 @dataclass(slots=True)
 class Progress:
-    """What one worker has reported."""
+    """Last report of one worker."""
 
     rounds: int
     reported_ns: int
@@ -32,8 +32,9 @@ class Progress:
 
     @property
     def rounds_per_second(self) -> float:
-        """What it may have been of late, at most: a job works in bursts, and reports and telemetry see them at other
-        times. So what may be its own traffic is not taken for others'.
+        """Upper estimate of the recent rate, so that a job's own traffic is not taken for others'.
+
+        A job works in bursts, which reports and telemetry see at different times.
         """
         return max(self.average, *self.last)
 
@@ -59,21 +60,21 @@ class RunningJob:
     moved_ns: int
     """When its last move ended, or when it was admitted."""
     note: str = ""
-    """What the job was not given as it had asked for, and why, for people; empty where it was."""
+    """Reduced grants and their reasons, for people; empty if the job got all that it requested."""
     progress: dict[str, Progress] = field(default_factory=dict)
-    """What each worker has reported last; who has not reported yet is missing."""
+    """Last report of each worker; workers without reports are missing."""
     move: Move | None = None
-    """The move under way; None: there is none."""
+    """The move under way, or None."""
     paused_ns: int = 0
     """When its last move began."""
     target: Placement | None = None
-    """The placement that the move leads to; None: the present one, or what the strategy finds where that cannot be."""
+    """Target placement of the move; None: the present one, or one that the strategy finds if that is impossible."""
     why: str = ""
-    """Why the job moves, or moved last, for people."""
+    """Reason of the present or last move, for people."""
     renew: str = ""
-    """Why a new generation is due as soon as no move is under way."""
+    """Reason why a new generation is due as soon as no move is under way."""
     troubles: tuple[ControllerError, ...] = ()
-    """What stands in the way of the move's next step, which is tried again."""
+    """Obstacles to the move's next step, which is retried."""
     retry_at_ns: int = 0
     """When that is tried again."""
     gone: dict[str, str] = field(default_factory=dict)
@@ -93,7 +94,7 @@ class RunningJob:
     silent: dict[str, int] = field(default_factory=dict)
     """The workers whose lease ran out and that the job waits for, each with the time since when."""
     account: Account | None = None
-    """What its moves for its own good have won; None: it was not looked at yet."""
+    """Gains of its moves for its own good; None: not evaluated yet."""
     ranks: Mapping[str, int] = field(init=False)
     """The rank of every worker that the job began with, also of those that are gone."""
 
@@ -120,12 +121,12 @@ class RunningJob:
 
     @property
     def rounds_per_second(self) -> float:
-        """How many rounds the slowest worker completes in a second."""
+        """Rounds per second of the slowest worker."""
         return min((self.progress[w].rounds_per_second for w in self.active if w in self.progress), default=0.0)
 
     @property
     def rounds(self) -> JobRounds:
-        """How far it is."""
+        """Progress of the job."""
         told = [self.progress[worker] for worker in self.active if worker in self.progress]
         complete = [each.rounds for each in told]
         heard_ns = min(each.reported_ns for each in told) if len(told) == len(self.active) else -1
@@ -134,8 +135,9 @@ class RunningJob:
         return JobRounds(self.plan, min(complete, default=0), max(complete, default=0), heard_ns, unsettled)
 
     def stuck(self, stuck_ns: int) -> list[str]:
-        """The workers that have waited for so long without completing a round, as their last reports say: while none
-        comes nothing is known, and rounds may have been completed since.
+        """Workers that have waited for `stuck_ns` without completing a round, by their last reports.
+
+        Without a report nothing is known: rounds may have been completed since.
         """
         return [
             name
@@ -148,11 +150,11 @@ class RunningJob:
 
     @property
     def someone_waits(self) -> bool:
-        """Whether a worker that has not left waits for rounds."""
+        """True if a worker that has not left waits for rounds."""
         return any(self.progress[w].waiting for w in self.active if w in self.progress and w not in self.left)
 
     def waiting_for(self, now_ns: int, name_of: Mapping[int, str], expected: frozenset[str]) -> str:
-        """One sentence: what the job waits for. `expected`: hosts that have never been heard of."""
+        """One sentence about the job's pending condition. `expected`: hosts that have never sent a message."""
         who = f"job {self.spec.job}, generation {self.plan.generation}"
         silent = [
             f"{name} ({self._part(name)}), silent for {_s(now_ns - since)}" for name, since in self.silent.items()
@@ -190,7 +192,7 @@ class RunningJob:
             )
 
     def must_wait_for(self, host: str) -> bool:
-        """Whether a worker that falls silent is waited for."""
+        """Return True if the job waits for a worker that has gone silent."""
         return self.spec.policy is FailurePolicy.WAIT and host in self.ranks
 
     def _part(self, host: str) -> str:

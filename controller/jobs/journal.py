@@ -1,4 +1,4 @@
-"""What of a fabric and its jobs is written to the journal, and read from it when a controller begins."""
+"""Journal entries of a fabric and its jobs, and reading them when a controller starts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .journal_file import JournalError, JournalFile
 from .journal_records import JobRecord
 
 NO_RECORD: Final = (KeyError, TypeError, ValueError, AttributeError)
-"""What reading a record raises that has not the form of one."""
+"""Exceptions raised while reading a malformed record."""
 
 T = TypeVar("T")
 
@@ -32,7 +32,7 @@ _FABRIC: Final = "fabric"
 
 
 class Journal:
-    """Without a journal it knows nothing, and keeps nothing."""
+    """The journal; without a file it is empty and stores nothing."""
 
     def __init__(self, journal: JournalFile | None, topology: Topology, planner: Planner) -> None:
         """Raises JournalError for a journal of another fabric."""
@@ -41,9 +41,9 @@ class Journal:
         self._host_at = {int(host.address): host.name for host in topology.hosts}
         self._changed: set[int] = set()
         self.owner = 1 + secrets.randbelow((1 << OWNER_BITS) - 1)
-        """As whom the controller writes to the switches: the same one for as long as there is the journal."""
+        """Owner id of the controller's entries in the switches: the same as long as the journal exists."""
         self.is_new = True
-        """Nothing is known of what the switches have done so far; without a journal always."""
+        """True if nothing is known of the switches' state; always, without a journal."""
         if journal is None:
             return
         fabric = journal.all(_FABRIC).get("name", topology.name)
@@ -61,7 +61,7 @@ class Journal:
 
     @property
     def is_due(self) -> bool:
-        """Whether a job has changed since it was written."""
+        """True if a job has changed since it was written."""
         return bool(self._changed)
 
     def change(self, number: int) -> None:
@@ -70,7 +70,7 @@ class Journal:
             self._changed.add(number)
 
     def write_jobs(self, jobs: Mapping[int, RunningJob]) -> None:
-        """Those that have changed. Raises JournalError; what is not written then a later call writes."""
+        """Write the jobs that have changed. Raises JournalError; the next call writes the rest."""
         while self._journal is not None and self._changed:
             number = min(self._changed)
             job = jobs.get(number)
@@ -129,7 +129,7 @@ class Journal:
         }
 
     def jobs(self) -> Iterator[tuple[int, JobRecord, Mapping[str, Any]]]:
-        """(number, record, what others keep with it). Raises JournalError for what is no record."""
+        """(number, record, application data). Raises JournalError for a malformed record."""
         kept = self._all(_KEPT)
         for number, saved in self._all(_JOB).items():
             try:

@@ -1,10 +1,10 @@
-"""The journal: what a controller must still know after it has died, as lines on disk.
+"""The journal: state that must survive the controller, as lines on disk.
 
-A line is one change: `SEQUENCE LENGTH CRC {"KIND":{KEY:VALUE or null}}`, where null takes a key away. Lines are
-numbered from 1, LENGTH is the JSON's in bytes and CRC is CRC-32 (as zlib has it) of all of the line but itself, so a
-line that was changed, lost, doubled or moved is found. `put` returns once the line is on the disk itself. A last line
-that was torn by a crash is left out, for its `put` never returned; any other damage is an error. When most lines are
-out of date the file is written anew beside the old one and put in its place, so there is a whole journal at any moment.
+A line is one change: `SEQUENCE LENGTH CRC {"KIND":{KEY:VALUE or null}}`, where null removes a key. Lines are numbered
+from 1, LENGTH is the JSON's in bytes and CRC is CRC-32 (zlib's) of the rest of the line, so a line that was changed,
+lost, doubled or moved is found. `put` returns once the line is on the disk itself. A last line torn by a crash is
+ignored, since its `put` never returned; any other damage is an error. When most lines are obsolete the file is
+rewritten under another name and then renamed, so a whole journal exists at any moment.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ..errors import ControllerError
 _log = logging.getLogger(__name__)
 
 _SPARE_LINES: Final = 256
-"""So many lines may be out of date before the file is written anew, and as many as are in force."""
+"""Minimum number of obsolete lines before the file is rewritten; they must also outnumber the valid ones."""
 
 _OPEN: Final = os.O_RDWR | os.O_CREAT | os.O_APPEND
 _LOCK: Final = fcntl.LOCK_EX | fcntl.LOCK_NB
@@ -48,7 +48,7 @@ class JournalFile:
         self._kinds: dict[str, dict[str, Any]] = {}
         self._lines: int
         self._rewrite_at = 0
-        """Below so many lines the file is not written anew: more than it had when that failed."""
+        """Number of lines below which the file is not rewritten: above its length at the last failed attempt."""
         try:
             self._file = os.open(path, _OPEN, 0o600)
         except OSError as error:
@@ -119,7 +119,7 @@ class JournalFile:
             os.ftruncate(self._file, whole)
 
     def _compact(self) -> None:
-        """Write the file anew. Where that fails the old one stays in force, and grows before the next try."""
+        """Rewrite the file. On failure the old one stays in force, and must grow before the next try."""
         held = [(kind, key, value) for kind, of_kind in self._kinds.items() for key, value in of_kind.items()]
         lines = [change_line(number, *change) for number, change in enumerate(held, 1)]
         beside = self.path.with_name(f"{self.path.name}.new")
@@ -164,9 +164,10 @@ class JournalFile:
 
 
 def read_changes(data: bytes, where: str) -> tuple[list[tuple[str, str, Any]], int]:
-    """Kind, key and value of each line of a journal, and up to which byte it has whole lines.
+    """Return kind, key and value of each line of a journal, and the number of bytes of its whole lines.
 
-    Raises JournalError, with `where` in front, for anything but whole lines and what a crash may leave of a last one.
+    Raises:
+        JournalError: With `where` in front, for any damage except a torn last line.
     """
     whole = data.rfind(b"\n") + 1
     lines = data[:whole].split(b"\n")[:-1]

@@ -1,8 +1,8 @@
-"""Who may act by a journal: one process at a time, before it says a word to any switch.
+"""Exclusive use of a journal: one process at a time, acquired before any message to a switch.
 
-The lock is the kernel's, on a file beside the journal that is never replaced, and tells which process has it. It ends
-with that process, however that ends, and with nothing else: a controller that hangs still has it, for it may go on at
-any moment and act by what it knew. So whoever takes over from one that hangs ends it first.
+The lock is the kernel's, on a file that is never replaced, and names its owner's process. It ends only with that
+process: a controller that hangs keeps it, since it may continue at any moment with its old state. So a successor must
+first end the process that hangs.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class JournalLock:
         os.close(self._file)
 
     def acquire(self) -> bool:
-        """Whether this process has it now."""
+        """Try to acquire the lock; return True if this process has it now."""
         try:
             fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError):
@@ -56,7 +56,7 @@ class JournalLock:
 
     @property
     def holder(self) -> int | None:
-        """The process that has it; None: nobody else has."""
+        """Process id of another owner; None if there is none."""
         asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
         kind, _, _, _, process = struct.unpack(_FLOCK, fcntl.fcntl(self._file, fcntl.F_GETLK, asked))
         return None if kind == fcntl.F_UNLCK else int(process)

@@ -30,9 +30,9 @@ class JobRecord:
     joined: tuple[str, ...]
     """The hosts that have been heard of at least once."""
     moving: str
-    """Why a move is under way; then hosts may be paused, in this generation."""
+    """Reason of the move under way; hosts may then be paused, in this generation."""
     finals: Mapping[str, tuple[FinalRound, ...]] | None
-    """The move is at its Resumes into this generation: by host, what they tell it to fetch."""
+    """Rounds to fetch by host, if the move has reached its Resumes into this generation."""
     newcomer: str | None
     """The server, while it has not confirmed that it takes over."""
     first_round: int
@@ -47,7 +47,9 @@ class JobRecord:
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> JobRecord:
-        """Raises KeyError, TypeError, ValueError, AttributeError or ControllerError for what is no record."""
+        """Decode a record. Raises KeyError, TypeError, ValueError, AttributeError or ControllerError for a malformed
+        one.
+        """
         spec = dict(record["spec"])
         spec |= {"workers": tuple(spec["workers"]), "spares": tuple(spec["spares"])}
         spec["policy"] = FailurePolicy(spec["policy"])

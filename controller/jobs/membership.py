@@ -1,4 +1,4 @@
-"""Who takes part in each job: what hosts say of themselves, and who of them is taken for lost. Pure.
+"""Members of each job: hosts' heartbeats, and the detection of lost hosts. Pure.
 
 ::
 
@@ -21,11 +21,11 @@ from .slow_paths import SlowPaths
 _log = logging.getLogger(__name__)
 
 MOST_DOUBTS: Final = 9
-"""So many leases in a row a host is given beyond its first while the network explains its silence."""
+"""Maximum number of successive extra leases of a host while the network explains its silence."""
 
 
 def longest_silence_ns(lease_ns: int) -> int:
-    """For how long a host that lives may be silent, where telemetry can explain it."""
+    """Maximum silence of a living host that telemetry can explain."""
     return (1 + MOST_DOUBTS) * lease_ns
 
 
@@ -33,18 +33,23 @@ class Membership:
     """The hosts of all running jobs."""
 
     def __init__(self, jobs: JobRegistry, moves: Mover, paths: SlowPaths | None = None) -> None:
-        """`paths`: what telemetry says of the ways that heartbeats take; None: they do not go through the fabric."""
+        """Create the state machine; `paths` reads the telemetry of heartbeats' paths (None: they do not use the
+        fabric).
+        """
         self._jobs = jobs
         self._moves = moves
         self._paths = paths
 
     def heartbeat(self, job: int, host: str, rounds: int, now_ns: int, *, waiting: bool = True) -> None:
-        """A host of the job lives; for a worker also: how many rounds it has completed, and whether it waits for more
-        (it does not while it computes). Its lease begins with the first.
+        """Handle a heartbeat: its host is alive. A worker's also has its completed rounds and whether it waits for
+        more.
 
-        From two of a worker's the controller knows how fast the job goes, so that its own traffic is not taken for
-        others' when it is placed anew; and when it is stuck (`Options.stuck_ns`). A host that is out of the job by now
-        is told so. Raises ControllerError for a host that was never in it.
+        A worker does not wait while it computes. Its lease begins with the first heartbeat. From two of a worker's
+        heartbeats the controller knows the job's speed, so that the job's own traffic is not taken for others' in a new
+        placement, and whether it is stuck (`Options.stuck_ns`). A host that is no longer a member is notified.
+
+        Raises:
+            ControllerError: The host was never a member of the job.
         """
         running = self._jobs[job]
         running.check_part(host)
@@ -69,8 +74,9 @@ class Membership:
             seen.report(rounds, now_ns, waiting, self._moves.outlook.average_ns)
 
     def leave(self, job: int, host: str) -> None:
-        """A host is done with the job. Nobody fails by that: the others go on without it, and the job is finished when
-        no worker is left. Raises ControllerError for a host that was never in it.
+        """Handle a host's regular departure: the others go on without it.
+
+        The job is finished when no worker is left. Raises ControllerError for a host that was never a member.
         """
         running = self._jobs[job]
         running.check_part(host)
@@ -80,8 +86,11 @@ class Membership:
         self._jobs.journal.change(job)
 
     def fail(self, job: int, host: str, why: str, now_ns: int) -> None:
-        """A host gives up, and cannot come back: the others go on without it, or are told why they cannot, as the
-        job's policy has it. Raises ControllerError for a host that was never in it.
+        """Handle a host's failure: the job's policy lets the others go on without it, or aborts the job with the
+        reason.
+
+        Raises:
+            ControllerError: The host was never a member of the job.
         """
         running = self._jobs[job]
         running.check_part(host)

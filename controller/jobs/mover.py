@@ -1,18 +1,18 @@
-"""How a running job gets from one generation to the next: every decision in the life of a move, in one place. Pure.
+"""A running job's way from one generation to the next: every decision in the life of a move, in one place. Pure.
 
 ::
 
     begin, repair,                       PAUSING              SETTLING                        RESUMING
-    follow, renew, lose ──▶ a move ──▶ Pause, Held ──▶ place anew, plan, write ──▶ Resume, Resumed ──▶ DONE
+    follow, renew, lose ──▶ a move ──▶ Pause, Held ──▶ place, plan, write again ─▶ Resume, Resumed ──▶ DONE
                               ▲            │                  ▲      │                   │
                               │            │ no worker left   └──────┘ no place, or      │ a host is lost: PAUSING
                               │            ▼                    a switch refuses:        │ again, in the generation
                               │          abort                  tried again              │ that was being resumed
-                              └── what makes another generation due meanwhile (`RunningJob.renew`) ◀──┘
+                              └── reasons for another generation meanwhile (`RunningJob.renew`) ◀────────┘
 
-`moves.Move` is what one job's hosts are told and answer; a `Mover` begins it, finds the job its place, and takes hosts
-out of the job. Whether a job would be better off elsewhere is `improver`'s matter. It writes to no switch: `advance` is
-given the means, and calls them where it is their turn.
+`moves.Move` is the message exchange with one job's hosts; a `Mover` begins it, finds the job a placement, and removes
+hosts from the job. `improver` decides whether a job should move. This module writes to no switch: `advance` receives
+functions that do, and calls them at the right step.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ _log = logging.getLogger(__name__)
 
 _REMEMBERED: Final = 16
 WriteSwitches = Callable[[Collection[str]], Awaitable[Sequence[ControllerError]]]
-"""Brings all switches to what they should hold, those named even if they have just refused; why some of those named do
-not hold it then.
+"""Writes all switches' target state, and retries the named ones; returns the errors of those among them that still
+refuse.
 """
 
 
@@ -59,9 +59,9 @@ class Mover:
         self._planner = planner
         self._decisions = decisions
         self.pauses_ns: deque[int] = deque(maxlen=_REMEMBERED)
-        """How long jobs stood still in the last moves: until they resumed, and while they then held back."""
+        """Pauses of the last moves: until jobs resumed, plus the time that they then held back."""
         self.outlook = outlook
-        """What jobs find on the links."""
+        """Link conditions of jobs."""
 
     @property
     def deadline_ns(self) -> int | None:
@@ -86,8 +86,10 @@ class Mover:
             self.begin_together({number: placement}, now_ns, why)
 
     def begin_together(self, placements: Mapping[int, Placement | None], now_ns: int, why: str) -> None:
-        """The same for several jobs, none of which is moving. Raises PlanError when their placements are not possible
-        beside each other; all jobs then stay.
+        """Begin moves of several jobs, none of which is moving.
+
+        Raises:
+            PlanError: Their placements are not possible together; all jobs then stay.
         """
         jobs = [(self._jobs[number], placement) for number, placement in placements.items()]
         try:
@@ -125,8 +127,9 @@ class Mover:
                     job.renew = why
 
     def renew(self, restarted: Iterable[str]) -> None:
-        """These switches have started anew, with empty registers: what was summed there is summed again, in a new
-        generation of each job that uses them.
+        """Start a new generation of each job that uses these switches, which have restarted with empty registers.
+
+        Rounds summed there are summed again.
         """
         for name in sorted(restarted):
             for job in self._jobs.values():
@@ -134,8 +137,9 @@ class Mover:
                     job.renew = f"{name} has started anew"
 
     def pace(self, gaps_ns: Mapping[int, int]) -> None:
-        """The hosts of these jobs are to wait so long between two rounds: they are told so with a new generation. Where
-        not all are there yet, none sends.
+        """Set the gap between two rounds of these jobs' hosts, which is sent with a new generation.
+
+        If some hosts are missing, none sends.
         """
         for number, gap_ns in gaps_ns.items():
             job = self._jobs[number]
@@ -169,8 +173,9 @@ class Mover:
     def take_up(
         self, job: RunningJob, why: str, finals: Mapping[str, tuple[FinalRound, ...]] | None, now_ns: int
     ) -> None:
-        """Go on with a move that was under way when the controller died: at its Resumes into the job's generation,
-        which tell each of these hosts to fetch these rounds; with None it has to begin anew.
+        """Resume a move that was under way when the controller died.
+
+        `finals` holds the rounds that each host fetches, if the move was at its Resumes; with None it begins again.
         """
         job.renew = f"{why}, when the controller was restarted"
         if finals is None:
@@ -181,7 +186,7 @@ class Mover:
         resumes = {self._jobs.address(host): (plans[host], rounds) for host, rounds in finals.items() if host in plans}
         job.move.take_up(resumes, self._joining(job), now_ns)
 
-    # --- who is lost ---
+    # --- lost hosts ---
 
     def lose(self, job: RunningJob, hosts: Mapping[str, str], now_ns: int) -> None:
         """These hosts failed, each for its reason, and are out for good: go on without them as the job's policy has
@@ -208,13 +213,13 @@ class Mover:
             self._go_on(job, lost, why, now_ns)
 
     def go_without(self, job: RunningJob, hosts: Mapping[str, str], now_ns: int) -> None:
-        """These hosts are out of the job, each for its reason, and nobody has failed by that."""
+        """Remove these hosts from the job, each with its reason; none of them counts as failed."""
         self._take_out(job, hosts)
         self._go_on(job, hosts, "; ".join(hosts.values()), now_ns)
 
     def _take_out(self, job: RunningJob, hosts: Mapping[str, str]) -> None:
-        """Out for good. A server is followed by the first spare host that lives; where there is none, the job goes on
-        without those that may come later, too.
+        """Remove hosts for good. A server is replaced by the first living spare; without one, the job continues without
+        server.
         """
         spec = job.spec
         job.gone.update(hosts)

@@ -42,7 +42,7 @@ class Phase(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """What is final, and who fetches which final round from whom."""
+    """Final rounds, and who fetches which of them from whom."""
 
     least: int
     """All workers hold all rounds below this one."""
@@ -51,7 +51,7 @@ class Settlement:
     final_beyond: frozenset[int]
     """Final rounds at or beyond `final_below`."""
     fetches: Mapping[int, tuple[FinalRound, ...]]
-    """By worker: the final rounds that it lacks, in order, each with a holder."""
+    """Final rounds that each worker lacks, in order, each with a holder."""
     newest: tuple[FinalRound, ...] = ()
     """The newest final round with a holder, for a server to know where the job is; empty where nothing is final."""
 
@@ -60,17 +60,20 @@ class Settlement:
 
 
 def settle(workers: Mapping[int, Held], servers: Mapping[int, Held], slots: int) -> Settlement:
-    """F = the union of what anyone holds, and a holder for each round of F that a worker lacks. There is a worker.
+    """Compute F, the union of all rounds that hosts hold, and a holder for each round of F that a worker lacks.
 
-    A host keeps the results of its last `slots` rounds. Holders of the same round are used in turn. Raises MoveError
-    for a round that is final but that no host keeps: a worker fell behind by more than the window allows, so somebody
-    broke the protocol.
+    There is at least one worker. A host keeps the results of its last `slots` rounds. Holders of the same round are
+    used in turn.
+
+    Raises:
+        MoveError: No host keeps a final round that a worker needs: a worker fell behind by more than the window allows,
+            so some host violated the protocol.
     """
     everyone = {**servers, **workers}
     below = max(held.first_incomplete for held in everyone.values())
     beyond = frozenset(r for held in everyone.values() for r in held.complete if r >= below)
     first = min(held.first_incomplete for held in workers.values())
-    if below - first > slots:  # before sets are made of what may be a lie
+    if below - first > slots:  # checked before sets are built from untrusted numbers
         raise _nobody_keeps(first, slots)
     lacking = {
         address: sorted({*range(held.first_incomplete, below), *beyond} - held.complete)
@@ -135,9 +138,7 @@ class Move:
         self._servers = frozenset(servers)
         self._held: dict[int, Held] = {}
         self._resumes: dict[int, Resume | ServerPlan] = {}
-        """What hosts have been told to resume by and have not confirmed, by host; while PAUSING, that is a Resume into
-        the generation that is being left.
-        """
+        """Unconfirmed Resumes by host; while PAUSING, Resumes into the generation that is being left."""
         self._retry_ns = retry_ns
         self._patience_ns = patience_ns
         self._give_up_ns = None if patience_ns is None else now_ns + patience_ns
@@ -158,8 +159,10 @@ class Move:
         return self._next_send_ns if self._give_up_ns is None else min(self._next_send_ns, self._give_up_ns)
 
     def poll(self, now_ns: int) -> list[tuple[int, Pause | Resume | ServerPlan]]:
-        """What to send now, by address, in this order. Raises MoveError when patience is at its end and no worker
-        is left.
+        """Return the messages to send now, by address, in this order.
+
+        Raises:
+            MoveError: The time limit has passed and no worker is left.
         """
         active = self.phase in (Phase.PAUSING, Phase.RESUMING)
         if active and self._give_up_ns is not None and now_ns >= self._give_up_ns:
@@ -174,14 +177,14 @@ class Move:
 
     @property
     def resumes(self) -> Mapping[int, tuple[FinalRound, ...]]:
-        """Who may not have taken its Resume yet, and what that tells it to fetch."""
+        """Hosts that may not have received their Resume yet, and the rounds that it makes them fetch."""
         return {
             address: resume.final if isinstance(resume, Resume) else () for address, resume in self._resumes.items()
         }
 
     @property
     def awaited(self) -> frozenset[int]:
-        """Whose answer to Pause or Resume it waits for."""
+        """Hosts whose answer to Pause or Resume is missing."""
         if self.phase is Phase.PAUSING:
             return (self._workers | self._servers) - self.lost - self._held.keys()
         return frozenset(self._resumes) if self.phase is Phase.RESUMING else frozenset()
@@ -252,8 +255,10 @@ class Move:
         joining: Collection[int],
         now_ns: int,
     ) -> None:
-        """Be at the Resumes of a move that somebody else began, who may have sent any of them: by host, its plan and
-        what it is to fetch. Their plans have the generation after the one that this move leaves.
+        """Continue a move of an earlier controller at its Resumes, any of which may have been sent.
+
+        `resumes` has each host's plan and the rounds to fetch. The plans have the generation after the one that this
+        move leaves.
         """
         self._resumes = {
             address: plan if address in joining and isinstance(plan, ServerPlan) else Resume(plan, final)
@@ -286,5 +291,5 @@ class Move:
 
 
 def _oldest_kept(held: Held, slots: int) -> int:
-    """Lower bound of what a host with a cache of its last `slots` rounds still keeps."""
+    """Lower bound of the rounds kept by a host with a cache of its last `slots` rounds."""
     return max([held.first_incomplete - 1, *held.complete]) - slots + 1

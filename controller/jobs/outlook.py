@@ -1,8 +1,8 @@
-"""What a job finds on the links: others' traffic as measured, without what the fabric's own jobs are known to send.
+"""Background traffic of the links: measured traffic minus the known traffic of the fabric's own jobs.
 
-A job's traffic is its streams by its plan times its rounds per second, which its hosts report. That of all jobs is
-taken off what telemetry says, so the rest is traffic that nobody here placed; what the other jobs bring is told apart.
-Where a job has come, gone or moved a moment ago, averages still hold what it sent before: those links are unsettled.
+A job's traffic is its streams by its plan times its rounds per second, which its hosts report. The sum over all jobs is
+subtracted from telemetry's values; the rest is traffic from outside, and the other jobs' part is kept separately. After
+a job has started, ended or moved, averages still include its earlier traffic: those links are unsettled.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from .registry import JobRegistry
 _AVERAGE_PERIODS: Final = 2
 """T of telemetry's averages."""
 _SETTLING_PERIODS: Final = 5
-"""Until less than a sixteenth of what was before is in an average, and a report has come."""
+"""Probe periods until less than a sixteenth of the earlier traffic is in an average, and a report has come."""
 
 
 class Outlook:
-    """Of all jobs."""
+    """Link conditions of all jobs."""
 
     def __init__(self, jobs: JobRegistry, planner: Planner, links: LinkState) -> None:
         self._jobs = jobs
         self._planner = planner
         self._links = links
         self._plans: dict[int, JobPlan] = {}
-        """Of each job, as `look` saw it last."""
+        """Plan of each job at the last evaluation."""
         self._settled_ns: dict[Endpoint, int] = {}
         """When the readings of links will be settled."""
 
     @property
     def period_ns(self) -> int:
-        """In which the links are measured anew."""
+        """Period of the links' measurements."""
         return self._links.period_ns
 
     @property
@@ -64,7 +64,7 @@ class Outlook:
         return self._settled_ns.keys()
 
     def background(self, now_ns: int) -> Snapshot:
-        """What is known of the links, without the traffic of the fabric's own jobs."""
+        """Link readings without the traffic of the fabric's own jobs."""
         known: Counter[Endpoint] = Counter()
         for job in self._jobs.values():
             each = mean_round_bytes(job.spec, self._planner.topology)
@@ -81,7 +81,7 @@ class Outlook:
         return others
 
     def around(self, number: int, now_ns: int) -> Surroundings:
-        """What a job of this number, new or running, is placed by."""
+        """Link conditions for the placement of a job of this number, new or running."""
         return Surroundings.of(self.background(now_ns), self.others(number))
 
     def _streams(self, job: RunningJob) -> Mapping[Endpoint, float]:

@@ -1,6 +1,6 @@
-"""The jobs of a fabric: those that run, by number, and why others were aborted; what their hosts are to be told.
+"""The jobs of a fabric: running ones by number, reasons of aborted ones, and messages to their hosts.
 
-Who takes part and who is lost is `membership`'s matter, how a job gets to its next generation `mover`'s.
+`membership` detects lost hosts; `mover` leads a job to its next generation.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from .journal_file import JournalError
 _log = logging.getLogger(__name__)
 
 MOST_ABORTED: Final = 1_000
-"""The reasons of so many aborted jobs are remembered; then the oldest is forgotten."""
+"""Maximum number of aborted jobs whose reasons are kept; then the oldest is removed."""
 
 
 @dataclass(slots=True)
 class Counts:
-    """How often each of these happened since the controller began."""
+    """Counts of events since the controller began."""
 
     admitted: int = 0
     aborted: int = 0
@@ -43,11 +43,11 @@ class JobRegistry(Mapping[int, RunningJob]):
 
     def __init__(self, topology: Topology, planner: Planner, lease_ns: int | None, journal: Journal) -> None:
         self.aborted: dict[int, str] = {}
-        """Why jobs were aborted, by their numbers."""
+        """Reasons of aborted jobs, by number."""
         self.outbox: list[Message] = []
         """Messages to hosts that have not been handed out yet."""
         self.ended = False
-        """Whether a job has ended since switches were last written: they may still hold its entries."""
+        """True if a job has ended since switches were last written: they may still hold its entries."""
         self.counts = Counts()
         self.leases = Leases[tuple[int, str]](lease_ns)
         """The leases of hosts, each by the number of its job and its own name."""
@@ -86,8 +86,10 @@ class JobRegistry(Mapping[int, RunningJob]):
         return (h for h in hosts if self.leases.lease_ns is None or self.leases.lives((number, h)))
 
     def waiting_for(self, number: int, now_ns: int) -> str:
-        """One sentence for people: what the job waits for, and since when. Raises NoSuchJob for a job that has ended
-        or never was, unless it was aborted.
+        """One sentence for people about the job's pending condition, and since when it lasts.
+
+        Raises:
+            NoSuchJob: The job has ended, unless it was aborted, or never existed.
         """
         if number in self.aborted:
             return f"job {number}: aborted: {self.aborted[number]}"
@@ -98,7 +100,7 @@ class JobRegistry(Mapping[int, RunningJob]):
     # --- coming and going ---
 
     def add(self, job: RunningJob) -> None:
-        """What hosts of the number's last job have not been told yet is none of this one's."""
+        """Add a job; undelivered messages of the previous job with this number are discarded."""
         self._jobs[job.number] = job
         self.outbox = [message for message in self.outbox if message.job != job.number]
 
@@ -107,7 +109,7 @@ class JobRegistry(Mapping[int, RunningJob]):
         return self._jobs.pop(number, None) is not None
 
     def remove(self, number: int) -> None:
-        """A job has ended: what it held is free."""
+        """Remove an ended job and free its resources."""
         job = self._jobs.pop(number)
         for host in job.spec.hosts:
             self.leases.end((number, host))
@@ -116,7 +118,7 @@ class JobRegistry(Mapping[int, RunningJob]):
         self.journal.change(number)
 
     def abort(self, number: int, why: str) -> None:
-        """End a job that cannot go on, and tell everyone."""
+        """End a job that cannot go on, and notify its hosts."""
         job = self[number]
         _log.error("job %d is aborted: %s", number, why)
         self.outbox += [Message(host, Abort(number, why)) for host in job.spec.hosts if host not in job.left]
@@ -126,11 +128,13 @@ class JobRegistry(Mapping[int, RunningJob]):
         self.counts.aborted += 1
         self.remove(number)
 
-    # --- what outlives the controller, and what hosts are told ---
+    # --- persistent state, and messages to hosts ---
 
     def keep(self, number: int, data: Mapping[str, Any]) -> None:
-        """Keep the caller's own data (JSON) with a job, also in the journal, in place of what was kept before. Raises
-        JournalError where that cannot be written; then what was kept before is.
+        """Store the caller's own data (JSON) with a job, also in the journal, in place of earlier data.
+
+        Raises:
+            JournalError: The data could not be written; the earlier data stay.
         """
         job = self[number]
         before, job.kept = job.kept, data
@@ -142,7 +146,7 @@ class JobRegistry(Mapping[int, RunningJob]):
             raise
 
     def write_journal(self) -> None:
-        """Write down the jobs that have changed. Raises JournalError; what is not written then a later call writes."""
+        """Write the jobs that have changed. Raises JournalError; the next call writes the rest."""
         self.journal.write_jobs(self._jobs)
 
     def take_outbox(self) -> list[Message]:

@@ -21,10 +21,12 @@ from .registry import JobRegistry
 
 
 def restore_jobs(topology: Topology, planner: Planner, jobs: JobRegistry, moves: Mover, now_ns: int) -> None:
-    """All leases begin anew; a move that was under way is taken up where it was. Jobs that cannot stay by the planner's
-    routes are there all the same, for `Mover.follow` to move them.
+    """Restore jobs from the journal. All leases restart; a move that was under way is resumed.
 
-    Raises JournalError for what does not fit this fabric.
+    Jobs that are impossible on the planner's routes are restored all the same, and `Mover.follow` moves them.
+
+    Raises:
+        JournalError: A record does not fit this fabric.
     """
     planner.histories.update(jobs.journal.histories)
     for number, record, kept in jobs.journal.jobs():

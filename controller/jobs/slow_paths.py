@@ -1,6 +1,6 @@
-"""Tells a slow network from a dead worker: whether telemetry says that heartbeats cannot come in time. Pure.
+"""Distinguishes a slow network from a dead worker: telemetry may show that heartbeats cannot arrive in time. Pure.
 
-silent host ─▶ links on its way to the controller ─▶ latency, loss, silence of each ─▶ a reason, or none
+silent host ─▶ links on its path to the controller ─▶ latency, loss, silence of each ─▶ a reason, or none
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class SlowPaths:
         self._controller_host = controller_host
 
     def why_slow(self, host: str, lease_ns: int, now_ns: int) -> str:
-        """What keeps a host's heartbeats back, as far as is known; empty where nothing does, so that it is dead."""
+        """Return the known reason that delays a host's heartbeats; empty if there is none, so that the host is dead."""
         routes = self._planner.routes
         if not routes.reaches(host, self._controller_host):
             return f"no way leads from {host} to {self._controller_host}"

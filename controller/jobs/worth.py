@@ -1,17 +1,17 @@
-"""Whether a move is worth what it costs: by how long readings have spoken for it, and by what moves have won so far.
+"""Cost and benefit of a move: how long readings have favoured it, and the net gain of earlier moves.
 
-Nobody knows how long traffic stays as it is. Two rules keep a job that moves from faring worse than one that stays:
+It is unknown how long traffic stays as it is. Two rules keep a job that moves from faring worse than one that stays:
 
-* *A move is earned.* Since another place has been better, reading after reading, the job must have lost as much time as
-  a move takes. What has lasted so long is likely to last as long again; and whatever comes, no more is spent on a move
-  than staying had already cost (Karlin et al., Competitive snoopy caching, Algorithmica 3, 1988).
-* *Moves pay for themselves.* The time that moves win is counted against staying at *home*, where the job was before
-  them, what they take off. A move is made only while the account is above zero, or below by no more than a fiftieth of
-  the time since the job is looked at. Else the job stays, or goes home once that is earned.
+* *A move is earned.* Since another placement has been better, reading after reading, the job must have lost as much
+  time as a move takes. A condition that has lasted so long is likely to last as long again. In any case, no more is
+  spent on a move than staying had already cost (Karlin et al., Competitive snoopy caching, Algorithmica 3, 1988).
+* *Moves pay for themselves.* The time that moves win is counted against staying at *home*, the job's placement before
+  them, minus their cost. A move is made only while the balance is above zero, or below by no more than a fiftieth of
+  the time since the job was first evaluated. Otherwise the job stays, or returns home once that is earned.
 
-So, by what readings say, a job is never behind one that stays at home by more than a fiftieth of the time, three moves
-and what is lost until the next look. Home is where a move leaves from while the account is not below zero. Pure, and in
-seconds.
+So, by the readings, a job is never behind one that stays at home by more than a fiftieth of the time, three moves and
+the loss until the next evaluation. Home is the placement that a move leaves while the balance is not below zero. Pure,
+and in seconds.
 """
 
 from __future__ import annotations
@@ -29,11 +29,14 @@ RISK: Final = 0.02
 
 
 def earned_in(price: float, saved: Sequence[float], ages: Sequence[float], span: float) -> float:
-    """Seconds until a move that takes so long is earned, if readings go on as the last one; 0: it is, ∞: it never will.
+    """Seconds until a move of this cost is earned, if readings stay as the last one; 0: it is, ∞: it never will be.
 
-    `saved`: by reading, from the last one back, seconds that each second would have saved elsewhere; those from the
-    first on that says that nothing would be saved do not count. `ages`: how old each is. A reading speaks for the
-    `span` before it, and the lesser of two for what is between them besides.
+    Args:
+        price: Cost of the move in seconds.
+        saved: Seconds saved elsewhere per second, by reading from the last one back; readings from the first
+            non-positive one on do not count.
+        ages: Age of each reading in seconds.
+        span: Time before a reading that it covers; between two readings the smaller value counts.
     """
     readings = list(zip(ages, itertools.takewhile(lambda seconds: seconds > 0, saved), strict=False))
     if not readings:
@@ -47,10 +50,10 @@ def earned_in(price: float, saved: Sequence[float], ages: Sequence[float], span:
 
 @dataclass(slots=True)
 class Account:
-    """What the moves of one job have won."""
+    """Net gain of one job's moves."""
 
     at: Placement
-    """Where the job is, or is going to."""
+    """Present placement of the job, or the target of its move."""
     home: Placement
     began: float
     """When the job was first looked at."""
@@ -70,18 +73,18 @@ class Account:
         return self.at == self.home
 
     def look(self, now: float, saved: float) -> None:
-        """In each second since the last look, being here and not at home has saved so many."""
+        """Record the seconds saved per second since the last call by being here instead of at home."""
         won = saved * (now - self.looked)
         self.balance += won
         self.behind = self.behind - won if won < 0 else 0.0
         self.looked = now
 
     def allows_a_move(self, now: float) -> bool:
-        """Whether one may be made, if it is earned."""
+        """Return True if an earned move may be made."""
         return self.balance >= -RISK * (now - self.began)
 
     def wants_home(self, now: float, price: float) -> bool:
-        """Whether it may only go home, and that is earned."""
+        """Return True if the only allowed move is the one home, and that is earned."""
         return not self.allows_a_move(now) and self.behind >= price and self.behind > 0
 
     def move(self, to: Placement, price: float) -> None:

@@ -1,8 +1,8 @@
-"""Whom switches let in at the ports of hosts: entries of `admission.hosts` (docs/design.md §4.2). Pure.
+"""Admission at the ports of hosts: entries of `admission.hosts` (docs/design.md §4.2). Pure.
 
-A host sends in its own name alone, and of aggregation messages those that it has a part in: a job's workers
-contribute, its server (or a spare one) answers, and all of them may ask for final rounds and hand them out. Who a
-job's hosts are does not change as it moves, so no move has to wait for these entries.
+A host may send only from its own address, and only the aggregation messages of its role: a job's workers contribute,
+its server (or a spare one) answers, and all of them may request final rounds and send them. The members of a job do not
+change as it moves, so no move has to wait for these entries.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ OF_SERVERS: Final = _OF_ALL | _bits(MessageType.RESULT, MessageType.SCALE_RESULT
 
 
 def messages_by_host(specs: Iterable[JobSpec]) -> Mapping[str, int]:
-    """What the hosts of these jobs may send, a bit for each type of message."""
+    """Messages that the hosts of these jobs may send, a bit for each type of message."""
     messages: dict[str, int] = {}
     for spec in specs:
         workers = frozenset(spec.workers)
@@ -53,7 +53,7 @@ def admission_entries(topology: Topology, switch: str, messages: Mapping[str, in
 def admitting_states(
     topology: Topology, states: Mapping[str, SwitchState], plans: Iterable[JobPlan]
 ) -> Mapping[str, SwitchState]:
-    """What every switch holds, with the entries of this module added."""
+    """Every switch's state, with the entries of this module added."""
     messages = messages_by_host(plan.spec for plan in plans)
     own = {switch: {item.key: item for item in admission_entries(topology, switch, messages)} for switch in states}
     return {switch: SwitchState({**state.items, **own[switch]}) for switch, state in states.items()}

@@ -1,6 +1,6 @@
-"""Whether a running job, or several together, would be better off elsewhere: what is asked of every reading alike.
+"""Comparison of a running job's placement, or several jobs' together, with better ones, over all readings alike.
 
-The controller and the flow-level simulator both decide by this; what a move is worth is `controller.jobs.worth`'s.
+The controller and the flow-level simulator both use it; `controller.jobs.worth` weighs a move's cost.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ class Better:
 
     placement: Placement
     now_seconds: float
-    """Of a step before that, by the last reading."""
+    """Time of a step before the move, by the last reading."""
     saved: tuple[float, ...]
-    """By reading, from the last one back, as long as each says that it pays: seconds that a step saves; below 0 for a
-    job that others' moves slow down.
+    """Seconds that a step saves, by reading from the last one back, as long as each favours the move; below 0 for a job
+    that others' moves slow down.
     """
     refill_seconds: float = 0.0
-    """What was in the network has to be summed again, and that takes so long."""
+    """Time to sum again the rounds that were in the network."""
     counts: bool = True
-    """Whether what it saves counts; not for a job of lower priority than those for whose sake it moves."""
+    """True if its saving counts; False for a job of lower priority than those for whose sake it moves."""
 
 
 def better_alone(
@@ -39,9 +39,11 @@ def better_alone(
     expected: Callable[[Problem, Placement], Expected],
     scene: Callable[[], Sequence[Running]] | None = None,
 ) -> Better | None:
-    """Whether the placement that `place` finds is faster by more than the share `gain`, by the last of these readings
-    and by how many of those before it, and is borne by the jobs of the `scene`, of which this one is the first: they
-    are asked for where it is faster. Raises what `place` raises.
+    """Return the improvement by the placement that `place` finds, if there is one.
+
+    It must be faster by more than the share `gain`, by the last of these readings, and be acceptable for the jobs of
+    the `scene`, of which this one is the first; the scene is evaluated only for a faster placement. The result says how
+    many earlier readings agree. Raises the exceptions of `place`.
     """
     proposed = place(problems[-1])
     if proposed == current:
@@ -59,7 +61,7 @@ def better_alone(
 
 
 def _is_borne(jobs: Sequence[Running], placement: Placement, gain: float) -> bool:
-    """Whether the first may go there for its own good."""
+    """Return True if the first job may move there for its own good."""
     return bears(*before_and_after(jobs, {0: placement}), [0], gain, classes_of(jobs))
 
 
@@ -98,8 +100,8 @@ def better_jointly(
 
 
 def saved_together(jobs: Sequence[Better], paces: Sequence[float]) -> list[float]:
-    """What all jobs that count would have saved in each second, by reading from the last one back; `paces` are their
-    steps in a second.
+    """Seconds per second saved by all jobs that count, by reading from the last one back; `paces` are steps per
+    second.
     """
     counting = [(each.saved, pace) for each, pace in zip(jobs, paces, strict=True) if each.counts]
     return [

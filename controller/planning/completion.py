@@ -1,4 +1,4 @@
-"""How long a step of a job takes, round by round, as the protocol goes about it: what the packet fabric is held to.
+"""Time of a job's step, computed round by round as the protocol proceeds; the packet fabric is compared with it.
 
 A step has P scale rounds without lanes and C rounds with them (docs/design.md §3.3). A worker i sends round r as soon
 as it has the result of round r − w, with w rounds in the network, and its chunk's exponent, which came P rounds before.
@@ -9,15 +9,15 @@ link:
     up_r      =  max(max over i of (sent_r,i + u_i),  up_{r−1} + g)        done_r,i  =  up_r + d_i
     g         =  max over links of (L_e · B + O_e · B / D) · 8 / (c_e − b_e)
 
-u_i and d_i are a worker's ways up and down without other rounds. Frames of a round that meet on a link wait for each
-other once: results that a link has set apart are answered apart, so what waits on the way down does not wait on the way
-up. So with m_i what meets, up or down, on a worker's hops, all that recursion needs of the workers is
+u_i and d_i are a worker's delays up and down without other rounds. Frames of a round that meet on a link wait for each
+other once: results separated by a link are answered separately, so the wait on the way down does not recur on the way
+up. So with m_i the frames that meet, up or down, on a worker's hops, the recursion needs only
 
     t  =  max over i of (u_i + d_i + m_i)      up_r  =  max(up_{r−w} + t,  up_{r−P} + t,  up_{r−1} + g)
 
-but for the first window's rounds, which all workers send at once, and for hosts that look at their frames at multiples
-of a time: they see results, and the server contributions, at the next of these. After the start-up the recursion is
-periodic, so its last stretch is carried on in a line.
+of the workers. Exceptions are the first window's rounds, which all workers send at once, and hosts that poll their
+frames at multiples of a time: they see results, and the server contributions, at the next of these. After the start-up
+the recursion is periodic, so its last stretch is extrapolated linearly.
 
 A message takes the links that the switches' hash of its addresses chooses (`forwarding`). Nothing is lost and nothing
 repeated.
@@ -38,12 +38,12 @@ from ..placement.links import Floats, Ints
 from .plan import SCALE_ROUND_BYTES, JobSpec, hop_ways, most_streams_of, round_bytes, rounds_of_step
 
 _WINDOWS: Final = 8
-"""After so many windows the recursion is periodic."""
+"""Number of windows after which the recursion is periodic."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a step of a job is made of."""
+    """Contents of a job's step."""
 
     chunks: int
     """C: rounds with lanes."""
@@ -65,38 +65,38 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """How long a step takes, and why."""
+    """Predicted time of a step, with its parts."""
 
     seconds: float
     link_seconds: float
-    """What the slowest link needs for a round with lanes."""
+    """Time of the slowest link for a round with lanes."""
     slowest_link: Endpoint
     window: int
-    """Rounds in the network: W, or what the bound of the queues allows."""
+    """Rounds in the network: W, or the limit by the queue bound."""
     round_trip_seconds: float
-    """Of a round with lanes, in queues without other rounds."""
+    """Round-trip time of a round with lanes, in queues without other rounds."""
 
     @property
     def refill_seconds(self) -> float:
-        """What is in the network takes so long to be summed again."""
+        """Time to sum again the rounds in the network."""
         return max(self.round_trip_seconds, self.window * self.link_seconds)
 
     @property
     def is_bound_by_window(self) -> bool:
-        """Whether the slowest link waits for the window."""
+        """True if the slowest link waits for the window."""
         return self.window * self.link_seconds < self.round_trip_seconds
 
 
 @dataclass(frozen=True, slots=True)
 class _Trip:
-    """What rounds of one size take, in seconds."""
+    """Times of rounds of one size, in seconds."""
 
     first: float
     """Up, where all workers send at once."""
     again: float
     """Up, after the last worker has the result that it waited for."""
     down: float
-    """From the root to the last worker."""
+    """Time from the root to the last worker."""
     apart: float
     """Between two rounds, one after the other on the slowest link."""
 
@@ -104,8 +104,14 @@ class _Trip:
 def expected_step(
     problem: Problem, placement: Placement, step: Step, bound: int | None = None, *, ways_known: bool = True
 ) -> Expected:
-    """How long a step takes under a placement. `bound`: packets that no queue is to exceed. `ways_known`: switches
-    choose among equal next hops as their tables have it, and not by lot.
+    """Predict the time of a step under a placement.
+
+    Args:
+        problem: Fabric, loads and workers.
+        placement: The job's tree.
+        step: Contents of the step.
+        bound: Queue bound in packets.
+        ways_known: True if switches choose among equal next hops by their tables' hash, not at random.
     """
     costs = Costs(problem)
     window = step.window if bound is None else min(step.window, _allowed(problem, placement, bound))
@@ -160,7 +166,7 @@ class _Tree:
         self._starts: Ints = np.cumsum([0, *map(len, ways)])
         """(2 hops + 1,): where each hop's links begin, first all ways up and then all ways down."""
         self._at: Ints = np.array([number[link] for way in ways for link in way])
-        """By hop and side: the links of the way."""
+        """Links of each path, by hop and side."""
         self._share: Floats = np.array([share for way in ways for share in way.values()])
         """The probability that it is taken."""
         up = slice(self._starts[len(edges)])
@@ -168,10 +174,10 @@ class _Tree:
         self._meeting: Floats = np.concatenate(
             [np.maximum(self._loads(side)[self._at[side]] - 1, 0) for side in (up, down)]
         )
-        """Frames of the same round that meet there, but for the stream's own."""
+        """Other frames of the same round that meet the stream's on its links."""
         loads = self._loads(slice(None))
         self._seconds: Floats = np.where(loads > 0, loads * costs.seconds + costs.others, 0.0)
-        """(links,): what each takes for the step's bytes."""
+        """(links,): each link's time for the step's bytes."""
         place = {child: at for at, (child, _) in enumerate(edges)}
         self._above: Ints = np.array([place.get(parent, len(edges)) for _, parent in edges])
         """(hops,): the hop that follows; their number at the root."""
@@ -182,7 +188,7 @@ class _Tree:
         return self._costs.problem.topology.directed_links[int(self._seconds.argmax())]
 
     def trip(self, frame_bytes: int) -> _Trip:
-        """Of rounds with frames of this size."""
+        """Times of rounds with frames of this size."""
         costs = self._costs
         frame = 8 * frame_bytes / costs.links.rate_bps
         alone = frame + costs.links.delay_seconds + costs.wait
@@ -211,7 +217,7 @@ class _Tree:
 
 
 def _allowed(problem: Problem, placement: Placement, bound: int) -> int:
-    """Rounds that the queues on the way let a job have in the network, beside no other job."""
+    """Rounds in the network that the queues on the path allow a job, without other jobs."""
     return min(
         max(bound // count, 1)
         for link, count in most_streams_of(problem.routes, placement.edges).items()

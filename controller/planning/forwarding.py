@@ -1,10 +1,10 @@
-"""What switches hold to route packets, and the way that datagrams take by that. Pure.
+"""Routing entries of switches, and the resulting path of datagrams. Pure.
 
     destination ─▶ routes ─▶ its next hops, in the entry's order ─▶ the one that the hash of the flow names
 
-Both ends of a job's messages use one UDP port, so a stream's way hangs on its two addresses alone. v1model's selector
-takes the CRC-32 of what `routes` hashes (docs/design.md §4.2), in network order, modulo the number of next hops, in the
-order in which their entry has them; all switches that run BMv2 JSON do. How a chip chooses is not known here.
+Both ends of a job's messages use one UDP port, so a stream's path depends on its two addresses alone. v1model's
+selector takes the CRC-32 of the fields that `routes` hashes (docs/design.md §4.2), in network order, modulo the number
+of next hops, in the order of their entry; all switches that run BMv2 JSON do. A chip's choice is not known here.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ Shares = Mapping[Endpoint, float]
 
 
 def route_items(topology: Topology, switch: str, destination: Node, ports: Sequence[int]) -> list[Item]:
-    """What a switch holds to send packets to a destination by these ports, one for each flow."""
+    """Entries of a switch that send packets to a destination by these ports, one for each flow."""
     if topology.switch(switch).target.one_shot:
         return [_one_shot_route(topology, switch, destination, ports)]
-    # a member is its port; what a choice's number stands for never changes, so nothing is misled while it is replaced
+    # a member is its port; a number's meaning never changes, so a replacement misdirects no packet
     match = _match(destination)
     items: list[Item] = [Member(NEXT_HOPS, port, _forward(topology, switch, port)) for port in ports]
     if len(items) == 1:
@@ -44,7 +44,7 @@ def route_items(topology: Topology, switch: str, destination: Node, ports: Seque
 
 
 def copy_port(routes: Routes, switch: str, child: str, turn: int) -> int:
-    """By which port a switch sends a result to its child that is number `turn`: children take equal ones in turn."""
+    """Port by which a switch sends a result to its child number `turn`: children use equal ports in turn."""
     ports = routes.next_hops(switch, child)
     return ports[turn % len(ports)]
 
@@ -77,11 +77,11 @@ def result_way(routes: Routes, node: str, child: str, turn: int) -> Shares:
 
 
 _WAYS: WeakKeyDictionary[Routes, dict[tuple[str, str, tuple[int, int]], Shares]] = WeakKeyDictionary()
-"""What `flow_way` has answered before."""
+"""Cache of `flow_way`."""
 
 
 def _links(routes: Routes, node: str, source: str, destination: str, ports: tuple[int, int]) -> list[Endpoint] | None:
-    """From a node on, of datagrams of this source; None where a choice on the way is not known."""
+    """Links of a path from a node on, for datagrams of this source; None if a choice on the path is unknown."""
     topology, links = routes.topology, list[Endpoint]()
     flow: int | None = None
     while node != destination:

@@ -1,9 +1,8 @@
-"""How often a job has changed its generation, and when it last used which switch: what its old tags may still match.
+"""Counts of a job's generations, and its last use of each switch: the old tags that could still match.
 
-A slot keeps its last round until somebody else writes it. A switch takes any generation but the slot's own for a newer
-one (docs/design.md §3.2), and there are 255: after so many, what was left behind would pass for the present. So a job
-that has not used a switch for so long must not use it again; and a number that is given to a new job goes on counting
-where the last one ended.
+A slot keeps its last round until it is overwritten. A switch takes any generation except the slot's own for a newer one
+(docs/design.md §3.2), and there are 255: after that many, a leftover would pass for the present. So a job that has not
+used a switch for that long must not use it again; and a number that is given to a new job continues its counter.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ class History:
     """The generations of one job's number."""
 
     count: int = 0
-    """How many there have been, from the first job that had this number."""
+    """Number of generations since the first job that had this number."""
     last_used: dict[str, int] = field(default_factory=dict)
-    """Which generation, counted as `count` does, each switch summed last, by switch."""
+    """Last generation, counted as `count` does, that each switch summed."""
 
     @classmethod
     def from_json(cls, saved: Mapping[str, Any]) -> History:
-        """Of the fields by name. Raises TypeError, ValueError or AttributeError for what is none."""
+        """Decode the fields by name. Raises TypeError, ValueError or AttributeError for malformed ones."""
         history = cls(**saved)
         return cls(int(history.count), {switch: int(at) for switch, at in history.last_used.items()})
 
@@ -45,7 +44,7 @@ class History:
             self.last_used[switch] = self.count
 
     def pass_by(self, generations: Collection[int]) -> None:
-        """Hosts of a forgotten job with this number may still send in these: the next one is none of them, if any is
+        """Skip generations in which hosts of a forgotten job with this number may still send, as long as any is
         left.
         """
         self.count = max(self.count, *generations)
@@ -55,7 +54,7 @@ class History:
             self.count += 1
 
     def may_use(self, switch: str) -> bool:
-        """Whether what the switch may still hold of this job is sure to be older than what comes."""
+        """Return True if everything that the switch may still hold of this job is older than coming rounds."""
         return self.count - self.last_used.get(switch, self.count) < LONGEST_ABSENCE
 
 

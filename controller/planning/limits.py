@@ -1,4 +1,4 @@
-"""What a kind of switch does not take, though its tables have room for it."""
+"""Limits of a kind of switch beyond the room in its tables."""
 
 from __future__ import annotations
 

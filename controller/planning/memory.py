@@ -1,4 +1,4 @@
-"""What a job is given of each switch's memory: aggregation slots, a multicast group, and the rids of its copies."""
+"""A job's part of each switch's memory: aggregation slots, a multicast group, and the rids of its copies."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LAST_RID: Final = 0xFFFF
 
 @dataclass(frozen=True, slots=True)
 class Allotment:
-    """What one job holds in one switch."""
+    """Resources of one job in one switch."""
 
     slot_base: int
     slots: int
@@ -34,7 +34,7 @@ class FabricMemory:
         self._rids = {s.name: Pool(f"{s.name}: multicast rids", LAST_RID, first=1) for s in topology.switches}
 
     def allot(self, job: int, switches: Iterable[str], slots: int) -> Mapping[str, Allotment]:
-        """S slots and 32 rids for the job in each of these switches; what it holds already it keeps.
+        """Allot S slots and 32 rids to the job in each of these switches; present allotments stay.
 
         All or nothing: raises OutOfMemory and leaves everything as it was.
         """
@@ -61,11 +61,11 @@ class FabricMemory:
 
     @property
     def free_slots(self) -> Mapping[str, int]:
-        """How many slots no job holds, by switch."""
+        """Number of free slots, by switch."""
         return {switch: pool.free for switch, pool in self._slots.items()}
 
     def held(self, job: int) -> Mapping[str, Allotment]:
-        """What a job holds, by switch."""
+        """Allotments of a job, by switch."""
         return {
             switch: Allotment(*pool.allotments[job], job, self._rids[switch].allotments[job][0])
             for switch, pool in self._slots.items()
@@ -77,7 +77,7 @@ class FabricMemory:
         self._release(job, self._slots.keys() - set(switches))
 
     def jobs_that_fit(self, slots: int, own: int | None = None) -> Mapping[str, int]:
-        """By switch: how many more jobs of S slots it takes, given its gaps; the place that job `own` holds counts as
+        """Number of further jobs of S slots that fit each switch, given its gaps; the slots of job `own` count as
         free.
         """
         return {name: pool.pieces(slots) + (own in pool.allotments) for name, pool in self._slots.items()}

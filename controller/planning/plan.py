@@ -1,4 +1,4 @@
-"""From a fabric, its routes and its jobs to everything that every switch should hold (docs/design.md §4.2). Pure.
+"""Target state of every switch, from a fabric, its routes and its jobs (docs/design.md §4.2). Pure.
 
 ::
 
@@ -50,7 +50,7 @@ BULK_PRIORITY: Final = 0
 CONTROL_PRIORITY: Final = 7
 PROBE_SESSION: Final = 1
 SCALE_ROUND_BYTES: Final = FRAME_HEADER_BYTES + HEADER_BYTES
-"""What a round without lanes brings onto a link."""
+"""Bytes of a round without lanes on a link."""
 LARGEST_ROUND_BYTES: Final = FRAME_HEADER_BYTES + MESSAGE_BYTES
 MOST_GRADIENT_BYTES: Final = 1 << 50
 """More than any model has, and little enough for the programs that place jobs together."""
@@ -62,19 +62,19 @@ HIGHEST: Final = 7
 
 
 class FailurePolicy(Enum):
-    """What becomes of a job that loses a worker."""
+    """Reaction of a job to the loss of a worker."""
 
     CONTINUE = "continue"
     """The others go on, as long as there are enough; weights keep means right."""
     WAIT = "wait"
     """The others pause until the worker is heard of again."""
     ABORT = "abort"
-    """The job ends, and every host is told why."""
+    """The job ends, and every host receives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:
-    """What is asked of the fabric for one job. Raises PlanError when it cannot be a job."""
+    """Request for one job. Raises PlanError if it is not a possible job."""
 
     job: int
     workers: tuple[str, ...]
@@ -86,16 +86,14 @@ class JobSpec:
     window: int = 32
     """W ≤ S/2: rounds from the oldest incomplete one on that a worker may have begun."""
     gradient_bytes: int = 1 << 20
-    """What one worker's stream brings onto a link per iteration, headers included; placement weighs it against
-    latency.
-    """
+    """Bytes of one worker's stream on a link per iteration, headers included; placement weighs it against latency."""
     policy: FailurePolicy = FailurePolicy.CONTINUE
     least_workers: int = 1
-    """With fewer left, the job is aborted."""
+    """Minimum number of workers; with fewer left, the job is aborted."""
     spares: tuple[str, ...] = ()
     """Hosts that can be the server in its stead, in this order."""
     weight: float = 1.0
-    """How much more its time counts than another's where jobs are placed together: LIGHTEST to HEAVIEST."""
+    """Weight of its time in a joint placement of several jobs: LIGHTEST to HEAVIEST."""
     priority: int = 0
     """Its time counts before that of all jobs with a lower one, whatever they weigh: 0 to HIGHEST."""
     key: str = field(default="", repr=False)
@@ -127,13 +125,13 @@ class JobSpec:
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """All that may have a part: the workers, the server where there is one, and who may follow it."""
+        """All members: the workers, the server if there is one, and its spares."""
         return (*self.workers, *([self.server] if self.server else []), *self.spares)
 
 
 @dataclass(frozen=True, slots=True)
 class JobPlan:
-    """One job in one generation: what it puts into each switch, and what its hosts must know."""
+    """One job in one generation: its entries in each switch, and its hosts' plans."""
 
     spec: JobSpec
     generation: int
@@ -148,23 +146,25 @@ class JobPlan:
     links too.
     """
     most_streams: Mapping[Endpoint, int]
-    """By directed link: the streams that may take it, each counted whole on every such link."""
+    """Streams that may take each directed link, each counted whole on every such link."""
     round_trip_ns: int
-    """From the slowest worker to the root and back, in empty queues."""
+    """Round-trip time from the slowest worker to the root and back, in empty queues."""
     round_trips_ns: Mapping[Endpoint, int]
-    """By directed link that some stream may cross: the same from the worker of that stream that is farthest off, and of
-    several streams the least. A stream takes in a round only when all its workers have sent it, so it is no faster.
+    """Round-trip time of each directed link that some stream may cross: that of the farthest worker of the stream, and
+    the smallest of several streams. A stream sends a round only when all its workers have sent it, so it is no faster.
     """
     hops: int
     """The most links that a round crosses on its way to the root and back."""
     pacing: Pacing = field(default_factory=Pacing, compare=False)
-    """What the workers are told of windows when they get the plan; `congestion` says what it is to be. Of two plans
-    that lay a job alike it may differ.
+    """Windows sent to workers with the plan; `congestion` computes them. It may differ between two plans of the same
+    layout.
     """
 
     def host_plans(self, first_round: int = 0) -> dict[str, WorkerPlan | ServerPlan]:
-        """What each host is told, the server first: the root's part, or without children a mere holder's of the rounds
-        that it has completed. `first_round` is where a server begins that takes over in mid-job.
+        """Plans of all hosts, the server first: the root's part, or without children that of a mere holder of completed
+        rounds.
+
+        `first_round` is the first round of a server that takes over in mid-job.
         """
         plans: dict[str, WorkerPlan | ServerPlan] = {}
         if (host := self.spec.server) is not None:
@@ -186,7 +186,7 @@ class JobPlan:
 
 @dataclass(frozen=True, slots=True)
 class _Tree:
-    """The placement with what it leaves implicit: children of every node, in order of their bits."""
+    """The placement with its implicit parts: children of every node, in order of their bits."""
 
     children: Mapping[str, tuple[str, ...]]
     parent: Mapping[str, str]
@@ -267,8 +267,10 @@ def job_plan(
 
 
 def streams_of(routes: Routes, workers: Sequence[str], edges: Sequence[tuple[str, str]]) -> Mapping[Endpoint, float]:
-    """How many streams of these hops, and results on their ways back, each directed link carries. Raises TopologyError
-    where there is no way.
+    """Number of streams of these hops, and of returning results, on each directed link.
+
+    Raises:
+        TopologyError: There is no path.
     """
     streams: dict[Endpoint, float] = {}
     for way in chain.from_iterable(hop_ways(routes, workers, edges)):
@@ -278,7 +280,7 @@ def streams_of(routes: Routes, workers: Sequence[str], edges: Sequence[tuple[str
 
 
 def most_streams_of(routes: Routes, edges: Iterable[tuple[str, str]]) -> Mapping[Endpoint, int]:
-    """How many streams of these hops, and results on their ways back, may take each directed link."""
+    """Maximum number of streams of these hops, and of returning results, on each directed link."""
     most: dict[Endpoint, int] = {}
     for child, parent in edges:
         for link in _links_of(routes, child, parent):
@@ -297,7 +299,7 @@ def lanes_of(topology: Topology) -> int:
 
 
 def round_bytes(topology: Topology) -> int:
-    """What a round with lanes brings onto a link, headers included."""
+    """Bytes of a round with lanes on a link, headers included."""
     return FRAME_HEADER_BYTES + message_bytes(lanes_of(topology))
 
 
@@ -319,12 +321,12 @@ def with_window(spec: JobSpec, window: int, topology: Topology) -> JobSpec:
 
 
 def mean_round_bytes(spec: JobSpec, topology: Topology) -> float:
-    """What one of these rounds brings onto a link, on average."""
+    """Mean bytes of one of these rounds on a link."""
     return spec.gradient_bytes / sum(rounds_of_step(spec, topology))
 
 
 def base_state(topology: Topology, routes: Routes, switch: str) -> SwitchState:
-    """What a switch holds without any job, but for what bounds its queues: routes to all, its own address, classes,
+    """State of a switch without any job and without its queue bounds: routes to all, its own address, classes,
     telemetry.
     """
     own = topology.switch(switch)
@@ -346,14 +348,12 @@ def base_state(topology: Topology, routes: Routes, switch: str) -> SwitchState:
 
 
 def control_class(dscp: int) -> Item:
-    """What has this code point is of the control class; what no entry names is bulk traffic."""
+    """Entry that puts this code point into the control class; code points without an entry are bulk traffic."""
     return entry(TRAFFIC_CLASS, {"dscp": dscp}, call("set_class", priority=CONTROL_PRIORITY))
 
 
 def fabric_state(bases: Mapping[str, SwitchState], jobs: Iterable[JobPlan]) -> Mapping[str, SwitchState]:
-    """What every switch should hold, but for what bounds its queues. `bases` is what it holds without jobs, such as its
-    `base_state`.
-    """
+    """State of every switch without queue bounds. `bases` are the states without jobs, such as `base_state`."""
     jobs = tuple(jobs)
     states: dict[str, SwitchState] = {}
     for switch, base in bases.items():
@@ -393,8 +393,10 @@ def children_by_bit(
 def hop_ways(
     routes: Routes, workers: Sequence[str], edges: Sequence[tuple[str, str]]
 ) -> Iterator[tuple[Shares, Shares]]:
-    """Of each (child, parent), the links that its contributions take, and their results on the way back. Raises
-    TopologyError where there is no way.
+    """Links of each (child, parent) hop: those of its contributions, and those of returning results.
+
+    Raises:
+        TopologyError: There is no path.
     """
     children = children_by_bit(routes.topology, workers, edges)
     turns = {child: turn for mine in children.values() for turn, child in enumerate(mine)}
@@ -403,7 +405,7 @@ def hop_ways(
 
 
 def _workers_below(tree: _Tree, node: str) -> int:
-    """How many workers' numbers are in what this node contributes."""
+    """Number of workers whose numbers are in this node's contribution."""
     return sum(_workers_below(tree, child) for child in tree.children[node]) if node in tree.children else 1
 
 

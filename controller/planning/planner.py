@@ -1,9 +1,9 @@
-"""Where a job can be summed as the fabric is now: its memory, its routes without what is lost, and what to do where
-the strategy finds no place.
+"""Placement of a job in the present fabric: its memory, its routes without lost parts, and fallbacks if the strategy
+finds no placement.
 
-    asked for ─▶ the strategy's placement ─┬─▶ taken
-                                           └─ no room ─▶ fewer slots ─▶ the server with as few switches as its
-                                                           fan-in allows, or any switch as root
+    request ─▶ the strategy's placement ─┬─▶ accepted
+                                         └─ no room ─▶ fewer slots ─▶ the server with as few switches as its
+                                                         fan-in allows, or any switch as root
 """
 
 from __future__ import annotations
@@ -41,28 +41,31 @@ LEAST_SHARE: Final = 8
 
 
 def loads_of(links: Snapshot) -> Mapping[Endpoint, LinkLoad]:
-    """What placement takes of each link: FULL where a reading is no figure."""
+    """Load of each link for placement: FULL if a reading is not a number."""
     return {link: _load(view) for link, view in links.links.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What else is on the links that a job may use."""
+    """Other traffic on the links that a job may use."""
 
     loads: Mapping[Endpoint, LinkLoad]
-    """Of each: what is neither this job's nor another's, as measured."""
+    """Measured load of each link that is neither this job's nor another's."""
     others: Mapping[Endpoint, float]
     """Bytes that other jobs bring onto each in a step, as planned."""
 
     @classmethod
     def of(cls, links: Snapshot, others: Mapping[Endpoint, float]) -> Surroundings:
-        """As measured, or as measured last; the mean load of the others where a link was never measured. A link whose
-        reading is no figure is taken to be full.
+        """Build conditions from the latest measurements; a link never measured gets the mean load of the others.
+
+        A link whose reading is not a number is assumed to be full.
         """
         return cls(loads_of(links), others)
 
     def doubted(self, links: Iterable[Endpoint], own: Collection[Endpoint]) -> Surroundings:
-        """With readings of these links that speak for no move: those of a job's `own` are idle, and others full."""
+        """Replace readings of these links so that they support no move: a job's `own` links are idle, and others
+        full.
+        """
         loads = dict(self.loads)
         for link in (*links, *(link for link, load in self.loads.items() if load is FULL)):
             loads[link] = LinkLoad() if link in own else FULL
@@ -71,13 +74,13 @@ class Surroundings:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What a job is given."""
+    """Resources granted to a job."""
 
     spec: JobSpec
     """The job as it was asked for, but perhaps with fewer slots and a smaller window."""
     placement: Placement
     note: str = ""
-    """What the job is not given as it was asked for, and why; empty where it is."""
+    """Parts of the request that were not granted, and why; empty if all were."""
 
 
 class Planner:
@@ -144,8 +147,9 @@ class Planner:
         return Grant(spec, placement, note)
 
     def shares(self, spec: JobSpec, links: Surroundings, most: int) -> tuple[int, ...]:
-        """How a new job is best divided among so many trees at most: parts in proportion, the largest first; one alone
-        where no switches have room for more. Each is then placed as a job of its own.
+        """Best division of a new job among at most `most` trees: parts in proportion, the largest first.
+
+        A single part if no switches have room for more. Each part is then placed as a job of its own.
         """
         try:
             return shares(self.problem(spec, spec.workers, links), most)
@@ -153,9 +157,10 @@ class Planner:
             return (1,)
 
     def place_anew(self, spec: JobSpec, workers: tuple[str, ...], links: Surroundings) -> tuple[Placement, str]:
-        """Where a running job can go on with these workers, and what is worse there than it should be.
+        """Return a placement with which a running job can continue with these workers, and its shortcomings in words.
 
-        Raises PlacementError when it can go nowhere.
+        Raises:
+            PlacementError: There is none.
         """
         placement = self._attempt(spec, workers, links)
         if isinstance(placement, Placement):
@@ -170,10 +175,11 @@ class Planner:
         gain: float,
         beside: Sequence[tuple[JobPlan, tuple[str, ...]]] = (),
     ) -> Callable[[], Better | None]:
-        """What decides, perhaps in another thread, whether the strategy's placement by the last of these readings is
-        predicted to be faster than the plan's by more than the share `gain`, and by how many of those before it, and
-        is borne by the jobs `beside` it that can stay where they are. It raises PlacementError where the strategy finds
-        no placement.
+        """Return a function, which may run in another thread, that looks for a better placement.
+
+        Its result is the strategy's placement by the last of these readings, if that is predicted to be faster than the
+        plan's by more than the share `gain`, and acceptable for the jobs `beside` it that can stay. It says how many
+        earlier readings agree. The function raises PlacementError if the strategy finds no placement.
         """
         problems = self._problems(plan.spec, workers, readings)
         expected = partial(self.expected, plan.spec)
@@ -196,7 +202,9 @@ class Planner:
     def saving(
         self, plan: JobPlan, workers: tuple[str, ...], reading: Surroundings, home: Placement
     ) -> Callable[[], float]:
-        """What tells how many seconds of a step the plan's placement saves against the job's home."""
+        """Return a function that computes the seconds per step saved by the plan's placement compared with the job's
+        home.
+        """
         problem, here = self.problem(plan.spec, workers, reading), plan.placement
 
         def saving() -> float:
@@ -205,7 +213,7 @@ class Planner:
         return saving
 
     def expected(self, spec: JobSpec, problem: Problem, placement: Placement) -> Expected:
-        """How long a step takes."""
+        """Predicted time of a step."""
         return expected_step(problem, placement, Step.of(spec, self.topology), self._bound)
 
     def better_together(
@@ -215,8 +223,10 @@ class Planner:
         readings: Sequence[Surroundings],
         gain: float,
     ) -> Callable[[], dict[int, Better]]:
-        """As `better`, for all running jobs and their workers together: where each should be, by their places in
-        `plans`; nothing where all should stay. It raises PlacementError where some cannot be looked at together.
+        """Return a function like `better`'s for all running jobs and their workers together.
+
+        Its result is each job's improvement, by index in `plans`; empty if all should stay. It raises PlacementError if
+        some cannot be evaluated together.
         """
         problems = [self._problems(plan.spec, workers, readings) for plan, workers in plans]
         scenes = [
@@ -262,7 +272,7 @@ class Planner:
         return tuple(w for w in workers if w not in largest)
 
     def stands(self, placement: Placement, spec: JobSpec, workers: Collection[str]) -> bool:
-        """Whether a placement can still be used, by these workers."""
+        """Return True if a placement can still be used, by these workers."""
         return _stands(self.routes, self._lost, placement, spec, workers)
 
     def plan(self, spec: JobSpec, placement: Placement, generation: int) -> JobPlan:
@@ -310,7 +320,7 @@ class Planner:
         return placement
 
     def _is_full(self, slots: int) -> bool:
-        """Whether some switch that has memory has none for so many slots."""
+        """Return True if some switch that has memory has none for so many slots."""
         room = self.memory.jobs_that_fit(slots)
         return any(not room[s.name] for s in self.topology.switches if s.slots and s.name not in self._lost)
 
@@ -362,5 +372,5 @@ def _load(view: LinkView) -> LinkLoad:
 
 
 def _switches(placement: Placement, spec: JobSpec) -> bool:
-    """Whether any switch sums."""
+    """Return True if any switch aggregates."""
     return placement.root != spec.server or bool(placement.parents)

@@ -17,7 +17,7 @@ class Pool:
 
     def __init__(self, name: str, size: int, first: int = 0) -> None:
         self.name = name
-        """What it is, for error messages: "s1: aggregation slots"."""
+        """Name for error messages: "s1: aggregation slots"."""
         self.size = size
         self.first = first
         self._ranges: list[tuple[int, int, Hashable]] = []  # (base, size, owner), by base
@@ -72,7 +72,7 @@ class Pool:
         return max(self._gaps())
 
     def pieces(self, size: int) -> int:
-        """How many ranges of `size` could be allotted now."""
+        """Number of ranges of `size` that could be allotted now."""
         return sum(gap // size for gap in self._gaps())
 
     @property

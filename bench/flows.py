@@ -13,7 +13,7 @@ from typing import Final
 
 from weir.bench.measure import Figure
 from weir.controller.placement import Problem
-from weir.controller.placement.links import Links
+from weir.controller.placement.model.links import Links
 from weir.controller.placement.strategies import strategy
 from weir.experiments.flows import background
 from weir.experiments.flows.coflows import Pace, tree_coflow

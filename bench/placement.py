@@ -22,12 +22,12 @@ from typing import Final
 
 from weir.bench.measure import Aim, Figure, cpu_seconds
 from weir.controller.placement import Costs, Placement, Problem
-from weir.controller.placement.loads import LinkLoad
+from weir.controller.placement.exact.tree_program import TreeProgram
+from weir.controller.placement.model.loads import LinkLoad
+from weir.controller.placement.multi_job.multi_tree import stripe
 from weir.controller.placement.strategies import STRATEGIES, strategy
 from weir.controller.placement.strategies.scarce import hops
 from weir.controller.placement.strategies.widest import WidestTree
-from weir.controller.placement.striped import stripe
-from weir.controller.placement.tree_program import TreeProgram
 from weir.topologies import Endpoint, Routes, Topology, fat_tree, leaf_spine
 
 RUNS: Final = 5

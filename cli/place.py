@@ -185,7 +185,7 @@ def _together(
 
 def _described_together(plan: Plan, window: int) -> dict[str, Any]:
     """The same as `describe` for several jobs."""
-    from ..controller.placement.striped import PARTS
+    from ..controller.placement.multi_job.multi_tree import PARTS
 
     jobs, completion = [], dict[str, float]()
     for each in plan.parts:
@@ -220,7 +220,7 @@ def _place_anew(method: Strategy, seed: int, problem: Problem) -> Placement:
     import random
     from functools import partial
 
-    from ..controller.placement.pipes import place_by_pipes
+    from ..controller.placement.model.pipes import place_by_pipes
 
     return place_by_pipes(partial(method.place, rng=random.Random(seed)), problem)
 

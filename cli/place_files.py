@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import Field, ValidationError, model_validator
 
-from ..controller.placement.loads import LinkLoad
+from ..controller.placement.model.loads import LinkLoad
 from ..controller.planning.plan import HIGHEST
 from ..experiments.errors import ExperimentError
 from ..experiments.sections import Duration, Rate, Section, Title, read_section

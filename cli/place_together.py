@@ -16,11 +16,11 @@ from typing import Final
 import numpy as np
 
 from ..controller.placement import Costs, Placement, PlacementError, Problem
-from ..controller.placement.links import Floats
-from ..controller.placement.pipes import place_by_pipes
+from ..controller.placement.model.links import Floats
+from ..controller.placement.model.pipes import place_by_pipes
+from ..controller.placement.multi_job.joint import Running, better_together, seconds_of
+from ..controller.placement.multi_job.multi_tree import PARTS, shares
 from ..controller.placement.strategies import STRATEGIES, strategy
-from ..controller.placement.striped import PARTS, shares
-from ..controller.placement.together import Running, better_together, seconds_of
 from ..topologies import Endpoint
 from .place_files import PlacedJob
 

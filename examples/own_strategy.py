@@ -9,8 +9,8 @@ from __future__ import annotations
 import random
 
 from weir.controller.placement import Placement, Problem
+from weir.controller.placement.baseline_trees import hubs, nearest
 from weir.controller.placement.strategies import Description
-from weir.controller.placement.wishes import hubs, nearest
 
 
 class LeastLoadedHub:

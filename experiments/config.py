@@ -16,7 +16,7 @@ from pydantic import Field, ValidationError, ValidationInfo, field_validator, mo
 
 from .. import own_file
 from ..controller.congestion import CongestionOptions, Uncontrolled
-from ..controller.placement.problem import PlacementError
+from ..controller.placement.model.problem import PlacementError
 from ..controller.placement.strategies import STRATEGIES, Need, description
 from ..controller.watching.settings import Watching
 from ..hosts.numerics.quantization import chunk_count

@@ -27,7 +27,7 @@ from ..congestion.changes import Windows
 from ..decisions import Decisions
 from ..errors import ControllerError
 from ..placement import Placement
-from ..placement.loads import LinkLoad
+from ..placement.model.loads import LinkLoad
 from ..planning.better import Better, saved_together
 from ..planning.plan import rounds_of_step
 from ..planning.planner import Planner, Surroundings, loads_of

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ..placement import Placement, Problem
-from ..placement.links import Floats
-from ..placement.together import Running, bears, before_and_after, better_together, classes_of, pays, winners
+from ..placement.model.links import Floats
+from ..placement.multi_job.joint import Running, bears, before_and_after, better_together, classes_of, pays, winners
 from .completion import Expected
 
 

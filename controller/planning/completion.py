@@ -33,8 +33,8 @@ import numpy as np
 
 from ...topologies.model import Endpoint, Topology
 from ..placement import Costs, Placement, Problem
-from ..placement.cost import Streams
-from ..placement.links import Floats, Ints
+from ..placement.model.cost import Streams
+from ..placement.model.links import Floats, Ints
 from .plan import SCALE_ROUND_BYTES, JobSpec, hop_ways, most_streams_of, round_bytes, rounds_of_step
 
 _WINDOWS: Final = 8

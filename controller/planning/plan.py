@@ -41,7 +41,7 @@ from ..p4runtime.tables import (
     TRAFFIC_CLASS,
 )
 from ..placement import Placement, PlacementError, way_up
-from ..placement.pipes import arrivals
+from ..placement.model.pipes import arrivals
 from .forwarding import Shares, copy_port, message_way, result_way, route_items
 from .limits import check_items
 from .memory import Allotment

@@ -21,12 +21,12 @@ from ...topologies.routing import Routes
 from ...wire.aggregation import FAN_IN
 from ..errors import ControllerError, OutOfMemory, PlanError
 from ..placement import Placement, PlacementError, Problem, fitted
-from ..placement.loads import LinkLoad
-from ..placement.pipes import place_by_pipes, summing_by_pipes
+from ..placement.model.loads import LinkLoad
+from ..placement.model.pipes import place_by_pipes, summing_by_pipes
+from ..placement.multi_job.joint import Running
+from ..placement.multi_job.multi_tree import shares
 from ..placement.strategies import Strategy
 from ..placement.strategies.widest import WidestTree
-from ..placement.striped import shares
-from ..placement.together import Running
 from ..telemetry.snapshot import LinkView, Snapshot
 from .better import Better, better_alone, better_jointly
 from .completion import Expected, Step, expected_step

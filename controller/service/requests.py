@@ -11,7 +11,7 @@ from ...wire import control_pb2 as pb
 from ...wire.control_messages import to_host
 from ..errors import PlanError
 from ..jobs.job import RunningJob
-from ..placement.striped import MOST_STRIPES
+from ..placement.multi_job.multi_tree import MOST_STRIPES
 from ..planning.plan import FailurePolicy, JobPlan, JobSpec
 from .seats import JobSeats
 

@@ -22,7 +22,7 @@ from ...controller.congestion.announcement import window_advice
 from ...controller.controller import Controller, Message, Options
 from ...controller.p4runtime.tables import DROP_REASONS, DROPS
 from ...controller.placement import Problem
-from ...controller.placement.loads import LinkLoad
+from ...controller.placement.model.loads import LinkLoad
 from ...controller.placement.strategies import STRATEGIES
 from ...controller.planning.completion import Step, expected_step
 from ...controller.planning.plan import FailurePolicy, JobPlan, JobSpec, lanes_of, round_bytes

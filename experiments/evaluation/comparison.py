@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ...controller.placement.beside import BESIDE, BLIND_TOGETHER, STRIPED
+from ...controller.placement.reference_schemes import BESIDE, BLIND_TOGETHER, STRIPED
 from ..records.report import label_of
 from . import statistics
 from .records import PointRecord

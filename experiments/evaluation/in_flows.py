@@ -21,12 +21,12 @@ import numpy as np
 
 from ...controller.jobs.worth import Account, earned_in
 from ...controller.placement import Placement, PlacementError, Problem
-from ...controller.placement.beside import BESIDE, BLIND_TOGETHER, RING, STRIPED
-from ...controller.placement.links import Links
-from ...controller.placement.loads import LinkLoad
+from ...controller.placement.model.links import Links
+from ...controller.placement.model.loads import LinkLoad
+from ...controller.placement.multi_job.joint import Running
+from ...controller.placement.multi_job.multi_tree import PARTS, stripe
+from ...controller.placement.reference_schemes import BESIDE, BLIND_TOGETHER, RING, STRIPED
 from ...controller.placement.strategies import STRATEGIES, strategy
-from ...controller.placement.striped import PARTS, stripe
-from ...controller.placement.together import Running
 from ...controller.planning.better import better_alone, better_jointly, saved_together
 from ...controller.planning.completion import Expected, Step, expected_step
 from ...controller.planning.plan import JobSpec

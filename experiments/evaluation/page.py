@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
-from ...controller.placement.beside import BESIDE
+from ...controller.placement.reference_schemes import BESIDE
 from .comparison import AGG, AIMED_AT, OURS, Condition, Row, conditions_of, label
 from .plots import bars
 from .records import PointRecord, processor, write_csv

@@ -13,7 +13,7 @@ from pydantic import Field, field_validator, model_validator
 
 from ... import own_file
 from ...controller.placement import PlacementError
-from ...controller.placement.beside import BESIDE, RING
+from ...controller.placement.reference_schemes import BESIDE, RING
 from ...controller.placement.strategies import STRATEGIES
 from ...topologies import TopologyError, file_keys
 from ...topologies.problems import BadFile

@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from ...controller.placement.links import Links
+from ...controller.placement.model.links import Links
 from ...topologies import Routes
 from ..errors import ExperimentError
 from .coflows import drawn_path

@@ -15,8 +15,8 @@ from typing import Final
 
 import numpy as np
 
-from ...controller.placement.links import Links
-from ...controller.placement.problem import Placement, way_up
+from ...controller.placement.model.links import Links
+from ...controller.placement.model.problem import Placement, way_up
 from ...topologies import Endpoint, Routes
 from ...wire.aggregation import HEADER_BYTES, message_bytes
 from ...wire.frames import FRAME_HEADER_BYTES

@@ -8,7 +8,7 @@ import pytest
 
 from weir.bench import placement as bench
 from weir.bench.measure import Aim
-from weir.controller.placement.tree_program import TreeProgram
+from weir.controller.placement.exact.tree_program import TreeProgram
 from weir.topologies import Routes, leaf_spine
 
 

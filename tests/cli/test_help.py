@@ -16,7 +16,7 @@ from typer.main import get_command
 from weir.cli.app import app
 from weir.cli.evaluate import evaluate
 from weir.cli.help import POLICY_NAMES, STRATEGY_NAMES
-from weir.controller.placement.beside import BESIDE
+from weir.controller.placement.reference_schemes import BESIDE
 from weir.controller.placement.strategies import STRATEGIES
 from weir.emulator.ports.options import parse, parse_control
 from weir.experiments.schemes import SCHEMES

@@ -82,9 +82,13 @@ TARGETS: Final = (
         ),
     ),
     Target(
-        tuple(f"controller/placement/{name}.py" for name in ("cost", "links", "loads", "problem", "sharing", "wishes")),
         (
-            *(f"{_JOBS}/placement/test_{name}.py" for name in ("cost", "readings", "strategies", "together")),
+            *(f"controller/placement/model/{name}.py" for name in ("cost", "links", "loads", "problem")),
+            "controller/placement/exact/min_max_lp.py",
+            "controller/placement/baseline_trees.py",
+        ),
+        (
+            *(f"{_JOBS}/placement/test_{name}.py" for name in ("cost", "readings", "strategies", "joint")),
             f"{_JOBS}/planning/test_plan.py",
         ),
     ),

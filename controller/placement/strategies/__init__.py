@@ -15,9 +15,9 @@ from typing import Final
 
 from .... import own_file
 from ....topologies.spelling import nearest
-from ..beside import BESIDE
-from ..problem import Placement, PlacementError, Problem
-from ..strategy import Description, Need, Strategy
+from ..model.problem import Placement, PlacementError, Problem
+from ..model.strategy import Description, Need, Strategy
+from ..reference_schemes import BESIDE
 
 __all__ = ["DEFAULT", "STRATEGIES", "Description", "Need", "Strategy", "description", "strategy"]
 
@@ -88,7 +88,7 @@ STRATEGIES: Final[Mapping[str, Description]] = _Strategies(_registered())
 
 def description(name: str) -> Description:
     """Of a strategy, by its name. Raises PlacementError, which lists the right ones, for an unknown one, and says why
-    for what is compared with them and is none (`beside`).
+    for what is compared with them and is none (`reference_schemes`).
     """
     if name in BESIDE:
         BESIDE[name].make()

@@ -31,12 +31,12 @@ from typing import Final
 
 from ....topologies.routing import Routes
 from ....wire.aggregation import FAN_IN
-from ..cost import Costs
-from ..lp import Effort, FlowProgram
-from ..network import build
-from ..problem import Placement, PlacementError, Problem
-from ..strategy import Description, Need
-from ..wishes import nearest
+from ..baseline_trees import nearest
+from ..exact.lp import Effort, FlowProgram
+from ..model.cost import Costs
+from ..model.network import build
+from ..model.problem import Placement, PlacementError, Problem
+from ..model.strategy import Description, Need
 
 
 @dataclass

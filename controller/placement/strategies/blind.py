@@ -6,8 +6,8 @@ import random
 from dataclasses import replace
 from typing import Final
 
-from ..problem import Placement, Problem
-from ..strategy import Description
+from ..model.problem import Placement, Problem
+from ..model.strategy import Description
 from .widest import WidestTree
 
 

@@ -6,11 +6,11 @@ import random
 from typing import Final
 
 from ....topologies.model import Endpoint
-from ..cost import Costs
-from ..problem import Placement, Problem
-from ..strategy import Description, Need
-from ..trees import shortened
-from ..wishes import along, at_racks, hubs, nearest, rack_sums
+from ..baseline_trees import along, at_racks, hubs, nearest, rack_sums
+from ..exact.trees import shortened
+from ..model.cost import Costs
+from ..model.problem import Placement, Problem
+from ..model.strategy import Description, Need
 
 
 class CongestionAware:

@@ -7,10 +7,10 @@ import random
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ..cost import Costs
-from ..problem import Placement, PlacementError, Problem
-from ..strategy import Description, Need
-from ..tree_program import TreeProgram, all_hops
+from ..exact.tree_program import TreeProgram, all_hops
+from ..model.cost import Costs
+from ..model.problem import Placement, PlacementError, Problem
+from ..model.strategy import Description, Need
 from .scarce import ScarceMemory
 
 MOST_HOPS: Final = 20_000

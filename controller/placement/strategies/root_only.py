@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from typing import Final
 
-from ..problem import Placement, Problem
-from ..strategy import Description
-from ..wishes import hubs, nearest
+from ..baseline_trees import hubs, nearest
+from ..model.problem import Placement, Problem
+from ..model.strategy import Description
 
 
 class RootOnly:

@@ -15,11 +15,11 @@ from typing import Final
 
 import numpy as np
 
-from ..cost import Costs
-from ..problem import Placement, PlacementError, Problem
-from ..sharing import OutOfTime, Sharing
-from ..strategy import Description, Need
-from ..wishes import nearest, rack_sums
+from ..baseline_trees import nearest, rack_sums
+from ..exact.min_max_lp import OutOfTime, Sharing
+from ..model.cost import Costs
+from ..model.problem import Placement, PlacementError, Problem
+from ..model.strategy import Description, Need
 
 
 @dataclass

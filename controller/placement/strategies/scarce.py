@@ -23,13 +23,13 @@ from math import inf, sqrt
 from time import perf_counter
 from typing import Final
 
-from ..cost import Costs
-from ..fan_in import fitted
-from ..problem import Placement, Problem
-from ..relaxation import bound_seconds
-from ..rerouting import Ways, rerouted
-from ..strategy import Description, Need
-from ..tree_program import OUTSIDE, Hop, TreeProgram, all_hops
+from ..exact.fan_in import fitted
+from ..exact.relaxation import bound_seconds
+from ..exact.rerouting import Ways, rerouted
+from ..exact.tree_program import OUTSIDE, Hop, TreeProgram, all_hops
+from ..model.cost import Costs
+from ..model.problem import Placement, Problem
+from ..model.strategy import Description, Need
 
 _SAME: Final = 1e-9
 """Times that differ by this share or less are the same."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from typing import Final
 
-from ..problem import Placement, PlacementError, Problem
-from ..strategy import Description, Need
+from ..model.problem import Placement, PlacementError, Problem
+from ..model.strategy import Description, Need
 
 
 class ServerOnly:

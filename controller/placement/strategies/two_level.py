@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from typing import Final
 
-from ..problem import Placement, PlacementError, Problem
-from ..strategy import Description, Need
-from ..wishes import along, nearest, rack_sums
+from ..baseline_trees import along, nearest, rack_sums
+from ..model.problem import Placement, PlacementError, Problem
+from ..model.strategy import Description, Need
 
 
 class TwoLevel:

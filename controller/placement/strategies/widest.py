@@ -30,12 +30,12 @@ import numpy as np
 
 from ....topologies.model import Endpoint
 from ....topologies.routing import Routes
-from ..cost import Costs
-from ..links import Bools, Floats, Ints, Links
-from ..problem import Placement, Problem
-from ..spanning import connected, last_that_connects, prepare
-from ..strategy import Description, Need
-from ..trees import central, own_switches, placed, rooted_tree
+from ..exact.spanning import connected, last_that_connects, prepare
+from ..exact.trees import central, own_switches, placed, rooted_tree
+from ..model.cost import Costs
+from ..model.links import Bools, Floats, Ints, Links
+from ..model.problem import Placement, Problem
+from ..model.strategy import Description, Need
 from .scarce import ScarceMemory
 
 _REMEMBERED: Final = 64

@@ -17,7 +17,7 @@ from weir.controller.errors import OutOfMemory
 from weir.controller.jobs import improver
 from weir.controller.p4runtime.pipeline import Pipeline
 from weir.controller.placement import Placement
-from weir.controller.placement.loads import LinkLoad
+from weir.controller.placement.model.loads import LinkLoad
 from weir.controller.placement.strategies import strategy
 from weir.controller.planning.plan import JobSpec, rounds_of_step
 from weir.controller.planning.planner import loads_of

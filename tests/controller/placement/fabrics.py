@@ -9,7 +9,7 @@ from ipaddress import IPv4Address
 import networkx
 
 from weir.controller.placement import Problem
-from weir.controller.placement.loads import LinkLoad
+from weir.controller.placement.model.loads import LinkLoad
 from weir.topologies import Endpoint, Host, Link, Routes, Switch, Topology, fat_tree, leaf_spine
 from weir.wire.aggregation import FAN_IN
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 import networkx as nx
 import numpy as np
 
-from weir.controller.placement.links import Bools, Floats
+from weir.controller.placement.model.links import Bools, Floats
 
 
 def exact_tree(

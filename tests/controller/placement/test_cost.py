@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from weir.controller.placement import Costs, Placement, PlacementError, Problem, predicted_completion_time
-from weir.controller.placement.cost import Streams
-from weir.controller.placement.links import Links
-from weir.controller.placement.loads import IDLE, LinkLoad
+from weir.controller.placement.model.cost import Streams
+from weir.controller.placement.model.links import Links
+from weir.controller.placement.model.loads import IDLE, LinkLoad
 from weir.topologies import Endpoint, Host, Link, Routes, Switch, Topology, TopologyError, leaf_spine
 
 GBIT = 1_000_000_000

@@ -14,14 +14,14 @@ import pytest
 import scipy.optimize  # type: ignore[import-untyped]
 
 from weir.controller.placement import Costs, Placement, PlacementError, Problem
-from weir.controller.placement.loads import LinkLoad
-from weir.controller.placement.relaxation import bound_seconds
-from weir.controller.placement.rerouting import Ways, rerouted
+from weir.controller.placement.exact.relaxation import bound_seconds
+from weir.controller.placement.exact.rerouting import Ways, rerouted
+from weir.controller.placement.exact.tree_program import TreeProgram
+from weir.controller.placement.model.loads import LinkLoad
 from weir.controller.placement.strategies import scarce
 from weir.controller.placement.strategies.oracle import Oracle
 from weir.controller.placement.strategies.scarce import ScarceMemory
 from weir.controller.placement.strategies.widest import WidestTree
-from weir.controller.placement.tree_program import TreeProgram
 from weir.tests.controller.placement.fabrics import (
     GBIT,
     any_problem,

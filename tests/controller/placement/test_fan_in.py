@@ -14,10 +14,10 @@ import pytest
 import scipy.optimize  # type: ignore[import-untyped]
 
 from weir.controller.placement import Placement, PlacementError, Problem, fitted
-from weir.controller.placement.fan_in import _Program
-from weir.controller.placement.gathering import gathered
+from weir.controller.placement.baseline_trees import at_racks, rack_sums
+from weir.controller.placement.exact.fan_in import _Program
+from weir.controller.placement.exact.greedy_fan_in import gathered
 from weir.controller.placement.strategies import strategy
-from weir.controller.placement.wishes import at_racks, rack_sums
 from weir.tests.controller.placement.fabrics import random_fabric
 from weir.topologies import Routes, fat_tree, leaf_spine
 

@@ -12,8 +12,8 @@ import pytest
 import scipy.optimize  # type: ignore[import-untyped]
 
 from weir.controller.placement import Costs, PlacementError, Problem
-from weir.controller.placement.lp import FlowProgram
-from weir.controller.placement.network import SINK, Network, build
+from weir.controller.placement.exact.lp import FlowProgram
+from weir.controller.placement.model.network import SINK, Network, build
 from weir.controller.placement.strategies import strategy
 from weir.controller.placement.strategies.agg import Agg
 from weir.tests.controller.placement.fabrics import jellyfish, random_fabric, random_loads

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from weir.controller.placement import PlacementError, Problem
-from weir.controller.placement.loads import LinkLoad
+from weir.controller.placement.model.loads import LinkLoad
 from weir.controller.placement.strategies import STRATEGIES, strategy
 from weir.experiments.config import RunConfig
 from weir.experiments.records.report import label_of

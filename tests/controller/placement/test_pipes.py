@@ -10,7 +10,7 @@ import pytest
 
 from weir.controller.errors import PlanError
 from weir.controller.placement import Placement, PlacementError, Problem
-from weir.controller.placement.pipes import place_by_pipes
+from weir.controller.placement.model.pipes import place_by_pipes
 from weir.controller.placement.strategies import STRATEGIES, strategy
 from weir.controller.planning.plan import JobSpec
 from weir.controller.planning.planner import Planner, Surroundings

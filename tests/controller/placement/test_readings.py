@@ -10,7 +10,7 @@ from ipaddress import IPv4Address
 import pytest
 
 from weir.controller.placement import Costs, PlacementError, Problem
-from weir.controller.placement.loads import LinkLoad
+from weir.controller.placement.model.loads import LinkLoad
 from weir.controller.placement.strategies import STRATEGIES, Need, strategy
 from weir.controller.planning.planner import FULL, Surroundings
 from weir.controller.telemetry.snapshot import LinkView, Snapshot

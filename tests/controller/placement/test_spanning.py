@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from weir.controller.placement import Placement
-from weir.controller.placement.spanning import connected, grown, last_that_connects
-from weir.controller.placement.trees import shortened
+from weir.controller.placement.exact.spanning import connected, grown, last_that_connects
+from weir.controller.placement.exact.trees import shortened
 from weir.topologies import Routes, leaf_spine
 
 Pairs = Sequence[tuple[int, int]]

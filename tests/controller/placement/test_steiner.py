@@ -10,7 +10,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from weir.controller.placement.steiner import cheap_tree
+from weir.controller.placement.exact.steiner import cheap_tree
 from weir.tests.controller.placement.steiner_oracle import exact_tree
 
 

@@ -20,8 +20,8 @@ from weir.controller.placement import (
     fitted,
     predicted_completion_time,
 )
-from weir.controller.placement.beside import BESIDE
-from weir.controller.placement.loads import LinkLoad
+from weir.controller.placement.model.loads import LinkLoad
+from weir.controller.placement.reference_schemes import BESIDE
 from weir.controller.placement.strategies import STRATEGIES, Need, strategy
 from weir.controller.placement.strategies.agg import Agg, _assign, _placement
 from weir.controller.planning.better import better_alone

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from weir.controller.placement import Placement, Problem
-from weir.controller.placement.loads import LinkLoad
+from weir.controller.placement.model.loads import LinkLoad
 from weir.controller.planning.completion import Step, expected_step
 from weir.controller.planning.plan import LARGEST_ROUND_BYTES, SCALE_ROUND_BYTES, JobSpec, rounds_of_step
 from weir.experiments.backends.rounds import Rounds

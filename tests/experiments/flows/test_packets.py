@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from weir.controller.placement.links import Links
+from weir.controller.placement.model.links import Links
 from weir.experiments.backends.rounds import Rounds
 from weir.experiments.backends.virtual_time import Cluster
 from weir.experiments.config import RunConfig

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from weir.controller.placement import Placement
-from weir.controller.placement.links import Links
+from weir.controller.placement.model.links import Links
 from weir.experiments.errors import ExperimentError
 from weir.experiments.flows.background import (
     FLOW_SIZES,

@@ -27,8 +27,8 @@ import numpy as np
 import scipy.sparse  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
-from .network import SINK, Network
-from .problem import PlacementError
+from ..model.network import SINK, Network
+from ..model.problem import PlacementError
 
 _LARGEST_WEIGHT: Final = 3_000
 _INTEGRALITY: Final = 1e-6

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 
-from .problem import Placement, Problem
+from ..model.problem import Placement, Problem
 
 
 def gathered(problem: Problem, root: str, wanted: Mapping[str, str]) -> tuple[Placement | None, bool]:

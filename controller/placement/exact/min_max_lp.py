@@ -3,7 +3,7 @@
     minimise T      Σ of a group's columns = 1
                     timed row:  others + Σ seconds · x  ≤  T      limiting row:  Σ factor · x  ≤  0
 
-Jobs share themselves out among trees by it (`striped`), racks' workers among switches (strategy `grid`).
+Jobs share themselves out among trees by it (`multi_tree`), racks' workers among switches (strategy `grid`).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import numpy as np
 import scipy.optimize  # type: ignore[import-untyped]
 import scipy.sparse  # type: ignore[import-untyped]
 
-from .links import Floats
-from .problem import PlacementError
+from ..model.links import Floats
+from ..model.problem import PlacementError
 
 Cell = tuple[int, int, float]
 """An entry of the program's matrix: its row, its column, and the factor there."""

@@ -31,12 +31,12 @@ from typing import Final
 
 import numpy as np
 
-from .cost import Costs
-from .links import Bools, Floats, Links
-from .problem import Placement, PlacementError, Problem
-from .sharing import OutOfTime, Shares, Sharing
-from .steiner import cheap_tree, prepare
-from .trees import own_switches, placed
+from ..exact.min_max_lp import OutOfTime, Shares, Sharing
+from ..exact.steiner import cheap_tree, prepare
+from ..exact.trees import own_switches, placed
+from ..model.cost import Costs
+from ..model.links import Bools, Floats, Links
+from ..model.problem import Placement, PlacementError, Problem
 
 PARTS: Final = 256
 """A job's chunks are divided into so many equal parts at most."""

@@ -11,10 +11,11 @@ from functools import partial
 import numpy as np
 import pytest
 
-from weir.controller.placement import Costs, PlacementError, Problem, striped
-from weir.controller.placement.links import Floats
-from weir.controller.placement.loads import LinkLoad
-from weir.controller.placement.striped import FEWER, PARTS, Jobs, Striping, Tree, arrive, shares, stripe
+from weir.controller.placement import Costs, PlacementError, Problem
+from weir.controller.placement.model.links import Floats
+from weir.controller.placement.model.loads import LinkLoad
+from weir.controller.placement.multi_job import multi_tree
+from weir.controller.placement.multi_job.multi_tree import FEWER, PARTS, Jobs, Striping, Tree, arrive, shares, stripe
 from weir.tests.controller.placement.fabrics import any_fabric, random_loads
 from weir.tests.controller.placement.steiner_oracle import exact_tree
 from weir.topologies import Endpoint, Routes, Topology, leaf_spine
@@ -111,7 +112,7 @@ def test_wherever_time_ends_the_best_until_then_is_taken(monkeypatch: pytest.Mon
     problems = drawn(1, 4)
     slowest = []
     for seconds in range(60):
-        monkeypatch.setattr(striped, "perf_counter", partial(next, itertools.count(0.0, 1.0)))
+        monkeypatch.setattr(multi_tree, "perf_counter", partial(next, itertools.count(0.0, 1.0)))
         striping, alone = lengths(problems, float(seconds))
         assert striping.slowest_seconds <= alone * (1 + 1e-9), f"{seconds} s"
         slowest.append(striping.slowest_seconds)
@@ -123,7 +124,7 @@ def test_wherever_time_ends_the_best_until_then_is_taken(monkeypatch: pytest.Mon
 
 def test_where_rounds_end_the_trees_that_were_solved_count(monkeypatch: pytest.MonkeyPatch) -> None:
     for rounds in (1, 2, 3):
-        monkeypatch.setattr(striped, "MOST_ROUNDS", rounds)
+        monkeypatch.setattr(multi_tree, "MOST_ROUNDS", rounds)
         for seed in range(8):
             striping, alone = lengths(drawn(seed, 4), 10.0)
             assert striping.slowest_seconds <= alone * (1 + 1e-9), f"seed {seed}, {rounds} rounds"

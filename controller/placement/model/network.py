@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from ...topologies.model import Endpoint
-from ...topologies.routing import Routes
-from ...wire.aggregation import FAN_IN
+from ....topologies.model import Endpoint
+from ....topologies.routing import Routes
+from ....wire.aggregation import FAN_IN
 from .cost import Costs, Step, Streams
 
 SINK: Final = ""

@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from ...topologies.model import Topology
-from ...topologies.routing import Routes
+from ....topologies.model import Topology
+from ....topologies.routing import Routes
 from .problem import Placement, PlacementError, Problem
 
 

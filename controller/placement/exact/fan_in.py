@@ -2,8 +2,8 @@
 
 A strategy says which switch each worker's stream is to be summed by. Where every such switch can send its sum straight
 to the root, and nobody gets more children than the fan-in, that is the tree. Else switches nearer to the root gather
-what is too much for it (`gathering`), where that is proven to be the nearest tree, or the fabric is large; and else a
-mixed-integer program decides:
+what is too much for it (`greedy_fan_in`), where that is proven to be the nearest tree, or the fabric is large; and else
+a mixed-integer program decides:
 
     y_s   whether switch s sums                       x_{a,p}   streams of rack or switch a that go to p
 
@@ -29,8 +29,8 @@ import numpy as np
 import scipy.optimize  # type: ignore[import-untyped]
 import scipy.sparse  # type: ignore[import-untyped]
 
-from .gathering import gathered
-from .problem import Placement, PlacementError, Problem
+from ..model.problem import Placement, PlacementError, Problem
+from .greedy_fan_in import gathered
 
 LONGEST_SECONDS: Final = 2.0
 """How long the search may take, for all roots together."""

@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from .problem import PlacementError
-from .strategy import Description, Need, Strategy
+from .model.problem import PlacementError
+from .model.strategy import Description, Need, Strategy
 
 RING: Final = "ring"
 STRIPED: Final = "striped"

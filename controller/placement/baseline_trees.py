@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from .fan_in import fitted
-from .problem import Placement, PlacementError, Problem
+from .exact.fan_in import fitted
+from .model.problem import Placement, PlacementError, Problem
 
 
 def nearest(problem: Problem, wanted: Mapping[str, str]) -> Placement:

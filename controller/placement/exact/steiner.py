@@ -14,8 +14,8 @@ from functools import cache
 
 import numpy as np
 
-from ...wire.native_code import allocating, native
-from .links import Bools, Floats, Ints, Links
+from ....wire.native_code import allocating, native
+from ..model.links import Bools, Floats, Ints, Links
 from .spanning import joins, neighbours
 
 

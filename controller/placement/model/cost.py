@@ -22,7 +22,7 @@ from typing import Final
 
 import numpy as np
 
-from ...topologies.model import Endpoint
+from ....topologies.model import Endpoint
 from .links import Floats, Ints, Links
 from .loads import IDLE, LinkLoad
 from .problem import Placement, PlacementError, Problem

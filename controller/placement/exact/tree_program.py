@@ -30,8 +30,8 @@ import scipy.optimize  # type: ignore[import-untyped]
 import scipy.sparse  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
-from .cost import Costs
-from .problem import Placement, PlacementError, Problem
+from ..model.cost import Costs
+from ..model.problem import Placement, PlacementError, Problem
 
 OUTSIDE: Final = ""
 """Where a root that is a switch sends to."""

@@ -21,9 +21,9 @@ from typing import Final
 
 import numpy as np
 
-from .cost import Costs
-from .links import Floats
-from .problem import Placement, Problem
+from ..model.cost import Costs
+from ..model.links import Floats
+from ..model.problem import Placement, Problem
 from .tree_program import OUTSIDE, Hop
 
 _POWER: Final = 8

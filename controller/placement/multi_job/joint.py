@@ -6,10 +6,11 @@ that it uses:
     T_j  =  weight_j · max over links e with L_{j,e} > 0 of  Σ_i L_{i,e} · D_i · 8 / (c_e − b_e)
 
 Each job in turn takes the best tree beside all others', the slowest also as if another gave way, as long as that gains
-anything. That begins twice: where the jobs are, and with trees from the linear program of `striped`, which shares each
-job out among several; rounding takes one of them for each job, the largest jobs first, by what its links would then
-take beside the shares that are not rounded yet. The first counts, as fewer jobs move by it, unless times in descending
-order are less by more than the share `CLOSE` by the second. Those that move for nothing are left where they are.
+anything. That begins twice: where the jobs are, and with trees from the linear program of `multi_tree`, which shares
+each job out among several; rounding takes one of them for each job, the largest jobs first, by what its links
+would then take beside the shares that are not rounded yet. The first counts, as fewer jobs move by it, unless times in
+descending order are less by more than the share `CLOSE` by the second. Those that move for nothing are left where they
+are.
 
 A change *pays* where the slowest of those that move gets faster by the share `gain`, and nobody is slowed down to more
 than that. Of all times in descending order the first that changes falls, so jobs cannot go round in circles.
@@ -30,11 +31,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...topologies.model import Endpoint
-from .cost import Costs
-from .links import Floats
-from .problem import Placement, PlacementError, Problem
-from .striped import CLOSE, PARTS, stripe
+from ....topologies.model import Endpoint
+from ..model.cost import Costs
+from ..model.links import Floats
+from ..model.problem import Placement, PlacementError, Problem
+from .multi_tree import CLOSE, PARTS, stripe
 
 _TURNS: Final = 3
 """How often another job is made to give way to the slowest."""

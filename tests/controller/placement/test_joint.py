@@ -11,12 +11,12 @@ from functools import partial
 import numpy as np
 import pytest
 
-from weir.controller.placement import Placement, PlacementError, Problem, together
-from weir.controller.placement.loads import LinkLoad
-from weir.controller.placement.sharing import Sharing
-from weir.controller.placement.strategies.widest import WidestTree
-from weir.controller.placement.striped import Striping, stripe
-from weir.controller.placement.together import (
+from weir.controller.placement import Placement, PlacementError, Problem
+from weir.controller.placement.exact.min_max_lp import Sharing
+from weir.controller.placement.exact.trees import own_switches
+from weir.controller.placement.model.loads import LinkLoad
+from weir.controller.placement.multi_job import joint
+from weir.controller.placement.multi_job.joint import (
     Running,
     Times,
     bears,
@@ -26,7 +26,8 @@ from weir.controller.placement.together import (
     pays,
     seconds_of,
 )
-from weir.controller.placement.trees import own_switches
+from weir.controller.placement.multi_job.multi_tree import Striping, stripe
+from weir.controller.placement.strategies.widest import WidestTree
 from weir.controller.planning.better import better_alone, better_jointly, saved_together
 from weir.controller.planning.completion import Expected, Step, expected_step
 from weir.controller.planning.plan import HEAVIEST, LIGHTEST, MOST_GRADIENT_BYTES
@@ -173,9 +174,9 @@ def test_stripes_have_the_time_that_is_left(monkeypatch: pytest.MonkeyPatch) -> 
 
     jobs = [Running(problem, place(problem)) for problem in side_by_side(topology, 2)]
     moved = better_together(jobs, place, GAIN)
-    monkeypatch.setattr(together, "stripe", striped)
+    monkeypatch.setattr(joint, "stripe", striped)
     for seconds in (0.0, 0.1, 100.0):
-        monkeypatch.setattr(together, "perf_counter", partial(next, itertools.count(0.0, 0.1)))
+        monkeypatch.setattr(joint, "perf_counter", partial(next, itertools.count(0.0, 0.1)))
         found = better_together(jobs, place, GAIN, seconds)
     assert given[:2] == [0.0, 0.0]
     assert 90 < given[2] < 100

@@ -44,4 +44,4 @@ class Description:
     resolves: bool = False
     """Whether it is asked again while the job runs: its answer changes with the links."""
     jointly: bool = False
-    """Whether jobs that run are also looked at together then (`together`): its answer is the best beside others'."""
+    """Whether running jobs are then also evaluated jointly (`multi_job.joint`)."""

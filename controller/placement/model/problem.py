@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from ...topologies.model import Endpoint, Topology
-from ...topologies.routing import Routes
-from ...wire.aggregation import FAN_IN
-from ..errors import ControllerError
+from ....topologies.model import Endpoint, Topology
+from ....topologies.routing import Routes
+from ....wire.aggregation import FAN_IN
+from ...errors import ControllerError
 from .loads import LinkLoad
 
 

@@ -14,8 +14,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from ...topologies.model import Endpoint
-from ...topologies.routing import Routes
+from ....topologies.model import Endpoint
+from ....topologies.routing import Routes
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

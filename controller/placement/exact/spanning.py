@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ...wire.native_code import allocating, native
-from .links import Bools, Floats, Ints, Links
+from ....wire.native_code import allocating, native
+from ..model.links import Bools, Floats, Ints, Links
 
 
 @cache

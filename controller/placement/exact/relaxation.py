@@ -26,9 +26,9 @@ import numpy as np
 import scipy.sparse  # type: ignore[import-untyped]
 import scipy.sparse.csgraph  # type: ignore[import-untyped]
 
-from .cost import Costs
-from .links import Bools, Floats, Ints
-from .problem import Problem
+from ..model.cost import Costs
+from ..model.links import Bools, Floats, Ints
+from ..model.problem import Problem
 from .spanning import last_that_connects
 
 _HALVINGS: Final = 64

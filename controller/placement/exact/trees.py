@@ -14,9 +14,9 @@ import numpy as np
 import scipy.sparse  # type: ignore[import-untyped]
 import scipy.sparse.csgraph  # type: ignore[import-untyped]
 
-from ...topologies.routing import Routes
-from .links import Bools, Floats, Ints, Links
-from .problem import Placement, Problem
+from ....topologies.routing import Routes
+from ..model.links import Bools, Floats, Ints, Links
+from ..model.problem import Placement, Problem
 from .spanning import grown
 
 

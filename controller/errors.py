@@ -6,8 +6,10 @@ is to read it.
 
 from __future__ import annotations
 
+from ..errors import PlacedError
 
-class ControllerError(Exception):
+
+class ControllerError(PlacedError):
     """A switch refused or cannot be reached, or a plan cannot be made. The message names what, where and what is
     right.
     """

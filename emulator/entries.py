@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..errors import PlacedError
 
-class EmulatorError(Exception):
+
+class EmulatorError(PlacedError):
     """Root of this package's errors."""
 
 

@@ -1,7 +1,11 @@
 """The one root of this package's errors."""
 
+from __future__ import annotations
 
-class ExperimentError(Exception):
+from ..errors import PlacedError
+
+
+class ExperimentError(PlacedError):
     """A run cannot start or go on; the message is one line that a user can act on, or a line for each thing
     that is wrong with a file."""
 

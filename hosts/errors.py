@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from ..errors import PlacedError
 
-class HostError(Exception):
+
+class HostError(PlacedError):
     """Root of this package's errors."""
 
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..errors import PlacedError
 
-class TopologyError(Exception):
+
+class TopologyError(PlacedError):
     """An invalid fabric: the message names the place (file, node or link), the value, and the allowed values."""
-
-    def within(self, place: str) -> TopologyError:
-        """The same error with `place` (a file, a node, a link) put in front of it."""
-        return TopologyError(f"{place}: {self}")
 
 
 class UnsoundFabric(TopologyError):

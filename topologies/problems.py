@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from ..errors import PlacedError
 from .spelling import closest, nearest
 
 LARGEST_FILE_BYTES: Final = 16 * 2**20
@@ -32,7 +33,7 @@ class Problem:
         return self.text if self.line is None else f"line {self.line}: {self.text}"
 
 
-class BadFile(Exception):
+class BadFile(PlacedError):
     """An invalid file. Its reader raises an error of its own package with this text."""
 
 

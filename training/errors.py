@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ..errors import PlacedError
 
-class TrainingError(Exception):
+
+class TrainingError(PlacedError):
     """Root of this package's errors: the message names the value, where it came from, and what would be right."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from ..errors import PlacedError
 
-class WireError(ValueError):
+
+class WireError(PlacedError, ValueError):
     """A caller requested a frame or message that the format cannot carry.
 
     Received bytes never raise: malformed ones are counted.

@@ -39,8 +39,9 @@ def _opened_torch(tensor: Any, name: str, dtype: str | None) -> tuple[NDArray[An
     tensor = tensor.detach()
     if tensor.device.type != "cpu" or tensor.layout != torch.strided:
         raise InvalidTensor(
-            f"tensor {name!r}: it is {tensor.layout} on {tensor.device}; make it a dense one on the CPU with "
-            ".to_dense().cpu()"
+            f"it is {tensor.layout} on {tensor.device}; make it a dense one on the CPU with .to_dense().cpu()",
+            place=f"tensor {name!r}",
+            value=str(tensor.layout),
         )
     own = tensor.dtype
     kind = find_data_type(str(own).removeprefix("torch."))
@@ -49,7 +50,9 @@ def _opened_torch(tensor: Any, name: str, dtype: str | None) -> tuple[NDArray[An
             return tensor.resolve_conj().resolve_neg().numpy(), dtype, torch.from_numpy
         except TypeError:
             raise InvalidTensor(
-                f"tensor {name!r}: NumPy has no {own}; view it as integers of as many bits, such as torch.uint8"
+                f"NumPy has no {own}; view it as integers of as many bits, such as torch.uint8",
+                place=f"tensor {name!r}",
+                value=str(own),
             ) from None
     bits = np.dtype(f"i{kind.storage.itemsize}")  # PyTorch has signed integers of every size
     return (

@@ -180,7 +180,10 @@ class Communicator:
         operation = OPERATIONS.describe(op)
         if nonfinite not in _POLICIES:
             raise InvalidTensor(
-                f"tensor {name!r}: unknown policy {nonfinite!r} for NaN and infinity; supported: {', '.join(_POLICIES)}"
+                f"unknown policy {nonfinite!r} for NaN and infinity",
+                place=f"tensor {name!r}",
+                value=nonfinite,
+                allowed=_POLICIES,
             )
         values, dtype, restore = opened(array, name, dtype)
         signature = _signature(collective, root or 0, operation.name, nonfinite, name, values, dtype, cuts)
@@ -225,7 +228,9 @@ class Communicator:
 
         def finish(reduced: Reduced) -> Any:
             if not reduced.weights.all():
-                raise WorkerMissing(f"tensor {name!r}: worker {root} was lost before everyone had all of its array")
+                raise WorkerMissing(
+                    f"worker {root} was lost before everyone had all of its array", place=f"tensor {name!r}", value=root
+                )
             return restore(array_of(reduced.values, own, values.shape))
 
         return self._start(tensor, finish)
@@ -254,7 +259,9 @@ class Communicator:
             if not present.all():
                 missing = ", ".join(str(rank) for rank in np.flatnonzero(~present))
                 raise WorkerMissing(
-                    f"tensor {name!r}: workers were lost before everyone had all of their arrays: {missing}"
+                    f"workers were lost before everyone had all of their arrays: {missing}",
+                    place=f"tensor {name!r}",
+                    value=missing,
                 )
             return parts
 
@@ -298,7 +305,7 @@ class Communicator:
 
     def _check_root(self, root: int, name: str) -> None:
         if not 0 <= root < self.size:
-            raise InvalidTensor(f"tensor {name!r}: root {root} is not a rank in 0…{self.size - 1}")
+            raise InvalidTensor(f"root {root} is not a rank in 0…{self.size - 1}", place=f"tensor {name!r}", value=root)
 
 
 def wait_all(handles: Iterable[Handle]) -> list[Any]:
@@ -310,7 +317,9 @@ def _plain(values: NDArray[Any], name: str) -> np.dtype[Any]:
     """The type of an array whose bytes are all there is to it."""
     if values.dtype.hasobject:
         raise InvalidTensor(
-            f"tensor {name!r}: dtype {values.dtype} holds Python objects, whose bytes say nothing elsewhere"
+            f"dtype {values.dtype} holds Python objects, whose bytes say nothing elsewhere",
+            place=f"tensor {name!r}",
+            value=values.dtype.name,
         )
     return values.dtype
 

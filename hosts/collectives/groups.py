@@ -44,7 +44,9 @@ def new_groups(
     for ranks in wanted:
         wrong = [rank for rank in ranks if not 0 <= rank < world.size]
         if wrong or not ranks or len(set(ranks)) < len(ranks):
-            raise InvalidPlan(f"group {ranks}: give it at least one rank of 0…{world.size - 1}, and each of them once")
+            raise InvalidPlan(
+                f"group {ranks} must have distinct ranks of 0…{world.size - 1}", place="groups", value=ranks
+            )
     answer = b""
     if world.rank == 0:
         try:
@@ -53,7 +55,7 @@ def new_groups(
             answer = json.dumps(str(error)).encode()
     tickets = json.loads(world.broadcast_bytes(answer, name=f"{name} {wanted}"))
     if isinstance(tickets, str):
-        raise HostError(f"{name}: no groups {wanted}: {tickets}")
+        raise HostError(f"no groups {wanted}: {tickets}", place=name, value=wanted)
     return [
         Communicator(registrar.join(own[ranks.index(world.rank)]), timeout_s=world.timeout_s)
         if world.rank in ranks

@@ -97,7 +97,11 @@ class LeaderQuery:
             if not reduced.weights.all():  # the leader was lost
                 return None
             if (reduced.values == _REFUSED).all():
-                raise ControlRefused(f"{self._name}: rank {self._leader}, which asks for all, was refused and says why")
+                raise ControlRefused(
+                    f"rank {self._leader}, which asks for all, was refused and says why",
+                    place=self._name,
+                    value=self._leader,
+                )
             numbers: list[int] = reduced.values.tolist()
             return numbers if any(numbers) else None
 

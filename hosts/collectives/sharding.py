@@ -25,21 +25,31 @@ class ShardedDriver:
         jobs are not of the same workers, as far as ranks and numbers tell, or a share is none.
         """
         if not drivers:
-            raise InvalidPlan("a sharded worker has at least 1 job; there is none")
+            raise InvalidPlan("a sharded worker needs at least one job", place="drivers", value=0)
         self._shares = [1] * len(drivers) if shares is None else list(shares)
         if len(self._shares) != len(drivers) or min(self._shares) < 1:
-            raise InvalidPlan(f"shares {self._shares}: there is one of at least 1 for each of {len(drivers)} jobs")
+            raise InvalidPlan(
+                f"shares must be {len(drivers)} positive numbers, one per job, got {self._shares}",
+                place="shares",
+                value=self._shares,
+            )
         self.rank = drivers[0].rank
         self.workers = drivers[0].workers
         self.lanes = drivers[0].lanes
         for number, driver in enumerate(drivers):
             if (driver.rank, driver.workers) != (self.rank, self.workers):
                 raise InvalidPlan(
-                    f"shard {number}: worker {driver.rank} of {driver.workers} is not worker {self.rank} of "
-                    f"{self.workers}, which it is in shard 0"
+                    f"worker {driver.rank} of {driver.workers} is not worker {self.rank} of "
+                    f"{self.workers}, which it is in shard 0",
+                    place=f"shard {number}",
+                    value=driver.rank,
                 )
             if driver.lanes != self.lanes:
-                raise InvalidPlan(f"shard {number}: messages of {driver.lanes} lanes, where shard 0 has {self.lanes}")
+                raise InvalidPlan(
+                    f"messages of {driver.lanes} lanes, where shard 0 has {self.lanes}",
+                    place=f"shard {number}",
+                    value=driver.lanes,
+                )
         self._drivers = list(drivers)
         self._next_handle = 0
         self._shared: dict[int, tuple[Tensor, list[tuple[Driver, int]]]] = {}

@@ -144,7 +144,11 @@ class Membership:
 
     def _begin(self, plan: Plan, address: int) -> UdpEndpoint:
         if not isinstance(plan, WorkerPlan):
-            raise JoinRefused(f"job {self._job}: the token is the parameter server's, not a worker's")
+            raise JoinRefused(
+                "the token is the parameter server's, not a worker's",
+                place=f"job {self._job}",
+                value="parameter server",
+            )
         host = self._host(address) if callable(self._host) else self._host
         if host is None and self._workers:
             host = self.worker.endpoint.host
@@ -176,11 +180,15 @@ def seat_of_environment(
     found = {name: os.environ.get(name, "") if value is None else str(value) for name, value in given.items()}
     if missing := [name for name, value in found.items() if not value]:
         raise JoinRefused(
-            f"no seat in a job: {', '.join(missing)} not in the environment; start this program by weir launch, or "
-            "give join what weir jobs register printed: where the controller serves, the job and the token"
+            f"{', '.join(missing)} not in the environment; start this program by weir launch, or "
+            "give join what weir jobs register printed: where the controller serves, the job and the token",
+            place="no seat in a job",
+            value=tuple(missing),
         )
     if not found["WEIR_JOB"].isdecimal():
-        raise JoinRefused(f'WEIR_JOB is "{found["WEIR_JOB"]}", which is no number of a job')
+        raise JoinRefused(
+            f'WEIR_JOB is "{found["WEIR_JOB"]}", which is no number of a job', place="WEIR_JOB", value=found["WEIR_JOB"]
+        )
     return found["WEIR_CONTROL"], int(found["WEIR_JOB"]), found["WEIR_TOKEN"]
 
 
@@ -201,7 +209,7 @@ def serve(
 
     def begin(plan: Plan, address: int) -> UdpEndpoint:
         if not isinstance(plan, ServerPlan):
-            raise JoinRefused(f"job {job}: the token is a worker's, not the parameter server's")
+            raise JoinRefused("the token is a worker's, not the parameter server's", place=f"job {job}", value="worker")
         return UdpEndpoint(ParameterServerCore(plan), host or address, port, nic=path)
 
     stream = MembershipStream(control, job, token, begin, _server_beat, tls, path)

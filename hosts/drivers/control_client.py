@@ -49,7 +49,7 @@ def open_channel(address: str, tls: Tls | None = None) -> grpc.Channel:
             return grpc.insecure_channel(target, options=CHANNEL_OPTIONS)
         return grpc.secure_channel(target, tls.channel_credentials(), options=CHANNEL_OPTIONS)
     except WireError as error:
-        raise ControlRefused(f"control service: {error}") from None
+        raise ControlRefused(f"{error}", place="control service") from None
 
 
 def unreachable(error: grpc.RpcError) -> str:
@@ -143,9 +143,11 @@ class ControlClient:
 def refusal_of(address: str, error: Any) -> ControlRefused:
     """What a call has failed with."""
     if error.code() is grpc.StatusCode.UNAVAILABLE:
-        return ControlAbsent(f"no controller at {address}: {unreachable(error)}; start one with weir controller")
+        return ControlAbsent(
+            f"no controller answers: {unreachable(error)}; start one with weir controller", place=address
+        )
     kind = ControlAbsent if error.code() in _PASSING else ControlRefused
-    return kind(f"{address}: {error.details()}")
+    return kind(error.details(), place=address)
 
 
 def _bytes_of(message: Message) -> bytes:

@@ -39,7 +39,11 @@ class ControlGroups:
         without the other.
         """
         if (server is None) != (start_server is None):
-            raise InvalidPlan(f"groups: server {server!r} and start_server {start_server!r}; give both, or neither")
+            raise InvalidPlan(
+                f"server is {server!r} and start_server is {start_server!r}; give both or neither",
+                place="groups",
+                value=server,
+            )
         self._control = control
         self._world = world
         self._hosts = list(hosts)

@@ -73,7 +73,7 @@ class MembershipStream:
         Raises ControlRefused for a number, an address or TLS files that cannot be.
         """
         if not 0 < job < JOBS:
-            raise ControlRefused(f"job {job} is none; a job's number is in 1…{JOBS - 1}")
+            raise ControlRefused(f"{job} is not in 1…{JOBS - 1}", place="job", value=job)
         self.job = job
         self.endpoint: UdpEndpoint | None = None
         self.failure: HostError | None = None
@@ -123,9 +123,11 @@ class MembershipStream:
             if self.failure is not None:
                 raise self.failure
             if self.endpoint is None and self.ended:
-                raise AllreduceAborted(f"job {self.job} was ended before it began")
+                raise AllreduceAborted("was ended before it began", place=f"job {self.job}")
             if self.endpoint is None:
-                raise JoinTimeout(f"job {self.job}: no plan after {timeout_s:g} s: {self.state()}")
+                raise JoinTimeout(
+                    f"no plan after {timeout_s:g} s: {self.state()}", place=f"job {self.job}", value=timeout_s
+                )
             return self.endpoint
 
     def wait_over(self, timeout_s: float | None = None) -> bool:
@@ -177,10 +179,16 @@ class MembershipStream:
             except HostError as error:
                 self.fail(error)
             except OSError as error:  # the endpoint's socket
-                self.fail(HostError(f"job {self.job}: {error}"))
+                self.fail(HostError(f"{error}", place=f"job {self.job}", value=error.errno))
             except Exception as error:  # noqa: BLE001 (whoever waits is to have it)
                 _log.exception("job %d: its stream ends", self.job)
-                self.fail(HostError(f"job {self.job}: its stream has ended by {type(error).__name__}: {error}"))
+                self.fail(
+                    HostError(
+                        f"its stream has ended by {type(error).__name__}: {error}",
+                        place=f"job {self.job}",
+                        value=type(error).__name__,
+                    )
+                )
             if not self.over:
                 self._closing.wait(pause_s)
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
@@ -327,7 +335,7 @@ class MembershipStream:
                     self._plan = plan
                 return from_host(Resumed(self.job, plan.generation))
             case Abort(_, reason):
-                raise AllreduceAborted(f"job {self.job} was aborted: {reason}")
+                raise AllreduceAborted(f"was aborted: {reason}", place=f"job {self.job}", value=reason)
         return None
 
     def _end(self, ended: pb.Ended) -> None:
@@ -335,7 +343,9 @@ class MembershipStream:
             self.ended = True
             self.waiting_for = ended.reason
             if self.endpoint is not None:
-                self.endpoint.fail(AllreduceAborted(f"job {self.job} was ended: {ended.reason}"))
+                self.endpoint.fail(
+                    AllreduceAborted(f"was ended: {ended.reason}", place=f"job {self.job}", value=ended.reason)
+                )
             self.changed.notify_all()
 
     def _lost(self, error: grpc.RpcError) -> None:
@@ -344,7 +354,7 @@ class MembershipStream:
         if self._closing.is_set():
             return
         if code in _FINAL:
-            self.fail(JoinRefused(f"{self._address}: {error.details()}"))
+            self.fail(JoinRefused(error.details(), place=self._address))
             return
         if not self._last_error and self.endpoint is not None:
             _log.warning("job %d: no controller at %s; the sums go on without it", self.job, self._address)

@@ -98,7 +98,8 @@ class SharedPort:
             inbox.close()
             raise HostError(
                 f"job {job} has a core in another process of this host, or another user has taken its name here; a "
-                "host takes part in a job once"
+                "host takes part in a job once",
+                value=job,
             ) from None
         inbox.listen(_BACKLOG)
         inbox.setblocking(False)

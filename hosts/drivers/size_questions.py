@@ -40,7 +40,9 @@ class SizeQuestion:
         self._address = address
         self._late_s = time.monotonic() + _ANSWER_S
         self._settled = threading.Event()
-        self._found: list[int] | HostError = ControlAbsent(f"{address}: no answer after {_ANSWER_S:g} s")
+        self._found: list[int] | HostError = ControlAbsent(
+            f"no answer after {_ANSWER_S:g} s", place=address, value=_ANSWER_S
+        )
 
     @property
     def overdue(self) -> bool:
@@ -121,7 +123,7 @@ class SizeQuestions:
 
     def _read(self, outbox: _Outbox, answers: Any, unanswered: deque[SizeQuestion]) -> None:
         """The thread of one stream: take its answers until it ends."""
-        ended: HostError = ControlAbsent(f"{self._address}: the controller has ended the stream of questions")
+        ended: HostError = ControlAbsent("the controller has ended the stream of questions", place=self._address)
         try:
             for answer in answers:
                 with self._lock:

@@ -79,13 +79,19 @@ class UdpHost:
         job = endpoint.core.plan.job
         if isinstance(endpoint.core, WorkerCore) and endpoint.core.int_header:
             raise HostError(
-                f"{self._thread.name}: job {job}: its law reads INT in results, and hosts with sockets neither send "
-                "nor take any; let it go by what the switches allow (ExplicitWindow)"
+                f"job {job}: its law reads INT in results, and hosts with sockets neither send "
+                "nor take any; let it go by what the switches allow (ExplicitWindow)",
+                place=self._thread.name,
+                value=job,
             )
         with self.changed:
             self.check()
             if job in self._endpoints:
-                raise HostError(f"{self._thread.name}: job {job} has a core here already; a host takes part in it once")
+                raise HostError(
+                    f"job {job} has a core here already; a host takes part in it once",
+                    place=self._thread.name,
+                    value=job,
+                )
             if self._shared is not None:
                 self._shared.take_job(job)
             self._endpoints[job] = endpoint
@@ -104,9 +110,11 @@ class UdpHost:
     def check(self) -> None:
         """Raise `EndpointClosed` if the thread does not run any more."""
         if self._failure is not None:
-            raise EndpointClosed(f"{self._thread.name} ended by an error: {self._failure}") from self._failure
+            raise EndpointClosed(
+                f"ended by an error: {self._failure}", place=self._thread.name, value=self._failure
+            ) from self._failure
         if self._closing:
-            raise EndpointClosed(f"{self._thread.name} is closed")
+            raise EndpointClosed("is closed", place=self._thread.name)
 
     @property
     def ended(self) -> bool:
@@ -262,7 +270,7 @@ class UdpEndpoint:
             raise self._ended_by
         self.host.check()
         if self._closing:
-            raise EndpointClosed(f"job {self.core.plan.job} is closed at {IPv4Address(self.host.address)}")
+            raise EndpointClosed(f"is closed at {IPv4Address(self.host.address)}", place=f"job {self.core.plan.job}")
 
     @property
     def ended(self) -> bool:

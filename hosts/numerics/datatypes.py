@@ -149,7 +149,7 @@ def data_type(name: str) -> DataType:
     """The type of this name. Raises `InvalidTensor` for one whose numbers cannot be summed."""
     kind = find_data_type(name)
     if kind is None:
-        raise InvalidTensor(f"dtype {name} cannot be summed; convert it to one of {', '.join(_REGISTERED)}")
+        raise InvalidTensor(f"dtype {name} cannot be summed; convert it to one of {', '.join(_REGISTERED)}", value=name)
     return kind
 
 
@@ -165,9 +165,11 @@ def as_numbers(array: ArrayLike, name: str, dtype: str | None = None) -> tuple[N
     try:
         kind = data_type(wanted)
     except InvalidTensor as error:
-        raise InvalidTensor(f"tensor {name!r}: {error}") from None
+        raise error.within(f"tensor {name!r}") from None
     if own == kind.storage.name:
         return values.astype(kind.storage, copy=False), kind  # a copy where the bytes lie in another order
     if own != wanted:
-        raise InvalidTensor(f"tensor {name!r}: dtype {wanted} was named, but the array holds {own}")
+        raise InvalidTensor(
+            f"dtype {wanted} was named, but the array holds {own}", place=f"tensor {name!r}", value=wanted
+        )
     return values.view(kind.storage), kind

@@ -170,7 +170,9 @@ def encoding_of(
         return Encoding(kind, scalars, mean, values, lanes=lanes, poison=marks.view(np.int32), poison_period=period)
     if workers > _MOST_COUNTED:
         raise InvalidTensor(
-            f"dtype {kind.name}: {workers} workers; NaN and infinity can be summed over {_MOST_COUNTED} at most"
+            f"{workers} workers; NaN and infinity can be summed over {_MOST_COUNTED} at most",
+            place=f"dtype {kind.name}",
+            value=workers,
         )
     counter_bits = workers.bit_length()
     per_lane = _LANE_BITS // (2 * counter_bits)

@@ -41,7 +41,9 @@ def chunk_count(size: int, lanes: int = LANES) -> int:
 def not_finite(name: str, flat: int, shape: Sequence[int], value: object) -> InvalidTensor:
     """The error for element `flat` of a tensor, which is a NaN or an infinity."""
     return InvalidTensor(
-        f"tensor {name!r}: element {flat} (index {index_of(flat, shape)}) is {value}; only finite values can be summed"
+        f"element {flat} (index {index_of(flat, shape)}) is {value}; only finite values can be summed",
+        place=f"tensor {name!r}",
+        value=flat,
     )
 
 

@@ -191,7 +191,11 @@ class LongIntegers:
 
     def __init__(self, kind: DataType, workers: int, *, mean: bool) -> None:
         if workers > _MOST_WORKERS:
-            raise InvalidTensor(f"dtype {kind.name}: {workers} workers; it can be summed over {_MOST_WORKERS} at most")
+            raise InvalidTensor(
+                f"{workers} workers; it can be summed over {_MOST_WORKERS} at most",
+                place=f"dtype {kind.name}",
+                value=workers,
+            )
         self._storage = kind.storage.name
         self._bits = 63 - reserved_bits(workers) if mean else None
 

@@ -62,7 +62,11 @@ class Reduced:
         """
         kind = self.kind
         if not isinstance(kind, FloatType):
-            raise InvalidTensor(f"tensor {self.name!r}: the mean of {kind.name} must be asked for when it is summed")
+            raise InvalidTensor(
+                f"the mean of {kind.name} must be asked for when it is summed",
+                place=f"tensor {self.name!r}",
+                value=kind.name,
+            )
         self.check_weights()
         sums, mean = self.values.ravel(), np.empty(self.values.size, kind.storage)
         if not isinstance(self.chunk_values, int):
@@ -89,7 +93,9 @@ class Reduced:
         if (self.weights == workers).all():
             return self.values
         if not isinstance(kind, FloatType):
-            raise InvalidTensor(f"tensor {self.name!r}: {kind.name} cannot be scaled where a worker was lost")
+            raise InvalidTensor(
+                f"{kind.name} cannot be scaled where a worker was lost", place=f"tensor {self.name!r}", value=kind.name
+            )
         self.check_weights()
         divisors = np.repeat(self.weights, self.chunk_values)[: self.values.size].reshape(self.values.shape)
         return kind.narrow(kind.widen(self.values) * (workers / divisors.astype(np.float64)))
@@ -136,11 +142,15 @@ class Tensor:
         try:
             weight = operator.index(weight)  # NumPy's whole numbers are as good
         except TypeError:
-            raise InvalidTensor(f"tensor {name!r}: weight {weight!r} is no whole number") from None
+            raise InvalidTensor(
+                f"weight {weight!r} is no whole number", place=f"tensor {name!r}", value=weight
+            ) from None
         if not 0 <= weight <= most:
             raise InvalidTensor(
-                f"tensor {name!r}: weight {weight} is not in 0…{most}; the weights of {workers} workers may add up to "
-                f"{MAX_WEIGHTS}, beyond which their sum would wrap"
+                f"weight {weight} is not in 0…{most}; the weights of {workers} workers may add up to "
+                f"{MAX_WEIGHTS}, beyond which their sum would wrap",
+                place=f"tensor {name!r}",
+                value=weight,
             )
         numbers, kind = as_numbers(array, name, dtype)
         try:
@@ -148,7 +158,7 @@ class Tensor:
                 kind, workers, lanes, mean=mean, propagate=nonfinite == "propagate", poison=nonfinite == "poison"
             )
         except InvalidTensor as error:
-            raise InvalidTensor(f"tensor {name!r}: {error}") from None
+            raise error.within(f"tensor {name!r}") from None
         self._layers = _layers(name, numbers.size, cuts, encoding.values)
         count = sum(chunks for _, _, chunks in self._layers)
         self.name = name
@@ -281,9 +291,11 @@ class Tensor:
         times = total * pow(self._signature, -1, 1 << 32) % (1 << 32)
         if not 1 <= times <= self._workers:
             self.failure = CallMismatch(
-                f"tensor {self.name!r}: the workers do not make the same call here; this one's is of shape "
+                f"the workers do not make the same call here; this one's is of shape "
                 f"{self._shape}, {self._encoding.kind.name}. Every worker must make the same calls in the same order, "
-                "with the same names, shapes, types and operations"
+                "with the same names, shapes, types and operations",
+                place=f"tensor {self.name!r}",
+                value=self._shape,
             )
 
     def _complaint(self, chunk: int) -> InvalidTensor:
@@ -302,8 +314,10 @@ class Tensor:
         if not finite.all():
             return not_finite(self.name, flat, self._shape, value)
         return InvalidTensor(
-            f"tensor {self.name!r}: element {flat} (index {index_of(flat, self._shape)}) is {value}, which times its "
-            f"weight {self.weight} is too large for a mean of {kind.name} over {self._workers} workers"
+            f"element {flat} (index {index_of(flat, self._shape)}) is {value}, which times its "
+            f"weight {self.weight} is too large for a mean of {kind.name} over {self._workers} workers",
+            place=f"tensor {self.name!r}",
+            value=flat,
         )
 
 
@@ -312,7 +326,9 @@ def _layers(name: str, size: int, cuts: Sequence[int], each: int) -> list[tuple[
     ends = [0, *cuts, size]
     if cuts and any(first >= last for first, last in pairwise(ends)):
         raise InvalidTensor(
-            f"tensor {name!r}: cuts {list(cuts)} do not ascend from 1 to {size - 1}; each is what begins a chunk"
+            f"cuts {list(cuts)} do not ascend from 1 to {size - 1}; each is what begins a chunk",
+            place=f"tensor {name!r}",
+            value=list(cuts),
         )
     return [(first, last, -(-(last - first) // each)) for first, last in pairwise(ends)]
 
@@ -343,15 +359,19 @@ def reference_sum(
     lost, it is larger than that). `weights` are 1 by default. Raises `InvalidTensor` for arrays that cannot be summed.
     """
     if not arrays:
-        raise InvalidTensor(f"tensor {name!r}: no arrays to sum")
+        raise InvalidTensor("no arrays to sum", place=f"tensor {name!r}")
     count = len(arrays) if workers is None else workers
     if count < len(arrays):
-        raise InvalidTensor(f"tensor {name!r}: {len(arrays)} arrays for a job of {count} workers")
+        raise InvalidTensor(
+            f"{len(arrays)} arrays for a job of {count} workers", place=f"tensor {name!r}", value=len(arrays)
+        )
     shape = np.shape(arrays[0])
     tensors = []
     for rank, array in enumerate(arrays):
         if np.shape(array) != shape:
-            raise InvalidTensor(f"tensor {name!r}: array {rank} has shape {np.shape(array)}, array 0 has {shape}")
+            raise InvalidTensor(
+                f"array {rank} has shape {np.shape(array)}, array 0 has {shape}", place=f"tensor {name!r}", value=rank
+            )
         tensors.append(
             Tensor(
                 array,

@@ -28,9 +28,13 @@ def next_plan(who: str, resume: Resume, running: Plan, *, paused: bool) -> Plan 
     if not paused and plan == running:
         return None
     if not isinstance(plan, type(running)):
-        raise InvalidPlan(f"job {running.job}: {who} was given a {type(plan).__name__}")
+        raise InvalidPlan(
+            f"{who} was given a {type(plan).__name__}", place=f"job {running.job}", value=type(plan).__name__
+        )
     if not paused:
-        raise InvalidPlan(f"job {plan.job}: {who} is not paused; pause it before generation {plan.generation}")
+        raise InvalidPlan(
+            f"{who} is not paused; pause it before generation {plan.generation}", place=f"job {plan.job}", value=who
+        )
     return plan
 
 
@@ -39,15 +43,25 @@ def check_worker_plan(plan: WorkerPlan, previous: WorkerPlan | None = None) -> N
     who = f"job {plan.job}, worker {plan.rank}"
     _check_common(who, plan, previous)
     if not 0 <= plan.rank < plan.workers:
-        raise InvalidPlan(f"{who}: rank {plan.rank} is not in 0…{plan.workers - 1}")
+        raise InvalidPlan(f"{plan.rank} is not in 0…{plan.workers - 1}", place=f"{who}: rank", value=plan.rank)
     if not 1 <= plan.window <= plan.slots // 2:
-        raise InvalidPlan(f"{who}: window {plan.window} is not in 1…{plan.slots // 2}, half of its {plan.slots} slots")
+        raise InvalidPlan(
+            f"{plan.window} is not in 1…{plan.slots // 2}, half of its {plan.slots} slots",
+            place=f"{who}: window",
+            value=plan.window,
+        )
     if not _is_bit(plan.child_bit):
-        raise InvalidPlan(f"{who}: child_bit {plan.child_bit:#x} is not one bit of {FAN_IN}")
+        raise InvalidPlan(
+            f"{plan.child_bit:#x} is not one bit of {FAN_IN}", place=f"{who}: child_bit", value=plan.child_bit
+        )
     if not 0 < plan.aggregator < _MOST_ADDRESSES:
-        raise InvalidPlan(f"{who}: aggregator {plan.aggregator} is not an IPv4 address")
+        raise InvalidPlan(
+            f"{plan.aggregator} is not an IPv4 address", place=f"{who}: aggregator", value=plan.aggregator
+        )
     if previous is not None and plan.rank != previous.rank:
-        raise InvalidPlan(f"{who}: the plan is for rank {plan.rank}, this is rank {previous.rank}")
+        raise InvalidPlan(
+            f"{plan.rank} is not the {previous.rank} it started with", place=f"{who}: rank", value=plan.rank
+        )
 
 
 def check_server_plan(plan: ServerPlan, previous: ServerPlan | None = None) -> None:
@@ -55,39 +69,59 @@ def check_server_plan(plan: ServerPlan, previous: ServerPlan | None = None) -> N
     who = f"job {plan.job}, parameter server"
     _check_common(who, plan, previous)
     if len(plan.children) > FAN_IN:
-        raise InvalidPlan(f"{who}: {len(plan.children)} children; a node has at most {FAN_IN}")
+        raise InvalidPlan(
+            f"{len(plan.children)} children; a node has at most {FAN_IN}",
+            place=f"{who}: children",
+            value=len(plan.children),
+        )
     bits = [child.bit for child in plan.children]
     for child in plan.children:
         if not _is_bit(child.bit) or bits.count(child.bit) > 1:
-            raise InvalidPlan(f"{who}: child bit {child.bit:#x} is not one bit of {FAN_IN} that no other child has")
+            raise InvalidPlan(
+                f"child bit {child.bit:#x} is not one bit of {FAN_IN} that no other child has",
+                place=f"{who}: children",
+                value=child.bit,
+            )
 
 
 def _check_common(who: str, plan: WorkerPlan | ServerPlan, previous: WorkerPlan | ServerPlan | None) -> None:
     if not 0 < plan.job < JOBS:
-        raise InvalidPlan(f"{who}: job {plan.job} is not in 1…{JOBS - 1}")
+        raise InvalidPlan(f"{plan.job} is not in 1…{JOBS - 1}", place=f"{who}: job", value=plan.job)
     if not 0 < plan.generation < GENERATIONS:
-        raise InvalidPlan(f"{who}: generation {plan.generation} is not in 1…{GENERATIONS - 1}")
+        raise InvalidPlan(
+            f"{plan.generation} is not in 1…{GENERATIONS - 1}", place=f"{who}: generation", value=plan.generation
+        )
     if plan.workers < 1:
-        raise InvalidPlan(f"{who}: {plan.workers} workers; a job has at least 1")
+        raise InvalidPlan(f"{plan.workers} must be at least 1", place=f"{who}: workers", value=plan.workers)
     if not 2 <= plan.slots <= _MOST_SLOTS or plan.slots & (plan.slots - 1):
-        raise InvalidPlan(f"{who}: slots {plan.slots} is not a power of two in 2…{_MOST_SLOTS}")
+        raise InvalidPlan(
+            f"{plan.slots} is not a power of two in 2…{_MOST_SLOTS}", place=f"{who}: slots", value=plan.slots
+        )
     if not LEAST_LANES <= plan.lanes <= LANES:
-        raise InvalidPlan(f"{who}: lanes {plan.lanes} is not in {LEAST_LANES}…{LANES}")
+        raise InvalidPlan(f"{plan.lanes} is not in {LEAST_LANES}…{LANES}", place=f"{who}: lanes", value=plan.lanes)
     if not _KEY.fullmatch(plan.key):
         raise InvalidPlan(
-            f"{who}: its key of {len(plan.key)} characters is not {KEY_BYTES} bytes in hexadecimal digits"
+            f"{len(plan.key)} characters are not {KEY_BYTES} bytes in hexadecimal digits",
+            place=f"{who}: key",
+            value=len(plan.key),
         )
     if previous is None:
         return
     for field in ("job", "workers", "lanes"):
         if getattr(plan, field) != getattr(previous, field):
             raise InvalidPlan(
-                f"{who}: {field} {getattr(plan, field)} is not the {getattr(previous, field)} it started with"
+                f"{getattr(plan, field)} is not the {getattr(previous, field)} it started with",
+                place=f"{who}: {field}",
+                value=getattr(plan, field),
             )
     if plan.key != previous.key:
-        raise InvalidPlan(f"{who}: its key is not the one it started with")
+        raise InvalidPlan("is not the one it started with", place=f"{who}: key")
     if plan.generation == previous.generation:
-        raise InvalidPlan(f"{who}: generation {plan.generation} is the one that was paused; a new plan has a new one")
+        raise InvalidPlan(
+            f"{plan.generation} is the one that was paused; a new plan needs a new one",
+            place=f"{who}: generation",
+            value=plan.generation,
+        )
 
 
 def _is_bit(value: int) -> bool:

@@ -134,8 +134,9 @@ class WorkerCore:
             tensor = Tensor(tensor, workers=self.plan.workers, lanes=self.plan.lanes, name=name, weight=weight)
         elif tensor.message_lanes != self.plan.lanes:
             raise InvalidTensor(
-                f"tensor {tensor.name!r}: it was made for messages of {tensor.message_lanes} lanes; "
-                f"job {self.plan.job} has {self.plan.lanes}"
+                f"it was made for messages of {tensor.message_lanes} lanes; job {self.plan.job} has {self.plan.lanes}",
+                place=f"tensor {tensor.name!r}",
+                value=tensor.message_lanes,
             )
         tensor.place(self._next_handle, self._stream.end, self._lead)
         self._next_handle += 1

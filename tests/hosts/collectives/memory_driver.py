@@ -115,4 +115,4 @@ class MemoryDriver:
             return tensor.reduced()
         if self.failure is not None:
             raise self.failure
-        raise AllreduceTimeout(f"tensor {tensor.name!r}: other workers have not called yet")
+        raise AllreduceTimeout("other workers have not called yet", place=f"tensor {tensor.name!r}")

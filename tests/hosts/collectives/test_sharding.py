@@ -16,6 +16,7 @@ from weir.hosts.numerics.datatypes import DataType, FloatType, data_types
 from weir.hosts.numerics.native_types import FLOAT32
 from weir.hosts.numerics.tensors import reference_sum
 from weir.tests.hosts.collectives.memory_driver import MemoryJob
+from weir.tests.support.errors import raises
 
 
 def sharded(
@@ -83,7 +84,7 @@ def test_all_collectives_go_over_shards() -> None:
 def test_a_shard_that_is_missing_is_waited_for_again() -> None:
     jobs, members = sharded(2, 2)
     handle = members[0].allreduce_async(np.ones(600), name="fc1.weight")
-    with pytest.raises(AllreduceTimeout, match=r"'fc1.weight'"):
+    with raises(AllreduceTimeout, place="tensor 'fc1.weight'"):
         handle.wait()
     members[1].allreduce_async(np.ones(600), name="fc1.weight")
     assert handle.wait().tolist() == [2] * 600
@@ -99,10 +100,10 @@ def test_calls_that_differ_are_told_by_every_shard() -> None:
 
 
 def test_shards_of_other_workers_are_refused() -> None:
-    with pytest.raises(InvalidPlan, match="shard 1: worker 1 of 2 is not worker 0 of 2, which it is in shard 0"):
+    with raises(InvalidPlan, place="shard 1", value=1):
         ShardedDriver([MemoryJob(2).drivers[0], MemoryJob(2).drivers[1]])
-    with pytest.raises(InvalidPlan, match="at least 1 job"):
+    with raises(InvalidPlan, place="drivers", value=0):
         ShardedDriver([])
     for shares in ([1], [1, 0], [2, 1, 1]):
-        with pytest.raises(InvalidPlan, match="there is one of at least 1 for each of 2 jobs"):
+        with raises(InvalidPlan, place="shares", value=shares):
             sharded(2, 2, shares)

@@ -41,6 +41,7 @@ from weir.hosts import (
 from weir.hosts.drivers import agent, membership_stream
 from weir.hosts.drivers.control_groups import ControlGroups
 from weir.hosts.drivers.membership_stream import MembershipStream
+from weir.tests.support.errors import raises
 from weir.wire import control_pb2 as pb
 from weir.wire.control import Abort, Child, Held, Pause, Resume, ServerPlan, WorkerPlan
 from weir.wire.control_messages import SERVICE, from_host, read_held, to_host
@@ -330,8 +331,8 @@ def test_sums_go_on_without_a_controller_and_it_is_found_again(service: StandIn,
 @pytest.mark.parametrize(
     ("last", "words"),
     [
-        (to_host(Abort(7, "h4 was silent for 2 s")), "job 7 was aborted: h4 was silent for 2 s"),
-        (pb.ToHost(ended=pb.Ended(job=7, reason="out of time")), "job 7 was ended: out of time"),
+        (to_host(Abort(7, "h4 was silent for 2 s")), "h4 was silent for 2 s"),
+        (pb.ToHost(ended=pb.Ended(job=7, reason="out of time")), "out of time"),
     ],
 )
 def test_whoever_waits_for_a_sum_is_told_that_the_job_is_over(service: StandIn, last: pb.ToHost, words: str) -> None:
@@ -345,7 +346,7 @@ def test_whoever_waits_for_a_sum_is_told_that_the_job_is_over(service: StandIn, 
     while not stand.hear("heartbeat").waiting:
         pass
     stand.tell(last)
-    with pytest.raises(AllreduceAborted, match=words):
+    with raises(AllreduceAborted, place="job 7", value=words):
         outcome.result(ANSWER_S)
     assert "leave" not in stand.kinds, "it is the controller's own word"
 
@@ -377,7 +378,7 @@ def test_who_takes_part_in_some_of_a_jobs_stripes_alone_leaves_them_with_the_rea
     assert second.hear("join").job == 8
     second.tell(pb.ToHost(joined=pb.Joined(host="h1", address=WORKER, heartbeat_ns=20_000_000)))
     assert first.hear("leave").reason.startswith("JoinTimeout: job 8: no plan after 4 s")
-    with pytest.raises(JoinTimeout, match="job 8: no plan after 4 s"):
+    with raises(JoinTimeout, place="job 8", value=4):
         worker.result(ANSWER_S)
     assert "leave" not in second.kinds, "it has no part there that anybody would miss"
 
@@ -423,11 +424,11 @@ def test_joining_says_what_it_waits_for(service: StandIn) -> None:
     with closing(seat(service.address)) as joining:
         service.stand().tell(JOINED, pb.ToHost(waiting=pb.Waiting(reason="waits for h2 (rank 1) to join")))
         until(joining, "waits for h2")
-        with pytest.raises(JoinTimeout, match=r"job 7: no plan after 0 s: waits for h2 \(rank 1\) to join"):
+        with raises(JoinTimeout, place="job 7", value=0.0):
             joining.wait_begun(0.0)
         service.stop()
         until(joining, "no controller")
-        with pytest.raises(JoinTimeout, match=f"no plan after 0 s: no controller at {service.address}: "):
+        with raises(JoinTimeout, place="job 7", value=0.0):
             joining.wait_begun(0.0)
 
 
@@ -444,7 +445,7 @@ def test_who_waits_for_a_change_is_woken_by_it(service: StandIn) -> None:
                 stand.tell(change)
                 assert joining.changed.wait(ANSWER_S)
         assert (joining.stripes, joining.state(), joining.ended) == ({7: 3, 9: 1}, "out of time", True)
-        with pytest.raises(AllreduceAborted, match="job 7 was ended before it began"):
+        with raises(AllreduceAborted, place="job 7"):
             joining.wait_begun(0.0)
 
 
@@ -452,18 +453,18 @@ def test_who_waits_for_a_change_is_woken_by_it(service: StandIn) -> None:
 def test_who_is_refused_does_not_ask_again(service: StandIn, code: grpc.StatusCode) -> None:
     refused = in_background(lambda: serve(service.address, 7, "wrong", port=PORT))
     service.stand().tell(code)
-    with pytest.raises(JoinRefused, match="so the test wants it"):
+    with raises(JoinRefused, place=service.address, args=("so the test wants it",)):
         refused.result(ANSWER_S)
 
 
 def test_a_seat_of_the_other_kind(service: StandIn) -> None:
     worker = in_background(lambda: Membership(service.address, 7, "secret", **HERE).__enter__())
     service.stand().tell(JOINED, to_host(SERVER_PLAN))
-    with pytest.raises(JoinRefused, match="the token is the parameter server's, not a worker's"):
+    with raises(JoinRefused, place="job 7"):
         worker.result(ANSWER_S)
     server = in_background(lambda: serve(service.address, 7, "secret", port=PORT))
     service.stand().tell(JOINED, to_host(PLAN))
-    with pytest.raises(JoinRefused, match="the token is a worker's, not the parameter server's"):
+    with raises(JoinRefused, place="job 7", value="worker"):
         server.result(ANSWER_S)
 
 
@@ -532,9 +533,9 @@ def test_a_server_whose_socket_is_gone_says_so_and_ends(service: StandIn) -> Non
         stand.tell(pb.ToHost(joined=pb.Joined(host="h2", address=SERVER, heartbeat_ns=10_000_000)))
         stand.tell(to_host(SERVER_PLAN))
         assert stand.hear("resumed").generation == 1
-    gone = rf"udp {IPv4Address(SERVER)} is closed"
-    assert stand.hear("leave").reason == gone
-    with pytest.raises(EndpointClosed, match=gone):
+    place = f"udp {IPv4Address(SERVER)}"
+    assert stand.hear("leave").reason == f"{place}: is closed"
+    with raises(EndpointClosed, place=place):
         serving.result(ANSWER_S)
 
 
@@ -651,7 +652,7 @@ def test_who_has_ended_is_not_taken_for_alive(service: StandIn) -> None:
         stand.tell(pb.ToHost(joined=joined), to_host(SERVER_PLAN))
         hear()
         host.close()
-        assert stand.hear("leave").reason == f"udp {IPv4Address(SERVER)} is closed"
+        assert stand.hear("leave").reason == f"udp {IPv4Address(SERVER)}: is closed"
         with pytest.raises(EndpointClosed):
             serving.result(ANSWER_S)
         assert not [thread for thread in threading.enumerate() if thread.name == "heartbeats of job 7"]
@@ -661,7 +662,7 @@ def test_heartbeats_that_cannot_be_sent_are_said(service: StandIn) -> None:
     elsewhere = pb.Joined(host="h2", address=int(IPv4Address("192.0.2.7")), heartbeat_ns=10**7, heartbeats_to=SERVER)
     serving = in_background(lambda: serve(service.address, 7, "secret", port=PORT))
     service.stand().tell(pb.ToHost(joined=elsewhere))
-    with pytest.raises(HostError, match=r"job 7: .*cannot send heartbeats from 192\.0\.2\.7"):
+    with raises(HostError, place="job 7"):
         serving.result(ANSWER_S)
 
 
@@ -669,7 +670,7 @@ def test_heartbeats_that_cannot_be_sent_are_said(service: StandIn) -> None:
     ("words", "token", "says"),
     [
         (["nowhere", "7"], "x", 'control service: "nowhere" is no address; write it like 127.0.0.1:9561'),
-        (["127.0.0.1:1", "-3"], "x", "job -3 is none; a job's number is in 1…65535"),
+        (["127.0.0.1:1", "-3"], "x", "job: -3 is not in 1…65535"),
         (["127.0.0.1:1", "7"], "", "standard input has no token; registering the job gave one for its server"),
         (["127.0.0.1:1", "7", "--timeout", "0"], "x", "job 7: no plan after 0 s: "),
     ],
@@ -685,9 +686,9 @@ def test_a_server_process_says_what_is_wrong(
 
 
 def test_addresses_and_policies_that_are_none() -> None:
-    with pytest.raises(ControlRefused, match='"nowhere" is no address'):
+    with raises(ControlRefused, place="control service"):
         ControlClient("nowhere")
-    with pytest.raises(ControlRefused, match='"nowhere" is no address'), join("nowhere", 7, "secret"):
+    with raises(ControlRefused, place="control service"), join("nowhere", 7, "secret"):
         pass
     with (
         ControlClient("127.0.0.1:1") as client,
@@ -696,10 +697,7 @@ def test_addresses_and_policies_that_are_none() -> None:
         client.register(["h1"], policy="hope")
     with (
         ControlClient("127.0.0.1:1") as client,
-        pytest.raises(
-            ControlRefused,
-            match=r"^no controller at 127\.0\.0\.1:1: Connection refused; start one with weir controller$",
-        ),
+        raises(ControlRefused, place="127.0.0.1:1"),
     ):
         client.jobs()
 
@@ -717,7 +715,7 @@ def test_a_mistake_in_what_a_stream_does_ends_the_host_with_a_reason(
     stand = service.stand()
     stand.tell(pb.ToHost(joined=pb.Joined(host="h2", address=SERVER, heartbeat_ns=10_000_000)))
     stand.tell(to_host(SERVER_PLAN), to_host(Pause(7, 1)))
-    with pytest.raises(HostError, match="job 7: its stream has ended by MemoryError: no room for what is held"):
+    with raises(HostError, place="job 7", value="MemoryError"):
         serving.result(ANSWER_S)
     assert "job 7: its stream ends" in caplog.text
     assert "Traceback" in caplog.text
@@ -757,7 +755,7 @@ def test_a_controller_that_ends_no_stream_keeps_nobody(service: StandIn, monkeyp
 
 def test_numbers_of_jobs() -> None:
     for job in (-1, 0, 65_536):
-        with pytest.raises(ControlRefused, match=f"job {job} is none; a job's number is in 1…65535"):
+        with raises(ControlRefused, place="job", value=job):
             seat("127.0.0.1:1", job)
     for job in (1, 65_535):
         seat("127.0.0.1:1", job).close()
@@ -765,7 +763,7 @@ def test_numbers_of_jobs() -> None:
 
 def test_a_server_that_nobody_starts_is_refused() -> None:
     world = Membership("127.0.0.1:1", 7, "secret")
-    with pytest.raises(InvalidPlan, match="groups: server 'h4' and start_server None; give both, or neither"):
+    with raises(InvalidPlan, place="groups", value="h4"):
         ControlGroups("127.0.0.1:1", world, ["h1"], server="h4")
 
 
@@ -774,7 +772,7 @@ def test_a_controller_behind_a_slow_link_is_reached(service: StandIn) -> None:
     with (
         slow_link(service.address, 0.15) as address,
         ControlClient(address) as client,
-        pytest.raises(ControlRefused, match="Method not found"),
+        raises(ControlRefused, place=address, args=("Method not found!",)),
     ):
         client.jobs()
 
@@ -794,6 +792,6 @@ def test_a_worker_that_cannot_listen_says_so_at_once(
         stand.hear("join")
         stand.tell(JOINED, to_host(PLAN))
         assert stand.hear("leave").reason == f"cannot bind 127.0.11.1:{PORT}: Address already in use"
-        with pytest.raises(HostError, match=rf"job 7: .*cannot bind 127\.0\.11\.1:{PORT}: Address already in use"):
+        with raises(HostError, place="job 7"):
             worker.result(ANSWER_S)
         assert all(thread.finished.is_set() for thread in threading.enumerate() if isinstance(thread, threading.Timer))

@@ -21,12 +21,12 @@ from ipaddress import IPv4Address
 from typing import Final
 
 import numpy as np
-import pytest
 
 from weir.hosts import HostError, ParameterServerCore, WorkerCore, WorkerOptions
 from weir.hosts.congestion import Feedback, FixedWindow, Hpcc
 from weir.hosts.drivers.udp import UdpWorker
-from weir.tests.hosts.drivers.udp_job import JOB, WINDOW, address, expected, gradient, server_plan, worker_plan
+from weir.tests.hosts.drivers.udp_job import WINDOW, address, expected, gradient, server_plan, worker_plan
+from weir.tests.support.errors import raises
 from weir.tests.wire.int_stacks import Said, int_header
 from weir.wire.aggregation import AGGREGATION_PORT
 from weir.wire.control import WorkerPlan
@@ -143,5 +143,5 @@ def test_results_with_int_are_asked_for_again_and_no_sum_is_another() -> None:
 def test_a_law_that_reads_int_is_refused_at_a_socket() -> None:
     law = partial(Hpcc, {}, round_bytes=1_094, flows=1, hops=9)
     core = WorkerCore(plan(0), WorkerOptions(law=law))
-    with pytest.raises(HostError, match=rf"job {JOB}: its law reads INT .* hosts with sockets"):
+    with raises(HostError, place="udp 127.0.10.1", value=3):
         UdpWorker(core, address(0), PORT)

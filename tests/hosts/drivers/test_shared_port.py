@@ -25,6 +25,7 @@ from weir.hosts.drivers.udp import UdpEndpoint, UdpHost, UdpWorker
 from weir.hosts.protocol.messages import job_numbers
 from weir.tests.hosts.drivers.udp_job import SERVER, address, gradient, server_plan, worker_plan
 from weir.tests.paths import ROOT
+from weir.tests.support.errors import raises
 from weir.wire.aggregation import HEADER, HEADER_BYTES
 from weir.wire.frames import Datagrams
 
@@ -126,7 +127,7 @@ def test_a_job_of_another_process_is_not_taken_twice(far: UdpHost, port: int) ->
     with ExitStack() as stack:
         mine = job(stack, 1, HOST, far)
         twice = WorkerCore(replace(worker_plan(0, 1), job=1), OPTIONS)
-        with pytest.raises(HostError, match="job 1 has a core in another process of this host"):
+        with raises(HostError, value=1):
             UdpWorker(twice, HOST, port)
         mine.close()
         again = stack.enter_context(UdpWorker(WorkerCore(replace(worker_plan(0, 1), job=1), OPTIONS), HOST, port))
@@ -180,7 +181,7 @@ def test_a_port_that_somebody_else_has_is_named(port: int) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
         where = str(IPv4Address(HOST))
         other.bind((where, port))
-        with pytest.raises(OSError, match=rf"cannot bind {where}:{port}: Address already in use$"):
+        with raises(OSError, errno=98):
             UdpHost(HOST, port)
 
 

@@ -23,6 +23,7 @@ from weir.hosts.numerics.native_types import FLOAT16, FLOAT32, FLOAT64, INT32, I
 from weir.hosts.numerics.scalars import error_bound
 from weir.hosts.numerics.tensors import Reduced, Tensor, reference_sum
 from weir.tests.paths import ROOT
+from weir.tests.support.errors import raises
 from weir.wire.aggregation import LANES
 
 FLOATS = [kind for kind in data_types() if isinstance(kind, FloatType)]
@@ -214,7 +215,7 @@ def test_int64_limbs_cannot_overflow(workers: int, value: int) -> None:
 
 
 def test_int64_over_too_many_workers_is_refused() -> None:
-    with pytest.raises(InvalidTensor, match=r"tensor 'steps': dtype int64: 65537 workers; .* over 65536 at most"):
+    with raises(InvalidTensor, place="tensor 'steps': dtype int64", value=65537):
         Tensor(np.zeros(3, np.int64), workers=65_537, name="steps")
 
 
@@ -332,7 +333,7 @@ def test_a_message_has_as_many_numbers_with_counters_as_fit(kind: DataType, lane
 
 
 def test_nan_and_infinity_of_too_many_workers_are_refused() -> None:
-    with pytest.raises(InvalidTensor, match=r"tensor 'w': dtype float32: 65536 workers; .* summed over 65535 at most"):
+    with raises(InvalidTensor, place="tensor 'w': dtype float32", value=65536):
         Tensor(np.zeros(3, np.float32), workers=65_536, name="w", nonfinite="propagate")
 
 
@@ -436,20 +437,18 @@ def test_products_of_integers_have_a_mean_up_to_the_largest_that_all_workers_can
 def test_a_product_beyond_the_exponents_is_refused() -> None:
     values = np.array([1, 2.0**125, 3e38], np.float32)
     Tensor(values, workers=2, mean=True)
-    with pytest.raises(
-        InvalidTensor, match=r"element 2 \(index \(2,\)\) is 3\.0.*e\+38, which times its weight 3 is too large"
-    ):
+    with raises(InvalidTensor, place="tensor 'tensor'", value=2):
         Tensor(values, workers=2, mean=True, weight=3)
 
 
 def test_bfloat16_is_named_or_known() -> None:
     values = np.array([0x3F80, 0x4000], np.uint16)
     assert reference_sum([values, values], dtype="bfloat16").tolist() == [0x4000, 0x4080]
-    with pytest.raises(InvalidTensor, match="dtype uint16 cannot be summed; convert it to one of"):
+    with raises(InvalidTensor, place="tensor 'tensor of worker 0'"):
         reference_sum([values])
-    with pytest.raises(InvalidTensor, match="dtype bfloat16 was named, but the array holds float32"):
+    with raises(InvalidTensor, place="tensor 'tensor of worker 0'", value="bfloat16"):
         reference_sum([values.astype(np.float32)], dtype="bfloat16")
-    with pytest.raises(InvalidTensor, match="dtype float64 was named, but the array holds float32"):
+    with raises(InvalidTensor, place="tensor 'tensor of worker 0'", value="float64"):
         reference_sum([values.astype(np.float32)], dtype="float64")
 
 
@@ -479,7 +478,7 @@ def test_layouts() -> None:
 
 def test_a_mean_after_the_sum_is_for_floats() -> None:
     reduced = Reduced("t", INT32, np.zeros(3, np.int32), np.ones(1, np.uint32))
-    with pytest.raises(InvalidTensor, match="mean of int32 must be asked for when it is summed"):
+    with raises(InvalidTensor, place="tensor 't'", value="int32"):
         reduced.mean()
 
 
@@ -501,9 +500,9 @@ def test_weights_that_could_wrap_are_refused() -> None:
     most = (2**32 - 1) // 3
     arrays = [np.full(2, x) for x in (1.0, 2.0, 6.0)]
     assert reference_sum(arrays, mean=True, weights=[most] * 3).tolist() == [3.0, 3.0]
-    with pytest.raises(InvalidTensor, match=f"'g': weight {most + 1} is not in 0…{most}; the weights of 3 workers"):
+    with raises(InvalidTensor, place="tensor 'g'", value=1431655766):
         Tensor(arrays[0], workers=3, name="g", weight=most + 1)
-    with pytest.raises(InvalidTensor, match="weight 2147483648 is not in"):
+    with raises(InvalidTensor, place="tensor 'tensor of worker 0'", value=2147483648):
         reference_sum(arrays, mean=True, weights=[2**31] * 3)
 
 

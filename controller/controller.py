@@ -73,8 +73,9 @@ _promise_log = logging.getLogger(PROMISES)
 
 
 class Controller:
-    """One fabric's controller: its parts, and what takes several of them. `sessions` are open; whoever opened them
-    closes them.
+    """One fabric's controller: its parts, and the operations that involve several of them.
+
+    `sessions` must be open; the caller that opened them closes them.
     """
 
     def __init__(
@@ -88,10 +89,21 @@ class Controller:
         seed: int = 1,
         journal: JournalFile | None = None,
     ) -> None:
-        """`seed` is for strategies that draw. With a `journal`, the jobs in it go on: `start` then writes to the
-        switches no more than what differs.
+        """Create a controller.
 
-        Raises ControllerError for a journal of another fabric, PlanError for what cannot be watched in this one.
+        Args:
+            topology: The fabric.
+            routes: Paths in the fabric.
+            sessions: Open P4Runtime sessions, by switch.
+            strategy: Placement strategy.
+            options: Options of the controller.
+            now_ns: Present time on the caller's clock.
+            seed: Seed for strategies that draw random numbers.
+            journal: Journal whose jobs are resumed: `start` then writes only differences to the switches.
+
+        Raises:
+            ControllerError: The journal belongs to another fabric.
+            PlanError: This fabric cannot report what `options` requests.
         """
         if options.watching is not None:
             check_watching(topology, options.watching)
@@ -103,23 +115,19 @@ class Controller:
         self.switches = Switches(sessions, options.lease_ns, options.retry_ns, now_ns)
         """The sessions with all switches, and which of these are lost."""
         self.links = LinkState(topology, period_ns=options.probe_period_ns)
-        """What reports say of the links; its snapshot is what everybody reads."""
+        """State of the links from reports; all readers use its snapshot."""
         self.prober = Prober(topology, routes, sessions, self.links, options.lease_ns, now_ns)
         """The probes under way, and which links are down."""
         self.sources: list[Callable[[int], object]] = []
-        """Sources of reports besides the probes: each is told the time before anything is decided, and brings what has
-        come into the links' state.
+        """Sources of reports besides the probes: each is called with the time before any decision, and updates the
+        links' state.
         """
         self.reports = None if options.watching is None else ReportCollector(topology, self.links)
-        """What switches report by themselves, where they are told to: from their CPU ports, and whatever else whoever
-        receives it gives to it.
-        """
+        """Collector of switches' own reports, from their CPU ports and from further receivers."""
         self.int_load: Callable[[], Mapping[Endpoint, tuple[int, int]]] | None = None
-        """Tells, where somebody can, the watched packets that crossed each link with INT headers, and these headers'
-        bytes.
-        """
+        """Counts watched packets with INT headers and these headers' bytes on each link, if available."""
         self.int_unread: Callable[[], int] | None = None
-        """Tells, where hosts' laws read INT out of results, how many of these brought none that could be read."""
+        """Counts results whose INT could not be read by hosts' congestion-control laws, if available."""
         lease_ns = options.lease_ns if options.host_lease_ns is None else options.host_lease_ns
         self.jobs = JobRegistry(topology, self.planner, lease_ns, Journal(journal, topology, self.planner))
         """The running jobs by number, and why others were aborted."""
@@ -127,23 +135,23 @@ class Controller:
         self.moves = Mover(
             self.jobs, self.planner, Outlook(self.jobs, self.planner, self.links), self._decisions, options
         )
-        """How jobs get from one generation to the next; takes the hosts' answers to Pause and Resume."""
+        """Leads jobs from one generation to the next; receives the hosts' answers to Pause and Resume."""
         self.windows = Windows(
             topology, replace(options.congestion, probe_period_ns=options.probe_period_ns), options.watching
         )
-        """What bounds every queue: windows, thresholds, and the promise."""
+        """Queue bounds: windows, thresholds, and their announcements."""
         self._undeclared = Undeclared(topology, routes, self.links, options.congestion, options.watching, lease_ns)
         self.improver = Improver(self.jobs, self.moves, self.planner, self.windows, self._decisions, now_ns)
-        """Whether jobs would be better off elsewhere."""
+        """Re-placement of running jobs."""
         at = options.heartbeats_at
         paths = SlowPaths(self.planner, self.links, at) if at is not None else None
         self.members = Membership(self.jobs, self.moves, paths)
-        """Who takes part in the jobs; takes what hosts say of themselves."""
+        """Members of the jobs; receives hosts' heartbeats."""
         self.bounded: list[Callable[[int], object]] = []
-        """Each is told the time whenever promises may have changed, before anything is sent under them."""
+        """Callbacks with the time, called whenever bounds may have changed, before anything is sent under them."""
         self._promises = PromiseChanges(self.windows)
         self.exceeded = Exceeded(self.links, self.windows)
-        """Queues that telemetry reports with more packets than is promised of them."""
+        """Queues that telemetry reports with more packets than their bound."""
         self._watching = options.watching
         self._down = routes.down
         self._bases = self._base_states(routes)
@@ -172,9 +180,13 @@ class Controller:
         return min([self.prober.deadline_ns, *(deadline for deadline in parts if deadline is not None)])
 
     async def start(self, now_ns: int = 0) -> Mapping[str, Diff]:
-        """Bring every switch to what it should hold, whatever it holds; what that took. Where a switch may hold rounds
-        that this controller knows nothing of, its program is loaded anew first. Raises ControllerError where
-        one cannot be brought there; with leases, one that does not answer is tried again until its lease runs out.
+        """Bring every switch to its target state, whatever it holds; return the changes.
+
+        A switch that may hold rounds unknown to this controller gets its program loaded again first. With leases, a
+        switch that does not answer is retried until its lease runs out.
+
+        Raises:
+            ControllerError: A switch cannot be brought to its target state.
         """
         journal = self.jobs.journal
         await self.switches.claim(journal.owner, forgetful=journal.is_new, had_jobs=bool(self.jobs))
@@ -188,10 +200,12 @@ class Controller:
         return diffs
 
     async def tick(self, now_ns: int) -> list[Message]:
-        """Do what is due: take reports, see who is lost, go on with moves, look for better placements, send probes.
-        What to tell the hosts.
+        """Do everything that is due, and return the messages for hosts.
 
-        Raises NotPrimary once another controller has taken over, and does nothing then.
+        In order: read reports, detect losses, continue moves, look for better placements, send probes.
+
+        Raises:
+            NotPrimary: Another controller has taken over; nothing is done then.
         """
         self._look_around(now_ns)
         links_changed = self.prober.look(now_ns, partial(links_carried, self.jobs.values(), self.planner.routes))
@@ -215,13 +229,15 @@ class Controller:
         return self.jobs.take_outbox()
 
     async def admit(self, spec: JobSpec, now_ns: int) -> list[Message]:
-        """Place a new job, write it to the switches, and return its hosts' plans. A job that does not fit gets fewer
-        slots, or its server alone (`RunningJob.note` says so); one that stays where it is, on links that lose
-        nothing, gets no larger window than its queues ever allow it there, as so many rounds of exponents come before
-        each sum.
+        """Place a new job, write it to the switches, and return its hosts' plans.
 
-        Raises PlanError or PlacementError where it cannot run at all, ControllerError where a switch or the journal
-        refuses it; the fabric then stays as it was.
+        A job that does not fit gets fewer slots, or its server alone (`RunningJob.note` says so). A job that cannot
+        move, on links without losses, gets no larger window than its queues ever allow it there, since that many rounds
+        of exponents precede each sum.
+
+        Raises:
+            PlanError, PlacementError: The job cannot run at all.
+            ControllerError: A switch or the journal refuses it; the fabric then stays as it was.
         """
         if spec.job in self.jobs:
             raise PlanError(f"job {spec.job} runs already; give every job its own number")
@@ -258,8 +274,9 @@ class Controller:
         return [Message(host, part) for host, part in self.jobs[spec.job].plan.host_plans().items()]
 
     async def shares(self, spec: JobSpec, most: int, now_ns: int) -> Sequence[int]:
-        """In which proportions a job that is not there yet is best divided among so many jobs at most, each with a tree
-        of its own; they are then admitted, the largest share first.
+        """Best proportions for dividing a new job among at most `most` jobs, each with a tree of its own.
+
+        They are then admitted, the largest share first.
         """
         self._look_around(now_ns)
         around = self.moves.outlook.around(spec.job, now_ns)
@@ -276,8 +293,9 @@ class Controller:
         self._write_journal()
 
     async def reroute(self, routes: Routes, now_ns: int = 0) -> Mapping[str, Diff]:
-        """Go on without the links that these routes avoid, after a link went down or came back: routes, jobs and
-        probes follow; what was written. A job whose nodes no longer reach each other is moved.
+        """Continue with new routes after a link went down or came back: routes, jobs and probes follow.
+
+        A job whose nodes no longer reach each other is moved. Returns the changes of the switches.
         """
         self.switches.check_primary()
         self._down = routes.down
@@ -294,8 +312,9 @@ class Controller:
         return {name: diff for name, diff in zip(names, diffs, strict=True) if diff}
 
     def telemetry_cost(self, elapsed_ns: int, forwarded: int | None = None) -> TelemetryCost:
-        """What probes, reports and INT headers have brought onto links in so long, since the controller began.
-        `forwarded`: packets that left switches' ports meanwhile, where somebody has counted them.
+        """Cost of probes, reports and INT headers on links since the controller began, `elapsed_ns` ago.
+
+        `forwarded`: packets that left switches' ports meanwhile, if counted.
         """
         collector = None if self._watching is None else self._watching.collector
         headers: Mapping[Endpoint, tuple[int, int]] | None = None
@@ -316,10 +335,10 @@ class Controller:
             None if self.int_unread is None else self.int_unread(),
         )
 
-    # --- what takes several parts ---
+    # --- operations on several parts ---
 
     def _look_around(self, now_ns: int) -> None:
-        """What is known before anything is decided. Raises NotPrimary."""
+        """Update all readings before any decision. Raises NotPrimary."""
         self.switches.check_primary()
         frames = self.switches.take_packets()
         if self.reports is not None and self._watching is not None:
@@ -333,8 +352,10 @@ class Controller:
                 self.planner.history(number).pass_by(generations)
 
     def _say_stale(self, now_ns: int) -> None:
-        """What is no longer known, and what is known again: a link that is down is neither, for nobody watches it. The
-        next tick is no later than the next of this, so that it is said when it is so.
+        """Log links whose readings have become stale, or fresh again; a link that is down is neither, since it is not
+        measured.
+
+        The next tick is no later than the next link becomes stale, so that it is logged in time.
         """
         stale = self.links.stale(now_ns)
         if gone := stale - self._stale:
@@ -354,7 +375,7 @@ class Controller:
         self.moves.follow(self.switches.lost, now_ns)
 
     def _base_states(self, routes: Routes) -> Mapping[str, SwitchState]:
-        """What switches hold without any job."""
+        """States of switches without any job."""
         bases = {s.name: base_state(self.topology, routes, s.name) for s in self.topology.switches}
         if self._watching is None:
             return bases
@@ -364,7 +385,7 @@ class Controller:
         }
 
     def _desired(self) -> Mapping[str, SwitchState]:
-        """What every switch should hold; made anew only when some plan has changed."""
+        """Target state of every switch; rebuilt only when some plan has changed."""
         plans = [job.plan for job in self.jobs.values()]
         made_of = [self._bases, self.windows.budgets, *plans]
         if len(made_of) != len(self._made_of) or any(a is not b for a, b in zip(made_of, self._made_of, strict=True)):
@@ -375,15 +396,17 @@ class Controller:
         return self._made
 
     def _window_at_most(self, plan: JobPlan) -> int:
-        """What a job's window is to be. One that may move may be allowed more elsewhere; and where frames are lost, the
-        rounds beyond those in the network are the ones to go on with while a lost one is sent again.
+        """Maximum window of a job.
+
+        A job that may move may be allowed more elsewhere. With lossy links, rounds beyond those in the network let a
+        job go on while a lost one is sent again.
         """
         if self.moves.options.solve_period_ns or losing_links(self.topology, plan.most_streams):
             return plan.spec.window
         return window_alone(self.topology, self.planner.routes, plan, self.prober.probes, self.windows.options)
 
     def _bound_queues(self, now_ns: int) -> None:
-        """Windows for the jobs as they are now; who gets a plan next is told its share with it."""
+        """Compute windows for the present jobs; a job that gets a plan next receives its share with it."""
         plans = (job.plan for job in self.jobs.values())
         for plan in self.windows.follow(self.planner.routes, plans, self.prober.probes, now_ns):
             self.jobs[plan.spec.job].plan = plan
@@ -394,7 +417,7 @@ class Controller:
                 _promise_log.info("%s", line)
 
     async def _write_switches(self, now_ns: int, again: Iterable[str] = ()) -> Mapping[str, Diff]:
-        """Bring the switches to what they should hold; those in `again` even if they have just refused."""
+        """Bring the switches to their target state; those in `again` even if they have just refused."""
         self.jobs.ended = False
         self._bound_queues(now_ns)
         diffs = await self.switches.write_states(self._desired(), now_ns, frozenset(again))
@@ -409,6 +432,8 @@ class Controller:
         return self.switches.troubles_of(sorted({*names, *self.windows.behind}))
 
     def _write_journal(self) -> None:
-        """Write down what has changed, before anyone is told of it. Raises JournalError; the next call tries again."""
+        """Write changes to the journal before they are sent to anyone. Raises JournalError; the next call tries
+        again.
+        """
         self.jobs.journal.write_fabric(self.prober.link_watch.down, self.switches.lost)
         self.jobs.write_journal()

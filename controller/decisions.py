@@ -1,6 +1,6 @@
-"""Where placements are thought out: at once, or in a thread of its own, so that hosts are heard and told meanwhile.
+"""Execution of placement decisions: synchronously, or in a separate thread, so that hosts are served meanwhile.
 
-One decision at a time, in the order asked for, so strategies need no locks. What is thought about is pure data.
+One decision at a time, in the order of requests, so strategies need no locks. Their inputs are pure data.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Decisions:
         self._executor = ThreadPoolExecutor(1, "placement") if aside else None
 
     def begin(self, decide: Callable[[], T]) -> Future[T]:
-        """What it decides, or the ControllerError that it raises, some time."""
+        """Start a decision; the future gets its result, or the ControllerError that it raises."""
         if self._executor is not None:
             return self._executor.submit(decide)
         future: Future[T] = Future()
@@ -34,5 +34,5 @@ class Decisions:
         return future
 
     async def make(self, decide: Callable[[], T]) -> T:
-        """What it decides; raises what it raises."""
+        """Return the decision's result; raises its exceptions."""
         return decide() if self._executor is None else await asyncio.wrap_future(self.begin(decide))

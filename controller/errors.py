@@ -10,8 +10,8 @@ from ..errors import PlacedError
 
 
 class ControllerError(PlacedError):
-    """A switch refused or cannot be reached, or a plan cannot be made. The message names what, where and what is
-    right.
+    """A switch refused or cannot be reached, or a plan cannot be made. The message names the place, the value and
+    the allowed values.
     """
 
 
@@ -23,7 +23,7 @@ class SwitchError(ControllerError):
         self.switch = switch
         self.address = address
         self.asked = asked
-        """What it was to do: "connect", "write"."""
+        """Requested operation: "connect", "write"."""
         self.reason = reason
         self.code = code
         """The name of the gRPC code that it answered with, such as INVALID_ARGUMENT; empty where it did not answer."""
@@ -34,7 +34,7 @@ class SwitchError(ControllerError):
 
 
 class SwitchUnreachable(SwitchError):
-    """No P4Runtime session with a switch: wrong address, nobody listening, no answer in time, or the stream broke."""
+    """No P4Runtime session with a switch: wrong address, no listener, no answer in time, or the stream broke."""
 
 
 class SwitchLost(ControllerError):
@@ -69,7 +69,7 @@ class ElectionLost(NotPrimary):
         super().__init__((switch,))
         self.address = address
         self.asked = asked
-        """What it was to do: "connect", "write"."""
+        """Requested operation: "connect", "write"."""
         self.primary_id = primary_id
         """The election id of the switch's primary."""
         self.election_id = election_id
@@ -94,7 +94,7 @@ class ControllerEnded(ControllerError):
     def __init__(self, cause: BaseException) -> None:
         super().__init__(cause)
         self.cause = cause
-        """What ended it; without words where it was stopped."""
+        """Exception that ended it; without a message if it was stopped."""
 
     def __str__(self) -> str:
         return f"the controller has ended: {str(self.cause) or 'it was stopped'}"
@@ -118,4 +118,4 @@ class PlanError(ControllerError):
 
 
 class OutOfMemory(PlanError):
-    """A switch has no room for what a job needs from its memory."""
+    """A switch's memory has no room for a job."""

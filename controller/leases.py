@@ -1,4 +1,4 @@
-"""Leases: whoever is silent for longer than its lease is lost. Pure; the caller says what time it is."""
+"""Leases: a member that is silent for longer than its lease is lost. Pure; the caller passes the time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .errors import ControllerError
 Key = TypeVar("Key", bound=Hashable)
 
 HEARTBEATS_IN_A_LEASE: Final = 4
-"""So many a host sends in the time of one lease."""
+"""Number of heartbeats that a host sends per lease."""
 
 
 class Leases(Generic[Key]):
@@ -37,11 +37,11 @@ class Leases(Generic[Key]):
         self._renewed_ns.pop(key, None)
 
     def lives(self, key: Key) -> bool:
-        """Whether the lease has begun and not ended."""
+        """Return True if the lease has begun and not ended."""
         return key in self._renewed_ns
 
     def expire(self, now_ns: int) -> list[Key]:
-        """The leases that have run out, which end with this; who was silent for longest comes first."""
+        """Remove the leases that have run out, and return them; the longest silent comes first."""
         if self.lease_ns is None:
             return []
         out = [key for key, renewed_ns in self._renewed_ns.items() if now_ns - renewed_ns >= self.lease_ns]

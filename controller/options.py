@@ -1,4 +1,4 @@
-"""How a controller goes about its work, and what it has for the hosts. Values only."""
+"""Options of a controller and of its hosts. Values only."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ class Options:
     solve_period_ns: int = 100_000_000
     """Between two looks at whether a job should move; 0: jobs stay where they are."""
     together: bool = False
-    """Whether jobs are also looked at together then, by one program over the trees of all."""
+    """True to also place all jobs together, by one program over the trees of all."""
     decide_aside: bool = False
-    """Whether placements are thought out in a thread beside the event loop; else time is to stand still meanwhile."""
+    """True to compute placements in a thread beside the event loop; else the clock must stand still meanwhile."""
     improvement: float = 0.15
     """Hysteresis: a job moves only to a placement that is predicted to be faster by more than this share."""
     dwell_ns: int = 500_000_000
-    """A job that has moved stays for so long."""
+    """Minimum time between two moves of a job."""
     lease_ns: int | None = None
-    """A host whose heartbeats are missing for so long is lost, and so is a switch whose session is broken for so long
-    or a link that lets no probe through; None: nothing is ever lost by silence.
+    """A host without heartbeats for this time is lost, and so is a switch whose session is broken, or a link that
+    passes no probe; None: silence never counts as loss.
     """
     host_lease_ns: int | None = None
-    """Of hosts alone, where their heartbeats come at another pace than probes do; None: `lease_ns`."""
+    """Lease of hosts, if their heartbeats have another period than probes; None: `lease_ns`."""
     patience_ns: int | None = None
-    """A host silent for so long in a move is given up as lost, heartbeats or not; None: never."""
+    """A host silent for this time in a move is lost, heartbeats or not; None: never."""
     retry_ns: int = 50_000_000
-    """Between two attempts: to tell a host something, or to write to a switch that refused."""
+    """Time between two attempts to notify a host, or to write to a switch that refused."""
     stuck_ns: int | None = None
-    """A worker that waits and has not completed a round for so long gets its job a new generation of the same
-    placement, which sums anew what was damaged in a switch; None: never.
+    """A job with a worker that has waited this long without completing a round gets a new generation of the same
+    placement, which sums damaged rounds again; None: never.
     """
     heartbeats_at: str | None = None
-    """The host of the fabric where the controller takes heartbeats: then telemetry of their ways there tells whether a
-    silent host is dead or the network slow. None: they come by another network.
+    """Host of the fabric at which the controller receives heartbeats: telemetry of their paths then distinguishes a
+    dead host from a slow network. None: they use another network.
     """
     congestion: CongestionOptions = field(default_factory=CongestionOptions)
     watching: Watching | None = None
-    """What switches report by themselves; None: nothing, or what somebody else has told them to."""
+    """Configuration of switches' own reports; None: no reports, or configured by others."""
 
     def __post_init__(self) -> None:
         if self.probe_period_ns < 1 or not 0 <= self.improvement < 1:
@@ -55,7 +55,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """Something to tell a host. Plans begin a job; Pause and Resume move it; Abort ends it for this host."""
+    """Message to a host. Plans begin a job; Pause and Resume move it; Abort ends it for this host."""
 
     host: str
     content: WorkerPlan | ServerPlan | Pause | Resume | Abort

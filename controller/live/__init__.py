@@ -1,5 +1,5 @@
-"""The fabric as people see it while it runs: a picture of what the controller knows, and a page that shows it.
+"""Live view of a running fabric: a picture of the controller's state, and a page that shows it.
 
-`picture` says what is to be seen, `events` what has changed since the last picture, `server` gives both to browsers and
-to `weir top`, from a thread of its own.
+`picture` builds the state to show, `events` the changes since the last picture, `server` serves both to browsers and to
+`weir top`, from a thread of its own.
 """

@@ -1,7 +1,7 @@
-"""What happened in a fabric, told from one look to the next: moves, leases, switches, links, stale telemetry, drops.
+"""Events of a fabric, derived from successive states: moves, leases, switches, links, stale telemetry, drops.
 
-Nothing of the controller knows that it is watched: what happened follows from how two looks differ. Generations count,
-so that no move is missed, however quick.
+The controller needs no code for this: events follow from the differences of two states. Generations are counted, so no
+move is missed, however quick.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Event:
     number: int
     """Counted from 1; a page knows by it what it has shown."""
     time_ns: int
-    """On the controller's clock."""
+    """Time on the controller's clock."""
     kind: str
     """run, job, move, host, switch, link, telemetry or drop."""
     text: str
@@ -39,7 +39,7 @@ class EventLog:
         self.begin_anew()
 
     def begin_anew(self, title: str = "", now_ns: int = 0) -> None:
-        """Another controller is looked at from now on, for what the title says; what happened stays."""
+        """Start watching another controller, described by the title; earlier events stay."""
         if title:
             self._add(now_ns, "run", title)
         self._generations: dict[int, int] = {}

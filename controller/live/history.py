@@ -1,4 +1,4 @@
-"""What telemetry has seen, kept in a DuckDB file of bounded size, with one schema for whoever asks."""
+"""History of telemetry in a DuckDB file of bounded size, with one schema for queries."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ CREATE TABLE IF NOT EXISTS events (
 """
 
 MOST_ROWS: Final = 2_000_000
-"""Of looks at links, and of events; then the oldest tenth of these is forgotten."""
+"""Maximum number of rows of link states, and of events; beyond it the oldest tenth is deleted."""
 _ORDERS: Final = {"links": "run, time_ns", "events": "run, number"}
-"""The tables of bounded size, each with the columns that tell what is the oldest."""
+"""The tables of bounded size, each with the columns that order its rows by age."""
 _ROWS_AT_ONCE: Final = 2_000
 _LINK_COLUMNS: Final = 10
 _MOST_OF_A_RUN: Final = """
@@ -58,7 +58,9 @@ class History:
     """One file, open for writing; a context manager."""
 
     def __init__(self, path: Path, *, most_rows: int = MOST_ROWS) -> None:
-        """Raises ControllerError for a file that is none of these, or that another process writes to."""
+        """Open or create a history. Raises ControllerError for another kind of file, or one that another process writes
+        to.
+        """
         self._path = path
         self._most_rows = most_rows
         try:
@@ -98,10 +100,12 @@ class History:
             )
 
     def add(self, state: Mapping[str, Any], events: Sequence[Mapping[str, Any]]) -> None:
-        """One look (`picture.LiveView.look`), and what has happened until then, the newest first
-        (`events.EventLog.newest`): numbers tell what is new.
+        """Add one state (`picture.LiveView.look`) and the events until then, newest first (`events.EventLog.newest`).
 
-        Raises ControllerError the first time that it cannot be kept; from then on nothing is.
+        Event numbers show which of them are new.
+
+        Raises:
+            ControllerError: The first write that fails; nothing is stored from then on.
         """
         if not self._failed:
             with self._failing():
@@ -128,8 +132,9 @@ class History:
             self._write()
 
     def seen(self, most: int = 3) -> list[SeenFabric]:
-        """What is kept of each controller since this file was opened, in order, with so many links of each sort.
-        Raises as `add`.
+        """Data stored for each controller since this file was opened, in order, with at most `most` links of each kind.
+
+        Raises the exceptions of `add`.
         """
         with self._failing():
             self._write()
@@ -161,7 +166,7 @@ class History:
 
     @contextmanager
     def _failing(self) -> Iterator[None]:
-        """What DuckDB cannot do is said, and not tried again."""
+        """Report the first failure of DuckDB, and stop writing."""
         try:
             yield
         except duckdb.Error as error:
@@ -182,7 +187,7 @@ class History:
         self._rows = []
 
     def _bound(self, table: str, more: int) -> None:
-        """So many rows more are in a table now: forget its oldest, where that is too much."""
+        """Count `more` new rows in a table; delete the oldest if there are too many."""
         self._kept[table] += more
         if self._kept[table] > self._most_rows:
             doomed = self._kept[table] - self._most_rows * 9 // 10

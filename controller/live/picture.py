@@ -1,4 +1,4 @@
-"""What is to be seen of a controller: its fabric, once, and its state, again and again; both as JSON has them."""
+"""JSON views of a controller: its fabric, once, and its state, repeatedly."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EVENTS_SHOWN = 50
 
 
 def fabric_picture(topology: Topology, title: str) -> dict[str, Any]:
-    """What does not change: places of the nodes, and the directed links that telemetry can see, in the order of
+    """The constant part: positions of the nodes, and the directed links that telemetry can see, in the order of
     `LinkState.links`.
     """
     places = Drawing(topology).places
@@ -67,7 +67,7 @@ class LiveView:
         self.events.look_at_drops(drops, now_ns)
 
     def look(self, controller: Controller, now_ns: int, doing: str = "") -> dict[str, Any]:
-        """The state now; what has changed becomes events. `doing`: what the fabric is used for, for people."""
+        """Return the present state; changes become events. `doing`: present use of the fabric, for people."""
         snapshot = controller.links.snapshot(now_ns)
         self.events.look(controller, snapshot, now_ns)
         views = [snapshot.links.get(link) for link in controller.links.links]

@@ -1,4 +1,4 @@
-"""What was seen of a controller's fabric over time, of the links that matter: what plots are made of."""
+"""Time series of a controller's most relevant links: input of plots."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class SeenLink:
     end: str
     """Its sending end."""
     time_ns: list[int]
-    """On the controller's clock."""
+    """Times on the controller's clock."""
     load: list[float]
     """Share of the link's rate."""
     queue_packets: list[float]

@@ -35,7 +35,7 @@ _PLOTLY: Final = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
 
 
 def _is_here(host: str | None) -> bool:
-    """Whether a name or address is this machine's for itself."""
+    """Return True if a name or address refers to this machine itself."""
     try:
         return host == "localhost" or ip_address(host or "").is_loopback
     except ValueError:
@@ -48,7 +48,7 @@ async def _close_after(_: web.Request, response: web.StreamResponse) -> None:
 
 
 class LiveServer:
-    """The page of what is published; a context manager."""
+    """Web page of the published state; a context manager."""
 
     def __init__(self, host: str = "127.0.0.1", port: int = DEFAULT_PORT) -> None:
         """Port 0: any that is free."""
@@ -57,7 +57,7 @@ class LiveServer:
         self._host, self.port = host, port
         self._fabric = self._state = b""
         self._number = 0
-        """Of the newest picture; streams wait for another one."""
+        """Number of the newest picture; streams wait for a higher one."""
         self._news = asyncio.Event()
         self._stopping = False
         self._page = (resources.files(__package__) / "page.html").read_bytes()
@@ -85,7 +85,7 @@ class LiveServer:
         self._end_thread()
 
     def show_fabric(self, fabric: Mapping[str, Any]) -> None:
-        """What every watcher gets first (`picture.fabric_picture`); those that are there get it now."""
+        """Publish the first message of every watcher (`picture.fabric_picture`); connected watchers get it now."""
         self._publish(json.dumps(fabric, separators=(",", ":")).encode(), b"")
 
     def show_state(self, state: Mapping[str, Any]) -> None:
@@ -129,8 +129,9 @@ class LiveServer:
         self._loop.close()
 
     def _by_its_name(self, answer: Handler) -> Handler:
-        """What is served to this machine alone has no other name: a page from elsewhere, whose name leads here by its
-        own name server, would read it (DNS rebinding).
+        """Refuse foreign host names on a page for this machine alone.
+
+        Otherwise a foreign page, whose name server resolves its name to this machine, could read it (DNS rebinding).
         """
 
         async def answer_to_its_name(request: web.Request) -> web.StreamResponse:

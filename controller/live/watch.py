@@ -23,7 +23,7 @@ LOOK_S: Final = 0.2
 
 
 class Watch:
-    """For the page, the history, or both. Whoever drives a controller calls `look` as often as it likes."""
+    """Periodic view for the page, the history, or both. The controller's driver calls `look` as often as it likes."""
 
     def __init__(
         self,
@@ -51,23 +51,23 @@ class Watch:
 
     @property
     def is_due(self) -> bool:
-        """Whether `look` would look."""
+        """True if `look` would do something."""
         return self._clock() >= self._due_s
 
     def seen(self) -> list[SeenFabric]:
-        """What the history has of each controller so far; nothing where none is kept."""
+        """Stored history of each controller so far; empty without a history."""
         if self._history is None:
             return []
         with _saying_what_is_not_kept():
             return self._history.seen()
-        return self._history.seen()  # what was kept before
+        return self._history.seen()  # earlier data
 
     def take_drops(self, drops: Mapping[str, int], now_ns: int) -> None:
         """Packets dropped so far, by reason."""
         self._view.take_drops(drops, now_ns)
 
     def look(self, controller: Controller, now_ns: int, doing: str = "") -> None:
-        """Show and keep what there is to see, if it is time. `doing`: what the fabric is used for, for people."""
+        """Publish and store the present state, if it is time. `doing`: present use of the fabric, for people."""
         if not self.is_due:
             return
         self._due_s = self._clock() + LOOK_S

@@ -1,6 +1,6 @@
-"""Switches over P4Runtime: what one is to hold, what it holds, and the fewest updates between the two.
+"""Switches over P4Runtime: target state, actual state, and the fewest updates between the two.
 
-`entries` are the words for what a switch holds, `refusals` what it does not take, `tables` the program's names and
-`pipeline` the program itself, which `packing` makes of what a chip's compiler wrote; `session` is one switch's stream
-(through `finsy_switch` and `entities`), `reconcile` whole-table replacement, `switches` all of a fabric's sessions.
+`entries` are the contents of a switch, `refusals` its errors, `tables` the program's names and `pipeline` the program
+itself, which `packing` builds from the output of a chip's compiler. `session` is one switch's stream (through
+`finsy_switch` and `entities`), `reconcile` whole-table replacement, `switches` all of a fabric's sessions.
 """

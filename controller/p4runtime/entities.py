@@ -1,4 +1,4 @@
-"""What a switch holds, between this package's words (`entries`) and finsy's P4Runtime entities. Pure."""
+"""Conversion of a switch's contents between this package's types (`entries`) and finsy's P4Runtime entities. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Written = (
 
 
 def as_entity(item: Item, schema: P4Schema) -> Written:
-    """Raises ValueError or KeyError for what the program does not have."""
+    """Convert an item. Raises ValueError or KeyError for an object that the program does not have."""
     match item:
         case Group(group_id, replicas):
             return fy.P4MulticastGroupEntry(group_id, replicas=replicas)
@@ -70,7 +70,9 @@ def _indirect(calls: tuple[Call, ...]) -> fy.P4IndirectAction:
 
 
 def as_item(entity: P4Entity, schema: P4Schema) -> Item | None:
-    """None for constant entries, cells of meters without a rate, and what is not the plan's matter."""
+    """Convert an entity; None for constant entries, meter cells without a rate, and objects that plans do not
+    contain.
+    """
     match entity:
         case fy.P4MulticastGroupEntry():
             return Group(entity.multicast_group_id, _replicas(entity.replicas))

@@ -1,8 +1,8 @@
-"""What one switch holds, as plain frozen values: table entries, multicast groups, clone sessions, and where a kind of
-switch keeps these apart from the tables, next hops and the rates of meters.
+"""Contents of one switch, as plain frozen values: table entries, multicast groups, clone sessions. For switches that
+keep them apart from the tables, also next hops and the rates of meters.
 
-These are the words of `planning.plan` (what should be), `reconcile` (what differs) and `session` (what is, by
-P4Runtime). Names are P4Info's: tables by their full name, fields and parameters by the last part of theirs.
+These types are shared by `planning.plan` (target), `reconcile` (difference) and `session` (actual state, by P4Runtime).
+Names are P4Info's: tables by their full name, fields and parameters by the last part of theirs.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ class Entry:
     calls: tuple[Call, ...]
     default: bool = False
     priority: int = 0
-    """Of entries looked up by masks: the highest that matches counts. Other tables have none, 0."""
+    """Priority of an entry with masks: the highest that matches wins. Other tables have none, 0."""
 
     @property
     def key(self) -> tuple[str, object]:
-        """What an update names it by; two entries of one switch never share it."""
+        """Identity for updates; two entries of one switch never share it."""
         return self.table, "default" if self.default else (self.match, self.priority)
 
     def __str__(self) -> str:
@@ -135,7 +135,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class MeterRate:
-    """What a cell of a meter lets pass; one that has none lets everything pass."""
+    """Rate of one cell of a meter; a cell without a rate passes everything."""
 
     meter: str
     index: int

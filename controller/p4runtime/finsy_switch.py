@@ -1,5 +1,5 @@
-"""finsy's Switch as a session uses it: it keeps why it failed, loads the program anew where another's rounds may be in
-the switch (`loading`), and its log does not repeat what the session says.
+"""finsy's Switch as a session uses it: it keeps the reason of a failure, reloads the program if another controller's
+rounds may be in the switch (`loading`), and filters log lines that repeat the session's.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class FinsySwitch(fy.Switch):  # type: ignore[misc]  # final, but nothing else t
     """When one of its tasks fails, finsy cancels whatever waits for the switch."""
 
     loading: Loading
-    """What is loaded into the switch, and when."""
+    """Program that is loaded into the switch, and the conditions for loading."""
     failure: BaseException | None = None
-    """What the first of its tasks to fail raised; None: none has."""
+    """Exception of the first task that failed, or None."""
 
     async def close(self) -> None:
         """End its stream and tasks; nothing to do for one that is not open."""
@@ -57,8 +57,8 @@ class FinsySwitch(fy.Switch):  # type: ignore[misc]  # final, but nothing else t
         self.loading.loads += 1
 
     async def _leave_nothing(self, cookie: int, program: int) -> None:
-        """Before a program is loaded anew: note whose entries end, and delete what some switches keep beyond that: what
-        copies packets.
+        """Prepare for loading a program again: note the owners of ending entries, and delete replication entries, which
+        some switches keep.
         """
         kept = self.read([fy.P4MulticastGroupEntry(), fy.P4CloneSessionEntry()])
         await self.delete([entity async for entity in cast(AsyncIterator[P4Entity], kept)])
@@ -68,7 +68,7 @@ class FinsySwitch(fy.Switch):  # type: ignore[misc]  # final, but nothing else t
                     self.loading.left.add((int(entry.match["job"]), int(entry.match["generation"])))
 
     async def _set_pipeline(self) -> None:
-        """In place of finsy's, whose cookie names no owner."""
+        """Replacement of finsy's method, whose cookie names no owner."""
         await self.load_program()
 
     def create_task(
@@ -98,7 +98,7 @@ def quiet_finsy() -> None:
 
 
 def switch_error(error: BaseException | None, switch: str, address: str, asked: str) -> SwitchError:
-    """What stopped finsy, as an error of ours; None: its stream broke."""
+    """The error that stopped finsy, as one of this package's; None means that its stream broke."""
     what = (switch, address, asked)
     match error:
         case None:
@@ -116,8 +116,8 @@ def switch_error(error: BaseException | None, switch: str, address: str, asked: 
 
 
 class _SpokenFor(logging.Filter):
-    """Drops what finsy logs beside what it does: tracebacks of errors that the session words, and that a switch has no
-    gNMI, which nobody asked for.
+    """Log filter that drops finsy's tracebacks of errors that the session reports, and its remark that a switch has no
+    gNMI.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:

@@ -1,7 +1,7 @@
-"""What Stratum loads into a Tofino: all that the chip's compiler has made of a program, in one message.
+"""The message that Stratum loads into a Tofino: the chip compiler's complete output for a program.
 
-Sources: stratum/stratum f8f71301, stratum/hal/lib/barefoot: `bf.proto` for the message, `bfrt_id_mapper.cc` for how
-what P4Info names is found in the schema (by number, else by name). The schema is BfRt's, of version 1.0.0.
+Sources: stratum/stratum f8f71301, stratum/hal/lib/barefoot: `bf.proto` for the message, `bfrt_id_mapper.cc` for the
+mapping from P4Info's objects to the schema (by number, else by name). The schema is BfRt's, of version 1.0.0.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from ..errors import ControllerError
 SCHEMA: Final = "bfrt.json"
 CONTEXT: Final = "context.json"
 BINARIES: Final = ("tofino.bin", "tofino2.bin")
-"""What a folder holds of a compiled program: the control plane's schema, what the driver knows of the chip, and what
-the chip loads, as its assembler calls it."""
+"""Files of a compiled program: the control plane's schema, the driver's description of the chip, and the binary under
+its assembler's name.
+"""
 
 PIPES: Final = range(4)
 """The program runs in all of these; a chip with fewer has the first of them."""
@@ -55,7 +56,7 @@ def pack(name: str, folder: Path, p4info: p4i.P4Info) -> bytes:
 
 
 def differences(p4info: p4i.P4Info, schema: dict[str, Any]) -> list[str]:
-    """In words, where a controller that goes by this P4Info would write something else than the schema means."""
+    """Describe differences between P4Info and the schema that would make a controller's writes wrong."""
     try:
         tables = {table["name"].removeprefix("pipe."): table for table in schema["tables"]}
         numbers = {table["id"]: name for name, table in tables.items()}

@@ -15,8 +15,9 @@ from ..errors import ControllerError
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """A compiled P4 program: P4Info in text format, and what the switch loads: BMv2 JSON, or what a chip's
-    P4Runtime server takes."""
+    """A compiled P4 program: P4Info in text format, and the file that the switch loads: BMv2 JSON, or the format of a
+    chip's P4Runtime server.
+    """
 
     p4info: Path
     blob: Path

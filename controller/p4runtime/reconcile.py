@@ -1,16 +1,15 @@
-"""Replacing what a switch holds by what it should hold, with the fewest updates, in an order that is safe under
+"""Replacement of a switch's contents by its target state, with the fewest updates, in an order that is safe under
 traffic.
 
 An entry may refer to another: a member leads to its job, a job and a parent to a multicast group, a group to its
-replicas; a route leads to a choice of next hops, a choice to each of them. So what refers is taken away first and put
-in last::
+replicas; a route leads to a choice of next hops, a choice to each of them. So referring entries are deleted first and
+inserted last::
 
     delete members, parents │ delete jobs │ write next hops, then choices, routes and the rest, then groups │ write jobs
     │ write members, parents │ delete groups, the rest, choices, next hops
 
-At no moment does a member lead to a job that is not there, nor a job to a group that is not there. The actual state
-is read back each time: applying a plan twice writes nothing the second time, and what anyone else changed is put
-right.
+At no moment does a member lead to a missing job, nor a job to a missing group. The actual state is read back each time:
+applying a plan twice writes nothing the second time, and changes by others are corrected.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from .tables import JOBS, MEMBERS, PARENTS
 
 @dataclass(frozen=True, slots=True)
 class Diff:
-    """What must happen to one switch. Empty (false) when it holds what it should."""
+    """Updates that one switch needs. Empty (false) when it has its target state."""
 
     inserts: tuple[Item, ...] = ()
     modifies: tuple[tuple[Item, Item], ...] = ()
@@ -38,7 +37,7 @@ class Diff:
         return bool(self.inserts or self.modifies or self.deletes)
 
     def __len__(self) -> int:
-        """How many updates it takes."""
+        """Number of updates."""
         return len(self.inserts) + len(self.modifies) + len(self.deletes)
 
     def __str__(self) -> str:
@@ -69,8 +68,10 @@ def difference(actual: SwitchState, desired: SwitchState) -> Diff:
 
 
 async def reconcile(session: SwitchSession, desired: SwitchState) -> Diff:
-    """Make the switch hold exactly `desired`; what was done. Raises ControllerError; a repeated call takes up where
-    it stopped.
+    """Make the switch hold exactly `desired`; return the changes.
+
+    Raises:
+        ControllerError: The switch failed or refused; a repeated call continues from there.
     """
     diff = await verify(session, desired)
     await write_difference(session, diff)
@@ -78,8 +79,10 @@ async def reconcile(session: SwitchSession, desired: SwitchState) -> Diff:
 
 
 async def write_difference(session: SwitchSession, diff: Diff) -> None:
-    """Do what must happen to the switch, in the order that is safe. Raises ControllerError; what is done by then is not
-    undone.
+    """Write the updates in the safe order.
+
+    Raises:
+        ControllerError: The switch failed or refused; earlier updates are not undone.
     """
     for stage in _stages(diff):
         if stage:
@@ -89,7 +92,7 @@ async def write_difference(session: SwitchSession, diff: Diff) -> None:
 
 
 async def verify(session: SwitchSession, desired: SwitchState) -> Diff:
-    """Read the whole state back; what differs from `desired`."""
+    """Read the whole state back; return the differences from `desired`."""
     return difference(await _read(session, desired), desired)
 
 

@@ -1,4 +1,4 @@
-"""What a switch, or its program, does not take: every refused update by itself, with the switch's own reason."""
+"""Errors of a switch or its program: every refused update by itself, with the switch's own reason."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class RefusedUpdate:
 
     @property
     def is_not_found(self) -> bool:
-        """What was to be changed or deleted is not there."""
+        """True if the object to be changed or deleted does not exist."""
         return self.code == "NOT_FOUND"
 
     @property
     def is_already_exists(self) -> bool:
-        """What was to be inserted is there already."""
+        """True if the object to be inserted exists already."""
         return self.code == "ALREADY_EXISTS"
 
     @property
@@ -55,9 +55,9 @@ class RefusedUpdate:
 
 
 class WriteRefused(ControllerError):
-    """A switch refused updates of a batch; what was not refused has been written.
+    """A switch refused updates of a batch; the others have been written.
 
-    A predicate holds where it holds for every refused update, so that a caller may pass over what he can pass over.
+    A predicate is True if it is True for every refused update, so that a caller may ignore such refusals.
     """
 
     def __init__(self, switch: str, refused: tuple[RefusedUpdate, ...], updates: int) -> None:
@@ -65,7 +65,7 @@ class WriteRefused(ControllerError):
         self.switch = switch
         self.refused = refused
         self.updates = updates
-        """How many updates the batch had."""
+        """Number of updates in the batch."""
 
     @property
     def is_not_found(self) -> bool:

@@ -45,7 +45,7 @@ BATCH_UPDATES: Final = 1000
 """Most updates in one WriteRequest: well below gRPC's 4 MiB."""
 
 BUFFERED_PACKETS: Final = 65_536
-"""Packet-ins kept for whoever collects them; what exceeds them is dropped and counted as dropped."""
+"""Maximum number of packet-ins kept until they are collected; further ones are dropped and counted."""
 
 ELECTION_ID: Final = 10
 """The election id of a controller that is given none."""
@@ -82,14 +82,22 @@ class SwitchSession:
         standby: bool = False,
         patient: bool = False,
     ) -> None:
-        """`address` is host:port. The connection, with what the switch needs to compile its program, ends within
-        `timeout_s` seconds, every later request within `answer_s`, or as many: whoever works with several switches
-        waits so long for one that hangs. With `standby` the session also opens while another controller is primary;
-        with `patient` while the switch does not answer, and its stream stands once it does. Without, either is an
-        error.
+        """Create a session.
 
-        Raises SwitchUnreachable for an address that cannot be one, ControllerError for a missing pipeline file or an
-        election id that is not in 1…2¹²⁸ − 1.
+        Args:
+            name: Name of the switch.
+            address: host:port.
+            device_id: P4Runtime device id.
+            pipeline: Program of the switch.
+            timeout_s: Time limit for connecting, including the switch's compilation of its program.
+            answer_s: Time limit of every later request, by default `timeout_s`.
+            election_id: Election id for arbitration.
+            standby: Open the session also while another controller is primary; otherwise that is an error.
+            patient: Open the session also while the switch does not answer; otherwise that is an error.
+
+        Raises:
+            SwitchUnreachable: The address is invalid.
+            ControllerError: A pipeline file is missing, or the election id is not in 1…2¹²⁸ − 1.
         """
         match = _ADDRESS.fullmatch(address)
         if match is None or not 0 < int(match[2]) < 65_536:
@@ -102,10 +110,11 @@ class SwitchSession:
         self.address = address
         self.device_id = device_id
         self.openings = 0
-        """How often this session has become the primary one of a switch that was ready: after each, the switch may
-        have started anew, or another controller may have written to it."""
+        """Number of times that this session has become primary of a ready switch: each time, the switch may have
+        restarted, or another controller may have written to it.
+        """
         self.deposed = False
-        """Whether another controller has been primary since this session was."""
+        """True if another controller has been primary since this session was."""
         self.packet_outs_sent = 0
         self.packet_ins_received = 0
         self.packet_ins_dropped = 0
@@ -151,12 +160,12 @@ class SwitchSession:
 
     @property
     def is_up(self) -> bool:
-        """Whether the stream stands."""
+        """True if the stream is open."""
         return self._switch.is_up
 
     @property
     def is_primary(self) -> bool:
-        """Whether this session may write."""
+        """True if this session may write."""
         return self._switch.is_up and self._switch.is_primary
 
     @property
@@ -183,8 +192,9 @@ class SwitchSession:
         await self._close()
 
     async def until_primary(self) -> None:
-        """Wait until this session may write; for ever, if need be. What others have written until then is for the
-        caller to find out: `deposed` is forgotten.
+        """Wait without limit until this session may write, and reset `deposed`.
+
+        The caller has to find out what others have written until then.
         """
         while not self.is_primary:
             self._changed.clear()
@@ -192,9 +202,10 @@ class SwitchSession:
         self.deposed = False
 
     async def claim(self, owner: int, *, forgetful: bool) -> None:
-        """From now on the switch holds this owner's rounds alone: its program is loaded anew, which empties tables and
-        registers, where another's may be there. One that is `forgetful` does not know what it has left there itself.
-        A session that is not up, or not primary, sees to it when it is.
+        """Make the switch this owner's: its program is loaded again if another's rounds may be in tables and registers.
+
+        A `forgetful` owner does not know its own earlier rounds either. A session that is not up, or not primary, does
+        this when it is.
         """
         self._loading.claim(owner, forgetful=forgetful)
         if self.is_primary:
@@ -202,11 +213,11 @@ class SwitchSession:
 
     @property
     def loads(self) -> int:
-        """How often this session has loaded the program for the owner of the switch."""
+        """Number of times that this session has loaded the program for the owner of the switch."""
         return self._loading.loads
 
     def take_left_behind(self) -> set[tuple[int, int]]:
-        """Job and generation of what another owner's jobs had in the switch, found since the last call."""
+        """Job and generation of another owner's entries in the switch, found since the last call."""
         left, self._loading.left = self._loading.left, set()
         return left
 
@@ -224,7 +235,7 @@ class SwitchSession:
             raise
 
     async def _close(self) -> None:
-        """Also of a session that is not open, or whose opening or closing was cancelled halfway."""
+        """Close a session in any state: never opened, or with a cancelled opening or closing."""
         reader, self._reader = self._reader, None
         if reader is not None:
             reader.cancel()
@@ -238,7 +249,7 @@ class SwitchSession:
             if self._reader is not None:
                 _log.warning("%s at %s: the stream broke; it is opened again when the switch answers", *self._who)
             await self._close()
-            self._standby = True  # whoever took over meanwhile is not to be disturbed
+            self._standby = True  # do not disturb a controller that took over meanwhile
             pause_s, said = _FIRST_PAUSE_S, ""
             while True:
                 self._switch = self._new_switch()
@@ -256,7 +267,7 @@ class SwitchSession:
             _log.info("%s at %s: the stream stands again", *self._who)
 
     def _watched(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        """A task for `work`, which never ends by itself; should it fail, that is said, and the stream begun anew."""
+        """A task for `work`, which never ends by itself; if it fails, that is logged, and the stream is reopened."""
 
         def at_end(task: asyncio.Task[None]) -> None:
             if not task.cancelled() and (error := task.exception()) is not None:
@@ -276,9 +287,10 @@ class SwitchSession:
     ) -> None:
         """Write updates in batches: deletes, then modifies, then inserts; within a kind the switch may reorder.
 
-        A table's default action goes into `modifies`; a meter's rate is always modified, as P4Runtime has it. Raises
-        WriteRefused with every refused entry; what was not refused has been written (P4Runtime: a batch continues on
-        error).
+        A table's default action goes into `modifies`; a meter's rate is always modified, as in P4Runtime.
+
+        Raises:
+            WriteRefused: Lists every refused entry; the others are written (P4Runtime: a batch continues on error).
         """
         for kind, items in (
             (p4r.Update.DELETE, deletes),
@@ -290,8 +302,8 @@ class SwitchSession:
                 await self._write_batch(updates[start : start + BATCH_UPDATES])
 
     async def read(self, defaults: Sequence[str] = (), profiles: Sequence[str] = ()) -> SwitchState:
-        """All entries but constant ones, multicast groups, clone sessions, rates of meters, the defaults of these
-        tables, and what stands in these action profiles.
+        """Read all entries except constant ones, multicast groups, clone sessions, and rates of meters; also the
+        defaults of these tables, and the contents of these action profiles.
         """
         wanted: list[P4Entity] = [fy.P4MulticastGroupEntry(), fy.P4CloneSessionEntry()]
         # not those of all tables: thousands of a program's own would be told, too

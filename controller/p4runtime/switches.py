@@ -1,8 +1,8 @@
-"""The switches that a controller keeps: which of them it has lost, and what each is known to hold.
+"""The switches of a controller: the lost ones, and the known contents of each.
 
-A switch is lost once its session has been broken for longer than a lease. It comes back when its session does; what
-it then holds is read and put right. If something was missing there, the switch has started anew, and its registers
-are empty as well.
+A switch is lost once its session has been broken for longer than a lease. It comes back when its session does; its
+contents are then read and corrected. If an entry was missing, the switch has restarted, and its registers are empty as
+well.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ class Change:
 
 
 class Switches:
-    """All switches of one fabric, by name. `sessions` are open; whoever opened them closes them."""
+    """All switches of one fabric, by name. `sessions` must be open; the caller that opened them closes them."""
 
     def __init__(self, sessions: Mapping[str, SwitchSession], lease_ns: int | None, retry_ns: int, now_ns: int) -> None:
         self.sessions = sessions
         self.lost: frozenset[str] = frozenset()
         self.troubles: dict[str, ControllerError] = {}
-        """What the last write to a switch met, by switch, where it does not hold what it should since then."""
+        """Error of the last write to each switch that has not had its target state since."""
         self._leases = Leases[str](lease_ns)
         for name in sessions:
             self._leases.renew(name, now_ns)
@@ -58,9 +58,12 @@ class Switches:
             self._leases.end(name)
 
     async def claim(self, owner: int, *, forgetful: bool, had_jobs: bool) -> None:
-        """From now on the switches hold this owner's rounds alone: programs that another has loaded are loaded anew,
-        which is to start anew for a switch that had jobs. One that does not answer is claimed when it does. Raises
-        ControllerError where one refuses.
+        """Make the switches this owner's: programs loaded by others are loaded again.
+
+        For a switch that had jobs this counts as a restart. A switch that does not answer is claimed when it does.
+
+        Raises:
+            ControllerError: A switch refuses.
         """
         work = (session.claim(owner, forgetful=forgetful) for session in self.sessions.values())
         for name, result in zip(self.sessions, await asyncio.gather(*work, return_exceptions=True), strict=True):
@@ -72,7 +75,7 @@ class Switches:
                 self._reopened.add(name)
 
     def take_left_behind(self) -> Mapping[int, frozenset[int]]:
-        """Generations by job of what another owner's jobs had in these switches, found since the last call."""
+        """Generations, by job, of another owner's entries in these switches, found since the last call."""
         left = {each for session in self.sessions.values() for each in session.take_left_behind()}
         return {job: frozenset(g for j, g in left if j == job) for job, _ in left}
 
@@ -115,8 +118,9 @@ class Switches:
     async def write_states(
         self, desired: Mapping[str, SwitchState], now_ns: int, again: Collection[str] = ()
     ) -> Mapping[str, Diff]:
-        """Bring every switch that is there to what it should hold; what that took, by switch. Who cannot be brought
-        there has its reason in `troubles`, and is tried again by a later call; those in `again` by this one.
+        """Bring every reachable switch to its target state; return the changes by switch.
+
+        A switch that fails has its error in `troubles`, and is retried by a later call; those in `again` by this one.
         """
         due = [
             name
@@ -143,8 +147,10 @@ class Switches:
         return diffs
 
     async def _write_state(self, name: str, desired: SwitchState) -> Diff:
-        """Bring one there. What was missing when it came back is noted before anything is written, for a write that
-        fails may have been done.
+        """Bring one switch to its target state.
+
+        Entries missing when it came back are noted before anything is written, since a write that fails may have been
+        done.
         """
         diff = await verify(self.sessions[name], desired)
         if name in self._reopened:
@@ -172,29 +178,33 @@ class Switches:
 
     @property
     def packet_outs_sent(self) -> Mapping[str, int]:
-        """How many packets each switch has been sent, since its session began."""
+        """Number of packets sent to each switch since its session began."""
         return {name: session.packet_outs_sent for name, session in self.sessions.items()}
 
     @property
     def packet_ins_received(self) -> Mapping[str, int]:
-        """How many packets have come from each switch, since its session began."""
+        """Number of packets received from each switch since its session began."""
         return {name: session.packet_ins_received for name, session in self.sessions.items()}
 
     async def drain(self, packet_ins: Mapping[str, int], timeout_s: float = 5.0) -> None:
-        """Wait until so many packet-ins have arrived from each of these switches, since its session began. Raises
-        ControllerError if they do not.
+        """Wait until this number of packet-ins has arrived from each switch, since its session began.
+
+        Raises:
+            ControllerError: They did not arrive in time.
         """
         await asyncio.gather(*(self.sessions[name].drain(count, timeout_s) for name, count in packet_ins.items()))
 
     def check_primary(self) -> None:
-        """Raises NotPrimary once another controller has taken over a switch: what that one has done since, this one
-        does not know, so it must not act by what it remembers.
+        """Check that no other controller has taken over a switch.
+
+        Raises:
+            NotPrimary: One has; its writes are unknown, so this controller must not act by its own records.
         """
         if deposed := [name for name, session in self.sessions.items() if session.deposed]:
             raise NotPrimary(tuple(deposed))
 
     def troubles_of(self, names: Collection[str]) -> list[ControllerError]:
-        """Why some of these do not hold what they should; empty when all do."""
+        """Errors of the switches that do not have their target state; empty if all do."""
         lost = [SwitchLost(name) for name in names if name in self.lost]
         return [*lost, *(self.troubles[name] for name in names if name in self.troubles)]
 
@@ -210,13 +220,13 @@ class Switches:
             self._forget(name)
 
     def take_restarted(self) -> frozenset[str]:
-        """The switches that have started anew since the last call, and hold their tables again."""
+        """The switches that have restarted since the last call, and hold their tables again."""
         restarted, self._restarted = frozenset(self._restarted), set()
         return restarted
 
     @property
     def deadline_ns(self) -> int | None:
-        """When a refused write is to be tried again; None: there is none."""
+        """Time of the next retry of a refused write; None if there is none."""
         return min((at for name, at in self._retry_at_ns.items() if name not in self.lost), default=None)
 
     def _forget(self, name: str) -> None:

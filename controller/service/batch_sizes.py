@@ -1,12 +1,12 @@
-"""Batch sizes as a service to jobs: one worker reports for all at a step's end, and is told the sizes of the next one.
+"""Batch sizes as a service to jobs: one worker reports for all at a step's end, and receives the sizes of the next one.
 
 ::
 
     leader ──Balance: everyone's speed, seconds, limit──▶ BatchSizes ──▶ SizeRule
            ◀─────────────── everyone's sizes ────────────────────┘
 
-Workers bring their reports together by themselves, so that sizes cost one question however many they are. Who is lost
-has a size of 0.
+Workers gather their reports by themselves, so that sizes cost one request for any number of workers. A lost worker has
+a size of 0.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..errors import ControllerError, PlanError
 
 _LEAST: Final = 1e-9
 _MOST: Final = 1e12
-"""What a worker can do in a second, and how long a step can take: rules can reckon with these, and no more."""
+"""Largest accepted speed and duration: rules can compute with these without overflow."""
 
 
 class ReportMissing(ControllerError):
@@ -35,7 +35,7 @@ class NotTakingPart(ControllerError):
 
 
 class SizeRule(Protocol):
-    """What sizes go by, of so many workers."""
+    """Rule that decides the sizes of a number of workers."""
 
     def decide(self, reports: NDArray[np.float64], /) -> list[int]:
         """Each worker's samples in the next step, from each one's row: predicted samples per second, seconds of the
@@ -44,14 +44,14 @@ class SizeRule(Protocol):
 
 
 RuleOf = Callable[[int, int, str, int], SizeRule]
-"""A rule for a step of so many samples, so many workers, its name, and how many samples it moves at once (0: its own
-choice). Raises PlanError where there is none, as the rule itself does where there are no sizes.
+"""Factory of rules, from the samples of a step, the number of workers, the rule's name, and the samples that it moves
+at once (0: its default). Raises PlanError for an unknown rule, as the rule itself does if there are no possible sizes.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """What a rule is for."""
+    """Parameters of a rule."""
 
     workers: frozenset[int]
     samples: int
@@ -65,16 +65,18 @@ class BatchSizes:
     def __init__(self, rule_of: RuleOf) -> None:
         self._rule_of = rule_of
         self._rules: dict[int, tuple[_Wanted, SizeRule]] = {}
-        """By job number: what its workers asked for last, and the rule that decides."""
+        """Last request's parameters and the rule that decides, by job number."""
 
     def keep(self, jobs: Collection[int]) -> None:
         """Forget all but these."""
         self._rules = {number: rule for number, rule in self._rules.items() if number in jobs}
 
     def decide(self, request: pb.BalanceRequest, ranks: int, taking_part: frozenset[int]) -> list[int]:
-        """Everyone's samples in the next step, by rank of the whole job, which began with so many.
+        """Return everyone's samples in the next step, by rank of the whole job, which began with `ranks` ranks.
 
-        Raises PlanError for reports that cannot be, and where there are no sizes; ReportMissing.
+        Raises:
+            PlanError: A report is invalid, or there are no possible sizes.
+            ReportMissing: A participating rank has no report.
         """
         reports = _checked(request, ranks)
         if missing := sorted(taking_part - reports.keys()):
@@ -93,7 +95,7 @@ class BatchSizes:
 
 
 def _checked(request: pb.BalanceRequest, ranks: int) -> dict[int, pb.SpeedReport]:
-    """The reports by rank. Raises PlanError for what cannot be."""
+    """Return the reports by rank. Raises PlanError for invalid ones."""
     reports: dict[int, pb.SpeedReport] = {}
     for report in request.reports:
         if report.rank >= ranks:

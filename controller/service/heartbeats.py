@@ -25,13 +25,13 @@ from ..errors import ControllerError
 
 _SEQUENCES: Final = 1 << 32
 _DRIFT_PPM: Final = 200
-"""Of two clocks against each other at most: what is known of how far they are apart grows old at this pace."""
+"""Maximum drift of two clocks: the estimate of their offset loses accuracy at this rate."""
 _MOST: Final = 4096
 """Datagrams of one look, so that a flood does not keep the controller from its work."""
 
 
 class HeartbeatSource(Protocol):
-    """Where heartbeats come from: a UDP socket of the controller's host, or its link into an emulated fabric."""
+    """Source of heartbeats: a UDP socket of the controller's host, or its link into an emulated fabric."""
 
     @property
     def address(self) -> int:
@@ -39,7 +39,7 @@ class HeartbeatSource(Protocol):
         ...
 
     def fileno(self) -> int:
-        """For event loops: readable when some have come."""
+        """File descriptor for event loops: readable when heartbeats have come."""
         ...
 
     def receive(self) -> Iterable[tuple[int, bytes]]:
@@ -77,15 +77,17 @@ class HeartbeatSocket:
         return int(IPv4Address(self._socket.getsockname()[0]))
 
     def fileno(self) -> int:
-        """As `HeartbeatSource.fileno`."""
+        """Same contract as `HeartbeatSource.fileno`."""
         return self._socket.fileno()
 
     def receive(self) -> Iterable[tuple[int, bytes]]:
-        """As `HeartbeatSource.receive`."""
+        """Same contract as `HeartbeatSource.receive`."""
         for _ in range(_MOST):
             try:
-                payload, (address, _) = self._socket.recvfrom(HEARTBEAT_BYTES + 1)  # so that what is too long shows
-            except OSError:  # there is none, or a neighbour complains of what was sent to it
+                payload, (address, _) = self._socket.recvfrom(
+                    HEARTBEAT_BYTES + 1
+                )  # one byte more, to detect datagrams that are too long
+            except OSError:  # nothing to read, or an ICMP error about an earlier datagram
                 return
             yield int(IPv4Address(address)), payload
 
@@ -96,7 +98,7 @@ class HeartbeatSocket:
 
 @dataclass(slots=True)
 class SeatHeartbeats:
-    """What is known of one host's heartbeats in one job."""
+    """Statistics of one host's heartbeats in one job."""
 
     first: int
     """Sequence number of the first that came."""
@@ -107,21 +109,23 @@ class SeatHeartbeats:
     heard_ns: int
     """When the last one came."""
     delay_ns: int = 0
-    """By how much longer the last one took than the fastest."""
+    """Delay of the last heartbeat beyond that of the fastest."""
     came: int = 1
 
     @property
     def sent(self) -> int:
-        """From the first that came to the last."""
+        """Number sent from the first received to the last."""
         return self.last - self.first + 1
 
 
 class HeartbeatReader:
-    """Tells what a datagram says, and who says it. Pure."""
+    """Decodes datagrams and verifies their senders. Pure."""
 
     def __init__(self, topology: Topology, token_of: Callable[[int, str], str | None], late_ns: int = 0) -> None:
-        """`token_of` gives the token of a host's seat in a job; None where it has none. Whoever takes longer than the
-        fastest by more than `late_ns` is late.
+        """Create a reader.
+
+        `token_of` returns the token of a host's seat in a job, or None. A heartbeat that takes longer than the fastest
+        by more than `late_ns` is late.
         """
         self.damaged = 0
         """Datagrams that were no heartbeats."""
@@ -132,7 +136,7 @@ class HeartbeatReader:
         self.late = 0
         """Heartbeats that were taken, and late."""
         self.seats: dict[tuple[int, str], SeatHeartbeats] = {}
-        """What is known of each seat's heartbeats, by job and host."""
+        """Statistics of each seat's heartbeats, by job and host."""
         self._ended_sent = self._ended_came = 0
         self._late_ns = late_ns
         self._token_of = token_of
@@ -145,7 +149,7 @@ class HeartbeatReader:
 
     @property
     def sent(self) -> int:
-        """As far as it can be told: of every host, from the first that came to the last."""
+        """Estimated number of heartbeats sent: of every host, from the first received to the last."""
         return self._ended_sent + sum(seat.sent for seat in self.seats.values())
 
     @property
@@ -187,7 +191,7 @@ class HeartbeatReader:
         return True
 
     def forget(self, job: int, host: str) -> None:
-        """Its heartbeats begin anew, for another process takes the seat, or the job is over."""
+        """Reset a seat's heartbeats, since another process takes the seat, or the job is over."""
         if (seat := self.seats.pop((job, host), None)) is not None:
             self._ended_sent += seat.sent
             self._ended_came += seat.came

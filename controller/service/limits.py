@@ -1,4 +1,4 @@
-"""What clients of the control service may use of it, so that none of them can take it from the others."""
+"""Limits of each client of the control service, so that none of them can exhaust it for the others."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 LONGEST_REASON: Final = 1_000
-"""Characters of what a host fails by, or a job is ended for; of more the rest is left out."""
+"""Maximum length, in characters, of a host's failure reason or a job's end reason; the rest is cut."""
 
 MESSAGE_BYTES: Final = 1 << 20
 """No message to the service is longer."""
@@ -14,7 +14,7 @@ MESSAGE_BYTES: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Where nothing else is said."""
+    """The default limits."""
 
     jobs: int = 512
     """Jobs that run at once."""
@@ -29,7 +29,7 @@ class Limits:
     first_words_s: float = 10.0
     """Until a connection has begun to speak gRPC, and then a stream to say Join; else it is closed."""
     unattended_ns: int = 3_600_000_000_000
-    """A job that has not begun is ended when nobody has attended it for so long."""
+    """Time after which a job that has not begun and has no hosts is ended."""
 
 
 def bounded(reason: str) -> str:
@@ -38,6 +38,6 @@ def bounded(reason: str) -> str:
 
 
 def client_of(peer: str) -> str:
-    """Whose connection it is, of gRPC's `ipv4:ADDRESS:PORT`, `ipv6:[ADDRESS]:PORT` and `unix:`."""
+    """Client of a connection, from gRPC's `ipv4:ADDRESS:PORT`, `ipv6:[ADDRESS]:PORT` and `unix:`."""
     kind, _, where = peer.partition(":")
     return f"{kind}:{where.rpartition(':')[0]}" if kind != "unix" else kind

@@ -26,7 +26,7 @@ class Malformed:
 
 
 def reader_of(kind: type[_Request]) -> Callable[[bytes], _Request | Malformed]:
-    """What reads messages of a kind for gRPC."""
+    """Deserialiser of a kind of message for gRPC."""
 
     def read(data: bytes) -> _Request | Malformed:
         try:

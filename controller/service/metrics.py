@@ -1,8 +1,8 @@
-"""What the controller knows, for Prometheus: links, queues and their ages, switches, jobs, generations, moves, leases,
+"""The controller's state for Prometheus: links, queues and their ages, switches, jobs, generations, moves, leases,
 heartbeats.
 
-Everything is read at the moment of a scrape, in the controller's own event loop, so a figure is never half of a
-change. `text` gives the page, `serve` puts it on a port.
+Everything is read at the moment of a scrape, in the controller's own event loop, so a figure is never half of a change.
+`text` builds the page, `serve` serves it on a port.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .heartbeats import HeartbeatReader
 _REQUEST_BYTES: Final = 8_192
 _REQUEST_S: Final = 5.0
 MOST_SEATS: Final = 1_000
-"""Of which each a page tells how its heartbeats come: those that were silent for longest."""
+"""Maximum number of seats whose heartbeats a page lists: those that were silent for longest."""
 
 
 class _Reading(Collector):
@@ -130,7 +130,9 @@ class _Reading(Collector):
         yield leases
 
     def _beats(self, heard: HeartbeatReader) -> Iterable[Metric]:
-        """Of heartbeats through the fabric. A seat is a job's number and a rank, or a host's name where it has none."""
+        """Metrics of heartbeats through the fabric. A seat is a job's number and a rank, or a host's name without
+        one.
+        """
         for name, what, count in (
             ("received", "Heartbeats that keep a host alive", heard.came),
             ("late", "Of these, later than the fastest of their host by an interval and more", heard.late),
@@ -154,8 +156,9 @@ class _Reading(Collector):
 
 
 def text(controller: Controller, now_ns: int, heartbeats: HeartbeatReader | None = None) -> bytes:
-    """The page, in Prometheus' text format. `now_ns`: on the clock that the controller is driven by; `heartbeats`: what
-    has come through the fabric, None where none come.
+    """The page, in Prometheus' text format.
+
+    `now_ns` is the time on the controller's clock; `heartbeats` has those received through the fabric, or None.
     """
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Reading(controller, heartbeats, now_ns))
@@ -170,9 +173,10 @@ async def serve(
     host: str = "127.0.0.1",
     heartbeats: HeartbeatReader | None = None,
 ) -> AsyncIterator[int]:
-    """Serve the page at `/metrics` to whoever asks, in this event loop; gives the port, which 0 leaves open.
+    """Serve the page at `/metrics` in this event loop; yield the port, for port 0 a free one.
 
-    Raises ControllerError for a port that cannot be had.
+    Raises:
+        ControllerError: The port cannot be bound.
     """
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -188,7 +192,7 @@ async def serve(
                 writer.write(f"{head}Connection: close\r\n\r\n".encode() + body)
                 await writer.drain()
         except (TimeoutError, ValueError, ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # whoever does not ask in HTTP gets no answer
+            pass  # requests that are not HTTP get no answer
         finally:
             writer.close()
 

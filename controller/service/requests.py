@@ -1,4 +1,6 @@
-"""Operators' requests and their answers, between the control service's messages and what the controller knows. Pure."""
+"""Operators' requests and their answers: conversion between the control service's messages and the controller's state.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,8 @@ _POLICY_NUMBERS: Final = {policy: number for number, policy in _POLICIES.items()
 
 
 def job_spec(request: pb.RegisterRequest, number: int, topology: Topology, key: str = "") -> JobSpec:
-    """The job that is asked for, whose hosts check sums by this key. Raises PlanError or TopologyError where none can
-    be.
+    """Return the requested job, whose hosts check sums by this key. Raises PlanError or TopologyError for an impossible
+    one.
     """
     slots = request.slots or _DEFAULT_SLOTS
     if request.policy not in _POLICIES:
@@ -65,7 +67,7 @@ def _stripes(shares: Mapping[int, int]) -> list[pb.Stripe]:
 
 
 def registration(plan: JobPlan, seats: JobSeats, note: str) -> pb.Registration:
-    """What whoever registers a job is told."""
+    """Answer to the registration of a job."""
     return pb.Registration(
         job=seats.job,
         seats=[pb.Seat(host=seat.host, rank=seat.rank, token=seat.token) for seat in seats.seats.values()],
@@ -77,7 +79,7 @@ def registration(plan: JobPlan, seats: JobSeats, note: str) -> pb.Registration:
 
 
 def job_state(plan: JobPlan, seats: JobSeats, waiting_for: str, now_ns: int) -> pb.JobState:
-    """What a list of jobs says of one."""
+    """State of one job in a list of jobs."""
     hosts = [
         pb.HostState(
             host=seat.host,
@@ -103,7 +105,7 @@ def job_state(plan: JobPlan, seats: JobSeats, waiting_for: str, now_ns: int) -> 
 
 
 def joined(host: Host, seats: JobSeats, heartbeat_ns: int, heartbeats_to: int) -> pb.Joined:
-    """What a host is told that sits down."""
+    """Answer to a host that takes a seat."""
     seat = seats.seats[host.name]
     first = next(iter(seats.stripes), None) == seats.job
     return pb.Joined(
@@ -117,5 +119,5 @@ def joined(host: Host, seats: JobSeats, heartbeat_ns: int, heartbeats_to: int) -
 
 
 def first_messages(running: RunningJob) -> dict[str, pb.ToHost]:
-    """What those of a job's hosts are told who have no plan yet, by host."""
+    """Initial messages per host that has no plan yet."""
     return {host: to_host(part) for host, part in running.plan.host_plans(running.first_round).items()}

@@ -47,20 +47,20 @@ class Runner:
         *,
         clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        """`tell` takes what the controller has for a host, at once; it is called in the runner's own task."""
+        """Create a runner; `tell` delivers a message to a host at once, and is called in the runner's own task."""
         self.controller = controller
         self._tell = tell
         self._clock = clock
         self._seen_ns = clock()
         self._stalled_ns = 0
-        """How long this process did not run, all together."""
+        """Total time that this process did not run."""
         self._unsaid_from_ns = 0
-        """How much of that the log has told."""
+        """Part of that time that has been logged."""
         self._stalls_said_ns: int | None = None
         self._inbox: deque[tuple[_Action, asyncio.Future[Any] | None]] = deque()
         self._wake = asyncio.Event()
         self._ended_by: BaseException | None = None
-        """What ended `run`; None while it runs, or before."""
+        """Exception that ended `run`; None while it runs, or before."""
 
     def now_ns(self) -> int:
         """The controller's time: the clock's, without the stretches in which the event loop did not run."""
@@ -73,7 +73,7 @@ class Runner:
         return now_ns - self._stalled_ns
 
     def _say_stalled(self, now_ns: int) -> None:
-        """At once, and then once a minute at most, for a busy machine stalls often."""
+        """Log stalls at once, and then at most once a minute, since a busy machine stalls often."""
         if self._stalls_said_ns is not None and now_ns - self._stalls_said_ns < _STALLS_SAID_EVERY_NS:
             return
         unsaid_ns, self._unsaid_from_ns, self._stalls_said_ns = (
@@ -84,13 +84,15 @@ class Runner:
         _log.warning("the controller did not run for %.1f s; nobody is lost by that", unsaid_ns / 1e9)
 
     def post(self, action: Callable[[int], Awaitable[object] | object]) -> None:
-        """Have `action(now_ns)` done before the next tick. What it raises as ControllerError is logged."""
+        """Schedule `action(now_ns)` before the next tick. Its ControllerErrors are logged."""
         self._inbox.append((action, None))
         self._wake.set()
 
     async def call(self, action: Callable[[int], Awaitable[T]]) -> T:
-        """What `action(now_ns)` gives, done before the next tick. Raises what it raises, or ControllerEnded where `run`
-        has ended, or ends before it is done.
+        """Return the result of `action(now_ns)`, run before the next tick.
+
+        Raises:
+            ControllerEnded: `run` has ended, or ends before it is done.
         """
         if self._ended_by is not None:
             raise ControllerEnded(self._ended_by)
@@ -162,7 +164,7 @@ class Runner:
         return (self.controller.deadline_ns - self.now_ns()) / 1e9
 
     async def _sleep(self, seconds: float) -> None:
-        """Until something comes into the inbox, at most so long; others of the loop get their turn in any case."""
+        """Sleep until something comes into the inbox, at most `seconds`; other tasks of the loop run in any case."""
         self._wake.clear()
         try:
             async with asyncio.timeout(min(max(seconds, 0.0), _LONGEST_WAIT_S)):

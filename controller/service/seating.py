@@ -1,8 +1,7 @@
-"""The seats of all jobs, in step with the controller: who sits down, what hosts say and are told, how a job ends here.
+"""The seats of all jobs, in step with the controller: hosts that join, messages in both directions, and ends of jobs.
 
-Whatever it wants of the controller waits for its turn in the runner. A host that nobody sits for misses what it is
-told, but for the reason of its job's end. Until a job starts its hosts know of no plan, and answer through no stream:
-whatever moves it meanwhile is answered for them here.
+Requests to the controller wait for their turn in the runner. Messages to an empty seat are lost, except the reason of
+the job's end. Until a job starts its hosts have no plan and no part in moves: this module answers for them.
 """
 
 from __future__ import annotations
@@ -36,10 +35,10 @@ from .streams import HostStream
 _log = logging.getLogger(__name__)
 
 _DURATION: Final = re.compile(r"\d+(\.\d+)? s\b")
-"""How long it has waited already is no change."""
+"""Pattern of the elapsed time in a message, whose change alone is no news."""
 _HEARTBEAT_WITHOUT_LEASE_NS: Final = 1_000_000_000
 _LAST_ENDED: Final = 1_000
-"""So many jobs' ends are remembered for hosts that come back too late."""
+"""Number of ended jobs kept for hosts that come back too late."""
 _LAST_NUMBER: Final = (1 << 15) - 1
 """A job's number is its multicast group's, and bmv2 keeps the groups from 2^15 on for itself."""
 
@@ -49,8 +48,9 @@ class TooMany(ControllerError):
 
 
 class Seating:
-    """Every job's seats. A job of the journal whose tokens nobody was told is ended; JournalError for seats that are
-    none.
+    """Every job's seats.
+
+    A job of the journal whose tokens were never delivered is ended. Raises JournalError for malformed seats.
     """
 
     def __init__(
@@ -61,8 +61,10 @@ class Seating:
         heartbeats: HeartbeatSource | None = None,
         heard: Callable[[Heartbeat], object] = lambda _: None,
     ) -> None:
-        """`heartbeats`: where hosts' heartbeats come through the fabric; None: their streams bring them. `heard` is
-        told of each of those.
+        """Create the seats.
+
+        `heartbeats` is the source of heartbeats through the fabric (None: hosts' streams bring them); `heard` is called
+        with each of those.
         """
         self._heard = heard
         self.jobs: dict[int, JobSeats] = {}
@@ -72,7 +74,7 @@ class Seating:
         lease_ns = controller.jobs.leases.lease_ns
         self._heartbeat_ns = lease_ns // HEARTBEATS_IN_A_LEASE if lease_ns else _HEARTBEAT_WITHOUT_LEASE_NS
         self.heartbeats = HeartbeatReader(controller.topology, self._token_of, late_ns=self._heartbeat_ns)
-        """Whose heartbeats have come through the fabric."""
+        """Heartbeats received through the fabric."""
         self._heartbeats_from = heartbeats
         self._controller = controller
         self._runner = runner
@@ -84,7 +86,7 @@ class Seating:
                     self.jobs[job] = JobSeats.from_json(job, running.kept, serves)
                 except NO_RECORD as error:
                     raise controller.jobs.journal.misfit(job, error) from None
-            else:  # whoever registered it was never told its tokens
+            else:  # the registering client never received its tokens
                 runner.post(partial(controller.finish, job))
 
     def add(self, seats: JobSeats) -> None:
@@ -107,7 +109,7 @@ class Seating:
         return seats.awaited(self._controller.jobs[seats.job].gone)
 
     async def end(self, job: int, reason: str, now_ns: int) -> None:
-        """Take a job from the switches and tell its hosts; with it those that share its chunks."""
+        """Remove a job, and those that share its chunks, from the switches and notify the hosts."""
         together = self.jobs[job].stripes if job in self.jobs else ()
         for each in together or (job,):
             if each in self.jobs:
@@ -123,7 +125,7 @@ class Seating:
             raise failure
 
     def _over(self, job: int, last: pb.ToHost) -> None:
-        """A job is no more: that is the last that its hosts are told, but for those that it went on without."""
+        """Send the last message of an ended job to its hosts, except those that it had lost."""
         self.ended[job] = seats = self.jobs.pop(job)
         for seat in seats.seats.values():
             self.heartbeats.forget(job, seat.host)
@@ -154,8 +156,10 @@ class Seating:
         return stream
 
     def _start(self, seats: JobSeats, now_ns: int) -> None:
-        """Once all are there, and their job stays where it is, give them their plans. Their leases begin, for some may
-        die before they say a word. Raises JournalError where it cannot be written down that they run: then nobody does.
+        """Send all hosts their plans, once all are there and their job is not moving.
+
+        Their leases begin, since some may die before their first message. Raises JournalError if the start cannot be
+        written: then no host starts.
         """
         job = seats.job
         if seats.started or self.jobs.get(job) is not seats:
@@ -175,7 +179,7 @@ class Seating:
         """A host without a plan joins a job that runs: it has missed the plan of the start, or lost what it knew."""
         assert seat.stream is not None
         running = self._controller.jobs[seats.job]
-        # who takes over is given its plan by the move, for the generation that begins then
+        # a host that takes over gets its plan from the move, for the generation that begins then
         own = None if seat.host == running.newcomer else first_messages(running).get(seat.host)
         if own is not None and not seat.ran:
             seat.stream.send(own)
@@ -185,7 +189,7 @@ class Seating:
             seat.stream.end((grpc.StatusCode.FAILED_PRECONDITION, f"job {seats.job}: {seat} ran already: it {lost}"))
 
     def hear(self, seats: JobSeats, seat: Seat, message: pb.FromHost) -> None:
-        """Raises ValueError for what no host says."""
+        """Handle a host's message. Raises ValueError for an invalid one."""
         job, host, controller = seats.job, seat.host, self._controller
         match message.WhichOneof("content"):
             case "heartbeat":
@@ -225,7 +229,9 @@ class Seating:
         return None if seat is None else seat.token
 
     def _leave(self, seats: JobSeats, seat: Seat, reason: str) -> None:
-        """Who is done stays until all are: it may hold what others lack. Who fails is lost at once."""
+        """Handle a departure. A finished host stays until all are: it may hold rounds that others lack. A failed one is
+        lost.
+        """
         if reason:
             self._fail(seats, seat, reason)
             if seat.stream is not None:
@@ -235,7 +241,7 @@ class Seating:
         self._post(seats.job, partial(self._end_left, seats))
 
     async def _end_left(self, seats: JobSeats, now_ns: int) -> None:
-        """End a job whose workers are all done with it, but for those that it has lost."""
+        """End a job whose remaining workers are all done with it."""
         running = self._controller.jobs.get(seats.job)
         if running is not None and all(seats.seats[host].left or host in running.left for host in running.active):
             await self.end(seats.job, "all workers have left", now_ns)
@@ -246,18 +252,19 @@ class Seating:
             self._post(seats.job, lambda _: self._controller.members.leave(seats.job, seat.host))
 
     def _fail(self, seats: JobSeats, seat: Seat, why: str) -> None:
-        """Whoever was given a plan is lost to the job at once, a spare once it has confirmed one; before the job starts
-        somebody else may come.
+        """Handle a failure: a host with a plan is lost to the job at once, a spare once it has confirmed one.
+
+        Before the job starts another process may take the seat.
         """
         if seat.ran or (seats.started and not seat.spare):
             self._post(seats.job, lambda now_ns: self._controller.members.fail(seats.job, seat.host, why, now_ns))
 
     def _post(self, job: int, action: Callable[[int], object]) -> None:
-        """Of a job that may have ended before its turn comes."""
+        """Schedule an action for a job that may have ended before its turn comes."""
         self._runner.post(lambda now_ns: action(now_ns) if job in self._controller.jobs else None)
 
     def tell(self, message: Message) -> None:
-        """From the controller to a host."""
+        """Deliver the controller's message to a host."""
         content, job = message.content, message.job
         if (seats := self.jobs.get(job)) is None:
             return
@@ -269,7 +276,7 @@ class Seating:
             self._answer(job, message)
 
     def _answer(self, job: int, message: Message) -> None:
-        """For a host that has no plan yet: it holds nothing, and goes wherever its job does."""
+        """Answer for a host that has no plan yet: it holds nothing, and accepts any move."""
         moves, host, content = self._controller.moves, message.host, message.content
         if isinstance(content, Pause):
             held = Held(content.generation, 0)
@@ -279,8 +286,9 @@ class Seating:
             self._post(job, lambda now_ns: moves.resumed(job, host, generation, now_ns))
 
     async def announce(self, now_ns: int) -> None:
-        """Tell hosts what their job waits for; end jobs that nobody has come to for long, and those whose last worker
-        that was not done is lost.
+        """Notify hosts of their job's pending condition; end abandoned jobs.
+
+        These are jobs without any host for long, and jobs whose last unfinished worker is lost.
         """
         self.sweep()
         await self._end_incomplete(now_ns)
@@ -315,7 +323,7 @@ class Seating:
                 await self.end(job, why, now_ns)
 
     def check_room(self, client: str, more: int = 1) -> None:
-        """Raises TooMany where a client may not register so many jobs more."""
+        """Check that a client may register `more` further jobs. Raises TooMany."""
         limits, its = self._limits, sum(seats.client == client for seats in self.jobs.values())
         asked = f"; {more} more are asked for, one for each stripe" if more > 1 else ""
         if len(self.jobs) + more > limits.jobs:

@@ -1,4 +1,4 @@
-"""Who may sit where in one job: its seats, their tokens, and the stream of whoever sits there now."""
+"""The seats of one job: their tokens, and the stream of each present host."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TOKEN_BYTES: Final = 18
 
 
 class WrongToken(ControllerError):
-    """A token that is none of the job's."""
+    """A token that does not belong to the job."""
 
 
 @dataclass(slots=True, eq=False)
@@ -31,23 +31,25 @@ class Seat:
     spare: bool
     """A server that takes over when the one before it is lost."""
     stream: HostStream | None = None
-    """The stream of the host that sits here now; None: nobody does."""
+    """Stream of the present host; None for an empty seat."""
     ran: bool = False
-    """Whether who sat here had a plan, and so may hold sums that nobody else has."""
+    """True if the seat's process had a plan, and so may hold sums that no other host has."""
     left: bool = False
-    """Whether the host is done with the job, and stays only for the others."""
+    """True if the host is done with the job, and stays only for the others."""
     rounds: int = 0
-    """How many rounds the host had completed by its last heartbeat."""
+    """Rounds that the host had completed by its last heartbeat."""
     heard_ns: int | None = None
     """When its last heartbeat came; None: none has."""
     last: pb.ToHost | None = None
-    """What the host is told whenever it asks, once the job is over for it."""
+    """Message for every later request of the host, once the job is over for it."""
 
     def __str__(self) -> str:
         return f"{self.host} ({'server' if self.rank is None else f'rank {self.rank}'})"
 
     def tell(self, message: pb.ToHost) -> None:
-        """Lost where nobody sits here: what matters is repeated, or kept until somebody comes."""
+        """Send a message; it is lost if the seat is empty. Important messages are repeated, or kept until a host
+        comes.
+        """
         if self.stream is not None:
             self.stream.send(message)
 
@@ -62,21 +64,21 @@ class Seat:
 
 @dataclass(slots=True, eq=False)
 class JobSeats:
-    """The seats of one job. It starts when all have been taken, so that nobody sends to those who are not there."""
+    """The seats of one job. It starts when all are taken, so that no host sends to an absent one."""
 
     job: int
     seats: Mapping[str, Seat]
     """Every seat of the job, by the name of its host."""
     started: bool = False
-    """Whether its hosts have been given their plans."""
+    """True if its hosts have received their plans."""
     stripes: Mapping[int, int] = field(default_factory=dict)
     """The jobs that share one's chunks, this one among them, in their order, each with its share in proportion to the
     others'; empty for a job that has all of them.
     """
     told: str = ""
-    """What the job waits for, as its hosts were told last."""
+    """The job's pending condition, as last sent to its hosts."""
     client: str = ""
-    """Who registered it; empty: it is of another controller's time."""
+    """Client that registered it; empty if an earlier controller did."""
     attended_ns: int | None = None
     """When somebody was last seen in one of its seats, or it was looked at first."""
 
@@ -99,13 +101,15 @@ class JobSeats:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """What must outlive the controller."""
+        """State that must survive the controller."""
         seats = [[seat.host, seat.rank, seat.token, seat.spare] for seat in self.seats.values()]
         return {"seats": seats, "started": self.started, "stripes": [*self.stripes.items()]}
 
     @classmethod
     def from_json(cls, job: int, values: Mapping[str, Any], serves: str | None = None) -> JobSeats:
-        """As another controller has left it. `serves`: the server that has its plan, perhaps a spare that took over."""
+        """Decode the state left by an earlier controller. `serves`: the server with a plan, perhaps a spare that took
+        over.
+        """
         started = bool(values["started"])
         seats = {
             host: Seat(host, rank, token, spare=spare, ran=started and (not spare or host == serves))
@@ -116,12 +120,13 @@ class JobSeats:
 
     @property
     def attended(self) -> bool:
-        """Whether somebody sits in one of its seats."""
+        """True if some seat is taken."""
         return any(seat.stream is not None for seat in self.seats.values())
 
     def awaited(self, gone: Collection[str]) -> list[Seat]:
-        """The seats that nobody sits in, and without which the job does not start; none once it has. It does without
-        hosts that are `gone`.
+        """The empty seats without which the job does not start; none once it has started.
+
+        The job does not need hosts that are `gone`.
         """
         if self.started:
             return []

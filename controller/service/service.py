@@ -7,8 +7,8 @@
                          ▲                           │
                          └────────── tell ◀──────────┘
 
-A host's stream may break at any time and come back: what it missed is repeated by the controller (Pause, Resume), or
-kept here until it comes (the plan of the job's start, the reason of its end).
+A host's stream may break at any time and come back. The controller repeats missed messages (Pause, Resume), or they are
+kept here until the host returns (the plan of the job's start, the reason of its end).
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ from .streams import HostStream
 _log = logging.getLogger(__name__)
 
 _ANNOUNCE_S: Final = 0.5
-"""Between two looks at what a job waits for, which its hosts are told when it changes."""
+"""Time between two checks of jobs' pending conditions, which are sent to hosts when they change."""
 _GRACE_S: Final = 0.5
 _SILENCE_NS: Final = 10_000_000_000
-"""Without leases, a host that answers no ping for so long does not attend."""
+"""Without leases, a host that answers no ping for this time counts as absent."""
 _IDLE_MS: Final = 300_000
 """A connection without any call is closed after this."""
 
@@ -75,7 +75,7 @@ T = TypeVar("T")
 
 
 class ControlService:
-    """Serves one controller; an async context manager, within which `wait` tells when it fails."""
+    """Server of one controller; an async context manager, inside which `wait` raises its failure."""
 
     def __init__(
         self,
@@ -90,11 +90,22 @@ class ControlService:
         heartbeats: HeartbeatSource | None = None,
         heard: Callable[[Heartbeat], object] = lambda _: None,
     ) -> None:
-        """Without TLS only an address of this machine is served, unless `allow_remote`. Port 0: any that is free.
+        """Create the service.
 
-        `heartbeats` is where hosts are to send theirs through the fabric, and is closed with the service; None: their
-        streams bring them. `heard` is told of each.
-        Raises ControllerError for an address that cannot be served.
+        Args:
+            controller: The controller to serve.
+            address: Address to listen on; port 0 picks a free one.
+            tls: Certificates; without TLS only an address of this machine is served.
+            allow_remote: Allow other addresses without TLS.
+            clock: Time in ns.
+            limits: Limits of each client.
+            size_rule: Factory of batch-size rules.
+            heartbeats: Source of heartbeats through the fabric, closed with the service; None: hosts' streams bring
+                them.
+            heard: Called with each heartbeat.
+
+        Raises:
+            ControllerError: The address cannot be served.
         """
         try:
             self.address = check_address(address)
@@ -156,7 +167,7 @@ class ControlService:
                 _log.error("the controller has ended: %s", failure, exc_info=failure)
 
     async def wait(self) -> None:
-        """Never returns; raises what ends the controller. Whoever does not wait finds it in the log."""
+        """Block until the controller ends, and raise its exception. Without a waiter the exception is logged."""
         await asyncio.gather(*self._tasks)
 
     def _options(self) -> list[tuple[str, int]]:
@@ -201,7 +212,7 @@ class ControlService:
 
     @property
     def heartbeats(self) -> HeartbeatReader:
-        """What became of heartbeats through the fabric."""
+        """Statistics of heartbeats through the fabric."""
         return self._seating.heartbeats
 
     # --- jobs ---
@@ -228,7 +239,7 @@ class ControlService:
                 seats = JobSeats.assign(part, next(iter(admitted), None))
                 seats.client = client
                 admitted.append(seats)
-            if context.done():  # whoever asked is gone, and with him the tokens
+            if context.done():  # the client is gone, and the tokens with it
                 raise ControllerError(f"job {number}: given up, for nobody waits for its registration any more")
             for seats in admitted:
                 if len(shares) > 1:
@@ -362,7 +373,7 @@ class ControlService:
     async def _read(
         self, seats: JobSeats, seat: Seat, stream: HostStream, requests: AsyncIterator[pb.FromHost | Malformed]
     ) -> None:
-        """Take what a host says, until it ends its stream; it is told what is wrong with that."""
+        """Handle a host's messages until it ends its stream; errors are sent to the host."""
         try:
             async for message in requests:
                 if seat.stream is not stream or seats.job not in self._seating.jobs:
@@ -378,13 +389,13 @@ class ControlService:
             stream.end()
 
     async def _announce(self) -> None:
-        """Tell the hosts what their job waits for, whenever that has changed."""
+        """Send hosts their job's pending condition, whenever it has changed."""
         while True:
             try:
                 await self._runner.call(self._seating.announce)
             except (ControllerEnded, NotPrimary):
                 raise
-            except ControllerError as error:  # what could not be written is tried again
+            except ControllerError as error:  # a failed write is retried
                 _log.warning("%s", error)
             await asyncio.sleep(_ANNOUNCE_S)
 
@@ -407,7 +418,7 @@ def _new_key() -> str:
 
 
 def _tell_of_failure(stream: HostStream, reader: asyncio.Task[None]) -> None:
-    """A host whom nobody hears any more must not wait for an answer."""
+    """End the stream of a host whose reader failed: it must not wait for an answer."""
     if not reader.cancelled() and (error := reader.exception()) is not None:
         what = f"{reader.get_name()} is not heard any more, for the controller failed: {error!r}"
         _log.error("%s", what, exc_info=error)

@@ -1,4 +1,4 @@
-"""What goes to one host over its stream."""
+"""Outgoing messages of one host's stream."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ import grpc
 from ...wire import control_pb2 as pb
 
 MOST_UNSENT: Final = 256
-"""A host that has so many messages to take, each of them unlike the others, is not waited for any longer."""
+"""Maximum number of different unsent messages of a host before it counts as lost."""
 
 
 class HostStream:
-    """What goes to one host, in order, until `end`. What still waits to be sent is not queued a second time, and of
-    what the job waits for only the newest word counts, so a host that takes nothing costs little.
+    """Ordered outgoing messages of one host, until `end`.
+
+    A waiting message is not queued twice, and only the newest pending condition is kept, so a host that reads nothing
+    costs little.
     """
 
     def __init__(self) -> None:
         self.failure: tuple[grpc.StatusCode, str] | None = None
-        """How the stream ends; None: well."""
+        """Status with which the stream ends; None: OK."""
         self._unsent: deque[pb.ToHost] = deque()
         self._ended = False
         self._changed = asyncio.Event()

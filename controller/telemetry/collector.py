@@ -1,4 +1,4 @@
-"""Telemetry reports 2.0 as a source: what nodes say of links, queues, flows and themselves, and what did not come.
+"""Telemetry reports 2.0 as a source: nodes' data on links, queues, flows and themselves, and lost reports.
 
 ::
 
@@ -48,7 +48,7 @@ from .report_native import (
 _IPV4_NO_OPTIONS: Final = b"\x08\x00\x45"
 _UDP: Final = b"\x11"
 _REMEMBERED_PERIODS: Final = 16
-"""The share of reports lost is that of the last so many periods, as for probes."""
+"""Number of periods over which the share of lost reports is computed, as for probes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +83,12 @@ class FlowHop:
     queue_packets: int | None
     """Depth of the queue that its packets left by, as the newest report has it."""
     latency_us: float | None
-    """From ingress to egress, averaged over reports."""
+    """Mean latency from ingress to egress over reports, in µs."""
 
 
 @dataclass(frozen=True, slots=True)
 class FlowView:
-    """A flow that reports tell of."""
+    """A flow that appears in reports."""
 
     source: IPv4Address
     destination: IPv4Address
@@ -96,18 +96,18 @@ class FlowView:
     source_port: int
     destination_port: int
     path: tuple[FlowHop, ...]
-    """In the order of the packets' TTL."""
+    """Hops in the order of the packets' TTL."""
     reports: int
     path_changes: int
     path_us: float | None
-    """Of packets that told of all their hops, the sum of latencies, averaged; None: no packet did, or the fabric's
-    switches tell them in different units.
+    """Mean sum of latencies of packets that reported all their hops; None: no packet did, or the fabric's switches use
+    different units.
     """
     age_ns: int
 
 
 class ReportCollector:
-    """Takes report datagrams in batches, and brings what they tell of links into the links' state."""
+    """Decodes report datagrams in batches, and updates the links' state."""
 
     def __init__(self, topology: Topology, links: LinkState) -> None:
         self._links = links
@@ -179,8 +179,9 @@ class ReportCollector:
         self.take_batch(data, starts, lengths, len(together), now_ns)
 
     def take_frames(self, frames: Iterable[bytes], now_ns: int, port: int = REPORT_PORT) -> list[bytes]:
-        """Whole frames from a switch's CPU port, of which those to this UDP port are reports; the others. What stands
-        behind a datagram is none of it: chips cut what they mirror all alike.
+        """Read whole frames from a switch's CPU port; those to this UDP port are reports. Returns the other frames.
+
+        Bytes behind a datagram are ignored: chips cut all mirrored packets to the same length.
         """
         reports: list[bytes] = []
         others: list[bytes] = []
@@ -213,7 +214,7 @@ class ReportCollector:
         if not self._marks or now_ns >= self._marks[-1][0] + self._links.period_ns:
             self._marks.append((now_ns, *self._by_node()))
 
-    # --- what it knows ---
+    # --- readings ---
 
     @property
     def reports(self) -> int:
@@ -247,8 +248,9 @@ class ReportCollector:
 
     @property
     def faults(self) -> Mapping[str, int]:
-        """Reports that were dropped, by what is wrong with them; only kinds that occurred. Those of an inner packet or
-        its stack lose only what that would have told.
+        """Number of dropped reports by fault; only kinds that occurred.
+
+        A fault of an inner packet or its stack affects only their data.
         """
         return {kind: count for kind, count in zip(FAULTS, self._faults.tolist(), strict=True) if count}
 
@@ -266,7 +268,7 @@ class ReportCollector:
         }
 
     def streams(self) -> Iterator[StreamView]:
-        """Of every (node, hardware id) that has sent a report."""
+        """Streams of every (node, hardware id) that has sent a report."""
         for node, hardware in np.argwhere(self._streams["begun"].T).tolist():
             record = self._streams[hardware, node]
             yield StreamView(
@@ -313,11 +315,11 @@ class ReportCollector:
     # --- as a source of the links' state ---
 
     def loss(self, now_ns: int) -> NDArray[np.float64]:
-        """Reports that are lost tell nothing of the links that they are about."""
+        """NaN for each link: lost reports say nothing about the loss of the links that they describe."""
         return np.full(len(self._links.links), np.nan)
 
     def reports_lost(self, now_ns: int) -> NDArray[np.float64]:
-        """By link, the share of its node's reports that were lost, over the last periods."""
+        """Lost share of the reports of each link's node, over the last periods."""
         if not self._marks:
             return np.full(len(self._links.links), np.nan)
         _, expected_then, received_then = self._marks[0]

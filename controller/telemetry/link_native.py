@@ -1,7 +1,7 @@
-"""What reports change in the state of the links and their queues (native code, by Numba).
+"""Updates of the state of the links and their queues by reports (native code, by Numba).
 
-Structured arrays are passed by address: looking at their types costs Numba's dispatcher hundreds of microseconds a
-call, which is more than a small fabric's reports take.
+Structured arrays are passed by address: Numba's dispatcher takes hundreds of microseconds per call to inspect their
+types, more than a small fabric's reports take.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LINK: Final = np.dtype(
         ("bytes_sent", "i8"),  # of the base line
         ("base_ns", "i8"),  # the switch's clock at the base line
         ("egress_ns", "i8"),  # the switch's clock, newest
-        ("at_ns", "i8"),  # the controller's clock: what the age counts from
+        ("at_ns", "i8"),  # time on the controller's clock from which the age counts
         ("heard_ns", "i8"),  # the controller's clock, when the newest report came
         ("probed_ns", "i8"),  # the controller's clock, when the newest probe that reported was sent
         ("rate", "f8"),  # bytes/s
@@ -61,7 +61,7 @@ REPORT: Final = np.dtype(
         ("latency_us", "i8"),
     ]
 )
-"""What one node says of one of its links. Of the last four, −1: it could not say."""
+"""One node's report on one of its links. −1 in one of the last four fields: unknown."""
 
 
 @native
@@ -101,12 +101,13 @@ def take_one(
     links: NDArray[np.void],
     queues: NDArray[np.void],
 ) -> None:
-    """What is told of link `at` into LINK (links,) and QUEUE (links, CLASSES). `told` has the last five of REPORT's
-    fields, and the arguments after it are the others; `capacity` is in bytes/s.
+    """Write a report on link `at` into LINK (links,) and QUEUE (links, CLASSES).
 
-    A switch's clock that goes back by up to `horizon_ns` tells of a report that was overtaken, unless it is of a probe
-    that was sent after the newest report had come; by more, of a switch that has started anew, unless its sequence
-    number has told that the report is old.
+    `told` has the last five of REPORT's fields, and the arguments after it are the others; `capacity` is in bytes/s.
+
+    If a switch's clock goes back by up to `horizon_ns`, its report was overtaken, unless it belongs to a probe sent
+    after the newest report had come. If it goes back by more, the switch has restarted, unless the sequence number
+    shows that the report is old.
     """
     which = np.uint64(at)  # no place from the end
     link = links[which]

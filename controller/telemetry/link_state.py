@@ -41,9 +41,7 @@ BULK: Final = 0
 
 
 class Source(Protocol):
-    """Whatever reports come from, with what it knows of those that do not come. Arrays are of LinkState's links; NaN:
-    nothing is known.
-    """
+    """Source of reports, with its statistics of lost ones. Arrays are indexed as LinkState's links; NaN: unknown."""
 
     def loss(self, now_ns: int) -> NDArray[np.float64]:
         """Share of packets lost on each link."""
@@ -53,7 +51,7 @@ class Source(Protocol):
 
 
 class LinkState:
-    """What the reports say of a fabric's links: the egress ports of all switches."""
+    """State of a fabric's links (the egress ports of all switches) from reports."""
 
     def __init__(self, topology: Topology, *, period_ns: int) -> None:
         """A report of each link is expected every period."""
@@ -79,7 +77,7 @@ class LinkState:
             self._queues.ctypes.data,
             len(self.links),
         )
-        """Where native code takes reports to, in the order of `link_native.take_reports`."""
+        """Destination of native code's updates, in the order of `link_native.take_reports`."""
 
     @property
     def state(self) -> NDArray[np.void]:
@@ -118,8 +116,9 @@ class LinkState:
         self._sources.append(source)
 
     def watch(self, links: Collection[Endpoint]) -> None:
-        """Reports of these are expected. What is known of the others stays, but they are left out of snapshots: they
-        are down, or nobody reports on them.
+        """Set the links of which reports are expected.
+
+        Values of the others stay, but they are left out of snapshots: they are down, or not measured.
         """
         wanted = frozenset(links)
         self._watched[:] = [link in wanted for link in self.links]
@@ -140,7 +139,7 @@ class LinkState:
         return frozenset(self.links[i] for i in np.flatnonzero(self._is_stale(now_ns)))
 
     def next_stale_ns(self, now_ns: int) -> int | None:
-        """When the next watched link becomes stale, if nothing is heard of it until then; None: there is none to."""
+        """Time at which the next watched link becomes stale without a report until then; None if there is none."""
         known = self._state["at_ns"][self._watched & self._state["rated"]]
         ahead = known[known + STALE_PERIODS * self.period_ns >= now_ns]
         return int(ahead.min()) + STALE_PERIODS * self.period_ns + 1 if len(ahead) else None
@@ -189,7 +188,7 @@ class LinkState:
         return stale
 
     def _least(self, shares: list[NDArray[np.float64]]) -> NDArray[np.float64]:
-        """By link, the least that a source which knows tells; 0 where none knows. Each is an upper bound of its own."""
+        """Smallest value per link over the sources that know it; 0 if none does. Each is an upper bound of its own."""
         known = np.array([np.where(np.isnan(share), np.inf, share) for share in shares])
         least: NDArray[np.float64] = known.reshape(-1, len(self.links)).min(axis=0, initial=np.inf)
         least[np.isinf(least)] = 0.0

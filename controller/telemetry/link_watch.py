@@ -1,11 +1,11 @@
-"""Which links between switches are down: one probe over each, told apart from telemetry's by its index. Pure.
+"""Detection of links between switches that are down: one probe over each, separate from telemetry's by its index. Pure.
 
-Telemetry's probes cross several links each, so that a lost one accuses them all. These cross one link, from a
+Telemetry's probes cross several links each, so that a lost one implicates them all. These cross one link, from a
 packet-out through its port to the loopback address behind it, whatever the routes are; so a link that is down is seen
-coming back. They ride the control class, which no flood in the bulk class keeps waiting.
+coming back. They use the control class, so that no flood in the bulk class delays them.
 
-Their absence alone takes no link down: whoever knows that something else came over it since speaks for it. And time in
-which probes were due and not sent, while the controller wrote to slow switches, is no silence: nothing could be heard.
+Their absence alone takes no link down: other evidence that packets crossed it since overrides it. Time in which probes
+were due and not sent, while the controller wrote to slow switches, does not count as silence.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ FIRST_INDEX: Final = 1 << 31
 """The first index of these probes; telemetry's have lower ones."""
 _PROBES_IN_A_LEASE: Final = 4
 _BACK_AFTER: Final = 4
-"""A link that was down is up again after so many answers in a row."""
+"""Number of successive answers after which a link that was down is up again."""
 Evidence = Callable[[int], Collection[Endpoint]]
 """The links that something surely came over which was sent at or after an instant."""
 
 
 def no_evidence(since_ns: int) -> Collection[Endpoint]:
-    """Nobody knows of any."""
+    """Default: no evidence of any link."""
     return ()
 
 
@@ -65,11 +65,11 @@ class LinkWatch:
 
     @staticmethod
     def owns(frame: bytes) -> bool:
-        """Whether a packet-in is one of these probes."""
+        """Return True if a packet-in is one of these probes."""
         return len(frame) >= PAYLOAD_BYTES and payload_of(frame)[0] >= FIRST_INDEX
 
     def receive(self, frame: bytes, now_ns: int) -> None:
-        """One of these probes has come through; what cannot be one is left out."""
+        """Handle a returned probe; other frames are ignored."""
         index, sequence = payload_of(frame)
         at = index - FIRST_INDEX
         before = (self._sequence - sequence) % SEQUENCES
@@ -116,6 +116,6 @@ class LinkWatch:
         return changed
 
     def _silence_ns(self, at: int, now_ns: int) -> int:
-        """For how long one of these probes has not come back, without the time for which the next are overdue."""
+        """Time for which one of these probes has not come back, minus the time for which the next are overdue."""
         assert self.deadline_ns is not None
         return now_ns - self._heard_ns[at] - max(now_ns - self.deadline_ns, 0)

@@ -16,19 +16,19 @@ from .link_native import REPORT, take_into
 from .probes import DOMAIN_INSTRUCTIONS, INSTRUCTIONS, PAYLOAD_BYTES
 
 REMEMBERED: Final = 16
-"""Of each probe, the last so many are remembered: for loss, and to refuse what comes twice."""
+"""Number of probes of a kind that are tracked: for loss, and to refuse duplicates."""
 
 NOT_SENT, OUTSTANDING, RECEIVED, LOST = range(4)
 
 SENT: Final = np.dtype([("sequence", "i8"), ("sent_ns", "i8"), ("fate", "i1")])
-"""What became of one probe; −1: nothing was sent."""
+"""Fate of one probe; −1: nothing was sent."""
 
 _BARE_BYTES: Final = FRAME_HEADER_BYTES + INT_HEADER_BYTES + PAYLOAD_BYTES
 _HOP_BYTES: Final = 4 * hop_words(INSTRUCTIONS, DOMAIN_INSTRUCTIONS)
-"""A probe's frame has so many bytes, and so many more for each hop behind it."""
+"""Bytes that each hop adds to a probe's frame."""
 
 TALLY: Final = np.dtype([("used", "i8"), ("rejected", "i8"), ("unknown_hops", "i8")])
-"""Reports that were used, frames that were no probe of ours, and hops of a node or port that nobody knows."""
+"""Counts of used reports, of frames that were no probe of ours, and of hops with an unknown node or port."""
 
 
 @native
@@ -44,10 +44,10 @@ def _accept(
     tally: NDArray[np.void],
     cost: NDArray[np.int64],
 ) -> bool:
-    """Probes that are awaited count as received, and their hops that tell of a link become reports.
+    """Mark awaited probes as received, and turn their hops on known links into reports.
 
-    SENT (probes of the plan, REMEMBERED); `cost` (links, 2) has the packets and bytes that probes were on each link.
-    Whether the reports are in order already: the oldest first.
+    SENT (probes of the plan, REMEMBERED); `cost` (links, 2) has the packets and bytes of probes on each link. Returns
+    True if the reports are in order already: the oldest first.
     """
     filled, ordered = 0, True
     for probe in probes:
@@ -99,7 +99,7 @@ def _accept(
 
 @native
 def _expire(sent: NDArray[np.void], before_ns: int) -> None:
-    """What was sent before this and is still outstanding is lost."""
+    """Mark outstanding probes sent before this time as lost."""
     for row in sent:
         for which in row:
             if which.fate == OUTSTANDING and which.sent_ns < before_ns:
@@ -164,6 +164,7 @@ def _collect(  # type: ignore[no-untyped-def]
 
 
 collect: Final = _collect.ctypes
-"""By addresses: (the frames' bytes, their ends, how many, now, sent before this is lost, SENT, how many probes, keys,
-links of keys, how many, TALLY, packets and bytes on links, and what `LinkState.into` says).
+"""Native entry point; arguments by address: the frames' bytes, their ends, number of frames, now, time before which
+outstanding probes are lost, SENT, number of probes, keys, links of keys, number of keys, TALLY, packets and bytes on
+links, and `LinkState.into`.
 """

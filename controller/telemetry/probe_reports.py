@@ -1,4 +1,4 @@
-"""Probes as a source of reports: which were sent, which came back and what they tell, which are lost."""
+"""Probes as a source of reports: sent probes, returned ones and their readings, lost ones."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class ProbeReports:
         return self.loss(now_ns)
 
     def _lost_before(self, now_ns: int) -> int:
-        """What was sent before this and has not come back has been outstanding for more than three periods."""
+        """Time before which sent probes without a return are lost: outstanding for more than three periods."""
         return now_ns - STALE_PERIODS * self._links.period_ns
 
 

@@ -1,4 +1,4 @@
-"""Probes under way: which ones, when, and what they tell of the links."""
+"""Probes under way: selection, timing, and their readings of the links."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Prober:
             self.reports.receive(finished, now_ns)
 
     def look(self, now_ns: int, carried: Evidence = no_evidence) -> bool:
-        """Find out which links are down; whether that has changed. `carried`: what else than probes came over them."""
+        """Update which links are down; return True if that has changed. `carried`: further evidence of links in use."""
         return self.link_watch.look(now_ns, lambda since_ns: self.reports.crossed(since_ns) | {*carried(since_ns)})
 
     @property
@@ -68,7 +68,7 @@ class Prober:
         return self._due_ns if self.link_watch.deadline_ns is None else min(self._due_ns, self.link_watch.deadline_ns)
 
     async def send(self, now_ns: int, lost: Collection[str]) -> None:
-        """Send the probes that are due, but for those that start at a lost switch."""
+        """Send the probes that are due, except those that start at a lost switch."""
         by_switch: dict[str, list[tuple[int, bytes]]] = {}
         silent = {name for name, session in self._sessions.items() if not session.is_up}
         for switch, port, frame in self.link_watch.send(now_ns, silent | set(lost)):

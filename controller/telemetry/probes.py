@@ -1,11 +1,11 @@
-"""Which probes see every link, and their frames (docs/design.md §4.4). Pure.
+"""A set of probes that sees every link, and their frames (docs/design.md §4.4). Pure.
 
 A probe leaves a switch as a packet-out through a given port, so its first link is certain. From the next switch on,
-equal-cost hashing may choose: a later link counts as seen only while there is one way to go. It ends at the loopback
-address of its destination, which hands it to its CPU, or at the first port with a host, where the switch clones it to
-the CPU and drops it.
+equal-cost hashing may choose: a later link counts as seen only while there is one next hop. A probe ends at the
+loopback address of its destination, which hands it to its CPU, or at the first port with a host, where the switch
+clones it to the CPU and drops it.
 
-Links are switches' egress ports; what a host sends leaves no queue of ours and cannot be seen in-band.
+Links are switches' egress ports; hosts' own transmissions pass no queue of ours and cannot be seen in-band.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ...wire.frames import DSCP_BULK
 from ...wire.int_md import PROBE_INSTRUCTIONS, DomainInstruction, Instruction, hop_words, hops_that_fit, probe_frame
 
 INSTRUCTIONS: Final = PROBE_INSTRUCTIONS | Instruction.EGRESS_TIMESTAMP
-"""The egress timestamp stands beside the byte counter, so that a rate needs no clock but the switch's own."""
+"""Requested items; the egress timestamp next to the byte counter lets a rate use the switch's own clock alone."""
 
 DOMAIN_INSTRUCTIONS: Final = DomainInstruction.BYTES_SENT
 _PAYLOAD: Final = struct.Struct("!II")
@@ -132,7 +132,7 @@ def _candidates(
 
 
 def _certain_paths(topology: Topology, routes: Routes, start: str) -> dict[str, tuple[Endpoint, ...]]:
-    """By destination, nearest first: the links from a switch on that no hashing decides."""
+    """Links from a switch on that do not depend on hashing, by destination, nearest first."""
     paths: dict[str, tuple[Endpoint, ...]] = {}
     reachable = [n.name for n in topology.nodes if routes.reaches(start, n.name)]
     for destination in sorted(reachable, key=lambda name: routes.hops(start, name)):

@@ -1,4 +1,4 @@
-"""What a batch of telemetry reports 2.0 changes: streams, flows, halves of split reports, links (native, by Numba)."""
+"""Updates by a batch of telemetry reports 2.0: streams, flows, halves of split reports, links (native, by Numba)."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from ...wire.report_native import LAYOUTS, fault_of, read_individual
 from .link_native import CLASSES, LINK, QUEUE, take_one
 
 HARDWARE_IDS: Final = 64
-"""Of a node; each counts its reports."""
+"""Hardware ids of a node; each has its own sequence of reports."""
 WINDOW: Final = 1024
-"""So many numbers behind the highest of a stream a report is late; beyond, it is of another life of its switch."""
+"""Distance behind a stream's highest number up to which a report is late; beyond, its switch has restarted."""
 REASONS: Final = 256
 MOST_HOPS: Final = 16
 """Hops of a flow's path that are remembered at most."""
 _FLOW_BITS: Final = 14
 FLOWS: Final = 1 << _FLOW_BITS
-"""So many are remembered; a new one takes the place of the longest silent among those near its own."""
+"""Maximum number of tracked flows; a new one replaces the longest silent of those near its own slot."""
 _NEAR: Final = 8
 _WAYS: Final = 4
 _PLACE_BITS: Final = 10
@@ -44,8 +44,8 @@ FAULTS: Final = (
     "stack",
     "stray",
 )
-"""By index: those of `wire.report_native.Fault`, and what a collector finds besides. A stray is far from its stream's
-numbers, or came again with other bytes, and no second one has followed it yet.
+"""Names of faults by index: those of `wire.report_native.Fault`, and further ones of a collector. A stray is far from
+its stream's numbers, or came again with other bytes, and no second one has followed it yet.
 """
 _UNKNOWN_NODE: Final = FAULTS.index("unknown node")
 _INNER: Final = FAULTS.index("inner packet")
@@ -63,7 +63,7 @@ STREAM: Final = np.dtype(
         ("duplicates", "i8"),
         ("late", "i8"),  # received after a higher one
         ("restarts", "i8"),
-        ("next_stray", "i8"),  # what would prove a restart; −1: nothing
+        ("next_stray", "i8"),  # number that would prove a restart; −1: none
         ("strange", "i8"),  # a number that came again with other bytes, and no higher one since; −1: none
         ("strange_print", "u4"),
         ("begin", "u8"),  # of the numbers 0…63, those taken as late since the highest: another life's, perhaps
@@ -98,7 +98,7 @@ FLOW_HOP: Final = np.dtype(
 )
 
 HALF: Final = np.dtype([("used", "?"), ("number", "i8"), ("flow", "u8"), ("is_stack", "?"), ("latency_us", "i8")])
-"""What one of a sink's two reports of a packet told of the packet's latency. A number may be another packet's, too."""
+"""Latency of a packet in one of a sink's two reports on it. A number may be another packet's, too."""
 
 TALLY: Final = np.dtype(
     [
@@ -117,7 +117,7 @@ _FARTHEST: Final = 1 << 20
 _BEGIN: Final = 64
 """So far below the lowest of its stream a report may be late; farther, it is of another life of its switch."""
 _PRINTED: Final = 64
-"""Bytes of a datagram that tell it from another with the same number: the head, and the first report's times."""
+"""Bytes that distinguish a datagram from another with the same number: the head, and the first report's times."""
 _IPV4: Final = int(InnerType.IPV4)
 _ETHERNET: Final = int(InnerType.ETHERNET)
 _DROPPED: Final = int(ReportFlag.DROPPED)
@@ -160,7 +160,9 @@ def _found(table: NDArray[np.int64], key: int) -> int:
 
 @native
 def _print_of(data: NDArray[np.uint8], start: int, end: int) -> np.uint32:
-    """What a copy has and another report with the same number has not: of the first bytes and the length; never 0."""
+    """Fingerprint that copies share and other reports with the same number do not: of first bytes and length; never
+    0.
+    """
     odd = _ODD
     code = np.uint64(end - start) * odd
     if end - start >= _PRINTED:
@@ -219,11 +221,11 @@ def _live_again(stream: Any, seen: NDArray[np.uint32], sequence: int, mark: np.u
 
 @native
 def _follow(stream: Any, seen: NDArray[np.uint32], sequence: int, mark: np.uint32) -> int:
-    """Whether a report with this number is new, new but overtaken, a copy, or of another life of its switch, maybe.
-    `mark` is its print, and `seen` has those of the stream's numbers.
+    """Classify a report's number: new, new but overtaken, a copy, or possibly of a restarted switch.
 
-    A copy has the bytes of the first. Another life has shown when two numbers have come again with other bytes, or
-    two in a row are far from all others (as in RFC 3550, appendix A.1).
+    `mark` is its fingerprint, and `seen` has those of the stream's numbers. A copy has the bytes of the first. A
+    restart is proved when two numbers have come again with other bytes, or two in a row are far from all others (as in
+    RFC 3550, appendix A.1).
     """
     if not stream.begun:
         stream.begun, stream.highest, stream.expected, stream.received, stream.span = True, sequence, 1, 1, 1
@@ -273,9 +275,10 @@ def _follow(stream: Any, seen: NDArray[np.uint32], sequence: int, mark: np.uint3
 
 @native
 def _flow_of(addresses: int, ports: int, numbers: NDArray[np.int32], flows: NDArray[np.void], tally: Any) -> np.uint64:
-    """The number of the flow with these, which it is given where it has none. `numbers` (FLOWS,) are found by what its
-    packets have; 0: none, else one more than the flow's. Flows are numbered in a row, so that memory is touched for
-    those alone that there are.
+    """Number of the flow with these addresses and ports, assigned if new.
+
+    `numbers` (FLOWS,) is a hash table of its packets' fields; 0: none, else one more than the flow's number. Flows are
+    numbered consecutively, so that only memory of existing flows is touched.
     """
     code = np.uint64(addresses) ^ np.uint64(ports) * _ODD
     code = (code ^ code >> np.uint64(32)) * _ODD
@@ -317,8 +320,9 @@ def _note_hop(
     time_constant_ns: int,
     horizon_ns: int,
 ) -> None:
-    """What a node says of a flow, into its hop of the path. `hops` are the flow's. Of a node that tells no times its
-    newest latency is known, not an average.
+    """Write a node's data on a flow into its hop of the path; `hops` are the flow's.
+
+    For a node that reports no times the newest latency is kept, not an average.
     """
     count = np.uint64(flow.hops)
     place = count
@@ -361,7 +365,7 @@ def _note_hop(
 
 @native
 def _stack_at(data: NDArray[np.uint8], ip: int, end: int) -> int:
-    """Where the shim of an INT packet is whose IPv4 header is at `ip`; −1 where it has none."""
+    """Offset of the shim of an INT packet whose IPv4 header is at `ip`; −1 if it has none."""
     protocol = byte_at(data, ip + 9)
     if protocol != 17 and protocol != 6:
         return -1
@@ -417,7 +421,7 @@ def _note_link(
     queues: NDArray[np.void],
     tally: Any,
 ) -> None:
-    """What a report or a hop of this node says of its link."""
+    """Apply a report or a hop of this node to its link."""
     if told.egress_port == -1 or told.egress_ns == -1:
         return
     link = _found(link_table, node << 16 | told.egress_port)
@@ -432,8 +436,9 @@ def _note_link(
 
 @native
 def _flow_key(data: NDArray[np.uint8], ip: int, end: int, shim: int) -> tuple[np.int64, np.int64]:
-    """Of the packet at `ip`, FLOW's addresses and ports as its hosts know them, without what INT put into it; ports −1
-    where it is no IPv4.
+    """FLOW's addresses and ports of the packet at `ip` as its hosts know them, without INT's changes.
+
+    Ports are −1 if it is not IPv4.
     """
     if end - ip < 20 or byte_at(data, ip) != 0x45:
         return np.int64(0), np.int64(-1)
@@ -625,8 +630,8 @@ def _take_reports(  # type: ignore[no-untyped-def]
 
 
 take_reports: Final = _take_reports.ctypes
-"""By addresses: (bytes, how many, where each datagram's UDP payload starts, its lengths, how many, now; the hash table
-of nodes by id, its places, how many nodes; that of links by node id ‖ port, its places; STREAM and seen by hardware id
-and node, the flows' numbers, FLOW, FLOW_HOP, HALF; free slots, drops, faults, TALLY; layouts of reports, and room for
-one of a stack and for a HOP; and what `LinkState.into` says).
+"""Native entry point; arguments by address: bytes, their number, start of each datagram's UDP payload, its lengths,
+number of datagrams, now. Then the hash table of nodes by id, its places, number of nodes; that of links by node id ‖
+port, its places; STREAM and seen by hardware id and node, the flows' numbers, FLOW, FLOW_HOP, HALF. Last, free slots,
+drops, faults, TALLY; layouts of reports, room for one of a stack and for a HOP; and `LinkState.into`.
 """

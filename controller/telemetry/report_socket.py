@@ -1,8 +1,8 @@
-"""The UDP socket that reports come to: many datagrams a system call (recvmmsg), none of them an object.
+"""The UDP socket that receives reports: many datagrams per system call (recvmmsg), without an object for each.
 
-It never waits: whoever drives the controller asks it before a decision is made, and an event loop whenever something
-has come. So the newest report that the kernel has is in every snapshot; while the controller is busy the kernel's
-buffer holds the rest.
+It never blocks: the controller's driver polls it before each decision, and an event loop whenever something has come.
+So the newest report that the kernel has is in every snapshot; while the controller is busy the kernel's buffer holds
+the rest.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from .collector import ReportCollector
 BATCH: Final = 512
 """Datagrams a call."""
 _SLOT_BYTES: Final = 2048
-"""More than a datagram of the fabric's MTU has; what is longer is cut, and so malformed."""
+"""Bytes per datagram, above the fabric's MTU; longer ones are cut, and thus malformed."""
 _MOST_BATCHES: Final = 64
-"""Of one poll, so that a flood does not keep the controller from its work."""
+"""Maximum number of batches per poll, so that a flood does not block the controller."""
 _BUFFER_BYTES: Final = 1 << 26
 _SO_MEMINFO: Final = 55
 _MEMINFO_DROPS: Final = 8
@@ -56,7 +56,7 @@ class ReportSocket:
         self._socket.close()
 
     def fileno(self) -> int:
-        """For event loops: readable when reports have come."""
+        """File descriptor for event loops: readable when reports have come."""
         return self._socket.fileno()
 
     @property

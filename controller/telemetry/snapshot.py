@@ -1,6 +1,6 @@
-"""What is known of every link at one time, as its readers get it: placement, congestion control, metrics, pages.
+"""State of every link at one time, for its readers: placement, congestion control, metrics, pages.
 
-Values only, and of no reader's kind: whoever needs another form makes it from this.
+Values only, in a neutral form: readers convert it as they need.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Final
 from ...topologies.model import Endpoint
 
 DOUBTED: Final = "stale: no job moves because of it; who must be placed is placed by its last good values"
-"""What placement does about a link of which no report has come for three periods."""
+"""Treatment by placement of a link without a report for three periods."""
 _NAMED: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
 class LinkView:
-    """What is known of one directed link. Averages are time-aware, over two periods."""
+    """Readings of one directed link. Averages are weighted by time, over two periods."""
 
     rate_bps: float
     """All traffic, in bit/s."""
@@ -29,20 +29,20 @@ class LinkView:
     queue_packets: float
     """Depth of the bulk class's egress queue."""
     latency_us: float
-    """From ingress to egress in the switch that sends on this link, its queue included; what the link itself adds
-    cannot be measured by clocks that nobody compares, and stands in the topology.
+    """Mean time from ingress to egress in the sending switch, its queue included, in µs. The link's own delay cannot be
+    measured by unsynchronised clocks, and is in the topology.
     """
     loss: float
-    """Share of packets lost, 0…1. From probes, of the least lossy that crosses the link, over its last 16: an upper
-    bound of what can be blamed on this link.
+    """Share of lost packets, 0…1. From the least lossy probe over the link, over its last 16: an upper bound of the
+    link's own loss.
     """
     age_ns: int | None
     """Since the newest report, on the controller's clock: for a probe since it was sent, for a report that a switch
     sent by itself since it came. None: never measured.
     """
     confidence: float
-    """How far the values can be relied on, 0…1: the share of the link's reports that arrive, times freshness, which is
-    1 up to an age of two periods and falls to 0 at three, where the link is stale.
+    """Reliability of the values, 0…1: the share of the link's reports that arrive, times freshness, which is 1 up to an
+    age of two periods and falls to 0 at three, where the link is stale.
     """
 
 
@@ -61,7 +61,7 @@ class Snapshot:
         return not self.stale and not self.unmeasured
 
     def __str__(self) -> str:
-        """What a reader should know about its input, in a line."""
+        """Notes for a reader on the quality of the data, in a line."""
         if self.is_fresh:
             return f"telemetry of all {len(self.links)} links is fresh"
         parts = []

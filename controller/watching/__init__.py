@@ -1,6 +1,6 @@
-"""What is watched: which flows get INT or are reported on, what counts as an event, and where reports go.
+"""Configuration of telemetry reports: the flows with INT or reports, the events, and the destination of reports.
 
-`settings` says it in values, which are sound by themselves; `items` turns them into what each switch of a fabric holds
-for it: watchlist, sinks, marks, steps, the reports' destination and clone session. `cost` says what all that and the
-probes bring onto links.
+`settings` holds it as values, which are checked by themselves; `items` turns them into each switch's entries:
+watchlist, sinks, marks, steps, the reports' destination and clone session. `cost` computes the load of reports and
+probes on links.
 """

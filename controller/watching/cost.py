@@ -1,4 +1,4 @@
-"""What telemetry costs the fabric that it measures."""
+"""Cost of telemetry for the fabric that it measures."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from .items import report_shares
 
 @dataclass(frozen=True, slots=True)
 class TelemetryCost:
-    """What telemetry has brought onto links, all together, and where its share is largest."""
+    """Telemetry's traffic on all links together, and its largest share of a link."""
 
     packets: int
-    """Of probes that came back, each counted on every link that it crossed."""
+    """Packets of probes that came back, each counted on every link that it crossed."""
     bytes: int
-    """With Ethernet headers, and the words that hops added on the way."""
+    """Bytes with Ethernet headers, and the words that hops added on the way."""
     largest_share: float
-    """Of a link's rate, all of this together, 0…1."""
+    """Largest share of a link's rate, all telemetry together, 0…1."""
     where: str
     """That link; empty where nothing was sent."""
     reports: int = 0
@@ -36,13 +36,13 @@ class TelemetryCost:
     """
     report_bytes: int = 0
     forwarded: int | None = None
-    """Packets that have left switches' ports meanwhile, of any kind; None: nobody counted."""
+    """Packets that have left switches' ports meanwhile, of any kind; None: not counted."""
     int_packets: int | None = 0
-    """Watched packets on links with INT headers in them, each counted on every link; None: there may be some, and
-    nobody counts them. They are no packets more.
+    """Watched packets on links with INT headers in them, each counted on every link; None: not counted. They are not
+    additional packets.
     """
     int_bytes: int | None = 0
-    """Of those headers, what hops put in and what marks them included."""
+    """Bytes of those headers, including hops' data and marks."""
     int_unread: int | None = None
     """Results with lanes, at all hosts, that came without INT or with such as their window law could not read: damaged,
     of unknown links, or not whole. None: no law reads any, or the record is of old.
@@ -77,9 +77,10 @@ def telemetry_cost(
     headers: Mapping[Endpoint, tuple[int, int]] | None = None,
     unread: int | None = None,
 ) -> TelemetryCost:
-    """Since the controller began, `elapsed_ns` ago. Reports are reckoned at the length that those had which came, by
-    the ways that these routes have to the collector's host; with None they are on no link. `headers`: packets with INT
-    headers and bytes of these, by link; None: there may be some, and nobody counts them. `unread`: as
+    """Compute the cost since the controller began, `elapsed_ns` ago.
+
+    Reports count with the mean length of received ones, on the present paths to the collector's host; with None they
+    are on no link. `headers`: packets with INT headers and bytes of these, by link; None: not counted. `unread`: see
     `TelemetryCost.int_unread`.
     """
     load = np.zeros((len(links.links), 2))

@@ -1,9 +1,9 @@
-"""From what is to be watched to what each switch of a fabric holds for it (docs/design.md §4.4). Pure.
+"""Entries of each switch for a telemetry configuration (docs/design.md §4.4). Pure.
 
 ::
 
-    flows ─▶ watchlist: MD, MX where a packet's source hangs (a switch is its own source), XD everywhere
-         └─▶ sinks: where its destination hangs;  marks, edges: how INT is recognised;  classes of marked DSCPs
+    flows ─▶ watchlist: MD, MX at a packet's source's switch (a switch is its own source), XD everywhere
+         └─▶ sinks: at its destination's switch;  marks, edges: how INT is recognised;  classes of marked DSCPs
     steps ─▶ flow_steps, queue_watch;  drops ─▶ drop_watch
     collector ─▶ clone session and destination of reports; reports on their way are ignored by all of these
 """
@@ -49,7 +49,7 @@ WATCHLIST_ENTRIES: Final = 1024
 _IGNORED: Final = 60_000
 """The priority of entries for reports, above all flows'."""
 _NOT_ON_CHIPS: Final = 0x00FF
-"""Instructions that the program for a chip pushes nothing for, nor beside (docs/tofino.md)."""
+"""Instructions that a chip's program does not support (docs/tofino.md)."""
 _PRESENCE: Final = {Presence.UDP_PORT: 1, Presence.DSCP: 2, Presence.PROBE_MARKER: 3}
 _ALL_ONES: Final = {"protocol": 0xFF, "reason": 0xFF, "dst_port": 0xFFFF, "dst_addr": 0xFFFFFFFF}
 
@@ -117,7 +117,7 @@ def _most_stack_words(flows: Flows, presence: Presence, kind: Target) -> int:
 
 
 def watch_state(topology: Topology, routes: Routes, switch: str, watching: Watching) -> SwitchState:
-    """What a switch holds for it, whatever its jobs are. Raises PlanError where its target cannot."""
+    """A switch's telemetry entries, independent of its jobs. Raises PlanError if its target does not support them."""
     own = topology.switch(switch)
     items = [*_link_items(topology, switch, watching)]
     items += _flow_items(topology, switch, watching)
@@ -135,7 +135,7 @@ def report_port(topology: Topology, routes: Routes, switch: str, collector: str)
 
 
 def report_shares(topology: Topology, routes: Routes, switch: str, collector: str) -> Mapping[Endpoint, float]:
-    """What part of a switch's own reports crosses each link; none where no way leads to the collector."""
+    """Share of a switch's own reports on each link; empty without a path to the collector."""
     if not routes.reaches(switch, collector):
         return {}
     first = Endpoint(switch, report_port(topology, routes, switch, collector))
@@ -229,7 +229,9 @@ def _watched(topology: Topology, switch: str, watching: Watching) -> Iterator[tu
 
 
 def _local(topology: Topology, switch: str) -> Iterator[Node]:
-    """Whose packets enter and leave the fabric here: the hosts at this switch, and the switch, where it sums."""
+    """Nodes whose packets enter and leave the fabric here: the hosts at this switch, and the switch, if it
+    aggregates.
+    """
     yield topology.switch(switch)
     for far in topology.neighbours(switch).values():
         node = topology.node(far.node)
@@ -286,7 +288,7 @@ def _steps(action: str, steps: Steps) -> Call:
 
 
 def _report_items(topology: Topology, routes: Routes, switch: str, watching: Watching) -> Iterator[Item]:
-    """Where the switch's reports leave. While no way leads to the collector they go nowhere."""
+    """Entries for the output of the switch's reports. Without a path to the collector there are none."""
     own = topology.switch(switch)
     source = {"node_id": own.device_id, "source": int(own.address), "src_mac": mac_number(own.mac)}
     ports = {"src_port": watching.port, "dst_port": watching.port, "dscp": watching.dscp}
@@ -315,7 +317,7 @@ def _report_items(topology: Topology, routes: Routes, switch: str, watching: Wat
 
 
 def _sessions(switch: Switch, port: int) -> Iterator[Item]:
-    """What is to be reported leaves by this port."""
+    """Clone sessions whose reports leave by this port."""
     yield CloneSession(REPORT_SESSION, ((port, 0),), switch.target.report_clone_bytes)
     if switch.target.stack_clone_bytes:
         yield CloneSession(STACK_SESSION, ((port, 0),), switch.target.stack_clone_bytes)

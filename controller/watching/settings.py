@@ -1,4 +1,4 @@
-"""What is to be watched, as values. Each refuses what the switch program could not do.
+"""Telemetry configuration as values. Each refuses settings that the switch program does not support.
 
 Units are the program's: queues in packets, times in µs.
 """
@@ -23,26 +23,26 @@ LARGEST: Final = NEVER - 1
 COMMON_INSTRUCTIONS: Final = (
     Instruction.NODE_ID | Instruction.PORTS | Instruction.HOP_LATENCY | Instruction.QUEUE | Instruction.EGRESS_TIMESTAMP
 )
-"""With the bytes that the port has sent: what a link's state is made of."""
+"""Items of a link's state, with the bytes that the port has sent."""
 
 TELLING_DROPS: Final = frozenset(DROP_REASONS) - {"duplicate", "late"}
 """Those by which something is wrong: the other two belong to how lost rounds are repaired."""
 
 
 class Mode(Enum):
-    """How nodes tell of a watched packet; the value is how files write it."""
+    """Way in which nodes report a watched packet; the value is its name in files."""
 
     MD = "md"
     """Nodes put their metadata into the packet, and the sink reports them all."""
     MX = "mx"
-    """The packet carries what is asked for, and every node reports."""
+    """The packet carries the instructions, and every node reports."""
     XD = "xd"
     """The packet is left as it is; every node has the watchlist, and reports."""
 
 
 @dataclass(frozen=True, slots=True)
 class Flows:
-    """The packets of one watchlist entry: a 5-tuple of which any part may be left open, and what is asked of them."""
+    """Packets of one watchlist entry: a 5-tuple with optional parts, and the requested items."""
 
     mode: Mode = Mode.XD
     source: IPv4Network | None = None
@@ -54,7 +54,7 @@ class Flows:
     destination_port: tuple[int, int] | None = None
     """Its value, and a mask of the bits that count; None: any port."""
     every: int = 1
-    """The first packet and then every so many-th, counted by each node for each source."""
+    """Sampling interval: the first packet and then every n-th, counted by each node for each source."""
     instructions: Instruction = COMMON_INSTRUCTIONS
     domain_instructions: DomainInstruction = DomainInstruction.BYTES_SENT
     hops: int = 8
@@ -81,13 +81,13 @@ class Flows:
 
     @property
     def words(self) -> int:
-        """Of 32 bits, that a node puts in."""
+        """Number of 32-bit words that a node adds."""
         return hop_words(self.instructions, self.domain_instructions)
 
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """What is an event, worth a report; compared is with what was reported last. None: this never is one."""
+    """Thresholds of events that cause a report, compared with the last reported value. None: never."""
 
     depth_threshold: int | None = None
     """Packets: the queue's depth crosses this, up or down."""
@@ -116,7 +116,7 @@ class Watching:
     flows: tuple[Flows, ...] = ()
     """The first one that matches a packet counts."""
     presence: Presence = Presence.UDP_PORT
-    """How packets that carry INT are marked; one way for a whole fabric. Probes have the UDP port in any case."""
+    """Mark of packets that carry INT; the same in a whole fabric. Probes use the UDP port in any case."""
     collector: str | None = None
     """The host that reports are sent to; None: the controller, by P4Runtime packet-ins."""
     port: int = REPORT_PORT
@@ -124,13 +124,11 @@ class Watching:
     dscp: int = 0
     """The DSCP of reports on their way."""
     mtu: int | None = None
-    """Bytes of an IPv4 packet that INT never goes beyond, whatever links take; None: what each link between switches
-    takes.
-    """
+    """Maximum IPv4 packet with INT in bytes, whatever links take; None: the limit of each link between switches."""
     flow_steps: Steps | None = None
     """Change detection for watched packets; None: each of them is reported."""
     queue_steps: Steps | None = None
-    """Change detection for all queues, whoever's packets go through; None: they are not watched."""
+    """Change detection for all queues, whatever the packets; None: off."""
     queue_classes: tuple[int, ...] = (0,)
     """The queues of a port that this is about, by priority."""
     drops: frozenset[str] = frozenset()
@@ -150,17 +148,17 @@ class Watching:
 
     @property
     def puts_headers(self) -> bool:
-        """Whether packets that are watched carry INT headers."""
+        """True if watched packets carry INT headers."""
         return any(flow.mode in (Mode.MD, Mode.MX) for flow in self.flows)
 
     @property
     def reports_anything(self) -> bool:
-        """Whether switches are to report of themselves, beside what probes collect."""
+        """True if switches send reports of their own, in addition to probes."""
         return bool(self.flows or self.queue_steps or self.drops)
 
     @property
     def sink_period_us(self) -> int:
-        """So long a sink says nothing of a flow without an event on its way; 0: it reports each packet."""
+        """Time for which a sink suppresses reports of a flow without events; 0: it reports each packet."""
         if self.flow_steps is None:
             return 0
         return self.flow_steps.period_us or NEVER

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import shutil
 import sys
@@ -66,7 +65,7 @@ def launch(
         words = [sys.executable, *(["-m"] if module else []), *words]
     try:
         with orderly_end() as end:
-            status = asyncio.run(_launch(LaunchOptions(found, names, strategy, policy, seed, stripes), words, end))
+            status = end.run(_launch(LaunchOptions(found, names, strategy, policy, seed, stripes), words, end))
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     raise typer.Exit(status)

@@ -79,8 +79,8 @@ def torchrun(
     if not lease_ns:
         raise ExperimentError("--lease 0: write it like 10s")
     try:
-        with orderly_end():
-            status = asyncio.run(_run(fabric, kind, hosts, words, policy, lease_ns, restarts))
+        with orderly_end() as end:
+            status = end.run(_run(fabric, kind, hosts, words, policy, lease_ns, restarts))
     except KeyboardInterrupt:
         raise Interrupted("interrupted; the ranks and their fabric are ended") from None
     raise typer.Exit(exit_status(status))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 import time
 from collections.abc import Callable, Sequence
@@ -16,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from ..controller.planning.plan import lanes_of
 from ..hosts import Reduced, reference_sum
 from ..topologies.mininet.fabric import MininetFabric, SwitchKind, obstacle
-from ..topologies.mininet.processes import orderly_end
+from ..topologies.mininet.processes import End, orderly_end
 from ..training.modes import LABELS
 from .backends.mininet import run_in_mininet
 from .backends.virtual_time import Cluster
@@ -67,17 +66,23 @@ def execute(
             "know explicit windows only: say law: explicit, or run the file without --fabric mininet"
         )
     began: list[RunRecord] = []
-    with orderly_end(), run_folder(out) as folder:
+    with orderly_end() as end, end.later(), run_folder(out) as folder:
         try:
-            record = _run_strategies(config, console, mininet, began, watch)
+            record = _run_strategies(config, console, mininet, began, watch, end)
         except (KeyboardInterrupt, SystemExit):
             if not began or not began[0].results:
                 raise Interrupted("interrupted; no strategy was complete, so nothing is kept") from None
             complete = began[0].only_complete()
-            kept = _keep(complete, folder, out, watch)
-            done = ", ".join([*complete.config.strategies, *(f"mode {result.mode}" for result in complete.modes)])
-            raise Interrupted(f"interrupted; what was complete ({done}) is kept in {kept}") from None
-        return record, _keep(record, folder, out, watch)
+            raise _interrupted(complete, _keep(complete, folder, out, watch)) from None
+        kept = _keep(record, folder, out, watch)
+        if end.asked:  # while it was written
+            raise _interrupted(record, kept)
+        return record, kept
+
+
+def _interrupted(complete: RunRecord, kept: Path) -> Interrupted:
+    done = ", ".join([*complete.config.strategies, *(f"mode {result.mode}" for result in complete.modes)])
+    return Interrupted(f"interrupted; what was complete ({done}) is kept in {kept}")
 
 
 def _keep(record: RunRecord, folder: Path, out: Path, watch: Watch | None) -> Path:
@@ -109,14 +114,16 @@ def _run_strategies(
     mininet: SwitchKind | None,
     began: list[RunRecord],
     watch: Watch | None,
+    end: End,
 ) -> RunRecord:
     """The record, which is put into `began` before it has any result."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress:
-        reference = config.new_job()
         task = progress.add_task("NumPy, no network", total=1)
         lanes = lanes_of(config.topology)
-        train_without_network(reference, lambda gradients: reference_sum(gradients, lanes=lanes, name="gradient"))
+        with end.at_once():
+            reference = config.new_job()
+            train_without_network(reference, lambda gradients: reference_sum(gradients, lanes=lanes, name="gradient"))
         progress.update(task, completed=1)
         record = RunRecord.begin(config, reference.digests()[0], reference.accuracy())
         began.append(record)
@@ -125,13 +132,13 @@ def _run_strategies(
             label = report.label_of(strategy)
             task = progress.add_task(label, total=config.training.steps)
             say = partial(_say_promises, progress.console, label, said)
-            result = asyncio.run(run_strategy(config, strategy, partial(progress.advance, task), watch, say))
+            result = end.run(run_strategy(config, strategy, partial(progress.advance, task), watch, say))
             record.results.append(result)
         if mininet is not None:
-            _run_in_mininet(config, record, mininet, progress, watch)
+            _run_in_mininet(config, record, mininet, progress, watch, end)
         for index, mode in enumerate(config.synchronisation.modes if config.synchronisation is not None else ()):
             task = progress.add_task(f"mode {LABELS[mode.name]}", total=1)
-            record.modes.append(asyncio.run(train_in_mode(config, index)))
+            record.modes.append(end.run(train_in_mode(config, index)))
             progress.update(task, completed=1)
     return record
 
@@ -147,11 +154,11 @@ def _say_promises(console: Console, label: str, said: dict[str, str], told: str)
 
 
 def _run_in_mininet(
-    config: RunConfig, record: RunRecord, kind: SwitchKind, progress: Progress, watch: Watch | None
+    config: RunConfig, record: RunRecord, kind: SwitchKind, progress: Progress, watch: Watch | None, end: End
 ) -> None:
     """The same strategies with real processes and packets, in one fabric, one after the other."""
     task = progress.add_task(f"building the fabric in Mininet, {kind} switches", total=1)
-    with MininetFabric(config.topology, kind) as fabric:
+    with end.at_once(), MininetFabric(config.topology, kind) as fabric:
         progress.update(task, completed=1)
         for index, result in enumerate(record.results):
             label = f"{report.label_of(result.strategy)}, Mininet"
@@ -161,7 +168,7 @@ def _run_in_mininet(
                 progress.update(task, completed=steps)
 
             first_job = 1 + index * len(config.job.roots)
-            record.mininet.append(asyncio.run(run_in_mininet(config, result, fabric, first_job, advance, watch)))
+            record.mininet.append(end.run(run_in_mininet(config, result, fabric, first_job, advance, watch)))
             advance(config.training.steps)
 
 

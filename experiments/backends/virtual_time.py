@@ -12,6 +12,7 @@ seed alone. What the controller tells a host, and what a host answers, travels `
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -35,6 +36,7 @@ from ...hosts.congestion import FixedWindow, Hpcc, WindowLaw
 from ...hosts.congestion.hpcc import Link
 from ...hosts.numerics.tensors import Reduced, Tensor
 from ...topologies import Endpoint, Routes
+from ...topologies.mininet.processes import is_ending
 from ...training import Processes, TrainingPlan
 from ...wire.aggregation import message_bytes
 from ...wire.control import WorkerPlan
@@ -430,6 +432,8 @@ class Cluster:
                     self._agents.handle(wake)
             if self._fabric.now_ns >= control_ns:
                 await self._act()
+            if is_ending():
+                await asyncio.sleep(0)  # the event loop cancels this
             if self._fabric.now_ns >= limit_ns:
                 raise ExperimentError(
                     f"no progress in {STUCK_NS / 1e9:g} s of virtual time: waiting for {what}; {self._state()}"

@@ -21,8 +21,8 @@ from weir.topologies.mininet.processes import orderly_end
 
 torchrun._RUN = (sys.executable, "-c", "import time; print('up', flush=True); time.sleep(1000)")
 fabric = load_topology("leaf_spine.yaml")
-with orderly_end():
-    asyncio.run(torchrun._run(fabric, None, ["h1", "h2"], [sys.argv[1]], "abort", 10**10, int(sys.argv[2])))
+with orderly_end() as end:
+    end.run(torchrun._run(fabric, None, ["h1", "h2"], [sys.argv[1]], "abort", 10**10, int(sys.argv[2])))
 """
 
 

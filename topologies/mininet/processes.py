@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -10,10 +11,10 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from functools import partial
+from typing import Any, Final, Protocol, TypeVar
 
 from ..errors import TopologyError
 
@@ -23,6 +24,7 @@ LOOK_S: Final = 0.05
 _STOP_S: Final = 10.0
 _OWNER: Final = "weir-mininet-"
 """The alias of an interface that was made here begins so, and ends with the number of the process that made it."""
+_Result = TypeVar("_Result")
 _END_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -156,27 +158,99 @@ def ignore_end_signals() -> None:
             signal.signal(number, signal.SIG_IGN)
 
 
-@dataclass
 class End:
-    """The signal that ends this program: SIGINT if no other was received."""
+    """The end of this program by a signal: a flag, which event loops and emulation loops look at.
 
-    by: signal.Signals = signal.SIGINT
+    The handler sets the flag. It raises an exception only where nothing else would notice: outside `run` and `later`,
+    in synchronous code that waits. Compiled code, such as gRPC's poller, would swallow an exception or hang by it.
+    """
+
+    def __init__(self) -> None:
+        self.by = signal.SIGINT
+        """The signal; SIGINT if none was received."""
+        self.asked = False
+        self._later = 0
+        self._cancel: Callable[[], object] | None = None
+
+    def check(self) -> None:
+        """Raise SystemExit, or KeyboardInterrupt for SIGINT, once the program was asked to end."""
+        if self.asked:
+            if self.by is signal.SIGINT:
+                raise KeyboardInterrupt
+            raise SystemExit(128 + self.by)
+
+    def run(self, main: Coroutine[Any, Any, _Result]) -> _Result:
+        """Run a coroutine in a new event loop and return its result; a signal cancels it, and `check` then raises."""
+
+        async def cancellable() -> _Result:
+            loop, task = asyncio.get_running_loop(), asyncio.current_task()
+            assert task is not None
+            self._cancel = partial(loop.call_soon_threadsafe, task.cancel)
+            if self.asked:
+                task.cancel()
+            try:
+                return await main
+            finally:
+                self._cancel = None
+
+        with self.later():
+            try:
+                return asyncio.run(cancellable())
+            except (Exception, asyncio.CancelledError):
+                self.check()
+                raise
+
+    @contextmanager
+    def later(self) -> Iterator[None]:
+        """Within, a signal sets the flag alone."""
+        self._later += 1
+        try:
+            yield
+        finally:
+            self._later -= 1
+
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """Within, and within `later`, a signal raises all the same: for work that looks at no flag."""
+        before, self._later = self._later, 0
+        try:
+            self.check()
+            yield
+        finally:
+            self._later = before
+
+    def ask(self, number: int, _: object) -> None:
+        """Handle a signal."""
+        self.by, self.asked = signal.Signals(number), True
+        if self._cancel is not None:
+            with suppress(RuntimeError):  # the loop has just been closed
+                self._cancel()
+        elif not self._later:
+            self.check()
+
+
+_ends: list[End] = []
+"""The one that signals go to, as often as `orderly_end` is entered."""
+
+
+def is_ending() -> bool:
+    """Whether a signal has asked this program to end: an emulation loop then lets the event loop cancel it."""
+    return bool(_ends) and _ends[-1].asked
 
 
 @contextmanager
 def orderly_end() -> Iterator[End]:
-    """SIGTERM and SIGHUP end the program by an exception, as Ctrl-C does; afterwards they do what they did before."""
-    found = End()
+    """SIGINT, SIGTERM and SIGHUP end the program by way of `End`; afterwards they do what they did before."""
     if not _in_main_thread():
-        yield found
+        yield End()
         return
-
-    def end(number: int, _: object) -> None:
-        found.by = signal.Signals(number)
-        raise SystemExit(128 + number)
-
-    with _handled_by(end):
-        yield found
+    found = _ends[-1] if _ends else End()
+    _ends.append(found)
+    try:
+        with _handled_by(found.ask, _END_SIGNALS):
+            yield found
+    finally:
+        _ends.pop()
 
 
 @contextmanager
@@ -188,15 +262,15 @@ def passing_on_end_signals(processes: Collection[Signalled]) -> Iterator[None]:
             with suppress(ProcessLookupError):
                 process.send_signal(number)
 
-    with _handled_by(pass_on):
+    with _handled_by(pass_on, (signal.SIGTERM, signal.SIGHUP)):
         yield
 
 
 @contextmanager
-def _handled_by(handler: Callable[[int, object], None]) -> Iterator[None]:
+def _handled_by(handler: Callable[[int, object], None], numbers: Collection[signal.Signals]) -> Iterator[None]:
     """Afterwards all signals that end a program do what they did before. One that is ignored stays so (nohup)."""
     before = {number: signal.getsignal(number) for number in _END_SIGNALS}
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    for number in numbers:
         if before[number] is not signal.SIG_IGN:
             signal.signal(number, handler)
     try:

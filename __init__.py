@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .hosts import Communicator, ControlClient, HostError, join, serve
     from .topologies import Topology, TopologyError, dump_topology, fat_tree, leaf_spine, load_topology
 elif __package__:  # pytest loads this file by itself where the checkout's folder has a name that no package can have
-    from .extras import lazily
+    from .imports.extras import lazily
 
     __getattr__, __dir__ = lazily(
         __name__,

@@ -22,7 +22,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from ..extras import PURPOSES
+from ..imports.extras import PURPOSES
 from ..topologies import TopologyError
 from ..topologies.mininet.fabric import FIRST_GRPC_PORT, load_mininet
 

@@ -10,7 +10,7 @@ from typing import Final, NoReturn
 
 from .. import __version__
 from ..experiments.errors import Interrupted
-from ..extras import MissingExtra, explained
+from ..imports.extras import MissingExtra, explained
 
 _EXTRAS: Final = {
     "controller": "controller",

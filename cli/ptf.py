@@ -12,7 +12,7 @@ from typing import Annotated, Final
 import typer
 
 from ..experiments.errors import ExperimentError
-from ..extras import MissingExtra
+from ..imports.extras import MissingExtra
 
 _PLATFORM: Final = "from weir.testing.ptf_switch import platform_config_update\n"
 

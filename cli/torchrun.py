@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from ..experiments.errors import ExperimentError, Interrupted
-from ..extras import MissingExtra
+from ..imports.extras import MissingExtra
 from ..topologies import Endpoint, Topology, TopologyError
 from ..topologies.mininet.fabric import MininetFabric, SwitchKind, interface
 from ..topologies.mininet.processes import may_end_with_us, orderly_end, passing_on_end_signals

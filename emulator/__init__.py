@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from .program import MeterRates, Program, ProgramState, UnsupportedProgram
     from .switch import CPU_PORT, Switch
 else:
-    from ..extras import lazily
+    from ..imports.extras import lazily
 
     __getattr__, __dir__ = lazily(
         __name__,

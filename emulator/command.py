@@ -17,7 +17,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ..extras import explained
+from ..imports.extras import explained
 from .entries import EmulatorError
 from .ports.options import LOG_LEVELS, PACKET_LOG, QUEUE_PACKETS, Options, TlsFiles, UsageError, parse, parse_control
 

@@ -14,12 +14,12 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
-from .. import own_file
 from ..controller.congestion import CongestionOptions, Uncontrolled
 from ..controller.placement.model.problem import PlacementError
 from ..controller.placement.strategies import STRATEGIES, Need, description
 from ..controller.watching.settings import Watching
 from ..hosts.numerics.quantization import chunk_count
+from ..imports import user_files
 from ..topologies import Topology, TopologyError, file_keys
 from ..topologies.key_errors import problems_of
 from ..topologies.problems import BadFile, shown, told
@@ -420,7 +420,7 @@ def _found_script(run_file: Path, workload: dict[str, Any], training: object) ->
 
 def found_strategy(file: Path, name: object) -> object:
     """A strategy of one's own by its whole path, as it stands beside the file that names it."""
-    return str((file.parent / name).resolve()) if isinstance(name, str) and name.endswith(own_file.ENDING) else name
+    return str((file.parent / name).resolve()) if isinstance(name, str) and name.endswith(user_files.ENDING) else name
 
 
 def _read_fabric(run_file: Path, name: str) -> dict[str, Any]:

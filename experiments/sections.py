@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
 
-from .. import own_file
+from ..imports import user_files
 from ..topologies import Topology, TopologyError
 from ..topologies.key_errors import problems_of
 from ..topologies.keys import Keys
@@ -72,7 +72,7 @@ Title = Annotated[str, _named(_TITLE, "letters, digits, blanks"), WithJsonSchema
 
 def one_of_or_own(names: Iterable[str]) -> WithJsonSchema:
     """The schema of a strategy's name: one of these, or a file of one's own."""
-    own = {"type": "string", "pattern": rf"{re.escape(own_file.ENDING)}$"}
+    own = {"type": "string", "pattern": rf"{re.escape(user_files.ENDING)}$"}
     return WithJsonSchema({"anyOf": [{"enum": sorted(names)}, own]})
 
 

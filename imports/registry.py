@@ -13,7 +13,7 @@ from pathlib import Path
 from pkgutil import iter_modules
 from typing import Protocol, TypeVar
 
-from .. import own_file
+from . import user_files
 
 
 class Named(Protocol):
@@ -66,7 +66,7 @@ class Registry(Mapping[str, D]):
             Exception: The class given as `error`, if there is no such file or it has no DESCRIPTION. Whatever the file
                 itself raises passes through.
         """
-        if name.endswith(own_file.ENDING):
+        if name.endswith(user_files.ENDING):
             return self._user_description(str(Path(name).resolve()))
         return self._registered[name]
 
@@ -92,7 +92,7 @@ class Registry(Mapping[str, D]):
                 raise self._error(
                     f"{path}: no such file; a {self._noun} outside the package is named by the path of its Python file"
                 )
-            description = getattr(own_file.run_file(Path(path)), "DESCRIPTION", None)
+            description = getattr(user_files.run_file(Path(path)), "DESCRIPTION", None)
             if not isinstance(description, self._kind):
                 raise self._error(
                     f"{path}: DESCRIPTION is {description!r}; the file of a {self._noun} ends in a "

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .ptf_switch import switch_under_test
     from .switch import SwitchUnderTest
 else:
-    from ..extras import lazily
+    from ..imports.extras import lazily
 
     __getattr__, __dir__ = lazily(
         __name__,

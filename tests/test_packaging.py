@@ -19,7 +19,7 @@ from typing import Any, Final
 import pytest
 
 from weir import __version__
-from weir.extras import EXTRAS, PURPOSES
+from weir.imports.extras import EXTRAS, PURPOSES
 from weir.tests.paths import ROOT
 
 USERS: Final = {"bench", "examples", "tests"}
@@ -28,10 +28,8 @@ DECOYS: Final = (
     "controller.py",
     "emulator.py",
     "experiments/__init__.py",
-    "extras.py",
-    "own_file.py",
-    "switch_entry.py",
     "torch_entry.py",
+    "cli.py",
     "hosts.py",
     "imports.py",
     "p4src.py",
@@ -289,7 +287,7 @@ def test_the_wheel_holds_the_packages_and_their_data_and_no_tests(wheel: Path, c
         data |= {str(path.relative_to(clone)) for path in (clone / "experiments" / runs).glob("*.yaml")}
     data |= {str(path.relative_to(clone)) for path in (clone / "examples").rglob("*") if path.is_file()}
     assert {"p4src/bmv2/fabric.p4", "p4src/common/headers.p4", "p4src/build/fabric.json"} <= data
-    assert held == code | data | {"__init__.py", "extras.py", "own_file.py", "switch_entry.py", "torch_entry.py"}
+    assert held == code | data | {"__init__.py", "torch_entry.py"}
 
 
 def test_the_source_distribution_holds_the_tests_and_the_guides(sdist: Path) -> None:
@@ -372,7 +370,7 @@ def test_one_line_says_which_extra_is_missing(bare: Path, tmp_path: Path, words:
 )
 def test_a_name_says_which_extra_it_needs(bare: Path, tmp_path: Path, name: str, line: str) -> None:
     done = run(bare / "bin" / "python", "-c", f"import weir; weir.{name}", cwd=tmp_path)
-    assert (done.returncode, done.stderr.splitlines()[-1]) == (1, f"weir.extras.MissingExtra: {line}")
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (1, f"weir.imports.extras.MissingExtra: {line}")
 
 
 def test_what_the_bare_installation_has_for_people(bare: Path, tmp_path: Path) -> None:
@@ -415,8 +413,9 @@ def test_tests_run_in_a_checkout_of_any_name(tmp_path: Path) -> None:
     """pytest loads the root's `__init__.py` without a package where its folder's name (weir-main) can be none."""
     checkout = tmp_path / "weir-main"
     (checkout / "tests").mkdir(parents=True)
-    for name in ("__init__.py", "extras.py", "pyproject.toml"):
-        shutil.copy(ROOT / name, checkout)
+    (checkout / "imports").mkdir()
+    for name in ("__init__.py", "imports/__init__.py", "imports/extras.py", "pyproject.toml"):
+        shutil.copy(ROOT / name, checkout / name)
     (checkout / "tests" / "__init__.py").touch()
     (checkout / "tests" / "test_nothing.py").write_text("def test_nothing() -> None:\n    pass\n")
     assert "1 passed" in output_of(sys.executable, "-m", "pytest", "-q", "tests", cwd=checkout)

@@ -40,8 +40,8 @@ from weir.emulator.stf.reader import parse as parse_stf
 from weir.experiments.config import RunConfig
 from weir.experiments.congestion import ControllerCongestion
 from weir.experiments.telemetry import TelemetryConfig
-from weir.extras import EXTRAS
 from weir.hosts import ControlClient
+from weir.imports.extras import EXTRAS
 from weir.tests.own_network import IN_ITS_OWN_NETWORK
 from weir.tests.paths import ROOT
 from weir.tests.topologies.mininet.test_mininet import WITHOUT_OBSTACLE

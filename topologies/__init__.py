@@ -17,7 +17,7 @@ from .routing import Routes
 if TYPE_CHECKING:
     from .schema import dump_topology, load_topology
 else:
-    from ..extras import lazily
+    from ..imports.extras import lazily
 
     __getattr__, __dir__ = lazily(__name__, {"schema": ("dump_topology", "load_topology")})
 

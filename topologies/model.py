@@ -14,7 +14,7 @@ from functools import cached_property
 from ipaddress import IPv4Address, IPv4Network
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ..extras import explained
+from ..imports.extras import explained
 from .errors import TopologyError, UnsoundFabric
 from .targets import BMV2, Target
 

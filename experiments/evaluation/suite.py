@@ -11,10 +11,10 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from ... import own_file
 from ...controller.placement import PlacementError
 from ...controller.placement.reference_schemes import BESIDE, RING
 from ...controller.placement.strategies import STRATEGIES
+from ...imports import user_files
 from ...topologies import TopologyError, file_keys
 from ...topologies.problems import BadFile
 from ...topologies.schema import parse_topology
@@ -82,7 +82,7 @@ class Point(Section):
         """What its record is called: the same for the same conditions, seed and strategies; another one where the file
         of one's own strategy is another. Raises OSError where that is there no more.
         """
-        own = [Path(name).read_bytes() for name in self.strategies if name.endswith(own_file.ENDING)]
+        own = [Path(name).read_bytes() for name in self.strategies if name.endswith(user_files.ENDING)]
         told = json.dumps([FORMATS[self.engine], self.model_dump(mode="json")], sort_keys=True)
         return hashlib.sha256(b"\0".join([told.encode(), *own])).hexdigest()[:20]
 

@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
-from ... import own_file
+from ...imports import user_files
 from ..errors import ExperimentError
 from .workload import Floats, Workload
 
@@ -144,9 +144,9 @@ def _function(path: str, digest: str) -> Callable[..., Worker]:
         raise ExperimentError(
             f"{path}: is not the script that the run was made with: its SHA-256 was {digest[:12]}… and is {now[:12]}…"
         )
-    if not path.endswith(own_file.ENDING):
-        raise ExperimentError(f"{path}: is no Python file; a workload's script ends in {own_file.ENDING}")
-    function = getattr(own_file.run_file(Path(path)), _FUNCTION, None)
+    if not path.endswith(user_files.ENDING):
+        raise ExperimentError(f"{path}: is no Python file; a workload's script ends in {user_files.ENDING}")
+    function = getattr(user_files.run_file(Path(path)), _FUNCTION, None)
     if not callable(function):
         raise ExperimentError(f"{path}: has no function {_FUNCTION}(rank, workers, seed); a workload's script has one")
     made: Callable[..., Worker] = function

@@ -20,7 +20,7 @@ from weir.cli.runs import _table
 from weir.experiments.config import RunConfig
 from weir.experiments.errors import ExperimentError
 from weir.experiments.records import report
-from weir.extras import EXTRAS
+from weir.imports.extras import EXTRAS
 from weir.tests.paths import ROOT
 from weir.topologies import TopologyError, dump_topology, leaf_spine
 

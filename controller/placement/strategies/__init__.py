@@ -13,7 +13,7 @@ from pathlib import Path
 from pkgutil import iter_modules
 from typing import Final
 
-from .... import own_file
+from ....imports import user_files
 from ....topologies.spelling import nearest
 from ..model.problem import Placement, PlacementError, Problem
 from ..model.strategy import Description, Need, Strategy
@@ -32,7 +32,7 @@ class _Strategies(Mapping[str, Description]):
         self._registered = registered
 
     def __getitem__(self, name: str) -> Description:
-        return _own(str(Path(name).resolve())) if name.endswith(own_file.ENDING) else self._registered[name]
+        return _own(str(Path(name).resolve())) if name.endswith(user_files.ENDING) else self._registered[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._registered)
@@ -76,7 +76,7 @@ def _own(path: str) -> Description:
     """A file's DESCRIPTION. Raises PlacementError where there is none; what the file itself raises is not caught."""
     if not Path(path).is_file():
         raise PlacementError(f"{path}: there is no such file; a strategy of one's own is named by its path")
-    description = getattr(own_file.run_file(Path(path)), "DESCRIPTION", None)
+    description = getattr(user_files.run_file(Path(path)), "DESCRIPTION", None)
     if not isinstance(description, Description):
         raise PlacementError(f"{path}: has no DESCRIPTION; a file with a strategy says what it is by one")
     return replace(description, make=lambda: _OwnStrategy(path, description.make()))

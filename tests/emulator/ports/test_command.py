@@ -122,7 +122,7 @@ def test_packages_of_a_foreign_pythonpath_are_not_taken(tmp_path: Path) -> None:
         (tmp_path / package / "__init__.py").write_text(f"raise ImportError('a foreign {package}')")
     foreign = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
     # a console script has no folder of its own on the module path, and its environment has
-    code = "import sys; sys.path.remove(''); from weir.switch_entry import main; main()"
+    code = "import sys; sys.path.remove(''); from weir.cli.switch_entry import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", code, "--no-p4", "-i", "1@no-such-interface"],
         env=foreign,

@@ -14,7 +14,7 @@ from pathlib import Path
 def main() -> None:
     """As `weir.emulator.command.main`."""
     shed_foreign_paths()
-    from .emulator.command import main as run
+    from ..emulator.command import main as run
 
     run()
 
@@ -22,5 +22,5 @@ def main() -> None:
 def shed_foreign_paths() -> None:
     """Take PYTHONPATH's folders off the module path, but for one that Weir itself comes from."""
     named = {os.path.abspath(path) for path in os.environ.pop("PYTHONPATH", "").split(os.pathsep) if path}
-    home = str(Path(__file__).resolve().parents[1])
+    home = str(Path(__file__).resolve().parents[2])
     sys.path[:] = [path for path in sys.path if os.path.abspath(path) not in named or os.path.realpath(path) == home]

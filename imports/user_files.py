@@ -18,7 +18,7 @@ def run_file(path: Path) -> ModuleType:
     beside it. Raises OSError where it cannot be read; what the file itself raises is not caught.
     """
     digest = hashlib.sha256(str(path.resolve()).encode() + b"\0" + path.read_bytes()).hexdigest()
-    spec = spec_from_file_location(f"weir_own_{path.stem}_{digest[:12]}", path)
+    spec = spec_from_file_location(f"weir_user_{path.stem}_{digest[:12]}", path)
     assert spec is not None
     assert spec.loader is not None
     module = module_from_spec(spec)

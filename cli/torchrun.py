@@ -49,7 +49,10 @@ def torchrun(
     ] = "leaf_spine.yaml",
     switch: Annotated[SwitchKind | None, typer.Option(help="What every switch runs in Mininet; default: weir.")] = None,
     policy: Annotated[
-        str, typer.Option(help=f"When a rank is lost: {POLICY_NAMES}.", autocompletion=complete_policy)
+        str,
+        typer.Option(
+            help=f"When a rank is lost: {POLICY_NAMES}.", envvar="WEIR_POLICY", autocompletion=complete_policy
+        ),
     ] = "abort",
     lease: Annotated[str, typer.Option(help="A host that is silent for so long is lost.")] = "10s",
     restarts: Annotated[

@@ -1,7 +1,12 @@
-"""Where the layers lie in the buckets of DistributedDataParallel: gradients of many scales are put into one tensor.
+"""Layers of a flat tensor: which sums are buckets of DistributedDataParallel, and where the layers of FSDP2 lie.
 
-PyTorch's hook for the registration of modules tells of each such module when it is made; a forward hook of that module
-looks at its buckets, at the first step and whenever the ranks have told each other a new order of parameters. All ranks
+::
+
+    DistributedDataParallel ─ forward hook ─▶ its Reducer is given a ReducerGroup
+    Reducer ─ bucket ─▶ ReducerGroup ─ bucket, cuts ─▶ WeirProcessGroup       any other call ─▶ WeirProcessGroup
+
+The caller is known by the process group that it calls, never by the size of what it sums. The layout of the buckets is
+read after a forward pass, at the first one and whenever the ranks have broadcast a new order of parameters. All ranks
 do so at the same calls, so that all cut alike.
 """
 
@@ -12,74 +17,145 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any, Final
 
+import torch
+import torch.distributed as dist
 from torch import nn
 from torch.nn.modules.module import register_module_module_registration_hook
 from torch.nn.parallel import DistributedDataParallel
 
-_modules: Final[list[weakref.ref[Any]]] = []
+from ..errors import InvalidTensor
+
 _hooked: Final[list[object]] = []
+_reducers: Final[weakref.WeakKeyDictionary[Any, ReducerGroup]] = weakref.WeakKeyDictionary()
+"""Per DistributedDataParallel, the process group of its reducer; C++ keeps the group, but not its Python methods."""
 
 
 def watch_modules() -> None:
-    """Note modules of that kind from now on. May be repeated."""
+    """Install the hook on each DistributedDataParallel that is made from now on. May be repeated."""
     if not _hooked:
         _hooked.append(register_module_module_registration_hook(_registered))
 
 
 def _registered(module: nn.Module, name: str, submodule: nn.Module | None) -> None:
     if isinstance(module, DistributedDataParallel) and name == "module":
-        _modules.append(weakref.ref(module, _modules.remove))
         module.register_forward_hook(_after_forward)
 
 
 def _after_forward(module: Any, inputs: Any, output: Any) -> None:
-    """Look at the buckets before the backward pass: in it, whoever asks for them waits for its end."""
+    """Look at the buckets before the backward pass, in which the reducer's lock is held."""
     group = module.process_group
-    layers = getattr(group, "layers", None)
-    if isinstance(layers, BucketLayers):
-        layers.look(module)
+    if not hasattr(group, "sum_bucket"):
+        return
+    reducer_group = _reducers.get(module)
+    if reducer_group is None or reducer_group.group is not group:
+        reducer_group = _reducers[module] = ReducerGroup(group)
+        module.reducer._update_process_group(reducer_group)
+    reducer_group.begin(module.reducer)
 
 
-class BucketLayers:
-    """What one process group knows of the buckets that come to it."""
+class ReducerGroup(dist.ProcessGroup):
+    """The process group that one DistributedDataParallel's reducer calls: its floating sums are buckets.
 
-    def __init__(self) -> None:
-        self._told = 0
-        """How often the ranks may have told each other a new order."""
-        self._looked: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
-        self._buckets: weakref.WeakKeyDictionary[Any, list[list[int]]] = weakref.WeakKeyDictionary()
-        """Of each module its buckets, and of each of them the sizes of its layers."""
-        self._next: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+    Buckets come in their order, all of them in each backward pass. A communication hook of the user's calls its own
+    process group instead.
+    """
 
-    def new_order(self) -> None:
-        """The ranks may have told each other a new order of parameters."""
-        self._told += 1
+    def __init__(self, group: Any) -> None:
+        super().__init__(group.rank(), group.size())
+        self.group = group
+        """The WeirProcessGroup that sums them."""
+        self._is_read = False
+        self._layers: list[list[int]] = []
+        """Per bucket, the numbers of elements of its layers."""
+        self._next = 0
 
-    def look(self, module: Any) -> None:
-        """Note a module's buckets, where they may have changed."""
-        if self._looked.get(module) == self._told:
-            return
-        self._looked[module] = self._told
-        self._next[module] = 0
-        read = getattr(module.reducer, "_get_zeros_like_grad_buckets", None)
-        self._buckets[module] = (
-            [[layer.numel() for layer in bucket.gradients()] for bucket in read()] if read is not None else []
-        )
+    def begin(self, reducer: Any) -> None:
+        """Start with the first bucket; read the layout again if the order of parameters has changed."""
+        self._next = 0
+        if not self._is_read:
+            self._is_read = True
+            buckets = reducer._get_zeros_like_grad_buckets()
+            self._layers = [[layer.numel() for layer in bucket.gradients()] for bucket in buckets]
 
-    def cuts(self, size: int) -> Sequence[int] | None:
-        """Where the layers of a bucket of this size begin but for the first; None where it is no bucket's size.
+    def allreduce(self, tensors: Any, opts: Any = None, timeout: Any = None) -> Any:
+        """Sum a bucket, cut at its layers; or the map of used parameters, which is of integers."""
+        (tensor,) = tensors
+        if not tensor.is_floating_point():
+            return self.group.allreduce(tensors, opts)
+        layers = self._layers[self._next] if self._layers else []
+        self._next = (self._next + 1) % max(len(self._layers), 1)
+        cuts = inner_ends(layers) if sum(layers) == tensor.numel() else []
+        return self.group.sum_bucket(tensor, cuts, opts)
 
-        Of several buckets of one size it is the next one's turn, as buckets come in their order.
-        """
-        for reference in reversed(_modules):
-            module = reference()
-            buckets = self._buckets.get(module) if module is not None else None
-            if not buckets:
-                continue
-            turn = self._next[module]
-            for step in range(len(buckets)):
-                index = (turn + step) % len(buckets)
-                if sum(buckets[index]) == size:
-                    self._next[module] = (index + 1) % len(buckets)
-                    return [end for end in accumulate(buckets[index][:-1]) if 0 < end < size]
+    def broadcast(self, tensors: Any, opts: Any = None) -> Any:
+        """Broadcast a new order of parameters, the only thing that a reducer broadcasts."""
+        self._is_read = False
+        return self.group.broadcast(tensors, opts)
+
+    def getBackendName(self) -> str:
+        name: str = self.group.getBackendName()
+        return name
+
+    def getRank(self) -> int:
+        rank: int = self.group.rank()
+        return rank
+
+    def getSize(self) -> int:
+        size: int = self.group.size()
+        return size
+
+
+def inner_ends(sizes: Sequence[int]) -> list[int]:
+    """Elements at which parts of these sizes begin in one flat tensor, except the first; empty parts have none."""
+    total = sum(sizes)
+    return sorted({end for end in accumulate(sizes) if 0 < end < total})
+
+
+def keep_layers_apart(model: nn.Module) -> None:
+    """Give each layer of an FSDP2 model exponents of its own in the sums of gradients.
+
+    FSDP2 copies the gradients of all parameters of a group (one `fully_shard` call) into one flat tensor. Without this
+    call a gradient below 2^(r − 31) of the largest of its 256 neighbours becomes 0, for n ranks and r = ⌈log₂ n⌉. Call
+    it once at every rank, after `fully_shard` and before the first step. Other back ends are not affected.
+
+    Args:
+        model: a module that `fully_shard` was applied to, or that has such submodules.
+
+    Raises:
+        InvalidTensor: no submodule was sharded by `fully_shard`.
+    """
+    from torch.distributed.fsdp import FSDPModule
+
+    sharded = [module for module in model.modules() if isinstance(module, FSDPModule)]
+    if not sharded:
+        raise InvalidTensor(f"{type(model).__name__}: no module was sharded; call fully_shard first")
+    for module in sharded:
+        if (parameters := module._get_fsdp_state()._fsdp_param_group) is not None:
+            module.set_custom_reduce_scatter(LayerReduceScatter(parameters))
+
+
+class LayerReduceScatter:
+    """The reduce-scatter of one FSDP2 parameter group, with cuts at the ends of its parameters' shards."""
+
+    def __init__(self, parameters: Any) -> None:
+        """Take the `FSDPParamGroup` whose gradients are summed."""
+        self._parameters = weakref.ref(parameters)
+
+    def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        return torch.empty(*size, dtype=dtype, device=device)
+
+    def __call__(
+        self, output_tensor: torch.Tensor, input_tensor: torch.Tensor, group: Any, op: Any, async_op: bool = False
+    ) -> Any:
+        parameters = self._parameters()
+        shards = [each.padded_sharded_param_size.numel() for each in parameters.fsdp_params] if parameters else []
+        if hasattr(group, "reduce_scatter_layers"):
+            # parameters without a gradient in this step are left out by FSDP2, which does not tell which
+            layers = shards if sum(shards) == output_tensor.numel() else []
+            work = group.reduce_scatter_layers(output_tensor, input_tensor, layers, op)
+        else:
+            work = dist.reduce_scatter_tensor(output_tensor, input_tensor, op, group, async_op=True)
+        if async_op:
+            return work
+        work.wait()
         return None

@@ -16,7 +16,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from itertools import accumulate
 from typing import Any, Final
 
 import torch
@@ -25,7 +24,7 @@ from torch.autograd.profiler import record_function
 
 from ..errors import AllreduceAborted, HostError
 from .calls import CallLog, described
-from .layers import BucketLayers, watch_modules
+from .layers import inner_ends, watch_modules
 from .relay_client import end_relay
 from .rendezvous import Rendezvous
 from .settings import Settings
@@ -39,8 +38,6 @@ _CPU: Final = torch.device("cpu")
 _GLOO: Final = dist.ProcessGroup.BackendType.GLOO
 _SUM: Final = dist.ReduceOp.SUM
 _AVG: Final = dist.ReduceOp.AVG
-_REORDERING: Final = torch.int32
-"""What DistributedDataParallel broadcasts a new order of its parameters in."""
 
 _OF_TWO: Final = frozenset({"send", "recv", "recv_anysource"})
 """What two ranks call alone, so that it has no place in the order of all."""
@@ -93,7 +90,6 @@ class WeirProcessGroup(dist.ProcessGroup):
         if _fresh_stores:
             self._settings = replace(self._settings, restart=0)
         self._rank, self._size = rank, size
-        self.layers = BucketLayers()
         self.carried: Counter[str] = Counter()
         """How many calls went through the switches ("fabric …") and over Gloo ("gloo …"), by their names."""
         self._said = False
@@ -208,12 +204,23 @@ class WeirProcessGroup(dist.ProcessGroup):
     def allreduce(self, tensors: Any, opts: Any = None, timeout: timedelta | None = None) -> Any:
         parts, op, limit = _read(tensors, opts, timeout)
         if len(parts) == 1 and self._goes_through(parts, op):
-            tensor = parts[0]
-            cuts = self.layers.cuts(tensor.numel())
-            return self._start(
-                "all_reduce", parts, op, limit, cuts or (), lambda flat: _put(flat, parts), parts, cuts is not None
-            )
+            return self._start("all_reduce", parts, op, limit, (), lambda flat: _put(flat, parts), parts)
         return self._pass_on("allreduce", *((tensors, opts) if opts is not None else (tensors,)))
+
+    def sum_bucket(self, bucket: torch.Tensor, cuts: Sequence[int], opts: Any = None) -> Any:
+        """Sum a bucket of DistributedDataParallel, whose numbers are divided by the number of ranks.
+
+        It goes through the switches whatever its size, so that the bits of a layer do not depend on its bucket.
+
+        Args:
+            bucket: the bucket's flat buffer, which takes the sum.
+            cuts: the elements at which its layers begin, except the first.
+            opts: `AllreduceOptions`, as PyTorch passes them.
+        """
+        parts, op, limit = _read([bucket], opts, None)
+        if self._can_go_through(parts, op):
+            return self._start("all_reduce", parts, op, limit, cuts, lambda flat: _put(flat, parts), parts, True)
+        return self.allreduce(parts, opts)
 
     def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> Any:
         parts, op, limit = _read(tensors, opts, None)
@@ -267,7 +274,7 @@ class WeirProcessGroup(dist.ProcessGroup):
                 parts,
                 op,
                 opts.timeout,
-                (),
+                _ends(parts),
                 lambda flat: _put(flat[before : before + own.numel()], [own]),
                 outputs,
             )
@@ -275,8 +282,33 @@ class WeirProcessGroup(dist.ProcessGroup):
             "reduce_scatter", *((outputs, sources, opts, *rest) if opts is not None else (outputs, sources))
         )
 
-    def _scattered(self, outputs: Sequence[Any], sources: Sequence[Any], op: Any, limit: timedelta) -> Any:
-        """Each source's parts by rank, of which this rank's goes into the output."""
+    def reduce_scatter_layers(self, output: Any, source: Any, layers: Sequence[int], op: Any) -> Any:
+        """Reduce-scatter one flat tensor whose parts hold layers of several scales.
+
+        Args:
+            output: this rank's part of the sum, (m,).
+            source: the ranks' parts one after the other, (n · m,).
+            layers: numbers of elements of the layers of a part, the same in each; empty: one layer.
+            op: `ReduceOp`, the sum or the mean.
+        """
+        op = getattr(op, "op", op)
+        if self._can_go_through([source], op):
+            return self._scattered([output], [source], op, self._timeout, layers)
+        options = dist.ReduceScatterOptions()
+        options.reduceOp = op
+        return self.reduce_scatter_single(output, source, options)
+
+    def _scattered(
+        self,
+        outputs: Sequence[Any],
+        sources: Sequence[Any],
+        op: Any,
+        limit: timedelta,
+        layers: Sequence[int] = (),
+    ) -> Any:
+        """Sum each source's parts by rank, of which this rank's goes into the output; with cuts between all parts, and
+        at the ends of `layers` in each part.
+        """
         for output, source in zip(outputs, sources, strict=True):
             if output.numel() * self._size != source.numel():
                 raise ValueError(
@@ -291,23 +323,30 @@ class WeirProcessGroup(dist.ProcessGroup):
                 _put(flat[own : own + output.numel()], [output])
                 place += source.numel()
 
-        return self._start("reduce_scatter", list(sources), op, limit, _ends(sources), deliver, list(outputs))
+        sizes = [size for output in outputs for size in self._size * list(layers or [output.numel()])]
+        return self._start("reduce_scatter", list(sources), op, limit, inner_ends(sizes), deliver, list(outputs))
 
     def _goes_through(self, parts: Sequence[torch.Tensor], op: Any) -> bool:
-        """Whether the switches sum these; the same at all ranks, which call with the same sizes and types."""
-        if self._size == 1 or op not in (_SUM, _AVG) or not parts:
-            return False
-        kind = parts[0].dtype
-        if (
-            kind not in TYPES
-            or parts[0].device.type not in DEVICES
-            or any(
-                part.dtype != kind or part.layout != torch.strided or part.device != parts[0].device for part in parts
-            )
-        ):
+        """Whether the switches sum these; the same at all ranks, which call with the same sizes and types.
+
+        Means do at every size: Gloo's are sums that are divided, so a float16 mean would be an infinity where its sum
+        is one.
+        """
+        if not self._can_go_through(parts, op):
             return False
         size: int = sum(part.numel() * part.element_size() for part in parts)
-        return size >= max(self._settings.least_bytes, 1)
+        return size >= (1 if op == _AVG else max(self._settings.least_bytes, 1))
+
+    def _can_go_through(self, parts: Sequence[torch.Tensor], op: Any) -> bool:
+        """Whether the switches can sum these, were they large enough."""
+        if self._size == 1 or op not in (_SUM, _AVG) or not parts:
+            return False
+        kind, device = parts[0].dtype, parts[0].device
+        return (
+            kind in TYPES
+            and device.type in DEVICES
+            and all(part.dtype == kind and part.layout == torch.strided and part.device == device for part in parts)
+        )
 
     def _start(
         self,
@@ -368,11 +407,6 @@ class WeirProcessGroup(dist.ProcessGroup):
         self._calls.note(f"gloo {name}", f"{described(name, *words)} over Gloo", work)
         return work
 
-    def broadcast(self, tensors: Any, *words: Any, **named: Any) -> Any:
-        if _listed(tensors)[0].dtype == _REORDERING:
-            self.layers.new_order()
-        return self._pass_on("broadcast", tensors, *words, **named)
-
 
 def _passing(name: str) -> Callable[..., Any]:
     def call(self: WeirProcessGroup, *words: Any, **named: Any) -> Any:
@@ -391,6 +425,7 @@ for _name, _same in {
     "allgather_coalesced": None,
     "alltoall": None,
     "barrier": None,
+    "broadcast": None,
     "gather": None,
     "monitored_barrier": None,
     "recv": None,
@@ -424,9 +459,8 @@ def _read(tensors: Any, opts: Any, timeout: timedelta | None) -> tuple[list[torc
 
 
 def _ends(parts: Sequence[torch.Tensor]) -> list[int]:
-    """Where the parts but the first begin, of those with numbers."""
-    total = sum(part.numel() for part in parts)
-    return sorted({end for end in accumulate(part.numel() for part in parts) if 0 < end < total})
+    """Elements at which the parts begin, except the first; empty parts have none."""
+    return inner_ends([part.numel() for part in parts])
 
 
 def _put(flat: torch.Tensor, parts: Sequence[torch.Tensor]) -> None:

@@ -26,7 +26,6 @@ from weir import torch_entry
 from weir.hosts import reference_sum
 from weir.hosts.torch import staging
 from weir.hosts.torch.relay_client import end_relay
-from weir.hosts.torch.settings import LEAST_BYTES
 from weir.hosts.torch.works import completers
 from weir.tests.hosts.torch.rig import DIES_AT, EVERYONE, TOGETHER
 from weir.training.torch_steps import BalancedSampler
@@ -88,12 +87,13 @@ def sums(rank: int, ranks: int, store: Any) -> Any:
     if not same(mine, total if rank == 1 else parts[rank]):
         wrong.append("reduce")
     own = torch.empty(6000 // ranks)
+    alone = expected([part.chunk(ranks)[rank] for part in parts])
     dist.reduce_scatter_tensor(own, parts[rank].clone())
-    if not same(own, total.chunk(ranks)[rank].clone()):
+    if not same(own, alone):
         wrong.append("reduce_scatter_tensor")
     own.zero_()
     dist.reduce_scatter(own, list(parts[rank].clone().chunk(ranks)))
-    if not same(own, total.chunk(ranks)[rank].clone()):
+    if not same(own, alone):
         wrong.append("reduce_scatter")
     chunks = list(parts[rank].chunk(ranks))
     for output, given in ((own[1:], parts[rank].clone()), (own[1:], chunks), (own, chunks[1:])):
@@ -107,9 +107,14 @@ def sums(rank: int, ranks: int, store: Any) -> Any:
     with dist._coalescing_manager():
         for piece in pieces:
             dist.all_reduce(piece)
-    alone = [expected([part[:1000] * 1e-6 for part in parts]), expected([part[1000:] for part in parts])]
-    if not all(same(got, want) for got, want in zip(pieces, alone, strict=True)):
+    apart = [expected([part[:1000] * 1e-6 for part in parts]), expected([part[1000:] for part in parts])]
+    if not all(same(got, want) for got, want in zip(pieces, apart, strict=True)):
         wrong.append("coalesced")
+    for size in (1, 3000):
+        half = torch.full((size,), 60000.0, dtype=torch.float16)
+        dist.all_reduce(half, dist.ReduceOp.AVG)
+        if half.unique().tolist() != [60000.0]:
+            wrong.append(f"the float16 mean of {size} numbers")
     poisoned = parts[rank].clone()
     poisoned[rank] = float("nan")
     dist.all_reduce(poisoned)
@@ -261,13 +266,10 @@ class Scales(nn.Module):
 def fixed_point_hook(ranks: int, bucket: Any) -> Any:
     """The sums of a bucket done locally, layer by layer, over any back end that can gather."""
     buffer = bucket.buffer().mul_(1.0 / ranks)
-    if buffer.numel() * buffer.element_size() >= LEAST_BYTES:
-        gathered = [torch.empty_like(buffer) for _ in range(ranks)]
-        dist.all_gather(gathered, buffer)
-        layers = [[each[first : first + size] for each in gathered] for first, size in _layers(bucket)]
-        buffer.copy_(torch.cat([expected(layer) for layer in layers]))
-    else:
-        dist.all_reduce(buffer)
+    gathered = [torch.empty_like(buffer) for _ in range(ranks)]
+    dist.all_gather(gathered, buffer)
+    layers = [[each[first : first + size] for each in gathered] for first, size in _layers(bucket)]
+    buffer.copy_(torch.cat([expected(layer) for layer in layers]))
     future: Any = torch.futures.Future()
     future.set_result(buffer)
     return future
@@ -333,9 +335,9 @@ SCALES: Final = tuple(10.0**-power for power in range(7))
 class ScaledSum(nn.Module):
     """Its gradient is its inputs, of each layer by a scale of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, sizes: Sequence[int] = (300,) * len(SCALES)) -> None:
         super().__init__()
-        self.layers = nn.ParameterList([nn.Parameter(torch.zeros(300)) for _ in SCALES])
+        self.layers = nn.ParameterList([nn.Parameter(torch.zeros(size)) for size in sizes])
 
     def forward(self, inputs: Sequence[torch.Tensor]) -> torch.Tensor:
         terms = [(layer * each).sum() for layer, each in zip(self.layers, inputs, strict=True)]
@@ -361,6 +363,84 @@ def scaled_bucket(rank: int, ranks: int, store: Any) -> Any:
     buckets = model._get_ddp_logging_data()["bucket_sizes"]
     dist.destroy_process_group()
     return buckets, found
+
+
+def equal_buckets(rank: int, ranks: int, store: Any) -> Any:
+    """Two models whose buckets have one size and other layers, the first of them small, and then a sum of that size.
+
+    For each model and step, and for the sum, whether it has the bits of its layers alone, or of one flat tensor.
+    """
+    group = begin(rank, ranks, store)
+    models = [([700, 100, 400], [1e-6, 1e3, 1e-3]), ([250, 400, 550], [1e3, 1e-6, 1.0]), ([40, 60], [1e-6, 1e3])]
+    replicated = [DistributedDataParallel(ScaledSum(sizes)) for sizes, _ in models]
+
+    def inputs(of: int, sizes: Sequence[int], scales: Sequence[float]) -> list[torch.Tensor]:
+        return [scale * numbers(10 * of + at, size) for at, (size, scale) in enumerate(zip(sizes, scales, strict=True))]
+
+    found = []
+    for _ in range(3):
+        for model, layout in zip(replicated, models, strict=True):
+            model.zero_grad()
+            model(inputs(rank, *layout)).backward()
+            for at, layer in enumerate(model.module.layers):
+                alone = [inputs(each, *layout)[at] * (1.0 / ranks) for each in range(ranks)]
+                found.append(same(layer.grad, expected(alone)))
+    before = group.carried["fabric all_reduce"]
+    flat = [torch.cat(inputs(each, *models[0])) for each in range(ranks)]
+    mine = flat[rank].clone()
+    dist.all_reduce(mine)
+    found += [same(mine, expected(flat)), group.carried["fabric all_reduce"] == before + 1]
+    return found
+
+
+def parts_of_many_scales(rank: int, ranks: int, store: Any) -> Any:
+    """Reduce-scatter of parts of scales 1e-6 and 1e6 in every form, and FSDP2's of layers of scales 1e-8 to 1e2.
+
+    Largest relative error of a part, by form; then of a layer, by scale, with layers kept apart.
+    """
+    from torch.distributed.fsdp import fully_shard
+
+    begin(rank, ranks, store)
+
+    def relative(got: torch.Tensor, parts: Sequence[torch.Tensor]) -> float:
+        exact = torch.stack([part.double() for part in parts]).sum(0)
+        return float((got.double() - exact).norm() / exact.norm())
+
+    scales = [1e6, 1e-6, 1.0]
+    given = [[scale * numbers(10 * each + at, 1100) for at, scale in enumerate(scales)] for each in range(ranks)]
+    mine = [parts[rank] for parts in given]
+    found = {}
+    own = torch.empty(1100)
+    dist.reduce_scatter(own, [part.clone() for part in given[rank]])
+    found["list"] = relative(own, mine)
+    dist.reduce_scatter_tensor(own.zero_(), torch.cat(given[rank]))
+    found["tensor"] = relative(own, mine)
+    with dist._coalescing_manager():
+        dist.reduce_scatter_tensor(own.zero_(), torch.cat(given[rank]))
+    found["coalesced"] = relative(own, mine)
+
+    layers = [1.0, 1e-8, 1e2, 1e-5, 1e-3, 1e-8]
+    sizes = [(600,), (7, 90), (50,), (600,), (33, 5), (1,)]
+    model = nn.Module()
+    model.layers = nn.ParameterList([nn.Parameter(torch.ones(size)) for size in sizes])
+    inputs = [
+        [
+            scale * numbers(20 * each + at, int(np.prod(size))).view(size)
+            for at, (scale, size) in enumerate(zip(layers, sizes, strict=True))
+        ]
+        for each in range(ranks)
+    ]
+    model.forward = lambda: torch.stack(
+        [(layer * part).sum() for layer, part in zip(model.layers, inputs[rank], strict=True)]
+    ).sum()
+    fully_shard(model, mesh=torch.distributed.device_mesh.init_device_mesh("cpu", (ranks,)))
+    torch_entry.keep_layers_apart(model)
+    for _ in range(2):
+        model.zero_grad()
+        model().backward()
+    for at, layer in enumerate(model.layers):
+        found[f"layer {at}"] = relative(layer.grad.full_tensor() * ranks, [each[at] for each in inputs])
+    return found
 
 
 def hooks(rank: int, ranks: int, store: Any) -> Any:
@@ -517,6 +597,24 @@ def killed(rank: int, ranks: int, store: Any) -> Any:
     later = torch.full((3000,), float(rank + 1))
     after = outcome(lambda: dist.all_reduce(later, dist.ReduceOp.AVG))
     return ended, mine.unique().tolist(), after, later.unique().tolist()
+
+
+def bucket_sized(rank: int, ranks: int, store: Any) -> Any:
+    """A rank is lost between the steps of a DistributedDataParallel: a gradient, and a sum of its bucket's size."""
+    begin(rank, ranks, store)
+    model = DistributedDataParallel(ScaledSum([2000, 550]), broadcast_buffers=False)
+    ones = [torch.ones(2000), torch.ones(550)]
+    for _ in range(2):
+        model(ones).backward()
+    if rank == ranks - 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    dist.all_reduce(torch.ones(3000))  # comes when the rank is known to be lost
+    model.zero_grad()
+    model(ones).backward()
+    total = torch.ones(2550)
+    dist.all_reduce(total)
+    gradients = torch.cat([layer.grad for layer in model.module.layers])
+    return gradients.unique().tolist(), total.unique().tolist()
 
 
 def silent(rank: int, ranks: int, store: Any) -> Any:

@@ -35,7 +35,7 @@ def test_sums_have_the_bits_of_the_reference_in_every_form(ranks: Ranks) -> None
         assert wrong == []
         assert backend == "weir"
         assert carried == {
-            "fabric all_reduce": 8 + 1 + 1 + 1 + 1,
+            "fabric all_reduce": 8 + 1 + 1 + 2 + 1 + 1,
             "fabric reduce": 1,
             "fabric reduce_scatter": 2,
             "gloo allreduce": 1,
@@ -73,6 +73,23 @@ def test_a_bucket_is_as_exact_as_its_layers_alone(ranks: Ranks) -> None:
     for buckets, found in ranks.play("scaled_bucket"):
         assert buckets == str(4 * 300 * 7)
         assert found == [True] * 3 * 7
+
+
+def test_buckets_are_known_by_their_reducer_and_not_by_their_size(ranks: Ranks) -> None:
+    """Models with equal buckets have their own layers' bits, below 4 KiB too; a sum of that size is one tensor."""
+    assert ranks.play("equal_buckets") == [[True] * (3 * 8 + 2)] * RANKS
+
+
+def test_parts_of_a_reduce_scatter_and_sharded_layers_keep_their_digits(ranks: Ranks) -> None:
+    for found in ranks.play("parts_of_many_scales"):
+        assert len(found) == 3 + 6
+        assert {name: error for name, error in found.items() if error > 1e-6} == {}
+
+
+def test_only_buckets_are_scaled_to_the_world_when_a_rank_is_lost(ranks: Ranks) -> None:
+    *others, dead = ranks.play("bucket_sized", WEIR_POLICY="continue", WEIR_LEAST_BYTES="0")
+    assert dead == {"exit": -9}
+    assert others == [[[1.0], [2.0]]] * 2
 
 
 def test_hooks_and_sharded_training(ranks: Ranks) -> None:

@@ -100,6 +100,12 @@ def test_a_process_that_torchrun_starts_anew_goes_on_where_the_others_are() -> N
     assert re.findall(r"rank .* is back .*", done.stdout) == ["rank 2 of 3 is back at step 20"]
 
 
+def test_the_policy_of_the_environment_is_taken_where_none_is_given() -> None:
+    done = run(WEIR, "torchrun", SCRIPT, env={**os.environ, "WEIR_POLICY": "hope"})
+    assert done.returncode == 2
+    assert '"hope"' in done.stderr
+
+
 def test_the_command_says_what_cannot_be() -> None:
     for words, said in {
         ("--policy", "hope"): 'weir: --policy "hope" is none; there are continue, wait, abort',

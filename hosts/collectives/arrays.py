@@ -5,6 +5,7 @@ None of those packages but NumPy need be there.
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -19,10 +20,16 @@ def opened(array: Any, name: str, dtype: str | None = None) -> tuple[NDArray[Any
     """Any array as NumPy's in this machine's byte order, the name of its type where that cannot tell it, and the way
     back. Without a copy, but of bytes in another order.
 
-    Raises `InvalidTensor` for a tensor that is not in the CPU's memory.
+    Raises `InvalidTensor` for a masked array, and for a tensor that is not in the CPU's memory or holds its numbers in
+    other tensors, as DTensor does.
     """
-    if type(array).__module__.partition(".")[0] == "torch":
+    torch = sys.modules.get("torch")  # whoever hands in a tensor has imported it
+    if torch is not None and isinstance(array, torch.Tensor):
         return _opened_torch(array, name, dtype)
+    if isinstance(array, np.ma.MaskedArray):
+        raise InvalidTensor(
+            "masked elements cannot be summed; fill them, with .filled(0) for a sum", place=f"tensor {name!r}"
+        )
     values = np.asarray(array)
     own = values.dtype
     kind = find_data_type(own.name)
@@ -36,6 +43,13 @@ def opened(array: Any, name: str, dtype: str | None = None) -> tuple[NDArray[Any
 def _opened_torch(tensor: Any, name: str, dtype: str | None) -> tuple[NDArray[Any], str | None, Restore]:
     import torch
 
+    if type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+        raise InvalidTensor(
+            f"{type(tensor).__name__} holds its numbers in other tensors; hand in a plain one, of a DTensor .to_local() "
+            "or .full_tensor()",
+            place=f"tensor {name!r}",
+            value=type(tensor).__name__,
+        )
     tensor = tensor.detach()
     if tensor.device.type != "cpu" or tensor.layout != torch.strided:
         raise InvalidTensor(
@@ -43,6 +57,7 @@ def _opened_torch(tensor: Any, name: str, dtype: str | None) -> tuple[NDArray[An
             place=f"tensor {name!r}",
             value=str(tensor.layout),
         )
+    tensor = tensor.as_subclass(torch.Tensor)
     own = tensor.dtype
     kind = find_data_type(str(own).removeprefix("torch."))
     if kind is None or not kind.stored_as_bits:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -12,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InvalidTensor, WorkerMissing
-from ..numerics.tensors import NonFinite, Reduced, Tensor
+from ..numerics.tensors import NonFinite, Reduced, Tensor, as_cuts
 from .arrays import opened
 from .gathering import Gathering, array_of, words_of
 from .operations import OPERATIONS, Call
@@ -40,7 +41,7 @@ class Reduction(TypedDict, total=False):
     """What to do with NaN and infinity: by default "error", to refuse them; "propagate", to sum them as IEEE addition
     does; "poison", to make all numbers of their chunk NaN, which costs nothing on the wire.
     """
-    cuts: Sequence[int]
+    cuts: Iterable[int]
     """Elements, in C order, at which a new chunk begins: by default none. Layers that were put into one array are
     summed as exactly as each alone if there is a cut in front of each; a cut costs less than a chunk.
     """
@@ -171,12 +172,13 @@ class Communicator:
         weight: int = 1,
         dtype: str | None = None,
         nonfinite: NonFinite = "error",
-        cuts: Sequence[int] = (),
+        cuts: Iterable[int] = (),
     ) -> Handle:
         """`root`: whom the result is for; None: all. `finish` takes the place of what makes the result."""
         collective = "allreduce" if root is None else "reduce"
         if root is not None:
-            self._check_root(root, name)
+            root = self._checked_root(root, name)
+        cuts = as_cuts(cuts, name)
         operation = OPERATIONS.describe(op)
         if nonfinite not in _POLICIES:
             raise InvalidTensor(
@@ -219,7 +221,7 @@ class Communicator:
 
     def broadcast_async(self, array: Any, root: int = 0, *, name: str = "tensor") -> Handle:
         """As `broadcast`, without waiting."""
-        self._check_root(root, name)
+        root = self._checked_root(root, name)
         values, dtype, restore = opened(array, name)
         own = _plain(values, name)
         words = words_of(values) if root == self.rank else np.zeros(-(-values.nbytes // 4), np.int32)
@@ -303,9 +305,15 @@ class Communicator:
     def _start(self, tensor: Tensor, finish: Callable[[Reduced], Any]) -> Handle:
         return Handle(self._driver, self._driver.submit(tensor), self.timeout_s, finish)
 
-    def _check_root(self, root: int, name: str) -> None:
-        if not 0 <= root < self.size:
+    def _checked_root(self, root: int, name: str) -> int:
+        """The root as Python's int, so that NumPy's has the same signature."""
+        try:
+            rank = operator.index(root)
+        except TypeError:
+            rank = -1
+        if not 0 <= rank < self.size:
             raise InvalidTensor(f"root {root} is not a rank in 0…{self.size - 1}", place=f"tensor {name!r}", value=root)
+        return rank
 
 
 def wait_all(handles: Iterable[Handle]) -> list[Any]:

@@ -12,8 +12,9 @@ sum say what IEEE addition of the workers' numbers gives: a NaN where both count
 packet of the number itself, so they share its fate, and the chunk's other numbers are what they are without it.
 
 Or a chunk with a NaN or an infinity is poisoned, which takes no lanes: lane j has 2^(31 − j mod (⌈log₂ n⌉ + 1)) in
-place of a number. If k ≥ 1 of the n workers do so, and k = odd · 2^a, the sum of a lane with j mod … = a is 2³¹ modulo
-2³², and what the others add, less than 2³⁰: beyond ±2³⁰, where no other sum is.
+place of a limb, in the lanes of first limbs and, if a chunk has fewer numbers than that period, of the others. If
+k ≥ 1 of the n workers do so, and k = odd · 2^a, the sum of a lane with j mod … = a is 2³¹ modulo 2³², and what the
+others add, less than 2³⁰: beyond ±2³⁰, where no other sum is.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Encoding:
     lanes: int = LANES
     """Lanes of a message."""
     poison: Int32Array | None = None
-    """The first limbs (v,) of a chunk with a NaN or an infinity; None: it is not poisoned."""
+    """The first lanes of a chunk with a NaN or an infinity, at least (v,); None: it is not poisoned."""
     poison_period: int = 0
     """After how many lanes `poison` repeats: among as many, one tells of a sum whether it is poisoned."""
 
@@ -91,7 +92,7 @@ class Encoding:
         if not factor or finite is values:
             return lanes
         if self.poison is not None:
-            lanes[~self.kind.is_finite(values).all(axis=1), : self.values] = self.poison
+            lanes[~self.kind.is_finite(values).all(axis=1), : len(self.poison)] = self.poison
         else:
             flags = self._flags(values)
             lanes[:, self._used : self._used + flags.shape[1]] = flags
@@ -102,7 +103,7 @@ class Encoding:
         limbs = sums[:, : self._used].reshape(len(sums), self.scalars.limbs, self.values)
         values = self.scalars.decode(limbs, exponents, np.maximum(weights, 1) if self.mean else None)
         if isinstance(self.kind, FloatType) and self.poison is not None:
-            bound, first = 1 << HEADROOM_BITS, limbs[:, 0, : self.poison_period]
+            bound, first = 1 << HEADROOM_BITS, sums[:, : self.poison_period]
             values[(first.max(axis=1) > bound) | (first.min(axis=1) < -bound)] = self.kind.special("nan")
         if isinstance(self.kind, FloatType) and self.counter_bits:
             flags = sums[:, self._used :].view(np.uint32)
@@ -166,7 +167,12 @@ def encoding_of(
     if poison:
         values = lanes // scalars.limbs
         period = reserved_bits(workers) + 1
-        marks = np.uint32(1 << 31) >> (np.arange(values, dtype=np.uint32) % np.uint32(period))
+        if period > values * scalars.limbs:
+            raise InvalidTensor(
+                f"dtype {kind.name}: {workers} workers in messages of {lanes} lanes; NaN and infinity can poison a "
+                f"chunk of at most {1 << (values * scalars.limbs - 1)}"
+            )
+        marks = np.uint32(1 << 31) >> (np.arange(max(values, period), dtype=np.uint32) % np.uint32(period))
         return Encoding(kind, scalars, mean, values, lanes=lanes, poison=marks.view(np.int32), poison_period=period)
     if workers > _MOST_COUNTED:
         raise InvalidTensor(

@@ -23,8 +23,6 @@ HEADROOM_BITS: Final = 30
 """The sum over all workers stays within ±2³⁰: one bit below int32's sign, so that a lane never wraps."""
 
 INFINITY_BITS: Final = 0x7F80_0000
-_HALF_LEAST_NORMAL_BITS: Final = 1 << 22
-"""2⁻¹²⁷ as float32: a magnitude below it has biased exponent 0."""
 _LARGEST_SCALE: Final = 2.0**127
 _LEAST_FOR_FLOAT32: Final = 31
 """From this biased exponent on, scales are float32 numbers, and so are the quanta, none subnormal, for any n."""
@@ -61,9 +59,20 @@ def magnitude_bits(chunks: Float32Array) -> Int32Array:
     return largest
 
 
-def biased_exponents(bits: Int32Array) -> NDArray[np.uint8]:
-    """Biased block exponents for the bits of chunks' largest magnitudes, which are finite."""
-    return np.where(bits < _HALF_LEAST_NORMAL_BITS, 0, (bits >> 23) + 1).astype(np.uint8)
+def biased_exponents(bits: Int32Array, weight_bits: int = 0) -> NDArray[np.int64]:
+    """Biased block exponents of finite chunks, for numbers that are multiplied by up to 2^weight_bits.
+
+    Args:
+        bits: the bits of the chunks' largest magnitudes, (k,), as `magnitude_bits` returns them.
+        weight_bits: the weight as a power of two, rounded up.
+
+    Returns:
+        e + 127 for the least e with |x| · 2^weight_bits < 2^e, at least 0, (k,); 0 for chunks of zeros.
+    """
+    _, exponents = np.frexp(bits.view(np.float32))
+    biased: NDArray[np.int64] = np.maximum(exponents.astype(np.int64) + (EXPONENT_BIAS + weight_bits), 0)
+    biased[bits == 0] = 0
+    return biased
 
 
 def reserved_bits(workers: int) -> int:

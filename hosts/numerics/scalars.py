@@ -46,6 +46,10 @@ _PART: Final = (1 << _PART_BITS) - 1
 _LIMB_BITS: Final = 16
 _LIMB: Final = np.uint64((1 << _LIMB_BITS) - 1)
 _MOST_WORKERS: Final = 1 << _LIMB_BITS
+_DIGITS: Final = 53
+"""Binary digits of a float64's significand."""
+_SPLITTER: Final = float((1 << 27) + 1)
+"""Veltkamp's: splits a float64 into two numbers of at most 26 digits."""
 
 
 class ShortFloats:
@@ -65,8 +69,8 @@ class ShortFloats:
 
     def exponents(self, values: NDArray[Any], weight: int) -> Exponents:
         bits = magnitude_bits(self._kind.widen(values))
-        exponents = biased_exponents(bits).astype(np.int64)
-        exponents += _weight_bits(weight)
+        exponents = biased_exponents(bits, _weight_bits(weight))
+        exponents *= weight > 0  # a worker that does not count scales nobody's numbers
         exponents[bits >= INFINITY_BITS] = _BEYOND
         return exponents
 
@@ -74,6 +78,9 @@ class ShortFloats:
         single = self._kind.widen(values)
         if weight == 1:
             return quantize(single, exponents, self._scales)[:, None]
+        if weight.bit_length() + self._kind.digits > _DIGITS:
+            scaled, rest = _product(single * self._scales[exponents][:, None], weight)
+            return _nearest(scaled, rest).astype(np.int32)[:, None]
         scaled = single * (weight * self._scales[exponents])[:, None]
         np.rint(scaled, out=scaled)
         return scaled.astype(np.int32)[:, None]
@@ -111,22 +118,36 @@ class LongFloats:
         _, exponents = np.frexp(largest)  # |x| < 2^exponent, or x = 0 and 0
         bound = exponents.astype(np.int64) + _weight_bits(weight) - _LEAST_EXPONENT
         biased: Exponents = np.maximum(-(-bound // _STEP), 0)
-        biased[largest == 0] = 0
+        biased[(largest == 0) | (weight == 0)] = 0
         biased[~np.isfinite(largest)] = _BEYOND
         return biased
 
     def encode(self, values: NDArray[Any], exponents: NDArray[np.uint8], weight: int) -> Int32Array:
         shift = HEADROOM_BITS - self._reserved - self._bound(exponents)
-        rest = values if weight == 1 else values * float(weight)
-        rest = _shifted(rest, shift)
-        limb = np.rint(rest)
         limbs = np.empty((len(values), 3, values.shape[1]), np.int32)
+        if weight > 1:
+            self._encode_products(values, shift, weight, limbs)
+            return limbs
+        rest = _shifted(values if weight else np.zeros_like(values), shift)
+        limb = np.rint(rest)
         limbs[:, 0] = limb
         for place in (1, 2):
             rest -= limb  # exact
             rest *= 1 << self._limb_bits
             limbs[:, place] = np.rint(rest, out=limb)
         return limbs
+
+    def _encode_products(self, values: NDArray[Any], shift: NDArray[np.int64], weight: int, limbs: Int32Array) -> None:
+        """Write the limbs of weight · x, which has up to 85 digits: two float64 hold it exactly."""
+        rest, low = _product(_shifted(values, shift), weight)
+        for place in range(3):
+            if place:
+                rest *= 1 << self._limb_bits
+                low *= 1 << self._limb_bits
+                rest, low = _two_sum(rest, low)
+            limb = np.rint(rest) if place < 2 else _nearest(rest, low)
+            limbs[:, place] = limb
+            rest -= limb  # exact
 
     def decode(
         self, sums: Int32Array, exponents: NDArray[np.uint8], divisors: NDArray[np.int64] | None
@@ -251,6 +272,44 @@ def _shifted(values: NDArray[Any], exponents: NDArray[np.int64]) -> NDArray[Any]
     if np.count_nonzero(first != exponents):
         shifted *= np.ldexp(1.0, exponents - first)[:, None]
     return shifted
+
+
+def _product(values: NDArray[Any], weight: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """x · weight exactly, as its float64 and what that lacks (Dekker, "A floating-point technique for extending the
+    available precision", 1971). Exact where x is 0 or from 2^−900 to 2^900.
+    """
+    product: NDArray[np.float64] = values * float(weight)
+    high, low = _split(values.astype(np.float64, copy=False))
+    weight_high, weight_low = _split(np.array(float(weight)))
+    error: NDArray[np.float64] = high * weight_high - product
+    error += high * weight_low
+    error += low * weight_high
+    error += low * weight_low
+    return product, error
+
+
+def _split(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Each number as the sum of two of at most 26 digits."""
+    scaled = values * _SPLITTER
+    high: NDArray[np.float64] = scaled - (scaled - values)
+    return high, values - high
+
+
+def _two_sum(
+    values: NDArray[np.float64], others: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The sums exactly, as their float64 and what that lacks (Knuth's two-sum)."""
+    total = values + others
+    shadow = total - values
+    return total, (values - (total - shadow)) + (others - shadow)
+
+
+def _nearest(values: NDArray[np.float64], rest: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The whole number nearest to values + rest, |rest| at most half an ulp of the value; ties to even."""
+    whole: NDArray[np.float64] = np.rint(values)
+    side = values - whole  # exact
+    whole += np.where((np.abs(side) == 0.5) & (side * rest > 0), 2 * side, 0)
+    return whole
 
 
 def _weight_bits(weight: int) -> int:

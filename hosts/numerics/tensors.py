@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any, Final, Literal, Self
@@ -125,7 +125,7 @@ class Tensor:
         mean: bool = False,
         nonfinite: NonFinite = "error",
         signature: int | None = None,
-        cuts: Sequence[int] = (),
+        cuts: Iterable[int] = (),
     ) -> None:
         """Copy a tensor of any shape and layout, to be summed over a job of `workers` workers at its start.
 
@@ -153,6 +153,7 @@ class Tensor:
                 value=weight,
             )
         numbers, kind = as_numbers(array, name, dtype)
+        cuts = as_cuts(cuts, name)
         try:
             encoding = encoding_of(
                 kind, workers, lanes, mean=mean, propagate=nonfinite == "propagate", poison=nonfinite == "poison"
@@ -321,6 +322,20 @@ class Tensor:
         )
 
 
+def as_cuts(cuts: Iterable[int], name: str) -> tuple[int, ...]:
+    """The elements at which a tensor is cut, of any iterable of integers: a list, an array, an iterator.
+
+    Raises:
+        InvalidTensor: it is none, or an element is no integer.
+    """
+    try:
+        return tuple(map(operator.index, cuts))
+    except TypeError:
+        raise InvalidTensor(
+            f"cuts {cuts!r} are not integers; give the elements' numbers", place=f"tensor {name!r}", value=cuts
+        ) from None
+
+
 def _layers(name: str, size: int, cuts: Sequence[int], each: int) -> list[tuple[int, int, int]]:
     """First element, the one behind the last, and chunks of every part of a tensor that is cut there."""
     ends = [0, *cuts, size]
@@ -351,7 +366,7 @@ def reference_sum(
     dtype: str | None = None,
     mean: bool = False,
     nonfinite: NonFinite = "error",
-    cuts: Sequence[int] = (),
+    cuts: Iterable[int] = (),
 ) -> NDArray[Any]:
     """What every fabric must return, bit for bit, for these workers' arrays of one shape and type.
 
@@ -366,6 +381,7 @@ def reference_sum(
             f"{len(arrays)} arrays for a job of {count} workers", place=f"tensor {name!r}", value=len(arrays)
         )
     shape = np.shape(arrays[0])
+    ends = as_cuts(cuts, name)
     tensors = []
     for rank, array in enumerate(arrays):
         if np.shape(array) != shape:
@@ -382,7 +398,7 @@ def reference_sum(
                 dtype=dtype,
                 mean=mean,
                 nonfinite=nonfinite,
-                cuts=cuts,
+                cuts=ends,
             )
         )
     sum_locally(tensors, tensors[:1])

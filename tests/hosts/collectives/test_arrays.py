@@ -27,6 +27,40 @@ def test_bits_of_bfloat16_come_back_as_bits() -> None:
         assert (result.dtype, result.tolist()) == (np.uint16, [0x4000])
 
 
+def test_masked_arrays_are_refused() -> None:
+    """Their masked elements are no numbers to sum, and a mask that one worker has is not the others'."""
+    (member, _) = (Communicator(driver) for driver in MemoryJob(2).drivers)
+    for call in (member.allreduce_async, member.broadcast_async, member.all_gather_async):
+        with pytest.raises(InvalidTensor):
+            call(np.ma.array([1.0, 2.0], mask=[False, True]))
+
+
+def test_a_subclass_of_tensors_is_summed_as_a_tensor() -> None:
+    torch = pytest.importorskip("torch")
+
+    class Named(torch.Tensor):  # type: ignore[name-defined,misc]
+        """Such as fastai's."""
+
+    for kind in (torch.float32, torch.bfloat16):
+        for result in everywhere(lambda c: c.allreduce_async(torch.ones(3, dtype=kind).as_subclass(Named))):  # noqa: B023
+            assert (type(result), result.dtype, result.tolist()) == (torch.Tensor, kind, [2.0] * 3)
+
+
+def test_a_tensor_that_holds_its_numbers_in_others_is_refused() -> None:
+    torch = pytest.importorskip("torch")
+
+    class Wrapper(torch.Tensor):  # type: ignore[name-defined,misc]
+        """As DTensor is one."""
+
+        @classmethod
+        def __torch_dispatch__(cls, *_: Any, **__: Any) -> Any:
+            raise AssertionError("its numbers are not its own")
+
+    wrapped = torch.Tensor._make_wrapper_subclass(Wrapper, (3,), dtype=torch.float32)
+    with pytest.raises(InvalidTensor):
+        Communicator(MemoryJob(2).drivers[0]).allreduce_async(wrapped)
+
+
 @pytest.mark.parametrize("op", ["sum", "mean", "max", "min"])
 def test_workers_whose_machines_order_bytes_differently_meet_in_one_job(op: str) -> None:
     orders = (np.dtype(">f4"), np.dtype("<f4"))

@@ -261,6 +261,23 @@ def test_calls_that_differ_are_an_error_at_every_worker(other: dict[str, Any], w
             member.barrier()
 
 
+def test_the_same_call_in_integers_of_numpy_and_of_python_is_one_call() -> None:
+    roots: list[Any] = [1, np.int64(1), np.uint8(1)]
+    cuts: list[Any] = [[2, 4], np.array([2, 4]), (n for n in (2, 4))]
+    array = np.arange(6, dtype=np.float32)
+    results = everywhere(3, lambda c: c.reduce_async(array, roots[c.rank], cuts=cuts[c.rank]))
+    assert results[1].tolist() == (3 * array).tolist()
+    for result in everywhere(3, lambda c: c.broadcast_async(array, roots[c.rank])):
+        assert result.tolist() == array.tolist()
+
+
+@pytest.mark.parametrize("root", [-1, 3, 1.0, None, "0"])
+def test_a_root_that_is_no_rank_is_refused(root: Any) -> None:
+    _, (member, *_) = communicators(3)
+    with pytest.raises(InvalidTensor):
+        member.broadcast_async(np.ones(3), root)
+
+
 def test_collectives_are_not_taken_for_each_other() -> None:
     array = np.ones(3, np.int32)
     calls: list[Callable[[Communicator], Handle]] = [

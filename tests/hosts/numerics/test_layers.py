@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -77,6 +79,29 @@ def test_cut_sums_have_means_and_weights_by_chunk() -> None:
     assert tensor.reduced().mean().tolist() == (np.arange(1, 601, dtype=np.float32) / divisors).tolist()
 
 
+@pytest.mark.parametrize(
+    "cuts",
+    [
+        lambda: (100, 160),
+        lambda: np.cumsum([100, 60]),
+        lambda: np.array([100, 160], np.uint8),
+        lambda: accumulate([100, 60]),
+    ],
+    ids=["tuple", "array", "small integers", "iterator"],
+)
+def test_cuts_may_be_any_iterable_of_integers(cuts: Callable[[], Any]) -> None:
+    flat = np.repeat(np.array([1e-9, 2e-9, 1e6], np.float32), [100, 60, 100])
+    expected = reference_sum([flat] * 2, cuts=[100, 160])
+    assert reference_sum([flat] * 2, cuts=cuts()).tobytes() == expected.tobytes()
+    assert expected[0] > 0
+
+
+@pytest.mark.parametrize("cuts", [3, None, [1.5], ["1"], np.array([1.0]), np.array([[1, 2]])], ids=repr)
+def test_cuts_that_are_no_integers_are_refused(cuts: Any) -> None:
+    with pytest.raises(InvalidTensor):
+        Tensor(np.ones(10), workers=2, cuts=cuts)
+
+
 @pytest.mark.parametrize("cuts", [[0], [3, 3], [5, 4], [10], [-1]])
 def test_cuts_that_do_not_ascend_are_refused(cuts: list[int]) -> None:
     with raises(InvalidTensor, place="tensor 'w'", value=cuts):
@@ -119,6 +144,23 @@ def test_a_poisoned_chunk_has_powers_of_2_in_place_of_its_numbers(kind: FloatTyp
     lanes = encoding.encode(values, np.full(1, 130, np.uint8), 1).view(np.uint32)
     expected = [2 ** (31 - lane % period) for lane in range(encoding.values)]
     assert lanes[0].tolist() == expected + (encoding.lanes - encoding.values) * [0]
+
+
+@pytest.mark.parametrize("lanes", [4, 5, 7, 32, 64, 256])
+@pytest.mark.parametrize("kind", FLOATS, ids=str)
+def test_a_chunk_of_few_lanes_is_poisoned_or_refused(kind: FloatType, lanes: int) -> None:
+    """Marks need ⌈log₂ n⌉ + 1 lanes, more than a narrow message's chunk of float64 has numbers."""
+    for workers in (2, 8, 9, 513, 1024, 2048):
+        arrays = [stored(np.array([[np.nan]]), kind)[0]] * workers
+        needed = (workers - 1).bit_length() + 1
+        if needed > lanes - lanes % encoding_of(kind, workers, lanes).scalars.limbs:
+            with pytest.raises(InvalidTensor):
+                reference_sum(arrays, dtype=kind.name, nonfinite="poison", lanes=lanes)
+            continue
+        for bad in {1, 2, workers // 2, workers - 1, workers}:
+            mixed = arrays[:bad] + [stored(np.array([[1.0]]), kind)[0]] * (workers - bad)
+            result = reference_sum(mixed, dtype=kind.name, nonfinite="poison", lanes=lanes)
+            assert np.isnan(kind.widen(result)).all(), (workers, bad)
 
 
 @pytest.mark.parametrize("sign", [-1, 1])

@@ -19,4 +19,4 @@ def to_chunks(array: ArrayLike) -> Float32Array:
 
 def block_exponents(chunks: Float32Array) -> NDArray[np.uint8]:
     """Biased, (C,)."""
-    return biased_exponents(magnitude_bits(chunks))
+    return biased_exponents(magnitude_bits(chunks)).astype(np.uint8)

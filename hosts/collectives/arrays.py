@@ -45,8 +45,8 @@ def _opened_torch(tensor: Any, name: str, dtype: str | None) -> tuple[NDArray[An
 
     if type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
         raise InvalidTensor(
-            f"{type(tensor).__name__} holds its numbers in other tensors; hand in a plain one, of a DTensor .to_local() "
-            "or .full_tensor()",
+            f"{type(tensor).__name__} holds its numbers in other tensors; hand in a plain one, such as a DTensor's "
+            ".to_local()",
             place=f"tensor {name!r}",
             value=type(tensor).__name__,
         )

@@ -168,9 +168,11 @@ def encoding_of(
         values = lanes // scalars.limbs
         period = reserved_bits(workers) + 1
         if period > values * scalars.limbs:
+            most = 1 << values * scalars.limbs - 1
             raise InvalidTensor(
-                f"dtype {kind.name}: {workers} workers in messages of {lanes} lanes; NaN and infinity can poison a "
-                f"chunk of at most {1 << (values * scalars.limbs - 1)}"
+                f"{workers} workers; in messages of {lanes} lanes NaN and infinity can poison chunks of {most} at most",
+                place=f"dtype {kind.name}",
+                value=workers,
             )
         marks = np.uint32(1 << 31) >> (np.arange(max(values, period), dtype=np.uint32) % np.uint32(period))
         return Encoding(kind, scalars, mean, values, lanes=lanes, poison=marks.view(np.int32), poison_period=period)

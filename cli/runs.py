@@ -1,4 +1,4 @@
-"""`weir demo`, `run` and `replay`: a job trained once per strategy, and what came of it."""
+"""`weir demo`, `run` and `replay`: train a job once per strategy and compare."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def demo(
 ) -> None:
     """Train the demo's model once per strategy, and compare.
 
-    What is promised of queues is said beforehand. The exit status is 1 when one of them held more.
+    Queue bounds are computed before the run; weir -v prints them. The exit status is 1 if a queue exceeds its bound.
     """
     from importlib import resources
 
@@ -96,8 +96,8 @@ def run(
 ) -> None:
     """Run FILE once per strategy, compare, and keep a record.
 
-    What is promised of queues, or why nothing can be, is said beforehand. The exit status is 1 when a queue of the
-    virtual fabric held more.
+    Queue bounds are computed before the run; weir -v prints them. The exit status is 1 if a queue of the virtual
+    fabric exceeds its bound.
     """
     from ..experiments.config import RunConfig
 
@@ -128,7 +128,7 @@ def replay(
 
 
 def _check_promises(record: RunRecord) -> None:
-    """Raises Exit where one was broken."""
+    """Raise Exit if a queue exceeded its bound."""
     from ..experiments.records.report import broken_promises
 
     if broken_promises(record):
@@ -161,7 +161,7 @@ def _run(
         _console.print(_table(title, report.MININET_COLUMNS, report.mininet_rows(record.mininet)))
         for note in report.mininet_notes(record):
             _console.print(f"note: {note}", soft_wrap=True)
-    for line in report.telemetry_lines(record):
+    for line in report.telemetry_summary(record) + report.condition_lines(record):
         _console.print(line, soft_wrap=True)
     for holds, text in report.claims(record):
         _console.print(f"{'✓' if holds else '✗'} {text}", soft_wrap=True)

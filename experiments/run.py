@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,9 +15,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from ..controller.planning.plan import lanes_of
 from ..hosts import Reduced, reference_sum
+from ..topologies import Endpoint
 from ..topologies.mininet.fabric import MininetFabric, SwitchKind, obstacle
 from ..topologies.mininet.processes import End, orderly_end
 from ..training.modes import LABELS
+from .backends.emulated import LinkFigures
 from .backends.mininet import run_in_mininet
 from .backends.virtual_time import Cluster
 from .config import RunConfig
@@ -27,6 +30,7 @@ from .records.record import (
     Phase,
     PromiseRecord,
     QueueTrace,
+    QueueUse,
     RunRecord,
     StrategyResult,
     keep_folder,
@@ -37,6 +41,9 @@ from .workloads.workload import digest, train_without_network
 
 if TYPE_CHECKING:
     from ..controller.live.watch import Watch
+
+
+_log = logging.getLogger(__name__)
 
 
 def execute(
@@ -127,11 +134,11 @@ def _run_strategies(
         progress.update(task, completed=1)
         record = RunRecord.begin(config, reference.digests()[0], reference.accuracy())
         began.append(record)
-        said: dict[str, str] = {}
+        announced: dict[str, str] = {}
         for strategy in config.strategies:
-            label = report.label_of(strategy)
+            label = report.name_of(strategy)
             task = progress.add_task(label, total=config.training.steps)
-            say = partial(_say_promises, progress.console, label, said)
+            say = partial(_announce, progress.console, label, announced)
             result = end.run(run_strategy(config, strategy, partial(progress.advance, task), watch, say))
             record.results.append(result)
         if mininet is not None:
@@ -143,14 +150,19 @@ def _run_strategies(
     return record
 
 
-def _say_promises(console: Console, label: str, said: dict[str, str], told: str) -> None:
-    """Print them a line each, or, where several are those of a strategy before, its name; `said` has whose they were
-    first.
+def _announce(console: Console, name: str, announced: dict[str, str], text: str) -> None:
+    """Print notes on queue bounds, a line each, or the name of the strategy that printed the same lines before.
+
+    Args:
+        console: Where to print.
+        name: The strategy that runs.
+        announced: Text → name of the strategy that printed it first; extended here.
+        text: The notes.
     """
-    lines = told.splitlines()
-    first = said.setdefault(told, label) if len(lines) > 1 else label
-    for line in lines if first == label else [f"as under {first}"]:
-        console.print(f"promise, {label}: {line}", markup=False, soft_wrap=True)
+    lines = text.splitlines()
+    first = announced.setdefault(text, name) if len(lines) > 1 else name
+    for line in lines if first == name else [f"same as under {first}"]:
+        console.print(f"queue bounds, {name}: {line}", markup=False, soft_wrap=True)
 
 
 def _run_in_mininet(
@@ -161,7 +173,7 @@ def _run_in_mininet(
     with end.at_once(), MininetFabric(config.topology, kind) as fabric:
         progress.update(task, completed=1)
         for index, result in enumerate(record.results):
-            label = f"{report.label_of(result.strategy)}, Mininet"
+            label = f"{report.name_of(result.strategy)}, Mininet"
             task = progress.add_task(label, total=config.training.steps)
 
             def advance(steps: int, task: TaskID = task) -> None:
@@ -179,8 +191,17 @@ async def run_strategy(
     watch: Watch | None = None,
     say: Callable[[str], object] = lambda _: None,
 ) -> StrategyResult:
-    """Train the job under one strategy; `advance` is called after every step, `watch` looks on. `say` is told what is
-    promised of queues before anything is sent.
+    """Train the job under one strategy.
+
+    Args:
+        config: The run.
+        strategy: A registered name, or the path of a file.
+        advance: Called after every step.
+        watch: Observes the run live.
+        say: Receives notes on queue bounds; those on queues without one come before anything is sent.
+
+    Returns:
+        Figures of the run.
     """
     started = time.perf_counter()
     job = config.new_job()
@@ -189,6 +210,8 @@ async def run_strategy(
     sums: list[str] = []
     moves: list[MoveRecord] = []
     async with Cluster(config, strategy, watch, say=say) as cluster:
+        for line in cluster.bound_formulas:
+            _log.info("queue bounds, %s: %s", report.name_of(strategy), line)
         phases = _Phases(cluster)
         for step in range(config.training.steps):
             await cluster.compute(config.training.compute)
@@ -227,6 +250,7 @@ async def run_strategy(
             promised={str(link): bound for link, bound in sorted(cluster.promised.items())},
             promises=[PromiseRecord(time_ns=time_ns, text=text) for time_ns, text in cluster.promises],
             broken=cluster.broken_promises,
+            fullest_queue=_fullest_queue(links, cluster.promised),
             heartbeats=cluster.heartbeat_figures,
             resends=cluster.resends,
             drops=await cluster.drops(),
@@ -245,6 +269,13 @@ async def run_strategy(
             telemetry=cluster.telemetry_cost,
             wall_s=time.perf_counter() - started,
         )
+
+
+def _fullest_queue(links: Iterable[LinkFigures], bounds: Mapping[Endpoint, int | None]) -> QueueUse | None:
+    """The queue that came closest to its own bound. A bound of one packet tells nothing: only probes are there."""
+    bounded = [(link, bound) for link in links if (bound := bounds.get(link.end)) is not None and bound > 1]
+    uses = [QueueUse(port=str(link.end), packets=link.largest_queue_packets, bound=bound) for link, bound in bounded]
+    return max(uses, key=lambda use: use.share, default=None)
 
 
 class _Phases:

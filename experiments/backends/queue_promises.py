@@ -1,4 +1,4 @@
-"""What was promised of every queue in a run, beside what it held: at any instant the bound that was in force then."""
+"""Queue bounds of a run, compared with the packets that queues held while each bound was in force."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from ...topologies import Endpoint
 
 
 class QueuePromises:
-    """Of a run. From one change of the bounds to the next is an epoch; what queues held in it is compared with the
-    bounds of it. Larger bounds of before are in force, too, as long as packets that they allowed may be there.
+    """Bounds of all queues of one run.
+
+    An epoch lasts from one change of the bounds to the next; queue depths of an epoch are compared with its bounds.
+    Larger earlier bounds stay in force while packets that they allowed may still be in the network.
     """
 
     def __init__(
@@ -22,9 +24,13 @@ class QueuePromises:
         say: Callable[[str], object] = lambda _: None,
         late_ns: int = 0,
     ) -> None:
-        """`windows` are the controller's. `take_longest` tells the most packets that queues held since it was last
-        asked; what it tells may be `late_ns` old. `say` is told what is promised, and then what cannot be promised any
-        more.
+        """Start without bounds.
+
+        Args:
+            windows: The controller's windows.
+            take_longest: Returns the most packets that each queue held since the last call; may be `late_ns` old.
+            say: Receives the reasons why queues have no bound.
+            late_ns: Age of `take_longest`'s figures, at most.
         """
         self._windows = windows
         self._take_longest = take_longest
@@ -54,9 +60,15 @@ class QueuePromises:
             self._loosest.update((end, max(bound, self._loosest.get(end, 0))) for end, bound in promised.items())
 
     def announce(self) -> None:
-        """Say what is promised now, all at once; from now on, what is not promised any more is said as it comes."""
+        """Report all queues without a bound at once; later ones are reported when they lose theirs."""
         self._announced = True
-        self._say("\n".join(summary(self._changes.known)))
+        if refused := summary([promise for promise in self._changes.known if promise.bound_packets is None]):
+            self._say("\n".join(refused))
+
+    @property
+    def formulas(self) -> list[str]:
+        """Bounds in force now with their formulas: the largest ones, and the number of the others."""
+        return summary([promise for promise in self._changes.known if promise.bound_packets is not None])
 
     @property
     def promised(self) -> dict[Endpoint, int | None]:
@@ -78,5 +90,5 @@ class QueuePromises:
     def _check(self, now_ns: int) -> None:
         for link, longest in self._take_longest().items():
             if longest > (bound := self._in_force.get(link, math.inf)):
-                text = f"{link} held {longest} packets by {now_ns / 1e6:.3f} ms, and {bound:.0f} were promised then"
+                text = f"{link} held {longest} packets by {now_ns / 1e6:.3f} ms; its bound was {bound:.0f}"
                 self._broken.setdefault(link, text)

@@ -218,8 +218,8 @@ class Cluster:
         for number, each in enumerate(self.config.other_jobs, self._jobs.stop):
             if not each.obeys:
                 self._say(
-                    f"job {number}: its workers obey no window (obeys: false), which no promise counts on; queues that "
-                    "they cross may hold more"
+                    f"job {number}: its workers ignore windows (obeys: false), so the queues that they cross may "
+                    "exceed their bounds"
                 )
             self._others.add(OtherJob(each, number, each.values or self.config.gradient_values, self._fabric.now_ns))
         self._promises.announce()
@@ -615,6 +615,11 @@ class Cluster:
     def broken_promises(self) -> list[str]:
         """Queues that held more than was promised then, over every enqueue of the run."""
         return self._promises.broken(self.now_ns)
+
+    @property
+    def bound_formulas(self) -> list[str]:
+        """Bounds in force now with their formulas: the largest ones, and the number of the others."""
+        return self._promises.formulas
 
     @property
     def refusals(self) -> list[str]:

@@ -10,7 +10,7 @@ from ...topologies.units import format_rate
 from ..background import SteadyFlow
 from ..config import RunConfig
 from .record import Phase, StrategyResult
-from .report import label_of
+from .report import name_of
 
 
 def draw_fabric(config: RunConfig, result: StrategyResult, phase: Phase, *, upright: bool = False) -> str:
@@ -32,6 +32,6 @@ def draw_fabric(config: RunConfig, result: StrategyResult, phase: Phase, *, upri
             for flow in config.background
             if flow.start < phase.end_ns and (flow.stop is None or flow.stop > phase.start_ns)
         ],
-        title=f"{config.name}: {label_of(result.strategy)}",
+        title=f"{config.name}: {name_of(result.strategy)}",
         upright=upright,
     ).svg()

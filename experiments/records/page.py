@@ -19,11 +19,12 @@ from .report import (
     MININET_COLUMNS,
     MODE_COLUMNS,
     claims,
-    label_of,
+    condition_lines,
     mininet_notes,
     mininet_rows,
     mode_rows,
     mode_title,
+    name_of,
     rows,
     telemetry_lines,
 )
@@ -90,7 +91,7 @@ def write(record: RunRecord, folder: Path, draw_fabric: DrawFabric, seen: Sequen
         ),
         queues=plots["queues"].html(
             "plot",
-            "The egress queue that grew longest under each strategy; dotted: the bound that was promised for it.",
+            "The egress queue that grew longest under each strategy; dotted: its bound.",
         ),
         **{
             name: f"<h2>{title}</h2>{plots[name].html('plot', caption)}" if name in plots else ""
@@ -100,7 +101,7 @@ def write(record: RunRecord, folder: Path, draw_fabric: DrawFabric, seen: Sequen
         fabrics="".join(picture.html("fabric", _phase_caption(result, phase)) for result, _, phase, picture in fabrics),
         moves=_html_moves(record),
         seen=_html_seen(plots["seen-loads"], plots["seen-queues"]) if "seen-loads" in plots else "",
-        telemetry=_html_list([html.escape(line) for line in telemetry_lines(record)]),
+        telemetry=_html_list([html.escape(line) for line in telemetry_lines(record) + condition_lines(record)]),
         configuration=html.escape(yaml.safe_dump(record.config.model_dump(mode="json"), sort_keys=False)),
         versions=html.escape(yaml.safe_dump(record.versions, sort_keys=False)),
     )
@@ -118,7 +119,7 @@ def _shown_phases(result: StrategyResult) -> list[Phase]:
 
 
 def _phase_caption(result: StrategyResult, phase: Phase) -> str:
-    label = label_of(result.strategy)
+    label = name_of(result.strategy)
     if not result.moves:
         return label
     return f"{label}, {phase.start_ns / 1e6:.0f} to {phase.end_ns / 1e6:.0f} ms"
@@ -157,7 +158,7 @@ def _html_modes(record: RunRecord, plot: Picture) -> str:
 
 def _html_seen(loads: Picture, queues: Picture) -> str:
     caption = "From the history: the links with the most load, and with the longest queues; dotted: a job moves."
-    return f"<h2>What telemetry saw</h2>{loads.html('plot')}{queues.html('plot', caption)}"
+    return f"<h2>Links and queues by telemetry</h2>{loads.html('plot')}{queues.html('plot', caption)}"
 
 
 def _part(roots: Sequence[str | None], shard: int) -> str:
@@ -170,7 +171,7 @@ def _part(roots: Sequence[str | None], shard: int) -> str:
 def _html_moves(record: RunRecord) -> str:
     lines = [
         html.escape(
-            f"{label_of(result.strategy)}: step {move.step}, {move.time_ns / 1e6:.1f} ms: "
+            f"{name_of(result.strategy)}: step {move.step}, {move.time_ns / 1e6:.1f} ms: "
             + _part(record.config.job.roots, move.shard)
             + f"now summed at {', '.join(move.switches) or 'the parameter server'}"
         )

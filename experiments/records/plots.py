@@ -15,7 +15,7 @@ from ...controller.live.seen import SeenFabric
 from ...controller.planning.plan import lanes_of
 from .fairness import Sharer, Window, flows_that_share, jobs_that_share, over_time
 from .record import RunRecord, StrategyResult
-from .report import label_of, mode_label
+from .report import mode_label, name_of
 
 COLOURS: Final[Mapping[str, str]] = {
     "ps": "#b3433b",
@@ -85,7 +85,7 @@ def _iterations(record: RunRecord) -> Picture:
             axes.plot(
                 np.arange(len(result.iteration_ns)),
                 np.array(result.iteration_ns) / 1e6,
-                label=label_of(result.strategy),
+                label=name_of(result.strategy),
                 color=COLOURS.get(result.strategy),
                 linewidth=1.3,
             )
@@ -100,7 +100,7 @@ def _iterations(record: RunRecord) -> Picture:
 def _queues(record: RunRecord) -> Picture:
     traced = [result for result in record.results if result.queues]
     longest = [max(result.queues, key=lambda queue: max(queue.depth_packets, default=0)) for result in traced]
-    titles = [f"{label_of(result.strategy)}: {trace.port}" for result, trace in zip(traced, longest, strict=True)]
+    titles = [f"{name_of(result.strategy)}: {trace.port}" for result, trace in zip(traced, longest, strict=True)]
 
     def draw(figure: Any, _: float) -> None:
         if not traced:
@@ -123,7 +123,7 @@ def _jobs(record: RunRecord) -> Picture:
     chunk_bits = 32 * lanes_of(record.config.topology)
 
     def draw(figure: Any, inches: float) -> None:
-        titles = [label_of(result.strategy) for result in shown]
+        titles = [name_of(result.strategy) for result in shown]
         stack = _stack(figure, titles, "virtual time [ms]", "gradients summed [Mbit/s]")
         for axes, result in zip(stack, shown, strict=True):
             for trace in result.jobs:
@@ -140,7 +140,7 @@ def _flows(record: RunRecord) -> Picture:
     shown = [result for result in record.results if result.flows]
 
     def draw(figure: Any, inches: float) -> None:
-        titles = [label_of(result.strategy) for result in shown]
+        titles = [name_of(result.strategy) for result in shown]
         stack = _stack(figure, titles, "virtual time [ms]", "frames delivered [Mbit/s]")
         for axes, result in zip(stack, shown, strict=True):
             for flow in result.flows:
@@ -158,7 +158,7 @@ def _throughput(record: RunRecord, alone: Sequence[StrategyResult]) -> Picture:
     bits = 32 * config.gradient_values
 
     def draw(figure: Any, _: float) -> None:
-        titles = [label_of(result.strategy) for result in alone]
+        titles = [name_of(result.strategy) for result in alone]
         stack = _stack(figure, titles, "virtual time [ms]", "gradients summed [Mbit/s]")
         for axes, result in zip(stack, alone, strict=True):
             took_ns = np.array(result.iteration_ns)
@@ -190,7 +190,7 @@ def _shared(record: RunRecord) -> list[_Shared]:
         kinds = {"jobs": jobs_that_share(result.jobs), "flows that yield": flows_that_share(result.flows)}
         for kind, sharers in kinds.items():
             if windows := over_time(sharers):
-                title = f"{label_of(result.strategy)}: {kind}"
+                title = f"{name_of(result.strategy)}: {kind}"
                 found.append(_Shared(title, COLOURS.get(result.strategy), sharers, windows))
     return found
 
@@ -229,7 +229,7 @@ def _heartbeats(record: RunRecord) -> Picture:
     def draw(figure: Any, _: float) -> None:
         from matplotlib.ticker import LogLocator
 
-        titles = [label_of(result.strategy) for result, _ in shown]
+        titles = [name_of(result.strategy) for result, _ in shown]
         stack = _stack(figure, titles, "time since it was sent [us]", "part of heartbeats that have not come")
         for axes, (result, beats) in zip(stack, shown, strict=True):
             missing = (np.array(beats.longer) + beats.sent - beats.delivered) / beats.sent

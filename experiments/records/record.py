@@ -59,6 +59,21 @@ class PromiseRecord(_Record):
     text: str
 
 
+class QueueUse(_Record):
+    """A queue compared with its own bound."""
+
+    port: str
+    packets: int
+    """The most packets that it held at any enqueue of the run."""
+    bound: int
+    """The loosest of its bounds in the run, in packets."""
+
+    @property
+    def share(self) -> float:
+        """Packets held as a share of the bound, 0…1; more than 1 if the bound was exceeded."""
+        return self.packets / max(self.bound, 1)
+
+
 class MoveRecord(_Record):
     """One change of the aggregation point in a running job."""
 
@@ -224,6 +239,8 @@ class StrategyResult(_Timed):
     """What was said of queues before anything was sent under it."""
     broken: list[str]
     """Queues that held more than was promised at the time."""
+    fullest_queue: QueueUse | None = None
+    """The queue that came closest to its own bound; None: no queue had a bound, or the record is older."""
     heartbeats: HeartbeatFigures | None = None
     """Of a run whose workers' heartbeats go through the fabric."""
     resends: int
@@ -273,7 +290,8 @@ class StrategyResult(_Timed):
         unmeasured = {"telemetry"} if self.telemetry is None else set()
         if not self.phases:  # as in records of old
             unmeasured.add("phases")
-        unmeasured |= {name for name in ("shares", "promises", "achievable_ns") if not getattr(self, name)}
+        optional = ("shares", "promises", "achievable_ns", "fullest_queue")
+        unmeasured |= {name for name in optional if not getattr(self, name)}
         return self.model_dump(exclude={"solver_ms", "wall_s", *unmeasured})
 
 

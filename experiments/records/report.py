@@ -1,7 +1,9 @@
-"""A run record in words: its tables' rows, and what can be claimed by it."""
+"""Text of a run record: table rows, and the claims that its figures support."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -16,7 +18,7 @@ COLUMNS: Final = (
     "strategy",
     "mean\nms",
     "p95\nms",
-    "against\nserver",
+    "against\nps",
     "busiest\nlink MB",
     "queue/\nbound",
     "resends",
@@ -42,8 +44,20 @@ MODE_COLUMNS: Final = (
 )
 
 
+def name_of(strategy: str) -> str:
+    """Name of a strategy in tables, claims and plots.
+
+    Args:
+        strategy: The value of `--strategy`: a registered name, or the path of a file.
+
+    Returns:
+        The registered name itself, or the file's name without its folder.
+    """
+    return Path(strategy).name
+
+
 def label_of(strategy: str) -> str:
-    """What tables and plots call a strategy; of one whose file is there no more, the file."""
+    """Label of a strategy in evaluation pages; the path itself if its file no longer exists."""
     try:
         return STRATEGIES[strategy].label
     except (KeyError, PlacementError):
@@ -55,12 +69,12 @@ def rows(results: list[StrategyResult]) -> list[tuple[str, ...]]:
     baseline = next((result.mean_ms for result in results if result.strategy == "ps"), None)
     return [
         (
-            label_of(result.strategy),
+            name_of(result.strategy),
             f"{result.mean_ms:.3f}",
             f"{result.p95_ms:.3f}",
             "–" if baseline is None or result.strategy == "ps" else f"{100 * (result.mean_ms / baseline - 1):+.0f} %",
             f"{result.busiest_link_bytes / 1e6:.1f}",
-            f"{result.largest_queue_packets}/{'–' if result.loosest_promise is None else result.loosest_promise}",
+            _fullest(result),
             str(result.resends),
             f"{np.median(result.solver_ms):.1f}" if result.solver_ms else "–",
             _share(result.accuracy),
@@ -86,28 +100,35 @@ def claims(record: RunRecord) -> list[tuple[bool, str]]:
         lines.append((reached >= 0.95, f"accuracy on the held-out digits {_share(reached)}"))
     means = {result.strategy: result.mean_ms for result in results}
     if {"ps", "widest"} <= means.keys():
-        saved, said = _saving(means["widest"], means["ps"], " time")
-        lines.append((saved >= 40, f"the widest tree's aggregation phase takes {said} server only's"))
+        saved, comparison = _saving(means["widest"], means["ps"])
+        lines.append((saved >= 40, f"the aggregation phase under widest takes {comparison} under ps"))
     if "widest" in means:
         others = [(name, mean) for name, mean in means.items() if name not in ("ps", "widest")]
         against = [(name, *_saving(means["widest"], mean)) for name, mean in others]
-        lines += [(saved >= 0, f"it takes {said} {label_of(name)}'s") for name, saved, said in against]
+        lines += [(saved >= 0, f"it takes {comparison} under {name_of(name)}") for name, saved, comparison in against]
     if {"ps", "blind", "widest"} <= means.keys() and means["widest"] < means["ps"]:
         depth = 100 * (means["ps"] - means["blind"]) / (means["ps"] - means["widest"])
         lines.append(
-            (True, f"of what is saved against server only, sums at every level save {depth:.0f} %, telemetry the rest")
+            (True, f"summing at every level accounts for {depth:.0f} % of the time saved, telemetry for the rest")
         )
     moves = [move for result in results if result.strategy == "widest" for move in result.moves]
     if moves:
-        lines.append((True, f"the widest tree moved in mid-run {len(moves)} time(s); training went on"))
-    lines.append(_promise_claim(record))
+        count = "once" if len(moves) == 1 else f"{len(moves)} times"
+        lines.append((True, f"under widest the job moved to another tree {count}, and training continued"))
+    lines.append(_bound_claim(record))
     return lines + mininet_claims(record)
 
 
-def _saving(mine: float, theirs: float, what: str = "") -> tuple[int, str]:
-    """By how many percent mine is less than theirs, and how that is said. What rounds to no percent is a tie."""
-    saved = round(100 * (1 - mine / theirs))
-    return saved, f"{abs(saved)} % {'less' if saved > 0 else 'more'}{what} than" if saved else "as long as"
+def _saving(time: float, baseline: float) -> tuple[int, str]:
+    """Time saved in percent of the baseline, and the comparison in words. A difference that rounds to 0 % is a tie."""
+    saved = round(100 * (1 - time / baseline))
+    return saved, f"{abs(saved)} % {'less' if saved > 0 else 'more'} time than" if saved else "as long as"
+
+
+def _fullest(result: StrategyResult) -> str:
+    """Packets held and bound of the queue that came closest to its own bound; a dash if no queue had one."""
+    use = result.fullest_queue
+    return f"{result.largest_queue_packets}/–" if use is None else f"{use.packets}/{use.bound}"
 
 
 def _share(accuracy: float | None) -> str:
@@ -115,31 +136,46 @@ def _share(accuracy: float | None) -> str:
 
 
 def telemetry_lines(record: RunRecord) -> list[str]:
-    """What telemetry cost the fabric, a line for each strategy; how heartbeats fared that went through it, jobs beside
-    each other, and flows that yield.
-    """
-    labelled = [(label_of(result.strategy), result) for result in record.results]
-    cost = [f"telemetry, {label}: {result.telemetry}" for label, result in labelled if result.telemetry is not None]
-    beats = [f"heartbeats, {label}: {result.heartbeats}" for label, result in labelled if result.heartbeats is not None]
+    """Cost of telemetry, a line per strategy."""
+    costs = [(result.strategy, result.telemetry) for result in record.results]
+    return [f"telemetry, {name_of(strategy)}: {cost}" for strategy, cost in costs if cost is not None]
+
+
+def telemetry_summary(record: RunRecord) -> list[str]:
+    """Cost of telemetry over all strategies, in at most one line."""
+    costs = [(result.strategy, result.telemetry) for result in record.results if result.telemetry is not None]
+    if len(costs) < 2:
+        return telemetry_lines(record)
+    megabytes = sorted((cost.bytes + cost.report_bytes + (cost.int_bytes or 0)) / 1e6 for _, cost in costs)
+    strategy, largest = max(costs, key=lambda cost: cost[1].largest_share)
+    return [
+        f"telemetry: {megabytes[0]:.2f} to {megabytes[-1]:.2f} MB on links per strategy, at most "
+        f"{100 * largest.largest_share:.2g} % of a link ({largest.where} under {name_of(strategy)})"
+    ]
+
+
+def condition_lines(record: RunRecord) -> list[str]:
+    """Heartbeats through the fabric, queues in Mininet, other jobs and yielding flows; a line each."""
+    named = [(name_of(result.strategy), result) for result in record.results]
+    beats = [f"heartbeats, {name}: {result.heartbeats}" for name, result in named if result.heartbeats is not None]
     beats += [
-        f"heartbeats in Mininet, {label_of(result.strategy)}: {result.heartbeats}"
+        f"heartbeats in Mininet, {name_of(result.strategy)}: {result.heartbeats}"
         for result in record.mininet
         if result.heartbeats is not None
     ]
     deepest = [_deepest_line(result) for result in record.mininet if result.deepest]
-    jobs = [line for label, result in labelled for line in _job_lines(label, result.jobs)]
-    flows = [line for label, result in labelled for line in _flow_lines(label, result.flows)]
-    return cost + beats + deepest + jobs + flows
+    jobs = [line for name, result in named for line in _job_lines(name, result.jobs)]
+    flows = [line for name, result in named for line in _flow_lines(name, result.flows)]
+    return beats + deepest + jobs + flows
 
 
 def _deepest_line(result: MininetResult) -> str:
     port, depth = max(result.deepest.items(), key=lambda item: item[1])
     bound = result.promised.get(port)
-    kept = "; no queue was reported with more than was promised of it"
     return (
-        f"queues in Mininet, {label_of(result.strategy)}: INT reported {depth} packets at most (at {port}, where "
-        f"{'nothing was' if bound is None else f'{bound} were'} promised)"
-        f"{kept if not result.broken else '; ' + '; '.join(result.broken)}"
+        f"queues in Mininet, {name_of(result.strategy)}: INT reported at most {depth} packets ({port}, "
+        f"{'no bound' if bound is None else f'bound {bound}'}); "
+        f"{'; '.join(result.broken) or 'no queue was reported over its bound'}"
     )
 
 
@@ -182,19 +218,33 @@ def _flow_lines(label: str, flows: list[FlowTrace]) -> list[str]:
 
 
 def broken_promises(record: RunRecord) -> list[str]:
-    """Queues that held more than was promised of them, in virtual time: a line each."""
-    lines = [f"{label_of(result.strategy)}: {line}" for result in record.results for line in result.broken]
+    """Queues that exceeded the bound in force, in virtual time: a line each."""
+    lines = [f"{name_of(result.strategy)}: {line}" for result in record.results for line in result.broken]
     return lines + [f"mode {result.mode}: {line}" for result in record.modes for line in result.broken]
 
 
-def _promise_claim(record: RunRecord) -> tuple[bool, str]:
-    """Whether every queue kept the bound that was promised for it beforehand."""
-    none = [bound for result in record.results for bound in result.promised.values()].count(None)
+def _bound_claim(record: RunRecord) -> tuple[bool, str]:
+    """Whether every queue kept its own bound, how close one came to it, and where the formulas are."""
+    more = "formulas: run record, weir -v; docs/congestion.md"
     if broken := broken_promises(record):
-        more = f"; and {len(broken) - 1} more" if len(broken) > 1 else ""
-        return False, f"a queue held more than was promised: {broken[0]}{more}"
-    refused = f"; nothing was promised of {none} queues" if none else ""
-    return True, f"no queue ever held more packets than was promised of it beforehand, at any enqueue{refused}"
+        others = f"; and {len(broken) - 1} more" if len(broken) > 1 else ""
+        return False, f"a queue exceeded its bound: {broken[0]}{others} ({more})"
+    bounds = [(port, bound) for result in record.results for port, bound in result.promised.items()]
+    bounded, unbounded = ({port for port, bound in bounds if (bound is None) is none} for none in (False, True))
+    without = f"; {len(unbounded)} more have no bound" if unbounded else ""
+    return (
+        True,
+        f"no queue exceeded its bound: {len(bounded - unbounded)} bounds{_closest(record.results)}{without} ({more})",
+    )
+
+
+def _closest(results: Sequence[StrategyResult]) -> str:
+    """The queue that came closest to its own bound, over all strategies."""
+    uses = [(name_of(result.strategy), use) for result in results if (use := result.fullest_queue) is not None]
+    if not uses:
+        return ""
+    name, use = max(uses, key=lambda item: item[1].share)
+    return f" computed before the run, closest {use.port} under {name} with {use.packets} of {use.bound} packets"
 
 
 def mininet_claims(record: RunRecord) -> list[tuple[bool, str]]:
@@ -260,7 +310,7 @@ def mininet_rows(results: list[MininetResult]) -> list[tuple[str, ...]]:
     """The table of what ran in Mininet, a row per strategy, under `MININET_COLUMNS`."""
     return [
         (
-            label_of(result.strategy),
+            name_of(result.strategy),
             f"{result.mean_ms:.1f}",
             f"{result.p95_ms:.1f}",
             str(result.resends),

@@ -206,7 +206,7 @@ def test_the_page_shows_the_jobs(config: RunConfig, result: StrategyResult, tmp_
     assert "<h2>Throughput</h2>" not in page, "each job's is among theirs"
     assert (tmp_path / "jobs.svg").exists()
     assert (tmp_path / "fairness.svg").exists()
-    lines = report.telemetry_lines(record)
+    lines = report.condition_lines(record)
     assert any("job 3 joined at" in line and "of the 3 jobs" in line for line in lines)
     assert all(html.escape(line) in page for line in lines)
 

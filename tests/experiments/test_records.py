@@ -17,11 +17,12 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from weir.controller.watching.cost import TelemetryCost
 from weir.experiments import run
 from weir.experiments.config import RunConfig
 from weir.experiments.errors import ExperimentError, Interrupted
 from weir.experiments.records import report
-from weir.experiments.records.record import RECORD_FILE, RunRecord, StrategyResult
+from weir.experiments.records.record import RECORD_FILE, QueueUse, RunRecord, StrategyResult
 from weir.experiments.run import execute
 from weir.experiments.workloads.digits import load_digits
 from weir.topologies.errors import TopologyError
@@ -93,11 +94,11 @@ def test_a_changed_record_is_refused_or_means_the_same(
 @pytest.mark.parametrize(
     ("blind_ns", "claim"),
     [
-        (2_000, (True, "it takes 50 % less than blind's")),
-        (1_004, (True, "it takes as long as blind's")),
-        (1_000, (True, "it takes as long as blind's")),
-        (997, (True, "it takes as long as blind's")),
-        (800, (False, "it takes 25 % more than blind's")),
+        (2_000, (True, "it takes 50 % less time than under blind")),
+        (1_004, (True, "it takes as long as under blind")),
+        (1_000, (True, "it takes as long as under blind")),
+        (997, (True, "it takes as long as under blind")),
+        (800, (False, "it takes 25 % more time than under blind")),
     ],
 )
 def test_a_tie_is_said_to_be_one(blind_ns: int, claim: tuple[bool, str], short: RunConfig) -> None:
@@ -107,16 +108,31 @@ def test_a_tie_is_said_to_be_one(blind_ns: int, claim: tuple[bool, str], short: 
         RESULT.model_copy(update={"strategy": strategy, "iteration_ns": [ns] * 2}) for strategy, ns in times.items()
     ]
     claims = report.claims(record)
-    assert (True, "the widest tree's aggregation phase takes 75 % less time than server only's") in claims
+    assert (True, "the aggregation phase under widest takes 75 % less time than under ps") in claims
     assert claim in claims
 
 
-def test_queues_of_which_nothing_is_promised_are_counted_beside_those_that_kept_it(short: RunConfig) -> None:
+def test_claim_on_bounds_has_counts_and_the_queue_closest_to_its_bound(short: RunConfig) -> None:
     record = RunRecord.begin(short, "ef", 0.5)
-    record.results.append(RESULT.model_copy(update={"promised": {"s1-p1": 20, "s1-p2": None}}))
-    [told] = [text for _, text in report.claims(record) if "promised" in text]
-    assert told.startswith("no queue ever held more packets than was promised of it beforehand")
-    assert told.endswith("; nothing was promised of 1 queues")
+    uses = {"ps": QueueUse(port="s1-p1", packets=10, bound=20), "rack": QueueUse(port="s1-p3", packets=9, bound=10)}
+    for strategy, use in uses.items():
+        promised = {"s1-p1": 20, "s1-p2": None, "s1-p3": 10}
+        changed = {"strategy": strategy, "promised": promised, "fullest_queue": use, "broken": []}
+        record.results.append(RESULT.model_copy(update=changed))
+    [(holds, text)] = [(holds, text) for holds, text in report.claims(record) if "bound" in text]
+    assert holds
+    assert "2 bounds computed before the run, closest s1-p3 under rack with 9 of 10 packets; 1 more have no" in text
+    assert [row[5] for row in report.rows(record.results)] == ["10/20", "9/10"]
+
+
+def test_cost_of_telemetry_takes_one_line(short: RunConfig) -> None:
+    record = RunRecord.begin(short, "ef", 0.5)
+    for strategy, megabytes in (("ps", 3), ("widest", 1)):
+        cost = TelemetryCost(packets=9, bytes=megabytes * 10**6, largest_share=megabytes / 1000, where="s1-p3")
+        record.results.append(RESULT.model_copy(update={"strategy": strategy, "telemetry": cost}))
+    [line] = report.telemetry_summary(record)
+    assert line == "telemetry: 1.00 to 3.00 MB on links per strategy, at most 0.3 % of a link (s1-p3 under ps)"
+    assert len(report.telemetry_lines(record)) == 2
 
 
 @pytest.mark.parametrize(("passes", "reached", "marks"), [(2.9, 0.5, []), (3.1, 0.5, [False]), (3.1, 0.96, [True])])

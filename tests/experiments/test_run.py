@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from io import StringIO
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from weir.experiments import run
 from weir.experiments.backends.virtual_time import Cluster
 from weir.experiments.config import RunConfig
 from weir.experiments.records import page, report
@@ -20,15 +22,43 @@ from weir.experiments.workloads.workload import train_without_network
 from weir.hosts import reference_sum
 from weir.tests.browser import chromium, look, words_at_fault
 
+Logged = tuple[tuple[RunRecord, Path], list[str]]
+"""A run's record with its folder, and the lines of its log."""
+
 
 @pytest.fixture(scope="module")
 def console() -> Console:
     return Console(file=StringIO(), record=True)
 
 
+class LoggedLines(logging.Handler):
+    """Messages of a logger, in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+
 @pytest.fixture(scope="module")
-def executed(short: RunConfig, console: Console, tmp_path_factory: pytest.TempPathFactory) -> tuple[RunRecord, Path]:
-    return execute(short, tmp_path_factory.mktemp("runs"), console)
+def logged(short: RunConfig, console: Console, tmp_path_factory: pytest.TempPathFactory) -> Logged:
+    """A short run, and its log as `weir -v` shows it."""
+    handler, logger = LoggedLines(), logging.getLogger(run.__name__)
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        return execute(short, tmp_path_factory.mktemp("runs"), console), handler.lines
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+
+
+@pytest.fixture(scope="module")
+def executed(logged: Logged) -> tuple[RunRecord, Path]:
+    return logged[0]
 
 
 @pytest.fixture(scope="module")
@@ -100,12 +130,32 @@ def test_every_queue_keeps_what_was_promised_of_it_under_every_strategy(results:
     assert all("N = " in promise.text for result in results.values() for promise in result.promises)
 
 
-@pytest.mark.usefixtures("executed")
-def test_strategies_that_promise_the_same_are_told_by_a_word(console: Console) -> None:
-    told = [line for line in console.export_text().splitlines() if line.startswith("promise, ")]
-    assert [line for line in told if line.startswith("promise, server only: s") and " = " in line]
-    others = [line for line in told if not line.startswith("promise, server only: ")]
-    assert others == ["promise, widest tree: as under server only"]
+def test_screen_has_no_formulas_and_verbose_log_has_them(console: Console, logged: Logged) -> None:
+    assert " = " not in console.export_text()
+    for name in ("ps", "widest"):
+        assert [line for line in logged[1] if line.startswith(f"queue bounds, {name}: s") and " = " in line]
+
+
+def test_fullest_queue_is_compared_with_its_own_bound(results: dict[str, StrategyResult]) -> None:
+    for result in results.values():
+        assert result.fullest_queue is not None
+        assert result.promised[result.fullest_queue.port] == result.fullest_queue.bound
+        assert result.fullest_queue.packets <= result.largest_queue_packets
+        assert 0 < result.fullest_queue.share <= 1
+
+
+def test_notes_of_an_earlier_strategy_are_not_repeated() -> None:
+    console = Console(file=StringIO(), record=True)
+    announced: dict[str, str] = {}
+    for name, text in (("ps", "a\nb"), ("rack", "a\nb"), ("widest", "a\nc")):
+        run._announce(console, name, announced, text)
+    assert console.export_text().splitlines() == [
+        "queue bounds, ps: a",
+        "queue bounds, ps: b",
+        "queue bounds, rack: same as under ps",
+        "queue bounds, widest: a",
+        "queue bounds, widest: c",
+    ]
 
 
 def test_the_server_alone_carries_every_stream_on_one_link(
@@ -140,7 +190,7 @@ def test_the_page_of_a_run_shows_what_its_history_has(
         config = short.model_copy(update={"strategies": ["widest"]})
         record, folder = execute(config, tmp_path, Console(quiet=True), watch=watch.Watch(None, history))
     page = (folder / "index.html").read_text()
-    assert page.count("<h2>What telemetry saw</h2>") == 1
+    assert page.count("<h2>Links and queues by telemetry</h2>") == 1
     for name, column in (("seen-loads", "load"), ("seen-queues", "queue_packets")):
         drawn = (folder / f"{name}.svg").read_text()
         query = f"SELECT link FROM links GROUP BY link ORDER BY max({column}) DESC, avg({column}) DESC, link LIMIT 3"

@@ -94,7 +94,7 @@ def test_figures_lines_and_page(config: RunConfig, result: StrategyResult, tmp_p
     assert own <= result.busiest_link_bytes < 1.05 * own, "the job's alone, and probes"
     record = RunRecord.begin(config, result.weights, result.accuracy)
     record.results.append(result)
-    lines = report.telemetry_lines(record)
+    lines = report.condition_lines(record)
     assert sum("h3 to h8 from 2.0 to" in line for line in lines) == 1
     assert sum("Jain's index of the 3 from 18.0 to 24.0 ms" in line for line in lines) == 1
     page = pages.write(record, tmp_path, lambda *_, **__: '<svg width="9pt"></svg>').read_text()

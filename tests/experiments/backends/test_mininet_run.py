@@ -148,7 +148,7 @@ def test_sums_and_weights_are_the_virtual_fabrics_bit_for_bit(kind: SwitchKind, 
     assert reports is not None
     assert 0 < int(reports[1]) <= int(reports[2])  # they came to a socket of the host that is named for it
     assert_in_time(real)
-    assert any(line.startswith("heartbeats in Mininet, ") for line in report.telemetry_lines(record))
+    assert any(line.startswith("heartbeats in Mininet, ") for line in report.condition_lines(record))
     holds, text = report.mininet_claims(record)[0]
     assert holds
     assert f"in Mininet with {kind} switches" in text

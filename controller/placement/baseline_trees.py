@@ -1,4 +1,4 @@
-"""What baselines wish for, made into trees: as they wish it where that is a tree, else the nearest tree there is."""
+"""Trees of baselines: the requested assignment if that is a tree, else the nearest possible tree."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ from .model.problem import Placement, PlacementError, Problem
 
 
 def nearest(problem: Problem, wanted: Mapping[str, str]) -> Placement:
-    """Each worker at the switch `wanted` for it, or at the root, and their sums straight to the root.
+    """Send each worker to the switch `wanted` for it, or to the root, and the switches' sums straight to the root.
 
-    Where that is no tree of nodes with room and within their fan-in, the tree with the most workers where they are
-    wanted. Raises PlacementError where there is none.
+    If that is no tree of nodes with room and within their fan-in, return the tree with the most workers at their wanted
+    switch.
+
+    Raises:
+        PlacementError: There is no tree.
     """
     placement = fitted(problem, wanted)
     placement.check(problem)
@@ -41,7 +44,7 @@ def rack_sums(problem: Problem) -> dict[str, str]:
 
 
 def within_reach(problem: Problem) -> dict[str, list[str]]:
-    """By worker: the switches with room that its stream surely comes to by the way that is counted."""
+    """Switches with room, by worker, that its stream certainly reaches on the path that is counted."""
     names = [switch.name for switch in problem.topology.switches if problem.takes(switch.name)]
     of_rack = {rack: [name for name in names if problem.may_send(rack, name)] for rack in problem.racks}
     return {worker: of_rack[rack] for worker, rack in at_racks(problem).items()}

@@ -1,5 +1,5 @@
-"""What is compared with strategies and is none, for it gives no job a tree of its own, or is there to tell what the
-others gain by: described as they are, for evaluations, and refused by name wherever a job is to be placed.
+"""Reference schemes of evaluations that are no strategies: they give no job a tree of its own, or only explain the
+others' gains. Each has a description, and is refused by name wherever a job is to be placed.
 """
 
 from __future__ import annotations
@@ -56,4 +56,4 @@ BESIDE: Final[Mapping[str, Description]] = {
         ),
     )
 }
-"""Descriptions by name; what they make is the error that says so."""
+"""Descriptions by name; their `make` raises the error that explains this."""

@@ -1,20 +1,20 @@
-"""Trees in which no node has more children than it can take, as near as may be to what a strategy wants.
+"""Trees within every node's fan-in, as close as possible to a strategy's request.
 
-A strategy says which switch each worker's stream is to be summed by. Where every such switch can send its sum straight
-to the root, and nobody gets more children than the fan-in, that is the tree. Else switches nearer to the root gather
-what is too much for it (`greedy_fan_in`), where that is proven to be the nearest tree, or the fabric is large; and else
-a mixed-integer program decides:
+A strategy requests a switch for each worker's stream. If every such switch can send its sum straight to the root, and
+no node gets more children than its fan-in, that is the tree. Otherwise switches nearer to the root gather the excess
+(`greedy_fan_in`), if that is proven to be the nearest tree, or the fabric is large. In all other cases a mixed-integer
+program decides:
 
     y_s   whether switch s sums                       x_{a,p}   streams of rack or switch a that go to p
 
     Σ_p x_{r,p} = workers of rack r       Σ_p x_{s,p} = y_s       Σ_a x_{a,s} ≤ F · y_s,  Σ_a x_{a,root} ≤ F
 
 with an arc from a to p where the shortest path is the only one, or p is the server, and p is nearer to the root than a
-switch a is, so that no circle can be. It moves the fewest workers from where they are wanted, and then takes the fewest
-switches.
+switch a is, so that there are no cycles. It moves the fewest workers from their requested switches, and then uses the
+fewest switches.
 
-Whoever asks must go on, so the program has a limit of time. Where it ends there, the best tree that it has found is
-taken, or else one by first fit, and the placement's note says so.
+The program has a time limit. When it ends there, the best tree found so far is used, or else one by first fit, and the
+placement's note says so.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from ..model.problem import Placement, PlacementError, Problem
 from .greedy_fan_in import gathered
 
 LONGEST_SECONDS: Final = 2.0
-"""How long the search may take, for all roots together."""
+"""Time limit of the search, for all roots together."""
 LARGEST: Final = 2_000
 """Ways from racks to switches. With more, a tree that is found at once is taken as it is; the program takes seconds."""
 _GATHERED: Final = "its tree is near to the strategy's, and was not compared with all others: the fabric is large"
@@ -42,11 +42,13 @@ _STOPPED, _INFEASIBLE = 1, 2
 
 
 def fitted(problem: Problem, wanted: Mapping[str, str], seconds: float = LONGEST_SECONDS) -> Placement:
-    """The tree with the most workers where they are `wanted` (a switch; the root for those not in it); after so many
-    seconds, any tree, which is looked for no longer than that again.
+    """Return the tree with the most workers at their `wanted` switch (workers without one: the root).
 
-    Without a server, the root is the switch nearest to all racks for which there is such a tree. Raises PlacementError,
-    which names the cause, when no root has one, or none was found in that time.
+    After `seconds` any tree is accepted, and searched for at most as long again. Without a server, the root is the
+    switch nearest to all racks for which there is such a tree.
+
+    Raises:
+        PlacementError: No root has a tree, or none was found in that time; names the cause.
     """
     until = perf_counter() + seconds
     roots = [problem.server] if problem.server is not None else _central_first(problem)
@@ -106,9 +108,9 @@ class _Arc:
     most: int
     cost: int
     summed: bool
-    """Whether the stream is a switch's sum."""
+    """True if the stream is a switch's sum."""
     moved: bool = False
-    """Whether these are workers who are wanted elsewhere."""
+    """True if these workers are wanted elsewhere."""
 
 
 class _Program:
@@ -124,7 +126,9 @@ class _Program:
         }
 
     def solve(self, wanted: Mapping[str, str], seconds: float) -> tuple[Placement | None, bool]:
-        """The best tree found in this time, or None; and whether that is proven, the best one or that there is none."""
+        """Return the best tree found in this time, or None, and True if the result is proven (optimal, or no tree
+        exists).
+        """
         arcs = [*self._rack_arcs(wanted), *self._switch_arcs()]
         switches = list(self._distance)
         columns = {name: index for index, name in enumerate(switches)}
@@ -170,7 +174,7 @@ class _Program:
         parents: dict[str, str] = {}
 
         def sink_of(child: str, wish: str = "", nearer_than: float = float("inf")) -> str:
-            """Empty where there is none."""
+            """Next node for a child; empty if there is none."""
             for sink in sorted(distance, key=lambda name: (name != wish, -distance[name], name not in parents)):
                 if distance[sink] < nearer_than and places[sink] and self._problem.may_send(child, sink):
                     places[sink] -= 1
@@ -224,7 +228,7 @@ class _Program:
 
 
 def _cause(problem: Problem, roots: list[str], until: float) -> str:
-    """Why there is no tree, and what would help."""
+    """Reason why there is no tree, and a remedy."""
     names, count = ", ".join(problem.workers), len(problem.workers)
     room = sum(problem.takes(switch.name) for switch in problem.topology.switches)
     if problem.server is None:

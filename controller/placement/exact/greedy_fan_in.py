@@ -1,13 +1,13 @@
-"""Trees near to what a strategy wants, at once: where the root gets too many children, other switches gather some.
+"""Greedy trees close to a strategy's request: if the root gets too many children, other switches gather some.
 
-Everyone begins where wanted, and every switch sends its sum straight to the root. While the root has more children
-than it can take, the switch that relieves it most takes as many as it has places for, those that sum already before
-others; where switches' sums alone do not relieve it, it takes workers as well. A worker whose switch has no place left
-begins at its own rack, or at the next switch with a place.
+At first all workers are at their requested switches, and every switch sends its sum straight to the root. While the
+root has too many children, the switch that relieves it most takes as many as it has places for, switches that aggregate
+already before others; if sums alone do not relieve it, it takes workers as well. A worker whose switch has no place
+left starts at its own rack's switch, or at the next switch with a place.
 
-What comes out is proven to be the nearest tree where no worker was moved and no fewer switches would do: with k sums
-and R workers for a root that takes F children, and A the places that these sums find at switches which sum anyway,
-k + R − F − A of them need a switch besides, and each such switch takes F of them and is one itself.
+The result is proven to be the nearest tree if no worker was moved and no fewer switches would do: with k sums and R
+workers for a root that takes F children, and A the places that these sums find at switches which aggregate anyway, k +
+R − F − A of them need an additional switch, and each such switch takes F of them and is one itself.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class _Gathering:
         return workers + [name for name, parent in self._parents.items() if parent == self._root]
 
     def _least_more(self, sums: Iterable[str]) -> int:
-        """How many switches must gather besides those that sum already, at least."""
+        """Minimum number of additional switches that must gather."""
         fan_in = self._problem.fan_in
         over = len(self._at_root()) - fan_in
         if over <= 0:
@@ -149,7 +149,7 @@ class _Gathering:
         return mine
 
     def _gather(self, name: str, children: list[str]) -> int:
-        """How many of them are workers."""
+        """Attach children to a switch; return how many of them are workers."""
         self._parents.setdefault(name, self._root)
         self._places[name] -= len(children)
         workers = [child for child in children if child in self._aggregators]

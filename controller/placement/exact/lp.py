@@ -1,4 +1,4 @@
-"""The exact linear program: streams to sinks so that the loaded links' times are lexicographically least.
+"""The exact linear program: streams to sinks so that the loaded links' times are lexicographically minimal.
 
 Minimise Σ_e F_e(f_e) over the integral flows of a network, F_e convex. In marginal-unit form the i-th unit on arc e is
 a variable δ_{e,i} in [0, 1] of its own, with cost F_e(i) − F_e(i − 1). The rows are flow conservation, and every δ's
@@ -8,11 +8,11 @@ integral is checked every time.
 
 Min-max: with dense ranks of all times T_e(i), F_e(i) = M^rank(T_e(i)), M above the number of terms, makes the least sum
 the lexicographically least sorted vector of times, and F_e is convex because T_e increases strictly. M^rank leaves
-double precision after a handful of ranks, so its digits are taken one LP at a time, highest first: each minimises one
-window of ranks, with small integer costs, and then keeps to its own optimal face by fixing every δ whose reduced cost
-is not 0 (complementary slackness). Fixing bounds leaves the matrix as it was, so all these LPs are integral, and so are
-their duals: no tolerance decides anything. A δ that is fixed or forbidden is priced out rather than bounded, for a
-program that cvxpy has compiled takes new costs and right-hand sides, but no new bounds.
+double precision after a few ranks, so its digits are taken one LP at a time, highest first. Each LP minimises one
+window of ranks, with small integer costs, and then stays on its own optimal face by fixing every δ whose reduced cost
+is not 0 (complementary slackness). Fixing bounds does not change the matrix, so all these LPs are integral, and so are
+their duals: no tolerance decides anything. A fixed or forbidden δ is priced out rather than bounded, since a program
+that cvxpy has compiled takes new costs and right-hand sides, but no new bounds.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ _OPTIONS: Final = {"solver": "simplex", "simplex_strategy": 1, "presolve": "off"
 
 @dataclass(slots=True)
 class Effort:
-    """What solving has taken so far."""
+    """Accumulated solving effort."""
 
     programs: int = 0
     solver_seconds: float = 0.0
     total_seconds: float = 0.0
-    """The solver's time, and what cvxpy takes beside it."""
+    """Time of the solver plus cvxpy's overhead."""
     largest_fraction: float = 0.0
     """Farthest that any variable of any vertex was from an integer."""
 
@@ -66,7 +66,7 @@ class _Ranks:
         return cls(variable[order], rank[order], variables)
 
     def highest(self, among: NDArray[np.bool_]) -> int:
-        """Of these variables' times; −1 where there are none."""
+        """Largest rank of these variables' times; −1 without variables."""
         return int(self.rank[among[self.variable]].max(initial=-1))
 
     def digits(self, low: int, high: int, base: int) -> NDArray[np.int64]:
@@ -103,9 +103,10 @@ class FlowProgram:
         )
 
     def proof(self) -> str:
-        """That the matrix is totally unimodular, in a sentence: it is looked at column by column.
+        """One sentence saying that the matrix is totally unimodular, after a check of every column.
 
-        Raises PlacementError where a column is none of a graph's.
+        Raises:
+            PlacementError: A column is not an arc's.
         """
         columns = self._incidence.tocsc()
         for column in range(columns.shape[1]):

@@ -34,9 +34,9 @@ class Shares:
     """The optimum."""
 
     seconds: float
-    """T: what the slowest of the timed rows takes."""
+    """T: time of the slowest of the timed rows."""
     prices: Floats
-    """(timed rows,): what a second more in each would cost; they sum to 1 where T is above 0."""
+    """(timed rows,): dual prices, the cost of one second more in each; they sum to 1 if T is above 0."""
     of_columns: Floats
     """(columns,): the share that each one has of its group."""
 
@@ -60,9 +60,13 @@ class Sharing:
         return self.columns - 1
 
     def solve(self, what: str, seconds: float | None = None) -> Shares:
-        """`what` names the program in an error. Times are solved in units of the slowest cell, so that tolerances mean
-        the same for every job. Raises OutOfTime where it takes longer than so many `seconds` of wall-clock time, and
-        PlacementError where HiGHS does not find the optimum.
+        """Solve the program; `what` names it in an error.
+
+        Times are in units of the slowest cell, so that tolerances mean the same for every job.
+
+        Raises:
+            OutOfTime: It takes longer than `seconds` of wall-clock time.
+            PlacementError: HiGHS does not find the optimum.
         """
         scale = max((seconds for _, _, seconds in self.timed), default=1.0)
         time, width, rows = self.columns, self.columns + 1, len(self.others)

@@ -1,21 +1,21 @@
-"""How fast a tree can be at all: the totally unimodular relaxation, and the widest tree as if all switches had room.
+"""Lower bound of any tree's time: the totally unimodular relaxation, and the widest tree as if all switches had room.
 
-Forget where routing sends a stream, and that every switch that sums sends one stream on. What is left is one
-commodity: every worker's stream leaves its rack and ends in any switch with room, or at the server, at most fan-in in
-each. A time T allows ⌊T / seconds⌋ streams on a pair of switches, a figure of its own for each. On m parallel links
-hashing may put a stream anywhere, and each then takes Σ p_i + 1 − min p_i of the time of one stream (`cost`): over
-all of them, that is at most ⌊Σ T / seconds − m + 1⌋ streams, once T suffices for the slowest. The rows are the
-node-arc incidence of a graph, so the program is totally unimodular, its vertices are integral, and a maximum flow
-decides it.
+The relaxation ignores where routing sends a stream, and that every aggregating switch sends one stream on. The rest is
+one commodity: every worker's stream leaves its rack and ends in any switch with room, or at the server, at most fan-in
+in each. A time T allows ⌊T / seconds⌋ streams on a pair of switches, a number of its own for each. On m parallel links
+hashing may put a stream anywhere, and each then takes Σ p_i + 1 − min p_i of the time of one stream (`cost`): over all
+of them, that is at most ⌊Σ T / seconds − m + 1⌋ streams, once T suffices for the slowest. The rows are the node-arc
+incidence of a graph, so the program is totally unimodular, its vertices are integral, and a maximum flow decides it.
 
-Where hashing may spread streams to the server over several ways, a pair has shares q of them, which need not come to a
-whole number: one with q < 1 among them leaves at most Σ T / seconds − m + q, so what a pair takes is the larger of
-that, with the largest q that there is, and the whole number above. The way back has shares of its own; what goes up is
-no more than what the way back takes, times the most that a stream's share up is of that back. Capacities then are no
-whole numbers, and the program is the flow's own relaxation: vertices are not integral, and what it says is as true.
+If hashing spreads streams to the server over several paths, a pair has fractional shares q of them. One with q < 1
+among them leaves at most Σ T / seconds − m + q, so a pair's capacity is the larger of that, with the largest q, and the
+integer above. The way back has shares of its own; the flow up is at most the capacity back, times the largest ratio of
+a stream's share up to its share back. Such capacities are not integral, and the program is the flow's own relaxation:
+its vertices are not integral, but the bound still holds.
 
-A time that is too short has a cut that does not let all streams through. No tree is faster than the least time in which
-this cut does, which is looked at next, until none is left; nor than the pairs that connect racks and root.
+A time that is too short has a cut that does not let all streams through. No tree is faster than the smallest time in
+which this cut does, which is tried next, until no cut is left. Nor is a tree faster than the pairs that connect racks
+and root.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from .spanning import last_that_connects
 
 _HALVINGS: Final = 64
 _GRAINS: Final = 1 << 29
-"""Flows are found in whole numbers: of so many parts all streams together are."""
+"""Number of units in which all streams together are counted: flows are integral."""
 
 
 def bound_seconds(problem: Problem, costs: Costs) -> float:
@@ -55,7 +55,7 @@ class _Relaxation:
         with np.errstate(divide="ignore"):
             taken, _ = links.parallel(costs.seconds / costs.others)
         self._parallel = parallel + taken
-        """(directions, pairs): what is missing from T times the rates: links in parallel, and others' streams."""
+        """(directions, pairs): reduction of T times the rates, by parallel links and others' streams."""
         self._up, self._back, self._more_up = _spread(problem, costs)
         racks = {links.switch[rack]: len(workers) for rack, workers in problem.racks.items()}
         self._room = np.array([problem.fan_in if problem.takes(name) else 0 for name in links.switches])
@@ -120,9 +120,11 @@ class _Relaxation:
 
 
 def _spread(problem: Problem, costs: Costs) -> tuple[Floats, Floats, Floats]:
-    """(directions, pairs) each: of the workers' streams to the server that hashing spreads, the largest share of one
-    that is less than all of it, of those that take the pair up and of those that come back by it, 0 where there are
-    none; and the most that a stream's share up is of its share back, on the pair's other direction, at least 1.
+    """Shares of the workers' streams to the server that hashing spreads, each of shape (directions, pairs).
+
+    First and second, the largest share below 1 of a stream that takes the pair up, and of one that comes back by it, 0
+    without such streams. Third, the largest ratio of a stream's share up to its share back, on the pair's other
+    direction, at least 1.
     """
     links, routes, server = costs.links, problem.routes, problem.server
     up, back = np.zeros((2, 2, len(links.pairs)))

@@ -1,13 +1,13 @@
-"""A tree at once: grown stream by stream, each by the way that is cheapest then, and mended where it is slowest.
+"""Heuristic trees: grown stream by stream, each on the then cheapest path, and improved at the slowest link.
 
-A link costs what one stream more adds to Σ_e (T_e / T)^8, with T the time that is hoped for: little while a link is
-faster than T, and much beyond. A stream goes from its rack by hops (`tree_program`) to the first switch that is in the
-tree already and has a place left; switches on the way come into the tree, with the one stream that each sends on. So a
-way is a shortest path, and a tree of them is one that joins ends by their shortest paths (Takahashi and Matsuyama,
-Math. Japonica 24, 1980), but for costs that grow with what is there.
+A link costs the increase of Σ_e (T_e / T)^8 by one more stream, with T the target time: little while a link is faster
+than T, and much beyond. A stream goes from its rack by hops (`tree_program`) to the first switch that is in the tree
+already and has a place left; switches on the path join the tree, with the one stream that each sends on. So a path is a
+shortest path, and the tree joins ends by their shortest paths (Takahashi and Matsuyama, Math. Japonica 24, 1980), but
+with costs that grow with the load.
 
-Then streams on the slowest link are taken off, one after another, racks' and sums alike, and go by the way that is the
-cheapest without them. That goes on while the sum falls, so it ends. Nothing is proven: bounds say how good a tree is.
+Then streams on the slowest link are removed, one after another, racks' and sums alike, and rerouted on the cheapest
+path without them. That goes on while the sum falls, so it ends. Nothing is proven: bounds show how good a tree is.
 """
 
 from __future__ import annotations
@@ -28,14 +28,16 @@ from .tree_program import OUTSIDE, Hop
 
 _POWER: Final = 8
 _THRIFTY: Final = 0.1
-"""What a switch more costs beside, at first: of ways that load links much alike, the one with fewer is taken."""
+"""Initial extra cost of a switch: of paths with similar loads, the one with fewer switches is chosen."""
 _LAVISH: Final = 1e-6
 """The same where that gave no tree as fast as was hoped for."""
 _MOST_TRIES: Final = 5
-"""From each root: racks by their workers, the thrifty way and the other, and then in orders that are drawn."""
+"""Maximum number of tries per root: racks by their workers, with and without the extra cost, and then in random
+orders.
+"""
 _LESS: Final = 1 - 1e-9
 _MOST_ROOTS: Final = 3
-"""How many roots are tried where there is no server, the nearest to all workers first."""
+"""Maximum number of roots tried without a server, the nearest to all workers first."""
 Node = tuple[str, bool]
 """A rack's workers, or a switch (True) that sums."""
 
@@ -101,14 +103,14 @@ class Ways:
             self._starts[node] = np.cumsum([0, *map(len, links)])[:-1]
 
     def prices(self, node: Node, of_links: Floats) -> list[float]:
-        """What each hop that leaves it costs."""
+        """Cost of each hop that leaves a node."""
         prices: list[float] = np.add.reduceat(of_links[self._links[node]], self._starts[node]).tolist()
         return prices
 
 
 @dataclass
 class _Tree:
-    """As it grows, with what it puts on every link."""
+    """A growing tree, with its load on every link."""
 
     problem: Problem
     costs: Costs
@@ -117,11 +119,11 @@ class _Tree:
     hoped: float
     """Seconds of the slowest link that no tree is faster than."""
     switch: float
-    """What a switch more costs."""
+    """Extra cost of a switch."""
     above: dict[str, Hop] = field(default_factory=dict)
     """The hop by which each switch sends its sum on."""
     streams: Counter[Hop] = field(default_factory=Counter)
-    """Of racks: how many go by each hop."""
+    """Number of racks' streams on each hop."""
     children: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
@@ -134,7 +136,7 @@ class _Tree:
             self._price(link)
 
     def grow(self, racks: Sequence[str], is_over: Callable[[], bool]) -> bool:
-        """Whether all workers' streams are in it, these racks' one after another."""
+        """Add the streams of these racks, one after another; return True if all fit."""
         for rack in racks:
             for _ in self.problem.racks[rack]:
                 if is_over() or (way := self._way((rack, False), frozenset())) is None:
@@ -162,7 +164,7 @@ class _Tree:
         return Placement.trimmed({worker: into[worker] for worker in self.problem.workers}, parents, self.root)
 
     def _move(self, hop: Hop) -> bool:
-        """Whether one stream of this hop went by another way, with which the sum is less."""
+        """Reroute one stream of this hop if that reduces the sum; return True on success."""
         taken = self._take_off(hop)
         barred = self._below(hop.source) if hop.summed else frozenset[str]()
         way = self._way((hop.source, hop.summed), barred)
@@ -247,7 +249,7 @@ class _Tree:
             self._price(link)
 
     def _take_off(self, hop: Hop) -> list[Hop]:
-        """One stream of this hop, and the sums that nobody makes without it."""
+        """Remove one stream of this hop, and the sums that are not needed without it."""
         taken = [hop]
         self._remove(hop)
         while not self.children[hop.sink] and hop.sink in self.above:
@@ -268,7 +270,7 @@ class _Tree:
         return sum((self._time(link) / self.hoped) ** _POWER for link in {link for link, _ in steps})
 
     def _price(self, link: int) -> None:
-        """Of one stream more, which finds itself there in full wherever hashing puts it."""
+        """Update a link's cost for one more stream, which counts in full wherever hashing puts it."""
         before, after = self._time(link), self._others[link] + (self._total[link] + 1) * self._seconds[link]
         more = (after / self.hoped) ** _POWER - (before / self.hoped) ** _POWER
         self._prices[link] = max(more, 0.0)

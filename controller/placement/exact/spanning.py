@@ -1,4 +1,4 @@
-"""What connects switches, and how a tree of them grows: native code, by Numba, that knows pairs by their numbers."""
+"""Connectivity and growth of trees between switches: native code, by Numba, on pairs by index."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def prepare() -> None:
 
 
 def connected(links: Links, allowed: Bools, nodes: Collection[int]) -> bool:
-    """Whether these pairs (pairs,) connect all of these switches."""
+    """Return True if these pairs (pairs,) connect all of these switches."""
     return len(nodes) == 1 or last_that_connects(links, np.arange(len(allowed)), allowed, nodes) is not None
 
 
@@ -35,7 +35,7 @@ def last_that_connects(links: Links, order: Ints, allowed: Bools, nodes: Collect
 
 @native
 def _top(above: Ints, node: int) -> int:
-    """Which switch stands for all that hang together with this one."""
+    """Representative of a switch's connected component."""
     while above[node] != node:
         above[node] = above[above[node]]
         node = above[node]
@@ -96,7 +96,9 @@ def grown(pairs: Ints, allowed: Bools, weights: Floats, children: Ints, root: in
 
 @allocating
 def neighbours(pairs: Ints, allowed: Bools, count: int) -> tuple[Ints, Ints, Ints]:
-    """Where each switch's begin (switches + 1,); those that it may send to, and by which pairs."""
+    """Adjacency lists: start of each switch's list (switches + 1,), the neighbours that it may send to, and the
+    pairs.
+    """
     starts = np.zeros(count + 1, np.int64)
     for at in range(len(pairs)):
         if allowed[at]:
@@ -141,8 +143,9 @@ def _serve(
     used: Bools,
     parents: Ints,
 ) -> bool:
-    """Give each of a level's switches a parent one hop nearer: those in use first, then whoever serves most, of equal
-    ones by lighter links.
+    """Give each of a level's switches a parent one hop nearer.
+
+    Parents in use come first, then those that serve most; ties go to lighter links.
     """
     count = len(distance)
     firsts, mine, weights = _offers(wanting, starts, others, costs, distance)
@@ -179,7 +182,9 @@ def _serve(
 
 @allocating
 def _offers(wanting: Ints, starts: Ints, others: Ints, costs: Floats, distance: Ints) -> tuple[Ints, Ints, Floats]:
-    """Where the wanting ones that each switch may serve begin (switches + 1,); these, and what their links cost."""
+    """Candidates by parent: start of each switch's list (switches + 1,), the switches that it may serve, and link
+    costs.
+    """
     firsts = np.zeros(len(distance) + 1, np.int64)
     for node in wanting:
         for edge in range(starts[node], starts[node + 1]):
@@ -198,7 +203,7 @@ def _offers(wanting: Ints, starts: Ints, others: Ints, costs: Floats, distance: 
 
 @native
 def _is_better(node: int, best: int, used: Bools, serves: Ints, room: Ints, weight: Floats) -> bool:
-    """Of two switches with some to serve; the lower number was seen before."""
+    """Compare two possible parents; of equal ones the lower number, seen before, wins."""
     if used[node] != used[best]:
         return bool(used[node])
     most, most_of_best = min(serves[node], room[node]), min(serves[best], room[best])
@@ -209,7 +214,7 @@ def _is_better(node: int, best: int, used: Bools, serves: Ints, room: Ints, weig
 
 @native
 def _lightest(begin: int, end: int, mine: Ints, weights: Floats, parents: Ints) -> Any:
-    """Of those without a parent; of equal ones the lower number."""
+    """Lightest child without a parent; of equal ones the lower number."""
     best = -1
     for at in range(begin, end):
         lighter = best < 0 or weights[at] < weights[best] or (weights[at] == weights[best] and mine[at] < mine[best])

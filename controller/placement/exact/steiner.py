@@ -1,10 +1,10 @@
-"""Trees of low price that join some switches: native code, by Numba, that knows pairs by their numbers.
+"""Cheap trees that join given switches: native code, by Numba, on pairs by index.
 
-From one end on, always the end that is nearest to what is joined, by its shortest way; so a tree costs less than twice
-what the cheapest does (Takahashi and Matsuyama, "An approximate solution for the Steiner problem in graphs",
-Mathematica Japonica 24, 1980). One search goes on from end to end: what is joined is at distance 0 from then on, and
-only what is nearer by that is looked at again. The switches that are found so may be joined by cheaper pairs than those
-by which they were: they are by the cheapest, without branches that lead to no end.
+From one end on, always the end that is nearest to the tree is added, by its shortest path; so a tree costs less than
+twice the cheapest (Takahashi and Matsuyama, "An approximate solution for the Steiner problem in graphs", Mathematica
+Japonica 24, 1980). One search continues from end to end: the tree is at distance 0 from then on, and only nodes that
+become nearer are visited again. The switches found so may be joined by cheaper pairs than their shortest paths, so they
+are joined again by the cheapest ones, without branches that lead to no end.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ def cheap_tree(links: Links, usable: Bools, costs: Floats, ends: Collection[int]
 
 @allocating
 def _joined(pairs: Ints, usable: Bools, costs: Floats, ends: Ints, count: int) -> tuple[bool, Bools]:
-    """Whether all ends are joined, and the pairs (pairs,) by which they are."""
+    """Return whether all ends are joined, and the pairs (pairs,) that join them."""
     found, inside = _ways(pairs, usable, costs, ends, count)
     return found, _pruned(pairs, _spanning(pairs, usable, costs, inside), ends, count)
 
 
 @allocating
 def _ways(pairs: Ints, usable: Bools, costs: Floats, ends: Ints, count: int) -> tuple[bool, Bools]:
-    """Whether all ends are joined, and the switches (switches,) on the ways that join them."""
+    """Return whether all ends are joined, and the switches (switches,) on the paths that join them."""
     starts, others, which = neighbours(pairs, usable, count)
     inside, wanted = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
     wanted[ends] = True
@@ -105,7 +105,7 @@ def _pruned(pairs: Ints, taken: Bools, ends: Ints, count: int) -> Bools:
 
 @native
 def _nearer(distance: Floats, one: int, other: int) -> bool:
-    """Which of two comes first; of those that are equally near, the one with the lower number."""
+    """Order of two switches by distance; of equally near ones, the lower number comes first."""
     return bool(distance[one] < distance[other] or (distance[one] == distance[other] and one < other))
 
 

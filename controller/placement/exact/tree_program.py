@@ -34,7 +34,7 @@ from ..model.cost import Costs
 from ..model.problem import Placement, PlacementError, Problem
 
 OUTSIDE: Final = ""
-"""Where a root that is a switch sends to."""
+"""Destination of a root that is a switch."""
 _FINEST_SHARE: Final = 10_000
 _ROUNDING: Final = 1e-12
 _STOPPED, _INFEASIBLE = 1, 2
@@ -43,13 +43,13 @@ _STOPPED, _INFEASIBLE = 1, 2
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """From a rack's workers, or from a switch that sums."""
+    """Hop from a rack's workers, or from an aggregating switch."""
 
     source: str
     sink: str
     """A switch, the server, or OUTSIDE."""
     summed: bool
-    """Whether the stream is a switch's sum."""
+    """True if the stream is a switch's sum."""
 
 
 def all_hops(problem: Problem) -> list[Hop]:
@@ -90,7 +90,7 @@ class TreeProgram:
         self._problem, self._costs, self._hops = problem, costs, hops
         self._sums = [at for at, hop in enumerate(hops) if hop.summed]
         self._floor = costs.access_seconds(problem.workers)
-        """What the workers' own links take, which no hop counts."""
+        """Time of the workers' own links, which no hop includes."""
         flow_of = {at: len(hops) + place for place, at in enumerate(self._sums)}
         self._time = len(hops) + len(self._sums)
         self._uppers = [1.0 if hop.summed else float(len(problem.racks[hop.source])) for hop in hops]
@@ -99,8 +99,8 @@ class TreeProgram:
         self._rows = _Rows(0)
         self._add_tree(flow_of)
         self._links: list[tuple[int, float, float]] = []
-        """Of every link that hops go over: its row, the seconds of the part of a stream that the row counts in, and
-        those of other jobs' streams.
+        """Every link of some hop: its row, the seconds of the part of a stream that the row counts in, and those of
+        other jobs' streams.
         """
         self._shared: list[tuple[int, int, float]] = []
         """Cells of the rows of links that others use: whether this job does, times what theirs take."""

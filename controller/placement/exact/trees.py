@@ -45,7 +45,7 @@ def central(links: Links, allowed: Bools, terminals: Sequence[int]) -> int:
 
 
 def own_switches(problem: Problem) -> dict[str, str]:
-    """By worker."""
+    """Each worker's own switch."""
     return {worker: problem.topology.attached_switch(worker).name for worker in problem.workers}
 
 
@@ -63,7 +63,9 @@ def placed(
 
 
 def shortened(routes: Routes, placement: Placement) -> Placement:
-    """Without switches that have one child alone and that its stream goes through anyway, to save their slots."""
+    """Return the placement without switches with a single child whose stream passes them anyway, to save their
+    slots.
+    """
     aggregators, parents = dict(placement.aggregators), dict(placement.parents)
     counts = Counter([*aggregators.values(), *parents.values()])
     alone = {node for node, count in counts.items() if count == 1}
@@ -83,10 +85,10 @@ def shortened(routes: Routes, placement: Placement) -> Placement:
 
 
 def _goes_through(routes: Routes, child: str, parent: str, way: Sequence[str]) -> bool:
-    """Whether these switches are what both a stream and its result pass, and nothing else.
+    """Return True if these switches are the intermediate nodes of both a stream and its result.
 
-    The result's way is looked at. Links go both ways, so where it is the only shortest one, so is the stream's, and
-    fewer distances are new: those from a tree's racks are mostly known.
+    Only the result's path is checked. Links are bidirectional, so if it is the only shortest one, so is the stream's,
+    and fewer distances have to be computed: those from a tree's racks are mostly known.
     """
     path = routes.unique_path(parent, child)
     return path is not None and [routes.topology.peer(link).node for link in path[:-1]] == [*reversed(way)]

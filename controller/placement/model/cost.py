@@ -1,4 +1,4 @@
-"""How long a round of gradients takes under a placement: what every model minimises and every strategy is compared by.
+"""Completion time of a round of gradients under a placement: the objective of every model and comparison.
 
 Chunks are pipelined, so a job of D bytes takes as long as its slowest link, and then the latency of its longest path:
 
@@ -6,12 +6,12 @@ Chunks are pipelined, so a job of D bytes takes as long as its slowest link, and
           +  max over workers of Σ (queue + propagation)
 
 with L_e the job's streams on the directed link e, contributions up and results down, and O_e the bytes of the fabric's
-other jobs there, which are counted as if all jobs summed at once. Background b_e does not yield, so what is left of
-the rate c_e counts, but never less than `LEAST_SHARE` of it: telemetry is an average. Where equal-cost hashing decides,
-with shares p_i < 1, a stream finds on its link itself and the others' means: L_e = Σ p_i + 1 − min p_i, which is the
-plain count where every share is 1.
+other jobs there, which are counted as if all jobs summed at once. Background b_e does not yield, so only the rest of
+the rate c_e counts, but never less than `LEAST_SHARE` of it: telemetry is an average. With equal-cost hashing and
+shares p_i < 1, a stream finds on its link itself and the others' means: L_e = Σ p_i + 1 − min p_i, which is the plain
+count if every share is 1.
 
-Inside, a link is its place in `Topology.directed_links`.
+Internally, a link is its index in `Topology.directed_links`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Streams:
     __slots__ = ("least", "total")
 
     def __init__(self, links: int) -> None:
-        """None yet, on so many links."""
+        """Create empty streams on `links` links."""
         self.total = [0.0] * links
         """Σ p_i by link: how many streams take it, on average."""
         self.least = [1.0] * links
@@ -76,15 +76,17 @@ class Costs:
         self.seconds: Floats = 8 * problem.gradient_bytes / links.rate_bps
         """(links,): 8 D / ((c_e − b_e) (1 − p_e)), what one stream takes on each directed link."""
         self.wait, self.others, self._others_bytes = np.zeros((3, len(links.number)))
-        """(links,) each: seconds that a packet waits; what the other jobs' streams take, and bring, likewise."""
+        """(links,) each: waiting time of a packet in seconds; time and bytes of the other jobs' streams."""
         self._steps: dict[tuple[str, str], tuple[Step, ...]] = {}
         self._latency: dict[tuple[str, str], float] = {}
         self._put(problem, problem.loads, problem.others)
         self.others = self._others_bytes * self.seconds / problem.gradient_bytes
 
     def change(self, problem: Problem, changed: Collection[Endpoint]) -> None:
-        """From now on the times of this problem, that of before but for what is on these links. Nothing else is
-        touched, so a larger fabric takes no longer. Raises PlacementError likewise, and then nothing has changed.
+        """Update the times to this problem, which differs from the previous one only on these links.
+
+        Nothing else is touched, so the time does not grow with the fabric. Raises PlacementError like the constructor,
+        and then nothing has changed.
         """
         self._put(
             problem,
@@ -96,7 +98,7 @@ class Costs:
         self.problem, self._latency = problem, {}
 
     def _put(self, problem: Problem, loads: Mapping[Endpoint, LinkLoad], others: Mapping[Endpoint, float]) -> None:
-        """What is on these links now, all of it or, where some of it is no figure, nothing."""
+        """Set the loads of these links: all of them or, if some value is not a number, none."""
         at, background, loss, wait = _readings(problem, self.links, loads)
         of_others, count = _others(problem, self.links, others)
         rate = self.links.rate_bps[at]
@@ -106,7 +108,7 @@ class Costs:
 
     @property
     def with_one(self) -> Floats:
-        """(links,): what a link takes with one stream of this job, and all of the others."""
+        """(links,): a link's time with one stream of this job, and all of the others."""
         return self.seconds + self.others
 
     @property
@@ -115,7 +117,7 @@ class Costs:
         return float(self.seconds.max()) * len(self.problem.workers) + float(self.others.max())
 
     def seconds_of_pairs(self) -> Floats:
-        """(pairs,): what one stream up and one result down take between two linked switches."""
+        """(pairs,): time of one stream up and one result down between two linked switches."""
         return self.links.slowest_of_pairs(self.with_one)
 
     def seconds_of_pair(self, pair: int) -> float:
@@ -124,7 +126,7 @@ class Costs:
         return float((self.seconds[at] + self.others[at]).max())
 
     def latency_of_pairs(self) -> Floats:
-        """(pairs,): what a packet waits and travels, the slower direction."""
+        """(pairs,): a packet's waiting and propagation time, in the slower direction."""
         return self.links.slowest_of_pairs(self.wait + self.links.delay_seconds)
 
     def access_seconds(self, hosts: Iterable[str]) -> float:
@@ -155,7 +157,7 @@ class Costs:
         return self._latency[source, destination]
 
     def steps(self, child: str, parent: str) -> tuple[Step, ...]:
-        """What a stream from child to parent takes, and its result on the way back."""
+        """Links of a stream from child to parent, and of its result on the way back."""
         if (known := self._steps.get((child, parent))) is None:
             shares = self.problem.routes.shares
             both = (*shares(child, parent).items(), *shares(parent, child).items())
@@ -217,7 +219,7 @@ def _readings(
 
 
 def _wait(load: LinkLoad, rate_bps: float) -> float:
-    """What a packet waits in the egress queue, as measured, or else by its depth."""
+    """Waiting time of a packet in the egress queue, as measured, or else from its depth."""
     if load.latency_seconds is not None:
         return load.latency_seconds
     return load.queue_packets * QUEUED_PACKET_BITS / rate_bps

@@ -1,8 +1,8 @@
 """A fabric's links as arrays, compiled once for each state of the routes, so that a decision starts from NumPy.
 
 Two switches that are linked directly are a *pair*; parallel links between them are one pair, since equal-cost hashing
-may put a stream on any of them. What a pair costs is what its slowest link costs, in its slower direction: a node of a
-tree sends one stream up and gets one result down.
+may put a stream on any of them. A pair's cost is that of its slowest link, in its slower direction: a node of a tree
+sends one stream up and gets one result down.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Links:
-    """Of one fabric, without the links that are down."""
+    """Links of one fabric, without the links that are down."""
 
     number: Mapping[Endpoint, int]
     """Every directed link's place in `Topology.directed_links`."""
@@ -60,7 +60,7 @@ class Links:
         return known
 
     def slowest_of_pairs(self, seconds: Floats) -> Floats:
-        """(pairs,): what is largest of `seconds` (by directed link) on each pair."""
+        """(pairs,): maximum of `seconds` (by directed link) on each pair."""
         if not len(self.pairs):
             return np.zeros(0)
         slowest: Floats = np.maximum.reduceat(seconds[self._members], self._starts)

@@ -1,4 +1,4 @@
-"""What placement takes of one directed link's measurement. Values only."""
+"""Placement's view of one directed link's measurement. Values only."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class LinkLoad:
-    """What is known of one directed link, without the job's own traffic."""
+    """Measured state of one directed link, without the job's own traffic."""
 
     background_bps: float = 0.0
     """Others' traffic, in bit/s."""
@@ -17,7 +17,7 @@ class LinkLoad:
     loss: float = 0.0
     """Share of packets that the link loses, 0…1."""
     latency_seconds: float | None = None
-    """What a packet takes in the sending switch, its queue included; None: as long as the queue's depth tells."""
+    """Time of a packet in the sending switch, its queue included; None: derived from the queue's depth."""
 
 
 IDLE: Final = LinkLoad()

@@ -1,15 +1,15 @@
-"""Whom streams may go to, as a flow network: unit supplies at switches, routed arcs, capacities at the sinks.
+"""Possible destinations of streams, as a flow network: unit supplies at switches, routed arcs, capacities at the sinks.
 
 ::
 
     rack ──▶ … ──▶ switch ──▶ SINK      summed in the switch, at most FAN_IN streams
       └── any equal-cost way ──▶ server ──▶ SINK
 
-A stream may be summed by a switch only when its shortest path there is the only one, so that it meets the loads that
-were counted. The server takes all, so a source without a unique path to it gets an arc of its own, which stands for all
-the ways that hashing may choose. Workers of one rack are alike; what a switch sends on after summing is a stream too.
+A stream may be summed by a switch only if its shortest path there is the only one, so that it meets the loads that were
+counted. The server takes all, so a source without a unique path to it gets an arc of its own, which stands for all the
+paths that hashing may choose. Workers of one rack are alike; a switch's output after summing is a stream too.
 
-Arcs are shared by all sources, so a flow says who goes where only if each source has one way to each sink in the
+Arcs are shared by all sources, so a flow determines who goes where only if each source has one path to each sink in the
 network, its routed one. A network keeps to pairs for which that holds; leaf-spines and fat-trees lose none by it.
 """
 
@@ -36,7 +36,7 @@ class Arc:
     tail: str
     head: str
     links: tuple[Step, ...] = ()
-    """What one unit here puts a stream on, up and down."""
+    """Directed links, up and down, that one unit on this arc adds a stream to."""
 
 
 Path = tuple[Arc, ...]
@@ -49,10 +49,10 @@ class Network:
     supply: Mapping[str, int]
     """Streams that start at each switch, at most."""
     paths: Mapping[tuple[str, str], Path]
-    """By (source, sink), nearest sinks first."""
+    """Paths by (source, sink), nearest sinks first."""
     arcs: tuple[Arc, ...]
     units: tuple[int, ...]
-    """Of each arc, the most streams that could use it."""
+    """Maximum number of streams on each arc."""
     left_out: int = 0
     """Pairs with a single shortest path that are not among the paths: with them, flows would not say who goes where."""
 
@@ -64,7 +64,7 @@ class Network:
         return self._sinks[source]
 
     def times(self, costs: Costs, streams: Streams) -> list[list[list[float]]]:
-        """By arc, by directed link on it: T_e in seconds with 1 … units streams more than the given ones."""
+        """T_e in seconds, by arc and directed link on it, with 1 … units streams more than the given ones."""
         return [
             [
                 [costs.link_seconds(link, streams.load(link, unit, share)) for unit in range(1, units + 1)]
@@ -74,7 +74,7 @@ class Network:
         ]
 
     def decompose(self, supply: Mapping[str, int], flows: Sequence[int]) -> dict[tuple[str, str], int]:
-        """How many streams each source sends to each sink, from the flow on every arc."""
+        """Number of streams from each source to each sink, from the flow on every arc."""
         left = dict(zip(self.arcs, flows, strict=True))
         leaving: dict[str, list[Arc]] = {}
         for arc in sorted(left, key=lambda arc: arc.head != SINK):
@@ -137,10 +137,10 @@ def _steps(routes: Routes, path: Sequence[Endpoint], number: Mapping[Endpoint, i
 
 
 def _is_routed(paths: Mapping[tuple[str, str], Path]) -> bool:
-    """Whether in the union of these paths each source has only its own path to each sink that it can come to.
+    """Return True if in the union of these paths each source has only its own path to each reachable sink.
 
-    True when, in a breadth-first tree from the source, every other arc leads back to an ancestor (so that no second
-    simple path exists), and the tree's path to every sink is the one given.
+    This holds if, in a breadth-first tree from the source, every other arc leads back to an ancestor (so that no second
+    simple path exists), and the tree's path to every sink is the given one.
     """
     leaving: dict[str, dict[str, Arc]] = {}
     for path in paths.values():

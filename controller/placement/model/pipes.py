@@ -18,8 +18,9 @@ def arrivals(topology: Topology, routes: Routes, source: str, switch: str) -> li
 
 
 def place_by_pipes(place: Callable[[Problem], Placement], problem: Problem) -> Placement:
-    """What `place` finds without the switches to which it gives children that come in by several pipes; its note names
-    them. Raises what `place` raises, PlacementError where it goes on using them.
+    """Return the result of `place` without switches whose children come in by several pipes; its note names them.
+
+    Raises the exceptions of `place`, and PlacementError if it continues to use them.
     """
     barred: list[str] = []
     while several := summing_by_pipes(placement := place(problem), problem.routes):

@@ -1,4 +1,4 @@
-"""What placement is asked, and what it answers. Pure data."""
+"""Input and output of placement. Pure data."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ class Problem:
     server: str | None
     """The parameter server's host, which is then the root; None: a switch is."""
     gradient_bytes: int
-    """What one worker's stream brings onto a link, headers included."""
+    """Bytes of one worker's stream on a link, headers included."""
     loads: Mapping[Endpoint, LinkLoad] = field(default_factory=dict)
-    """What else is on each directed link; a link that is not in here is idle."""
+    """Other traffic of each directed link; missing links are idle."""
     room: Mapping[str, int] | None = None
-    """How many more jobs with as many slots as this one each switch takes; a switch that is missing takes none. None:
+    """Number of further jobs with as many slots as this one that each switch takes; a missing switch takes none. None:
     every switch has room.
     """
     fan_in: int = FAN_IN
     """The most children that a node takes."""
     slack: float = 0.0
-    """How much slower than the best a tree may be, as a share of that, where it has fewer hops or switches."""
+    """Allowed slowdown relative to the best tree, as a share, in exchange for fewer hops or switches."""
     others: Mapping[Endpoint, float] = field(default_factory=dict)
     """Bytes that the fabric's other jobs bring onto each directed link in a step of theirs. They are known, so `loads`
     is without them.
@@ -73,12 +73,14 @@ class Problem:
         return self.routes.topology
 
     def takes(self, switch: str) -> bool:
-        """Whether a switch has memory for this job."""
+        """Return True if a switch has memory for this job."""
         return self.topology.switch(switch).slots > 0 and (self.room is None or self.room.get(switch, 0) > 0)
 
     def may_send(self, child: str, parent: str) -> bool:
-        """Whether a stream and its result surely go where they are counted: to the server, whose loads are counted for
-        all ways that hashing may choose; to a switch with room by the only shortest path; or to a neighbour.
+        """Return True if a stream and its result certainly take the links that are counted.
+
+        These are streams to the server, whose loads are counted for all paths of the hashing; to a switch with room by
+        the only shortest path; or to a neighbour.
         """
         if not self.routes.reaches(child, parent):
             return False
@@ -116,20 +118,20 @@ def way_up(node: str, above: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 @dataclass(frozen=True)
 class Placement:
-    """Where a job's streams are summed: a tree. Equal placements write equal table entries."""
+    """Tree in which a job's streams are summed. Equal placements write equal table entries."""
 
     aggregators: Mapping[str, str]
-    """Of each worker, the node that it sends to: a switch, or the server."""
+    """Destination of each worker: a switch, or the server."""
     parents: Mapping[str, str]
-    """Of each switch in use but the root, the node that it sends its sum to."""
+    """Parent of each used switch except the root."""
     root: str
     """The node where all streams end: the server, or a switch."""
     note: str = field(default="", compare=False)
-    """For people: how it falls short of what the strategy looked for; mostly empty."""
+    """Text for people: shortfalls from the strategy's goal; mostly empty."""
 
     @classmethod
     def trimmed(cls, aggregators: Mapping[str, str], parents: Mapping[str, str], root: str) -> Placement:
-        """Without the switches in `parents` that nobody sends to."""
+        """Build a placement without the switches in `parents` that have no children."""
         used: set[str] = set()
         for node in set(aggregators.values()):
             while node in parents and node not in used:
@@ -138,12 +140,12 @@ class Placement:
         return cls(aggregators, {name: parents[name] for name in sorted(used)}, root)
 
     def noted(self, note: str) -> Placement:
-        """With this in front of its note."""
+        """Return the placement with this text in front of its note."""
         return replace(self, note=f"{note}; {self.note}" if self.note else note)
 
     @property
     def edges(self) -> tuple[tuple[str, str], ...]:
-        """Whom every worker and every switch but the root sends to: (child, parent)."""
+        """(child, parent) of every worker and every switch except the root."""
         return (*self.aggregators.items(), *self.parents.items())
 
     @cached_property

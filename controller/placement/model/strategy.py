@@ -1,4 +1,4 @@
-"""What a way to place jobs is to everybody else: its name, what it needs, and how it is asked."""
+"""Interface of a placement strategy: its name, its needs, and how it is called."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from .problem import Placement, Problem
 
 
 class Need(Enum):
-    """What a strategy cannot do without, or makes no use of otherwise."""
+    """Requirement of a strategy, or an input that it uses."""
 
     SERVER = "a parameter server"
-    """Without one it refuses."""
+    """Without a server it refuses."""
     TELEMETRY = "loads of the links"
-    """Without them it takes all links for idle."""
+    """Without telemetry it assumes idle links."""
     ROOM = "switches with room"
     """Without any it sums at the server alone."""
 
@@ -34,14 +34,14 @@ class Description:
     """A strategy as it is registered: one in each module of `strategies`, under the name DESCRIPTION."""
 
     name: str
-    """What files and commands call it."""
+    """Name in files and commands."""
     label: str
-    """What tables and plots call it."""
+    """Name in tables and plots."""
     summary: str
-    """What it does, in one line."""
+    """Description in one line."""
     make: Callable[[], Strategy]
     needs: frozenset[Need] = frozenset({Need.ROOM})
     resolves: bool = False
-    """Whether it is asked again while the job runs: its answer changes with the links."""
+    """True if it is called again while the job runs: its answer changes with the links."""
     jointly: bool = False
-    """Whether running jobs are then also evaluated jointly (`multi_job.joint`)."""
+    """True if running jobs are also evaluated jointly (`multi_job.joint`)."""

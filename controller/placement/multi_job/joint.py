@@ -1,24 +1,24 @@
-"""Running jobs looked at together, a tree for each: whether some should move, and where to.
+"""Joint evaluation of running jobs, one tree for each: whether some should move, and where to.
 
 All jobs' streams are known, so a link takes as long as all of them need there, and a job as long as the slowest link
 that it uses:
 
     T_j  =  weight_j · max over links e with L_{j,e} > 0 of  Σ_i L_{i,e} · D_i · 8 / (c_e − b_e)
 
-Each job in turn takes the best tree beside all others', the slowest also as if another gave way, as long as that gains
-anything. That begins twice: where the jobs are, and with trees from the linear program of `multi_tree`, which shares
-each job out among several; rounding takes one of them for each job, the largest jobs first, by what its links
-would then take beside the shares that are not rounded yet. The first counts, as fewer jobs move by it, unless times in
-descending order are less by more than the share `CLOSE` by the second. Those that move for nothing are left where they
-are.
+Each job in turn takes the best tree next to all others', the slowest also as if another gave way, as long as that gains
+anything. The search starts twice: from the present trees, and from trees of the linear program of `multi_tree`, which
+divides each job among several. Rounding picks one of them for each job, the largest jobs first, by its links' times
+next to the shares that are not rounded yet. The first search wins, as fewer jobs move by it, unless times in descending
+order are less by more than the share `CLOSE` by the second. Jobs whose move gains nothing stay.
 
-A change *pays* where the slowest of those that move gets faster by the share `gain`, and nobody is slowed down to more
-than that. Of all times in descending order the first that changes falls, so jobs cannot go round in circles.
+A change *pays* if the slowest of the moving jobs gets faster by the share `gain`, and no job is slowed down to more
+than that. Of all times in descending order the first that changes falls, so jobs cannot move in cycles.
 
-Of jobs of several priorities the times of the highest count first: what changes none of them, or makes some a little
-faster that stay, is judged by those of the next. So a lower job moves out of a higher one's way, whatever that costs
-it, and comes into nobody's. Two more places are tried for that: where a higher job would be if the lower ones were not
-there, which then give way, and where a lower one is on as few links of the higher ones as can be.
+Of jobs of several priorities the times of the highest count first: a change that affects none of them, or makes some a
+little faster that stay, is judged by those of the next. So a lower job moves out of a higher one's way, at any cost to
+itself, and never into a higher one's way. Two more placements are tried for that. One puts a higher job where it would
+be without the lower ones, which then give way. The other puts a lower job on as few links of the higher ones as
+possible.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from ..model.problem import Placement, PlacementError, Problem
 from .multi_tree import CLOSE, PARTS, stripe
 
 _TURNS: Final = 3
-"""How often another job is made to give way to the slowest."""
+"""Number of times that another job is made to give way to the slowest."""
 _GAINS: Final = 1e-6
 """Times that differ by this share or less are the same."""
 _ABOVE: Final = 1e3
-"""A higher job's streams are so many times what they are, where a lower one looks for links without them."""
+"""Factor for the streams of higher jobs while a lower one looks for links without them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +50,10 @@ class Running:
     """A job as it is summed now."""
 
     problem: Problem
-    """Its loads are what is on the links besides all of these jobs; it names no others'."""
+    """Problem of this job; its loads are those of links without any of these jobs, and it contains no other job."""
     placement: Placement
     weight: float = 1.0
-    """How much more its time counts than another's."""
+    """Weight of its time against other jobs'."""
     priority: int = 0
     """Its time counts before that of all jobs with a lower one."""
     movable: bool = True
@@ -70,7 +70,7 @@ def classes_of(jobs: Sequence[Running]) -> list[Class]:
 
 
 class Times:
-    """What all jobs take while all run. Raises PlacementError where there are none, or where they share no fabric."""
+    """Times of all jobs when all run. Raises PlacementError without jobs, or if they share no fabric."""
 
     def __init__(self, jobs: Sequence[Running]) -> None:
         if not jobs or any(job.problem.routes is not jobs[0].problem.routes for job in jobs):
@@ -82,7 +82,7 @@ class Times:
         self._of_byte = self._costs[0].seconds / jobs[0].problem.gradient_bytes
 
     def bytes_of(self, job: int, placement: Placement) -> Floats:
-        """(links,): what a job brings onto each in a step."""
+        """(links,): a job's bytes on each link per step."""
         costs = self._costs[job]
         loads: Floats = costs.streams(placement.edges).loads()
         loads *= costs.problem.gradient_bytes
@@ -96,11 +96,11 @@ class Times:
         return longest
 
     def slowest_link(self, bytes_of: Floats) -> float:
-        """Seconds, with so many bytes on each."""
+        """Time of the slowest link in seconds, from the bytes on each."""
         return float((bytes_of * self._of_byte).max())
 
     def others(self, bytes_of: Sequence[Floats], job: int, above: float = 1.0) -> Mapping[Endpoint, float]:
-        """What all but one job bring onto the links; those of higher priority `above` times as much."""
+        """Bytes of all jobs except one on the links; those of higher priority count `above` times."""
         rest = np.sum(bytes_of, axis=0) - bytes_of[job]
         if above != 1.0:
             for each, priority in zip(bytes_of, self._priorities, strict=True):
@@ -110,8 +110,10 @@ class Times:
 
 
 def winners(before: Floats, after: Floats, moved: Sequence[int], gain: float, classes: Sequence[Class]) -> Class | None:
-    """The highest jobs for which it pays that these move, given all jobs' times (jobs,) with and without that; None:
-    there are none. Where none of those move, it is the slowest for which others do that must get faster.
+    """Highest class of jobs for which this move pays, from all jobs' times (jobs,) before and after it; None if it does
+    not.
+
+    If none of that class moves, its slowest affected job must get faster.
     """
     changed = np.abs(after - before) > _GAINS * before
     for each in classes:
@@ -127,13 +129,15 @@ def winners(before: Floats, after: Floats, moved: Sequence[int], gain: float, cl
 
 
 def pays(before: Floats, after: Floats, moved: Sequence[int], gain: float, classes: Sequence[Class]) -> bool:
-    """Whether jobs should move."""
+    """Return True if the move pays."""
     return winners(before, after, moved, gain, classes) is not None
 
 
 def bears(before: Floats, after: Floats, moved: Sequence[int], gain: float, classes: Sequence[Class]) -> bool:
-    """Whether nobody who stays is slowed down to more than moving must make of the slowest of those that move, which
-    are of one priority; nobody of a higher one at all.
+    """Return True if no staying job is slowed down to more than the moving jobs' slowest, and none of higher priority
+    at all.
+
+    The moving jobs are of one priority.
     """
     slower = after > before * (1 + _GAINS)
     slower[list(moved)] = False
@@ -163,10 +167,16 @@ def before_and_after(jobs: Sequence[Running], moved: Mapping[int, Placement]) ->
 def better_together(
     jobs: Sequence[Running], place: Callable[[Problem], Placement], gain: float, seconds: float = 1.0
 ) -> dict[int, Placement]:
-    """Which jobs should move, by their places in `jobs`, and where to; empty where that does not pay.
+    """Return the jobs that should move, by index in `jobs`, with their new placements; empty if no move pays.
 
-    `place` finds the best tree of one job beside others. After so many seconds the best so far is judged. Raises
-    PlacementError where a job cannot be striped: a switch that must sum has no room, or too many children.
+    Args:
+        jobs: The running jobs.
+        place: Finds the best tree of one job next to others.
+        gain: Minimum gain as a share.
+        seconds: Time limit, after which the best result so far is judged.
+
+    Raises:
+        PlacementError: A job cannot be striped: a required switch has no room, or too many children.
     """
     until = perf_counter() + seconds
     times = Times(jobs)
@@ -177,7 +187,7 @@ def better_together(
     anew, anew_bytes = _searched(jobs, times, *_rounded(jobs, times, now, now_bytes, until), place, until)
     if _is_less(times.weighted(anew_bytes), times.weighted(found_bytes), times.classes, CLOSE):
         found, found_bytes = anew, anew_bytes
-    for at in sorted(range(len(jobs)), key=lambda job: before[job]):  # who moves for nothing, stays
+    for at in sorted(range(len(jobs)), key=lambda job: before[job]):  # jobs whose move gains nothing stay
         if found[at] != now[at]:
             back = [*found_bytes[:at], now_bytes[at], *found_bytes[at + 1 :]]
             if not _is_less(times.weighted(found_bytes), times.weighted(back), times.classes):
@@ -189,8 +199,9 @@ def better_together(
 
 
 def _is_less(times: Floats, others: Floats, classes: Sequence[Class], share: float = _GAINS) -> bool:
-    """Whether of two times of all jobs (jobs,), those of each class in descending order and the highest class first,
-    the first that differ by more than the share are less.
+    """Compare two vectors of all jobs' times (jobs,), class by class from the highest, each in descending order.
+
+    Returns True if the first elements that differ by more than the share are smaller in `times`.
     """
     mine, theirs = (np.concatenate([np.sort(each[of])[::-1] for of in classes]) for each in (times, others))
     differ = np.flatnonzero(np.abs(mine - theirs) > share * theirs)
@@ -205,7 +216,7 @@ def _searched(
     place: Callable[[Problem], Placement],
     until: float,
 ) -> tuple[list[Placement], list[Floats]]:
-    """What can be reached from these trees."""
+    """Result of the search from these trees."""
     search = _Search(jobs, times, list(start), list(start_bytes), place, until)
     if any(job.movable for job in jobs):
         search.run()
@@ -234,7 +245,7 @@ def _rounded(
 
 @dataclass
 class _Search:
-    """From any trees to better ones, job by job."""
+    """Search from given trees to better ones, job by job."""
 
     jobs: Sequence[Running]
     times: Times
@@ -244,8 +255,10 @@ class _Search:
     until: float
 
     def run(self) -> None:
-        """Each job takes the best tree beside the others', the heaviest first, while that gains anything; then the
-        slowest takes the best one as if another were not there, and that one gives way, if that gains anything.
+        """Run the search.
+
+        Each job takes the best tree next to the others', the heaviest first, while that gains anything. Then the
+        slowest takes the best one as if another were absent, and that one gives way, if that gains anything.
         """
         order = sorted((at for at, job in enumerate(self.jobs) if job.movable), key=lambda at: -self.jobs[at].weight)
         for _ in range(_TURNS):
@@ -255,7 +268,9 @@ class _Search:
                 return
 
     def _in_turn(self, order: Sequence[int]) -> Iterator[list[int]]:
-        """Of each priority the slowest, and who may give way to it: each other job, or all of lower priority."""
+        """Slowest job of each priority, with the jobs that may give way to it: each other job, or all of lower
+        priority.
+        """
         weighted = self.times.weighted(self.bytes_of)
         for each in self.times.classes:
             may = [at for at in order if at in each]
@@ -268,8 +283,10 @@ class _Search:
                 yield [slowest, *lower]
 
     def _gain(self, *in_turn: int) -> bool:
-        """Let these be placed anew, one after another, as if those after them were not there, and where that gains
-        nothing, those that are not of the highest priority on as few links of higher ones as can be.
+        """Place these jobs again, one after another, as if those after them were absent; return True if that gains
+        anything.
+
+        If it does not, those below the highest priority are tried on as few links of higher ones as possible.
         """
         highest = self.times.classes[0]
         return self._gains(in_turn) or (not np.isin(in_turn, highest).all() and self._gains(in_turn, _ABOVE))

@@ -5,18 +5,18 @@ own). With x_{j,t} the share of job j's chunks that go along tree t, and D_j its
 
     minimise T      Σ_t x_{j,t} = 1      pair e:  Σ_j Σ_t x_{j,t} · D_j · [t uses e] · 8 / free_e  ≤  T
 
-a linear program over all trees (fractional tree packing), with free_e what others leave of a pair of linked switches in
-its worse direction. Its trees come as they are needed: the duals of the rows are the links' prices, and a tree enters
-that is cheaper by them than its job pays. Cheapest trees are Steiner trees, of which cheap ones are found (`steiner`).
-So the optimum over the trees that were found is exact, and weak duality says how far it can be from that over all
-trees, wherever the cheapest tree is known (`Striping.bound_seconds`).
+a linear program over all trees (fractional tree packing), with free_e the rate that others leave of a pair of linked
+switches in its worse direction. Trees are generated as needed: the duals of the rows are the links' prices, and a tree
+enters if it is cheaper by them than its job pays. Cheapest trees are Steiner trees, of which cheap ones are found
+(`steiner`). So the optimum over the generated trees is exact, and weak duality bounds its distance from the optimum
+over all trees, wherever the cheapest tree is known (`Striping.bound_seconds`).
 
 The trees that the jobs would get one after another enter first, and those of a few turns more, which most optima are
-made of. Shares are rounded to 256ths so that the slowest link suffers least; where the whole trees one by one are
-better than what rounding leaves, they stay, so the result is never worse than they are. After a time limit the best
-shares so far count, at the least those trees.
+made of. Shares are rounded to 256ths so that the slowest link suffers least. If the whole trees one by one are better
+than the rounded shares, they stay, so the result is never worse than they are. After a time limit the best shares so
+far count, at the least those trees.
 
-First trees come by prices that grow exponentially with a link's load: job after job takes its cheapest one by these,
+The first trees use prices that grow exponentially with a link's load: job after job takes its cheapest one by these,
 and those before it stay where they are.
 """
 
@@ -39,9 +39,9 @@ from ..model.links import Bools, Floats, Links
 from ..model.problem import Placement, PlacementError, Problem
 
 PARTS: Final = 256
-"""A job's chunks are divided into so many equal parts at most."""
+"""Maximum number of equal parts into which a job's chunks are divided."""
 MOST_STRIPES: Final = 16
-"""One job's chunks are divided among so many trees at most."""
+"""Maximum number of trees among which one job's chunks are divided."""
 MOST_ROUNDS: Final = 30
 LONGEST_SECONDS: Final = 10.0
 CLOSE: Final = 0.01
@@ -49,11 +49,13 @@ CLOSE: Final = 0.01
 FEWER: Final = 0.05
 """A job is divided among fewer trees where that costs this share or less: every tree takes memory and scale rounds."""
 _SMOOTHING: Final = 0.5
-"""How much of the steadiest prices so far is in the next: duals alone jump from vertex to vertex."""
+"""Weight of the best prices so far in the next ones: duals alone jump from vertex to vertex."""
 _TURNS: Final = 3
-"""How often each job comes for the program's first trees."""
+"""Number of turns of each job for the program's first trees."""
 _STEEPNESS: Final = 8.0
-"""Of the first trees' prices: a link as slow as the slowest one costs e to the power of this times an idle one."""
+"""Exponent of the first trees' prices: a link as slow as the slowest one costs e to the power of this times an idle
+one.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,24 +71,24 @@ class Stripe:
     """Some of a job's chunks, and where they are summed."""
 
     parts: int
-    """How many of the PARTS into which the chunks are divided."""
+    """Number of the PARTS into which the chunks are divided."""
     placement: Placement
 
 
 @dataclass(frozen=True, slots=True)
 class Striping:
-    """What all jobs get."""
+    """Result for all jobs."""
 
     stripes: tuple[tuple[Stripe, ...], ...]
-    """By job, in the order asked for; the parts of each make PARTS."""
+    """Stripes of each job, in the order of the request; the parts of each add up to PARTS."""
     slowest_seconds: float
-    """What the slowest link takes, with all jobs' streams."""
+    """Time of the slowest link, with all jobs' streams."""
     bound_seconds: float
     """No shares over any trees make it less, where prices were met by the cheapest trees there are."""
 
 
 class Jobs:
-    """Jobs on one fabric, by what their trees must connect and what a stream of theirs takes on each pair."""
+    """Jobs on one fabric: the nodes that their trees must connect, and the time of their stream on each pair."""
 
     def __init__(self, problems: Sequence[Problem], weights: Sequence[float] | None = None) -> None:
         """`weights`: how much more a job's time counts. Raises PlacementError where they share no fabric, or a switch
@@ -122,16 +124,16 @@ class Jobs:
             self.usable.append(room[a] & room[b])
         self._aggregators = [own_switches(problem) for problem in problems]
         self.seconds: Floats = np.array(seconds)
-        """(jobs, pairs): what a job's whole stream takes."""
+        """(jobs, pairs): time of a job's whole stream."""
         self.others: Floats = self.links.slowest_of_pairs(others)
-        """(pairs,): what the streams of jobs take that are not among these."""
+        """(pairs,): time of the streams of jobs outside this set."""
         first: dict[tuple[object, ...], int] = {}
         usable = [each.tobytes() for each in self.usable]
         kinds = zip(map(tuple, self.nodes), usable, [each.tobytes() for each in self.seconds], strict=True)
         self.alike = [first.setdefault(kind, job) for job, kind in enumerate(kinds)]
-        """By job, the first one that differs from it in nothing that its trees depend on but the root."""
+        """First job that agrees with each job in everything that its trees depend on, except the root."""
         self.least = float((access + others)[access > 0].max())
-        """What the hosts' own links take, whatever the trees, with the streams of all jobs that a host is in."""
+        """Time of the hosts' own links, for any trees, with the streams of all jobs of a host."""
 
     def load(self, trees: Sequence[Sequence[tuple[Tree, float]]]) -> Floats:
         """(pairs,): seconds of every pair, from each job's trees and their shares, and from others' streams."""
@@ -143,7 +145,7 @@ class Jobs:
         return load
 
     def shut(self, pairs: Bools) -> None:
-        """No tree uses these (pairs,) any more, and what is on them does not count."""
+        """Exclude these (pairs,) from all trees; their load does not count."""
         for usable in self.usable:
             usable &= ~pairs
         self.others[pairs] = 0.0
@@ -157,7 +159,7 @@ class Jobs:
         return self.rooted(job, pairs)
 
     def rooted(self, job: int, pairs: frozenset[int]) -> Tree:
-        """With the job's server, or else the switch with the most neighbours, as the root."""
+        """Root a tree at the job's server, or else at the switch with the most neighbours."""
         problem = self.problems[job]
         if problem.server is not None:
             return Tree(pairs, self.links.switch[problem.topology.attached_switch(problem.server).name])
@@ -190,10 +192,16 @@ def stripe(
     price: Callable[[Jobs, int, Floats], Tree] = Jobs.cheapest,
     seconds: float = LONGEST_SECONDS,
 ) -> Striping:
-    """Place jobs together. `price` finds cheap trees; where it finds the cheapest, the bound holds for all trees.
+    """Place jobs together.
 
-    After so many `seconds` of wall-clock time the best so far is taken. Raises PlacementError where a job has no tree
-    of switches with room.
+    Args:
+        problems: One problem per job.
+        weights: Weights of the jobs' times.
+        price: Finds cheap trees; if it finds the cheapest, the bound holds for all trees.
+        seconds: Wall-clock limit, after which the best result so far is used.
+
+    Raises:
+        PlacementError: A job has no tree of switches with room.
     """
     prepare()
     until = perf_counter() + seconds
@@ -212,8 +220,8 @@ def stripe(
 def _striped(
     jobs: Jobs, price: Callable[[Jobs, int, Floats], Tree], until: float
 ) -> tuple[list[list[tuple[Tree, float]]], float]:
-    """Each job's trees with their shares as 256ths, and the bound; when `perf_counter` is at `until`, the best of what
-    was solved.
+    """Each job's trees with their shares as 256ths, and the bound; the best so far when `perf_counter` reaches
+    `until`.
     """
     columns, whole = _one_by_one(jobs, until)
     rounded, bound, steady = whole, jobs.least, None
@@ -255,15 +263,17 @@ def _priced(jobs: Jobs, price: Callable[[Jobs, int, Floats], Tree], prices: Floa
 
 
 def shares(problem: Problem, most: int, slack: float = FEWER, seconds: float = LONGEST_SECONDS) -> tuple[int, ...]:
-    """How a job's chunks are best divided among so many trees at most: their parts of PARTS, the largest first.
+    """Best division of a job's chunks among at most `most` trees: their parts of PARTS, the largest first.
 
-    Fewer trees are taken where they are slower by `slack` or less; after so many `seconds` of wall-clock time, the best
-    so far. The trees themselves are found as the parts are placed, each as a job beside those before it. Raises
-    PlacementError where no tree of switches with room is.
+    Fewer trees are preferred if they are slower by `slack` or less; after `seconds` of wall-clock time the best so far
+    counts. The trees themselves are found as the parts are placed, each as a job next to those before it.
 
-    What other jobs bring onto a pair counts in full as soon as a tree uses it, and not before, which no linear program
-    says. So pairs where they alone take longer than the best so far, or as long as all that the program found, are
-    shut, and the rest is solved again.
+    Other jobs' bytes on a pair count in full as soon as a tree uses it, and not before, which no linear program can
+    express. So pairs where they alone take longer than the best so far, or as long as the program's result, are
+    excluded, and the rest is solved again.
+
+    Raises:
+        PlacementError: There is no tree of switches with room.
     """
     prepare()
     until = perf_counter() + seconds
@@ -300,7 +310,7 @@ def _divided(jobs: Jobs, most: int, until: float) -> list[tuple[float, tuple[int
 
 
 def _parts(jobs: Jobs, trees: Sequence[Tree]) -> tuple[float, tuple[int, ...]]:
-    """How long one job takes over these trees, and its parts, the largest first."""
+    """Time of one job over these trees, and its parts, the largest first."""
     (shares,) = _rounded(jobs, [trees], _solved(jobs, [trees]).of_columns)
     used = sorted(pair for tree, _ in shares for pair in tree.pairs)
     seconds = max(float(jobs.load([shares])[used].max(initial=0.0)), jobs.least)
@@ -346,8 +356,8 @@ def _solved(jobs: Jobs, columns: Sequence[Sequence[Tree]], seconds: float | None
 def _rounded(jobs: Jobs, columns: Sequence[Sequence[Tree]], shares: Floats) -> list[list[tuple[Tree, float]]]:
     """Each job's trees with their shares as 256ths, without those that get none.
 
-    Shares are rounded down; what is left over goes, part by part, where the slowest link that it meets is the fastest:
-    the nearest integers would load a link by as many parts too many as trees cross it.
+    Shares are rounded down. The remainder is assigned part by part to the tree whose slowest link is the fastest: with
+    the nearest integers, a link could carry one part too many per tree that crosses it.
     """
     exact = shares * PARTS
     counts = np.floor(exact + 1e-9).astype(np.int64)

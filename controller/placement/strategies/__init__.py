@@ -22,7 +22,7 @@ from ..reference_schemes import BESIDE
 __all__ = ["DEFAULT", "STRATEGIES", "Description", "Need", "Strategy", "description", "strategy"]
 
 DEFAULT: Final = "widest"
-"""What places jobs where nobody says otherwise."""
+"""Default placement strategy."""
 
 
 class _Strategies(Mapping[str, Description]):
@@ -55,7 +55,7 @@ def _registered() -> Mapping[str, Description]:
 
 @dataclass(frozen=True, slots=True)
 class _OwnStrategy:
-    """A strategy of a user's file, whose answers nobody has checked."""
+    """A strategy of a user's file, whose answers are unchecked."""
 
     path: str
     strategy: Strategy
@@ -73,7 +73,7 @@ class _OwnStrategy:
 
 @cache
 def _own(path: str) -> Description:
-    """A file's DESCRIPTION. Raises PlacementError where there is none; what the file itself raises is not caught."""
+    """Return a file's DESCRIPTION. Raises PlacementError if there is none; exceptions of the file itself propagate."""
     if not Path(path).is_file():
         raise PlacementError(f"{path}: there is no such file; a strategy of one's own is named by its path")
     description = getattr(user_files.run_file(Path(path)), "DESCRIPTION", None)
@@ -83,12 +83,14 @@ def _own(path: str) -> Description:
 
 
 STRATEGIES: Final[Mapping[str, Description]] = _Strategies(_registered())
-"""Descriptions by name. Raises PlacementError for the path of a file that is none."""
+"""Descriptions by name. Raises PlacementError for the path of a file without one."""
 
 
 def description(name: str) -> Description:
-    """Of a strategy, by its name. Raises PlacementError, which lists the right ones, for an unknown one, and says why
-    for what is compared with them and is none (`reference_schemes`).
+    """Return a strategy's description by its name.
+
+    Raises:
+        PlacementError: The name is unknown, with the list of names, or is a reference scheme (`reference_schemes`).
     """
     if name in BESIDE:
         BESIDE[name].make()

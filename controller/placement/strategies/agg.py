@@ -1,21 +1,20 @@
-"""AGG, the paper's model: each worker's stream goes to one switch, few switches aggregate, latencies are least.
+"""AGG, the paper's model: each worker's stream goes to one switch, few switches aggregate, latencies are minimal.
 
-One level of switches stands below the server. Which switches aggregate is fixed first, with the one stream that each
-sends on, for that saving is concave and no linear program can say it. What is left, streams to switches, is one
-commodity with convex costs on a graph, with how many streams a switch still takes as a capacity: totally unimodular, so
-that the linear program's vertices are integral, which is asserted on every solve (`lp`). It makes the sorted times of
-all links lexicographically least.
+One level of switches is below the server. The set of aggregating switches is fixed first, with the one stream that each
+sends on, since that saving is concave and no linear program can express it. The rest, streams to switches, is one
+commodity with convex costs on a graph, with each switch's remaining streams as a capacity: totally unimodular, so that
+the linear program's vertices are integral, which is asserted on every solve (`lp`). It makes the sorted times of all
+links lexicographically minimal.
 
-All switches with room may aggregate at first; those that nobody chooses are dropped, with their streams; and from then
-on the one with the fewest streams, until one is left. Then switches are added, beginning with none: each time the one
-with which the job is the fastest, as long as it gets faster. The fastest of these placements with no more switches than
-the limit is taken; after ten seconds, that of those seen, or where none was few enough the tree nearest to the last one
-with as many of its switches as may be, those with the most streams. Both ways are greedy: other sets may be faster
+All switches with room may aggregate at first. Unused ones are dropped, with their streams; and from then on the one
+with the fewest streams, until one is left. Then switches are added, beginning with none: each time the one with which
+the job is the fastest, as long as it gets faster. The fastest of these placements with no more switches than the limit
+is used. After ten seconds it is the best of those seen or, if none was small enough, the tree nearest to the last one
+with as many of its switches as allowed, those with the most streams. Both searches are greedy: other sets may be faster
 (docs/placement.md says by how much).
 
-A switch that has room for the job takes as many streams as it takes children, or fewer where `Agg.streams` says so of
-it: all of a job's streams are summed in the same slots, so that what is free there bounds jobs (`Problem.room`) and not
-streams.
+A switch that has room for the job takes as many streams as it takes children, or fewer if `Agg.streams` says so. All of
+a job's streams are summed in the same slots, so that free slots bound jobs (`Problem.room`) and not streams.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ class Agg:
     """The most streams that each switch takes; one that is not in it takes as many as it takes children."""
     effort: Effort = field(default_factory=Effort)
     seconds: float = 10.0
-    """Of wall-clock time; the best that was found by then is taken, and the placement's note says so."""
+    """Wall-clock limit; then the best result so far is used, and the placement's note says so."""
     _programs: dict[object, FlowProgram] = field(default_factory=dict)
     _routes: Routes | None = None
 
@@ -85,7 +84,7 @@ class Agg:
         return replace(best, note="; ".join(notes)) if notes else best
 
     def most(self, problem: Problem, aggregating: Iterable[str]) -> dict[str, int]:
-        """How many streams each of these switches takes."""
+        """Maximum number of streams of each of these switches."""
         return {name: min(self.streams.get(name, problem.fan_in), problem.fan_in) for name in aggregating}
 
     def _check(self, problem: Problem, placement: Placement) -> None:
@@ -105,7 +104,7 @@ class Agg:
         return self._program(problem, problem.server).proof()
 
     def _program(self, problem: Problem, server: str) -> FlowProgram:
-        """For streams of the racks to all switches with room and the server, compiled once."""
+        """Program for streams of the racks to all switches with room and the server, compiled once."""
         if self._routes is not problem.routes:
             self._programs.clear()
             self._routes = problem.routes
@@ -127,17 +126,18 @@ class _Search:
     program: FlowProgram
     agg: Agg
     until: float
-    """By the clock: then no other set is begun."""
+    """Time by the clock after which no other set is begun."""
     found: list[Placement] = field(default_factory=list)
-    """Of the sets all of whose switches are used, and that are no larger than may be."""
+    """Placements of sets all of whose switches are used, and that are within the limit."""
 
     @property
     def is_late(self) -> bool:
         return perf_counter() > self.until
 
     def drop(self, aggregating: Sequence[str]) -> dict[str, str]:
-        """From all of these those that nobody chooses, then the one with the fewest streams, and so on. Where time ends
-        before that, whom workers chose among as many of the last set as may be.
+        """Drop unused switches, then the one with the fewest streams, and so on.
+
+        If time ends before that, return the workers' choices among the allowed number of switches of the last set.
         """
         while (streams := self._assign(aggregating)) is not None:
             taken = _into(streams)
@@ -153,7 +153,7 @@ class _Search:
         return {}
 
     def add(self, candidates: Sequence[str]) -> None:
-        """From none: the one that is the fastest alone, then the one that makes those the fastest, while that helps."""
+        """Add switches, beginning with none: each time the one with which the job is the fastest, while that helps."""
         chosen: list[str] = []
         before = math.inf
         while len(chosen) < self.agg.aggregations and not self.is_late:
@@ -168,7 +168,7 @@ class _Search:
             chosen.append(best)
 
     def _is_used(self, aggregating: Sequence[str]) -> bool:
-        """Whether workers can send to these, and choose each of them: then it is the last that was found."""
+        """Return True if workers can send to these and use each of them: then the set is the last one in `found`."""
         count = len(self.found)
         self._assign(aggregating)
         return len(self.found) > count
@@ -184,7 +184,7 @@ class _Search:
 
 
 def _into(streams: Mapping[tuple[str, str], int]) -> Counter[str]:
-    """How many streams each node gets."""
+    """Number of streams into each node."""
     into: Counter[str] = Counter()
     for (_, sink), count in streams.items():
         into[sink] += count
@@ -194,8 +194,8 @@ def _into(streams: Mapping[tuple[str, str], int]) -> Counter[str]:
 def _assign(
     problem: Problem, costs: Costs, program: FlowProgram, most: Mapping[str, int], until: float
 ) -> Mapping[tuple[str, str], int] | None:
-    """How many streams of each rack go to each of these switches, which take so many at most, or the server; None where
-    they cannot.
+    """Number of streams of each rack to each of these switches, within their limits, or the server; None if
+    impossible.
     """
     server = problem.server
     assert server is not None

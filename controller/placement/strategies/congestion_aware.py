@@ -1,4 +1,4 @@
-"""Trees that grow from what each switch sees of its own ports, as Canary's do (De Sensi et al., 2023)."""
+"""Trees that grow from each switch's view of its own ports, as Canary's do (De Sensi et al., 2023)."""
 
 from __future__ import annotations
 

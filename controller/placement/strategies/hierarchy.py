@@ -1,4 +1,4 @@
-"""Sums at every level of a fixed tree, as an operator sets it up once: what depth alone, without looking, is worth."""
+"""Sums at every level of a fixed tree, as an operator sets it up once: the value of depth alone, without telemetry."""
 
 from __future__ import annotations
 

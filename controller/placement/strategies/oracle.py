@@ -23,7 +23,7 @@ class Oracle:
     """Takes seconds to minutes."""
 
     seconds: float = 60.0
-    """Of wall-clock time for the program; the best tree by then is taken, and its note says how good it surely is."""
+    """Wall-clock limit of the program; then the best tree so far is used, and its note states the proven gap."""
 
     def place(self, problem: Problem, rng: random.Random) -> Placement:
         hops = all_hops(problem)

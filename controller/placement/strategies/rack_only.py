@@ -1,4 +1,4 @@
-"""What SwitchML and ATP do within a rack (Sapio et al. and Lao et al., NSDI 2021)."""
+"""Aggregation by rack, as in SwitchML and ATP (Sapio et al. and Lao et al., NSDI 2021)."""
 
 from __future__ import annotations
 

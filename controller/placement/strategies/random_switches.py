@@ -1,4 +1,4 @@
-"""The lot: what any method that looks must beat."""
+"""Random choice: the baseline that every informed method must beat."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One switch for all: what a plan without levels comes to."""
+"""One switch for all: a placement without levels."""
 
 from __future__ import annotations
 

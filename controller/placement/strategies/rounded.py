@@ -3,7 +3,7 @@ worker's stream among switches, then every worker draws one by its shares.
 
     minimise T      Σ_s x_{r,s} = 1      x_{r,s} ≤ z_s ≤ 1      link e:  Σ n_r · x_{r,s} + Σ z_s  ≤  T / seconds_e
 
-with x_{r,s} the share of rack r's workers that go to s, and z_s the sum that s sends to the server. Where that is not
+with x_{r,s} the share of rack r's workers that go to s, and z_s the sum that s sends to the server. If that is not
 solved in time, racks sum.
 """
 
@@ -27,7 +27,7 @@ class Rounded:
     """One level of switches below the server; workers draw theirs from the run's seed."""
 
     seconds: float = 60.0
-    """Of wall-clock time for the program; where it takes longer, racks sum, and the placement's note says so."""
+    """Wall-clock limit of the program; if it takes longer, racks sum, and the placement's note says so."""
 
     def place(self, problem: Problem, rng: random.Random) -> Placement:
         server = problem.server

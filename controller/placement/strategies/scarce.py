@@ -1,15 +1,14 @@
-"""Scarce memory and narrow fan-in: some switches sum, the others forward what routing sends through them.
+"""Scarce memory and narrow fan-in: some switches sum, the others forward the streams that routing sends through them.
 
-A switch with room that streams go through may as well sum them, where its fan-in allows: it then sends one stream on
-where several went (docs/placement.md has the proof). So hops need go only through switches without room, which leaves
-few, and a mixed-integer program (`tree_program`) decides over them. Where fan-in may bind, over all hops.
+A switch with room that streams pass through may as well sum them, if its fan-in allows: it then sends one stream on
+instead of several (docs/placement.md has the proof). So hops need to pass only switches without room, which leaves few
+hops, and a mixed-integer program (`tree_program`) decides over them. If fan-in may bind, it decides over all hops.
 
-The program is asked for a tree within a time T, not for the least time: with T given, what a link allows is a whole
-number of streams. Trees found bound the best time from above; the totally unimodular relaxation (`relaxation`) bounds
-it from below, and says what to look for first: a tree at that very bound, which is thereby proven the best. Rerouting
-(`rerouting`) finds one in milliseconds, or another to begin with. Where that is too slow, programs halve what is
-between the bounds until they meet. A program that does not end in its share of the time is passed over: a slower tree
-is asked for, and this one again at the end.
+The program looks for a tree within a time T, not for the smallest time: with T given, a link allows an integral number
+of streams. Trees found bound the best time from above; the totally unimodular relaxation (`relaxation`) bounds it from
+below. A tree at that very bound is tried first, which is thereby proven optimal. Rerouting (`rerouting`) finds one in
+milliseconds, or another to begin with. If that is too slow, programs halve the interval between the bounds until they
+meet. A program that exceeds its share of the time is skipped: a slower tree is tried, and this one again at the end.
 """
 
 from __future__ import annotations
@@ -36,13 +35,13 @@ _SAME: Final = 1e-9
 _CLOSE: Final = 1.1
 """Bounds nearer than this are not halved again: the next tree asked for is any faster one."""
 _SHARES: Final = (1 / 2, 1)
-"""Of the time that is left, what a program has when it is asked. Those that it is too little for are passed over, for
-slower trees, and asked again in the next turn.
+"""Shares of the remaining time for a program. Programs that need more are skipped in favour of slower trees, and
+repeated in the next turn.
 """
 _REROUTING: Final = 1 / 10
 """The same of rerouting, each time that the bound rises."""
 _MANY: Final = 5_000
-"""Hops. With more, no tree of fewer switches is asked for: before such a program has begun, its time is over."""
+"""Number of hops above which no tree of fewer switches is searched for: the time would be over before it began."""
 
 
 @dataclass
@@ -51,11 +50,11 @@ class ScarceMemory:
 
     gap: float = 0.05
     seconds: float = 2.0
-    """Of wall-clock time; what is best by then is taken, and the placement's note says how good that surely is."""
+    """Wall-clock limit; then the best tree so far is used, and the placement's note states the proven gap."""
     relaxed: bool = True
-    """Whether the relaxation bounds what there can be, and so says where the search begins and when it may end."""
+    """True if the relaxation bounds the search, which starts and may end there."""
     programs: int = 0
-    """How many were asked for a tree for the last problem."""
+    """Number of programs solved for the last problem."""
 
     def place(self, problem: Problem, rng: random.Random) -> Placement:
         return self.improved(problem)
@@ -85,7 +84,7 @@ class ScarceMemory:
 
 
 class _Search:
-    """What is known of one problem's best tree."""
+    """State of the search for one problem's best tree."""
 
     def __init__(
         self, problem: Problem, costs: Costs, gap: float, until: float, low: float, known: Placement | None
@@ -102,7 +101,7 @@ class _Search:
 
     @property
     def is_open(self) -> bool:
-        """Whether the bounds are not as near to each other as they should be."""
+        """True if the bounds are still further apart than allowed."""
         return self.high > self.low * (1 + self._gap + _SAME)
 
     def take(self, placement: Placement) -> None:
@@ -154,7 +153,7 @@ class _Search:
         return Ways(self._costs, self._hops)
 
     def _slice(self, share: float) -> float:
-        """Seconds: this share of what is left."""
+        """This share of the remaining time, in seconds."""
         return max(share * (self._until - perf_counter()), 0.01)
 
 
@@ -191,7 +190,7 @@ def _direct_hops(problem: Problem) -> Iterator[Hop]:
 
 
 def _reached(problem: Problem, source: str) -> Iterator[str]:
-    """Where a stream can go directly."""
+    """Nodes that a stream can reach directly."""
     topology, routes = problem.topology, problem.routes
     seen, queue = {source}, deque([source])
     while queue:
@@ -211,7 +210,7 @@ def _reached(problem: Problem, source: str) -> Iterator[str]:
 
 
 def _is_direct(problem: Problem, source: str, sink: str) -> bool:
-    """Whether no switch with room is on the way; where hashing decides the way, none is taken to be."""
+    """Return True if no switch with room is on the path; paths that depend on hashing count as direct."""
     path = problem.routes.unique_path(source, sink)
     return path is None or not any(problem.takes(problem.topology.peer(link).node) for link in path[:-1])
 

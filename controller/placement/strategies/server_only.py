@@ -1,4 +1,4 @@
-"""No switch sums anything: what every gain is measured against."""
+"""No switch aggregates: the reference of every gain."""
 
 from __future__ import annotations
 

@@ -1,19 +1,19 @@
-"""The widest tree: the optimum of one job wherever switches have room, found in about the time of a sort.
+"""The widest tree: the optimum of one job if all switches have room, found in about the time of a sort.
 
-Where every switch can sum and no fan-in binds, a tree of adjacent hops is optimal: take any tree of longer hops; the
-links on its hops' paths contain a tree over the same workers and root in which every link carries one stream up and one
+If every switch can sum and no fan-in binds, a tree of adjacent hops is optimal. Take any tree of longer hops; the links
+on its hops' paths contain a tree over the same workers and root in which every link carries one stream up and one
 result down, so no more than before. Then the slowest link of the best tree is a bottleneck: weigh every pair of linked
-switches by max(time up, time down); the least weight whose links, with all lighter ones, connect workers and root is
+switches by max(time up, time down). The smallest weight whose links, with all lighter ones, connect workers and root is
 the optimum (a bottleneck Steiner tree, which a minimum spanning tree contains). docs/placement.md has the proof.
 
-Many trees have that slowest link. Of these, the one taken has the fewest hops from the root to every rack, then few
-switches, then light links (`trees.rooted_tree`).
+Many trees have that slowest link. The chosen one has the fewest hops from the root to every rack, then few switches,
+then light links (`trees.rooted_tree`).
 
-A tree is a widest one exactly while the links *faster* than its slowest do not connect what it connects. That is one
-look at the fabric, so a job is placed again only when it must be: as long as the look confirms its tree it keeps it.
+A tree is a widest one exactly while the links *faster* than its slowest do not connect its terminals. That is one pass
+over the fabric, so a job is placed again only when needed: as long as the check confirms its tree it keeps it.
 
-Where switches have no room, the same tree over those that have is compared with the bound that all of them would give;
-if it does not reach it, or fan-in leaves no such tree, the method for scarce memory is asked, too.
+If some switches have no room, the same tree over the others is compared with the bound that all of them would give; if
+it does not reach it, or fan-in leaves no such tree, the method for scarce memory is tried, too.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ from .scarce import ScarceMemory
 _REMEMBERED: Final = 64
 """Jobs whose last tree is kept."""
 _FEW: Final = 1 / 16
-"""Of the directed links: where more have changed, all are looked at."""
+"""Share of the directed links above which a change is evaluated over all links."""
 _SAME: Final = 1e-12
 """Times that differ by this share or less are the same."""
 
 
 @dataclass(frozen=True)
 class Terminals:
-    """What a tree must connect, and what it may go through."""
+    """Nodes that a tree must connect, and nodes that it may pass."""
 
     links: Links
     racks: Mapping[int, int]
     """Workers on each switch that has some."""
     aggregators: Mapping[str, str]
-    """By worker, its own switch."""
+    """Each worker's own switch."""
     root: int | None
     """The server's switch; None: any may be the root."""
     room: Bools
@@ -87,7 +87,7 @@ class Terminals:
         return usable
 
     def connected(self, allowed: Bools) -> bool:
-        """Whether these pairs connect all of them."""
+        """Return True if these pairs connect all of them."""
         return connected(self.links, allowed, self.nodes)
 
     def bottleneck(self, weights: Floats, least: float) -> float | None:
@@ -101,9 +101,7 @@ class Terminals:
         return None if last is None else max(least, float(weights[last]))
 
     def tree(self, weights: Floats, access: float, latency: Floats) -> tuple[int, dict[int, int]] | None:
-        """Root and parents of a tree over usable pairs as fast as there can be; None where there is none, or fan-in
-        leaves none.
-        """
+        """Root and parents of the fastest tree over usable pairs; None if there is none, or fan-in leaves none."""
         if not self.room[self.nodes].all() or (most := self.bottleneck(weights, access)) is None:
             return None
         allowed = self.usable & (weights <= most * (1 + self.slack))
@@ -138,13 +136,13 @@ class _Kept:
         return float(self.weights[self.pairs].max(initial=0.0))
 
     def look(self, problem: Problem) -> None:
-        """With what is on all links now."""
+        """Evaluate all links' present loads."""
         self.costs = Costs(problem)
         self.access, self.weights = self.costs.access_seconds(problem.hosts), self.costs.seconds_of_pairs()
         self.slowest = self._slowest()
 
     def has_room_of(self, problem: Problem) -> bool:
-        """Whether the same switches have room as when the tree was found."""
+        """Return True if the same switches have room as when the tree was found."""
         links, was = self.terminals.links, self.costs.problem.room
         return problem.room is was or np.array_equal(_room(problem, links), self.terminals.room)
 
@@ -154,12 +152,14 @@ class _Kept:
         return self.slowest * (1 - _SAME) / (1 + self.terminals.slack)
 
     def stands(self) -> bool:
-        """Whether no tree is wider by more than its slack, even if all switches had room."""
+        """Return True if no tree is wider by more than its slack, even if all switches had room."""
         return self.wider <= self.access or not self.terminals.connected(self.weights < self.wider)
 
     def change(self, problem: Problem, changed: Collection[Endpoint]) -> bool:
-        """With what is on these links now. Whether the tree surely stands as it stood, without a look at the fabric: no
-        pair came among those that are faster than it must be.
+        """Update the loads of these links; return True if the tree is certainly still the widest, without a pass over
+        the fabric.
+
+        That is so if no pair became one of those that are faster than it must be.
         """
         links, faster, slowest, access = self.terminals.links, self.wider, self.slowest, self.access
         self.costs.change(problem, changed)
@@ -197,9 +197,9 @@ class WidestTree:
         return self._kept_or_new(problem, kept, False)
 
     def resolve(self, problem: Problem, changed: Collection[Endpoint]) -> Placement:
-        """As `place`, for a job that was placed last as this problem has it, but for what is on these links.
+        """Place a job whose last problem differs from this one only in the loads of these links.
 
-        A change that does not touch the tree is settled without a look at the fabric.
+        A change that does not touch the tree is settled without a pass over the fabric.
         """
         if (kept := self._kept_of(problem)) is None:
             return self.place(problem, random.Random(0))
@@ -236,7 +236,7 @@ class WidestTree:
 
 
 def _changed(before: Problem, now: Problem, most: int) -> list[Endpoint] | None:
-    """The links that have another load, or other streams of others; None: more than so many."""
+    """Links whose load, or others' streams, have changed; None if there are more than `most`."""
     found: set[Endpoint] = set()
     sides: tuple[tuple[Mapping[Endpoint, object], Mapping[Endpoint, object]], ...] = (
         (before.loads, now.loads),

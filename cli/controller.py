@@ -193,7 +193,7 @@ def controller(
 def _congestion(file: Path | None, topology: Topology) -> CongestionOptions:
     """Raises ExperimentError."""
     from ..controller.congestion import WALL_CLOCK_LEASE_NS, CongestionOptions
-    from ..experiments.congestion import ControllerCongestion
+    from ..experiments.config.congestion import ControllerCongestion
 
     if file is None:
         return CongestionOptions(lease_ns=WALL_CLOCK_LEASE_NS)
@@ -202,7 +202,7 @@ def _congestion(file: Path | None, topology: Topology) -> CongestionOptions:
 
 def _watching(file: Path, topology: Topology) -> Watching:
     """Raises ExperimentError."""
-    from ..experiments.telemetry import TelemetryConfig
+    from ..experiments.config.telemetry import TelemetryConfig
 
     return TelemetryConfig.load(file).watching(topology, str(file))
 

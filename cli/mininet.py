@@ -150,7 +150,7 @@ async def install_base_plan(topology: Topology, addresses: Mapping[str, str]) ->
     from ..controller.p4runtime.reconcile import reconcile_all, verify
     from ..controller.planning.plan import base_state
     from ..experiments.backends.sessions import open_sessions
-    from ..experiments.config import refuse_chips
+    from ..experiments.config.fabric import refuse_chips
 
     refuse_chips(topology, topology.name)
     routes = Routes(topology)

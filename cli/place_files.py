@@ -10,8 +10,8 @@ from pydantic import Field, ValidationError, model_validator
 
 from ..controller.placement.model.loads import LinkLoad
 from ..controller.planning.plan import HIGHEST
+from ..experiments.config.sections import Duration, Rate, Section, Title, read_section
 from ..experiments.errors import ExperimentError
-from ..experiments.sections import Duration, Rate, Section, Title, read_section
 from ..topologies import Endpoint, Topology, TopologyError
 from ..topologies.key_errors import dotted, problems_of
 from ..topologies.problems import BadFile, Problem, told

@@ -1,5 +1,5 @@
-"""Runs: a fabric, a job and strategies turned into figures, tables and a record; and the `weir` command.
+"""Runs: a fabric, a job and strategies turned into figures, tables and a record.
 
-`config` is what a run file says, `run` plays it once per strategy on one of the `backends`, `records` keeps what
-happened, `workloads` has what is trained, `commands` what people type.
+`config` is the run file's schema, `run` plays a run once per strategy on one of the `backends`, `records` keeps the
+results, `workloads` has what is trained, `evaluation` compares strategies over a grid of conditions.
 """

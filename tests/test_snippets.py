@@ -38,8 +38,8 @@ from weir.emulator.program import Program
 from weir.emulator.stf import StfTest, play
 from weir.emulator.stf.reader import parse as parse_stf
 from weir.experiments.config import RunConfig
-from weir.experiments.congestion import ControllerCongestion
-from weir.experiments.telemetry import TelemetryConfig
+from weir.experiments.config.congestion import ControllerCongestion
+from weir.experiments.config.telemetry import TelemetryConfig
 from weir.hosts import ControlClient
 from weir.imports.extras import EXTRAS
 from weir.tests.own_network import IN_ITS_OWN_NETWORK

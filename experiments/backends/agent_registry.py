@@ -11,7 +11,7 @@ from ...hosts.congestion import Dctcp, DelayTarget, ExplicitWindow, FixedWindow,
 from ...hosts.protocol.server import ParameterServerCore
 from ...hosts.protocol.worker import WorkerCore, WorkerOptions
 from ...wire.control import Held, Pause, Resume, ServerPlan, WorkerPlan
-from ..congestion import Law
+from ..config.congestion import Law
 from ..errors import ExperimentError
 from .agents import HostAgent, VirtualHost, VirtualWorker
 from .emulated import EmulatedFabric

@@ -25,8 +25,8 @@ from ...topologies import Endpoint, Topology, mac_number
 from ...topologies.targets import Target
 from ...wire.frames import encapsulate
 from ...wire.int_shim import Presence
-from ..background import DISCARD_PORT
-from ..config import refuse_chips
+from ..config.background import DISCARD_PORT
+from ..config.fabric import refuse_chips
 from .sessions import open_sessions
 
 DATA_PRIORITY: Final = 0

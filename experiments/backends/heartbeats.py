@@ -18,7 +18,7 @@ from ...emulator.fabric import Wake
 from ...topologies import Routes, mac_number
 from ...wire.frames import DSCP_BULK, DSCP_CONTROL, decapsulate, encapsulate
 from ...wire.heartbeat import HEARTBEAT_PORT, Heartbeat
-from ..config import HEARTBEAT_FRAME_BYTES, LEAST_STRETCH, HeartbeatConfig
+from ..config.heartbeats import HEARTBEAT_FRAME_BYTES, LEAST_STRETCH, HeartbeatConfig
 from ..records.record import HeartbeatFigures
 from .agents import VirtualWorker
 from .emulated import EmulatedFabric

@@ -39,8 +39,8 @@ from ...topologies import Endpoint, Routes
 from ...topologies.mininet.fabric import MininetFabric, SwitchKind
 from ...topologies.mininet.scratch import scratch_folder
 from ...wire import control_pb2 as pb
-from ..background import SteadyFlow
 from ..config import RunConfig
+from ..config.background import SteadyFlow
 from ..errors import ExperimentError
 from ..records.record import MininetHeartbeats, MininetResult, StrategyResult
 from ..workloads.digits import load_digits

@@ -14,8 +14,8 @@ import numpy as np
 
 from ...controller.planning.plan import JobPlan
 from ...hosts.numerics.tensors import Tensor, reference_sum
+from ..config.jobs import OtherJobConfig
 from ..errors import ExperimentError
-from ..jobs import OtherJobConfig
 from ..records.record import JobTrace
 from .agents import VirtualWorker
 from .rounds import Rounds

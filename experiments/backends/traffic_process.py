@@ -12,7 +12,7 @@ import time
 from typing import Final
 
 from ...wire.frames import FRAME_HEADER_BYTES
-from ..background import BACKGROUND_PAYLOAD_BYTES, DISCARD_PORT
+from ..config.background import BACKGROUND_PAYLOAD_BYTES, DISCARD_PORT
 
 _TICK_S: Final = 0.005
 

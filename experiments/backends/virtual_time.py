@@ -44,10 +44,10 @@ from ...wire.frames import FRAME_HEADER_BYTES
 from ...wire.heartbeat import Heartbeat
 from ...wire.int_messages import most_hops
 from ...wire.int_shim import Presence
-from ..background import BACKGROUND_PAYLOAD_BYTES
 from ..config import RunConfig
+from ..config.background import BACKGROUND_PAYLOAD_BYTES
+from ..config.jobs import Participants
 from ..errors import ExperimentError
-from ..jobs import Participants
 from ..records.record import FlowTrace, HeartbeatFigures, JobTrace
 from ..workloads.workload import Floats
 from .achievable import Achievable, Carried, SumTime

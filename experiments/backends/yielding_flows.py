@@ -22,7 +22,7 @@ from ...hosts.congestion import YieldingSender
 from ...topologies import mac_number
 from ...wire.frames import ECN_CAPABLE, FRAME_HEADER_BYTES, are_congested, decapsulate, encapsulate, frame_headers
 from ...wire.transfer import TRANSFER_PORT, acknowledgements, are_acknowledgements, are_marked, data_packets, heads_of
-from ..background import BACKGROUND_PAYLOAD_BYTES, YieldingFlow
+from ..config.background import BACKGROUND_PAYLOAD_BYTES, YieldingFlow
 from ..records.record import FlowTrace
 from .emulated import EmulatedFabric
 from .event_list import EventList

@@ -21,9 +21,9 @@ from ...topologies.schema import parse_topology
 from ...topologies.spelling import nearest
 from ...topologies.yaml_file import YamlFile
 from ...wire.aggregation import FAN_IN
-from ..config import found_strategy
+from ..config.sections import Duration, FileName, Section, Title, one_of_or_own, read_section
+from ..config.strategies import found_strategy
 from ..errors import ExperimentError
-from ..sections import Duration, FileName, Section, Title, one_of_or_own, read_section
 
 Spread = Literal["packed", "spread", "random"]
 Rates = Literal["equal", "mixed"]

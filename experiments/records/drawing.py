@@ -7,8 +7,8 @@ from collections import Counter
 from ...topologies import Endpoint
 from ...topologies.drawing import Drawing, Flow
 from ...topologies.units import format_rate
-from ..background import SteadyFlow
 from ..config import RunConfig
+from ..config.background import SteadyFlow
 from .record import Phase, StrategyResult
 from .report import name_of
 

@@ -15,7 +15,7 @@ from weir.controller.congestion import WALL_CLOCK_LEASE_NS, CongestionOptions, M
 from weir.controller.planning.plan import round_bytes
 from weir.experiments.backends.agents import VirtualHost, VirtualWorker
 from weir.experiments.backends.emulated import EmulatedFabric
-from weir.experiments.congestion import ControllerCongestion
+from weir.experiments.config.congestion import ControllerCongestion
 from weir.experiments.errors import ExperimentError
 from weir.hosts import ControlClient, WorkerCore
 from weir.hosts.numerics.tensors import Tensor

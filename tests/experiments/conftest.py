@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from weir.experiments.background import BackgroundFlow
 from weir.experiments.config import RunConfig
+from weir.experiments.config.background import BackgroundFlow
 from weir.experiments.records import plots
 from weir.experiments.records.record import RunRecord
 

@@ -16,10 +16,10 @@ from weir.cli.place_files import read_jobs, read_loads
 from weir.emulator.entries import EmulatorError
 from weir.emulator.program import Program
 from weir.experiments.config import RunConfig
-from weir.experiments.congestion import ControllerCongestion
+from weir.experiments.config.congestion import ControllerCongestion
+from weir.experiments.config.telemetry import TelemetryConfig
 from weir.experiments.errors import ExperimentError
 from weir.experiments.evaluation.suite import Suite
-from weir.experiments.telemetry import TelemetryConfig
 from weir.topologies import TopologyError, leaf_spine, load_topology
 from weir.topologies.exercise import read_exercise
 from weir.topologies.runtime_json import RuntimeFile

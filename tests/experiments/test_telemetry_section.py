@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from weir.controller.watching.settings import TELLING_DROPS, Flows, Mode, Steps, Watching
+from weir.experiments.config.telemetry import TelemetryConfig
 from weir.experiments.errors import ExperimentError
-from weir.experiments.telemetry import TelemetryConfig
 from weir.topologies.generators import leaf_spine
 from weir.wire.int_md import DomainInstruction, Instruction
 from weir.wire.int_shim import Presence

@@ -7,8 +7,8 @@ from typing import Annotated, Literal, Self
 import numpy as np
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
-from ..training import MODES, Machine, Mode, TrainingError
-from ..training.machines import drifting, jitter, stepping
+from ...training import MODES, Machine, Mode, TrainingError
+from ...training.machines import drifting, jitter, stepping
 from .sections import Duration, LongDuration, Section
 
 _SPANS = 997

@@ -6,7 +6,7 @@ from typing import Final, Self
 
 from pydantic import Field, model_validator
 
-from ..controller.placement.multi_job.multi_tree import MOST_STRIPES
+from ...controller.placement.multi_job.multi_tree import MOST_STRIPES
 from .sections import Duration, Section
 
 LARGEST_WINDOW: Final = 512

@@ -8,15 +8,15 @@ from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
 
-from ..imports import user_files
-from ..topologies import Topology, TopologyError
-from ..topologies.key_errors import problems_of
-from ..topologies.keys import Keys
-from ..topologies.problems import Problem, shown, told
-from ..topologies.spelling import nearest
-from ..topologies.units import DELAY_PATTERN, RATE_PATTERN, parse_delay, parse_rate
-from ..topologies.yaml_file import YamlFile
-from .errors import ExperimentError
+from ...imports import user_files
+from ...topologies import Topology, TopologyError
+from ...topologies.key_errors import problems_of
+from ...topologies.keys import Keys
+from ...topologies.problems import Problem, shown, told
+from ...topologies.spelling import nearest
+from ...topologies.units import DELAY_PATTERN, RATE_PATTERN, parse_delay, parse_rate
+from ...topologies.yaml_file import YamlFile
+from ..errors import ExperimentError
 
 
 def _quantity(parse: Callable[[object], int]) -> BeforeValidator:

@@ -5,152 +5,37 @@ Every error names the file, the key and the value, and says what would be right.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Any, Self
 
 from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
-from ..controller.congestion import CongestionOptions, Uncontrolled
-from ..controller.placement.model.problem import PlacementError
-from ..controller.placement.strategies import STRATEGIES, Need, description
-from ..controller.watching.settings import Watching
-from ..hosts.numerics.quantization import chunk_count
-from ..imports import user_files
-from ..topologies import Topology, TopologyError, file_keys
-from ..topologies.key_errors import problems_of
-from ..topologies.problems import BadFile, shown, told
-from ..topologies.schema import parse_topology, shipped
-from ..topologies.spelling import nearest
-from ..topologies.targets import LIKE_TOFINO
-from ..topologies.units import format_delay
-from ..topologies.yaml_file import YamlFile
-from ..wire.frames import FRAME_HEADER_BYTES
-from ..wire.heartbeat import HEARTBEAT_BYTES, HEARTBEAT_PORT
+from ...controller.congestion import CongestionOptions
+from ...controller.placement.model.problem import PlacementError
+from ...controller.placement.strategies import STRATEGIES, Need, description
+from ...controller.watching.settings import Watching
+from ...hosts.numerics.quantization import chunk_count
+from ...topologies import Topology, file_keys
+from ...topologies.key_errors import problems_of
+from ...topologies.problems import BadFile, told
+from ...topologies.schema import parse_topology
+from ...topologies.yaml_file import YamlFile
+from ..errors import ExperimentError
+from ..workloads.digits import TrainingJob
+from ..workloads.script import ScriptOptions, ScriptWorkload, gradient_values
+from ..workloads.workload import Workload
 from .background import Background, SteadyFlow, YieldingFlow, uncontrolled, windowed
 from .congestion import CongestionConfig
-from .errors import ExperimentError
+from .control import ControlConfig
+from .fabric import check_fabric, read_fabric, refuse_chips
+from .heartbeats import HeartbeatConfig
 from .jobs import JobConfig, OtherJobConfig
-from .sections import Duration, FileName, LongDuration, Section, one_of_or_own, read_section, strange_hosts
+from .sections import Duration, FileName, Section, read_section, strange_hosts
+from .strategies import NEED_SERVER, StrategyName, found_strategy
 from .synchronisation import SynchronisationConfig
 from .telemetry import TelemetryConfig
-from .workloads.digits import TrainingJob, TrainingOptions
-from .workloads.script import ScriptOptions, ScriptWorkload, gradient_values, script_digest
-from .workloads.workload import Workload
-
-NEED_SERVER: Final = frozenset(name for name, known in STRATEGIES.items() if Need.SERVER in known.needs)
-"""Strategies that cannot do with a switch as the root."""
-
-
-StrategyName = Annotated[str, one_of_or_own(STRATEGIES)]
-
-
-class TrainingConfig(Section):
-    """For how long is trained, and how the digits' network is, where the run has no workload of its own."""
-
-    hidden: int = Field(128, ge=1, le=4096)
-    """Of the digits' network: units of the hidden layer."""
-    batch: int = Field(16, ge=1, le=1024)
-    """Of the digits' network: images per worker and step."""
-    steps: int = Field(150, ge=1)
-    learning_rate: float = Field(0.15, gt=0)
-    """Of the digits' network."""
-    momentum: float = Field(0.9, ge=0, lt=1)
-    """Of the digits' network."""
-    compute: Duration = 500_000
-    """Virtual time that a worker takes for one gradient."""
-
-    @property
-    def options(self) -> TrainingOptions:
-        return TrainingOptions(self.hidden, self.batch, self.steps, self.learning_rate, self.momentum)
-
-
-OF_THE_DIGITS: Final = frozenset({"hidden", "batch", "learning_rate", "momentum"})
-"""Keys of `training` that mean nothing to a workload of one's own."""
-
-
-class WorkloadConfig(Section):
-    """What is trained in the digits' place: workers that a Python file makes."""
-
-    script: str
-    """The file, from the run's file; a record has the whole path."""
-    options: dict[str, Any] = Field({})
-    """Given by name to the function `worker` of the script."""
-    digest: str = ""
-    """SHA-256 of the script, which a record has so that a replay runs the same one; a run's file leaves it out."""
-
-    @field_validator("options")
-    @classmethod
-    def _as_a_record_has_them(cls, options: dict[str, Any]) -> dict[str, Any]:
-        for name, value in options.items():
-            try:
-                json.dumps(value)
-            except TypeError:
-                raise ValueError(
-                    f"{name}: {value} is no text, number, true, false, null, list or mapping of these; in quotes it is "
-                    "text"
-                ) from None
-        return options
-
-
-class ControlConfig(Section):
-    """How often the controller looks, and how quickly it can act."""
-
-    interval: LongDuration = 2_000_000
-    """Time between two rounds of probes."""
-    warm_up: Duration = 20_000_000
-    """Probes alone, before the job is placed."""
-    solve_interval: LongDuration = 20_000_000
-    """Time between two looks at whether the job should move."""
-    dwell: Duration = 50_000_000
-    """A job that has moved stays for so long."""
-    latency: Duration = 100_000
-    """How long a message takes from the controller to a host, or back."""
-    gain: float = Field(0.15, ge=0, lt=1)
-    """A running job is moved when the predicted completion time falls by more than this share."""
-
-
-HEARTBEAT_FRAME_BYTES: Final = FRAME_HEADER_BYTES + HEARTBEAT_BYTES
-LEAST_STRETCH: Final = 0.75
-"""An interval between two heartbeats is stretched by a factor from here to as much above 1."""
-
-
-LEAST_INTERVAL_NS: Final = 10_000
-"""Between a worker's heartbeats: in no time virtual time would not go on."""
-
-
-class HeartbeatConfig(Section):
-    """What workers say of themselves to the controller, through the fabric, and who is taken for dead."""
-
-    to: str
-    """The host where the controller takes them; it has no part in the job."""
-    interval: Duration = 5_000_000
-    """Between two heartbeats of a worker; 10us is the least."""
-    lease: Duration = 20_000_000
-    """A worker that was not heard of for so long is taken for dead, and its job waits for it."""
-    in_class: bool = True
-    """Whether they have the control class (DSCP 48, strict priority), or wait behind bulk traffic."""
-    detector: Literal["telemetry", "timer"] = "telemetry"
-    """Whether telemetry is asked if the network explains a worker's silence before it is taken for dead."""
-
-    @field_validator("interval")
-    @classmethod
-    def _is_long_enough(cls, interval: int) -> int:
-        if interval < LEAST_INTERVAL_NS:
-            raise ValueError(f"too short; {format_delay(LEAST_INTERVAL_NS)} is the least")
-        return interval
-
-    def declared(self, hosts: Iterable[str]) -> tuple[Uncontrolled, ...]:
-        """What those of these hosts bring to queues, or before them if they are in the control class."""
-        rate_bps = 8e9 * HEARTBEAT_FRAME_BYTES / (LEAST_STRETCH * self.interval)
-        ports = HEARTBEAT_PORT, HEARTBEAT_PORT
-        return tuple(
-            Uncontrolled(host, self.to, rate_bps, HEARTBEAT_FRAME_BYTES, ports=ports, in_control_class=self.in_class)
-            for host in hosts
-        )
+from .training import TrainingConfig, WorkloadConfig, found_script
 
 
 class RunConfig(Section):
@@ -263,11 +148,11 @@ class RunConfig(Section):
             raise ExperimentError(str(error)) from None
         data = dict(written.data)
         if isinstance(data.get("fabric"), str):
-            data["fabric"] = _read_fabric(path, data["fabric"])
+            data["fabric"] = read_fabric(path, data["fabric"])
         elif isinstance(data.get("fabric"), dict):
-            _check_fabric(data["fabric"], f"{path}: fabric", written, ["fabric"])
+            check_fabric(data["fabric"], f"{path}: fabric", written, ["fabric"])
         if isinstance(workload := data.get("workload"), dict) and isinstance(workload.get("script"), str):
-            data["workload"] = _found_script(path, workload, data.get("training"))
+            data["workload"] = found_script(path, workload, data.get("training"))
         if isinstance(names := data.get("strategies"), list):
             data["strategies"] = [found_strategy(path, name) for name in names]
         config = read_section(cls, written, data)
@@ -396,52 +281,3 @@ class RunConfig(Section):
             return cls.model_validate(data)
         except ValidationError as error:
             raise ExperimentError(told(where, problems_of(error, cls, data))) from None
-
-
-def refuse_chips(topology: Topology, where: str) -> None:
-    """Raises `ExperimentError` where a switch is of a kind that the emulator and bmv2 cannot be."""
-    if chips := [switch for switch in topology.switches if not switch.target.is_emulated]:
-        raise ExperimentError(
-            f"{where}: {', '.join(switch.name for switch in chips)}: {chips[0].target.name} is a chip, which no switch "
-            f"made of software is; write target: {LIKE_TOFINO.name} for one within its limits"
-        )
-
-
-def _found_script(run_file: Path, workload: dict[str, Any], training: object) -> dict[str, Any]:
-    """The section with the script's whole path and digest."""
-    if strange := sorted(OF_THE_DIGITS & set(training if isinstance(training, dict) else ())):
-        raise ExperimentError(
-            f"{run_file}: training.{strange[0]}: is the digits' network's, and the run has a workload of its own; "
-            "what that needs goes into workload.options"
-        )
-    path = (run_file.parent / workload["script"]).resolve()
-    return {**workload, "script": str(path), "digest": script_digest(path)}
-
-
-def found_strategy(file: Path, name: object) -> object:
-    """A strategy of one's own by its whole path, as it stands beside the file that names it."""
-    return str((file.parent / name).resolve()) if isinstance(name, str) and name.endswith(user_files.ENDING) else name
-
-
-def _read_fabric(run_file: Path, name: str) -> dict[str, Any]:
-    """The fabric file named by a run: beside the run's file, or one that ships with topologies/."""
-    try:
-        beside = run_file.parent / name
-        path = beside if beside.exists() else Path(str(resources.files("weir.topologies") / name))
-        if not path.is_file():
-            raise ExperimentError(
-                f"{run_file}: fabric: no file {shown(name)} beside it, nor one shipped in topologies/"
-                f"{nearest(name, shipped())}"
-            )
-        written = YamlFile.read(path, "a fabric is a YAML mapping with name and links")
-    except BadFile as error:
-        raise ExperimentError(f"{run_file}: fabric: {error}") from None
-    _check_fabric(written.data, f"{run_file}: fabric: {path}", written)
-    return written.data
-
-
-def _check_fabric(data: dict[str, Any], where: str, written: YamlFile, within: Sequence[str] = ()) -> None:
-    try:
-        parse_topology(data, where, written, within)
-    except TopologyError as error:
-        raise ExperimentError(str(error)) from None

@@ -14,8 +14,8 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from ..controller.congestion import Uncontrolled, Windowed
-from ..wire.frames import FRAME_HEADER_BYTES
+from ...controller.congestion import Uncontrolled, Windowed
+from ...wire.frames import FRAME_HEADER_BYTES
 from .sections import Duration, Rate, Section
 
 BACKGROUND_PAYLOAD_BYTES: Final = 1_000

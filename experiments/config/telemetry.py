@@ -23,25 +23,18 @@ from typing import Annotated, Any, Final, Self
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from ..controller.errors import PlanError
-from ..controller.p4runtime.tables import DROP_REASONS
-from ..controller.watching.items import check_watching
-from ..controller.watching.settings import (
-    LARGEST,
-    TELLING_DROPS,
-    Flows,
-    Mode,
-    Steps,
-    Watching,
-)
-from ..topologies import Topology
-from ..topologies.problems import BadFile
-from ..topologies.spelling import nearest
-from ..topologies.yaml_file import YamlFile
-from ..wire.int_md import DomainInstruction, Instruction
-from ..wire.int_report import REPORT_PORT
-from ..wire.int_shim import Presence
-from .errors import ExperimentError
+from ...controller.errors import PlanError
+from ...controller.p4runtime.tables import DROP_REASONS
+from ...controller.watching.items import check_watching
+from ...controller.watching.settings import LARGEST, TELLING_DROPS, Flows, Mode, Steps, Watching
+from ...topologies import Topology
+from ...topologies.problems import BadFile
+from ...topologies.spelling import nearest
+from ...topologies.yaml_file import YamlFile
+from ...wire.int_md import DomainInstruction, Instruction
+from ...wire.int_report import REPORT_PORT
+from ...wire.int_shim import Presence
+from ..errors import ExperimentError
 from .sections import Duration, Section, read_section
 
 COLLECTABLE: Final = {

@@ -17,12 +17,12 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BeforeValidator, Field, field_validator
 
-from ..controller.congestion import WALL_CLOCK_LEASE_NS, CongestionOptions, Marks, Uncontrolled, Windowed
-from ..topologies import Topology
-from ..topologies.problems import BadFile, Problem, told
-from ..topologies.yaml_file import YamlFile
+from ...controller.congestion import WALL_CLOCK_LEASE_NS, CongestionOptions, Marks, Uncontrolled, Windowed
+from ...topologies import Topology
+from ...topologies.problems import BadFile, Problem, told
+from ...topologies.yaml_file import YamlFile
+from ..errors import ExperimentError
 from .background import steady_unless_said
-from .errors import ExperimentError
 from .sections import Duration, LongDuration, Rate, Section, read_section, strange_hosts
 
 Law = Literal["explicit", "dctcp", "hpcc", "delay", "loss", "fixed"]

@@ -1,0 +1,24 @@
+"""Section `control` of a run file: the controller's intervals."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from .sections import Duration, LongDuration, Section
+
+
+class ControlConfig(Section):
+    """How often the controller looks, and how quickly it can act."""
+
+    interval: LongDuration = 2_000_000
+    """Time between two rounds of probes."""
+    warm_up: Duration = 20_000_000
+    """Probes alone, before the job is placed."""
+    solve_interval: LongDuration = 20_000_000
+    """Time between two looks at whether the job should move."""
+    dwell: Duration = 50_000_000
+    """A job that has moved stays for so long."""
+    latency: Duration = 100_000
+    """How long a message takes from the controller to a host, or back."""
+    gain: float = Field(0.15, ge=0, lt=1)
+    """A running job is moved when the predicted completion time falls by more than this share."""

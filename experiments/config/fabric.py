@@ -1,0 +1,49 @@
+"""Section `fabric` of a run file: a fabric spelled out, or the file that has it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from ...topologies import Topology, TopologyError
+from ...topologies.problems import BadFile, shown
+from ...topologies.schema import parse_topology, shipped
+from ...topologies.spelling import nearest
+from ...topologies.targets import LIKE_TOFINO
+from ...topologies.yaml_file import YamlFile
+from ..errors import ExperimentError
+
+
+def refuse_chips(topology: Topology, where: str) -> None:
+    """Raises `ExperimentError` where a switch is of a kind that the emulator and bmv2 cannot be."""
+    if chips := [switch for switch in topology.switches if not switch.target.is_emulated]:
+        raise ExperimentError(
+            f"{where}: {', '.join(switch.name for switch in chips)}: {chips[0].target.name} is a chip, which no switch "
+            f"made of software is; write target: {LIKE_TOFINO.name} for one within its limits"
+        )
+
+
+def read_fabric(run_file: Path, name: str) -> dict[str, Any]:
+    """The fabric file named by a run: beside the run's file, or one that ships with topologies/."""
+    try:
+        beside = run_file.parent / name
+        path = beside if beside.exists() else Path(str(resources.files("weir.topologies") / name))
+        if not path.is_file():
+            raise ExperimentError(
+                f"{run_file}: fabric: no file {shown(name)} beside it, nor one shipped in topologies/"
+                f"{nearest(name, shipped())}"
+            )
+        written = YamlFile.read(path, "a fabric is a YAML mapping with name and links")
+    except BadFile as error:
+        raise ExperimentError(f"{run_file}: fabric: {error}") from None
+    check_fabric(written.data, f"{run_file}: fabric: {path}", written)
+    return written.data
+
+
+def check_fabric(data: dict[str, Any], where: str, written: YamlFile, within: Sequence[str] = ()) -> None:
+    try:
+        parse_topology(data, where, written, within)
+    except TopologyError as error:
+        raise ExperimentError(str(error)) from None

@@ -1,0 +1,21 @@
+"""Section `strategies` of a run file: names of strategies, or paths of user files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Final
+
+from ...controller.placement.strategies import STRATEGIES, Need
+from ...imports import user_files
+from .sections import one_of_or_own
+
+NEED_SERVER: Final = frozenset(name for name, known in STRATEGIES.items() if Need.SERVER in known.needs)
+"""Strategies that cannot do with a switch as the root."""
+
+
+StrategyName = Annotated[str, one_of_or_own(STRATEGIES)]
+
+
+def found_strategy(file: Path, name: object) -> object:
+    """A strategy of one's own by its whole path, as it stands beside the file that names it."""
+    return str((file.parent / name).resolve()) if isinstance(name, str) and name.endswith(user_files.ENDING) else name

@@ -1,0 +1,73 @@
+"""Sections `training` and `workload` of a run file: what is trained, and for how long."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import Field, field_validator
+
+from ..errors import ExperimentError
+from ..workloads.digits import TrainingOptions
+from ..workloads.script import script_digest
+from .sections import Duration, Section
+
+
+class TrainingConfig(Section):
+    """For how long is trained, and how the digits' network is, where the run has no workload of its own."""
+
+    hidden: int = Field(128, ge=1, le=4096)
+    """Of the digits' network: units of the hidden layer."""
+    batch: int = Field(16, ge=1, le=1024)
+    """Of the digits' network: images per worker and step."""
+    steps: int = Field(150, ge=1)
+    learning_rate: float = Field(0.15, gt=0)
+    """Of the digits' network."""
+    momentum: float = Field(0.9, ge=0, lt=1)
+    """Of the digits' network."""
+    compute: Duration = 500_000
+    """Virtual time that a worker takes for one gradient."""
+
+    @property
+    def options(self) -> TrainingOptions:
+        return TrainingOptions(self.hidden, self.batch, self.steps, self.learning_rate, self.momentum)
+
+
+OF_THE_DIGITS: Final = frozenset({"hidden", "batch", "learning_rate", "momentum"})
+"""Keys of `training` that mean nothing to a workload of one's own."""
+
+
+class WorkloadConfig(Section):
+    """What is trained in the digits' place: workers that a Python file makes."""
+
+    script: str
+    """The file, from the run's file; a record has the whole path."""
+    options: dict[str, Any] = Field({})
+    """Given by name to the function `worker` of the script."""
+    digest: str = ""
+    """SHA-256 of the script, which a record has so that a replay runs the same one; a run's file leaves it out."""
+
+    @field_validator("options")
+    @classmethod
+    def _as_a_record_has_them(cls, options: dict[str, Any]) -> dict[str, Any]:
+        for name, value in options.items():
+            try:
+                json.dumps(value)
+            except TypeError:
+                raise ValueError(
+                    f"{name}: {value} is no text, number, true, false, null, list or mapping of these; in quotes it is "
+                    "text"
+                ) from None
+        return options
+
+
+def found_script(run_file: Path, workload: dict[str, Any], training: object) -> dict[str, Any]:
+    """The section with the script's whole path and digest."""
+    if strange := sorted(OF_THE_DIGITS & set(training if isinstance(training, dict) else ())):
+        raise ExperimentError(
+            f"{run_file}: training.{strange[0]}: is the digits' network's, and the run has a workload of its own; "
+            "what that needs goes into workload.options"
+        )
+    path = (run_file.parent / workload["script"]).resolve()
+    return {**workload, "script": str(path), "digest": script_digest(path)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from ..experiments.errors import ExperimentError
 from ..topologies import Routes, Topology
 from ..topologies.exercise import Exercise, is_exercise, read_exercise
 from ..topologies.mininet.fabric import FIRST_GRPC_PORT, MininetFabric, SwitchKind
+from ..topologies.mininet.processes import run_until_ended
 from .console import NOTES
 
 if TYPE_CHECKING:
@@ -83,10 +83,10 @@ def mininet(
         for note in [*(exercise.notes if exercise is not None else ()), *fabric.notes]:
             _say(note)
         if own is None:
-            states = asyncio.run(install_base_plan(topology, fabric.addresses))
+            states = run_until_ended(install_base_plan(topology, fabric.addresses))
             written = f"{sum(len(state.items) for state in states.values())} entries written and read back"
         else:
-            written = f"{asyncio.run(load_programs(fabric, own))} entries of yours written"
+            written = f"{run_until_ended(load_programs(fabric, own))} entries of yours written"
         servers = ", ".join(f"{name} {address}" for name, address in fabric.addresses.items())
         size = f"{len(topology.hosts)} hosts, {len(topology.switches)} {switch} switches"
         _say(f"{topology.name}: {size}, {written}")

@@ -54,6 +54,15 @@ ORDER BY max({0}) DESC, avg({0}) DESC, link LIMIT ?
 """
 
 
+_CONFINED: Final = {
+    "enable_external_access": "false",
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "lock_configuration": "true",
+}
+"""A history may come from a stranger: its views, and queries, reach no other file, no address and no extension."""
+
+
 class History:
     """One file, open for writing; a context manager."""
 
@@ -64,7 +73,7 @@ class History:
         self._path = path
         self._most_rows = most_rows
         try:
-            self._database = duckdb.connect(str(path))
+            self._database = duckdb.connect(str(path), config=_CONFINED)
             self._database.execute(SCHEMA)
             self._kept = {table: self._one(f"SELECT count(*) FROM {table}") for table in _ORDERS}
         except duckdb.Error as error:
@@ -212,7 +221,7 @@ def ask(path: Path, query: str, values: Sequence[Any] = ()) -> tuple[list[str], 
     if not path.exists():
         raise ControllerError(f"{path}: there is no such file; --history FILE of weir run or weir controller makes one")
     try:
-        with duckdb.connect(str(path), read_only=True) as database:
+        with duckdb.connect(str(path), read_only=True, config=_CONFINED) as database:
             answer = database.execute(query, list(values))
             return [column[0] for column in answer.description], answer.fetchall()
     except duckdb.Error as error:

@@ -329,6 +329,7 @@ class ControlService:
             async for request in requests:
                 if isinstance(request, Malformed):
                     await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(request))
+                self._seating.sweep()  # a job may just have ended
                 if request.job not in self._seating.jobs:
                     await context.abort(grpc.StatusCode.NOT_FOUND, self._seating.no_job(request.job))
                 try:

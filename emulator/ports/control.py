@@ -179,10 +179,10 @@ def _make_folder(folder: Path) -> None:
     """A folder that belongs to this user alone, if it is not there."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = folder.stat()
+        found = {folder.stat().st_uid, folder.lstat().st_uid}  # of the folder, and of a link to it
     except OSError as error:
         raise ControlError(f"control socket in {folder}: {os.strerror(error.errno or 0)}") from None
-    if found.st_uid not in (os.getuid(), 0):
+    if not found <= {os.getuid(), 0}:
         raise ControlError(f"control socket in {folder}: the folder is another user's; name one with --control")
 
 

@@ -26,6 +26,7 @@ from ...topologies import Routes, Topology
 from ...topologies.mininet.fabric import MininetFabric, SwitchKind
 from ...topologies.mininet.scratch import scratch_folder
 from ...wire.heartbeat import HEARTBEAT_PORT
+from ..errors import ExperimentError
 from .batch_sizes import size_rule
 from .real_time import FabricHeartbeats, RealTimeFabric
 from .sessions import open_sessions
@@ -118,4 +119,29 @@ async def live_fabric(
         service = await stack.enter_async_context(
             ControlService(controller, address=f"unix:{folder}/control", heartbeats=heartbeats, size_rule=size_rule)
         )
+        await stack.enter_async_context(ends_with_controller(service))
         yield LiveFabric(fabric, service)
+
+
+@asynccontextmanager
+async def ends_with_controller(service: ControlService) -> AsyncIterator[None]:
+    """Cancel the block as soon as the service's controller has ended. Raises ExperimentError then."""
+    block, ended_by = asyncio.current_task(), list[Exception]()
+    assert block is not None
+
+    async def watch() -> None:
+        try:
+            await service.wait()
+        except Exception as error:
+            ended_by.append(error)
+            block.cancel()
+
+    watcher = asyncio.create_task(watch(), name="the end of the controller")
+    try:
+        yield
+    except asyncio.CancelledError:
+        if ended_by:
+            raise ExperimentError(f"the fabric's controller has ended: {ended_by[0]}") from None
+        raise
+    finally:
+        watcher.cancel()

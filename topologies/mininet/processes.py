@@ -233,6 +233,11 @@ _ends: list[End] = []
 """The one that signals go to, as often as `orderly_end` is entered."""
 
 
+def run_until_ended(main: Coroutine[Any, Any, _Result]) -> _Result:
+    """`End.run`, within `orderly_end` or without it."""
+    return (_ends[-1] if _ends else End()).run(main)
+
+
 def is_ending() -> bool:
     """Whether a signal has asked this program to end: an emulation loop then lets the event loop cancel it."""
     return bool(_ends) and _ends[-1].asked

@@ -9,9 +9,10 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -57,12 +58,18 @@ def _locked_folder(parent: Path, prefix: str) -> tuple[Path, int] | None:
 
 
 def _remove_dead(parent: Path, prefix: str) -> None:
+    """Remove this user's folders whose maker is dead. Nothing of another user's is opened, and no link is followed."""
     for folder in parent.glob(f"{prefix}*"):
-        with suppress(OSError):
-            lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CLOEXEC)
-            try:
-                if os.fstat(lock).st_uid == os.geteuid():
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    shutil.rmtree(folder, ignore_errors=True)
-            finally:
-                os.close(lock)
+        with suppress(OSError), ExitStack() as stack:
+            if folder.lstat().st_uid != os.geteuid():
+                continue
+            inside = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            stack.callback(os.close, inside)
+            if os.fstat(inside).st_uid != os.geteuid():
+                continue
+            lock = os.open(_LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=inside)
+            stack.callback(os.close, lock)
+            found = os.fstat(lock)
+            if found.st_uid == os.geteuid() and stat.S_ISREG(found.st_mode):
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)

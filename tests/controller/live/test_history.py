@@ -165,3 +165,22 @@ def test_what_is_no_history_is_refused(tmp_path: Path) -> None:
         ask(path, "SELECT nonsense FROM links")
     with pytest.raises(ControllerError, match="read-only"):
         ask(path, "DELETE FROM links")
+
+
+def test_a_stranger_s_history_reaches_no_other_file(tmp_path: Path) -> None:
+    """Neither by a view in the place of a table, nor by what is asked."""
+    import duckdb
+
+    path, secret, written = tmp_path / "history.duckdb", tmp_path / "secret", tmp_path / "written.csv"
+    secret.write_text("nobody else is to read this")
+    with duckdb.connect(str(path)) as database:
+        database.execute(f"CREATE VIEW runs AS SELECT content FROM read_text('{secret}')")
+        database.execute("CREATE TABLE links AS SELECT 1 AS run")
+    with pytest.raises(ControllerError):
+        ask(path, "FROM runs")
+    with pytest.raises(ControllerError):
+        ask(path, f"COPY (SELECT 42) TO '{written}'")
+    with pytest.raises(ControllerError):
+        ask(path, "SET enable_external_access = true")
+    assert not written.exists()
+    assert ask(path, "FROM links") == (["run"], [(1,)])

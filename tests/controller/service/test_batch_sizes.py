@@ -305,6 +305,14 @@ async def test_a_job_that_has_ended_has_no_sizes(service: Rig) -> None:
     assert (code, str(registration.job) in words) == (grpc.StatusCode.NOT_FOUND, True)
 
 
+async def test_a_job_that_the_controller_has_just_ended_is_not_found(service: Rig) -> None:
+    """Before the service has looked after the job's seats."""
+    registration = await service.register(workers=WORKERS)
+    await service.controller.finish(registration.job)
+    code, words = await refusal(asking(service, registration, 0))
+    assert (code, str(registration.job) in words) == (grpc.StatusCode.NOT_FOUND, True)
+
+
 @pytest.mark.parametrize(
     ("said", "code", "words"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from weir.emulator.ports import control
 from weir.emulator.ports.control import ControlError, ControlServer, ask, default_socket
 from weir.emulator.ports.options import UsageError, parse_control
 from weir.emulator.ports.wired import WiredSwitch
@@ -179,3 +181,17 @@ def test_where_a_switch_listens(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     assert parse_control(["--device-id", "3", "show_ports"]) == (None, 3, "show_ports")
     with pytest.raises(UsageError, match="required: WORD"):
         parse_control([])
+
+
+def test_a_link_of_another_user_to_a_folder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "link").symlink_to(tmp_path)
+    lstat = Path.lstat
+
+    def of_another(path: Path) -> os.stat_result:
+        found = list(lstat(path))
+        found[4] = os.getuid() + 1  # st_uid
+        return os.stat_result(found)
+
+    monkeypatch.setattr(Path, "lstat", of_another)
+    with pytest.raises(ControlError):
+        control._make_folder(tmp_path / "link")

@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
+from typing import cast
 
 import grpc
 import pytest
 
+from weir.controller.errors import NotPrimary
 from weir.controller.placement import Placement, Problem
 from weir.controller.placement.strategies.widest import WidestTree
-from weir.experiments.backends.live import bound_packets, live_fabric
+from weir.controller.service.service import ControlService
+from weir.experiments.backends.live import bound_packets, ends_with_controller, live_fabric
+from weir.experiments.errors import ExperimentError
 from weir.tests.controller.control_rig import ANSWER_S, Rig
 from weir.topologies import leaf_spine
 from weir.wire import control_pb2 as pb
@@ -50,3 +54,18 @@ async def test_hosts_are_served_while_a_placement_is_thought_out(monkeypatch: py
 @pytest.mark.parametrize(("queue", "bound"), [(16, 96), (128, 96), (256, 192), (512, 384), (4096, 384)])
 def test_what_is_promised_of_queues_goes_by_what_the_smallest_one_holds(queue: int, bound: int) -> None:
     assert bound_packets(leaf_spine(1, 1, 3, queue_packets=queue)) == bound
+
+
+def test_a_block_ends_with_its_controller() -> None:
+    """Another controller has taken the switches: whoever works by the first is told at once."""
+
+    class Deposed:
+        async def wait(self) -> None:
+            raise NotPrimary(("s1",))
+
+    async def scenario() -> None:
+        async with ends_with_controller(cast(ControlService, Deposed())):
+            await asyncio.Event().wait()
+
+    with pytest.raises(ExperimentError):
+        asyncio.run(scenario())

@@ -56,3 +56,34 @@ def test_a_folder_that_another_start_takes_for_a_dead_ones_is_made_anew(
             assert folder.is_dir()
             assert folder != made[0]
             assert [*tmp_path.iterdir()] == [folder]
+
+
+def test_a_lock_that_is_a_link_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor is anything opened in a folder of another user's."""
+    parent, elsewhere = tmp_path / "parent", tmp_path / "elsewhere"
+    (parent / "weir-linked").mkdir(parents=True)
+    elsewhere.touch()
+    (parent / "weir-linked" / ".alive").symlink_to(elsewhere)
+    (parent / "weir-foreign").mkdir()
+    (parent / "weir-foreign" / ".alive").touch()
+    opened: list[str] = []
+    open_file = os.open
+
+    def watched(path: Path, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+        opened.append(str(path))
+        return open_file(path, flags, mode, dir_fd=dir_fd)
+
+    lstat = Path.lstat
+
+    def of_another(path: Path) -> os.stat_result:
+        found = list(lstat(path))
+        if path.name == "weir-foreign":
+            found[4] = os.geteuid() + 1  # st_uid
+        return os.stat_result(found)
+
+    monkeypatch.setattr(os, "open", watched)
+    monkeypatch.setattr(Path, "lstat", of_another)
+    scratch._remove_dead(parent, "weir-")
+    assert {path.name for path in parent.iterdir()} == {"weir-linked", "weir-foreign"}
+    assert not [path for path in opened if "weir-foreign" in path]
+    assert (parent / "weir-linked" / ".alive").is_symlink()

@@ -126,17 +126,16 @@ async def live_fabric(
 @asynccontextmanager
 async def ends_with_controller(service: ControlService) -> AsyncIterator[None]:
     """Cancel the block as soon as the service's controller has ended. Raises ExperimentError then."""
-    block, ended_by = asyncio.current_task(), list[Exception]()
+    block, ended_by = asyncio.current_task(), list[BaseException]()
     assert block is not None
 
-    async def watch() -> None:
-        try:
-            await service.wait()
-        except Exception as error:
+    def notice(task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
             ended_by.append(error)
             block.cancel()
 
-    watcher = asyncio.create_task(watch(), name="the end of the controller")
+    watcher = asyncio.create_task(service.wait(), name="the end of the controller")
+    watcher.add_done_callback(notice)
     try:
         yield
     except asyncio.CancelledError:

@@ -18,7 +18,7 @@ from ..hosts import Reduced, reference_sum
 from ..topologies import Endpoint
 from ..topologies.mininet.fabric import MininetFabric, SwitchKind, obstacle
 from ..topologies.mininet.processes import End, orderly_end
-from ..training.modes import LABELS
+from ..training.modes import label as mode_label
 from .backends.emulated import LinkFigures
 from .backends.mininet import run_in_mininet
 from .backends.virtual_time import Cluster
@@ -144,7 +144,7 @@ def _run_strategies(
         if mininet is not None:
             _run_in_mininet(config, record, mininet, progress, watch, end)
         for index, mode in enumerate(config.synchronisation.modes if config.synchronisation is not None else ()):
-            task = progress.add_task(f"mode {LABELS[mode.name]}", total=1)
+            task = progress.add_task(f"mode {mode_label(mode)}", total=1)
             record.modes.append(end.run(train_in_mode(config, index)))
             progress.update(task, completed=1)
     return record

@@ -28,13 +28,12 @@ async def train_in_mode(config: RunConfig, index: int) -> ModeResult:
     plan = TrainingPlan(
         mode, workers, options.batch * workers, options.learning_rate, options.momentum, seed=config.seed
     )
-    one_by_one = not mode.summed and mode.name != "backup"
-    course = Course(workload.loss, every=workers if one_by_one else 1)
+    course = Course(workload.loss, every=mode.updates_per_step(workers))
     training = Training(plan, workload, course, asked.machines.drawn(config.seed))
     async with Cluster(config, config.strategies[-1], values=workload.parameters, served=not mode.summed) as cluster:
         started_ns = cluster.now_ns
         if mode.summed:
-            programs = training.summed(cluster.communicators, cluster.batch_sizes(plan))
+            programs = training.summed(cluster.communicators, cluster.batch_sizes(plan.batch))
         else:
             programs = training.served(cluster.pairs)
 

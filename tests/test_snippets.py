@@ -439,7 +439,7 @@ def test_the_section_of_the_training_page_is_one_of_a_run_file(tmp_path: Path) -
     (tmp_path / "run.yaml").write_text(yaml.safe_dump(others) + section)
     synchronisation = RunConfig.load(tmp_path / "run.yaml").synchronisation
     assert synchronisation is not None
-    assert [(mode.name, mode.staleness) for mode in synchronisation.modes][1:] == [("ssp", 3)]
+    assert [(mode.name, dict(mode.options)) for mode in synchronisation.modes][1:] == [("ssp", {"staleness": 3})]
     assert (synchronisation.target, synchronisation.limit) == (0.3, 3_000_000_000)
     assert [each.samples_per_s for each in synchronisation.machines.drawn(1)] == [4000, 1600]
 

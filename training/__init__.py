@@ -1,7 +1,7 @@
 """What a training job does between its collectives, and how its workers keep together.
 
-`modes` names the synchronisation modes and their numbers, `rules` are the clock rules of those that a parameter server
-keeps, as state machines without time of their own; `batching` shares a batch among workers of different speeds
+`modes` has the synchronisation modes, a module each, made of the processes in `exchanges`; `rules` are the clock rules
+of a parameter server, as state machines that read no clock; `batching` shares a batch among workers of different speeds
 (LB-BSP). `machines` says how long workers compute: speeds that differ, drift
 and jitter. `job` has every worker and the server as a process of its own (`processes`), which run in virtual time over
 an emulated fabric or none (`ideal`).
@@ -9,10 +9,12 @@ an emulated fabric or none (`ideal`).
 
 from .course import Course
 from .errors import TrainingError
-from .job import Training, TrainingPlan, Workload
+from .job import Training
 from .machines import Machine
-from .modes import MODES, Mode
+from .mode import Mode, TrainingPlan
+from .modes import MODES, make_mode
 from .processes import Processes
+from .workload import Workload
 
 __all__ = [
     "MODES",
@@ -24,4 +26,5 @@ __all__ = [
     "TrainingError",
     "TrainingPlan",
     "Workload",
+    "make_mode",
 ]

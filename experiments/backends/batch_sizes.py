@@ -13,7 +13,6 @@ from ...controller.controller import Controller
 from ...controller.errors import ControllerError, PlanError
 from ...controller.service.batch_sizes import BatchSizes, ReportMissing, SizeRule
 from ...hosts import ControlAbsent
-from ...training import TrainingPlan
 from ...training.batching.manager import SIZE_STEP, BatchSizeManager, RuleName
 from ...training.errors import TrainingError
 from ...wire import control_pb2 as pb
@@ -46,20 +45,22 @@ class VirtualBatchSizes:
     """What the leader of a job's workers asks in virtual time: question and answer travel the control latency each."""
 
     def __init__(
-        self, controller: Controller, control: VirtualControl, job: int, workers: Sequence[str], plan: TrainingPlan
+        self, controller: Controller, control: VirtualControl, job: int, workers: Sequence[str], batch: int
     ) -> None:
-        """`workers` are the job's hosts, by rank."""
+        """`workers` are the job's hosts, by rank; `batch` are the samples of a step."""
         self._controller = controller
         self._control = control
         self._job = job
         self._workers = workers
-        self._plan = plan
+        self._batch = batch
         self._sizes = BatchSizes(size_rule)
 
-    def ask(self, reports: NDArray[np.float64], present: NDArray[np.bool_]) -> _Answer:
-        """As `training.job.BatchSizeService` has it."""
-        mode, answer = self._plan.mode, _Answer()
-        request = balance_request(self._job, self._plan.batch, mode.sizes, reports, present, size_step=mode.size_step)
+    def ask(
+        self, reports: NDArray[np.float64], present: NDArray[np.bool_], *, rule: RuleName, size_step: int
+    ) -> _Answer:
+        """Same contract as `training.mode.BatchSizeService.ask`."""
+        answer = _Answer()
+        request = balance_request(self._job, self._batch, rule, reports, present, size_step=size_step)
         self._control.after_latency(partial(self._take, request, answer))
         return answer
 

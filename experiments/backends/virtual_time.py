@@ -37,7 +37,7 @@ from ...hosts.congestion.hpcc import Link
 from ...hosts.numerics.tensors import Reduced, Tensor
 from ...topologies import Endpoint, Routes
 from ...topologies.mininet.processes import is_ending
-from ...training import Processes, TrainingPlan
+from ...training import Processes
 from ...wire.aggregation import message_bytes
 from ...wire.control import WorkerPlan
 from ...wire.frames import FRAME_HEADER_BYTES
@@ -385,9 +385,9 @@ class Cluster:
         ends = [[worker for worker in by_rank if worker.core.plan.job == job] for job in self._jobs]
         return [(Communicator(worker), Communicator(server)) for worker, server in ends]
 
-    def batch_sizes(self, plan: TrainingPlan) -> VirtualBatchSizes:
-        """The controller's answers to the job's workers, which train by that plan."""
-        return VirtualBatchSizes(self._controller, self._control, FIRST_JOB, self.config.job.workers, plan)
+    def batch_sizes(self, batch: int) -> VirtualBatchSizes:
+        """The controller's answers to the job's workers, whose steps have `batch` samples."""
+        return VirtualBatchSizes(self._controller, self._control, FIRST_JOB, self.config.job.workers, batch)
 
     async def play(self, processes: Processes, done: Callable[[], bool]) -> None:
         """Let virtual time pass for a job's processes, which call the communicators, until `done` or all have ended."""

@@ -155,6 +155,8 @@ class RunConfig(Section):
             data["workload"] = found_script(path, workload, data.get("training"))
         if isinstance(names := data.get("strategies"), list):
             data["strategies"] = [found_strategy(path, name) for name in names]
+        if isinstance(asked := data.get("synchronisation"), dict) and isinstance(asked.get("modes"), list):
+            data["synchronisation"] = {**asked, "modes": [_found_mode(path, each) for each in asked["modes"]]}
         config = read_section(cls, written, data)
         config.check_names(str(path), written)
         return config
@@ -281,3 +283,10 @@ class RunConfig(Section):
             return cls.model_validate(data)
         except ValidationError as error:
             raise ExperimentError(told(where, problems_of(error, cls, data))) from None
+
+
+def _found_mode(file: Path, entry: object) -> object:
+    """A mode of a user's file by its whole path, alone or with options."""
+    if isinstance(entry, dict) and "name" in entry:
+        return {**entry, "name": found_strategy(file, entry["name"])}
+    return found_strategy(file, entry)

@@ -2,42 +2,59 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+import re
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
-from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, Field, InstanceOf, PlainSerializer, WithJsonSchema, model_validator
 
-from ...training import MODES, Machine, Mode, TrainingError
+from ...imports import user_files
+from ...training import MODES, Machine, Mode, TrainingError, make_mode
 from ...training.machines import drifting, jitter, stepping
 from .sections import Duration, LongDuration, Section
 
 _SPANS = 997
 """Spans, and iterations, after which what was drawn begins anew: a prime number, so that they hardly meet."""
-_KEYS = tuple(Mode.__dataclass_fields__)
+_FILE = {"type": "string", "pattern": rf"{re.escape(user_files.ENDING)}$"}
 
 
 def _as_mode(value: object) -> object:
-    """Accept a mode's name alone, or with its numbers."""
+    """Accept a mode's name alone, or with its options."""
     fields = {"name": value} if isinstance(value, str) else value
     if not isinstance(fields, dict):
         return value
-    for key in fields:
-        if key not in _KEYS:
-            raise ValueError(f'"{key}" is not a key of a mode; there are {", ".join(_KEYS)}')
+    if not isinstance(fields.get("name"), str):
+        raise ValueError(f"a mode has a name; supported: {', '.join(MODES)}")
     try:
-        return Mode(**fields)
+        return make_mode(**fields)
     except TrainingError as error:
         raise ValueError(str(error)) from None
 
 
+def _as_written(mode: Mode) -> dict[str, Any]:
+    return {"name": mode.name, **mode.options}
+
+
+def _schema(name: dict[str, Any], options: dict[str, Any], *, closed: bool = True) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": {"name": name, **options},
+        "required": ["name"],
+        "additionalProperties": not closed,
+    }
+
+
 ModeEntry = Annotated[
-    Mode,
+    InstanceOf[Mode],
     BeforeValidator(_as_mode),
+    PlainSerializer(_as_written),
     WithJsonSchema(
         {
             "anyOf": [
                 {"enum": list(MODES)},
-                {"type": "object", "properties": {key: {} for key in _KEYS}, "additionalProperties": False},
+                _FILE,
+                *(_schema({"const": name}, {key: {} for key in MODES[name].options}) for name in MODES),
+                _schema(_FILE, {}, closed=False),
             ]
         }
     ),
@@ -81,7 +98,7 @@ class SynchronisationConfig(Section):
     """Synchronisation modes to compare, besides the strategies."""
 
     modes: list[ModeEntry] = Field(min_length=1)
-    """Names, or mappings with a name and the mode's numbers."""
+    """Names or paths of Python files, or mappings with one and the mode's options."""
     machines: MachinesConfig
     """What the workers run on: speeds, and how they change."""
     workload: Literal["digits", "convolution"] = "digits"
@@ -104,11 +121,9 @@ class SynchronisationConfig(Section):
                 f"synchronisation.machines.speeds: {len(self.machines.speeds)} for {workers} workers; each has one"
             )
         for mode in self.modes:
-            if mode.summed:
-                continue
-            if not has_server:
+            if not mode.summed and not has_server:
                 raise ValueError(f"synchronisation.modes: {mode.name} needs a parameter server; name it as job.server")
             try:
-                mode.rule(workers)
+                mode.check(workers)
             except TrainingError as error:
                 raise ValueError(f"synchronisation.modes: {error}") from None

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...controller.placement import PlacementError
 from ...controller.placement.strategies import STRATEGIES
-from ...training.modes import LABELS as MODE_LABELS
+from ...training.modes import label
 from .fairness import ROUND_TRIPS, all_send, jain, joins, rate_bps
 from .record import FlowTrace, JobTrace, MininetResult, ModeResult, RunRecord, StrategyResult
 
@@ -287,17 +287,9 @@ def mode_rows(record: RunRecord) -> list[tuple[str, ...]]:
 
 
 def mode_label(record: RunRecord, result: ModeResult) -> str:
-    """The mode's name, with the number that it goes by."""
+    """Label of the mode, with the option that it shows."""
     assert record.config.synchronisation is not None
-    mode = record.config.synchronisation.modes[result.index]
-    numbers = {
-        "ssp": f" s = {mode.staleness}",
-        "local": f" τ = {mode.period}",
-        "easgd": f" τ = {mode.period}",
-        "r2sp": f" r = {mode.relaxation:g}",
-        "lb-bsp": f" {mode.sizes}",
-    }
-    return MODE_LABELS[mode.name] + numbers.get(mode.name, "")
+    return label(record.config.synchronisation.modes[result.index])
 
 
 def mode_title(record: RunRecord) -> str:

@@ -8,7 +8,7 @@ import pytest
 from weir.experiments.workloads.convolution import ConvolutionalNetwork
 from weir.experiments.workloads.digits import DigitsNetwork, load_digits
 from weir.tests.training.ideal_run import train
-from weir.training import Machine, Mode, Workload
+from weir.training import Machine, Workload, make_mode
 from weir.training.workloads.synthetic import LeastSquares
 
 
@@ -47,7 +47,7 @@ def test_the_convolution_learns_the_digits() -> None:
     workload = ConvolutionalNetwork(1)
     machines = [Machine(1000.0), Machine(300.0)]
     _, training = train(
-        Mode("lb-bsp", predictor="memoryless"),
+        make_mode("lb-bsp", predictor="memoryless"),
         machines,
         lambda course: course.updates >= 250,
         workload=workload,

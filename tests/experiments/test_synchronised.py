@@ -19,7 +19,7 @@ from weir.experiments.workloads.digits import DigitsNetwork
 from weir.experiments.workloads.workload import digest
 from weir.tests.paths import ROOT
 from weir.tests.training.ideal_run import train
-from weir.training import Course, Machine, Mode, Processes, Training, TrainingPlan
+from weir.training import Course, Machine, Processes, Training, TrainingPlan, make_mode
 from weir.training.workloads.synthetic import LeastSquares
 
 MS = 1_000_000
@@ -60,7 +60,7 @@ def test_steps_over_the_fabric_are_those_without_one(config: RunConfig, executed
     plain = executed[0].modes[0]
     assert plain.updates >= 3
     _, training = train(
-        Mode("bsp"),
+        make_mode("bsp"),
         [Machine(1000.0)] * 3,
         lambda course: course.updates >= plain.updates,
         workload=DigitsNetwork(4, config.seed),
@@ -103,7 +103,7 @@ def test_a_stale_synchronous_job_keeps_its_bound_over_the_fabric(config: RunConf
     workload = LeastSquares(300, 500)
     course = Course(workload.loss, every=10)
     machines = [Machine(8000.0), Machine(4000.0), Machine(1000.0)]
-    training = Training(TrainingPlan(Mode("ssp", staleness=bound), 3, 24, 0.3), workload, course, machines)
+    training = Training(TrainingPlan(make_mode("ssp", staleness=bound), 3, 24, 0.3), workload, course, machines)
 
     async def played() -> None:
         async with Cluster(config, "hierarchy", served=True) as cluster:
@@ -127,8 +127,8 @@ def test_a_stale_synchronous_job_keeps_its_bound_over_the_fabric(config: RunConf
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"modes": ["bsb"]}, r'mode "bsb" is unknown; there are bsp, lb-bsp'),
-        ({"modes": [{"name": "ssp", "stale": 2}]}, r'"stale" is not a key of a mode; there are name, staleness'),
+        ({"modes": ["bsb"]}, r'unknown mode "bsb", did you mean "bsp"'),
+        ({"modes": [{"name": "ssp", "stale": 2}]}, r'unknown option "stale" of mode ssp; supported: staleness'),
         ({"modes": ["asp", "asp"]}, "one is there twice"),
         ({"modes": [{"name": "backup", "quorum": 4}]}, "quorum 4: of 3 workers, a step needs between 1 and 3"),
         ({"machines": {"speeds": [1000, 1000]}}, r"synchronisation\.machines\.speeds: 2 for 3 workers"),

@@ -11,8 +11,9 @@ from weir.controller.service.batch_sizes import BatchSizes
 from weir.experiments.backends.batch_sizes import size_rule
 from weir.hosts.collectives.leader_query import Answer
 from weir.training import Course, Machine, Mode, Processes, Training, TrainingPlan, Workload
+from weir.training.batching.manager import RuleName
 from weir.training.ideal import Clock, IdealJob, run
-from weir.training.job import BatchSizeService
+from weir.training.mode import BatchSizeService
 from weir.training.workloads.synthetic import LeastSquares
 from weir.wire.control_messages import balance_request
 
@@ -26,10 +27,12 @@ class IdealBatchSizes:
         self.asked = 0
         """How often sizes were asked for."""
 
-    def ask(self, reports: NDArray[np.float64], present: NDArray[np.bool_]) -> Answer:
+    def ask(
+        self, reports: NDArray[np.float64], present: NDArray[np.bool_], *, rule: RuleName, size_step: int
+    ) -> Answer:
         self.asked += 1
-        mode, workers = self._plan.mode, self._plan.workers
-        request = balance_request(0, self._plan.batch, mode.sizes, reports, present, size_step=mode.size_step)
+        workers = self._plan.workers
+        request = balance_request(0, self._plan.batch, rule, reports, present, size_step=size_step)
         return Given(self._sizes.decide(request, workers, frozenset(range(workers))))
 
 

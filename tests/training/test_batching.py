@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from weir.hosts import reference_sum
 from weir.tests.training.ideal_run import IdealBatchSizes, train
-from weir.training import Course, Machine, Mode, TrainingError, TrainingPlan
+from weir.training import Course, Machine, TrainingError, TrainingPlan, make_mode
 from weir.training.batching.analytic import equal_shares, proportional_shares
 from weir.training.batching.manager import MOST_APART, BatchSizeManager, RuleName, Turns
 from weir.training.batching.narx import History, Narx
@@ -92,7 +92,7 @@ def test_a_cpu_cluster_is_balanced_within_a_sample() -> None:
     """At most 1.02 times what the machines' speeds allow, and one sample, once each speed was seen."""
     speeds, batch = (1000.0, 900.0, 350.0, 120.0), 256
     course, _ = train(
-        Mode("lb-bsp"), [Machine(speed) for speed in speeds], lambda course: course.updates >= 60, batch=batch
+        make_mode("lb-bsp"), [Machine(speed) for speed in speeds], lambda course: course.updates >= 60, batch=batch
     )
     by_step = np.array([(each.clock, each.samples, each.computed_ns - each.began_ns) for each in course.iterations])
     assert course.updates == 60
@@ -110,7 +110,7 @@ def test_a_cpu_cluster_is_balanced_within_a_sample() -> None:
 def test_a_step_has_one_question_at_most_however_many_workers_there_are(rule: RuleName, asked: list[int]) -> None:
     """None by the analytic rule where the one before it has changed nothing: here all but the first."""
     speeds = [1000.0 - 50 * rank for rank in range(12)]
-    plan = TrainingPlan(Mode("lb-bsp", predictor="memoryless", sizes=rule), len(speeds), 96, 0.5)
+    plan = TrainingPlan(make_mode("lb-bsp", predictor="memoryless", sizes=rule), len(speeds), 96, 0.5)
     sizes = IdealBatchSizes(plan)
     when: list[int] = []
 
@@ -171,7 +171,7 @@ class LateSizes:
     course_updates: int = 0
     asked: int = 0
 
-    def ask(self, reports: np.ndarray, present: np.ndarray) -> LateSizes:
+    def ask(self, reports: np.ndarray, present: np.ndarray, *, rule: RuleName, size_step: int) -> LateSizes:
         self.asked += 1
         return self
 
@@ -194,7 +194,7 @@ class LateSizes:
 def test_a_controller_that_hangs_holds_up_one_step() -> None:
     """By a tenth of a second; then all go on as they were, and take its answer when it comes."""
     sizes = LateSizes(at=2)
-    course, training = train(Mode("lb-bsp"), [Machine(1000.0)] * 2, sizes.until(8), sizes=sizes)
+    course, training = train(make_mode("lb-bsp"), [Machine(1000.0)] * 2, sizes.until(8), sizes=sizes)
     began = {(each.worker, each.clock): each.began_ns for each in course.iterations}
     ended = {(each.worker, each.clock): each.ended_ns for each in course.iterations}
     for rank in (0, 1):
@@ -214,7 +214,7 @@ def test_unequal_batches_train_as_one_process_does() -> None:
     workload = LeastSquares(20, 500, seed=3)
     machines = [Machine(speed) for speed in (1000.0, 700.0, 300.0, 150.0)]
     course, training = train(
-        Mode("lb-bsp", predictor="memoryless"),
+        make_mode("lb-bsp", predictor="memoryless"),
         machines,
         lambda course: course.updates >= 50,
         workload=workload,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weir.tests.training.ideal_run import train
-from weir.training import Course, Machine, Mode, TrainingError
+from weir.training import MODES, Course, Machine, Mode, TrainingError, make_mode
 from weir.training.course import Iteration
 from weir.training.machines import jitter, stepping
 from weir.training.rules import Quorum, RoundRobin, Staleness, Taken
@@ -63,7 +64,7 @@ def played(mode: Mode, machines: Sequence[Machine], delay_ns: int, iterations: i
 def test_nobody_is_ahead_of_the_slowest_by_more_than_the_staleness(
     machines: list[Machine], bound: int, delay_ns: int
 ) -> None:
-    course = played(Mode("ssp", staleness=bound), machines, delay_ns)
+    course = played(make_mode("ssp", staleness=bound), machines, delay_ns)
     for each in whole(course):
         clocks = clocks_at(course, len(machines), each.given_ns)
         assert each.clock + 1 <= min(clocks) + bound
@@ -77,7 +78,7 @@ def test_nobody_is_ahead_of_the_slowest_by_more_than_the_staleness(
 @settings(max_examples=10, deadline=None)
 @given(clusters(), delays)
 def test_asynchronous_and_elastic_workers_never_wait_for_each_other(machines: list[Machine], delay_ns: int) -> None:
-    for mode in (Mode("asp"), Mode("easgd", period=3)):
+    for mode in (make_mode("asp"), make_mode("easgd", period=3)):
         course = played(mode, machines, delay_ns)
         assert all(each.given_ns == each.taken_ns == each.computed_ns + delay_ns for each in whole(course))
         assert whole(course)
@@ -89,7 +90,7 @@ def test_a_step_takes_the_first_of_its_quorum_and_drops_the_rest(
     machines: list[Machine], spare: int, delay_ns: int
 ) -> None:
     quorum = max(1, len(machines) - spare)
-    course = played(Mode("backup", quorum=quorum), machines, delay_ns)
+    course = played(make_mode("backup", quorum=quorum), machines, delay_ns)
     taken = sorted((each for each in course.iterations if each.taken_ns >= 0), key=lambda each: each.taken_ns)
     released = [each for each in taken if each.given_ns >= 0]
     assert course.updates >= 1
@@ -103,7 +104,7 @@ def test_a_step_takes_the_first_of_its_quorum_and_drops_the_rest(
 @settings(max_examples=12, deadline=None)
 @given(clusters(), st.sampled_from([0.0, 0.5, 0.8]), delays)
 def test_round_robin_keeps_order_gap_and_clocks(machines: list[Machine], relaxation: float, delay_ns: int) -> None:
-    course = played(Mode("r2sp", relaxation=relaxation), machines, delay_ns)
+    course = played(make_mode("r2sp", relaxation=relaxation), machines, delay_ns)
     taken = sorted(
         (each for each in course.iterations if each.taken_ns >= 0),
         key=lambda each: (each.taken_ns, each.clock, each.worker),
@@ -121,7 +122,7 @@ def test_round_robin_keeps_order_gap_and_clocks(machines: list[Machine], relaxat
 def test_the_slowest_never_waits_for_its_turn() -> None:
     """Once the gaps have settled on how long a round takes."""
     machines = [Machine(speed) for speed in (1000.0, 800.0, 100.0, 500.0)]
-    course = played(Mode("r2sp"), machines, delay_ns=1 * MS, iterations=80)
+    course = played(make_mode("r2sp"), machines, delay_ns=1 * MS, iterations=80)
     slowest = [each for each in iterations_of(course, 2) if each.clock >= 4 and each.taken_ns >= 0]
     assert len(slowest) > 10
     assert [each.taken_ns - each.computed_ns for each in slowest] == [1 * MS] * len(slowest)
@@ -129,7 +130,11 @@ def test_the_slowest_never_waits_for_its_turn() -> None:
 
 @settings(max_examples=15, deadline=None)
 @given(
-    clusters(), delays, st.sampled_from([Mode("bsp"), Mode("lb-bsp"), Mode("local", period=1), Mode("local", period=4)])
+    clusters(),
+    delays,
+    st.sampled_from(
+        [make_mode("bsp"), make_mode("lb-bsp"), make_mode("local", period=1), make_mode("local", period=4)]
+    ),
 )
 def test_summed_modes_begin_every_iteration_together(machines: list[Machine], delay_ns: int, mode: Mode) -> None:
     course = played(mode, machines, delay_ns)
@@ -143,8 +148,8 @@ def test_summed_modes_begin_every_iteration_together(machines: list[Machine], de
 def test_a_staleness_of_0_trains_as_a_quorum_of_all_does() -> None:
     """Every step has each worker's gradient of the same weights, one by one or together."""
     machines = [Machine(speed) for speed in (1000.0, 300.0, 500.0)]
-    one_by_one, _ = train(Mode("ssp", staleness=0), machines, lambda course: course.updates >= 60, batch=30)
-    together, _ = train(Mode("backup", quorum=3), machines, lambda course: course.updates >= 20, batch=30)
+    one_by_one, _ = train(make_mode("ssp", staleness=0), machines, lambda course: course.updates >= 60, batch=30)
+    together, _ = train(make_mode("backup", quorum=3), machines, lambda course: course.updates >= 20, batch=30)
     by_step = [(point.time_ns, point.loss) for point in one_by_one.losses[2::3]]
     assert [time_ns for time_ns, _ in by_step] == [point.time_ns for point in together.losses]
     np.testing.assert_allclose([loss for _, loss in by_step], [point.loss for point in together.losses], rtol=1e-4)
@@ -155,7 +160,7 @@ def test_every_mode_learns(name: str) -> None:
     """Of the loss the measurements' noise is left, and as much again."""
     machines = [Machine(speed) for speed in (1000.0, 700.0, 500.0, 250.0)]
     course, _ = train(
-        Mode(name),  # type: ignore[arg-type]
+        make_mode(name),
         machines,
         lambda course: course.samples >= 20_000 or course.reached_ns(0.02) is not None,
         batch=64,
@@ -171,10 +176,10 @@ def test_rules_refuse_numbers_that_none_can_have() -> None:
         Quorum(4, 5)
     with pytest.raises(TrainingError, match=r"relaxation 1\.0: from 0 to below 1"):
         RoundRobin(4, 1.0)
-    with pytest.raises(TrainingError, match='mode "sync" is unknown; there are bsp, lb-bsp, local, backup'):
-        Mode("sync")  # type: ignore[arg-type]
+    with pytest.raises(TrainingError, match='unknown mode "sync"; supported: bsp, '):
+        make_mode("sync")
     with pytest.raises(TrainingError, match=r"push 0\.4 and pull 0\.2"):
-        Mode("easgd", push=0.4, pull=0.2)
+        make_mode("easgd", push=0.4, pull=0.2)
 
 
 def test_a_quorum_by_hand() -> None:
@@ -186,3 +191,30 @@ def test_a_quorum_by_hand() -> None:
     assert (rule.take(1, 0), rule.gives(1)) == (Taken.DROPPED, True)
     rule.give(1)
     assert (rule.take(1, 0), rule.gives(1)) == (Taken.KEPT, False)
+
+
+def test_every_registered_mode_is_made_with_its_defaults_and_refuses_unknown_options() -> None:
+    for name in MODES:
+        mode = make_mode(name)
+        assert (mode.name, set(mode.options)) == (name, set(MODES[name].options))
+        assert make_mode(name, **mode.options) == mode
+        with pytest.raises(TrainingError):
+            make_mode(name, nonsense=1)
+
+
+def test_a_mode_of_a_users_file_trains(tmp_path: Path) -> None:
+    """The mode is BSP by another name: the same course."""
+    own = tmp_path / "mine.py"
+    own.write_text(
+        "from dataclasses import dataclass\n"
+        "from weir.training.mode import Description\n"
+        "from weir.training.modes.bsp import BulkSynchronous\n\n\n"
+        "@dataclass(frozen=True)\nclass Mine(BulkSynchronous):\n    rest: int = 0\n\n\n"
+        'DESCRIPTION = Description("mine", "Mine", "as BSP", Mine)\n'
+    )
+    machines = [Machine(1000.0), Machine(500.0)]
+    courses = [
+        train(mode, machines, lambda course: course.updates >= 9)[0].losses
+        for mode in (make_mode("bsp"), make_mode(str(own), rest=2))
+    ]
+    assert courses[0] == courses[1]

@@ -1,0 +1,102 @@
+"""Workers that exchange by all-reduce: gradients in every step, or weights after some steps."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...hosts import Communicator
+from ...hosts.collectives.leader_query import PATIENCE_S, LeaderQuery
+from ..batching.manager import RuleName, Turns
+from ..batching.reporter import SpeedReporter
+from ..mode import BatchSizeService, Replicas
+from ..processes import Pending, Process, Resumed, Until
+from ..samples import Samples
+
+
+@dataclass(frozen=True, slots=True)
+class FollowedSpeeds:
+    """How batch sizes follow workers' speeds."""
+
+    service: BatchSizeService
+    rule: RuleName
+    predictor: str
+    size_step: int
+
+
+def summing_worker(
+    job: Replicas, rank: int, communicator: Communicator, follow: FollowedSpeeds | None = None
+) -> Process:
+    """Sum gradients, weighted by samples, and make the same step with the mean as everyone.
+
+    Args:
+        job: The job's replicas.
+        rank: The worker's rank.
+        communicator: Its end of the job.
+        follow: How batch sizes follow speeds; None: they stay equal.
+    """
+    plan = job.plan
+    samples, optimiser = Samples(job.workload.rows, (plan.seed, 0)), job.optimiser()
+    machine, sizes = job.machines[rank], plan.equal_sizes()
+    if follow is not None:
+        reporter, turns = SpeedReporter(follow.predictor, rule=follow.rule), Turns(follow.rule)
+        ask = partial(follow.service.ask, rule=follow.rule, size_step=follow.size_step)
+        query = LeaderQuery(communicator, ask, name="batch sizes")
+    now_ns = (yield Until(lambda: 0)).now_ns
+    step = 0
+    while True:
+        if follow is not None and step > 0:
+            report = reporter.report(machine.readings(now_ns))
+            if turns.due():
+                found, now_ns = yield from _asked(query, report)
+                turns.decided(changed=found not in (None, sizes))
+                sizes = found or sizes
+        weights, rows = job.weights[rank], samples.share(step, sizes, rank)
+        iteration = job.course.begin(rank, step, len(rows), now_ns)
+        gradient, iteration.computed_ns = yield job.computing(rank, step, weights, rows)
+        if follow is not None:
+            most = machine.memory_samples
+            lacking = most if most is not None and len(rows) > most else None
+            reporter.observe(len(rows), (iteration.computed_ns - now_ns) / 1e9, lacking)
+        mean, now_ns = yield communicator.allreduce_async(gradient, op="mean", weight=len(rows), name="gradient")
+        job.weights[rank] = optimiser.step(weights, mean)
+        iteration.taken_ns = iteration.given_ns = iteration.ended_ns = now_ns
+        if rank == 0:
+            job.course.updated(job.weights[0], plan.batch, now_ns)
+        step += 1
+
+
+def averaging_worker(job: Replicas, rank: int, communicator: Communicator, period: int) -> Process:
+    """Make `period` local steps, then set everyone's weights to their mean."""
+    plan, size = job.plan, job.plan.equal_sizes()[rank]
+    samples, optimiser = Samples(job.workload.rows, (plan.seed, 1 + rank)), job.optimiser()
+    now_ns = (yield Until(lambda: 0)).now_ns
+    clock = 0
+    while True:
+        iteration = job.course.begin(rank, clock, size * period, now_ns)
+        for step in range(clock * period, (clock + 1) * period):
+            weights, rows = job.weights[rank], samples.rows(step * size, size)
+            gradient, iteration.computed_ns = yield job.computing(rank, step, weights, rows)
+            job.weights[rank] = optimiser.step(weights, gradient)
+        mean, now_ns = yield communicator.allreduce_async(job.weights[rank], op="mean", name="weights")
+        job.weights[rank] = mean
+        iteration.taken_ns = iteration.given_ns = iteration.ended_ns = now_ns
+        if rank == 0:
+            job.course.updated(mean, plan.batch * period, now_ns)
+        clock += 1
+
+
+def _asked(
+    query: LeaderQuery, report: NDArray[np.float64]
+) -> Generator[Until | Pending, Resumed, tuple[list[int] | None, int]]:
+    """One worker's part in a question of all: the answer, None where there is none now, and when it is there."""
+    (reports, present), now_ns = yield query.report(report)
+    if (asked := query.ask(reports, present)) is not None:
+        late_ns = now_ns + round(PATIENCE_S * 1e9)
+        yield Until(lambda: 0 if asked.done() else late_ns)
+    found, now_ns = yield query.answer()
+    return found, now_ns

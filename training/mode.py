@@ -1,0 +1,168 @@
+"""Interface of a synchronisation mode: its options, what its workers exchange, and the processes that exchange it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..hosts import Communicator
+from ..hosts.collectives.leader_query import Answer
+from .batching.analytic import equal_shares
+from .batching.manager import RuleName
+from .course import Course
+from .errors import TrainingError
+from .machines import Machine
+from .optimiser import Optimiser
+from .processes import Compute, Process
+from .samples import Rows
+from .workload import Floats, Workload
+
+
+class BatchSizeService(Protocol):
+    """Who decides the batch sizes: the controller, or a stand-in for it."""
+
+    def ask(
+        self, reports: NDArray[np.float64], present: NDArray[np.bool_], *, rule: RuleName, size_step: int
+    ) -> Answer:
+        """Ask for everyone's sizes in the next step.
+
+        Args:
+            reports: Reports of `SpeedReporter` by rank.
+            present: (n,), the ranks whose reports are there.
+            rule: Rule by which sizes are decided.
+            size_step: Samples that the numeric rule moves at once.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingPlan:
+    """What all processes of a job know beforehand."""
+
+    mode: Mode
+    workers: int
+    batch: int
+    """Samples of a step, of all workers together."""
+    learning_rate: float
+    momentum: float = 0.0
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.workers <= self.batch:
+            raise TrainingError(
+                f"batch of {self.batch} samples for {self.workers} workers; allowed: at least one worker, and a sample "
+                "for each"
+            )
+
+    def equal_sizes(self) -> list[int]:
+        """The batch shared out evenly, as far as that goes."""
+        return equal_shares(self.batch, self.workers)
+
+
+@dataclass(slots=True)
+class Replicas:
+    """All workers' replicas of one job, and what their processes have in common."""
+
+    plan: TrainingPlan
+    workload: Workload
+    course: Course
+    machines: Sequence[Machine]
+    """The workers', by rank."""
+    weights: list[Floats] = field(init=False)
+    """Each worker's, by rank, as it had them last."""
+
+    def __post_init__(self) -> None:
+        if len(self.machines) != self.plan.workers:
+            raise TrainingError(f"{len(self.machines)} machines for {self.plan.workers} workers; each has one")
+        self.weights = [self.workload.initial() for _ in range(self.plan.workers)]
+
+    def optimiser(self) -> Optimiser:
+        """An optimiser at its start, for one replica or for the server."""
+        return Optimiser(self.workload.parameters, self.plan.learning_rate, self.plan.momentum)
+
+    def computing(self, rank: int, step: int, weights: Floats, rows: Rows) -> Compute:
+        """A worker's computation of the mean gradient over these rows."""
+        return Compute(rank, step, len(rows), lambda: self.workload.gradient(weights, rows))
+
+
+class Server(Protocol):
+    """The parameter server of one job."""
+
+    def process(self, worker: int, communicator: Communicator) -> Process:
+        """Process that takes one worker's updates and gives it weights."""
+
+
+@dataclass(frozen=True)
+class Mode(ABC):
+    """A mode with its options, which are the fields of its dataclass."""
+
+    summed: ClassVar[bool]
+    """Whether all workers call collectives of one job together, so that the switches sum. Otherwise each worker has a
+    job of two with the parameter server, and switches only carry what they exchange.
+    """
+    name: str
+    """Name by which it was found in the registry, or the path of the user's file."""
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """Values of the options by name."""
+        return {each.name: getattr(self, each.name) for each in fields(self) if each.name != "name"}
+
+    @property
+    def detail(self) -> str:
+        """The option that tables show beside the label, with its symbol; empty if there is none."""
+        return ""
+
+    def check(self, workers: int) -> None:  # noqa: B027 - most modes have no option that depends on the workers
+        """Raise TrainingError for options that a job of so many workers cannot have."""
+
+    def updates_per_step(self, workers: int) -> int:
+        """How many changes of the shared weights count for one step of the whole batch."""
+        return 1
+
+
+class SummedMode(Mode):
+    """A mode whose workers exchange by collectives."""
+
+    summed = True
+
+    @abstractmethod
+    def worker(self, job: Replicas, rank: int, communicator: Communicator, service: BatchSizeService) -> Process:
+        """Process of one worker, which may ask the service for batch sizes."""
+
+
+class ServedMode(Mode):
+    """A mode whose workers exchange with a parameter server."""
+
+    summed = False
+
+    @abstractmethod
+    def worker(self, job: Replicas, rank: int, communicator: Communicator) -> Process:
+        """Process of one worker."""
+
+    @abstractmethod
+    def server(self, job: Replicas) -> Server:
+        """Server of a job."""
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """A mode as it is registered: one in each module of `modes`, as DESCRIPTION."""
+
+    name: str
+    """Name in run files and commands."""
+    label: str
+    """Name in tables and plots."""
+    summary: str
+    """What is exchanged, and who waits, in one line."""
+    make: type[SummedMode] | type[ServedMode]
+    """Dataclass with the options; its field `name` has this name as default."""
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Names of the options."""
+        return tuple(each.name for each in fields(self.make) if each.name != "name")

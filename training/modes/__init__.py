@@ -1,0 +1,36 @@
+"""Synchronisation modes by name. A new one is a module here that ends in its DESCRIPTION, and its test; or a file of
+the user's that ends in one, whose path is its name.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+from ...imports.registry import Registry
+from ..errors import TrainingError
+from ..mode import Description, Mode, ServedMode, SummedMode
+
+__all__ = ["MODES", "Description", "label", "make_mode"]
+
+MODES: Final = Registry(__name__, __path__, Description, "mode", TrainingError, first="bsp")
+
+
+def make_mode(name: str, **options: Any) -> SummedMode | ServedMode:
+    """Return a mode by name or path, with its options.
+
+    Raises:
+        TrainingError: The mode is unknown, or an option is, or has a value that is not allowed.
+    """
+    description = MODES.describe(name)
+    if unknown := sorted(options.keys() - set(description.options)):
+        supported = ", ".join(description.options) or "none"
+        raise TrainingError(f'unknown option "{unknown[0]}" of mode {name}; supported: {supported}')
+    made: SummedMode | ServedMode = description.make(name=name, **options)
+    return made
+
+
+def label(mode: Mode) -> str:
+    """Name of a mode in tables and plots, with the option that it shows; of a user's file, the file's name."""
+    name = MODES[mode.name].label if mode.name in set(MODES) else Path(mode.name).stem
+    return f"{name} {mode.detail}".rstrip()

@@ -1,0 +1,88 @@
+"""Elastic averaging (Zhang et al., "Deep learning with Elastic Averaging SGD", NeurIPS 2015)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from ...hosts import Communicator
+from ..errors import TrainingError
+from ..exchanges.served import SERVER, WORKER, ParameterServer
+from ..mode import Description, Replicas, ServedMode
+from ..processes import Process, Until
+from ..rules import Staleness
+from ..samples import Samples
+from ..workload import Floats
+
+
+@dataclass(frozen=True)
+class ElasticAveraging(ServedMode):
+    """Workers and the server's centre move towards each other every τ steps; no worker waits for another."""
+
+    name: str = "easgd"
+    period: int = 4
+    """τ: a worker's local steps between two exchanges."""
+    pull: float = 0.5
+    """α: share of the distance that a worker moves to the centre."""
+    push: float = 0.1
+    """β: share of the distance that the centre moves to a worker; at most α."""
+
+    def __post_init__(self) -> None:
+        if self.period < 1:
+            raise TrainingError(f"period must be >= 1 local step, got {self.period}")
+        if not 0 < self.push <= self.pull <= 0.5:
+            raise TrainingError(
+                f"push {self.push} and pull {self.pull}: elastic averaging is stable for 0 < push ≤ pull ≤ 0.5"
+            )
+
+    @property
+    def detail(self) -> str:
+        return f"τ = {self.period}"
+
+    def updates_per_step(self, workers: int) -> int:
+        return workers
+
+    def worker(self, job: Replicas, rank: int, communicator: Communicator) -> Process:
+        size, period = job.plan.equal_sizes()[rank], self.period
+        samples, optimiser = Samples(job.workload.rows, (job.plan.seed, 1 + rank)), job.optimiser()
+        now_ns = (yield Until(lambda: 0)).now_ns
+        clock = 0
+        while True:
+            iteration = job.course.begin(rank, clock, size * period, now_ns)
+            for step in range(clock * period, (clock + 1) * period):
+                weights, rows = job.weights[rank], samples.rows(step * size, size)
+                gradient, iteration.computed_ns = yield job.computing(rank, step, weights, rows)
+                job.weights[rank] = optimiser.step(weights, gradient)
+            update = job.weights[rank]
+            yield communicator.broadcast_async(update, WORKER, name="update")
+            centre, now_ns = yield communicator.broadcast_async(update, SERVER, name="weights")
+            job.weights[rank] = update - np.float32(self.pull) * (update - centre)
+            iteration.ended_ns = now_ns
+            clock += 1
+
+    def server(self, job: Replicas) -> ParameterServer:
+        return _ElasticCentre(job, self)
+
+
+class _ElasticCentre(ParameterServer):
+    def __init__(self, job: Replicas, mode: ElasticAveraging) -> None:
+        super().__init__(job, Staleness(job.plan.workers, None))
+        self._mode = mode
+
+    def given(self, before: Floats) -> Floats:
+        return before
+
+    def complete(self, updates: list[tuple[Floats, int]], now_ns: int) -> None:
+        for update, samples in updates:
+            self.weights = self.weights + np.float32(self._mode.push) * (update - self.weights)
+            self.course.updated(self.weights, samples * self._mode.period, now_ns)
+
+
+DESCRIPTION: Final = Description(
+    "easgd",
+    "elastic averaging",
+    "weights to the server, its centre back, after local steps; no worker waits for another",
+    ElasticAveraging,
+)

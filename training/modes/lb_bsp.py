@@ -1,0 +1,42 @@
+"""Load-balanced bulk-synchronous training (Chen et al., "Semi-Dynamic Load Balancing", SoCC 2020)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from ...hosts import Communicator
+from ..batching.manager import SIZE_STEP, RuleName
+from ..batching.reporter import SpeedReporter
+from ..exchanges.collectives import FollowedSpeeds, summing_worker
+from ..mode import BatchSizeService, Description, Replicas, SummedMode
+from ..processes import Process
+
+
+@dataclass(frozen=True)
+class LoadBalanced(SummedMode):
+    """Batch sizes follow the workers' speeds; the controller decides them between steps."""
+
+    name: str = "lb-bsp"
+    sizes: RuleName = "analytic"
+    """Rule of batch sizes: "analytic" where time is proportional to samples, as on CPUs; else "numeric"."""
+    predictor: str = "narx"
+    """Analytic rule: predictor of a worker's speed."""
+    size_step: int = SIZE_STEP
+    """Numeric rule: samples that the fast approach moves at once."""
+
+    def __post_init__(self) -> None:
+        SpeedReporter(self.predictor, rule=self.sizes)
+
+    @property
+    def detail(self) -> str:
+        return self.sizes
+
+    def worker(self, job: Replicas, rank: int, communicator: Communicator, service: BatchSizeService) -> Process:
+        follow = FollowedSpeeds(service, self.sizes, self.predictor, self.size_step)
+        return summing_worker(job, rank, communicator, follow)
+
+
+DESCRIPTION: Final = Description(
+    "lb-bsp", "LB-BSP", "all-reduce of gradients, with batch sizes that follow workers' speeds", LoadBalanced
+)

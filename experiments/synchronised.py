@@ -26,7 +26,13 @@ async def train_in_mode(config: RunConfig, index: int) -> ModeResult:
         DigitsNetwork(options.hidden, config.seed) if asked.workload == "digits" else ConvolutionalNetwork(config.seed)
     )
     plan = TrainingPlan(
-        mode, workers, options.batch * workers, options.learning_rate, options.momentum, seed=config.seed
+        mode,
+        workers,
+        options.batch * workers,
+        options.learning_rate,
+        options.optimiser,
+        options.all_optimiser_options,
+        config.seed,
     )
     course = Course(workload.loss, every=mode.updates_per_step(workers))
     training = Training(plan, workload, course, asked.machines.drawn(config.seed))

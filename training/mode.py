@@ -18,6 +18,7 @@ from .course import Course
 from .errors import TrainingError
 from .machines import Machine
 from .optimiser import Optimiser
+from .optimisers import make_optimiser
 from .processes import Compute, Process
 from .samples import Rows
 from .workload import Floats, Workload
@@ -48,7 +49,10 @@ class TrainingPlan:
     batch: int
     """Samples of a step, of all workers together."""
     learning_rate: float
-    momentum: float = 0.0
+    optimiser: str = "sgd"
+    """Name or path of the optimiser."""
+    options: Mapping[str, float] = field(default_factory=dict)
+    """Options of the optimiser besides the learning rate."""
     seed: int = 1
 
     def __post_init__(self) -> None:
@@ -82,7 +86,8 @@ class Replicas:
 
     def optimiser(self) -> Optimiser:
         """An optimiser at its start, for one replica or for the server."""
-        return Optimiser(self.workload.parameters, self.plan.learning_rate, self.plan.momentum)
+        plan = self.plan
+        return make_optimiser(plan.optimiser, self.workload.layers, plan.learning_rate, **plan.options)
 
     def computing(self, rank: int, step: int, weights: Floats, rows: Rows) -> Compute:
         """A worker's computation of the mean gradient over these rows."""

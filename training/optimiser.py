@@ -1,22 +1,89 @@
-"""Stochastic gradient descent with momentum on one flat array of weights."""
+"""Interface of an optimiser: steps of flat weights, of one replica or of a server's."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .errors import TrainingError
+
 Floats = NDArray[np.float32]
 
 
-class Optimiser:
-    """Of one replica of the weights, or of the server's."""
-
-    def __init__(self, parameters: int, learning_rate: float, momentum: float = 0.0) -> None:
-        self._rate = np.float32(learning_rate)
-        self._momentum = np.float32(momentum)
-        self._velocity: Floats = np.zeros(parameters, np.float32)
+class Optimiser(Protocol):
+    """State of one replica's optimiser."""
 
     def step(self, weights: Floats, gradient: Floats, share: float = 1.0) -> Floats:
-        """The weights after a step with a mean gradient; `share` is what its samples are of a whole batch."""
-        self._velocity = self._momentum * self._velocity + gradient
-        return weights - np.float32(share) * self._rate * self._velocity
+        """Return the weights after a step.
+
+        Args:
+            weights: Flat weights, float32 (parameters,); they are not changed.
+            gradient: Mean gradient, of the same shape.
+            share: Samples of the gradient as a share of a whole batch; the step is as large a part of a whole one.
+        """
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options that every optimiser has; its own are fields of a subclass."""
+
+    learning_rate: float
+
+    def __post_init__(self) -> None:
+        if not self.learning_rate > 0:
+            raise TrainingError(f"learning_rate must be > 0, got {self.learning_rate}")
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """An optimiser as it is registered: one in each module of `optimisers`, as DESCRIPTION."""
+
+    name: str
+    """Name in run files."""
+    label: str
+    """Name in tables and plots."""
+    summary: str
+    options: type[Options]
+    make: Callable[..., Optimiser]
+    """Make one at its start from the sizes of the layers, which are consecutive parts of the weights, and options."""
+
+    @property
+    def option_names(self) -> tuple[str, ...]:
+        """Names of the options besides the learning rate."""
+        return tuple(each.name for each in fields(self.options) if each.name != "learning_rate")
+
+
+def check_share(name: str, value: float) -> None:
+    """Raise TrainingError for a decay rate outside [0, 1)."""
+    if not 0 <= value < 1:
+        raise TrainingError(f"{name} must be >= 0 and < 1, got {value}")
+
+
+def check_not_negative(name: str, value: float) -> None:
+    """Raise TrainingError for a negative value."""
+    if not value >= 0:
+        raise TrainingError(f"{name} must be >= 0, got {value}")
+
+
+class Layers:
+    """Norms of the layers of flat weights."""
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        """`sizes` are the layers' lengths, each at least 1."""
+        if not sizes or min(sizes) < 1:
+            raise TrainingError(f"layers of {list(sizes)} parameters; allowed: one layer at least, of 1 or more each")
+        self._sizes = np.asarray(sizes)
+        self._starts = np.cumsum(self._sizes) - self._sizes
+
+    def norms(self, values: Floats) -> NDArray[np.float32]:
+        """Euclidean norm of each layer, (layers,)."""
+        squares = np.square(values, dtype=np.float64)
+        return np.sqrt(np.add.reduceat(squares, self._starts)).astype(np.float32)
+
+    def spread(self, factors: NDArray[np.float32]) -> Floats:
+        """One factor a layer, repeated for its parameters: (parameters,)."""
+        return np.repeat(factors, self._sizes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -18,6 +19,10 @@ class Workload(Protocol):
     @property
     def parameters(self) -> int:
         """Length of the weights."""
+
+    @property
+    def layers(self) -> Sequence[int]:
+        """Lengths of the layers, which are consecutive parts of the weights."""
 
     @property
     def rows(self) -> int:

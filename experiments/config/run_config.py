@@ -155,6 +155,8 @@ class RunConfig(Section):
             data["workload"] = found_script(path, workload, data.get("training"))
         if isinstance(names := data.get("strategies"), list):
             data["strategies"] = [found_strategy(path, name) for name in names]
+        if isinstance(training := data.get("training"), dict) and "optimiser" in training:
+            data["training"] = {**training, "optimiser": found_strategy(path, training["optimiser"])}
         if isinstance(asked := data.get("synchronisation"), dict) and isinstance(asked.get("modes"), list):
             data["synchronisation"] = {**asked, "modes": [_found_mode(path, each) for each in asked["modes"]]}
         config = read_section(cls, written, data)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
+from ...training import TrainingError
+from ...training.optimisers import OPTIMISERS
 from ..errors import ExperimentError
 from ..workloads.digits import TrainingOptions
 from ..workloads.script import script_digest
-from .sections import Duration, Section
+from .sections import Duration, Section, one_of_or_own
 
 
 class TrainingConfig(Section):
@@ -25,16 +27,36 @@ class TrainingConfig(Section):
     learning_rate: float = Field(0.15, gt=0)
     """Of the digits' network."""
     momentum: float = Field(0.9, ge=0, lt=1)
-    """Of the digits' network."""
+    """Of the digits' network, with an optimiser that has momentum."""
+    optimiser: Annotated[str, one_of_or_own(OPTIMISERS)] = "sgd"
+    """Of the digits' network: sgd, adam, lars or lamb, or the path of a Python file."""
+    optimiser_options: dict[str, float] = Field({})
+    """Of the digits' network: the optimiser's other options."""
     compute: Duration = 500_000
     """Virtual time that a worker takes for one gradient."""
 
     @property
     def options(self) -> TrainingOptions:
-        return TrainingOptions(self.hidden, self.batch, self.steps, self.learning_rate, self.momentum)
+        return TrainingOptions(
+            self.hidden,
+            self.batch,
+            self.steps,
+            self.learning_rate,
+            self.momentum,
+            self.optimiser,
+            self.optimiser_options,
+        )
+
+    @model_validator(mode="after")
+    def _check_optimiser(self) -> Self:
+        try:
+            self.options.new_optimiser([1])
+        except TrainingError as error:
+            raise ValueError(str(error)) from None
+        return self
 
 
-OF_THE_DIGITS: Final = frozenset({"hidden", "batch", "learning_rate", "momentum"})
+OF_THE_DIGITS: Final = frozenset({"hidden", "batch", "learning_rate", "momentum", "optimiser", "optimiser_options"})
 """Keys of `training` that mean nothing to a workload of one's own."""
 
 

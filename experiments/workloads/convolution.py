@@ -29,6 +29,10 @@ class ConvolutionalNetwork(DigitsWorkload):
         start = np.concatenate([filters, np.zeros(_FILTERS), dense, np.zeros(CLASSES)]).astype(np.float32)
         super().__init__(seed, start)
 
+    @property
+    def layers(self) -> list[int]:
+        return [int(size) for size in np.diff(_ENDS, prepend=0)]
+
     def gradient(self, weights: Floats, rows: NDArray[np.int64]) -> Floats:
         filters, filter_bias, dense, bias = _layers(weights)
         windows = _windows(self._data.train_images[rows])

@@ -8,7 +8,8 @@ applies the mean. Equal totals therefore keep the replicas equal to the last bit
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -16,6 +17,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ...training.optimiser import Optimiser
+from ...training.optimisers import OPTIMISERS, make_optimiser
 from .workload import Floats, Workload
 
 CLASSES: Final = 10
@@ -36,11 +39,31 @@ class TrainingOptions:
     steps: int = 150
     learning_rate: float = 0.15
     momentum: float = 0.9
+    """Of optimisers that have one."""
+    optimiser: str = "sgd"
+    """Name or path of the optimiser."""
+    optimiser_options: Mapping[str, float] = field(default_factory=dict)
+    """Its other options."""
+
+    def new_optimiser(self, layers: Sequence[int]) -> Optimiser:
+        """The optimiser at its start. Raises TrainingError for what no optimiser is."""
+        return make_optimiser(self.optimiser, layers, self.learning_rate, **self.all_optimiser_options)
+
+    @property
+    def all_optimiser_options(self) -> Mapping[str, float]:
+        """Options besides the learning rate, with the momentum if the optimiser has one."""
+        own = OPTIMISERS.describe(self.optimiser).option_names
+        return {**({"momentum": self.momentum} if "momentum" in own else {}), **self.optimiser_options}
+
+    @property
+    def layers(self) -> list[int]:
+        """Lengths of the layers of the digits' network."""
+        return [PIXELS * self.hidden, self.hidden, self.hidden * CLASSES, CLASSES]
 
     @property
     def parameters(self) -> int:
         """Number of trained values, which is the length of a gradient."""
-        return PIXELS * self.hidden + self.hidden + self.hidden * CLASSES + CLASSES
+        return sum(self.layers)
 
     def passes(self, workers: int) -> float:
         """How often so many workers see each training image, in the mean."""
@@ -58,12 +81,12 @@ class Digits:
 
     def save(self, path: Path) -> None:
         """For processes that shall not need scikit-learn."""
-        np.savez(path, **{field.name: getattr(self, field.name) for field in fields(self)})
+        np.savez(path, **{each.name: getattr(self, each.name) for each in fields(self)})
 
     @classmethod
     def load(cls, path: Path) -> Digits:
         with np.load(path) as arrays:
-            return cls(*(arrays[field.name] for field in fields(cls)))
+            return cls(*(arrays[each.name] for each in fields(cls)))
 
 
 @cache
@@ -82,7 +105,7 @@ def load_digits(seed: int) -> Digits:
 
 
 class Replica:
-    """One worker's copy of the network: 64 → hidden (ReLU) → 10 (softmax, cross entropy), SGD with momentum."""
+    """One worker's copy of the network: 64 → hidden (ReLU) → 10 (softmax, cross entropy), and an optimiser."""
 
     def __init__(self, options: TrainingOptions, seed: int) -> None:
         self._options = options
@@ -96,7 +119,7 @@ class Replica:
                 np.zeros(CLASSES),
             ]
         ).astype(np.float32)
-        self._velocity: Floats = np.zeros_like(self.weights)
+        self._optimiser = options.new_optimiser(options.layers)
 
     def _layers(self) -> tuple[Floats, Floats, Floats, Floats]:
         hidden = self._options.hidden
@@ -117,9 +140,8 @@ class Replica:
         )
 
     def apply(self, mean: Floats) -> None:
-        """One step of SGD with the mean gradient over all workers' samples."""
-        self._velocity = np.float32(self._options.momentum) * self._velocity + mean
-        self.weights = self.weights - np.float32(self._options.learning_rate) * self._velocity
+        """One step of the optimiser with the mean gradient over all workers' samples."""
+        self.weights = self._optimiser.step(self.weights, mean)
 
     def accuracy(self, images: Floats, labels: NDArray[np.int64]) -> float:
         """Share of the images that the network names right, 0…1."""
@@ -176,6 +198,11 @@ class DigitsWorkload(ABC):
         return len(self._start)
 
     @property
+    @abstractmethod
+    def layers(self) -> list[int]:
+        """Lengths of the layers."""
+
+    @property
     def rows(self) -> int:
         return len(self._data.train_labels)
 
@@ -201,8 +228,13 @@ class DigitsNetwork(DigitsWorkload):
     """The demo's network."""
 
     def __init__(self, hidden: int, seed: int) -> None:
-        self._replica = Replica(TrainingOptions(hidden=hidden), seed)
+        self._options = TrainingOptions(hidden=hidden)
+        self._replica = Replica(self._options, seed)
         super().__init__(seed, self._replica.weights)
+
+    @property
+    def layers(self) -> list[int]:
+        return self._options.layers
 
     def gradient(self, weights: Floats, rows: NDArray[np.int64]) -> Floats:
         self._replica.weights = weights

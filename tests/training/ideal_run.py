@@ -67,7 +67,7 @@ def train(
     """
     workload = workload or LeastSquares(8, 256, seed=seed)
     clock, course = Clock(), Course(workload.loss)
-    plan = TrainingPlan(mode, len(machines), batch, learning_rate, momentum, seed)
+    plan = TrainingPlan(mode, len(machines), batch, learning_rate, options={"momentum": momentum}, seed=seed)
     training = Training(plan, workload, course, machines)
     if mode.summed:
         jobs = [IdealJob(clock, len(machines), delay_ns)]

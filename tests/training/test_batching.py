@@ -22,7 +22,7 @@ from weir.training.batching.numeric import NumericRule, Phase
 from weir.training.batching.predictors import AutoRegressive, Memoryless, MovingAverage, Predictor
 from weir.training.batching.reporter import PREDICTORS, REPORT_VALUES, SpeedReporter
 from weir.training.machines import Readings, jitter, stepping
-from weir.training.optimiser import Optimiser
+from weir.training.optimisers import make_optimiser
 from weir.training.samples import Samples
 from weir.training.workloads.synthetic import LeastSquares
 
@@ -222,7 +222,7 @@ def test_unequal_batches_train_as_one_process_does() -> None:
     )
     assert len({each.samples for each in course.iterations if each.clock == 40}) == 4, "sizes differ"
     alone, naive = workload.initial(), workload.initial()
-    optimiser, naive_optimiser = Optimiser(20, 0.5), Optimiser(20, 0.5)
+    optimiser, naive_optimiser = make_optimiser("sgd", [20], 0.5), make_optimiser("sgd", [20], 0.5)
     samples = Samples(workload.rows, (1, 0))
     for step in range(50):
         sizes = [each.samples for each in course.iterations if each.clock == step]

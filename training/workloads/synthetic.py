@@ -29,6 +29,10 @@ class LeastSquares:
         return len(self.hidden)
 
     @property
+    def layers(self) -> list[int]:
+        return [self.parameters]
+
+    @property
     def rows(self) -> int:
         return len(self._outputs)
 

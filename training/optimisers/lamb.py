@@ -1,0 +1,51 @@
+"""LAMB (You et al., "Large Batch Optimization for Deep Learning: Training BERT in 76 minutes", ICLR 2020, algorithm 2).
+
+For each layer: u = m̂ / (√v̂ + ε) + λ·w, w ← w − γ · (‖w‖ / ‖u‖) · u. The ratio is 1 where one of the norms is 0. The
+paper's φ is the identity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from ..optimiser import Description, Floats, Layers, check_not_negative
+from .adam import AdamOptions, Moments
+
+
+@dataclass(frozen=True)
+class LambOptions(AdamOptions):
+    """Options of LAMB, with the paper's defaults."""
+
+    epsilon: float = 1e-6
+    weight_decay: float = 0.01
+    """λ."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_not_negative("weight_decay", self.weight_decay)
+
+
+class Lamb:
+    """Adam whose steps have each layer's norm."""
+
+    def __init__(self, layers: Sequence[int], options: LambOptions) -> None:
+        self._rate = np.float32(options.learning_rate)
+        self._decay = np.float32(options.weight_decay)
+        self._layers = Layers(layers)
+        self._moments = Moments(sum(layers), options.beta1, options.beta2, options.epsilon)
+
+    def step(self, weights: Floats, gradient: Floats, share: float = 1.0) -> Floats:
+        update = self._moments.ratio(gradient) + self._decay * weights
+        of_weights, of_update = self._layers.norms(weights), self._layers.norms(update)
+        some = (of_weights > 0) & (of_update > 0)
+        trust = np.where(some, of_weights / np.where(some, of_update, np.float32(1)), np.float32(1))
+        return weights - np.float32(share) * self._rate * self._layers.spread(trust) * update
+
+
+DESCRIPTION: Final = Description(
+    "lamb", "LAMB", "Adam with steps as long as each layer's weights, for large batches", LambOptions, Lamb
+)

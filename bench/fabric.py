@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from weir.controller.congestion import CongestionOptions, Windows
+from weir.controller.congestion import CongestionOptions, WindowController
 from weir.controller.congestion.marking import marked_states
 from weir.controller.p4runtime.reconcile import reconcile_all
 from weir.controller.p4runtime.session import SwitchSession
@@ -28,7 +28,7 @@ async def write_job(
     allotments = FabricMemory(topology).allot(spec.job, sorted(nodes), spec.slots)
     plan = job_plan(topology, routes, spec, placement, 1, allotments)
     bases = {switch.name: base_state(topology, routes, switch.name) for switch in topology.switches}
-    windows = Windows(topology, bounded)
+    windows = WindowController(topology, bounded)
     (plan,) = windows.follow(routes, [plan], (), 0)
     states = admitting_states(topology, fabric_state(bases, [plan]), [plan])
     states = marked_states(topology, states, windows.budgets, [plan], bounded)

@@ -26,10 +26,10 @@ from .live import HistoryOption, WebOption, watching
 if TYPE_CHECKING:
     from ..controller.congestion import CongestionOptions
     from ..controller.controller import Controller
+    from ..controller.int_config.settings import IntConfig
     from ..controller.jobs.journal_file import JournalFile
     from ..controller.live.watch import Watch
     from ..controller.p4runtime.session import SwitchSession
-    from ..controller.watching.settings import Watching
 
 _ANSWER_S = 5.0
 """Whatever needs no program compiled waits so long for a switch that hangs."""
@@ -64,7 +64,7 @@ class _Settings:
     reports_port: int | None
     heartbeats: str | None
     congestion: CongestionOptions
-    watching: Watching | None
+    watching: IntConfig | None
     web: str | None
     history: Path | None
 
@@ -150,7 +150,7 @@ def controller(
 
     What is promised of queues is said whenever that changes.
     """
-    from ..controller.congestion.announcement import PROMISES
+    from ..controller.congestion.bound_log import PROMISES
     from ..controller.placement.strategies import description
     from ..topologies import load_topology
 
@@ -200,7 +200,7 @@ def _congestion(file: Path | None, topology: Topology) -> CongestionOptions:
     return ControllerCongestion.load(file, topology)
 
 
-def _watching(file: Path, topology: Topology) -> Watching:
+def _watching(file: Path, topology: Topology) -> IntConfig:
     """Raises ExperimentError."""
     from ..experiments.config.telemetry import TelemetryConfig
 

@@ -30,22 +30,24 @@ from functools import partial
 
 from ..topologies.model import Endpoint, Topology
 from ..topologies.routing import Routes
-from .congestion import Windows
-from .congestion.announcement import PROMISES, PromiseChanges, summary
+from .congestion import WindowController
+from .congestion.bound_log import PROMISES, PromiseChanges, summary
+from .congestion.bound_violations import Exceeded
 from .congestion.budget import losing_links, window_alone
-from .congestion.exceeded import Exceeded
 from .congestion.marking import marked_states, windows_held
-from .congestion.undeclared import Undeclared
+from .congestion.undeclared_traffic import Undeclared
 from .decisions import Decisions
 from .errors import ControllerError, PlanError
+from .int_config.cost import TelemetryCost, telemetry_cost
+from .int_config.table_entries import check_int_config, telling_slots, watch_state
+from .jobs.background_estimator import BackgroundTrafficEstimator
 from .jobs.carried import links_carried
-from .jobs.improver import Improver
 from .jobs.job import RunningJob
 from .jobs.journal import Journal
 from .jobs.journal_file import JournalFile
 from .jobs.membership import Membership
-from .jobs.mover import Mover
-from .jobs.outlook import Outlook
+from .jobs.migrator import Migrator
+from .jobs.re_placement import RePlacementScheduler
 from .jobs.registry import JobRegistry
 from .jobs.restore import restore_jobs
 from .jobs.slow_paths import SlowPaths
@@ -63,8 +65,6 @@ from .telemetry.collector import ReportCollector
 from .telemetry.link_state import LinkState
 from .telemetry.prober import Prober
 from .telemetry.snapshot import DOUBTED, listed
-from .watching.cost import TelemetryCost, telemetry_cost
-from .watching.items import check_watching, telling_slots, watch_state
 
 __all__ = ["Controller", "Message", "Options"]
 
@@ -106,7 +106,7 @@ class Controller:
             PlanError: This fabric cannot report what `options` requests.
         """
         if options.watching is not None:
-            check_watching(topology, options.watching)
+            check_int_config(topology, options.watching)
         if missing := {s.name for s in topology.switches} - sessions.keys():
             raise ControllerError(f"no session with {', '.join(sorted(missing))} of {topology.name}")
         self.topology = topology
@@ -132,16 +132,20 @@ class Controller:
         self.jobs = JobRegistry(topology, self.planner, lease_ns, Journal(journal, topology, self.planner))
         """The running jobs by number, and why others were aborted."""
         self._decisions = Decisions(aside=options.decide_aside)
-        self.moves = Mover(
-            self.jobs, self.planner, Outlook(self.jobs, self.planner, self.links), self._decisions, options
+        self.moves = Migrator(
+            self.jobs,
+            self.planner,
+            BackgroundTrafficEstimator(self.jobs, self.planner, self.links),
+            self._decisions,
+            options,
         )
         """Leads jobs from one generation to the next; receives the hosts' answers to Pause and Resume."""
-        self.windows = Windows(
+        self.windows = WindowController(
             topology, replace(options.congestion, probe_period_ns=options.probe_period_ns), options.watching
         )
         """Queue bounds: windows, thresholds, and their announcements."""
         self._undeclared = Undeclared(topology, routes, self.links, options.congestion, options.watching, lease_ns)
-        self.improver = Improver(self.jobs, self.moves, self.planner, self.windows, self._decisions, now_ns)
+        self.improver = RePlacementScheduler(self.jobs, self.moves, self.planner, self.windows, self._decisions, now_ns)
         """Re-placement of running jobs."""
         at = options.heartbeats_at
         paths = SlowPaths(self.planner, self.links, at) if at is not None else None
@@ -159,8 +163,8 @@ class Controller:
         self._next_stale_ns: int | None = None
         self._made_of: list[object] = []
         self._made: Mapping[str, SwitchState] = {}
-        self.prober.link_watch.take_for_down(self.jobs.journal.down, now_ns)
-        self.switches.take_for_lost(self.jobs.journal.lost)
+        self.prober.link_watch.mark_down(self.jobs.journal.down, now_ns)
+        self.switches.mark_lost(self.jobs.journal.lost)
         if down := bool(self.prober.link_watch.down or self.switches.lost):
             self._follow(now_ns)
         restore_jobs(topology, self.planner, self.jobs, self.moves, now_ns)
@@ -218,7 +222,7 @@ class Controller:
         self.windows.undeclared = self._undeclared.shares
         await self._write_switches(now_ns)
         self.moves.renew(self.switches.take_restarted())
-        self.moves.pace(self.windows.mispaced)
+        self.moves.pace(self.windows.jobs_to_repace)
         self.improver.consider(now_ns)
         await self.moves.advance(now_ns, lambda names: self._write_plan(names, now_ns))
         await self.prober.send(now_ns, self.switches.lost)
@@ -243,7 +247,7 @@ class Controller:
             raise PlanError(f"job {spec.job} runs already; give every job its own number")
         self._look_around(now_ns)
         try:
-            around = self.moves.outlook.around(spec.job, now_ns)
+            around = self.moves.outlook.conditions_for(spec.job, now_ns)
             grant = await self._decisions.make(partial(self.planner.grant, spec, around))
             history = self.planner.history(spec.job)
             plan = self.planner.plan(grant.spec, grant.placement, history.next())
@@ -266,7 +270,7 @@ class Controller:
                 _log.warning("job %d is not admitted: %s", spec.job, error)
             self.planner.memory.retain(spec.job)
             raise
-        self.moves.pace(self.windows.mispaced)
+        self.moves.pace(self.windows.jobs_to_repace)
         self.jobs.counts.admitted += 1
         self.jobs.aborted.pop(spec.job, None)
         if grant.note:
@@ -279,7 +283,7 @@ class Controller:
         They are then admitted, the largest share first.
         """
         self._look_around(now_ns)
-        around = self.moves.outlook.around(spec.job, now_ns)
+        around = self.moves.outlook.conditions_for(spec.job, now_ns)
         return await self._decisions.make(partial(self.planner.shares, spec, around, most))
 
     async def finish(self, job: int, now_ns: int = 0) -> None:

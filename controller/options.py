@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from ..wire.control import Abort, Pause, Resume, ServerPlan, WorkerPlan
 from .congestion import CongestionOptions
 from .errors import ControllerError
-from .watching.settings import Watching
+from .int_config.settings import IntConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Options:
     dead host from a slow network. None: they use another network.
     """
     congestion: CongestionOptions = field(default_factory=CongestionOptions)
-    watching: Watching | None = None
+    watching: IntConfig | None = None
     """Configuration of switches' own reports; None: no reports, or configured by others."""
 
     def __post_init__(self) -> None:

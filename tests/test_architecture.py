@@ -29,7 +29,7 @@ PURE: Final = {
     "controller/congestion": {},
     "controller/jobs": {},
     "controller/planning": {"planner.py": {"random"}},  # a generator from the seed that it is given
-    "controller/watching": {},
+    "controller/int_config": {},
     "controller/telemetry": {
         "prober.py": {"asyncio"},  # sends the probes that `probes` plans
         "report_socket.py": {"socket"},  # what the collector takes comes there

@@ -2,16 +2,17 @@
 come and go.
 
 `formulas` holds the theorems, `cross_traffic` declared background traffic, `options` the requested bound. One queue's
-budget is in `queue_budget`, all of them in `budget`; `reported` covers telemetry's own traffic and `undeclared` the
-traffic that telemetry detects. `promise` describes a bound in words, `marking` makes table entries, `changes` orders
-changes of windows, `announcement` logs them, and `exceeded` reports queues above their bounds.
+budget is in `queue_budget`, all of them in `budget`; `reported` covers telemetry's own traffic and `undeclared_traffic`
+the traffic that telemetry detects. `queue_bound` describes a bound in words, `marking` makes table entries,
+`window_controller` orders changes of windows, `bound_log` logs them, and `bound_violations` reports queues above their
+bounds.
 """
 
 from .budget import JobStreams, link_budgets
-from .changes import Windows
 from .cross_traffic import Uncontrolled, Windowed
 from .options import WALL_CLOCK_LEASE_NS, CongestionOptions, Marks
 from .queue_budget import LinkBudget
+from .window_controller import WindowController
 
 __all__ = [
     "WALL_CLOCK_LEASE_NS",
@@ -20,7 +21,7 @@ __all__ = [
     "LinkBudget",
     "Marks",
     "Uncontrolled",
+    "WindowController",
     "Windowed",
-    "Windows",
     "link_budgets",
 ]

@@ -30,7 +30,7 @@ from .options import CongestionOptions
 from .queue_budget import LinkBudget, Queue, inlet_packets, nic_delay_s, queue_budget
 from .shares import fair_windows
 
-_MOST_BESIDE: Final = 7 / 8
+_MAX_REFERENCE: Final = 7 / 8
 """Upper limit for undeclared traffic, as a fraction of link rate; larger estimates are clamped."""
 
 
@@ -80,7 +80,7 @@ def link_budgets(
             if link in undeclared and options.makes_room:
                 inlets = (far for port, far in topology.neighbours(link.node).items() if port != link.port)
                 declared = there.share(max(frames), cable.rate_bps) if there else 0.0
-                share = min(undeclared[link], max(0.0, _MOST_BESIDE - declared))
+                share = min(undeclared[link], max(0.0, _MAX_REFERENCE - declared))
                 there = with_undeclared(there, share * cable.rate_bps, max(frames), inlets)
             trips = [job.round_trips_ns.get(link, 0) for job in jobs if link in job.count]
             queues.append(

@@ -10,13 +10,13 @@ from collections.abc import Mapping
 
 from ...topologies.model import Endpoint, Topology
 from ...topologies.routing import Routes
-from ..watching.items import report_links
-from ..watching.settings import Watching
+from ..int_config.settings import IntConfig
+from ..int_config.table_entries import report_links
 from .queue_budget import LinkBudget
 
 
 def without_reported(
-    budgets: Mapping[Endpoint, LinkBudget], topology: Topology, routes: Routes, watching: Watching | None
+    budgets: Mapping[Endpoint, LinkBudget], topology: Topology, routes: Routes, watching: IntConfig | None
 ) -> Mapping[Endpoint, LinkBudget]:
     """The budgets, of which those have no bound that reports cross; nor have those that others cross where watched
     packets carry INT, as these are longer than the frames by which others' share was reckoned.

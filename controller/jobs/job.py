@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..congestion.undeclared import JobRounds
+from ..congestion.undeclared_traffic import JobRounds
 from ..errors import ControllerError
 from ..placement import Placement
 from ..planning.plan import FailurePolicy, JobPlan, JobSpec
-from .moves import Move, Phase
-from .worth import Account
+from .migration import Move, Phase
+from .migration_cost import MigrationBudget
 
 
 @dataclass(slots=True)
@@ -93,7 +93,7 @@ class RunningJob:
     """The hosts whose silence the network explains, each with the leases in a row that it was given for that."""
     silent: dict[str, int] = field(default_factory=dict)
     """The workers whose lease ran out and that the job waits for, each with the time since when."""
-    account: Account | None = None
+    account: MigrationBudget | None = None
     """Gains of its moves for its own good; None: not evaluated yet."""
     ranks: Mapping[str, int] = field(init=False)
     """The rank of every worker that the job began with, also of those that are gone."""

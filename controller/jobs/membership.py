@@ -2,7 +2,7 @@
 
 ::
 
-    heartbeat, leave, fail ──▶ RunningJob, leases ──▶ end_leases, let_go ──▶ Mover.lose, Mover.go_without
+    heartbeat, leave, fail ──▶ RunningJob, leases ──▶ end_leases, let_go ──▶ Migrator.lose, Migrator.go_without
                                                         └─ SlowPaths: the network explains the silence ─▶ another lease
 """
 
@@ -14,7 +14,7 @@ from typing import Final
 from ...wire.control import Abort
 from ..options import Message
 from .job import Progress
-from .mover import Mover
+from .migrator import Migrator
 from .registry import JobRegistry
 from .slow_paths import SlowPaths
 
@@ -32,7 +32,7 @@ def longest_silence_ns(lease_ns: int) -> int:
 class Membership:
     """The hosts of all running jobs."""
 
-    def __init__(self, jobs: JobRegistry, moves: Mover, paths: SlowPaths | None = None) -> None:
+    def __init__(self, jobs: JobRegistry, moves: Migrator, paths: SlowPaths | None = None) -> None:
         """Create the state machine; `paths` reads the telemetry of heartbeats' paths (None: they do not use the
         fabric).
         """

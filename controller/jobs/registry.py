@@ -1,6 +1,6 @@
 """The jobs of a fabric: running ones by number, reasons of aborted ones, and messages to their hosts.
 
-`membership` detects lost hosts; `mover` leads a job to its next generation.
+`membership` detects lost hosts; `migrator` leads a job to its next generation.
 """
 
 from __future__ import annotations

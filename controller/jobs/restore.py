@@ -16,14 +16,14 @@ from ..planning.planner import Planner
 from .job import RunningJob
 from .journal import NO_RECORD
 from .journal_records import JobRecord
-from .mover import Mover
+from .migrator import Migrator
 from .registry import JobRegistry
 
 
-def restore_jobs(topology: Topology, planner: Planner, jobs: JobRegistry, moves: Mover, now_ns: int) -> None:
+def restore_jobs(topology: Topology, planner: Planner, jobs: JobRegistry, moves: Migrator, now_ns: int) -> None:
     """Restore jobs from the journal. All leases restart; a move that was under way is resumed.
 
-    Jobs that are impossible on the planner's routes are restored all the same, and `Mover.follow` moves them.
+    Jobs that are impossible on the planner's routes are restored all the same, and `Migrator.follow` moves them.
 
     Raises:
         JournalError: A record does not fit this fabric.

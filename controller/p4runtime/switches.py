@@ -51,7 +51,7 @@ class Switches:
         self._emptied: set[str] = set()
         self._restarted: set[str] = set()
 
-    def take_for_lost(self, names: Iterable[str]) -> None:
+    def mark_lost(self, names: Iterable[str]) -> None:
         """These were lost when the controller died: they are until their session stands."""
         self.lost = frozenset(name for name in names if name in self.sessions and not self.sessions[name].is_up)
         for name in self.lost:

@@ -22,7 +22,7 @@ def _refusing(name: str, why: str) -> Callable[[], Strategy]:
     return make
 
 
-BESIDE: Final[Mapping[str, Description]] = {
+REFERENCE_SCHEMES: Final[Mapping[str, Description]] = {
     each.name: each
     for each in (
         Description(

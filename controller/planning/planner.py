@@ -28,9 +28,9 @@ from ..placement.multi_job.multi_tree import shares
 from ..placement.strategies import Strategy
 from ..placement.strategies.widest import WidestTree
 from ..telemetry.snapshot import LinkView, Snapshot
-from .better import Better, better_alone, better_jointly
 from .completion import Expected, Step, expected_step
 from .generations import History
+from .improvement import Improvement, better_alone, better_jointly
 from .memory import Allotment, FabricMemory
 from .plan import JobPlan, JobSpec, job_plan, with_window
 
@@ -46,7 +46,7 @@ def loads_of(links: Snapshot) -> Mapping[Endpoint, LinkLoad]:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class LinkConditions:
     """Other traffic on the links that a job may use."""
 
     loads: Mapping[Endpoint, LinkLoad]
@@ -55,21 +55,21 @@ class Surroundings:
     """Bytes that other jobs bring onto each in a step, as planned."""
 
     @classmethod
-    def of(cls, links: Snapshot, others: Mapping[Endpoint, float]) -> Surroundings:
+    def of(cls, links: Snapshot, others: Mapping[Endpoint, float]) -> LinkConditions:
         """Build conditions from the latest measurements; a link never measured gets the mean load of the others.
 
         A link whose reading is not a number is assumed to be full.
         """
         return cls(loads_of(links), others)
 
-    def doubted(self, links: Iterable[Endpoint], own: Collection[Endpoint]) -> Surroundings:
+    def discard_untrusted(self, links: Iterable[Endpoint], own: Collection[Endpoint]) -> LinkConditions:
         """Replace readings of these links so that they support no move: a job's `own` links are idle, and others
         full.
         """
         loads = dict(self.loads)
         for link in (*links, *(link for link, load in self.loads.items() if load is FULL)):
             loads[link] = LinkLoad() if link in own else FULL
-        return Surroundings(loads, self.others)
+        return LinkConditions(loads, self.others)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class Planner:
 
     # --- placing ---
 
-    def grant(self, spec: JobSpec, links: Surroundings) -> Grant:
+    def grant(self, spec: JobSpec, links: LinkConditions) -> Grant:
         """Place a new job: as asked for if possible, else with fewer slots in the switches, else without them.
 
         Raises PlanError or PlacementError when no way is left.
@@ -146,7 +146,7 @@ class Planner:
         placement, note = self._fall_back(spec, spec.workers, links, tight)
         return Grant(spec, placement, note)
 
-    def shares(self, spec: JobSpec, links: Surroundings, most: int) -> tuple[int, ...]:
+    def shares(self, spec: JobSpec, links: LinkConditions, most: int) -> tuple[int, ...]:
         """Best division of a new job among at most `most` trees: parts in proportion, the largest first.
 
         A single part if no switches have room for more. Each part is then placed as a job of its own.
@@ -156,7 +156,7 @@ class Planner:
         except PlacementError:
             return (1,)
 
-    def place_anew(self, spec: JobSpec, workers: tuple[str, ...], links: Surroundings) -> tuple[Placement, str]:
+    def place_anew(self, spec: JobSpec, workers: tuple[str, ...], links: LinkConditions) -> tuple[Placement, str]:
         """Return a placement with which a running job can continue with these workers, and its shortcomings in words.
 
         Raises:
@@ -171,10 +171,10 @@ class Planner:
         self,
         plan: JobPlan,
         workers: tuple[str, ...],
-        readings: Sequence[Surroundings],
+        readings: Sequence[LinkConditions],
         gain: float,
         beside: Sequence[tuple[JobPlan, tuple[str, ...]]] = (),
-    ) -> Callable[[], Better | None]:
+    ) -> Callable[[], Improvement | None]:
         """Return a function, which may run in another thread, that looks for a better placement.
 
         Its result is the strategy's placement by the last of these readings, if that is predicted to be faster than the
@@ -200,7 +200,7 @@ class Planner:
         return partial(better_alone, self._place, plan.placement, problems, gain, expected, scene if beside else None)
 
     def saving(
-        self, plan: JobPlan, workers: tuple[str, ...], reading: Surroundings, home: Placement
+        self, plan: JobPlan, workers: tuple[str, ...], reading: LinkConditions, home: Placement
     ) -> Callable[[], float]:
         """Return a function that computes the seconds per step saved by the plan's placement compared with the job's
         home.
@@ -220,9 +220,9 @@ class Planner:
         self,
         plans: Sequence[tuple[JobPlan, tuple[str, ...]]],
         movable: Sequence[bool],
-        readings: Sequence[Surroundings],
+        readings: Sequence[LinkConditions],
         gain: float,
-    ) -> Callable[[], dict[int, Better]]:
+    ) -> Callable[[], dict[int, Improvement]]:
         """Return a function like `better`'s for all running jobs and their workers together.
 
         Its result is each job's improvement, by index in `plans`; empty if all should stay. It raises PlacementError if
@@ -239,7 +239,7 @@ class Planner:
         return partial(better_jointly, self._place, scenes, gain)
 
     def problem(
-        self, spec: JobSpec, workers: tuple[str, ...], links: Surroundings, everywhere: bool = False
+        self, spec: JobSpec, workers: tuple[str, ...], links: LinkConditions, everywhere: bool = False
     ) -> Problem:
         """`everywhere`: as if all switches were empty."""
         room = self.memory.jobs_that_fit(spec.slots, own=spec.job)
@@ -254,7 +254,7 @@ class Planner:
             room={name: 0 if name in barred else 1 if everywhere else count for name, count in room.items()},
         )
 
-    def _problems(self, spec: JobSpec, workers: tuple[str, ...], readings: Sequence[Surroundings]) -> list[Problem]:
+    def _problems(self, spec: JobSpec, workers: tuple[str, ...], readings: Sequence[LinkConditions]) -> list[Problem]:
         """One for each reading; the fabric's memory is the same in all."""
         first = self.problem(spec, workers, readings[0])
         return [first, *(replace(first, loads=each.loads, others=each.others) for each in readings[1:])]
@@ -300,7 +300,7 @@ class Planner:
         return place_by_pipes(partial(self.strategy.place, rng=self._rng), problem)
 
     def _attempt(
-        self, spec: JobSpec, workers: tuple[str, ...], links: Surroundings, everywhere: bool = False
+        self, spec: JobSpec, workers: tuple[str, ...], links: LinkConditions, everywhere: bool = False
     ) -> Placement | ControllerError:
         if cut_off := self.cut_off(spec, workers):
             return PlacementError(
@@ -325,7 +325,7 @@ class Planner:
         return any(not room[s.name] for s in self.topology.switches if s.slots and s.name not in self._lost)
 
     def _fall_back(
-        self, spec: JobSpec, workers: tuple[str, ...], links: Surroundings, tight: str
+        self, spec: JobSpec, workers: tuple[str, ...], links: LinkConditions, tight: str
     ) -> tuple[Placement, str]:
         try:
             if self.cut_off(spec, workers):

@@ -56,7 +56,7 @@ class LinkWatch:
         self._heard_ns = [now_ns] * len(self._probes)
         self._in_a_row = [_BACK_AFTER] * len(self._probes)
 
-    def take_for_down(self, links: Collection[Endpoint], now_ns: int) -> None:
+    def mark_down(self, links: Collection[Endpoint], now_ns: int) -> None:
         """These were down when the controller died: they are until they answer."""
         for probe in self._probes if self.deadline_ns is not None else ():
             if probe.certain[0] in links:

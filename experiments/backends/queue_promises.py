@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
-from ...controller.congestion.announcement import PromiseChanges, summary
-from ...controller.congestion.changes import Windows
+from ...controller.congestion.bound_log import PromiseChanges, summary
+from ...controller.congestion.window_controller import WindowController
 from ...topologies import Endpoint
 
 
@@ -19,7 +19,7 @@ class QueuePromises:
 
     def __init__(
         self,
-        windows: Windows,
+        windows: WindowController,
         take_longest: Callable[[], Mapping[Endpoint, int]],
         say: Callable[[str], object] = lambda _: None,
         late_ns: int = 0,

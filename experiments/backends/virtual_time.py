@@ -19,16 +19,16 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from ...controller.congestion.announcement import window_advice
+from ...controller.congestion.bound_log import window_advice
 from ...controller.controller import Controller, Message, Options
+from ...controller.int_config.cost import TelemetryCost
+from ...controller.int_config.settings import IntConfig
 from ...controller.p4runtime.tables import DROP_REASONS, DROPS
 from ...controller.placement import Problem
 from ...controller.placement.model.loads import LinkLoad
 from ...controller.placement.strategies import STRATEGIES
 from ...controller.planning.completion import Step, expected_step
 from ...controller.planning.plan import FailurePolicy, JobPlan, JobSpec, lanes_of, round_bytes
-from ...controller.watching.cost import TelemetryCost
-from ...controller.watching.settings import Watching
 from ...emulator.fabric import Wake
 from ...hosts.collectives.communicator import Communicator
 from ...hosts.collectives.sharding import ShardedDriver
@@ -439,7 +439,7 @@ class Cluster:
                     f"no progress in {STUCK_NS / 1e9:g} s of virtual time: waiting for {what}; {self._state()}"
                 )
 
-    def _take_reports(self, wake: Wake, watching: Watching) -> Wake:
+    def _take_reports(self, wake: Wake, watching: IntConfig) -> Wake:
         """What has come to the collector's host, without the reports, which the controller gets."""
         assert self._controller.reports is not None
         address = int(self.topology.host(wake.host).address)

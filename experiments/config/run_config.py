@@ -12,9 +12,9 @@ from typing import Any, Self
 from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from ...controller.congestion import CongestionOptions
+from ...controller.int_config.settings import IntConfig
 from ...controller.placement.model.problem import PlacementError
 from ...controller.placement.strategies import STRATEGIES, Need, description
-from ...controller.watching.settings import Watching
 from ...hosts.numerics.quantization import chunk_count
 from ...topologies import Topology, file_keys
 from ...topologies.key_errors import problems_of
@@ -265,7 +265,7 @@ class RunConfig(Section):
             self.telemetry.watching(topology, f"{where}: telemetry")
 
     @property
-    def watching(self) -> Watching | None:
+    def watching(self) -> IntConfig | None:
         """What is watched in the run's fabric."""
         return None if self.telemetry is None else self.telemetry.watching(self.topology, f"run {self.name}: telemetry")
 

@@ -24,9 +24,9 @@ from typing import Annotated, Any, Final, Self
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from ...controller.errors import PlanError
+from ...controller.int_config.settings import LARGEST, TELLING_DROPS, Flows, IntConfig, Mode, Steps
+from ...controller.int_config.table_entries import check_int_config
 from ...controller.p4runtime.tables import DROP_REASONS
-from ...controller.watching.items import check_watching
-from ...controller.watching.settings import LARGEST, TELLING_DROPS, Flows, Mode, Steps, Watching
 from ...topologies import Topology
 from ...topologies.problems import BadFile
 from ...topologies.spelling import nearest
@@ -229,7 +229,7 @@ class TelemetryConfig(Section):
             raise ExperimentError(str(error)) from None
         return read_section(cls, written)
 
-    def watching(self, topology: Topology, where: str) -> Watching:
+    def watching(self, topology: Topology, where: str) -> IntConfig:
         """What it means in this fabric. Raises ExperimentError, with `where` in front."""
         flows = []
         place = ""
@@ -242,7 +242,7 @@ class TelemetryConfig(Section):
             place = "queues: "
             queue_steps = None if self.queues is None else self.queues.steps()
             place = ""
-            watching = Watching(
+            watching = IntConfig(
                 tuple(flows),
                 self.mark,
                 self.collector,
@@ -254,7 +254,7 @@ class TelemetryConfig(Section):
                 (0,) if self.queues is None else tuple(self.queues.classes),
                 frozenset(self.drops),
             )
-            check_watching(topology, watching)
+            check_int_config(topology, watching)
         except PlanError as error:
             raise ExperimentError(f"{where}: {place}{error}") from None
         return watching

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ...controller.placement.reference_schemes import BESIDE, BLIND_TOGETHER, STRIPED
+from ...controller.placement.reference_schemes import BLIND_TOGETHER, REFERENCE_SCHEMES, STRIPED
 from ..records.report import label_of
 from . import statistics
 from .records import PointRecord
@@ -29,7 +29,7 @@ TREES: Final = ("hierarchy", "canary")
 
 def label(strategy: str) -> str:
     """What tables and plots call a strategy, or what is compared with them."""
-    return BESIDE[strategy].label if strategy in BESIDE else label_of(strategy)
+    return REFERENCE_SCHEMES[strategy].label if strategy in REFERENCE_SCHEMES else label_of(strategy)
 
 
 @dataclass(frozen=True)

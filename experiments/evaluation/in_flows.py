@@ -3,8 +3,8 @@
 A look has the mean traffic of every link since the look before, without the jobs' own, as probes have it; what becomes
 of it on its way is the point's `telemetry`. Jobs come one after another within the first steps, each placed beside the
 streams of those that run. A strategy that re-solves is asked at every look, and jobs move where the controller would
-move them: by its model of a step, and as far as that is worth a move (`controller.planning.better`,
-`controller.jobs.worth`). A look's mean is of several periods of telemetry, so one is as steady as two of the
+move them: by its model of a step, and as far as that is worth a move (`controller.planning.improvement`,
+`controller.jobs.migration_cost`). A look's mean is of several periods of telemetry, so one is as steady as two of the
 controller's readings.
 """
 
@@ -19,16 +19,16 @@ from typing import Final
 
 import numpy as np
 
-from ...controller.jobs.worth import Account, earned_in
+from ...controller.jobs.migration_cost import MigrationBudget, seconds_to_break_even
 from ...controller.placement import Placement, PlacementError, Problem
 from ...controller.placement.model.links import Links
 from ...controller.placement.model.loads import LinkLoad
 from ...controller.placement.multi_job.joint import Running
 from ...controller.placement.multi_job.multi_tree import PARTS, stripe
-from ...controller.placement.reference_schemes import BESIDE, BLIND_TOGETHER, RING, STRIPED
+from ...controller.placement.reference_schemes import BLIND_TOGETHER, REFERENCE_SCHEMES, RING, STRIPED
 from ...controller.placement.strategies import STRATEGIES, strategy
-from ...controller.planning.better import better_alone, better_jointly, saved_together
 from ...controller.planning.completion import Expected, Step, expected_step
+from ...controller.planning.improvement import better_alone, better_jointly, saved_together
 from ...controller.planning.plan import JobSpec
 from ...topologies import Endpoint
 from ...wire.aggregation import FAN_IN
@@ -62,7 +62,7 @@ class _Job:
     placement: Placement | None = None
     parts: Parts = field(default_factory=list)
     moved_at: float = -np.inf
-    account: Account | None = None
+    account: MigrationBudget | None = None
     """What its moves have won; None before it was looked at."""
 
 
@@ -80,7 +80,7 @@ class _Run:
         self.point, self.timing = scenario.point, scenario.point.timing
         self.links = Links.of(scenario.routes)
         self.ends = scenario.routes.topology.directed_links
-        self.described = (BESIDE if name in BESIDE else STRATEGIES)[name]
+        self.described = (REFERENCE_SCHEMES if name in REFERENCE_SCHEMES else STRATEGIES)[name]
         self.is_blind = name == BLIND_TOGETHER or self.point.telemetry == "absent"
         self.strategy = None if name in (RING, STRIPED) else strategy("widest" if name == BLIND_TOGETHER else name)
         self.lots = rng_of(self.point, "strategy")
@@ -285,22 +285,22 @@ class _Run:
         assert job.placement is not None
         now, readings = self.simulator.now, self._since(job.moved_at)
         problems = [self._problem(job, loads) for _, loads in readings]
-        account = job.account = job.account or Account.opened(job.placement, now)
+        account = job.account = job.account or MigrationBudget.opened(job.placement, now)
         place, current = partial(self.strategy.place, rng=self.lots), job.placement
         together = [job, *(other for other in self._running() if other is not job)]
         scene = partial(self._running_jobs, together, readings[-1][1]) if len(together) > 1 else None
         started = time.thread_time()
         better = better_alone(place, current, problems, self.timing.gain, self._expected, scene)
         self.decisions.append(time.thread_time() - started)
-        here, home = (self._expected(problems[-1], each) for each in (current, account.home))
+        here, home = (self._expected(problems[-1], each) for each in (current, account.baseline))
         pace = self._steps_per_second(job, here.seconds)
-        account.look(now, pace * (home.seconds - here.seconds))
+        account.update(now, pace * (home.seconds - here.seconds))
         price = self.timing.pause * 1e-9 + (here if better is None else better).refill_seconds
         if better is not None and account.allows_a_move(now):
             if self._is_earned([pace * each for each in better.saved], price, readings):
                 self._move_tree(job, better.placement, price)
-        elif account.wants_home(now, price):
-            self._move_tree(job, account.home, price)
+        elif account.should_revert(now, price):
+            self._move_tree(job, account.baseline, price)
 
     def _together(self, jobs: Sequence[_Job]) -> None:
         """As it decides of all of them, a tree for each."""
@@ -347,13 +347,13 @@ class _Run:
         self, saved: list[float], price: float, readings: Sequence[tuple[float, Mapping[Endpoint, LinkLoad]]]
     ) -> bool:
         ages = [self.simulator.now - at for at, _ in reversed(readings)]
-        return earned_in(price, saved, ages, self.timing.interval * 1e-9) == 0
+        return seconds_to_break_even(price, saved, ages, self.timing.interval * 1e-9) == 0
 
     def _move_tree(self, job: _Job, placement: Placement, price: float) -> None:
         account = job.account
-        if account is None or account.at != job.placement:
+        if account is None or account.current != job.placement:
             assert job.placement is not None
-            account = job.account = Account.opened(job.placement, self.simulator.now)
+            account = job.account = MigrationBudget.opened(job.placement, self.simulator.now)
         account.move(placement, price)
         job.placement = placement
         self._move(job, self._tree(placement))

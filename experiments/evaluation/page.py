@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
-from ...controller.placement.reference_schemes import BESIDE
+from ...controller.placement.reference_schemes import REFERENCE_SCHEMES
 from .comparison import AGG, AIMED_AT, OURS, Condition, Row, conditions_of, label
 from .plots import bars
 from .records import PointRecord, processor, write_csv
@@ -124,7 +124,7 @@ hierarchy, GRID-like rounding and congestion-aware trees.
 def _beside(records: Sequence[PointRecord]) -> list[str]:
     """What there is in the tables that is no strategy, in a paragraph."""
     named = {own.strategy for record in records for own in record.figures}
-    told = [f"*{each.label}* ({each.summary})" for name, each in BESIDE.items() if name in named]
+    told = [f"*{each.label}* ({each.summary})" for name, each in REFERENCE_SCHEMES.items() if name in named]
     return [f"Compared besides, and no strategies: {'; '.join(told)}.\n"] if told else []
 
 

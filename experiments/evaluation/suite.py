@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from ...controller.placement import PlacementError
-from ...controller.placement.reference_schemes import BESIDE, RING
+from ...controller.placement.reference_schemes import REFERENCE_SCHEMES, RING
 from ...controller.placement.strategies import STRATEGIES
 from ...imports import user_files
 from ...topologies import TopologyError, file_keys
@@ -35,7 +35,7 @@ Engine = Literal["flows", "packets"]
 FORMATS: Final[Mapping[Engine, int]] = {"flows": 2, "packets": 2}
 """Counted up where a point's record would say something else; those of an older format are run again."""
 Strategies = Annotated[tuple[str, ...], Field(min_length=1)]
-StrategyName = Annotated[str, one_of_or_own([*STRATEGIES, *BESIDE])]
+StrategyName = Annotated[str, one_of_or_own([*STRATEGIES, *REFERENCE_SCHEMES])]
 
 
 class Timing(Section):
@@ -175,7 +175,7 @@ class Grid(Section):
         if max(self.workers) > FAN_IN:
             raise ValueError(f"workers {max(self.workers)} is not for packets, which take {FAN_IN} at most")
         for name in self.strategies or ():
-            if name in BESIDE:
+            if name in REFERENCE_SCHEMES:
                 raise ValueError(f"strategy {name} is not for packets; use engine flows")
 
 
@@ -230,7 +230,7 @@ class Suite(Section):
         return {**suite, "$defs": {**fabric["$defs"], **suite["$defs"]}}
 
     def _strategies_of(self, grid: Grid) -> list[str]:
-        return grid.strategies or [n for n in self.strategies if grid.engine == "flows" or n not in BESIDE]
+        return grid.strategies or [n for n in self.strategies if grid.engine == "flows" or n not in REFERENCE_SCHEMES]
 
     def points(self) -> Iterator[Point]:
         """All of them, grid by grid, those of one fabric together."""
@@ -272,11 +272,11 @@ def known_strategies(names: list[str]) -> list[str]:
     """The same. Raises ValueError for one that is not there, or is there twice."""
     for name in names:
         try:
-            is_known = name in BESIDE or name in STRATEGIES
+            is_known = name in REFERENCE_SCHEMES or name in STRATEGIES
         except PlacementError as error:
             raise ValueError(str(error)) from None
         if not is_known:
-            known = sorted([*STRATEGIES, *BESIDE])
+            known = sorted([*STRATEGIES, *REFERENCE_SCHEMES])
             raise ValueError(f'strategy "{name}" is unknown{nearest(name, known)}; there are {", ".join(known)}')
     if len(set(names)) < len(names):
         raise ValueError("a strategy is named twice; name each once")

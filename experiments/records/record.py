@@ -25,7 +25,7 @@ from typing import Final
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from ...controller.watching.cost import TelemetryCost
+from ...controller.int_config.cost import TelemetryCost
 from ...topologies.key_errors import problems_of
 from ...topologies.mininet.fabric import SwitchKind
 from ...topologies.mininet.scratch import keep_as, scratch_folder

@@ -18,11 +18,11 @@ import pytest
 from finsy.p4schema import P4Schema
 
 from weir import p4src
+from weir.controller.int_config.settings import TELLING_DROPS, Flows, IntConfig, Mode
+from weir.controller.int_config.table_entries import watch_state
 from weir.controller.p4runtime.entities import as_entity
 from weir.controller.p4runtime.entries import Entry
 from weir.controller.planning.plan import base_state
-from weir.controller.watching.items import watch_state
-from weir.controller.watching.settings import TELLING_DROPS, Flows, Mode, Watching
 from weir.tests.bmv2.differential import Pair
 from weir.tests.bmv2.harness import Compiled, Output, needs_bmv2
 from weir.tests.p4src.int_fabric import as_delivered, tcp_frame, udp_frame
@@ -61,9 +61,9 @@ def watched_flow(mode: Mode, source_port: int, every: int = 1, hops: int = 8) ->
     )
 
 
-def watched(switch: str, presence: Presence) -> Watching:
+def watched(switch: str, presence: Presence) -> IntConfig:
     """By the source port: MD, MX, XD, and MD of every third packet with too few hops; the others are not watched."""
-    return Watching(
+    return IntConfig(
         (
             watched_flow(Mode.MD, 1000),
             watched_flow(Mode.MX, 1001),

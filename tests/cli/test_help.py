@@ -16,7 +16,7 @@ from typer.main import get_command
 from weir.cli.app import app
 from weir.cli.evaluate import evaluate
 from weir.cli.help import POLICY_NAMES, STRATEGY_NAMES
-from weir.controller.placement.reference_schemes import BESIDE
+from weir.controller.placement.reference_schemes import REFERENCE_SCHEMES
 from weir.controller.placement.strategies import STRATEGIES
 from weir.emulator.ports.options import parse, parse_control
 from weir.experiments.schemes import SCHEMES
@@ -87,7 +87,7 @@ def test_options_name_all_that_they_take() -> None:
     assert set(STRATEGY_NAMES.removesuffix(", or FILE.py of your own").split(", ")) == set(STRATEGIES)
     assert set(re.split(", | or ", POLICY_NAMES)) == set(POLICIES)
     assert evaluate.__doc__ is not None
-    assert re.findall(r"([\w-]+) \(", evaluate.__doc__.partition("Three more")[2]) == list(BESIDE)
+    assert re.findall(r"([\w-]+) \(", evaluate.__doc__.partition("Three more")[2]) == list(REFERENCE_SCHEMES)
     (scheme,) = [each for each in get_command(app).commands["schemes"].params if each.name == "scheme"]  # type: ignore[attr-defined]
     assert set(re.split(", | or ", scheme.help.removeprefix("Only this one: ").split(";")[0])) == set(SCHEMES)
 

@@ -7,15 +7,15 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from weir.controller.congestion import CongestionOptions, Windows
+from weir.controller.congestion import CongestionOptions, WindowController
 from weir.controller.decisions import Decisions
 from weir.controller.errors import ControllerError
-from weir.controller.jobs.improver import Improver
+from weir.controller.jobs.background_estimator import BackgroundTrafficEstimator
 from weir.controller.jobs.job import RunningJob
 from weir.controller.jobs.journal import Journal
 from weir.controller.jobs.journal_file import JournalFile
-from weir.controller.jobs.mover import Mover
-from weir.controller.jobs.outlook import Outlook
+from weir.controller.jobs.migrator import Migrator
+from weir.controller.jobs.re_placement import RePlacementScheduler
 from weir.controller.jobs.registry import JobRegistry
 from weir.controller.options import Message, Options
 from weir.controller.placement import Placement
@@ -61,11 +61,11 @@ class Rig:
         self.links = Told(topology, options.probe_period_ns)
         journal = Journal(None if path is None else JournalFile(path), topology, self.planner)
         self.jobs = JobRegistry(topology, self.planner, lease_ns, journal)
-        self.outlook = Outlook(self.jobs, self.planner, self.links)
+        self.outlook = BackgroundTrafficEstimator(self.jobs, self.planner, self.links)
         decisions = Decisions(aside=False)
-        self.moves = Mover(self.jobs, self.planner, self.outlook, decisions, options)
-        self.windows = Windows(topology, CongestionOptions())
-        self.improver = Improver(self.jobs, self.moves, self.planner, self.windows, decisions, now_ns)
+        self.moves = Migrator(self.jobs, self.planner, self.outlook, decisions, options)
+        self.windows = WindowController(topology, CongestionOptions())
+        self.improver = RePlacementScheduler(self.jobs, self.moves, self.planner, self.windows, decisions, now_ns)
         self.written: list[frozenset[str]] = []
         self.troubles: Sequence[ControllerError] = ()
 

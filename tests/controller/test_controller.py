@@ -21,13 +21,13 @@ from weir.controller.congestion import CongestionOptions, Uncontrolled, link_bud
 from weir.controller.congestion.budget import window_alone
 from weir.controller.controller import Controller, Message, Options
 from weir.controller.errors import ControllerError, OutOfMemory, PlanError
+from weir.controller.int_config.settings import IntConfig
 from weir.controller.p4runtime.pipeline import Pipeline
 from weir.controller.p4runtime.refusals import WriteRefused
 from weir.controller.p4runtime.session import SwitchSession
 from weir.controller.placement import Placement, PlacementError, Problem
 from weir.controller.planning.plan import JobSpec, fabric_state, round_bytes, rounds_of_step
 from weir.controller.telemetry.snapshot import LinkView, Snapshot
-from weir.controller.watching.settings import Watching
 from weir.tests.controller.fake_switch import FakeSwitch
 from weir.topologies.generators import leaf_spine
 from weir.topologies.model import Endpoint
@@ -669,7 +669,7 @@ async def test_a_switch_that_dies_costs_its_own_probes_only(rig: Rig, caplog: py
 async def test_a_controller_needs_a_session_with_every_switch(rig: Rig) -> None:
     with pytest.raises(ControllerError, match="no session with s1, s2, s3, s4"):
         Controller(FABRIC, Routes(FABRIC), {}, rig.strategy, OPTIONS)
-    nowhere = Watching(flows=(), collector="h9")
+    nowhere = IntConfig(flows=(), collector="h9")
     with pytest.raises(PlanError, match='collector "h9" is no host of'):
         Controller(
             FABRIC, Routes(FABRIC), rig.controller.switches.sessions, rig.strategy, replace(OPTIONS, watching=nowhere)

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from weir.controller.watching.cost import TelemetryCost
+from weir.controller.int_config.cost import TelemetryCost
 from weir.experiments import run
 from weir.experiments.config import RunConfig
 from weir.experiments.errors import ExperimentError, Interrupted

@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 import yaml
 
-from weir.controller.watching.settings import TELLING_DROPS, Flows, Mode, Steps, Watching
+from weir.controller.int_config.settings import TELLING_DROPS, Flows, IntConfig, Mode, Steps
 from weir.experiments.config.telemetry import TelemetryConfig
 from weir.experiments.errors import ExperimentError
 from weir.topologies.generators import leaf_spine
@@ -20,7 +20,7 @@ from weir.wire.int_shim import Presence
 TOPOLOGY = leaf_spine(2, 1, 2)
 
 
-def watching(folder: Path, data: Any) -> Watching:
+def watching(folder: Path, data: Any) -> IntConfig:
     file = folder / "telemetry.yaml"
     file.write_text(data if isinstance(data, str) else yaml.safe_dump(data))
     config = TelemetryConfig.load(file)
@@ -43,7 +43,7 @@ def test_a_whole_section(tmp_path: Path) -> None:
         queues: {depth_step: 4, latency_step: 1ms, classes: [0, 7]}
         drops: telling
         """
-    assert watching(tmp_path, text) == Watching(
+    assert watching(tmp_path, text) == IntConfig(
         (
             Flows(
                 Mode.MD,

@@ -54,8 +54,8 @@ TARGETS: Final = (
         tuple(
             f"controller/jobs/{name}.py"
             for name in (
-                *("carried", "improver", "job", "journal", "journal_file", "journal_records", "membership", "mover"),
-                *("moves", "outlook", "registry", "restore", "slow_paths", "worth"),
+                *("background_estimator", "carried", "job", "journal", "journal_file", "journal_records", "membership"),
+                *("migration", "migration_cost", "migrator", "re_placement", "registry", "restore", "slow_paths"),
             )
         ),
         (f"{_JOBS}/jobs", f"{_JOBS}/test_controller.py", f"{_JOBS}/service/test_service.py"),
@@ -78,7 +78,7 @@ TARGETS: Final = (
         (
             *(f"{_JOBS}/service", f"{_JOBS}/jobs", f"{_JOBS}/test_controller.py", f"{_JOBS}/test_emulated.py"),
             f"{_JOBS}/test_takeover.py",
-            *(f"{_JOBS}/congestion/test_announcement.py", f"{_JOBS}/watching/test_end_to_end.py"),
+            *(f"{_JOBS}/congestion/test_bound_log.py", f"{_JOBS}/int_config/test_end_to_end.py"),
         ),
     ),
     Target(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "int-conformance.md"
-FOLDERS = "p4src", "wire", "topologies", "controller/watching", "controller/telemetry"
+FOLDERS = "p4src", "wire", "topologies", "controller/int_config", "controller/telemetry"
 
 
 def test_every_test_of_the_conformance_table_exists() -> None:

@@ -10,7 +10,7 @@ from finsy.proto import p4i
 from google.protobuf import text_format
 
 from weir import emulator, p4src
-from weir.controller.watching.items import STACK_SESSION
+from weir.controller.int_config.table_entries import STACK_SESSION
 from weir.topologies.targets import BMV2, TARGETS, TOFINO, TOFINO_2, Target
 
 EMULATED = {name: target for name, target in TARGETS.items() if target.is_emulated}

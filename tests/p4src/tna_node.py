@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from fractions import Fraction
 
-from weir.controller.watching.items import STACK_SESSION
+from weir.controller.int_config.table_entries import STACK_SESSION
 from weir.tests.p4src.emulated_node import exact_entries
 from weir.tests.p4src.int_fabric import REPORT_SESSION
 from weir.tests.p4src.node_model import CPU_PORT, DROP_REASONS, Tables

@@ -23,6 +23,8 @@ import ptf
 import ptf.testutils as tu
 from ptf.base_tests import BaseTest
 
+from weir.controller.int_config.settings import IntConfig
+from weir.controller.int_config.table_entries import watch_state
 from weir.controller.p4runtime.entries import Item, SwitchState
 from weir.controller.p4runtime.pipeline import Pipeline
 from weir.controller.p4runtime.reconcile import reconcile, verify
@@ -32,8 +34,6 @@ from weir.controller.placement import Placement
 from weir.controller.planning.admission import admitting_states
 from weir.controller.planning.memory import Allotment
 from weir.controller.planning.plan import JobPlan, JobSpec, base_state, fabric_state, job_plan
-from weir.controller.watching.items import watch_state
-from weir.controller.watching.settings import Watching
 from weir.p4src import loaded_of, p4info_of
 from weir.tests.p4src.small_fabric import SLOTS, message
 from weir.topologies.model import Endpoint, Host, Link, Switch, Topology, mac_number
@@ -82,7 +82,7 @@ class FabricTest(BaseTest):
         """All that the switch is to hold with these jobs."""
         parts = (
             base_state(self.topology, self.routes, SWITCH),
-            watch_state(self.topology, self.routes, SWITCH, Watching()),
+            watch_state(self.topology, self.routes, SWITCH, IntConfig()),
         )
         base = SwitchState.of(item for part in parts for item in part.items.values())
         state = admitting_states(self.topology, fabric_state({SWITCH: base}, jobs), jobs)[SWITCH]

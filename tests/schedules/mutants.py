@@ -15,7 +15,7 @@ from unittest.mock import patch
 
 import numpy as np
 
-from weir.controller.jobs import moves
+from weir.controller.jobs import migration
 from weir.controller.jobs.registry import JobRegistry
 from weir.controller.p4runtime.loading import Loading
 from weir.controller.planning import admission
@@ -131,7 +131,7 @@ MUTANTS: Final = (
         "no linear check in the hosts",
         changes=((SumCheck, "passes", pass_any_check), (SumCheck, "may_pass", pass_any_check)),
     ),
-    Mutant("final rounds are not fetched", changes=((moves, "settle", settle_without_fetches),)),
+    Mutant("final rounds are not fetched", changes=((migration, "settle", settle_without_fetches),)),
     Mutant(
         "the switch does not ask whose round a slot holds",
         rewrite=join_jobs_in_a_slot,

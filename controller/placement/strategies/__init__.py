@@ -17,7 +17,7 @@ from ....imports import user_files
 from ....topologies.spelling import nearest
 from ..model.problem import Placement, PlacementError, Problem
 from ..model.strategy import Description, Need, Strategy
-from ..reference_schemes import BESIDE
+from ..reference_schemes import REFERENCE_SCHEMES
 
 __all__ = ["DEFAULT", "STRATEGIES", "Description", "Need", "Strategy", "description", "strategy"]
 
@@ -92,8 +92,8 @@ def description(name: str) -> Description:
     Raises:
         PlacementError: The name is unknown, with the list of names, or is a reference scheme (`reference_schemes`).
     """
-    if name in BESIDE:
-        BESIDE[name].make()
+    if name in REFERENCE_SCHEMES:
+        REFERENCE_SCHEMES[name].make()
     if name not in STRATEGIES:
         near, known = nearest(name, STRATEGIES), ", ".join(sorted(STRATEGIES))
         raise PlacementError(f'strategy "{name}" is unknown{near}; there are {known}')

@@ -16,8 +16,8 @@ from weir.controller.congestion import (
     JobStreams,
     LinkBudget,
     Uncontrolled,
+    WindowController,
     Windowed,
-    Windows,
     link_budgets,
 )
 from weir.controller.congestion.cross_traffic import Hops, cross_traffic
@@ -28,7 +28,7 @@ from weir.controller.congestion.marking import (
     policer_entries,
     windows_held,
 )
-from weir.controller.congestion.promise import Promise, promises
+from weir.controller.congestion.queue_bound import Promise, promises
 from weir.controller.errors import PlanError
 from weir.controller.p4runtime.entries import SwitchState
 from weir.controller.placement import Placement
@@ -362,7 +362,7 @@ def test_nothing_is_promised_of_queues_whose_jobs_lose_frames() -> None:
     [last] = [one for one in promises(budgets.values()) if FABRIC.peer(one.link).node == "h9"]
     assert last.bound_packets is None
     assert "cannot be kept because frames are lost on its jobs' ways (at h9-p0 and 1 more), and what is" in last.text
-    windows = Windows(lossy, OPTIONS)
+    windows = WindowController(lossy, OPTIONS)
     told = windows.follow(ROUTES, [here, there], (), 0)
     assert told[0].pacing.round_trip_ns >= windows.round_trip_ns(here) > 0
     assert told[1].pacing.round_trip_ns == 0, "what is lost is sent again by the worker's own time-out"
@@ -397,7 +397,7 @@ class Times:
     and its longest round trip later, and what it sent in a generation that it has left is gone after a round trip.
     """
 
-    def __init__(self, windows: Windows, lease_ns: int) -> None:
+    def __init__(self, windows: WindowController, lease_ns: int) -> None:
         self.windows = windows
         self.plans: dict[int, JobPlan] = {}
         self.begins_ns: dict[int, int] = {}
@@ -480,7 +480,7 @@ class Times:
 
 
 def test_windows_shrink_at_once_and_who_comes_waits_until_all_obey() -> None:
-    windows = Windows(FABRIC, replace(OPTIONS, lease_ns=1_000_000))
+    windows = WindowController(FABRIC, replace(OPTIONS, lease_ns=1_000_000))
     first = at_one_switch(1, "h1", "h2")
     [paced] = windows.follow(ROUTES, [first], (), 0)
     [link] = [e for e in paced.most_streams if FABRIC.peer(e).node == "h1"]
@@ -525,7 +525,7 @@ def test_whatever_may_be_under_way_is_within_the_promise_while_jobs_come_move_an
         source, destination = rng.sample(["h3", "h6", "h8", "h1"], 2)
         others.append(Uncontrolled(source, destination, rng.uniform(0.05, 0.7) * 1e9, 1042, rng.choice([1, 4])))
     bound = rng.choice([24, 48, 64, 160])
-    windows = Windows(FABRIC, CongestionOptions(bound, tuple(others), lease_ns))
+    windows = WindowController(FABRIC, CongestionOptions(bound, tuple(others), lease_ns))
     probes = rng.choice([(), PROBES])
     times = Times(windows, lease_ns)
     now_ns, number = 0, 0
@@ -561,7 +561,7 @@ def test_a_round_waits_for_others_frames_which_may_be_longer_than_its_own(others
     rack = leaf_spine(leaves=1, spines=0, hosts_per_leaf=4, target=BMV2_32)
     spec = JobSpec(1, ("h1", "h2"), server="h3", slots=8, window=4)
     plan = job_plan(rack, Routes(rack), spec, Placement(dict.fromkeys(spec.workers, "h3"), {}, "h3"), 1, {})
-    windows = Windows(rack, CongestionOptions(64, **others))
+    windows = WindowController(rack, CongestionOptions(64, **others))
     [paced] = windows.follow(Routes(rack), [plan], (), 0)
     theirs = max(budget.others + budget.burst for budget in windows.budgets.values())
     assert theirs >= 30
@@ -570,7 +570,7 @@ def test_a_round_waits_for_others_frames_which_may_be_longer_than_its_own(others
 
 
 def test_a_change_that_did_not_happen_leaves_nothing() -> None:
-    windows = Windows(FABRIC, OPTIONS)
+    windows = WindowController(FABRIC, OPTIONS)
     [first] = windows.follow(ROUTES, [at_one_switch(1, "h1", "h2")], (), 0)
     before = dict(windows.budgets)
     windows.follow(ROUTES, [first, *(at_one_switch(job, "h1", "h3") for job in range(2, 5))], (), 1_000)
@@ -581,7 +581,7 @@ def test_a_change_that_did_not_happen_leaves_nothing() -> None:
 
 
 def test_no_window_grows_before_all_obey_what_a_switch_has_taken_late() -> None:
-    windows = Windows(FABRIC, replace(OPTIONS, lease_ns=1_000_000))
+    windows = WindowController(FABRIC, replace(OPTIONS, lease_ns=1_000_000))
     every = [switch.name for switch in FABRIC.switches]
 
     def follow(plans: Sequence[JobPlan], now_ns: int, *without: str) -> list[JobPlan]:
@@ -616,13 +616,13 @@ def test_no_window_grows_before_all_obey_what_a_switch_has_taken_late() -> None:
 
 
 def test_a_moved_job_waits_until_its_old_packets_are_gone_where_they_would_not_fit() -> None:
-    windows = Windows(FABRIC, replace(OPTIONS, bound_packets=40))
+    windows = WindowController(FABRIC, replace(OPTIONS, bound_packets=40))
     [first] = windows.follow(ROUTES, [at_one_switch(1, "h1", "h2")], (), 0)
     [moved] = windows.follow(ROUTES, [at_one_switch(1, "h1", "h2", generation=2)], (), 1_000)
     assert first.pacing.window == 32, "two of them are more than 40"
     assert windows.round_trip_ns(first) > 0
     assert windows.follow(ROUTES, [moved], (), 2_000) == []
-    roomy = Windows(FABRIC, OPTIONS)
+    roomy = WindowController(FABRIC, OPTIONS)
     roomy.follow(ROUTES, [at_one_switch(1, "h1", "h2")], (), 0)
     [free] = roomy.follow(ROUTES, [at_one_switch(1, "h1", "h2", generation=2)], (), 1_000)
     assert free.pacing.hold_ns == 0, "32 old ones and 32 new ones are 64"
@@ -631,7 +631,7 @@ def test_a_moved_job_waits_until_its_old_packets_are_gone_where_they_would_not_f
 
 def test_what_is_left_of_a_job_counts_with_the_windows_that_it_had_at_last() -> None:
     """Five jobs of 9 rounds; four leave, and the one that stays has 32: when it moves, 32 old ones are on the way."""
-    windows = Windows(FABRIC, replace(OPTIONS, bound_packets=48, lease_ns=100_000))
+    windows = WindowController(FABRIC, replace(OPTIONS, bound_packets=48, lease_ns=100_000))
     crowd = windows.follow(ROUTES, [at_one_switch(job, "h1", "h2") for job in range(1, 6)], (), 0)
     assert {plan.pacing.window for plan in crowd} == {9}
     windows.follow(ROUTES, crowd[:1], (), 10_000_000)
@@ -645,7 +645,7 @@ def test_what_is_left_of_a_job_counts_with_the_windows_that_it_had_at_last() -> 
 
 def test_the_promise_counts_what_is_left_where_nobody_waits_for_it() -> None:
     """What Q* has room for beside the new generation is in the bound, as long as it is there."""
-    windows = Windows(FABRIC, OPTIONS)
+    windows = WindowController(FABRIC, OPTIONS)
     [first] = windows.follow(ROUTES, [at_one_switch(1, "h1", "h2")], (), 0)
     [link] = [end for end in first.most_streams if FABRIC.peer(end).node == "h1"]
 
@@ -669,7 +669,7 @@ def test_who_comes_waits_until_marks_leave_the_others_less() -> None:
     that, the bound by marks does not hold for both.
     """
     steady = (Uncontrolled("h4", "h1", 8e8, 1042),)
-    windows = Windows(FABRIC, CongestionOptions(64, steady, lease_ns=1_000_000))
+    windows = WindowController(FABRIC, CongestionOptions(64, steady, lease_ns=1_000_000))
     [first] = windows.follow(ROUTES, [at_one_switch(1, "h1", "h2", window=8)], (), 0)
     [link] = [end for end in first.most_streams if FABRIC.peer(end).node == "h1"]
     alone = windows.budgets[link]
@@ -685,7 +685,7 @@ def test_parts_that_are_told_their_plans_at_one_instant_do_not_wait_for_each_oth
     """The first has heard of none yet. A smaller W is in its plan, and must be waited for."""
     steady = (Uncontrolled("h4", "h1", 8e8, 1042),)
     for own, waits in ((8, False), (32, True)):
-        windows = Windows(FABRIC, CongestionOptions(64, steady, lease_ns=1_000_000))
+        windows = WindowController(FABRIC, CongestionOptions(64, steady, lease_ns=1_000_000))
         [first] = windows.follow(ROUTES, [at_one_switch(1, "h1", "h2", window=own)], (), 1_000)
         [second] = windows.follow(ROUTES, [first, at_one_switch(2, "h1", "h3", window=own)], (), 1_000)
         assert (second.pacing.hold_ns > 0) == waits
@@ -699,7 +699,7 @@ def test_marks_do_not_come_later_before_all_obey_the_smaller_windows() -> None:
     of that.
     """
     steady = (Uncontrolled("h4", "h1", 8e8, 1042),)
-    windows = Windows(FABRIC, CongestionOptions(40, steady, lease_ns=1_000_000))
+    windows = WindowController(FABRIC, CongestionOptions(40, steady, lease_ns=1_000_000))
     plans = windows.follow(ROUTES, [at_one_switch(1, "h1", "h2")], (), 0)
     [link] = [end for end in plans[0].most_streams if FABRIC.peer(end).node == "h1"]
     alone = windows.budgets[link]
@@ -722,49 +722,49 @@ def test_gaps_follow_jobs_that_come_and_go_and_nobody_sends_faster_before_others
         spec = JobSpec(job, workers, server="h65", slots=64, window=32)
         return job_plan(rack, routes, spec, Placement(dict.fromkeys(workers, "h65"), {}, "h65"), generation, {})
 
-    windows = Windows(rack, CongestionOptions(60, lease_ns=1_000_000))
+    windows = WindowController(rack, CongestionOptions(60, lease_ns=1_000_000))
     [one] = windows.follow(routes, [incast(1)], (), 0)
-    assert (one.pacing.gap_ns, windows.mispaced) == (0, {})
+    assert (one.pacing.gap_ns, windows.jobs_to_repace) == (0, {})
     [two] = windows.follow(routes, [one, incast(2)], (), 10_000_000)
     assert two.pacing.gap_ns == gap_ns
     assert two.pacing.hold_ns >= 1_000_000, "for what the first one needs to hear of it"
-    assert windows.mispaced == {1: gap_ns}
+    assert windows.jobs_to_repace == {1: gap_ns}
     [one] = windows.follow(routes, [incast(1, generation=2), two], (), 11_000_000)
     assert one.pacing.gap_ns == gap_ns
     assert one.pacing.hold_ns > 0, "until what it sent without a gap is gone"
-    assert windows.mispaced == {}
+    assert windows.jobs_to_repace == {}
     windows.follow(routes, [one, two], (), 30_000_000)
-    assert windows.mispaced == {}
+    assert windows.jobs_to_repace == {}
     windows.follow(routes, [two], (), 40_000_000)
-    assert windows.mispaced == {}, "packets of the first may be on the way"
+    assert windows.jobs_to_repace == {}, "packets of the first may be on the way"
     windows.follow(routes, [two], (), 60_000_000)
-    assert windows.mispaced == {2: 0}
+    assert windows.jobs_to_repace == {2: 0}
     [two] = windows.follow(routes, [incast(2, generation=2)], (), 61_000_000)
-    assert (two.pacing.gap_ns, windows.mispaced) == (0, {})
-    anew = Windows(rack, CongestionOptions(60, lease_ns=1_000_000))
+    assert (two.pacing.gap_ns, windows.jobs_to_repace) == (0, {})
+    anew = WindowController(rack, CongestionOptions(60, lease_ns=1_000_000))
     anew.take_up({})
     [restored] = anew.follow(routes, [replace(incast(2), pacing=Pacing(gap_ns=gap_ns))], (), 0)
     assert restored.pacing.gap_ns == gap_ns, "as its hosts were told by the controller before"
-    assert anew.mispaced == {2: 0}
+    assert anew.jobs_to_repace == {2: 0}
     slow, fast = replace(incast(1), pacing=Pacing(gap_ns=2 * gap_ns)), incast(2)
-    anew = Windows(rack, CongestionOptions(60))
+    anew = WindowController(rack, CongestionOptions(60))
     anew.take_up({})
     plans = anew.follow(routes, [slow, fast], (), 0)
-    assert anew.mispaced == {2: gap_ns}, "the other one may send faster only then"
+    assert anew.jobs_to_repace == {2: gap_ns}, "the other one may send faster only then"
     plans = [plans[0], *anew.follow(routes, [plans[0], incast(2, generation=2)], (), 1_000_000)]
     anew.follow(routes, plans, (), 100_000_000)
-    assert anew.mispaced == {1: gap_ns}
+    assert anew.jobs_to_repace == {1: gap_ns}
 
 
 def test_the_packets_of_all_moves_of_late_count_together() -> None:
     """One old generation beside the new one is within the bound; two are not, as long as the first is not gone."""
-    windows = Windows(FABRIC, OPTIONS)
+    windows = WindowController(FABRIC, OPTIONS)
     [first] = windows.follow(ROUTES, [at_one_switch(1, "h1", "h2")], (), 0)
     [second] = windows.follow(ROUTES, [at_one_switch(1, "h1", "h2", generation=2)], (), 1_000)
     [third] = windows.follow(ROUTES, [at_one_switch(1, "h1", "h2", generation=3)], (), 2_000)
     assert (first.pacing.window, second.pacing.hold_ns) == (32, 0)
     assert third.pacing.hold_ns == 1_000 + windows.round_trip_ns(first) - 2_000
-    late = Windows(FABRIC, OPTIONS)
+    late = WindowController(FABRIC, OPTIONS)
     late.follow(ROUTES, [at_one_switch(1, "h1", "h2")], (), 0)
     late.follow(ROUTES, [at_one_switch(1, "h1", "h2", generation=2)], (), 1_000)
     gone_ns = 1_000 + late.round_trip_ns(first)
@@ -774,14 +774,14 @@ def test_the_packets_of_all_moves_of_late_count_together() -> None:
 
 def test_who_is_started_anew_begins_with_what_the_switches_hold() -> None:
     """Windows that wait for others to obey are not raised by a controller that knows nothing of them."""
-    windows = Windows(FABRIC, replace(OPTIONS, lease_ns=1_000_000))
+    windows = WindowController(FABRIC, replace(OPTIONS, lease_ns=1_000_000))
     crowd = [at_one_switch(job, "h1", "h3") for job in range(1, 6)]
     crowd = windows.follow(ROUTES, crowd, (), 0)
     left = crowd[:1]
     windows.follow(ROUTES, left, (), 1_000)
     states = marked_states(FABRIC, {s.name: SwitchState() for s in FABRIC.switches}, windows.budgets, left, OPTIONS)
     held = windows_held(states)
-    anew = Windows(FABRIC, replace(OPTIONS, lease_ns=1_000_000))
+    anew = WindowController(FABRIC, replace(OPTIONS, lease_ns=1_000_000))
     anew.take_up(held)
     anew.follow(ROUTES, [at_one_switch(1, "h1", "h3")], (), 0)
     assert windows_held(marked_states(FABRIC, states, anew.budgets, left, OPTIONS)) == held

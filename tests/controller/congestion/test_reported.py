@@ -5,25 +5,25 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from weir.controller.congestion import CongestionOptions, LinkBudget, Uncontrolled, Windows
-from weir.controller.congestion.promise import Promise
+from weir.controller.congestion import CongestionOptions, LinkBudget, Uncontrolled, WindowController
+from weir.controller.congestion.queue_bound import Promise
+from weir.controller.int_config.settings import Flows, IntConfig, Mode, Steps
+from weir.controller.int_config.table_entries import REPORT_SESSION, watch_state
 from weir.controller.p4runtime.entries import CloneSession
-from weir.controller.watching.items import REPORT_SESSION, watch_state
-from weir.controller.watching.settings import Flows, Mode, Steps, Watching
 from weir.tests.controller.congestion.test_budget import FABRIC, ROUTES, at_one_switch
 from weir.topologies import Endpoint
 
 OTHERS = (Uncontrolled("h4", "h1", 1e8, 1042),)
-QUEUES = Watching(queue_steps=Steps(depth_step=1))
+QUEUES = IntConfig(queue_steps=Steps(depth_step=1))
 
 
-def unpromised(watching: Watching | None, others: tuple[Uncontrolled, ...] = ()) -> dict[Endpoint, LinkBudget]:
-    windows = Windows(FABRIC, CongestionOptions(64, others), watching)
+def unpromised(watching: IntConfig | None, others: tuple[Uncontrolled, ...] = ()) -> dict[Endpoint, LinkBudget]:
+    windows = WindowController(FABRIC, CongestionOptions(64, others), watching)
     windows.follow(ROUTES, [at_one_switch(1, "h1", "h2")], (), 0)
     return {link: budget for link, budget in windows.budgets.items() if budget.refusal}
 
 
-def clone_ports(watching: Watching) -> set[Endpoint]:
+def clone_ports(watching: IntConfig) -> set[Endpoint]:
     """Where switches are told to send their reports."""
     found = set()
     for switch in FABRIC.switches:
@@ -48,12 +48,12 @@ def test_nothing_is_promised_of_queues_on_the_way_of_reports_and_all_of_the_othe
 
 def test_reports_to_the_controller_cross_no_queue() -> None:
     assert unpromised(None) == unpromised(QUEUES) == unpromised(QUEUES, OTHERS) == {}
-    assert unpromised(Watching(collector="h9")) == {}, "nothing is reported"
+    assert unpromised(IntConfig(collector="h9")) == {}, "nothing is reported"
 
 
 def test_others_are_reckoned_by_frames_without_int() -> None:
     """They go from h4 at s2 to h1 at s1, over either spine."""
-    embedding = Watching((Flows(Mode.MD),), flow_steps=Steps(period_us=1000))
+    embedding = IntConfig((Flows(Mode.MD),), flow_steps=Steps(period_us=1000))
     assert unpromised(embedding) == {}
     refused = unpromised(embedding, OTHERS)
     ends = {(link.node, FABRIC.peer(link).node) for link in refused}
@@ -66,7 +66,7 @@ def test_others_are_reckoned_by_frames_without_int() -> None:
 def test_a_round_trip_is_reckoned_with_full_buffers_where_reports_are() -> None:
     longest = []
     for watching in (None, replace(QUEUES, collector="h1")):
-        windows = Windows(FABRIC, CongestionOptions(64), watching)
+        windows = WindowController(FABRIC, CongestionOptions(64), watching)
         [plan] = windows.follow(ROUTES, [at_one_switch(1, "h1", "h2")], (), 0)
         longest.append(windows.round_trip_ns(plan))
     assert longest[1] > longest[0]

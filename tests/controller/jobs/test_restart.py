@@ -19,7 +19,7 @@ from weir.controller.placement.strategies import strategy
 from weir.controller.planning.plan import FailurePolicy, JobSpec
 from weir.tests.controller import pure_rig
 from weir.tests.controller.job_rig import MS, Fixed, Rig, make_rig
-from weir.tests.controller.jobs.test_mover import with_pipes
+from weir.tests.controller.jobs.test_migrator import with_pipes
 from weir.topologies.generators import leaf_spine
 from weir.topologies.model import Endpoint
 from weir.topologies.routing import Routes

@@ -170,7 +170,7 @@ async def test_a_stale_link_is_shown_within_three_periods_with_what_placement_do
 async def test_links_of_a_node_that_dies_are_shown_stale_and_then_its_job_goes_elsewhere(
     pipeline: Pipeline, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A switch that sums dies, whenever: its links are doubted until its lease runs out, then it is done without."""
+    """A switch that sums dies, whenever: its links are untrusted until its lease runs out, then placed around."""
     async with make_rig(TOPOLOGY, pipeline, strategy("widest"), OPTIONS) as rig:
         view = LiveView()
         await rig.admit(JobSpec(7, ("h1", "h3"), slots=16, window=8))
@@ -190,7 +190,7 @@ async def test_links_of_a_node_that_dies_are_shown_stale_and_then_its_job_goes_e
         assert not any(name.startswith(other) for name in stale)
         assert [line for line in caplog.messages if "telemetry of" in line] == lines_due(rig, stale, died_ns)
         assert [text for kind, text in told(state) if kind == "telemetry"] == [f"{listed(stale)} are {DOUBTED}"]
-        assert rig.controller.jobs[7].plan.generation == 1, "it is doubted, not moved"
+        assert rig.controller.jobs[7].plan.generation == 1, "its links are untrusted, and it stays"
 
         assert OPTIONS.lease_ns is not None
         await rig.run(died_ns + OPTIONS.lease_ns + THREE_PERIODS)

@@ -11,9 +11,11 @@ from finsy.proto import p4i
 from google.protobuf import text_format
 
 import weir.experiments
-from weir.controller.congestion import CongestionOptions, Marks, Windows
+from weir.controller.congestion import CongestionOptions, Marks, WindowController
 from weir.controller.congestion.marking import METER_GRAIN_BYTES, TICKS_PER_US, marked_states
 from weir.controller.errors import PlanError
+from weir.controller.int_config.settings import Flows, IntConfig, Mode, Steps
+from weir.controller.int_config.table_entries import check_int_config, telling_slots, watch_state
 from weir.controller.p4runtime.entries import (
     Choice,
     CloneSession,
@@ -43,9 +45,7 @@ from weir.controller.p4runtime.tables import (
 from weir.controller.placement.strategies import strategy
 from weir.controller.planning.admission import admitting_states
 from weir.controller.planning.plan import JobPlan, JobSpec, base_state, fabric_state, round_bytes
-from weir.controller.planning.planner import Planner, Surroundings
-from weir.controller.watching.items import check_watching, telling_slots, watch_state
-from weir.controller.watching.settings import Flows, Mode, Steps, Watching
+from weir.controller.planning.planner import LinkConditions, Planner
 from weir.experiments.config import RunConfig
 from weir.p4src import p4info_of
 from weir.tests.controller.p4runtime.stratum_switch import StratumSwitch
@@ -86,13 +86,13 @@ def demo_plan(name: str) -> JobPlan:
     planner = Planner(FABRIC, Routes(FABRIC), strategy(name), seed=DEMO.seed)
     job = DEMO.job
     spec = JobSpec(1, tuple(job.workers), server=job.server, slots=job.slots, window=job.window)
-    grant = planner.grant(spec, Surroundings({}, {}))
+    grant = planner.grant(spec, LinkConditions({}, {}))
     return planner.plan(grant.spec, grant.placement, 1)
 
 
-def held(plan: JobPlan, options: CongestionOptions, routes: Routes, watching: Watching) -> Mapping[str, SwitchState]:
+def held(plan: JobPlan, options: CongestionOptions, routes: Routes, watching: IntConfig) -> Mapping[str, SwitchState]:
     """All that the switches hold with this job."""
-    windows = Windows(FABRIC, options)
+    windows = WindowController(FABRIC, options)
     windows.follow(routes, [plan], (), 0)
     bases = {
         name: SwitchState.of(
@@ -114,7 +114,7 @@ MARKED = [replace(DEMO.congestion_options, marks=marks) for marks in Marks]
 async def test_all_of_the_demos_plans_is_taken(stratum: StratumSwitch, packed: Path, name: str) -> None:
     plan = demo_plan(name)
     assert name == "ps" or plan.switches
-    states = held(plan, DEMO.congestion_options, Routes(FABRIC), Watching())
+    states = held(plan, DEMO.congestion_options, Routes(FABRIC), IntConfig())
     async with session_with(stratum, packed) as session:
         for state in states.values():
             assert await reconcile(session, state)
@@ -129,8 +129,8 @@ async def test_plans_are_read_back_and_replaced(stratum: StratumSwitch, packed: 
     between = [each for each in FABRIC.directed_links if FABRIC.is_switch(each.node)]
     uplink = next(each for each in between if FABRIC.is_switch(FABRIC.peer(each).node))
     fewer = Routes(FABRIC, {uplink, FABRIC.peer(uplink)})
-    plans = [held(plan, options, Routes(FABRIC), Watching())[uplink.node] for options in MARKED]
-    plans.append(held(plan, MARKED[0], fewer, Watching(presence=Presence.DSCP))[uplink.node])
+    plans = [held(plan, options, Routes(FABRIC), IntConfig())[uplink.node] for options in MARKED]
+    plans.append(held(plan, MARKED[0], fewer, IntConfig(presence=Presence.DSCP))[uplink.node])
     async with session_with(stratum, packed) as session:
         for state in (*plans, plans[0]):
             assert await reconcile(session, state)
@@ -166,7 +166,7 @@ def test_bounds_are_those_of_bmv2_in_a_chips_units(options: CongestionOptions) -
     """Cells for packets, nanoseconds for microseconds, and meters for costs of bytes."""
     plan = demo_plan("widest")
     bmv2 = replace(FABRIC, switches=tuple(replace(switch, target=BMV2_32) for switch in FABRIC.switches))
-    windows = Windows(FABRIC, options)
+    windows = WindowController(FABRIC, options)
     windows.follow(Routes(FABRIC), [plan], (), 0)
     bare = {switch.name: SwitchState() for switch in FABRIC.switches}
     chip, model = (marked_states(each, bare, windows.budgets, [plan], options) for each in (FABRIC, bmv2))
@@ -232,7 +232,7 @@ def test_what_marks_by_dscp_is_policed_with_its_mark() -> None:
     """
     plan = demo_plan("widest")
     by_port, by_dscp = (
-        held(plan, MARKED[0], Routes(FABRIC), Watching(presence=presence))["s1"]
+        held(plan, MARKED[0], Routes(FABRIC), IntConfig(presence=presence))["s1"]
         for presence in (Presence.UDP_PORT, Presence.DSCP)
     )
     masks = [
@@ -243,49 +243,52 @@ def test_what_marks_by_dscp_is_policed_with_its_mark() -> None:
 
 
 MIXED = replace(FABRIC, switches=(replace(FABRIC.switches[0], target=BMV2_32), *FABRIC.switches[1:]))
-WATCHED = Watching((Flows(Mode.XD, protocol=17, every=1 << 16), Flows(Mode.XD)), collector=FABRIC.hosts[0].name)
-MARKED_BY_MX = Watching((Flows(Mode.MX),), presence=Presence.DSCP)
-MARKED_BY_MD = Watching((Flows(Mode.MD, hops=2),))
+WATCHED = IntConfig((Flows(Mode.XD, protocol=17, every=1 << 16), Flows(Mode.XD)), collector=FABRIC.hosts[0].name)
+MARKED_BY_MX = IntConfig((Flows(Mode.MX),), presence=Presence.DSCP)
+MARKED_BY_MD = IntConfig((Flows(Mode.MD, hops=2),))
 
 
 @pytest.mark.parametrize(
     ("watching", "why"),
     [
-        (Watching(drops=frozenset({"late"})), "the program of tofino sums no messages with INT, and tells neither of"),
-        (Watching(queue_steps=Steps(depth_threshold=3)), "tells neither of drops nor of what changes in"),
-        (Watching(flows=(Flows(Mode.XD),), flow_steps=Steps(depth_step=3)), "tells neither of drops nor of what"),
-        (Watching(flows=(Flows(Mode.XD, every=65_537),)), "the program of tofino counts to 65536, not 65537"),
+        (IntConfig(drops=frozenset({"late"})), "the program of tofino sums no messages with INT, and tells neither of"),
+        (IntConfig(queue_steps=Steps(depth_threshold=3)), "tells neither of drops nor of what changes in"),
+        (IntConfig(flows=(Flows(Mode.XD),), flow_steps=Steps(depth_step=3)), "tells neither of drops nor of what"),
+        (IntConfig(flows=(Flows(Mode.XD, every=65_537),)), "the program of tofino counts to 65536, not 65537"),
         (
-            Watching(flows=(Flows(Mode.MD),)),
+            IntConfig(flows=(Flows(Mode.MD),)),
             "8 words of each of 8 hops are 64 in a stack, of which .* 16 where .* udp-port",
         ),
         (
-            Watching(flows=(Flows(Mode.MD, protocol=17, hops=2),), presence=Presence.PROBE_MARKER),
+            IntConfig(flows=(Flows(Mode.MD, protocol=17, hops=2),), presence=Presence.PROBE_MARKER),
             "takes out 11 where INT is marked by probe-marker",
         ),
-        (Watching(flows=(Flows(Mode.MD, hops=2),), presence=Presence.DSCP), "takes out 11 where INT is marked by dscp"),
         (
-            Watching(flows=(Flows(Mode.MD, instructions=Instruction.NODE_ID | Instruction.BUFFER, hops=2),)),
+            IntConfig(flows=(Flows(Mode.MD, hops=2),), presence=Presence.DSCP),
+            "takes out 11 where INT is marked by dscp",
+        ),
+        (
+            IntConfig(flows=(Flows(Mode.MD, instructions=Instruction.NODE_ID | Instruction.BUFFER, hops=2),)),
             "puts nothing into packets where buffer is asked for",
         ),
     ],
 )
-def test_what_a_chip_does_not_report_cannot_be_watched(watching: Watching, why: str) -> None:
+def test_what_a_chip_does_not_report_cannot_be_watched(watching: IntConfig, why: str) -> None:
     with pytest.raises(PlanError, match=why):
-        check_watching(FABRIC, watching)
+        check_int_config(FABRIC, watching)
 
 
 def test_what_a_chip_reports_can_be_watched() -> None:
-    check_watching(FABRIC, Watching(presence=Presence.DSCP))
-    check_watching(FABRIC, WATCHED)
-    check_watching(FABRIC, MARKED_BY_MX)
-    check_watching(FABRIC, MARKED_BY_MD)
-    check_watching(FABRIC, Watching((Flows(Mode.MD, protocol=17, hops=2),), presence=Presence.DSCP))
-    check_watching(FABRIC, Watching((Flows(Mode.MD, hops=1),), presence=Presence.PROBE_MARKER))
-    check_watching(MIXED, WATCHED)
+    check_int_config(FABRIC, IntConfig(presence=Presence.DSCP))
+    check_int_config(FABRIC, WATCHED)
+    check_int_config(FABRIC, MARKED_BY_MX)
+    check_int_config(FABRIC, MARKED_BY_MD)
+    check_int_config(FABRIC, IntConfig((Flows(Mode.MD, protocol=17, hops=2),), presence=Presence.DSCP))
+    check_int_config(FABRIC, IntConfig((Flows(Mode.MD, hops=1),), presence=Presence.PROBE_MARKER))
+    check_int_config(MIXED, WATCHED)
     for marked in (MARKED_BY_MX, MARKED_BY_MD):
         with pytest.raises(PlanError, match=r"sums no messages with INT.* md and mx where all switches are such chips"):
-            check_watching(MIXED, marked)
+            check_int_config(MIXED, marked)
 
 
 @pytest.mark.parametrize(
@@ -293,7 +296,7 @@ def test_what_a_chip_reports_can_be_watched() -> None:
     [WATCHED, replace(WATCHED, collector=None), MARKED_BY_MX, MARKED_BY_MD],
     ids=["reported to a host", "reported to the controller", "marked by INT-MX", "marked by INT-MD"],
 )
-async def test_what_is_watched_is_taken(stratum: StratumSwitch, packed: Path, watching: Watching) -> None:
+async def test_what_is_watched_is_taken(stratum: StratumSwitch, packed: Path, watching: IntConfig) -> None:
     """A watchlist, the session and the destination of reports; a chip cuts what it mirrors, for its egress cannot."""
     states = held(demo_plan("widest"), DEMO.congestion_options, Routes(FABRIC), watching)
     async with session_with(stratum, packed) as session:

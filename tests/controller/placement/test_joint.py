@@ -28,8 +28,8 @@ from weir.controller.placement.multi_job.joint import (
 )
 from weir.controller.placement.multi_job.multi_tree import Striping, stripe
 from weir.controller.placement.strategies.widest import WidestTree
-from weir.controller.planning.better import better_alone, better_jointly, saved_together
 from weir.controller.planning.completion import Expected, Step, expected_step
+from weir.controller.planning.improvement import better_alone, better_jointly, saved_together
 from weir.controller.planning.plan import HEAVIEST, LIGHTEST, MOST_GRADIENT_BYTES
 from weir.tests.controller.placement.fabrics import any_fabric, random_loads
 from weir.topologies import Endpoint, Routes, Topology, leaf_spine

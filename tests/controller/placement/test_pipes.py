@@ -13,13 +13,13 @@ from weir.controller.placement import Placement, PlacementError, Problem
 from weir.controller.placement.model.pipes import place_by_pipes
 from weir.controller.placement.strategies import STRATEGIES, strategy
 from weir.controller.planning.plan import JobSpec
-from weir.controller.planning.planner import Planner, Surroundings
+from weir.controller.planning.planner import LinkConditions, Planner
 from weir.tests.controller.planning.test_plan import chip
 from weir.topologies import Endpoint, Host, Link, Routes, Switch, Topology
 from weir.topologies.targets import BMV2_32, LIKE_TOFINO
 from weir.wire.aggregation import FAN_IN
 
-NOWHERE = Surroundings({}, {})
+NOWHERE = LinkConditions({}, {})
 SEVERAL = "by ports of several pipes, each of which sums for itself"
 
 

@@ -12,7 +12,7 @@ import pytest
 from weir.controller.placement import Costs, PlacementError, Problem
 from weir.controller.placement.model.loads import LinkLoad
 from weir.controller.placement.strategies import STRATEGIES, Need, strategy
-from weir.controller.planning.planner import FULL, Surroundings
+from weir.controller.planning.planner import FULL, LinkConditions
 from weir.controller.telemetry.snapshot import LinkView, Snapshot
 from weir.topologies import Endpoint, Host, Link, Routes, Switch, Topology, TopologyError, leaf_spine
 
@@ -77,8 +77,8 @@ def view(**changes: float | None) -> LinkView:
     return LinkView(**{**fields, "age_ns": 0, "confidence": 1.0, **changes})  # type: ignore[arg-type]
 
 
-def surroundings(seen: LinkView) -> Surroundings:
-    return Surroundings.of(Snapshot({UP: seen}, frozenset(), frozenset()), {})
+def surroundings(seen: LinkView) -> LinkConditions:
+    return LinkConditions.of(Snapshot({UP: seen}, frozenset(), frozenset()), {})
 
 
 def test_a_queue_counts_as_far_as_the_traffic_is_others() -> None:
@@ -94,14 +94,14 @@ def test_a_reading_that_is_no_figure_makes_the_controller_take_the_link_for_full
     around = surroundings(view(**{name: value}))
     assert around.loads[UP] is FULL
     assert spine(problem(loads=around.loads)) == "s4"
-    assert around.doubted([], own=[UP]).loads[UP] == LinkLoad()  # who is there has no reason to leave
-    assert around.doubted([], own=[]).loads[UP] is FULL
+    assert around.discard_untrusted([], own=[UP]).loads[UP] == LinkLoad()  # who is there has no reason to leave
+    assert around.discard_untrusted([], own=[]).loads[UP] is FULL
 
 
 def test_readings_in_doubt_speak_for_no_move() -> None:
-    around = Surroundings({UP: LinkLoad(3e8), Endpoint("s1", 4): LinkLoad(2e8)}, {})
-    doubted = around.doubted([UP, Endpoint("s1", 4)], own={UP: 1.0})
-    assert doubted.loads == {UP: LinkLoad(), Endpoint("s1", 4): FULL}
+    around = LinkConditions({UP: LinkLoad(3e8), Endpoint("s1", 4): LinkLoad(2e8)}, {})
+    remaining = around.discard_untrusted([UP, Endpoint("s1", 4)], own={UP: 1.0})
+    assert remaining.loads == {UP: LinkLoad(), Endpoint("s1", 4): FULL}
 
 
 # --- fabrics ---

@@ -21,13 +21,13 @@ from weir.controller.placement import (
     predicted_completion_time,
 )
 from weir.controller.placement.model.loads import LinkLoad
-from weir.controller.placement.reference_schemes import BESIDE
+from weir.controller.placement.reference_schemes import REFERENCE_SCHEMES
 from weir.controller.placement.strategies import STRATEGIES, Need, strategy
 from weir.controller.placement.strategies.agg import Agg, _assign, _placement
-from weir.controller.planning.better import better_alone
 from weir.controller.planning.completion import Expected
+from weir.controller.planning.improvement import better_alone
 from weir.controller.planning.plan import JobSpec
-from weir.controller.planning.planner import Planner, Surroundings
+from weir.controller.planning.planner import LinkConditions, Planner
 from weir.tests.controller.placement.fabrics import any_problem
 from weir.tests.paths import ROOT
 from weir.topologies import Endpoint, Routes, Topology, fat_tree, leaf_spine
@@ -363,7 +363,7 @@ def test_why_nothing_fits_is_said() -> None:
 def test_the_controller_falls_back_on_the_server_with_no_more_switches_than_its_fan_in_needs() -> None:
     topology = leaf_spine(2, 1, 40)
     planner = Planner(topology, Routes(topology), strategy("ps"), 0)
-    links = Surroundings({}, {})
+    links = LinkConditions({}, {})
     spec = JobSpec(1, tuple(f"h{i}" for i in range(1, 71)), "h80")
     grant = planner.grant(spec, links)
     fits(planner.problem(spec, spec.workers, links), grant.placement)
@@ -384,7 +384,7 @@ def test_the_controller_falls_back_on_the_server_with_no_more_switches_than_its_
 def test_a_job_is_told_that_time_was_up_before_its_tree_was_the_nearest(monkeypatch: pytest.MonkeyPatch) -> None:
     topology = leaf_spine(2, 1, 40)
     planner = Planner(topology, Routes(topology), strategy("rack"), 0)
-    links = Surroundings({}, {})
+    links = LinkConditions({}, {})
     spec = JobSpec(1, tuple(f"h{i}" for i in range(1, 71)), "h80")
     assert planner.grant(spec, links).note == ""
     stopped = scipy.optimize.OptimizeResult(status=1, x=None, message="time limit reached")
@@ -424,7 +424,7 @@ def test_what_is_compared_and_gives_no_job_a_tree_is_refused_by_name(name: str, 
 def test_the_guide_has_every_strategy() -> None:
     guide = (ROOT / "docs" / "placement.md").read_text()
     assert [name for name in STRATEGIES if f"`{name}`" not in guide] == []
-    for name, beside in BESIDE.items():
+    for name, beside in REFERENCE_SCHEMES.items():
         needs = "telemetry" if Need.TELEMETRY in beside.needs else ""
         row = f"| `{name}` | {needs} | {'yes' if beside.resolves else 'no'} | {beside.summary}"
         assert row.replace("|  |", "| |") in guide

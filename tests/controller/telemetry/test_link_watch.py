@@ -126,7 +126,7 @@ def test_time_in_which_no_probe_was_sent_is_no_silence() -> None:
 
 def test_links_that_were_down_stay_so_until_they_answer_however_late_the_first_probes_are() -> None:
     wires = Wires()
-    wires.watch.take_for_down({CUT}, 0)
+    wires.watch.mark_down({CUT}, 0)
     assert wires.watch.down == BOTH
     assert wires.run(500, 900) == [500 + 3 * PERIOD + 1]
     assert wires.watch.down == frozenset()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weir.controller.congestion import CongestionOptions, Windows
+from weir.controller.congestion import CongestionOptions, WindowController
 from weir.controller.planning.plan import JobPlan
 from weir.experiments.backends.queue_promises import QueuePromises
 from weir.tests.controller.congestion.test_budget import FABRIC, ROUTES, at_one_switch
@@ -18,7 +18,7 @@ class Queue:
     """The queue to h1: what jobs are promised, and what a test says that it held."""
 
     def __init__(self, bound: int = 64, late_ns: int = 0) -> None:
-        self.windows = Windows(FABRIC, CongestionOptions(bound, lease_ns=LEASE_NS))
+        self.windows = WindowController(FABRIC, CongestionOptions(bound, lease_ns=LEASE_NS))
         self.said: list[str] = []
         self.promises = QueuePromises(self.windows, self._take, self.said.append, late_ns)
         self._held = 0

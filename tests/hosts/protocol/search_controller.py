@@ -6,7 +6,7 @@ import pickle
 from collections.abc import Hashable, Iterator, Set
 from dataclasses import dataclass, field
 
-from weir.controller.jobs.moves import Move, Phase
+from weir.controller.jobs.migration import Move, Phase
 from weir.tests.hosts.protocol.network_model import SERVER, Tree, worker_address
 from weir.tests.hosts.protocol.search_nodes import FAR_NS, Setup, canonical
 from weir.wire.aggregation import next_generation

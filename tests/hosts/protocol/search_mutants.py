@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from types import ModuleType
 from unittest.mock import patch
 
-from weir.controller.jobs import moves
-from weir.controller.jobs.moves import Move, Phase, Settlement, settle
+from weir.controller.jobs import migration
+from weir.controller.jobs.migration import Move, Phase, Settlement, settle
 from weir.controller.p4runtime.loading import Loading
 from weir.controller.planning.generations import History
 from weir.hosts import ParameterServerCore, WorkerCore
@@ -163,7 +163,7 @@ def broken(changes: tuple[tuple[str, object], ...]) -> Iterator[None]:
         if owner in owners:
             patches.append(patch.object(owners[owner], attribute, new))
         else:
-            module: ModuleType = {"worker": worker, "server": server, "moves": moves}[owner]
+            module: ModuleType = {"worker": worker, "server": server, "moves": migration}[owner]
             patches.append(patch.object(module, attribute, new))
     for change in patches:
         change.__enter__()

@@ -10,14 +10,14 @@ import numpy as np
 
 from ...topologies.model import Endpoint
 from ..telemetry.link_state import LinkState
-from .changes import Windows
 from .queue_budget import LinkBudget
+from .window_controller import WindowController
 
 
 class Exceeded:
     """Those queues, by the newest report of each."""
 
-    def __init__(self, links: LinkState, windows: Windows) -> None:
+    def __init__(self, links: LinkState, windows: WindowController) -> None:
         self._links = links
         self._windows = windows
         self._budgets: Mapping[Endpoint, LinkBudget] = {}

@@ -13,7 +13,7 @@ from typing import Final
 
 from ...topologies.model import Endpoint
 from ..planning.plan import JobPlan, mean_round_bytes, streams_of
-from ..planning.planner import Planner, Surroundings
+from ..planning.planner import LinkConditions, Planner
 from ..telemetry.link_state import LinkState, own_traffic
 from ..telemetry.snapshot import Snapshot
 from .job import RunningJob
@@ -25,7 +25,7 @@ _SETTLING_PERIODS: Final = 5
 """Probe periods until less than a sixteenth of the earlier traffic is in an average, and a report has come."""
 
 
-class Outlook:
+class BackgroundTrafficEstimator:
     """Link conditions of all jobs."""
 
     def __init__(self, jobs: JobRegistry, planner: Planner, links: LinkState) -> None:
@@ -80,9 +80,9 @@ class Outlook:
                     others[link] += streams * job.spec.gradient_bytes  # type: ignore[assignment]
         return others
 
-    def around(self, number: int, now_ns: int) -> Surroundings:
+    def conditions_for(self, number: int, now_ns: int) -> LinkConditions:
         """Link conditions for the placement of a job of this number, new or running."""
-        return Surroundings.of(self.background(now_ns), self.others(number))
+        return LinkConditions.of(self.background(now_ns), self.others(number))
 
     def _streams(self, job: RunningJob) -> Mapping[Endpoint, float]:
         if job.target is None or job.target == job.plan.placement:

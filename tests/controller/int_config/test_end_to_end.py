@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from weir.controller.int_config.settings import TELLING_DROPS, Flows, IntConfig, Mode
 from weir.controller.telemetry.link_native import REPORT
 from weir.controller.telemetry.link_state import LinkState
-from weir.controller.watching.settings import TELLING_DROPS, Flows, Mode, Watching
-from weir.tests.controller.watching.watched_fabric import MS, WatchedFabric, watched_fabric
+from weir.tests.controller.int_config.watched_fabric import MS, WatchedFabric, watched_fabric
 from weir.tests.p4src.int_fabric import Departure, as_delivered, tcp_frame, udp_frame
 from weir.topologies.generators import leaf_spine
 from weir.topologies.model import Endpoint
@@ -90,7 +90,7 @@ async def test_what_is_watched_arrives_at_the_collector_and_packets_at_hosts_as_
     mode: Mode, presence: Presence
 ) -> None:
     rng = seeded()
-    watching = Watching((Flows(mode),), presence, COLLECTOR, drops=TELLING_DROPS)
+    watching = IntConfig((Flows(mode),), presence, COLLECTOR, drops=TELLING_DROPS)
     async with watched_fabric(TOPOLOGY, watching, rng.randrange(1 << 31)) as fabric:
         assert await fabric.controller.verify() == {}
         fabric.tap()
@@ -144,7 +144,7 @@ async def test_int_has_the_room_that_the_narrowest_link_has(hops: int | None, tm
     """Packets of 1500 bytes: a link has room for INT of one hop, of none (the M bit says so), or lacks a byte for that.
     Then there is no INT on the wide link either, for the next one would lose the packet.
     """
-    watching = Watching((Flows(Mode.MD),))
+    watching = IntConfig((Flows(Mode.MD),))
     hop = 4 * watching.flows[0].words
     room = {1: _HEADERS + 2 * hop - 1, 0: _HEADERS + hop - 1, None: _HEADERS - 1}[hops]
     added = 0 if hops is None else _HEADERS + hop * hops
@@ -209,7 +209,7 @@ def path_of(way: list[Departure]) -> tuple[tuple[str, int, int], ...]:
 
 async def test_the_state_of_links_is_what_the_emulator_recorded() -> None:
     """One state is fed by reports through the socket, another with the runtime's own records: they are the same."""
-    watching = Watching((Flows(Mode.XD),), collector=COLLECTOR)
+    watching = IntConfig((Flows(Mode.XD),), collector=COLLECTOR)
     async with watched_fabric(TOPOLOGY, watching, period_ns=500 * MS) as fabric:
         fabric.tap()
         await fabric.run(10 * MS)
@@ -242,7 +242,7 @@ async def test_the_state_of_links_is_what_the_emulator_recorded() -> None:
 
 async def test_a_switch_that_has_lost_its_entries_gets_them_again_and_reports() -> None:
     """Reports come by packet-ins here: no host is named to send them to."""
-    watching = Watching((Flows(Mode.XD, protocol=17),), drops=TELLING_DROPS)
+    watching = IntConfig((Flows(Mode.XD, protocol=17),), drops=TELLING_DROPS)
     async with watched_fabric(TOPOLOGY, watching) as fabric:
         await fabric.controller.switches.sessions["s1"].claim(99, forgetful=True)  # loads the program: all is empty
         assert set(await fabric.controller.verify()) == {"s1"}

@@ -235,7 +235,7 @@ def waits(job: RunningJob, *hosts: str, since_ns: int, now_ns: int) -> None:
 def test_a_job_that_is_stuck_gets_a_new_generation_and_one_that_moves_does_not(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level(logging.INFO, "weir.controller.jobs.mover")
+    caplog.set_level(logging.INFO, "weir.controller.jobs.migrator")
     fabric = rig()
     jobs = [fabric.add(spec(number), at("s3")) for number in (1, 2)]
     fabric.moves.begin(2, 0)

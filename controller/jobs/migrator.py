@@ -10,9 +10,9 @@
                               │          abort                  tried again              │ that was being resumed
                               └── reasons for another generation meanwhile (`RunningJob.renew`) ◀────────┘
 
-`moves.Move` is the message exchange with one job's hosts; a `Mover` begins it, finds the job a placement, and removes
-hosts from the job. `improver` decides whether a job should move. This module writes to no switch: `advance` receives
-functions that do, and calls them at the right step.
+`migration.Move` is the message exchange with one job's hosts; a `Migrator` begins it, finds the job a placement, and
+removes hosts from the job. `re_placement` decides whether a job should move. This module writes to no switch: `advance`
+receives functions that do, and calls them at the right step.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from ..placement import Placement
 from ..planning.generations import previous_generation
 from ..planning.plan import FailurePolicy
 from ..planning.planner import Planner
+from .background_estimator import BackgroundTrafficEstimator
 from .job import RunningJob
-from .moves import Move, MoveError, Phase
-from .outlook import Outlook
+from .migration import Move, MoveError, Phase
 from .registry import JobRegistry
 
 _log = logging.getLogger(__name__)
@@ -47,11 +47,16 @@ refuse.
 """
 
 
-class Mover:
+class Migrator:
     """The moves of all running jobs."""
 
     def __init__(
-        self, jobs: JobRegistry, planner: Planner, outlook: Outlook, decisions: Decisions, options: Options
+        self,
+        jobs: JobRegistry,
+        planner: Planner,
+        outlook: BackgroundTrafficEstimator,
+        decisions: Decisions,
+        options: Options,
     ) -> None:
         self.options = options
         """May be replaced by others at any time; of these, moves heed what says when and how jobs move."""
@@ -83,9 +88,9 @@ class Mover:
         Raises PlanError when the placement is not possible; the job then stays. Does nothing while the job is moving.
         """
         if self._jobs[number].move is None:
-            self.begin_together({number: placement}, now_ns, why)
+            self.migrate_jointly({number: placement}, now_ns, why)
 
-    def begin_together(self, placements: Mapping[int, Placement | None], now_ns: int, why: str) -> None:
+    def migrate_jointly(self, placements: Mapping[int, Placement | None], now_ns: int, why: str) -> None:
         """Begin moves of several jobs, none of which is moving.
 
         Raises:
@@ -316,7 +321,7 @@ class Mover:
         try:
             target = job.target or job.plan.placement
             if not self._planner.stands(target, job.spec, job.active):
-                around = self.outlook.around(job.number, now_ns)
+                around = self.outlook.conditions_for(job.number, now_ns)
                 place = partial(self._planner.place_anew, job.spec, job.active, around)
                 target, job.note = await self._decisions.make(place)
             job.plan = self._planner.plan(job.spec, target, next_generation(job.move.generation))

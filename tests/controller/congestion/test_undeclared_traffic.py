@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from weir.controller.congestion import CongestionOptions, JobStreams, Uncontrolled, Windowed, link_budgets
-from weir.controller.congestion import undeclared as module
-from weir.controller.congestion.announcement import PROMISES
-from weir.controller.congestion.undeclared import LOOK_PERIODS, SLACK, SPANS, STEPS, JobRounds, Undeclared
+from weir.controller.congestion import undeclared_traffic as module
+from weir.controller.congestion.bound_log import PROMISES
+from weir.controller.congestion.undeclared_traffic import LOOK_PERIODS, SLACK, SPANS, STEPS, JobRounds, Undeclared
 from weir.controller.jobs.job import Progress, RunningJob
 from weir.controller.placement import Placement
 from weir.controller.planning.memory import FabricMemory

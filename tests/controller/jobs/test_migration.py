@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weir.controller.jobs.moves import Move, MoveError, Phase, settle
+from weir.controller.jobs.migration import Move, MoveError, Phase, settle
 from weir.wire.control import Child, FinalRound, Held, Pause, Resume, ServerPlan, WorkerPlan
 
 SERVER = 0x0A000901

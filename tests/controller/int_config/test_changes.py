@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from weir.controller.watching.settings import Flows, Mode, Steps, Watching
-from weir.tests.controller.watching.change_judge import Subject, subjects
-from weir.tests.controller.watching.watched_fabric import MS, WatchedFabric, watched_fabric
+from weir.controller.int_config.settings import Flows, IntConfig, Mode, Steps
+from weir.tests.controller.int_config.change_judge import Subject, subjects
+from weir.tests.controller.int_config.watched_fabric import MS, WatchedFabric, watched_fabric
 from weir.topologies.generators import leaf_spine, random_fabric
 from weir.topologies.model import Topology
 from weir.wire import int_report
@@ -60,7 +60,7 @@ def missed(found: list[Subject]) -> list[str]:
 
 async def test_steady_traffic_is_seldom_reported_and_no_event_above_its_step_is_missed() -> None:
     """Two flows that fit a link for themselves; in between a third that does not fit beside them."""
-    watching = Watching((Flows(Mode.XD),), collector="h4", flow_steps=STEPS, queue_steps=STEPS)
+    watching = IntConfig((Flows(Mode.XD),), collector="h4", flow_steps=STEPS, queue_steps=STEPS)
     async with watched_fabric(TOPOLOGY, watching) as fabric:
         loads = [
             Load("h1", "h3", 600, 21e6, 1, 1 * MS, END),
@@ -123,7 +123,7 @@ async def play_drawn(seed: int) -> tuple[int, int, int, int]:
     rng.shuffle(hosts)
     collector, victim, *others = hosts
     packet_us = 8e6 * 900 / rate_bps
-    watching = Watching(
+    watching = IntConfig(
         (Flows(mode),),
         collector=collector,
         flow_steps=drawn_steps(rng, packet_us),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from weir.controller.jobs.worth import RISK, Account, earned_in
+from weir.controller.jobs.migration_cost import RISK, MigrationBudget, seconds_to_break_even
 from weir.controller.placement import Placement
 
 LOOK = 1.0
@@ -47,13 +47,13 @@ def drawn(seed: int, longest: float = 300.0) -> Case:
 def by_the_rule(case: Case) -> tuple[float, int]:
     """Seconds lost against staying at the first place, and how many moves."""
     at, moved, lost, moves = 0, -1, 0.0, 0
-    account = Account.opened(PLACES[at], 0.0)
+    account = MigrationBudget.opened(PLACES[at], 0.0)
     for look in range(1, len(case.steps)):
         time, before = look * LOOK, case.steps[look - 1]
         # what was, a reading tells at its end; a job works back to back
         lost += LOOK * (1 - before[0] / before[at])
-        home = PLACES.index(account.home)
-        account.look(time, before[home] / before[at] - 1)
+        home = PLACES.index(account.baseline)
+        account.update(time, before[home] / before[at] - 1)
         best = min(range(len(PLACES)), key=lambda place: before[place])
         past = case.steps[max(moved + 1, look - KEPT, 0) : look][::-1]
         saved = []
@@ -63,9 +63,9 @@ def by_the_rule(case: Case) -> tuple[float, int]:
             saved.append(1 - each[best] / each[at])
         goal: int | None = None
         if len(saved) >= 2 and account.allows_a_move(time):
-            if earned_in(case.price, saved, [LOOK * age for age in range(len(saved))], LOOK) == 0:
+            if seconds_to_break_even(case.price, saved, [LOOK * age for age in range(len(saved))], LOOK) == 0:
                 goal = best
-        elif account.wants_home(time, case.price):
+        elif account.should_revert(time, case.price):
             goal = home
         if goal is not None:
             account.move(PLACES[goal], case.price)
@@ -105,51 +105,59 @@ def test_the_rule_gains_where_loads_last_and_loses_nothing_where_they_do_not() -
 
 
 def test_a_move_is_earned_when_staying_has_cost_as_much() -> None:
-    assert earned_in(3.0, [0.5], [0.0], 1.0) == 5.0  # half a second of the last one
-    assert earned_in(3.0, [0.5, 0.5, 0.25], [0.0, 2.0, 4.0], 0.0) == 3.0  # 2 · 0.5 + 2 · 0.25 are lost so far
-    assert earned_in(3.0, [0.5, 0.5, 0.25], [0.0, 2.0, 4.0], 1.0) == 2.0  # 1 · 0.25 of each of two more
-    assert earned_in(3.0, [0.5, 0.5], [0.0, 1.0], 2.0) == 3.0  # 2 · 0.5 before the first, 1 · 0.5 between the two
-    assert earned_in(1.5, [0.5, 0.5, 0.25, 0.25], [0.0, 2.0, 4.0, 9.0], 0.0) == 0.0
+    assert seconds_to_break_even(3.0, [0.5], [0.0], 1.0) == 5.0  # half a second of the last one
+    assert (
+        seconds_to_break_even(3.0, [0.5, 0.5, 0.25], [0.0, 2.0, 4.0], 0.0) == 3.0
+    )  # 2 · 0.5 + 2 · 0.25 are lost so far
+    assert seconds_to_break_even(3.0, [0.5, 0.5, 0.25], [0.0, 2.0, 4.0], 1.0) == 2.0  # 1 · 0.25 of each of two more
+    assert (
+        seconds_to_break_even(3.0, [0.5, 0.5], [0.0, 1.0], 2.0) == 3.0
+    )  # 2 · 0.5 before the first, 1 · 0.5 between the two
+    assert seconds_to_break_even(1.5, [0.5, 0.5, 0.25, 0.25], [0.0, 2.0, 4.0, 9.0], 0.0) == 0.0
 
 
 def test_a_move_that_saves_nothing_by_the_last_reading_is_never_earned() -> None:
     """As what several jobs save together may be; what readings said before it does not count."""
-    assert earned_in(1e-9, [0.0, 5.0], [0.0, 1.0], 1.0) == math.inf
-    assert earned_in(0.0, [-0.5], [0.0], 1.0) == math.inf
-    assert earned_in(3.0, [0.5, -9.0, 9.0], [0.0, 1.0, 2.0], 1.0) == earned_in(3.0, [0.5], [0.0], 1.0) == 5.0
+    assert seconds_to_break_even(1e-9, [0.0, 5.0], [0.0, 1.0], 1.0) == math.inf
+    assert seconds_to_break_even(0.0, [-0.5], [0.0], 1.0) == math.inf
+    assert (
+        seconds_to_break_even(3.0, [0.5, -9.0, 9.0], [0.0, 1.0, 2.0], 1.0)
+        == seconds_to_break_even(3.0, [0.5], [0.0], 1.0)
+        == 5.0
+    )
 
 
 def test_a_job_whose_moves_did_not_pay_stays_or_goes_home() -> None:
-    account = Account.opened(PLACES[0], 0.0)
-    assert (account.balance, account.behind, account.is_home) == (0.0, 0.0, True)
+    account = MigrationBudget.opened(PLACES[0], 0.0)
+    assert (account.balance, account.behind, account.at_baseline) == (0.0, 0.0, True)
     assert account.allows_a_move(0.0)
-    assert not account.wants_home(0.0, 0.0)
+    assert not account.should_revert(0.0, 0.0)
     account.move(PLACES[1], 1.0)
-    account.look(10.0, 0.0)
+    account.update(10.0, 0.0)
     assert (account.balance, account.allows_a_move(10.0), account.allows_a_move(60.0)) == (-1.0, False, True)
-    account.look(12.0, -0.5)
-    assert not account.wants_home(12.0, 1.1)
-    assert account.wants_home(12.0, 1.0)
-    assert not account.wants_home(200.0, 1.0)  # there is time enough to look for something better
-    account.look(14.0, 0.0)
-    assert not account.wants_home(14.0, 0.0)  # for home is no better now
-    account.look(16.0, 1.5)
+    account.update(12.0, -0.5)
+    assert not account.should_revert(12.0, 1.1)
+    assert account.should_revert(12.0, 1.0)
+    assert not account.should_revert(200.0, 1.0)  # there is time enough to look for something better
+    account.update(14.0, 0.0)
+    assert not account.should_revert(14.0, 0.0)  # for home is no better now
+    account.update(16.0, 1.5)
     assert account.allows_a_move(16.0)
     account.move(PLACES[2], 1.0)
-    assert (account.home, account.balance, account.behind) == (PLACES[1], -1.0, 0.0)
+    assert (account.baseline, account.balance, account.behind) == (PLACES[1], -1.0, 0.0)
 
 
 def test_home_is_where_a_move_leaves_from_unless_the_account_is_below_zero() -> None:
-    account = Account.opened(PLACES[0], 0.0)
+    account = MigrationBudget.opened(PLACES[0], 0.0)
     account.move(PLACES[1], 0.5)
-    assert (account.home, account.is_home) == (PLACES[0], False)
+    assert (account.baseline, account.at_baseline) == (PLACES[0], False)
     account.move(PLACES[2], 0.5)
-    assert (account.home, account.balance) == (PLACES[0], -1.0)
-    account.look(1.0, 1.0)
+    assert (account.baseline, account.balance) == (PLACES[0], -1.0)
+    account.update(1.0, 1.0)
     account.move(PLACES[1], 0.5)  # nothing is won or lost
-    assert (account.home, account.balance) == (PLACES[2], -0.5)
-    account.look(2.0, 1.0)
+    assert (account.baseline, account.balance) == (PLACES[2], -0.5)
+    account.update(2.0, 1.0)
     account.move(PLACES[0], 0.5)  # half a second is won
-    assert (account.home, account.balance) == (PLACES[1], -0.5)
+    assert (account.baseline, account.balance) == (PLACES[1], -0.5)
     account.move(replace(PLACES[1]), 0.0)
-    assert account.is_home
+    assert account.at_baseline

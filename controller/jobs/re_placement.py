@@ -6,8 +6,8 @@
 
 A job moves if that makes its step faster by more than the share `Options.improvement`, by every reading of telemetry of
 the last two periods. (If only the last reading says so, the job is evaluated again a period later.) The gain must also
-pay for the measured cost of a move (`worth`), and the job stays for a minimum time. Stale readings never support a
-move.
+pay for the measured cost of a move (`migration_cost`), and the job stays for a minimum time. Stale readings never
+support a move.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from itertools import takewhile
 from typing import Any, Final
 
 from ...topologies.model import Endpoint
-from ..congestion.changes import Windows
+from ..congestion.window_controller import WindowController
 from ..decisions import Decisions
 from ..errors import ControllerError
 from ..placement import Placement
 from ..placement.model.loads import LinkLoad
-from ..planning.better import Better, saved_together
+from ..planning.improvement import Improvement, saved_together
 from ..planning.plan import rounds_of_step
-from ..planning.planner import Planner, Surroundings, loads_of
+from ..planning.planner import LinkConditions, Planner, loads_of
 from ..telemetry.snapshot import Snapshot
 from .job import RunningJob
-from .mover import Mover
+from .migration_cost import MigrationBudget, seconds_to_break_even
+from .migrator import Migrator
 from .registry import JobRegistry
-from .worth import Account, earned_in
 
 _log = logging.getLogger(__name__)
 
@@ -62,11 +62,17 @@ _Question = tuple[Callable[[], Any], Callable[[Any, int], None]]
 """A decision to compute, and the function that applies its result."""
 
 
-class Improver:
+class RePlacementScheduler:
     """Re-placement of all running jobs."""
 
     def __init__(
-        self, jobs: JobRegistry, moves: Mover, planner: Planner, windows: Windows, decisions: Decisions, now_ns: int
+        self,
+        jobs: JobRegistry,
+        moves: Migrator,
+        planner: Planner,
+        windows: WindowController,
+        decisions: Decisions,
+        now_ns: int,
     ) -> None:
         self._jobs = jobs
         self._moves = moves
@@ -149,7 +155,7 @@ class Improver:
         self._readings.append(_Reading(now_ns, self._moves.outlook.background(now_ns)))
         return list(self._readings)
 
-    def _is_steady(self, better: Better, readings: list[_Reading], now_ns: int) -> bool:
+    def _is_steady(self, better: Improvement, readings: list[_Reading], now_ns: int) -> bool:
         """Return True if the placement is better by every reading of the last periods."""
         return len(better.saved) >= self._recent(readings, now_ns)
 
@@ -172,7 +178,7 @@ class Improver:
         unsettled, own = self._moves.outlook.unsettled(now_ns), job.plan.streams
         readings = self._read_since(job.moved_ns, now_ns)
         around = [
-            Surroundings(reading.loads, others).doubted(
+            LinkConditions(reading.loads, others).discard_untrusted(
                 [*reading.links.stale, *reading.links.unmeasured, *unsettled], own
             )
             for reading in readings
@@ -180,10 +186,10 @@ class Improver:
         account = self._account(job, now_ns)
         beside = [(other.plan, other.active) for other in self._jobs.values() if other is not job]
         better = self._planner.better(job.plan, job.active, around, self._moves.options.improvement, beside)
-        saving = self._planner.saving(job.plan, job.active, around[-1], account.home)
+        saving = self._planner.saving(job.plan, job.active, around[-1], account.baseline)
 
-        def decide() -> tuple[float, Better | None]:
-            return 0.0 if account.is_home else saving(), better()
+        def decide() -> tuple[float, Improvement | None]:
+            return 0.0 if account.at_baseline else saving(), better()
 
         return decide, partial(self._move, job, job.plan.generation, readings)
 
@@ -191,15 +197,15 @@ class Improver:
         """The last readings since then; that of now in any case."""
         return [each for each in self._read(now_ns) if each.at_ns > since_ns or each.at_ns == now_ns]
 
-    def _account(self, job: RunningJob, now_ns: int) -> Account:
+    def _account(self, job: RunningJob, now_ns: int) -> MigrationBudget:
         """The job's; a new one where it is not where it has been moved to, or cannot go home any more."""
         account = job.account
         if (
             account is None
-            or account.at != job.plan.placement
-            or not self._planner.stands(account.home, job.spec, job.active)
+            or account.current != job.plan.placement
+            or not self._planner.stands(account.baseline, job.spec, job.active)
         ):
-            account = job.account = Account.opened(job.plan.placement, now_ns * 1e-9)
+            account = job.account = MigrationBudget.opened(job.plan.placement, now_ns * 1e-9)
         return account
 
     def _is_there(self, job: RunningJob, generation: int) -> bool:
@@ -211,7 +217,7 @@ class Improver:
         job: RunningJob,
         generation: int,
         readings: list[_Reading],
-        found: tuple[float, Better | None],
+        found: tuple[float, Improvement | None],
         now_ns: int,
     ) -> None:
         """Unless the job has ended or moved meanwhile."""
@@ -219,13 +225,13 @@ class Improver:
             return
         saving, better = found
         account, pace = self._account(job, now_ns), self._steps_per_second(job, better)
-        account.look(now_ns * 1e-9, saving * pace)
+        account.update(now_ns * 1e-9, saving * pace)
         price = self._pause_seconds(job) + (better.refill_seconds if better is not None else 0.0)
         if better is not None and not account.allows_a_move(now_ns * 1e-9):
             better = None
         if better is None:
-            if account.wants_home(now_ns * 1e-9, price):
-                self._begin([(job, account.home)], price, now_ns, "what moves have won is lost again")
+            if account.should_revert(now_ns * 1e-9, price):
+                self._begin([(job, account.baseline)], price, now_ns, "what moves have won is lost again")
             return
         saved = [pace * each for each in better.saved]
         wait_ns = round(1e9 * self._earned_in(price, saved, readings, now_ns))
@@ -236,9 +242,9 @@ class Improver:
 
     def _earned_in(self, price: float, saved: list[float], readings: list[_Reading], now_ns: int) -> float:
         ages = [1e-9 * (now_ns - reading.at_ns) for reading in reversed(readings)]
-        return earned_in(price, saved, ages, 1e-9 * self._moves.outlook.period_ns)
+        return seconds_to_break_even(price, saved, ages, 1e-9 * self._moves.outlook.period_ns)
 
-    def _steps_per_second(self, job: RunningJob, better: Better | None) -> float:
+    def _steps_per_second(self, job: RunningJob, better: Improvement | None) -> float:
         """Steps per second from the hosts' reports; before the first report, as if the job only communicated."""
         back_to_back = 1 / better.now_seconds if better is not None else math.inf
         reported = job.rounds_per_second / sum(rounds_of_step(job.spec, self._planner.topology))
@@ -255,7 +261,7 @@ class Improver:
         return 1e-9 * (self._moves.outlook.period_ns + self._windows.round_trip_ns(job.plan))
 
     def _begin(self, moves: list[tuple[RunningJob, Placement]], price: float, now_ns: int, why: str) -> None:
-        self._moves.begin_together({job.number: placement for job, placement in moves}, now_ns, why)
+        self._moves.migrate_jointly({job.number: placement for job, placement in moves}, now_ns, why)
         for job, placement in moves:
             self._account(job, now_ns).move(placement, price / len(moves))
 
@@ -273,7 +279,7 @@ class Improver:
             return None
         readings = fresh
         plans = [(job.plan, job.active) for job in jobs]
-        around = [Surroundings(reading.loads, {}) for reading in readings]
+        around = [LinkConditions(reading.loads, {}) for reading in readings]
         decide = self._planner.better_together(plans, movable, around, self._moves.options.improvement)
         return decide, partial(self._move_all, [(job, job.plan.generation) for job in jobs], readings)
 
@@ -281,7 +287,7 @@ class Improver:
         self,
         jobs: list[tuple[RunningJob, int]],
         readings: list[_Reading],
-        better: dict[int, Better],
+        better: dict[int, Improvement],
         now_ns: int,
     ) -> None:
         """Unless some job has come, ended or moved meanwhile."""
@@ -299,4 +305,4 @@ class Improver:
             self._begin(placed, price, now_ns, "a faster placement of all jobs")
             for job, each in moves:
                 if not each.counts:  # it gives way to others, and is at home where it does
-                    job.account = Account.opened(each.placement, now_ns * 1e-9)
+                    job.account = MigrationBudget.opened(each.placement, now_ns * 1e-9)

@@ -14,7 +14,7 @@ import pytest
 
 from weir.controller.controller import Options
 from weir.controller.errors import OutOfMemory
-from weir.controller.jobs import improver
+from weir.controller.jobs import re_placement
 from weir.controller.p4runtime.pipeline import Pipeline
 from weir.controller.placement import Placement
 from weir.controller.placement.model.loads import LinkLoad
@@ -149,7 +149,7 @@ async def test_what_was_read_of_the_links_is_taken_once_for_all_jobs_and_looks(
         taken.append(links)
         return loads_of(links)
 
-    monkeypatch.setattr(improver, "loads_of", noted)
+    monkeypatch.setattr(re_placement, "loads_of", noted)
     asked: list[tuple[int, int]] = []
     better = rig.controller.planner.better
 
@@ -280,7 +280,7 @@ async def test_a_job_moves_around_others_traffic_within_two_periods_and_stays(ri
     assert list(rig.controller.moves.pauses_ns) == [hold_ns], "hosts answer at once here"
     account = rig.controller.jobs[1].account
     assert account is not None
-    assert not account.is_home, "what the move wins is counted against having stayed"
+    assert not account.at_baseline, "what the move wins is counted against having stayed"
 
 
 def earned(looks: list[tuple[int, float, float]]) -> int:
@@ -360,9 +360,9 @@ async def test_a_job_goes_home_where_it_has_lost_by_moving_and_home_is_better(
     there = {here: home}
     aggregators, parents = (
         {there.get(node, node): there.get(above, above) for node, above in part.items()}
-        for part in (account.at.aggregators, account.at.parents)
+        for part in (account.current.aggregators, account.current.parents)
     )
-    account.home = Placement(aggregators, parents, there.get(account.at.root, account.at.root))
+    account.baseline = Placement(aggregators, parents, there.get(account.current.root, account.current.root))
     account.balance, account.behind = balance, 1000.0
     monkeypatch.setattr(rig.controller.planner, "better", lambda *_: lambda: None)
     monkeypatch.setattr(rig.controller.planner, "saving", lambda *_: lambda: -1e-9)
@@ -456,8 +456,8 @@ async def test_jobs_that_have_no_room_beside_each_other_all_stay(rig: Rig) -> No
         for job in (FIRST, SECOND)
     }
     with pytest.raises(OutOfMemory):
-        rig.controller.moves.begin_together(wanted, rig.fabric.now_ns, "asked to")
+        rig.controller.moves.migrate_jointly(wanted, rig.fabric.now_ns, "asked to")
     assert all(job.move is None for job in rig.controller.jobs.values())
     assert dict(rig.controller.planner.memory.free_slots) == free
-    rig.controller.moves.begin_together({1: wanted[1]}, rig.fabric.now_ns, "asked to")
+    rig.controller.moves.migrate_jointly({1: wanted[1]}, rig.fabric.now_ns, "asked to")
     assert rig.controller.jobs[1].move is not None

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from weir.controller.congestion import CongestionOptions, JobStreams, LinkBudget, Uncontrolled, link_budgets
-from weir.controller.congestion.announcement import PROMISES
-from weir.controller.congestion.exceeded import Exceeded
+from weir.controller.congestion.bound_log import PROMISES
+from weir.controller.congestion.bound_violations import Exceeded
 from weir.controller.controller import Options
 from weir.controller.live.picture import LiveView
 from weir.controller.p4runtime.pipeline import Pipeline

@@ -17,8 +17,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from weir.controller.watching.settings import Mode, Steps
-from weir.tests.controller.watching.watched_fabric import PROBE, WatchedFabric
+from weir.controller.int_config.settings import Mode, Steps
+from weir.tests.controller.int_config.watched_fabric import PROBE, WatchedFabric
 from weir.tests.p4src.int_fabric import NORMAL, Departure
 from weir.topologies.model import Endpoint
 from weir.wire import int_report

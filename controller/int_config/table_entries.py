@@ -37,7 +37,7 @@ from ..p4runtime.tables import (
 )
 from ..planning.limits import check_items
 from ..planning.plan import JobPlan, control_class
-from .settings import NEVER, Flows, Mode, Steps, Watching
+from .settings import NEVER, Flows, IntConfig, Mode, Steps
 
 REPORT_SESSION: Final = 250
 """The clone session that the program sends what is to be reported to."""
@@ -54,7 +54,7 @@ _PRESENCE: Final = {Presence.UDP_PORT: 1, Presence.DSCP: 2, Presence.PROBE_MARKE
 _ALL_ONES: Final = {"protocol": 0xFF, "reason": 0xFF, "dst_port": 0xFFFF, "dst_addr": 0xFFFFFFFF}
 
 
-def check_watching(topology: Topology, watching: Watching) -> None:
+def check_int_config(topology: Topology, watching: IntConfig) -> None:
     """Raises PlanError where this fabric has not what is to be watched, or reported to, or cannot watch it."""
     if watching.collector is not None and not topology.is_host(watching.collector):
         hosts = ", ".join(host.name for host in topology.hosts)
@@ -77,7 +77,7 @@ def check_watching(topology: Topology, watching: Watching) -> None:
             )
 
 
-def _check_chips(chips: Sequence[Switch], watching: Watching, *, alone: bool) -> None:
+def _check_chips(chips: Sequence[Switch], watching: IntConfig, *, alone: bool) -> None:
     """Raises PlanError where switches that report watched packets alone cannot do what is wanted. `alone`: no other
     kind is there, whose sources would put INT into messages that a chip is to sum.
     """
@@ -116,7 +116,7 @@ def _most_stack_words(flows: Flows, presence: Presence, kind: Target) -> int:
     return kind.most_stack_words if right_behind_udp else kind.most_deep_stack_words
 
 
-def watch_state(topology: Topology, routes: Routes, switch: str, watching: Watching) -> SwitchState:
+def watch_state(topology: Topology, routes: Routes, switch: str, watching: IntConfig) -> SwitchState:
     """A switch's telemetry entries, independent of its jobs. Raises PlanError if its target does not support them."""
     own = topology.switch(switch)
     items = [*_link_items(topology, switch, watching)]
@@ -143,7 +143,7 @@ def report_shares(topology: Topology, routes: Routes, switch: str, collector: st
     return {first: 1.0, **({} if behind == collector else routes.shares(behind, collector))}
 
 
-def report_links(topology: Topology, routes: Routes, watching: Watching) -> frozenset[Endpoint]:
+def report_links(topology: Topology, routes: Routes, watching: IntConfig) -> frozenset[Endpoint]:
     """The links that reports may cross on their way to a collector among the hosts."""
     collector = watching.collector
     if collector is None or not watching.reports_anything:
@@ -172,7 +172,7 @@ def interface_name(topology: Topology, end: Endpoint) -> int:
 # --- links ---
 
 
-def _link_items(topology: Topology, switch: str, watching: Watching) -> Iterator[Item]:
+def _link_items(topology: Topology, switch: str, watching: IntConfig) -> Iterator[Item]:
     for port, far in topology.neighbours(switch).items():
         name = interface_name(topology, Endpoint(switch, port))
         to_host = int(topology.is_host(far.node))
@@ -194,7 +194,7 @@ def _link_items(topology: Topology, switch: str, watching: Watching) -> Iterator
 # --- flows ---
 
 
-def _flow_items(topology: Topology, switch: str, watching: Watching) -> Iterator[Item]:
+def _flow_items(topology: Topology, switch: str, watching: IntConfig) -> Iterator[Item]:
     for sampler, (rank, match, flows) in enumerate(_watched(topology, switch, watching)):
         action = _action(flows, sampler, watching)
         yield entry(WATCHLIST, match, action, priority=_IGNORED - 1 - rank)
@@ -206,7 +206,9 @@ def _flow_items(topology: Topology, switch: str, watching: Watching) -> Iterator
                 yield entry(INT_SINKS, {"dst_addr": int(node.address)}, strip)
 
 
-def _watched(topology: Topology, switch: str, watching: Watching) -> Iterator[tuple[int, dict[str, FieldValue], Flows]]:
+def _watched(
+    topology: Topology, switch: str, watching: IntConfig
+) -> Iterator[tuple[int, dict[str, FieldValue], Flows]]:
     """The switch's watchlist: (rank, match, what is wanted)."""
     rank = 0
     for flows in watching.flows:
@@ -239,7 +241,7 @@ def _local(topology: Topology, switch: str) -> Iterator[Node]:
             yield node
 
 
-def _action(flows: Flows, sampler: int, watching: Watching) -> Call:
+def _action(flows: Flows, sampler: int, watching: IntConfig) -> Call:
     asked = {
         "entry": sampler,
         "every": flows.every,
@@ -259,7 +261,7 @@ def _action(flows: Flows, sampler: int, watching: Watching) -> Call:
 # --- events ---
 
 
-def _event_items(topology: Topology, switch: str, watching: Watching) -> Iterator[Item]:
+def _event_items(topology: Topology, switch: str, watching: IntConfig) -> Iterator[Item]:
     steps = watching.flow_steps
     yield default_action(FLOW_STEPS, call("NoAction") if steps is None else _steps("set_steps", steps))
     if watching.queue_steps is not None:
@@ -287,7 +289,7 @@ def _steps(action: str, steps: Steps) -> Call:
 # --- reports ---
 
 
-def _report_items(topology: Topology, routes: Routes, switch: str, watching: Watching) -> Iterator[Item]:
+def _report_items(topology: Topology, routes: Routes, switch: str, watching: IntConfig) -> Iterator[Item]:
     """Entries for the output of the switch's reports. Without a path to the collector there are none."""
     own = topology.switch(switch)
     source = {"node_id": own.device_id, "source": int(own.address), "src_mac": mac_number(own.mac)}

@@ -1,6 +1,6 @@
 """Comparison of a running job's placement, or several jobs' together, with better ones, over all readings alike.
 
-The controller and the flow-level simulator both use it; `controller.jobs.worth` weighs a move's cost.
+The controller and the flow-level simulator both use it; `controller.jobs.migration_cost` weighs a move's cost.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .completion import Expected
 
 
 @dataclass(frozen=True, slots=True)
-class Better:
+class Improvement:
     """A placement that a job should move to, or that it keeps while others move."""
 
     placement: Placement
@@ -38,7 +38,7 @@ def better_alone(
     gain: float,
     expected: Callable[[Problem, Placement], Expected],
     scene: Callable[[], Sequence[Running]] | None = None,
-) -> Better | None:
+) -> Improvement | None:
     """Return the improvement by the placement that `place` finds, if there is one.
 
     It must be faster by more than the share `gain`, by the last of these readings, and be acceptable for the jobs of
@@ -57,7 +57,7 @@ def better_alone(
     if not pairs or (scene is not None and not _is_borne(scene(), proposed, gain)):
         return None
     saved = tuple(now.seconds - then.seconds for now, then in pairs)
-    return Better(proposed, pairs[0][0].seconds, saved, pairs[0][1].refill_seconds)
+    return Improvement(proposed, pairs[0][0].seconds, saved, pairs[0][1].refill_seconds)
 
 
 def _is_borne(jobs: Sequence[Running], placement: Placement, gain: float) -> bool:
@@ -67,7 +67,7 @@ def _is_borne(jobs: Sequence[Running], placement: Placement, gain: float) -> boo
 
 def better_jointly(
     place: Callable[[Problem], Placement], scenes: Sequence[Sequence[Running]], gain: float
-) -> dict[int, Better]:
+) -> dict[int, Improvement]:
     """The same for all jobs together, by their places in each reading's scene: of those that should move, and of those
     that stay, too, as their steps get longer or shorter by that; nothing where none moves. Raises PlacementError where
     some cannot be looked at together.
@@ -89,7 +89,7 @@ def better_jointly(
     least = scenes[-1][won[0]].priority
     seconds = [((now / weights).tolist(), (then / weights).tolist()) for now, then in pairs]
     return {
-        at: Better(
+        at: Improvement(
             found.get(at, job.placement),
             seconds[0][0][at],
             tuple(now[at] - then[at] for now, then in seconds),
@@ -99,7 +99,7 @@ def better_jointly(
     }
 
 
-def saved_together(jobs: Sequence[Better], paces: Sequence[float]) -> list[float]:
+def saved_together(jobs: Sequence[Improvement], paces: Sequence[float]) -> list[float]:
     """Seconds per second saved by all jobs that count, by reading from the last one back; `paces` are steps per
     second.
     """

@@ -17,10 +17,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 
 from weir.controller.controller import Controller, Options
+from weir.controller.int_config.settings import IntConfig
 from weir.controller.placement.strategies import strategy
 from weir.controller.telemetry.collector import ReportCollector
 from weir.controller.telemetry.report_socket import ReportSocket
-from weir.controller.watching.settings import Watching
 from weir.emulator.p4runtime import P4RuntimeServer
 from weir.emulator.program import Program
 from weir.experiments.backends.emulated import EmulatedFabric
@@ -40,7 +40,7 @@ class WatchedFabric:
     """Everything of it; `watched_fabric` makes one."""
 
     topology: Topology
-    watching: Watching
+    watching: IntConfig
     emulated: EmulatedFabric
     server: P4RuntimeServer
     controller: Controller
@@ -100,7 +100,7 @@ class WatchedFabric:
 
 @asynccontextmanager
 async def watched_fabric(
-    topology: Topology, watching: Watching, seed: int = 3, period_ns: int = PERIOD
+    topology: Topology, watching: IntConfig, seed: int = 3, period_ns: int = PERIOD
 ) -> AsyncIterator[WatchedFabric]:
     """One whose switches hold what the controller has written to them, and nothing else. Probes every `period_ns`."""
     Program.load(FABRIC_JSON.read_bytes())  # compiled, or taken from the cache, before anyone waits for an answer

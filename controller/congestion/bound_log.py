@@ -10,10 +10,10 @@ from ...topologies.routing import Routes
 from ..planning.plan import JobPlan
 from ..telemetry.probes import Probe
 from .budget import window_alone
-from .changes import Windows
 from .options import CongestionOptions
-from .promise import Promise, promises
+from .queue_bound import Promise, promises
 from .queue_budget import LinkBudget
+from .window_controller import WindowController
 
 PROMISES: Final = __name__
 """Logger of bounds: each is logged at level INFO when it is made or can no longer be kept."""
@@ -24,7 +24,7 @@ MOST: Final = 2
 class PromiseChanges:
     """The present bounds, and which of them are new. It reads no clock."""
 
-    def __init__(self, windows: Windows) -> None:
+    def __init__(self, windows: WindowController) -> None:
         self._windows = windows
         self._budgets: Mapping[Endpoint, LinkBudget] = {}
         self.known: Sequence[Promise] = ()

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from weir.controller.congestion import CongestionOptions, JobStreams, Uncontrolled, link_budgets
-from weir.controller.congestion.announcement import PROMISES, summary, window_advice
-from weir.controller.congestion.promise import Promise
+from weir.controller.congestion.bound_log import PROMISES, summary, window_advice
+from weir.controller.congestion.queue_bound import Promise
 from weir.controller.controller import Options
 from weir.controller.p4runtime.pipeline import Pipeline
 from weir.controller.placement import Placement

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from weir.controller.jobs.job import Progress, RunningJob
-from weir.controller.jobs.worth import RISK
+from weir.controller.jobs.migration_cost import RISK
 from weir.controller.options import Options
 from weir.controller.placement import Placement, PlacementError
-from weir.controller.planning.better import Better
+from weir.controller.planning.improvement import Improvement
 from weir.controller.planning.plan import JobPlan, JobSpec, rounds_of_step
-from weir.controller.planning.planner import Surroundings
+from weir.controller.planning.planner import LinkConditions
 from weir.controller.telemetry.snapshot import LinkView, Snapshot
 from weir.tests.controller.pure_rig import MS, Rig
 from weir.topologies.generators import leaf_spine
@@ -44,15 +44,15 @@ class Scene(Rig):
         for number in range(1, jobs + 1):
             workers = (f"h{number}", f"h{4 + number}")
             self.add(JobSpec(number, workers), at("s3", *workers), BEGAN)
-        self.better: dict[int, Better | PlacementError | None] = {}
-        self.together: dict[int, Better] | PlacementError = {}
+        self.better: dict[int, Improvement | PlacementError | None] = {}
+        self.together: dict[int, Improvement] | PlacementError = {}
         self.saving = 0.25
         """Seconds of a step, against home."""
         self.asked: list[tuple[int, ...]] = []
         """Whom decisions were about, one after another: one job, or all."""
         self.readings = 0
         """Of the last decision."""
-        self.around: list[Surroundings] = []
+        self.around: list[LinkConditions] = []
         self.beside: list[tuple[int, ...]] = []
         self.movable: list[bool] = []
         self.planner.better = self._better  # type: ignore[method-assign,assignment]
@@ -63,17 +63,17 @@ class Scene(Rig):
         self,
         plan: JobPlan,
         workers: tuple[str, ...],
-        readings: Sequence[Surroundings],
+        readings: Sequence[LinkConditions],
         gain: float,
         beside: Sequence[tuple[JobPlan, tuple[str, ...]]],
-    ) -> Callable[[], Better | None]:
+    ) -> Callable[[], Improvement | None]:
         self.asked.append((plan.spec.job,))
         self.readings, self.around = len(readings), list(readings)
         self.beside.append(tuple(each.spec.job for each, _ in beside))
         return lambda: answer(self.better.get(plan.spec.job))
 
     def _saving(
-        self, plan: JobPlan, workers: tuple[str, ...], reading: Surroundings, home: Placement
+        self, plan: JobPlan, workers: tuple[str, ...], reading: LinkConditions, home: Placement
     ) -> Callable[[], float]:
         assert reading is self.around[-1]
         return lambda: self.saving
@@ -82,9 +82,9 @@ class Scene(Rig):
         self,
         plans: Sequence[tuple[JobPlan, tuple[str, ...]]],
         movable: Sequence[bool],
-        readings: Sequence[Surroundings],
+        readings: Sequence[LinkConditions],
         gain: float,
-    ) -> Callable[[], dict[int, Better]]:
+    ) -> Callable[[], dict[int, Improvement]]:
         self.asked.append(tuple(plan.spec.job for plan, _ in plans))
         self.readings, self.around, self.movable = len(readings), list(readings), list(movable)
         return lambda: answer(self.together)
@@ -116,9 +116,9 @@ def answer(said: Any) -> Any:
     return said
 
 
-def elsewhere(job: RunningJob, saved: tuple[float, ...], spine: str = "s4", **more: Any) -> Better:
+def elsewhere(job: RunningJob, saved: tuple[float, ...], spine: str = "s4", **more: Any) -> Improvement:
     """A placement at another spine, in place of one where a step takes 0.4 s."""
-    return Better(at(spine, *job.active), 0.4, saved, **more)
+    return Improvement(at(spine, *job.active), 0.4, saved, **more)
 
 
 # --- when ---
@@ -209,9 +209,11 @@ def test_links_of_which_too_little_is_known_speak_for_no_move(kind: str) -> None
     scene = Scene()
     own, other = TO_S3, Endpoint("s1", 6)
     view = LinkView(1e8, 1e8, queue_packets=0, latency_us=0, loss=0, age_ns=0, confidence=1)
-    doubted, nobody = frozenset({own, other}), frozenset[Endpoint]()
+    untrusted, nobody = frozenset({own, other}), frozenset[Endpoint]()
     scene.links.said = Snapshot(
-        {own: view, other: view}, doubted if kind == "stale" else nobody, doubted if kind == "unmeasured" else nobody
+        {own: view, other: view},
+        untrusted if kind == "stale" else nobody,
+        untrusted if kind == "unmeasured" else nobody,
     )
     if kind == "unsettled":
         scene.add(JobSpec(9, ("h2", "h6")), at("s4", "h2", "h6"))
@@ -279,7 +281,7 @@ def test_a_job_moves_at_once_where_readings_of_two_periods_say_so_and_it_has_los
     assert (job.target, job.why) == (better.placement, "a faster placement")
     account = job.account
     assert account is not None
-    assert (account.at, account.home) == (better.placement, home)
+    assert (account.current, account.baseline) == (better.placement, home)
     assert account.balance == pytest.approx(-0.003)
     assert (account.began, account.looked) == pytest.approx((LOOK * 1e-9, LOOK * 1e-9))
 
@@ -405,7 +407,7 @@ def test_who_is_not_where_it_moved_to_or_cannot_go_home_has_its_home_where_it_is
     account = job.account
     assert account is not None
     assert account is not before
-    assert (account.at, account.home) == (job.plan.placement, job.plan.placement)
+    assert (account.current, account.baseline) == (job.plan.placement, job.plan.placement)
     assert account.began == pytest.approx(later_ns * 1e-9)
 
 
@@ -535,7 +537,7 @@ def test_of_readings_that_were_not_fresh_none_counts_for_all_together_nor_any_be
 
 def both_better(scene: Scene, saved: tuple[float, ...] = (0.1, 0.1), **more: Any) -> None:
     """The second is to move, and the first stays and gains by that."""
-    stays = Better(at("s3", "h1", "h5"), 0.4, saved)
+    stays = Improvement(at("s3", "h1", "h5"), 0.4, saved)
     scene.together = {0: stays, 1: elsewhere(scene.job(2), saved, **more)}
 
 
@@ -549,7 +551,7 @@ def test_of_all_together_those_move_whose_place_is_another_where_both_gains_pay(
     assert (scene.job(2).target, scene.job(2).why) == (at("s4", "h2", "h6"), "a faster placement of all jobs")
     account = scene.job(2).account
     assert account is not None
-    assert (account.at, account.home) == (at("s4", "h2", "h6"), at("s3", "h2", "h6"))
+    assert (account.current, account.baseline) == (at("s4", "h2", "h6"), at("s3", "h2", "h6"))
     assert account.balance == pytest.approx(-0.004)
 
 
@@ -594,8 +596,8 @@ def test_who_gives_way_to_a_higher_job_is_at_home_where_it_goes() -> None:
     assert looked_at_together(scene)
     account = scene.job(2).account
     assert account is not None
-    assert account.is_home
-    assert (account.at, account.balance) == (at("s4", "h2", "h6"), 0.0)
+    assert account.at_baseline
+    assert (account.current, account.balance) == (at("s4", "h2", "h6"), 0.0)
     assert account.began == pytest.approx(LOOK * 1e-9)
 
 

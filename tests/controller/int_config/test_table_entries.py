@@ -8,8 +8,8 @@ from ipaddress import IPv4Network
 import pytest
 
 from weir.controller.errors import PlanError
-from weir.controller.watching.items import check_watching, watch_state
-from weir.controller.watching.settings import Flows, Mode, Steps, Watching
+from weir.controller.int_config.settings import Flows, IntConfig, Mode, Steps
+from weir.controller.int_config.table_entries import check_int_config, watch_state
 from weir.topologies.generators import leaf_spine
 from weir.topologies.model import Endpoint
 from weir.topologies.routing import Routes
@@ -20,10 +20,10 @@ TOPOLOGY = leaf_spine(2, 1, 1)
 """h1 at s1, h2 at s2, s3 above both."""
 
 
-def lines(switch: str, watching: Watching) -> set[str]:
+def lines(switch: str, watching: IntConfig) -> set[str]:
     """The switch's state, but for defaults' lines: these begin alike for every table."""
     routes = Routes(TOPOLOGY)
-    check_watching(TOPOLOGY, watching)
+    check_int_config(TOPOLOGY, watching)
     state = watch_state(TOPOLOGY, routes, switch, watching)
     names = "links", "ingress_names"
     return {line for line in state.lines() if not line.startswith(names)}
@@ -39,7 +39,7 @@ def test_a_flow_gets_int_where_it_enters_the_fabric_and_loses_it_where_it_leaves
         domain_instructions=DomainInstruction.BYTES_SENT,
         hops=4,
     )
-    watching = Watching((flows,), Presence.DSCP, "h2", 22399, dscp=48, flow_steps=Steps(depth_step=8, period_us=70))
+    watching = IntConfig((flows,), Presence.DSCP, "h2", 22399, dscp=48, flow_steps=Steps(depth_step=8, period_us=70))
     reports = "dst_addr=10.0.2.1/0xffffffff dst_port=22399/0xffff protocol=17/0xff [60000]"
     everywhere = {
         f"watchlist {reports} -> ignore()",
@@ -81,7 +81,7 @@ def test_a_flow_gets_int_where_it_enters_the_fabric_and_loses_it_where_it_leaves
 
 
 def test_every_switch_reports_flows_without_int_and_its_queues_to_the_controller() -> None:
-    watching = Watching(
+    watching = IntConfig(
         (Flows(Mode.XD, protocol=6), Flows(Mode.XD, destination=IPv4Network("10.0.2.0/24"))),
         queue_steps=Steps(depth_threshold=20, latency_step_us=9),
         queue_classes=(0, 7),
@@ -100,7 +100,7 @@ def test_every_switch_reports_flows_without_int_and_its_queues_to_the_controller
 
 
 def test_reports_go_round_a_link_that_is_down_and_nowhere_where_no_way_leads() -> None:
-    watching = Watching((Flows(),), collector="h2")
+    watching = IntConfig((Flows(),), collector="h2")
     uplink = Endpoint("s1", 2)
     state = watch_state(TOPOLOGY, Routes(TOPOLOGY, {uplink, TOPOLOGY.peer(uplink)}), "s1", watching)
     assert not any("clone" in line for line in state.lines())
@@ -115,21 +115,21 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (lambda: Flows(source_port=(5, 2)), "source_port 0x5/0x2"),
     (lambda: Steps(), "nothing would ever be reported"),
     (lambda: Steps(depth_step=0), "depth_step 0 is not in 1…"),
-    (lambda: Watching(drops=frozenset({"gone"})), "drop reason gone is unknown; there are truncated"),
-    (lambda: Watching(port=0), "port 0 is not in 1…65535"),
-    (lambda: Watching(presence=Presence.DSCP, dscp=33), "dscp 33 is not in 0…63, or has the bit 1"),
-    (lambda: Watching(mtu=100), "mtu 100 is not in 576…9216"),
-    (lambda: Watching(queue_classes=(8,)), "queue classes"),
+    (lambda: IntConfig(drops=frozenset({"gone"})), "drop reason gone is unknown; there are truncated"),
+    (lambda: IntConfig(port=0), "port 0 is not in 1…65535"),
+    (lambda: IntConfig(presence=Presence.DSCP, dscp=33), "dscp 33 is not in 0…63, or has the bit 1"),
+    (lambda: IntConfig(mtu=100), "mtu 100 is not in 576…9216"),
+    (lambda: IntConfig(queue_classes=(8,)), "queue classes"),
     (
-        lambda: check_watching(TOPOLOGY, Watching(collector="s1")),
+        lambda: check_int_config(TOPOLOGY, IntConfig(collector="s1")),
         'collector "s1" is no host of leaf-spine; there are h1',
     ),
     (
-        lambda: check_watching(TOPOLOGY, Watching((Flows(source=IPv4Network("10.9.0.0/16")),))),
+        lambda: check_int_config(TOPOLOGY, IntConfig((Flows(source=IPv4Network("10.9.0.0/16")),))),
         "watch.0.source: 10.9.0.0/16 has no host or switch",
     ),
     (
-        lambda: check_watching(TOPOLOGY, Watching((Flows(Mode.MD),) * 600)),
+        lambda: check_int_config(TOPOLOGY, IntConfig((Flows(Mode.MD),) * 600)),
         "s1 would have 1200 entries in its watchlist",
     ),
 ]

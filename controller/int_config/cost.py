@@ -13,7 +13,7 @@ from ...wire.frames import FRAME_HEADER_BYTES
 from ..telemetry.collector import ReportCollector
 from ..telemetry.link_state import LinkState
 from ..telemetry.probe_reports import ProbeReports
-from .items import report_shares
+from .table_entries import report_shares
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,10 +25,10 @@ from numpy.typing import NDArray
 
 from ...topologies.model import Endpoint, Topology
 from ...topologies.routing import Routes
+from ..int_config.settings import IntConfig
+from ..int_config.table_entries import report_links
 from ..planning.plan import JobPlan, round_bytes
 from ..telemetry.link_state import LinkState
-from ..watching.items import report_links
-from ..watching.settings import Watching
 from .cross_traffic import cross_traffic, windows_on
 from .options import CongestionOptions
 
@@ -83,7 +83,7 @@ class Undeclared:
         routes: Routes,
         links: LinkState,
         options: CongestionOptions,
-        watching: Watching | None = None,
+        watching: IntConfig | None = None,
         lease_ns: int | None = None,
     ) -> None:
         """Create the estimator.

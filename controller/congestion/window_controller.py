@@ -7,8 +7,8 @@ budget.
 A worker applies a lowered window with its next result, or resets its window within a lease without results. So all have
 applied it after a lease and the longest round trip. Earlier marks, and smaller windows after a mark, count as lowered
 windows, too. If a switch refuses the write, that time begins when it accepts it (`note_held`). Gaps between rounds are
-sent with plans alone, so another gap requires another generation of the job (`mispaced`). The state machine reads no
-clock.
+sent with plans alone, so another gap requires another generation of the job (`jobs_to_repace`). The state machine reads
+no clock.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from ...topologies.model import Endpoint, Topology
 from ...topologies.routing import Routes
 from ...wire.aggregation import NO_WINDOW_LIMIT
 from ...wire.control import Pacing
+from ..int_config.settings import IntConfig
 from ..planning.plan import JobPlan
 from ..telemetry.probes import Probe
-from ..watching.settings import Watching
 from .budget import JobStreams, largest_frame_bytes, link_budgets, losing_links
 from .options import CongestionOptions
 from .queue_budget import LinkBudget
@@ -52,7 +52,7 @@ class _Remains:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """All that `Windows.follow` changes."""
+    """All that `WindowController.follow` changes."""
 
     budgets: Mapping[Endpoint, LinkBudget] = field(default_factory=dict)
     targets: Mapping[Endpoint, LinkBudget] = field(default_factory=dict)
@@ -73,10 +73,10 @@ class _Known:
     inputs: tuple[object, ...] = ()
 
 
-class Windows:
+class WindowController:
     """The windows in force on every egress queue."""
 
-    def __init__(self, topology: Topology, options: CongestionOptions, watching: Watching | None = None) -> None:
+    def __init__(self, topology: Topology, options: CongestionOptions, watching: IntConfig | None = None) -> None:
         """Create the state machine; `watching` is the switches' configuration of telemetry reports."""
         self.options = options
         self._topology = topology
@@ -147,7 +147,7 @@ class Windows:
         return changed
 
     @property
-    def mispaced(self) -> Mapping[int, int]:
+    def jobs_to_repace(self) -> Mapping[int, int]:
         """Required gap of each job whose hosts have another one.
 
         While some jobs have to slow down, only these are returned: no job speeds up before they have.

@@ -110,7 +110,7 @@ class Steps:
 
 
 @dataclass(frozen=True, slots=True)
-class Watching:
+class IntConfig:
     """Everything that is watched in a fabric."""
 
     flows: tuple[Flows, ...] = ()

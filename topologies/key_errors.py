@@ -13,6 +13,9 @@ from .spelling import closest, nearest
 
 Location = Sequence[str | int]
 
+_EXAMINED: Final = 200
+"""Errors of one file that are put into words; a few are told."""
+
 _RIGHT: Final = {
     "int_type": "a whole number",
     "int_parsing": "a whole number",
@@ -50,7 +53,7 @@ def problems_of(
 ) -> list[Problem]:
     """All that is wrong with `data`, which `model` refused: `place` says a location in words, `line` where it is."""
     grouped: dict[tuple[str | int, ...], list[tuple[Any, _Walk]]] = {}
-    for detail in error.errors(include_url=False):
+    for detail in error.errors(include_url=False)[:_EXAMINED]:
         walk = _Walk.along(detail["loc"], model, data, to_a_key=detail["type"] in ("missing", "invalid_key"))
         grouped.setdefault(walk.location, []).append((detail, walk))
     for location, found in list(grouped.items()):  # a misspelt key is not also reported as missing

@@ -10,7 +10,10 @@ from .errors import TopologyError
 
 _RATE_BPS: Final = {"bit": 1, "kbit": 10**3, "Kbit": 10**3, "Mbit": 10**6, "Gbit": 10**9, "Tbit": 10**12}
 _DELAY_NS: Final = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
-_QUANTITY: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)")
+_QUANTITY: Final = re.compile(r"(\d{1,20}(?:\.\d{1,20})?)\s*([A-Za-z]+)")
+_LARGEST: Final = 1 << 62
+"""Native code adds up rates and times in 64 bits."""
+_LONGEST_SHOWN: Final = 60
 
 RATE_PATTERN: Final = rf"^\s*\d+(\.\d+)?\s*({'|'.join(_RATE_BPS)})\s*$"
 """Every text that `parse_rate` takes matches it, and of the others only those that are less than a bit per second or
@@ -53,7 +56,7 @@ def _parse(text: object, scale: dict[str, int]) -> int | None:
     if match is None or match[2] not in scale:
         return None
     value = Decimal(match[1]) * scale[match[2]]
-    return int(value) if value == int(value) else None
+    return int(value) if value == int(value) and value < _LARGEST else None
 
 
 def _format(value: int, units: tuple[str, ...], scale: dict[str, int]) -> str:
@@ -62,4 +65,5 @@ def _format(value: int, units: tuple[str, ...], scale: dict[str, int]) -> str:
 
 
 def _shown(value: object) -> str:
-    return f'"{value}"' if isinstance(value, str) else str(value)
+    text = f'"{value}"' if isinstance(value, str) else str(value)
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"

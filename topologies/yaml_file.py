@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import yaml
 
 from .problems import BadFile, Problem, kind_of, read_text, shown
+
+MAX_DEPTH: Final = 64
+"""Levels of nesting: readers, and the writer of records, go down by recursion."""
+MAX_VALUES: Final = 2_000_000
+"""Values of a file, those behind an alias as often as it stands there: a few anchors may stand for billions."""
+_MAX_DIGITS: Final = 40
+"""Characters of an integer, in any base: none that is longer has 64 bits."""
+_INTEGER_TAG: Final = "tag:yaml.org,2002:int"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +41,8 @@ class YamlFile:
         try:
             loader = yaml.SafeLoader(text)
             root = loader.get_single_node()
+            if root is not None:
+                _check_size(root)
             twice = tuple(_keys_given_twice(root)) if root is not None else ()
             data = loader.construct_document(root) if root is not None else None
         except yaml.MarkedYAMLError as error:
@@ -65,6 +75,43 @@ class YamlFile:
             else:
                 break
         return found
+
+
+def _check_size(root: yaml.Node) -> None:
+    """Raise MarkedYAMLError for what takes time or memory without measure, before any value is made of it."""
+    sizes: dict[int, tuple[int, int]] = {}  # by node: values and levels; levels 0: it is being counted
+    left = [(root, False)]
+    while left:
+        node, counted = left.pop()
+        children = _children(node)
+        if counted:
+            values = 1 + sum(sizes[id(child)][0] for child in children)
+            levels = 1 + max((sizes[id(child)][1] for child in children), default=0)
+            if values > MAX_VALUES:
+                raise _refused(node, f"stands for more than {MAX_VALUES:,} values")
+            if levels > MAX_DEPTH:
+                raise _refused(node, f"is nested too deeply; {MAX_DEPTH} levels are the most")
+            sizes[id(node)] = values, levels
+            continue
+        if id(node) in sizes:
+            if sizes[id(node)] == (0, 0):
+                raise _refused(node, "contains itself")
+            continue
+        if node.tag == _INTEGER_TAG and len(node.value) > _MAX_DIGITS:
+            raise _refused(node, f"{shown(node.value)} is too long for an integer; they have 64 bits at most")
+        sizes[id(node)] = 0, 0
+        left.append((node, True))
+        left += ((child, False) for child in children)
+
+
+def _children(node: yaml.Node) -> list[yaml.Node]:
+    if isinstance(node, yaml.MappingNode):
+        return [part for pair in node.value for part in pair]
+    return list(node.value) if isinstance(node, yaml.SequenceNode) else []
+
+
+def _refused(node: yaml.Node, why: str) -> yaml.MarkedYAMLError:
+    return yaml.MarkedYAMLError(problem=why, problem_mark=node.start_mark)
 
 
 def _keys_given_twice(root: yaml.Node) -> Iterator[Problem]:

@@ -24,6 +24,7 @@ from .memory import (
     EVENT_PORT,
     EVENT_SAMPLE,
     EVENT_TIMER,
+    GENERATED_WAITING,
     NODE_SWITCH,
     NONE,
     OP_DRAIN,
@@ -33,6 +34,7 @@ from .memory import (
     OP_SCHEDULE_TRACE,
     OP_SEND,
     OP_TIMER,
+    PRIORITIES,
     STATUS_DONE,
     STATUS_PAUSE,
     STATUS_TRACE_FULL,
@@ -111,14 +113,19 @@ def generate(world: Any, flow_index: Any) -> None:
     flow = flow_at(world.flows, flow_index)
     if world.now >= flow.stop_ns:
         return
-    packet = allocate(world)
-    meta = meta_at(world.meta, packet)
-    meta.length = flow.length
-    meta.flow = flow_index
-    meta.time = world.now
-    copy(data_of(world, packet) + HEADROOM, flow.frame, flow.length)
     flow.sent_packets += 1
-    enqueue(world, flow.port, packet, flow.priority)
+    queue = queue_at(world.queues, flow.port * PRIORITIES + flow.priority)
+    if queue.depth_packets >= GENERATED_WAITING:
+        queue.drops += 1
+        queue.dropped_bytes += flow.length
+    else:
+        packet = allocate(world)
+        meta = meta_at(world.meta, packet)
+        meta.length = flow.length
+        meta.flow = flow_index
+        meta.time = world.now
+        copy(data_of(world, packet) + HEADROOM, flow.frame, flow.length)
+        enqueue(world, flow.port, packet, flow.priority)
     gap = flow.interval_ns
     if flow.jitter > 0.0:
         unit = float(draw(flow.key, flow.draws) >> np.uint64(11)) * (1.0 / 9007199254740992.0)

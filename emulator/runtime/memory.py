@@ -21,6 +21,8 @@ PRIORITIES: Final = 8
 PORT_NUMBERS: Final = 512
 LOOPBACK: Final = PORT_NUMBERS
 """Number of the port through which packets come again."""
+GENERATED_WAITING: Final = 10_000
+"""Packets of a host's queue beyond which a traffic generator's are dropped and counted there."""
 UNLIMITED: Final = 1 << 62
 NONE: Final = -1
 ALLOWANCE: Final = 16384

@@ -5,6 +5,8 @@ Every error names the file, the key and the value, and says what would be right.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -18,8 +20,9 @@ from ...controller.placement.strategies import STRATEGIES, Need, description
 from ...hosts.numerics.quantization import chunk_count
 from ...topologies import Topology, file_keys
 from ...topologies.key_errors import problems_of
-from ...topologies.problems import BadFile, told
+from ...topologies.problems import BadFile, Problem, told
 from ...topologies.schema import parse_topology
+from ...topologies.units import format_rate
 from ...topologies.yaml_file import YamlFile
 from ..errors import ExperimentError
 from ..workloads.digits import TrainingJob
@@ -223,6 +226,17 @@ class RunConfig(Section):
         links = tuple(replace(link, loss=1 - (1 - link.loss) * (1 - self.loss)) for link in topology.links)
         return replace(topology, links=links)
 
+    def _flows_beyond_their_links(self, topology: Topology, written: YamlFile | None) -> Iterator[Problem]:
+        """Steady flows with a rate that their source's link does not have: the rest would wait without end."""
+        rates = {end.node: link.rate_bps for link in topology.links for end in link.ends}
+        for index, flow in enumerate(self.background):
+            if isinstance(flow, SteadyFlow) and flow.rate > rates[flow.source]:
+                yield Problem(
+                    f"background.{index}.rate: {format_rate(flow.rate)} is above the {format_rate(rates[flow.source])} "
+                    f"of {flow.source}'s link",
+                    None if written is None else written.line(["background", index, "rate"]),
+                )
+
     def check_names(self, where: str, written: YamlFile | None = None) -> None:
         """Every host that the run names is one of the fabric's, whose switches can be emulated. Raises
         `ExperimentError`.
@@ -242,7 +256,7 @@ class RunConfig(Section):
             if flow.source == flow.destination:
                 raise ExperimentError(f"{where}: background.{index}: {flow.source} sends to itself; name two hosts")
         ends = [(flow.source, flow.destination, flow.port) for flow in self.yielding]
-        if twice := [end for end in ends if ends.count(end) > 1]:
+        if twice := [end for end, count in Counter(ends).items() if count > 1]:
             source, destination, port = twice[0]
             raise ExperimentError(
                 f"{where}: background: two yielding flows go from port {port} of {source} to {destination}; give one "
@@ -255,11 +269,13 @@ class RunConfig(Section):
                     f"{where}: heartbeats.to: {self.heartbeats.to} has a part in the job; name a host that has none"
                 )
             beating = [name for job in (self.job, *self.other_jobs) for name in job.workers]
-            if shared := [name for name in beating if beating.count(name) > 1]:
+            if shared := [name for name, count in Counter(beating).items() if count > 1]:
                 raise ExperimentError(
                     f"{where}: heartbeats: {shared[0]} is a worker of two jobs, and their bound counts one from a host"
                 )
         if problems := strange_hosts(topology, named, written):
+            raise ExperimentError(told(where, problems))
+        if problems := list(self._flows_beyond_their_links(topology, written)):
             raise ExperimentError(told(where, problems))
         if self.telemetry is not None:
             self.telemetry.watching(topology, f"{where}: telemetry")

@@ -14,6 +14,7 @@ from weir.emulator.entries import CloneSession, Replica
 from weir.emulator.fabric import Fabric, Wake
 from weir.emulator.nodes import FabricError
 from weir.emulator.port import SwitchError
+from weir.emulator.runtime.memory import GENERATED_WAITING
 from weir.emulator.switch import Switch
 from weir.tests.emulator.runtime.runtime_program import HEADER_BYTES, frame, frames, headers, start, switch
 
@@ -530,3 +531,13 @@ def test_a_meter_measures_every_frame_that_a_link_carries() -> None:
         ("s2", 2): (5, 60),
     }
     assert met == [(100, 7)] * 30  # by the host's NIC, and by two switches
+
+
+def test_what_a_generator_sends_beyond_its_link_is_dropped_at_the_nic() -> None:
+    """Memory does not grow with the rate; a flow and the queue count what was dropped."""
+    fabric = line(rate_bps=1e9)
+    flow = fabric.add_flow("h1", frame(2, size=1000), rate_bps=1e12, start_ns=0, stop_ns=1_000_000)
+    run_all(fabric, 1_000_000)
+    sent, drops = fabric.flow_counters(flow).sent_packets, sum(fabric.nic_counters("h1").drops)
+    assert 0 < sent - drops <= GENERATED_WAITING + 1_000_000 // 8_000 + 2
+    assert fabric.packets_in_flight <= GENERATED_WAITING + 10

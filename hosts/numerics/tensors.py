@@ -371,7 +371,10 @@ def reference_sum(
     """What every fabric must return, bit for bit, for these workers' arrays of one shape and type.
 
     `workers` is the job's size at its start, which sets the scale; by default the number of arrays (after a worker was
-    lost, it is larger than that). `weights` are 1 by default. Raises `InvalidTensor` for arrays that cannot be summed.
+    lost, it is larger than that). Chunks whose exponents had been agreed with a worker that was lost before their lanes
+    keep those exponents, which this does not know. `weights` are 1 by default.
+
+    Raises `InvalidTensor` for arrays that cannot be summed.
     """
     if not arrays:
         raise InvalidTensor("no arrays to sum", place=f"tensor {name!r}")

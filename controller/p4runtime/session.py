@@ -55,6 +55,7 @@ _MAY_COMPILE: Final = frozenset({"connect", "load its program"})
 _FIRST_PAUSE_S: Final = 0.05
 _LONGEST_PAUSE_S: Final = 2.0
 _ADDRESS: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(\d{1,5})")
+_SOCKET: Final = re.compile(r"unix:.+")
 _T = TypeVar("_T")
 
 _log = logging.getLogger(__name__)
@@ -86,7 +87,7 @@ class SwitchSession:
 
         Args:
             name: Name of the switch.
-            address: host:port.
+            address: host:port, or unix:path.
             device_id: P4Runtime device id.
             pipeline: Program of the switch.
             timeout_s: Time limit for connecting, including the switch's compilation of its program.
@@ -100,8 +101,8 @@ class SwitchSession:
             ControllerError: A pipeline file is missing, or the election id is not in 1…2¹²⁸ − 1.
         """
         match = _ADDRESS.fullmatch(address)
-        if match is None or not 0 < int(match[2]) < 65_536:
-            reason = f'"{address}" is not a P4Runtime address; write it like 127.0.0.1:9559'
+        if not _SOCKET.fullmatch(address) and (match is None or not 0 < int(match[2]) < 65_536):
+            reason = f'"{address}" is not a P4Runtime address; write it like 127.0.0.1:9559 or unix:PATH'
             raise SwitchUnreachable(name, address, "connect", reason)
         if not 0 < election_id < 1 << 128:
             raise ControllerError(f"{name}: election id {election_id} is not in 1…2¹²⁸ − 1")

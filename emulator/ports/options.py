@@ -266,7 +266,7 @@ def _parser() -> argparse.ArgumentParser:
         "--grpc-server-addr",
         default=GRPC_ADDRESS,
         metavar="ADDRESS:PORT",
-        help=f"where P4Runtime listens (default {GRPC_ADDRESS}, this machine alone)",
+        help=f"where P4Runtime listens, or unix:PATH (default {GRPC_ADDRESS}, all users of this machine)",
     )
     add("--control", type=Path, metavar="SOCKET", help="socket for `weir-switch ctl` (default: one for the device id)")
     add("--grpc-server-ssl", action="store_true", help="P4Runtime over TLS")

@@ -4,7 +4,7 @@
 
     Topology ─▶ Fabric (native event loop) ◀─frames─▶ hosts' agents
                   │ switches, by name
-                P4RuntimeServer ◀──gRPC on loopback──▶ sessions
+                P4RuntimeServer ◀──gRPC, unix socket──▶ sessions
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import numpy as np
@@ -87,9 +89,16 @@ class EmulatedFabric:
             **link,
         )
 
-    def serve(self) -> P4RuntimeServer:
-        """A P4Runtime server for all switches on a loopback port; enter it, or start it."""
-        return P4RuntimeServer(self.switches.values())
+    def serve(self, folder: Path | None = None) -> P4RuntimeServer:
+        """Make a P4Runtime server for all switches; enter it, or start it.
+
+        It listens on a unix socket that other users of the machine cannot reach: in `folder`, which must be private, or
+        in a folder of its own that goes with this fabric.
+        """
+        if folder is None:
+            self._private = TemporaryDirectory(prefix="weir-p4runtime-")
+            folder = Path(self._private.name)
+        return P4RuntimeServer(self.switches.values(), f"unix:{folder / 'p4runtime'}")
 
     def sessions(self, server: P4RuntimeServer) -> AbstractAsyncContextManager[dict[str, SwitchSession]]:
         """A session with every switch through a running server, by name."""

@@ -4,7 +4,7 @@
 
     a host's process ──Datagrams──▶ FabricSocket ──frames──▶ Fabric (native event loop), brought up to the clock
                      ◀────────────               ◀─────────    │ switches
-                                                             P4RuntimeServer ◀──gRPC on loopback──▶ controller
+                                                             P4RuntimeServer ◀──gRPC, unix socket──▶ controller
 
 A host has two paths, one for the messages of its jobs, the other for heartbeats, which go in the control class.
 Links keep their rates and delays as far as the machine keeps up: where the loop falls behind, the fabric's time stands
@@ -114,7 +114,7 @@ class RealTimeFabric:
         """How long the fabric's time has stood still, for the machine did not keep up."""
         self._folder = folder
         self._emulated = EmulatedFabric(topology, seed=seed, start=None, poll_ns=_POLL_NS)
-        self._server = self._emulated.serve()
+        self._server = self._emulated.serve(folder)
         self._links: dict[str, list[_HostLink]] = {}
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="fabric", daemon=True)

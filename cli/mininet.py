@@ -18,7 +18,7 @@ from .console import NOTES
 
 if TYPE_CHECKING:
     from ..controller.p4runtime.entries import SwitchState
-    from ..experiments.backends.own_program import OwnProgram
+    from ..experiments.backends.user_program import UserProgram
 
 
 def mininet(
@@ -64,7 +64,7 @@ def mininet(
 
     exercise = read_exercise(file) if is_exercise(file) else None
     topology = exercise.topology if exercise is not None else load_topology(file)
-    own = _own_programs(topology, exercise, program, p4info, entries or [])
+    own = _user_programs(topology, exercise, program, p4info, entries or [])
     for folder in (captures, logs):
         if folder is not None:
             try:
@@ -103,15 +103,15 @@ def mininet(
                 raise typer.Exit(status)
 
 
-def _own_programs(
+def _user_programs(
     topology: Topology,
     exercise: Exercise | None,
     program: Path | None,
     p4info: Path | None,
     entries: Sequence[str],
-) -> Mapping[str, OwnProgram] | None:
+) -> Mapping[str, UserProgram] | None:
     """What each switch runs, where that is the user's; None: Weir's own program."""
-    from ..experiments.backends.own_program import own_programs
+    from ..experiments.backends.user_program import user_programs
     from ..topologies.runtime_json import RuntimeFile
 
     names = [switch.name for switch in topology.switches]
@@ -128,12 +128,12 @@ def _own_programs(
     programs = exercise.programs if exercise is not None else {}
     if program is None and p4info is None and not given and not programs:
         return None
-    return own_programs(names, program, p4info, given, programs)
+    return user_programs(names, program, p4info, given, programs)
 
 
-async def load_programs(fabric: MininetFabric, own: Mapping[str, OwnProgram]) -> int:
+async def load_programs(fabric: MininetFabric, own: Mapping[str, UserProgram]) -> int:
     """Load each switch's own program and entries; how many entries. Raises ExperimentError."""
-    from ..experiments.backends.own_program import load_program
+    from ..experiments.backends.user_program import load_program
 
     written = 0
     for name, each in own.items():

@@ -26,7 +26,7 @@ from .link_faults import REORDER_NS, check_faults, write_faults
 from .nodes import Endpoint, FabricError, HostNode, Nodes, label
 from .port import PortConfig, PortCounters, check_config, read_port, set_rate
 from .runtime import memory
-from .runtime.engine import MAX_FRAME, Due, Engine
+from .runtime.engine import MAX_FRAME, DueHost, Engine
 from .runtime.memory import NONE, PRIORITIES, UNLIMITED
 from .switch import Switch
 
@@ -339,7 +339,7 @@ class Fabric:
         while self.now_ns < end_ns:
             yield from self.run(end_ns)
 
-    def _wake_of(self, due: Due) -> Wake:
+    def _wake_of(self, due: DueHost) -> Wake:
         if due.packets:
             frames, times = by_size(self._engine.drain(due.host, due.packets, due.bytes))
         else:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .port import SwitchError
-from .runtime.engine import Drained
+from .runtime.engine import DrainResult
 
 ETHERNET_BYTES: Final = 14
 """Bytes of a frame that the MTU does not count."""
@@ -26,7 +26,7 @@ def as_frames(frame: bytes | NDArray[np.uint8], max_frame: int) -> NDArray[np.ui
     return np.ascontiguousarray(frames)
 
 
-def split(out: Drained) -> list[tuple[int, bytes]]:
+def split(out: DrainResult) -> list[tuple[int, bytes]]:
     """Drained frames as (port, bytes)."""
     data = out.data.tobytes()
     ends = np.cumsum(out.lengths).tolist()
@@ -36,7 +36,7 @@ def split(out: Drained) -> list[tuple[int, bytes]]:
     ]
 
 
-def by_size(frames: Drained) -> tuple[list[NDArray[np.uint8]], list[NDArray[np.int64]]]:
+def by_size(frames: DrainResult) -> tuple[list[NDArray[np.uint8]], list[NDArray[np.int64]]]:
     """Group frames by size; the sizes in order of their first frame."""
     lengths = frames.lengths
     if frames.size:

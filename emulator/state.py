@@ -30,7 +30,7 @@ from .compiler.layout import (
 )
 from .compiler.steps import Steps
 from .entries import ActionCall, Exact, InvalidEntry, Lpm, Match, Optional, Range, TableEntry, TableFull, Ternary
-from .tables.memory import Block, Graveyard, write_word
+from .tables.memory import Block, RetiredMemory, write_word
 from .tables.meters import MeterArray
 from .tables.profile import ActionProfile
 from .tables.rows import row_layout
@@ -126,12 +126,12 @@ class Digest:
 class ValueSet:
     """A parser value set. A member has one match per expression of the select: Exact, Lpm, Ternary or Optional."""
 
-    def __init__(self, schema: ValueSetSchema, root: int, graveyard: Graveyard) -> None:
+    def __init__(self, schema: ValueSetSchema, root: int, retired: RetiredMemory) -> None:
         self.name = schema.name
         self.size = schema.size
         self._schema = schema
         self._root = root
-        self._graveyard = graveyard
+        self._retired = retired
         self._block: Block | None = None
         self.replace(())
 
@@ -153,7 +153,7 @@ class ValueSet:
         block.bytes[:] = np.frombuffer(b"".join(parts), np.uint8)
         write_word(self._root, block.address)
         if self._block is not None:
-            self._graveyard.bury(self._block)
+            self._retired.bury(self._block)
         self._block, self._members = block, chosen
 
     def _packed(self, member: tuple[Match, ...]) -> tuple[int, int]:
@@ -211,7 +211,7 @@ class ProgramState:
         profiles: Mapping[str, ActionProfileSchema],
     ) -> None:
         self._memory = Block(layout.state_bytes)
-        self._graveyard = Graveyard(self._memory)
+        self._retired = RetiredMemory(self._memory)
         roots = (*layout.table_root.values(), *layout.value_set_root.values())
         self._roots_end = max(roots, default=STATE_HEAD_BYTES - ROOT_BYTES) + ROOT_BYTES
         self.clock = Clock()
@@ -229,7 +229,7 @@ class ProgramState:
             for name, offset in layout.counter_offset.items()
         }
         self.action_profiles: Mapping[str, ActionProfile] = {
-            name: ActionProfile(schema, actions, self._graveyard) for name, schema in profiles.items()
+            name: ActionProfile(schema, actions, self._retired) for name, schema in profiles.items()
         }
         self.meters: Mapping[str, MeterArray] = {
             name: MeterArray(name, document.meters[name].size, document.meters[name].unit, self._memory, offset)
@@ -243,7 +243,7 @@ class ProgramState:
             name: ValueSet(
                 ValueSetSchema(name, document.value_sets[name].size, document.value_sets[name].widths),
                 self.address + root,
-                self._graveyard,
+                self._retired,
             )
             for name, root in layout.value_set_root.items()
         }
@@ -258,7 +258,7 @@ class ProgramState:
                         self.address + layout.table_root[node.name],
                         self.action_profiles[node.profile] if node.profile is not None else None,
                         const_entries(document, node),
-                        self._graveyard,
+                        self._retired,
                         self.clock,
                     )
         self.tables: Mapping[str, Table] = self._all
@@ -275,7 +275,7 @@ class ProgramState:
     @contextmanager
     def held(self) -> Iterator[None]:
         """Group many changes: packets may see those of the tables in between or only at the end, in any order."""
-        self._graveyard.hold()
+        self._retired.hold()
         for table in self._all.values():
             table.hold()
         try:
@@ -283,7 +283,7 @@ class ProgramState:
         finally:
             for table in self._all.values():
                 table.release()
-            self._graveyard.release()
+            self._retired.release()
 
     def set_ports_down(self, ports: Collection[int]) -> None:
         """Set the ports that are down: selectors do not choose members that watch one of them."""

@@ -24,7 +24,7 @@ from .port import PortConfig, PortCounters, Queue, SwitchError, check_config, re
 from .program import Program, ProgramState
 from .replication import ReplicationEngine, ReplicationTables
 from .runtime import memory
-from .runtime.engine import Drained, Engine
+from .runtime.engine import DrainResult, Engine
 from .runtime.memory import NONE, PORT_NUMBERS, PRIORITIES
 from .switch_counters import SwitchCounters, clear_counters, read_counters
 
@@ -345,7 +345,7 @@ class Switch:
         lengths: NDArray[np.int64] | None = None,
         ports: NDArray[np.int64] | int = 0,
         repeat: int = 1,
-    ) -> Drained:
+    ) -> DrainResult:
         """Run frames (n, size) back to back, `repeat` times, with no Python in between; returns what the last sent.
 
         `lengths` (n,) may shorten frames, `ports` (n,) or one number is where they enter.
@@ -362,7 +362,7 @@ class Switch:
 
     def _run(
         self, frames: NDArray[np.uint8], lengths: NDArray[np.int64], ports: NDArray[np.int64], repeat: int
-    ) -> Drained:
+    ) -> DrainResult:
         if not self._alone:
             raise SwitchError(f"switch {self.device_id} is in a fabric: send frames from the fabric's hosts")
         return self._engine.process(int(self._records.ctypes.data), frames, lengths, ports, repeat)

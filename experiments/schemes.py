@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from ..controller.planning.plan import lanes_of
 from ..topologies.spelling import nearest
-from .backends.rounds import Rounds
+from .backends.round_count import Rounds
 from .config import RunConfig
 from .errors import ExperimentError
 from .records.fairness import joins, rate_bps

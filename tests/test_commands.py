@@ -40,7 +40,7 @@ ALONE: Final = [
     "make wireshark",
     "weir place TOPOLOGY --workers h1,h2 --server h3 --loads LOADS.yaml --strategy widest",
     "weir place topologies/leaf_spine.yaml --server h12",
-    "weir place topologies/leaf_spine.yaml --strategy examples/own_strategy.py",
+    "weir place topologies/leaf_spine.yaml --strategy examples/user_strategy.py",
     "weir schema fabric > fabric.schema.json",
     "weir schema run > run.schema.json",
     "p4c-bm2-ss --arch v1model --p4runtime-files firewall.p4info.txtpb -o firewall.json "
@@ -187,8 +187,8 @@ BY_OTHERS: Final[Mapping[str, str]] = {
     ),
     "weir replay runs/NAME": "tests/test_examples.py::test_a_workload_of_ones_own_in_a_run",
     "weir replay runs/digits-20260101-120000": "tests/test_examples.py::test_a_workload_of_ones_own_in_a_run",
-    "weir run examples/own_workload.yaml": "tests/test_examples.py::test_a_workload_of_ones_own_in_a_run",
-    "weir run examples/own_workload.yaml --strategy widest --strategy examples/own_strategy.py": (
+    "weir run examples/user_workload.yaml": "tests/test_examples.py::test_a_workload_of_ones_own_in_a_run",
+    "weir run examples/user_workload.yaml --strategy widest --strategy examples/user_strategy.py": (
         "tests/test_examples.py::test_a_strategy_of_ones_own"
     ),
     "weir run examples/two_racks_run.yaml": "tests/test_examples.py::test_a_topology_of_ones_own",

@@ -80,7 +80,7 @@ def test_a_topology_of_ones_own(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_a_workload_of_ones_own_in_a_run(tmp_path: Path) -> None:
-    printed = output_of(WEIR, "run", EXAMPLES / "own_workload.yaml", cwd=tmp_path)
+    printed = output_of(WEIR, "run", EXAMPLES / "user_workload.yaml", cwd=tmp_path)
     rows = rows_of(printed, "ps", "widest")
     assert [(row[0], row[-1]) for row in rows] == [("ps", "100.0 %"), ("widest", "100.0 %")]
     assert "✗" not in printed
@@ -91,11 +91,11 @@ def test_a_workload_of_ones_own_in_a_run(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_a_strategy_of_ones_own(tmp_path: Path) -> None:
-    own = ("--strategy", EXAMPLES / "own_strategy.py")
+    own = ("--strategy", EXAMPLES / "user_strategy.py")
     planned = output_of(WEIR, "place", "leaf_spine.yaml", *own, cwd=tmp_path)
-    assert "own_strategy.py" in planned
-    printed = output_of(WEIR, "run", EXAMPLES / "own_workload.yaml", "--strategy", "widest", *own, cwd=tmp_path)
-    assert [row[0] for row in rows_of(printed, "widest", "own_strategy.py")] == ["widest", "own_strategy.py"]
+    assert "user_strategy.py" in planned
+    printed = output_of(WEIR, "run", EXAMPLES / "user_workload.yaml", "--strategy", "widest", *own, cwd=tmp_path)
+    assert [row[0] for row in rows_of(printed, "widest", "user_strategy.py")] == ["widest", "user_strategy.py"]
     assert "✓ final weights are bit-identical" in printed
 
 

@@ -421,7 +421,7 @@ def test_no_file_is_left_out() -> None:
 
 
 def test_the_run_files_of_the_runs_page_are_some(tmp_path: Path) -> None:
-    (tmp_path / "own_workload.py").symlink_to(ROOT / "examples" / "own_workload.py")
+    (tmp_path / "user_workload.py").symlink_to(ROOT / "examples" / "user_workload.py")
     sizes = []
     for text in files_of("docs/runs.md"):
         (tmp_path / "run.yaml").write_text(text)

@@ -26,13 +26,13 @@ _FUEL: Final = 1_000_000
 """Steps between two looks at signals: a fraction of a second."""
 
 
-class _World(ctypes.Structure):
+class _EngineState(ctypes.Structure):
     """`memory.WORLD` as a ctypes structure, whose fields Python reads and writes much faster than a NumPy record's."""
 
     _fields_: ClassVar = [(name, ctypes.c_int64) for name in memory.WORLD.names or ()]
 
 
-class Due(NamedTuple):
+class DueHost(NamedTuple):
     """A host whose turn it is: frames that it has not been handed, and whether its timer fired."""
 
     host: int
@@ -41,7 +41,7 @@ class Due(NamedTuple):
     timer: bool
 
 
-class Drained(NamedTuple):
+class DrainResult(NamedTuple):
     """Frames handed over: bytes end to end, and per frame its length, port and time (ns)."""
 
     data: NDArray[np.uint8]
@@ -83,7 +83,7 @@ class Engine:
         self.max_frame = max_frame
         self.lock: AbstractContextManager[object] = threading.RLock()
         self._entry = runtime_entry()
-        self.world: Any = _World()
+        self.world: Any = _EngineState()
         self._world_address = ctypes.addressof(self.world)
         self.ports = Records(memory.PORT)
         self.queues = Records(memory.QUEUE, PRIORITIES * 8)
@@ -176,7 +176,7 @@ class Engine:
         now: int = self.world.now
         return now
 
-    def run(self, until_ns: int) -> list[Due]:
+    def run(self, until_ns: int) -> list[DueHost]:
         """Advance to the next instant at which hosts are due and return them, or to `until_ns` and return []."""
         with self.lock:
             self.world.until = until_ns
@@ -185,7 +185,7 @@ class Engine:
             if not count:
                 return []
             self.world.due_count = 0
-            return [Due(*row) for row in self._due[:count].tolist()]
+            return [DueHost(*row) for row in self._due[:count].tolist()]
 
     def send(self, port: int, frames: NDArray[np.uint8], priority: int) -> None:
         """Put frames (n, size) into a port's queue, now."""
@@ -262,7 +262,7 @@ class Engine:
         times, depths = self._trace_buffers[index]
         return times[:count].copy(), depths[:count].copy()
 
-    def drain(self, host: int, packets: int, size: int) -> Drained:
+    def drain(self, host: int, packets: int, size: int) -> DrainResult:
         """All frames that a host has not been handed yet, in order of arrival: as many packets and bytes as it has."""
         with self.lock:
             data = np.empty(size, np.uint8)
@@ -274,11 +274,11 @@ class Engine:
             self.world.times = first + 16 * packets
             self.world.size = 0
             self._call(memory.OP_DRAIN)
-            return Drained(data, numbers[0], numbers[1], numbers[2], self.world.size)
+            return DrainResult(data, numbers[0], numbers[1], numbers[2], self.world.size)
 
     def process(
         self, switch: int, frames: NDArray[np.uint8], lengths: NDArray[np.int64], ports: NDArray[np.int64], repeat: int
-    ) -> Drained:
+    ) -> DrainResult:
         """Run frames through one switch without links or time; return the frames that leave in the last repetition."""
         with self.lock:
             self._switches[0] = switch
@@ -289,7 +289,7 @@ class Engine:
             self._call(memory.OP_PROCESS)
             return self._drain_all(self.world.capture_host)
 
-    def _drain_all(self, host: int) -> Drained:
+    def _drain_all(self, host: int) -> DrainResult:
         record = self.hosts.data[host]
         return self.drain(host, int(record["pending_packets"]), int(record["pending_bytes"]))
 

@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from .memory import Block, Graveyard, write_word
+from .memory import Block, RetiredMemory, write_word
 from .rows import ADDRESS_BITS, RowLayout, hash_words
 
 HOLD_SECONDS: Final = 0.25
@@ -103,10 +103,10 @@ class Slots:
 class _Published:
     """The block that the table's root points to; none where there is nothing to be found."""
 
-    def __init__(self, root: int, graveyard: Graveyard, content: Callable[[], bytes]) -> None:
+    def __init__(self, root: int, retired: RetiredMemory, content: Callable[[], bytes]) -> None:
         """`content` returns the block to publish, now and whenever `change` is called; it is empty without entries."""
         self._root = root
-        self._graveyard = graveyard
+        self._retired = retired
         self._content = content
         self._block: Block | None = None
         self._held = False
@@ -122,7 +122,7 @@ class _Published:
         elif time.monotonic() - self._waiting_since > HOLD_SECONDS:
             self._publish()
         for block in left:
-            self._graveyard.bury(block)
+            self._retired.bury(block)
 
     def hold(self) -> None:
         self._held = True
@@ -140,15 +140,15 @@ class _Published:
             block.bytes[:] = np.frombuffer(content, np.uint8)
         write_word(self._root, 0 if block is None else block.address)
         if self._block is not None:
-            self._graveyard.bury(self._block)
+            self._retired.bury(self._block)
         self._block = block
 
 
 class ExactIndex:
-    def __init__(self, root: int, layout: RowLayout, graveyard: Graveyard) -> None:
+    def __init__(self, root: int, layout: RowLayout, retired: RetiredMemory) -> None:
         self._layout = layout
         self._slots = Slots(layout.words)
-        self._published = _Published(root, graveyard, self._content)
+        self._published = _Published(root, retired, self._content)
         self.hold, self.release = self._published.hold, self._published.release
 
     def clear(self) -> None:
@@ -189,10 +189,10 @@ class _Group:
 class TupleIndex:
     """Tuple space search: a hash per mask, masks in the order of the best that they can give."""
 
-    def __init__(self, root: int, layout: RowLayout, graveyard: Graveyard) -> None:
+    def __init__(self, root: int, layout: RowLayout, retired: RetiredMemory) -> None:
         self._layout = layout
         self._groups: dict[int, _Group] = {}
-        self._published = _Published(root, graveyard, self._content)
+        self._published = _Published(root, retired, self._content)
         self.hold, self.release = self._published.hold, self._published.release
 
     def clear(self) -> None:
@@ -248,9 +248,9 @@ class TupleIndex:
 class RangeIndex:
     """Entries in the order of their priority, looked through one by one."""
 
-    def __init__(self, root: int, layout: RowLayout, graveyard: Graveyard) -> None:
+    def __init__(self, root: int, layout: RowLayout, retired: RetiredMemory) -> None:
         self._rows: list[tuple[int, int, int, int]] = []
-        self._published = _Published(root, graveyard, self._content)
+        self._published = _Published(root, retired, self._content)
         self.hold, self.release = self._published.hold, self._published.release
 
     def clear(self) -> None:

@@ -1,8 +1,8 @@
 """Memory that native code reads while Python writes it.
 
-Nothing that a packet may be looking at is overwritten: what becomes garbage rests in a `Graveyard` until no packet can
-know it any more. A row is written first and published by one aligned 8-byte store afterwards. That order reaches other
-cores as it is on x86-64; a machine with a weaker memory model would need a release store in `write_word`.
+Nothing that a packet may be looking at is overwritten: what becomes garbage rests in a `RetiredMemory` until no packet
+can know it any more. A row is written first and published by one aligned 8-byte store afterwards. That order reaches
+other cores as it is on x86-64; a machine with a weaker memory model would need a release store in `write_word`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Block:
         self.address: int = self.bytes.ctypes.data
 
 
-class Graveyard:
+class RetiredMemory:
     """Retired memory of one switch, kept until no packet can be reading it.
 
     Packets pass through a state one after another, and its first word counts their comings and goings: it is odd while
@@ -118,16 +118,16 @@ class Graveyard:
 class Pool:
     """Rows of one size at addresses that never move."""
 
-    def __init__(self, row_bytes: int, graveyard: Graveyard) -> None:
+    def __init__(self, row_bytes: int, retired: RetiredMemory) -> None:
         self.row_bytes = (row_bytes + 15) // 16 * 16
-        self._graveyard = graveyard
+        self._retired = retired
         self._chunks: list[Block] = []
         self._free: list[int] = []
 
     def take(self) -> int:
         """Address of a free row, whose contents are undefined."""
         if not self._free:
-            self._graveyard.collect()
+            self._retired.collect()
         if not self._free:
             chunk = Block(self.row_bytes * _CHUNK_ROWS)
             self._chunks.append(chunk)
@@ -140,4 +140,4 @@ class Pool:
 
     def give_back(self, address: int) -> None:
         """A row is not published any more."""
-        self._graveyard.give_back(self._free, address)
+        self._retired.give_back(self._free, address)

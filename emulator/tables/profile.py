@@ -24,7 +24,7 @@ from ..entries import (
     TableAction,
     TableFull,
 )
-from .memory import Block, Graveyard, Pool, write_word
+from .memory import Block, Pool, RetiredMemory, write_word
 from .rows import param_bytes
 
 GroupMembers = tuple[tuple[int, int], ...]
@@ -73,14 +73,16 @@ class ActionProfile:
     new number is the lowest free one. So members of weight 1 stand in the order in which they were made.
     """
 
-    def __init__(self, schema: ActionProfileSchema, actions: Mapping[str, ActionSchema], graveyard: Graveyard) -> None:
+    def __init__(
+        self, schema: ActionProfileSchema, actions: Mapping[str, ActionSchema], retired: RetiredMemory
+    ) -> None:
         self.schema = schema
         self._actions = actions
-        self._graveyard = graveyard
+        self._retired = retired
         self._codes = {name: code for code, name in enumerate(schema.actions)}
         sizes = [sum(param_bytes(width) for _, width in actions[name].params) for name in schema.actions]
-        self._rows = Pool(8 + max(sizes, default=0), graveyard)
-        self._cells = Pool(16, graveyard)
+        self._rows = Pool(8 + max(sizes, default=0), retired)
+        self._cells = Pool(16, retired)
         self._members: dict[int, ActionCall] = {}
         self._groups: dict[int, GroupMembers] = {}
         self._member_cells: dict[int, int] = {}
@@ -308,14 +310,14 @@ class ActionProfile:
             write_word(cell, block.address + 1)
             old = self._blocks.get(cell)
             if old is not None:
-                self._graveyard.bury(old)
+                self._retired.bury(old)
             self._blocks[cell] = block
 
     def _unpoint(self, cell: int) -> None:
         """A group's cell is free again."""
         with self._lock:
             del self._spreads[cell]
-            self._graveyard.bury(self._blocks.pop(cell))
+            self._retired.bury(self._blocks.pop(cell))
             self._cells.give_back(cell)
 
     def _need_member(self, member_id: int) -> None:

@@ -22,7 +22,7 @@ from ..entries import (
 )
 from .index import ExactIndex, Index, RangeIndex, TupleIndex
 from .keys import PackedKey, pack_key
-from .memory import Graveyard, Pool, write_word
+from .memory import Pool, RetiredMemory, write_word
 from .meters import ColorCounts, MeterCell, MeterRates, meter_content
 from .profile import ActionProfile, pack_params
 from .rows import HIT_AT, METER_AT, RowLayout
@@ -52,7 +52,7 @@ class Table:
         root: int,
         profile: ActionProfile | None,
         const_entries: Sequence[TableEntry],
-        graveyard: Graveyard,
+        retired: RetiredMemory,
         clock: Callable[[], int],
     ) -> None:
         """Create a table; `clock` returns the switch's time in microseconds."""
@@ -63,8 +63,8 @@ class Table:
         self._root = root
         self._profile = profile
         self._const_entries = tuple(const_entries)
-        self._rows = Pool(layout.row_bytes, graveyard)
-        self._notes = Pool(max(16, layout.cell_bytes), graveyard)
+        self._rows = Pool(layout.row_bytes, retired)
+        self._notes = Pool(max(16, layout.cell_bytes), retired)
         self._clock = clock
         self._entries: dict[PackedKey, _Stored] = {}
         self._default_row = 0
@@ -75,21 +75,21 @@ class Table:
         The BMv2 JSON does not distinguish `const entries` from `entries`, which may change; the caller that knows sets
         it.
         """
-        self._index = self._make_index(graveyard)
+        self._index = self._make_index(retired)
         self._own_default = self._program_default()
         self._default = self._own_default
         self._fill()
 
-    def _make_index(self, graveyard: Graveyard) -> Index | None:
+    def _make_index(self, retired: RetiredMemory) -> Index | None:
         match self._layout.strategy:
             case "none":
                 return None
             case "exact":
-                return ExactIndex(self._root, self._layout, graveyard)
+                return ExactIndex(self._root, self._layout, retired)
             case "range":
-                return RangeIndex(self._root, self._layout, graveyard)
+                return RangeIndex(self._root, self._layout, retired)
             case _:
-                return TupleIndex(self._root, self._layout, graveyard)
+                return TupleIndex(self._root, self._layout, retired)
 
     def _program_default(self) -> ActionCall:
         return ActionCall(self.schema.default_action or "NoAction", self.schema.default_params)

@@ -45,8 +45,8 @@ from ..errors import ExperimentError
 from ..records.record import MininetHeartbeats, MininetResult, StrategyResult
 from ..workloads.digits import load_digits
 from .live import heartbeat_source
-from .queue_promises import QueuePromises
-from .rounds import Rounds
+from .queue_bounds import QueuePromises
+from .round_count import Rounds
 from .sessions import open_sessions
 from .worker_process import WorkerReport, WorkerTask
 

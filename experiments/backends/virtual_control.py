@@ -21,7 +21,7 @@ from ...wire.control import Pause, Resume
 from ..errors import ExperimentError
 from .agent_registry import AgentRegistry
 from .emulated import EmulatedFabric
-from .event_list import EventList
+from .event_queue import EventList
 
 _TIMEOUT_S: Final = 10.0
 _LOOK_S: Final = 2e-4

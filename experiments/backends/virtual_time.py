@@ -50,18 +50,18 @@ from ..config.jobs import Participants
 from ..errors import ExperimentError
 from ..records.record import FlowTrace, HeartbeatFigures, JobTrace
 from ..workloads.workload import Floats
-from .achievable import Achievable, Carried, SumTime
 from .agent_registry import AgentRegistry, window_law
 from .agents import VirtualWorker
 from .batch_sizes import VirtualBatchSizes
+from .competing_jobs import OtherJob, OtherJobs
 from .emulated import EmulatedFabric, LinkFigures
-from .event_list import EventList
+from .event_queue import EventList
 from .heartbeats import VirtualHeartbeats
-from .other_jobs import OtherJob, OtherJobs
 from .placements import Moved, Moves, TimedStrategy
-from .queue_promises import QueuePromises
+from .queue_bounds import QueuePromises
 from .report_intake import take_reports
-from .rounds import Rounds
+from .round_count import Rounds
+from .throughput_bound import Achievable, Carried, SumTime
 from .virtual_control import VirtualControl
 from .yielding_flows import YieldingFlows
 

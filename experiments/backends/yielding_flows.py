@@ -25,7 +25,7 @@ from ...wire.transfer import TRANSFER_PORT, acknowledgements, are_acknowledgemen
 from ..config.background import BACKGROUND_PAYLOAD_BYTES, YieldingFlow
 from ..records.record import FlowTrace
 from .emulated import EmulatedFabric
-from .event_list import EventList
+from .event_queue import EventList
 
 FLOW_SAMPLE_NS: Final = 100_000
 

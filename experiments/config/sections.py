@@ -70,7 +70,7 @@ Title = Annotated[str, _named(_TITLE, "letters, digits, blanks"), WithJsonSchema
 """A name for people: as a file's, but blanks may be in it."""
 
 
-def one_of_or_own(names: Iterable[str]) -> WithJsonSchema:
+def one_of_or_user_file(names: Iterable[str]) -> WithJsonSchema:
     """The schema of a strategy's name: one of these, or a file of one's own."""
     own = {"type": "string", "pattern": rf"{re.escape(user_files.ENDING)}$"}
     return WithJsonSchema({"anyOf": [{"enum": sorted(names)}, own]})

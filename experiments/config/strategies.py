@@ -7,13 +7,13 @@ from typing import Annotated, Final
 
 from ...controller.placement.strategies import STRATEGIES, Need
 from ...imports import user_files
-from .sections import one_of_or_own
+from .sections import one_of_or_user_file
 
 NEED_SERVER: Final = frozenset(name for name, known in STRATEGIES.items() if Need.SERVER in known.needs)
 """Strategies that cannot do with a switch as the root."""
 
 
-StrategyName = Annotated[str, one_of_or_own(STRATEGIES)]
+StrategyName = Annotated[str, one_of_or_user_file(STRATEGIES)]
 
 
 def found_strategy(file: Path, name: object) -> object:

@@ -13,7 +13,7 @@ from ...training.optimisers import OPTIMISERS
 from ..errors import ExperimentError
 from ..workloads.digits import TrainingOptions
 from ..workloads.script import script_digest
-from .sections import Duration, Section, one_of_or_own
+from .sections import Duration, Section, one_of_or_user_file
 
 
 class TrainingConfig(Section):
@@ -28,7 +28,7 @@ class TrainingConfig(Section):
     """Of the digits' network."""
     momentum: float = Field(0.9, ge=0, lt=1)
     """Of the digits' network, with an optimiser that has momentum."""
-    optimiser: Annotated[str, one_of_or_own(OPTIMISERS)] = "sgd"
+    optimiser: Annotated[str, one_of_or_user_file(OPTIMISERS)] = "sgd"
     """Of the digits' network: sgd, adam, lars or lamb, or the path of a Python file."""
     optimiser_options: dict[str, float] = Field({})
     """Of the digits' network: the optimiser's other options."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from . import in_flows, in_packets
+from . import flow_simulator, packet_emulator
 from .records import PointRecord, maker
 from .scenario import Scenario
 from .suite import Point
@@ -13,7 +13,7 @@ from .suite import Point
 def run_point(point: Point) -> PointRecord:
     """All strategies of a point, one after the other."""
     started = time.process_time()
-    engine = in_flows if point.engine == "flows" else in_packets
+    engine = flow_simulator if point.engine == "flows" else packet_emulator
     scenario = Scenario.drawn(point)
     figures = tuple(engine.run(scenario, name) for name in point.strategies)
     seconds = time.process_time() - started

@@ -21,7 +21,7 @@ from ...topologies.schema import parse_topology
 from ...topologies.spelling import nearest
 from ...topologies.yaml_file import YamlFile
 from ...wire.aggregation import FAN_IN
-from ..config.sections import Duration, FileName, Section, Title, one_of_or_own, read_section
+from ..config.sections import Duration, FileName, Section, Title, one_of_or_user_file, read_section
 from ..config.strategies import found_strategy
 from ..errors import ExperimentError
 
@@ -35,7 +35,7 @@ Engine = Literal["flows", "packets"]
 FORMATS: Final[Mapping[Engine, int]] = {"flows": 2, "packets": 2}
 """Counted up where a point's record would say something else; those of an older format are run again."""
 Strategies = Annotated[tuple[str, ...], Field(min_length=1)]
-StrategyName = Annotated[str, one_of_or_own([*STRATEGIES, *REFERENCE_SCHEMES])]
+StrategyName = Annotated[str, one_of_or_user_file([*STRATEGIES, *REFERENCE_SCHEMES])]
 
 
 class Timing(Section):

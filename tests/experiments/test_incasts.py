@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from weir.controller.planning.plan import round_bytes
-from weir.experiments.backends.rounds import Rounds
+from weir.experiments.backends.round_count import Rounds
 from weir.experiments.backends.virtual_time import Cluster
 from weir.experiments.config import RunConfig
 from weir.experiments.records.fairness import joins

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from weir.controller.planning.plan import JobPlan
-from weir.experiments.backends.achievable import SumTime
-from weir.experiments.backends.rounds import Rounds
+from weir.experiments.backends.round_count import Rounds
+from weir.experiments.backends.throughput_bound import SumTime
 from weir.experiments.backends.virtual_time import Cluster
 from weir.experiments.config import RunConfig
 from weir.experiments.errors import ExperimentError

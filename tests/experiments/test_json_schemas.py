@@ -89,7 +89,7 @@ def test_a_key_too_many_is_refused_everywhere_in_a_fabric(where: str, data: dict
 @pytest.mark.parametrize(("where", "data"), RUNS, ids=[where for where, _ in RUNS])
 def test_a_key_too_many_is_refused_everywhere_in_a_run(where: str, data: dict[str, Any], tmp_path: Path) -> None:
     """But among the options of a workload, whose keys are its script's."""
-    (tmp_path / "own_workload.py").symlink_to(ROOT / "examples" / "own_workload.py")
+    (tmp_path / "user_workload.py").symlink_to(ROOT / "examples" / "user_workload.py")
     for changed in with_a_strange_key({**data, "fabric": "leaf_spine.yaml"}, {"options"}):
         assert refused(RUN, changed), changed
         (tmp_path / "run.yaml").write_text(yaml.safe_dump(changed))

@@ -13,7 +13,7 @@ import pytest
 
 from weir.controller.congestion.cross_traffic import cross_traffic
 from weir.experiments.backends import virtual_time
-from weir.experiments.backends.achievable import Achievable
+from weir.experiments.backends.throughput_bound import Achievable
 from weir.experiments.backends.virtual_time import Cluster
 from weir.experiments.config import RunConfig
 from weir.experiments.errors import ExperimentError

@@ -142,7 +142,7 @@ def test_what_no_modes_can_be_is_refused(config: RunConfig, changes: dict[str, o
 
 def test_modes_train_no_workload_of_one_s_own(config: RunConfig) -> None:
     assert config.synchronisation is not None
-    own = RunConfig.load(ROOT / "examples" / "own_workload.yaml")
+    own = RunConfig.load(ROOT / "examples" / "user_workload.yaml")
     one_each = {**config.synchronisation.model_dump(), "machines": {"speeds": [1000.0] * len(own.job.workers)}}
     with pytest.raises(ExperimentError, match="synchronisation: modes train the digits' network or a convolutional"):
         own.replaced("test", synchronisation=one_each)

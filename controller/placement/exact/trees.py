@@ -44,7 +44,7 @@ def central(links: Links, allowed: Bools, terminals: Sequence[int]) -> int:
     return int(order[0])
 
 
-def own_switches(problem: Problem) -> dict[str, str]:
+def user_switches(problem: Problem) -> dict[str, str]:
     """Each worker's own switch."""
     return {worker: problem.topology.attached_switch(worker).name for worker in problem.workers}
 
@@ -52,7 +52,7 @@ def own_switches(problem: Problem) -> dict[str, str]:
 def placed(
     problem: Problem, links: Links, parents: Mapping[int, int], root: int, aggregators: Mapping[str, str]
 ) -> Placement:
-    """The placement of a tree of switches: workers at their own, as `own_switches` has them; the root's sum to the
+    """The placement of a tree of switches: workers at their own, as `user_switches` has them; the root's sum to the
     server if there is one.
     """
     names = links.switches

@@ -33,7 +33,7 @@ import numpy as np
 
 from ..exact.min_max_lp import OutOfTime, Shares, Sharing
 from ..exact.steiner import cheap_tree, prepare
-from ..exact.trees import own_switches, placed
+from ..exact.trees import placed, user_switches
 from ..model.cost import Costs
 from ..model.links import Bools, Floats, Links
 from ..model.problem import Placement, PlacementError, Problem
@@ -122,7 +122,7 @@ class Jobs:
             self.nodes.append(sorted({self.links.switch[name] for name in ends}))
             a, b = self.links.pairs.T
             self.usable.append(room[a] & room[b])
-        self._aggregators = [own_switches(problem) for problem in problems]
+        self._aggregators = [user_switches(problem) for problem in problems]
         self.seconds: Floats = np.array(seconds)
         """(jobs, pairs): time of a job's whole stream."""
         self.others: Floats = self.links.slowest_of_pairs(others)

@@ -54,7 +54,7 @@ def _registered() -> Mapping[str, Description]:
 
 
 @dataclass(frozen=True, slots=True)
-class _OwnStrategy:
+class _UserStrategy:
     """A strategy of a user's file, whose answers are unchecked."""
 
     path: str
@@ -79,7 +79,7 @@ def _own(path: str) -> Description:
     description = getattr(user_files.run_file(Path(path)), "DESCRIPTION", None)
     if not isinstance(description, Description):
         raise PlacementError(f"{path}: has no DESCRIPTION; a file with a strategy says what it is by one")
-    return replace(description, make=lambda: _OwnStrategy(path, description.make()))
+    return replace(description, make=lambda: _UserStrategy(path, description.make()))
 
 
 STRATEGIES: Final[Mapping[str, Description]] = _Strategies(_registered())

@@ -31,7 +31,7 @@ import numpy as np
 from ....topologies.model import Endpoint
 from ....topologies.routing import Routes
 from ..exact.spanning import connected, last_that_connects, prepare
-from ..exact.trees import central, own_switches, placed, rooted_tree
+from ..exact.trees import central, placed, rooted_tree, user_switches
 from ..model.cost import Costs
 from ..model.links import Bools, Floats, Ints, Links
 from ..model.problem import Placement, Problem
@@ -67,7 +67,7 @@ class Terminals:
         return cls(
             links,
             {links.switch[rack]: len(workers) for rack, workers in problem.racks.items()},
-            own_switches(problem),
+            user_switches(problem),
             None if problem.server is None else links.switch[problem.topology.attached_switch(problem.server).name],
             _room(problem, links),
             problem.fan_in,

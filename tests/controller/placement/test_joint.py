@@ -13,7 +13,7 @@ import pytest
 
 from weir.controller.placement import Placement, PlacementError, Problem
 from weir.controller.placement.exact.min_max_lp import Sharing
-from weir.controller.placement.exact.trees import own_switches
+from weir.controller.placement.exact.trees import user_switches
 from weir.controller.placement.model.loads import LinkLoad
 from weir.controller.placement.multi_job import joint
 from weir.controller.placement.multi_job.joint import (
@@ -438,7 +438,7 @@ def test_the_slowest_of_the_highest_jobs_is_near_that_of_the_best_of_all_choices
 
 def by_any_spines(problem: Problem) -> list[Placement]:
     """Trees in which each of its two racks sends to the server's by one of three spines."""
-    own, down = own_switches(problem), problem.topology.attached_switch(str(problem.server)).name
+    own, down = user_switches(problem), problem.topology.attached_switch(str(problem.server)).name
     return [
         Placement(
             own,

@@ -14,7 +14,7 @@ from weir.controller.placement import Placement, Problem
 from weir.controller.placement.model.loads import LinkLoad
 from weir.controller.planning.completion import Step, expected_step
 from weir.controller.planning.plan import LARGEST_ROUND_BYTES, SCALE_ROUND_BYTES, JobSpec, rounds_of_step
-from weir.experiments.backends.rounds import Rounds
+from weir.experiments.backends.round_count import Rounds
 from weir.experiments.backends.virtual_time import Cluster
 from weir.experiments.config import RunConfig
 from weir.topologies import Endpoint, Routes, leaf_spine

@@ -25,7 +25,7 @@ from weir.experiments.backends.virtual_time import Cluster
 from weir.experiments.errors import ExperimentError
 from weir.experiments.evaluation import page
 from weir.experiments.evaluation.comparison import conditions_of
-from weir.experiments.evaluation.in_packets import run_config
+from weir.experiments.evaluation.packet_emulator import run_config
 from weir.experiments.evaluation.points import run_point
 from weir.experiments.evaluation.records import COLUMNS, FOLDER, Figures, PointRecord, write_csv
 from weir.experiments.evaluation.scenario import Scenario, rng_of
@@ -360,7 +360,7 @@ def test_a_quiet_evaluation_says_its_results_alone(tmp_path: Path) -> None:
 def test_a_strategy_of_ones_own_goes_by_its_label(tmp_path: Path) -> None:
     """In the terminal, on the page and in its plot; of a file that is there no more, by its path."""
     mine, gone = tmp_path / "mine.py", str(tmp_path / "gone.py")
-    mine.write_text((ROOT / "examples" / "own_strategy.py").read_text())
+    mine.write_text((ROOT / "examples" / "user_strategy.py").read_text())
     (tmp_path / "suite.yaml").write_text(yaml.safe_dump({**SUITE, "seeds": 1, "strategies": ["ps", "mine.py"]}))
     suite = Suite.load(tmp_path / "suite.yaml")
     records = [run_point(point) for point in suite.points()]

@@ -102,7 +102,7 @@ def test_one_worker_needs_no_ring(tmp_path: Path) -> None:
     assert len(list(read(tmp_path / "suite.yaml", told(workers=[1], engine="packets")).points())) == 2
 
 
-OWN = (ROOT / "examples" / "own_strategy.py").read_text()
+OWN = (ROOT / "examples" / "user_strategy.py").read_text()
 
 
 def test_strategies_of_ones_own_stand_beside_the_suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

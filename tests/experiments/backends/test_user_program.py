@@ -12,7 +12,7 @@ import pytest
 
 from weir.emulator.p4runtime.server import P4RuntimeServer
 from weir.emulator.switch import Switch
-from weir.experiments.backends.own_program import OwnProgram, load_program, own_programs
+from weir.experiments.backends.user_program import UserProgram, load_program, user_programs
 from weir.experiments.errors import ExperimentError
 from weir.tests.paths import ROOT
 from weir.topologies.runtime_json import RuntimeFile
@@ -25,22 +25,22 @@ def test_the_command_line_goes_before_what_a_switchs_own_files_name(monkeypatch:
     file = RuntimeFile.read(Path("pod/s1-runtime.json"))
     firewall = ROOT / "examples" / "p4_program" / "firewall.json"
     info = firewall.with_name("firewall.p4info.txtpb")
-    by_file = OwnProgram(Path("build/router.json"), Path("build/router.p4info.txtpb"), [file])
-    assert own_programs(["s1"], None, None, {"s1": [file]}, {}) == {"s1": by_file}
-    assert own_programs(["s1"], firewall, None, {"s1": [file]}, {}) == {"s1": OwnProgram(firewall, info, [file])}
-    assert own_programs(["s1"], firewall, by_file.p4info, {}, {}) == {"s1": OwnProgram(firewall, by_file.p4info)}
+    by_file = UserProgram(Path("build/router.json"), Path("build/router.p4info.txtpb"), [file])
+    assert user_programs(["s1"], None, None, {"s1": [file]}, {}) == {"s1": by_file}
+    assert user_programs(["s1"], firewall, None, {"s1": [file]}, {}) == {"s1": UserProgram(firewall, info, [file])}
+    assert user_programs(["s1"], firewall, by_file.p4info, {}, {}) == {"s1": UserProgram(firewall, by_file.p4info)}
 
 
 def test_what_is_not_there_is_said_before_a_fabric_is_built(tmp_path: Path) -> None:
     with pytest.raises(ExperimentError, match=r"^s2: no program; give --program FILE\.json, or a runtime JSON"):
-        own_programs(["s1", "s2"], None, None, {}, {"s1": BUILD / "router.json"})
+        user_programs(["s1", "s2"], None, None, {}, {"s1": BUILD / "router.json"})
     with pytest.raises(ExperimentError, match=r"^s1: mine\.json: there is no such file; p4c writes both"):
-        own_programs(["s1"], Path("mine.json"), None, {}, {})
+        user_programs(["s1"], Path("mine.json"), None, {}, {})
     alone = tmp_path / "alone.json"
     alone.write_bytes((BUILD / "router.json").read_bytes())
     absent = re.escape(str(tmp_path / "alone.p4info.txtpb"))
     with pytest.raises(ExperimentError, match=f"^s1: {absent}: there is no such file; p4c writes both"):
-        own_programs(["s1"], alone, None, {}, {})
+        user_programs(["s1"], alone, None, {}, {})
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ async def test_an_entry_that_the_program_cannot_have_is_named(
         "action_params": {"dst_addr": "08:00:00:00:01:11", "port": 1},
     }
     path = tmp_path / "s1.json"
-    own = OwnProgram(BUILD / "router.json", BUILD / "router.p4info.txtpb", [])
+    own = UserProgram(BUILD / "router.json", BUILD / "router.p4info.txtpb", [])
     server = P4RuntimeServer([Switch(1, ports=range(4))])
     server.start()
     try:

@@ -13,7 +13,7 @@ import yaml
 from rich.console import Console
 
 from weir.controller.planning.plan import lanes_of
-from weir.experiments.backends.rounds import Rounds
+from weir.experiments.backends.round_count import Rounds
 from weir.experiments.config import RunConfig
 from weir.experiments.errors import ExperimentError
 from weir.experiments.records import report

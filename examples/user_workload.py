@@ -1,4 +1,4 @@
-"""A workload of one's own for `weir run`: `weir run examples/own_workload.yaml`.
+"""A workload of one's own for `weir run`: `weir run examples/user_workload.yaml`.
 
 A run makes a worker for each rank, asks it for a gradient in every step, sums those in the fabric, and gives all of
 them the mean. Here they fit many lines at once, to have a gradient as long as the run file's `values` says.

@@ -1,4 +1,4 @@
-"""A custom strategy: `weir run examples/own_workload.yaml --strategy examples/own_strategy.py`.
+"""A custom strategy: `weir run examples/user_workload.yaml --strategy examples/user_strategy.py`.
 
 A strategy decides where a job's gradients are summed. It receives the fabric, its routes, the switches with free slots
 and, in `problem.loads`, the background traffic of each link; it returns a tree: each node's parent.
@@ -25,5 +25,5 @@ class LeastLoadedHub:
 
 
 DESCRIPTION = Description(
-    "own_strategy", "quietest hub", "every worker sends to the least loaded switch", LeastLoadedHub, resolves=True
+    "user_strategy", "quietest hub", "every worker sends to the least loaded switch", LeastLoadedHub, resolves=True
 )

@@ -18,7 +18,7 @@ from ..config.jobs import OtherJobConfig
 from ..errors import ExperimentError
 from ..records.record import JobTrace
 from .agents import VirtualWorker
-from .rounds import Rounds
+from .round_count import Rounds
 
 PROGRESS_SAMPLE_NS: Final = 100_000
 

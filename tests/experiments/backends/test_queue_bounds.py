@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from weir.controller.congestion import CongestionOptions, WindowController
 from weir.controller.planning.plan import JobPlan
-from weir.experiments.backends.queue_promises import QueuePromises
+from weir.experiments.backends.queue_bounds import QueuePromises
 from weir.tests.controller.congestion.test_budget import FABRIC, ROUTES, at_one_switch
 from weir.topologies import Endpoint
 

@@ -16,7 +16,7 @@ from weir.experiments.records.report import label_of
 from weir.tests.paths import ROOT
 from weir.topologies import Endpoint, Routes, load_topology
 
-EXAMPLE = ROOT / "examples" / "own_strategy.py"
+EXAMPLE = ROOT / "examples" / "user_strategy.py"
 
 
 def problem(loads: dict[Endpoint, LinkLoad]) -> Problem:

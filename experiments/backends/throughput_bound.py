@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from ...controller.planning.plan import SCALE_ROUND_BYTES, JobPlan, round_bytes, round_trip
 from ...topologies import Endpoint, Routes
-from .rounds import Rounds
+from .round_count import Rounds
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from .sessions import CONNECT_S
 
 
 @dataclass(frozen=True, slots=True)
-class OwnProgram:
+class UserProgram:
     """What one switch runs, and holds at first."""
 
     json: Path
@@ -27,7 +27,7 @@ class OwnProgram:
     entries: Sequence[RuntimeFile] = ()
 
 
-async def load_program(name: str, address: str, device_id: int, own: OwnProgram) -> int:
+async def load_program(name: str, address: str, device_id: int, own: UserProgram) -> int:
     """Load a switch's program and write its entries; how many. Raises ExperimentError, which names the switch, the file
     and what it says of that.
     """
@@ -126,13 +126,13 @@ def _pairs(replicas: Sequence[RuntimeReplica]) -> list[tuple[int, int]]:
     return [(replica.port, replica.instance) for replica in replicas]
 
 
-def own_programs(
+def user_programs(
     names: Sequence[str],
     program: Path | None,
     p4info: Path | None,
     entries: Mapping[str, Sequence[RuntimeFile]],
     programs: Mapping[str, Path],
-) -> dict[str, OwnProgram]:
+) -> dict[str, UserProgram]:
     """What each switch is to run: what the command line says, else what its own files name. Raises ExperimentError for
     a switch that nobody names a program for, and for a file that is not there.
     """
@@ -145,7 +145,7 @@ def own_programs(
                 f"{name}: no program; give --program FILE.json, or a runtime JSON that names bmv2_json"
             )
         named = next((file.p4info for file in files if file.p4info and file.program in (None, json)), None)
-        found[name] = own = OwnProgram(json, p4info or named or _beside(json), files)
+        found[name] = own = UserProgram(json, p4info or named or _beside(json), files)
         for path in (own.json, own.p4info):
             if not path.is_file():
                 raise ExperimentError(f"{name}: {path}: there is no such file; p4c writes both: BMv2 JSON and P4Info")

@@ -113,11 +113,12 @@ def run(
 def replay(
     record: Annotated[Path, typer.Argument(metavar="RECORD", help="A run record: its folder or its record.json.")],
     out: OutOption = Path("runs"),
+    trust: Annotated[bool, typer.Option("--trust", help="Execute the Python files that the record names.")] = False,
 ) -> None:
     """Run a record again and compare every figure. The exit status is 1 when one differs."""
     from ..experiments.records.record import RunRecord
 
-    before = RunRecord.load(record)
+    before = RunRecord.load(record, trust=trust)
     after = _run(before.config, out, as_json=False, mininet=before.mininet_switch)
     differences = before.differences(after)
     for line in differences:

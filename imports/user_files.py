@@ -13,6 +13,11 @@ ENDING: Final = ".py"
 """How the name of such a file ends."""
 
 
+def digest_of(path: Path) -> str:
+    """SHA-256 of a file, in hexadecimal digits. Raises OSError."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
 def run_file(path: Path) -> ModuleType:
     """Run a file whose name ends in `ENDING` as a module of a name that no other file has; it may import what lies
     beside it. Raises OSError where it cannot be read; what the file itself raises is not caught.

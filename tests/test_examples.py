@@ -86,7 +86,9 @@ def test_a_workload_of_ones_own_in_a_run(tmp_path: Path) -> None:
     assert "✗" not in printed
     assert "digits" not in printed
     (record,) = (tmp_path / "runs").iterdir()
-    assert "✓ the replay reproduced every figure of the record" in output_of(WEIR, "replay", record, cwd=tmp_path)
+    assert "✓ the replay reproduced every figure of the record" in output_of(
+        WEIR, "replay", record, "--trust", cwd=tmp_path
+    )
 
 
 @pytest.mark.long

@@ -15,7 +15,7 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from importlib import metadata
@@ -26,6 +26,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ...controller.int_config.cost import TelemetryCost
+from ...imports import user_files
 from ...topologies.key_errors import problems_of
 from ...topologies.mininet.fabric import SwitchKind
 from ...topologies.mininet.scratch import keep_as, scratch_folder
@@ -377,6 +378,8 @@ class RunRecord(_Record):
     """What the strategies did in Mininet, where the run was asked to go there too."""
     modes: list[ModeResult] = []
     """The synchronisation modes, where the configuration has some."""
+    code: dict[str, str] = {}
+    """SHA-256 of each user strategy, by the path that `config` names it by; `config.workload` has its script's own."""
 
     @classmethod
     def begin(cls, config: RunConfig, reference_weights: str, reference_accuracy: float | None) -> RunRecord:
@@ -389,6 +392,7 @@ class RunRecord(_Record):
             reference_weights=reference_weights,
             reference_accuracy=reference_accuracy,
             results=[],
+            code={name: user_files.digest_of(Path(name)) for name in _own_files(config.strategies)},
         )
 
     @property
@@ -409,7 +413,8 @@ class RunRecord(_Record):
         return path
 
     def _digest(self) -> str:
-        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
+        without = None if self.code else {"code"}
+        return hashlib.sha256(self.model_dump_json(exclude=without).encode()).hexdigest()
 
     def only_complete(self) -> RunRecord:
         """Of a run that was broken off: the strategies and modes that have all their results, as a run of these
@@ -430,15 +435,18 @@ class RunRecord(_Record):
         )
 
     @classmethod
-    def load(cls, folder: Path) -> RunRecord:
-        """Read a record from its folder (or from its record.json).
+    def load(cls, folder: Path, *, trust: bool = False) -> RunRecord:
+        """Read a record from its folder (or from its record.json). Only with `trust` may it name Python files, which
+        are executed where their digests are those of the record.
 
-        Raises: ExperimentError: there is none, or it is not a record.
+        Raises:
+            ExperimentError: There is none, it is not a record, or it names code that is not trusted or has changed.
         """
         path = folder / RECORD_FILE if folder.is_dir() else folder
         try:
             values = json.loads(path.read_bytes())
             said = values.pop(_DIGEST, None) if isinstance(values, dict) else None
+            _check_code(path, values, trust)
             record = cls.model_validate_json(json.dumps(values))
         except OSError as error:
             raise ExperimentError(f"{path}: no run record there ({error.strerror})") from None
@@ -471,6 +479,36 @@ class RunRecord(_Record):
                 if getattr(real, name) != getattr(again, name):
                     lines.append(f"{real.strategy} in Mininet: {name} differ")
         return lines
+
+
+def _own_files(strategies: Iterable[object]) -> list[str]:
+    return [name for name in strategies if isinstance(name, str) and name.endswith(user_files.ENDING)]
+
+
+def _check_code(path: Path, values: object, trust: bool) -> None:
+    """Refuse a record, of which nothing is checked yet, whose code is not trusted or not the code that it was run with.
+
+    Raises ExperimentError.
+    """
+    config = values.get("config") if isinstance(values, dict) else None
+    if not isinstance(config, dict):
+        return
+    strategies, workload = config.get("strategies"), config.get("workload")
+    own = _own_files(strategies) if isinstance(strategies, list) else []
+    scripts = [str(workload.get("script"))] if isinstance(workload, dict) else []
+    if (own or scripts) and not trust:
+        raise ExperimentError(
+            f"{path}: runs Python files: {', '.join([*own, *scripts])}; read them, then say --trust to replay it"
+        )
+    known = values.get("code") if isinstance(values, dict) else None
+    for name in own:
+        said = known.get(name) if isinstance(known, dict) else None
+        try:
+            found = user_files.digest_of(Path(name))
+        except OSError as error:
+            raise ExperimentError(f"{path}: strategy {name} cannot be read ({error.strerror})") from None
+        if said != found:
+            raise ExperimentError(f"{path}: strategy {name} is not the file that was run: its SHA-256 differs")
 
 
 @contextmanager

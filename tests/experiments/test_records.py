@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import random
@@ -232,3 +233,28 @@ def test_a_signal_leaves_no_folder(number: signal.Signals, tmp_path: Path) -> No
     process.terminate()
     process.communicate(timeout=120)
     assert list(out.iterdir()) == []
+
+
+def test_reading_a_record_executes_none_of_its_code(tmp_path: Path) -> None:
+    """Without trust nothing is looked at; with it the digest comes before the file, whatever else the record has."""
+    marker, strategy = tmp_path / "executed", tmp_path / "evil.py"
+    strategy.write_text(f"open({str(marker)!r}, 'w')")
+    values: dict[str, Any] = {"digest": "none", "config": {"name": "harmless", "strategies": [str(strategy)]}}
+    path = tmp_path / RECORD_FILE
+    for trust, code in ((False, {}), (True, {}), (True, {str(strategy): "0" * 64})):
+        path.write_text(json.dumps({**values, "code": code}))
+        with pytest.raises(ExperimentError):
+            RunRecord.load(tmp_path, trust=trust)
+        assert not marker.exists()
+    path.write_text(json.dumps({"digest": "none", "config": {"workload": {"script": str(strategy)}}}))
+    with pytest.raises(ExperimentError, match="--trust"):
+        RunRecord.load(tmp_path)
+    assert not marker.exists()
+
+
+def test_a_record_has_the_digest_of_a_strategy_of_one_s_own(short: RunConfig, tmp_path: Path) -> None:
+    strategy = tmp_path / "own.py"
+    strategy.write_text("")
+    own = short.model_copy(update={"strategies": ["ps", str(strategy)]})
+    record = RunRecord.begin(own, "0", None)
+    assert record.code == {str(strategy): hashlib.sha256(b"").hexdigest()}

@@ -13,7 +13,7 @@ PYTEST = $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
 SHELL_RUN = $(SHELL_VENV)/bin/python -m p4runtime_sh --device-id $(DEVICE) --election-id 0,1 $(if $(CONFIG),--config $(CONFIG))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-bmv2 test-tofino-model test-torch test-documents test-long mutants lint format doctor mininet p4 tofino proto shell bench results wireshark clean
+.PHONY: help demo test test-bmv2 test-tofino-model test-torch test-documents test-long mutants lint docs format doctor mininet p4 tofino proto shell bench results wireshark clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,7 +44,7 @@ test-torch: $(READY)  ## PyTorch's own distributed tests over the fabric (needs 
 test-long: $(READY)  ## the long randomised runs, and whole runs of what `make test` proves in parts
 	@$(PYTEST) -m long --timeout 3600 --no-loadscope-reorder
 
-test-documents: $(READY)  ## every command of README and docs that takes a minute or much longer
+test-documents: $(VENV)/.docs-ready  ## every command of README and docs that takes a minute or much longer
 	@$(PYTEST) -m document --timeout 3600
 
 mutants: $(READY)  ## break COUNT places of the code (200), and say which of them no test notices
@@ -55,6 +55,10 @@ lint: $(READY)  ## style, formatting and strict types
 	@$(BIN)/ruff format --check .
 	@mkdir -p $(VENV)/link && ln -sfn ../.. $(VENV)/link/weir
 	@$(BIN)/mypy
+
+docs: $(VENV)/.docs-ready  ## the documentation as a site, with an API reference: build/site/index.html
+	@mkdir -p $(VENV)/link && ln -sfn ../.. $(VENV)/link/weir
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
 format: $(READY)  ## format the sources and mend what lint can mend
 	@$(BIN)/ruff format .
@@ -119,6 +123,11 @@ $(READY): pyproject.toml
 	$(call make_venv,$(VENV))
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps 'ptf>=0.10,<0.13'  # of what it lists it needs scapy alone here
+	@touch $@
+
+$(VENV)/.docs-ready: $(READY)
+	@echo "weir: adding MkDocs to $(VENV) (once)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
 	@touch $@
 
 # p4runtime-shell pins protobuf below 3.21, which nothing else here can share.

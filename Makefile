@@ -50,10 +50,11 @@ test-documents: $(VENV)/.docs-ready  ## every command of README and docs that ta
 mutants: $(READY)  ## break COUNT places of the code (200), and say which of them no test notices
 	@$(BIN)/python -m weir.tests.mutation --count $(or $(COUNT),200) --jobs 2
 
-lint: $(READY)  ## style, formatting and strict types
+lint: $(READY)  ## style, formatting, strict types and plain docstrings
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@mkdir -p $(VENV)/link && ln -sfn ../.. $(VENV)/link/weir
+	@$(BIN)/python -m weir.tests.prose
 	@$(BIN)/mypy
 
 docs: $(VENV)/.docs-ready  ## the documentation as a site, with an API reference: build/site/index.html

@@ -59,6 +59,7 @@ class Finding:
 
     @property
     def ok(self) -> bool:
+        """Whether it was found."""
         return self.found is not None
 
 

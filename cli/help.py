@@ -29,6 +29,7 @@ class Groups(TyperGroup):
     """Lists commands by their groups, in the order in which they were registered."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the groups, a section each."""
         groups: dict[str, list[tuple[str, str]]] = {}
         commands = {name: self.commands[name] for name in self.list_commands(ctx)}
         room = formatter.width - 6 - max(map(len, commands))  # where a first sentence still stands on one line

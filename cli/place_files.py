@@ -34,6 +34,7 @@ class LinkReading(Section):
 
     @property
     def load(self) -> LinkLoad:
+        """The load in the placement model's units."""
         seconds = None if self.latency is None else self.latency * 1e-9
         return LinkLoad(float(self.rate), self.queue, self.loss, seconds)
 

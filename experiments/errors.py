@@ -7,7 +7,8 @@ from ..errors import PlacedError
 
 class ExperimentError(PlacedError):
     """A run cannot start or go on; the message is one line that a user can act on, or a line for each thing
-    that is wrong with a file."""
+    that is wrong with a file.
+    """
 
 
 class Interrupted(ExperimentError):

@@ -20,7 +20,8 @@ class Named(Protocol):
     """A description: whatever else it says, it has a name."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The registered name."""
 
 
 D = TypeVar("D", bound=Named)

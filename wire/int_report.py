@@ -1,9 +1,9 @@
-"""Telemetry reports 2.0, sent by switches to the collector (docs/design.md §4.5).
+r"""Telemetry reports 2.0, sent by switches to the collector (docs/design.md §4.5).
 
 A report is an IPv4/UDP datagram to `REPORT_PORT`::
 
     IPv4 | UDP | group header 8 B | report's first word | INT main contents 8 B | metadata | inner packet, cut
-                                                        \\_ report type 1 only _________/
+                                                        \_ report type 1 only _________/
 
 Metadata are in the order of their bits, first the baseline's, then the domain's. Lengths count words of four bytes.
 This project's switches put one individual report into each datagram; several are allowed, and `decode` reads them all.

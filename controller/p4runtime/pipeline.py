@@ -31,7 +31,8 @@ class Pipeline:
     @property
     def parsed(self) -> Path:
         """The P4Info as finsy takes it: a message, though its options say Path. It would parse a path's text, which
-        takes long, for every switch."""
+        takes long, for every switch.
+        """
         return cast(Path, _parse(self.p4info, self.p4info.stat().st_mtime_ns))
 
 

@@ -60,7 +60,7 @@ class Membership:
         `timeout_s` is how long the beginning may take, which waits for all of the job, and each call after it. A worker
         that is done stays `linger_s` for the others at most, for it may hold what they lack. It listens at the host's
         address in the fabric, or where another job of this host does: `host`, or what returns it; or the fabric is
-        emulated by a process that listens for this host at the path `nic`, which is the environment\'s WEIR_NIC where
+        emulated by a process that listens for this host at the path `nic`, which is the environment's WEIR_NIC where
         nothing is said.
         """
         self._port = port
@@ -208,7 +208,6 @@ def serve(
     tls: Tls | None = None,
 ) -> None:
     """Be a job's parameter server until the job ends. Arguments and errors are those of `Membership`."""
-
     path = os.environ.get("WEIR_NIC", "") if nic is None else nic
 
     def begin(plan: Plan, address: int) -> UdpEndpoint:

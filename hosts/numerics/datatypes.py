@@ -101,7 +101,7 @@ class FloatType(DataType):
         """float64 numbers rounded to it once, to nearest, ties to even; beyond its range to ±∞."""
 
     def special(self, number: str) -> Any:
-        """ "inf", "-inf" or the one "nan" that is ever made, as arrays hold it."""
+        """Return "inf", "-inf" or the only "nan" that is made, as an array element."""
         return self.narrow(np.array([float(number)]))[0]
 
     def is_finite(self, values: NDArray[Any]) -> BoolArray:

@@ -18,7 +18,8 @@ NO_ROUND: Final = np.iinfo(np.int64).min
 
 class RoundStore:
     """A ring of `size` places (a power of two): round r has place r mod size. All arrays are indexed by place, which is
-    their first axis but in `reduced`."""
+    their first axis but in `reduced`.
+    """
 
     def __init__(self, size: int, lanes: int = LANES) -> None:
         self.size = size

@@ -209,7 +209,7 @@ class Meeting:
         return number, members
 
     def _read(self, key: str) -> str:
-        """ "" where there is none."""
+        """Return the key's value in the store, or an empty string."""
         return self._store.get(key).decode() if self._store.check([key]) else ""
 
 

@@ -682,7 +682,8 @@ def reported(frame: bytes, met: str) -> int_report.Report:
 
 def overtaken(text: str) -> list[tuple[int, bytes]]:
     """What leaves for a worker that asks for a complete round again, whose slot a newer round takes between the
-    passes."""
+    passes.
+    """
 
     def send(worker: int, number: int) -> list[tuple[int, bytes]]:
         payload = message(round_number=number, lanes=number, width=32, job=ROOT, contributors=1 << worker)

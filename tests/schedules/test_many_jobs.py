@@ -1,5 +1,6 @@
 """Fifty jobs, and (long) two hundred, come and go over one fabric: slots are scarce, links lose packets, some workers
-die."""
+die.
+"""
 
 from __future__ import annotations
 

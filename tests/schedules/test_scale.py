@@ -1,5 +1,6 @@
 """A thousand workers on one fabric: summed rack by rack, and (long) by further switches and in the widest
-tree."""
+tree.
+"""
 
 from __future__ import annotations
 

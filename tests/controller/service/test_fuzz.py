@@ -173,7 +173,8 @@ def resident_bytes() -> int:
 
 def tasks() -> list[asyncio.Task[object]]:
     """All tasks but those of gRPC's client: it keeps one for ever of some calls (one in hundreds) that were cancelled
-    while they started, though the call is done and its channel closed."""
+    while they started, though the call is done and its channel closed.
+    """
     return [
         task for task in asyncio.all_tasks() if not getattr(task.get_coro(), "__qualname__", "").startswith("_AioCall.")
     ]

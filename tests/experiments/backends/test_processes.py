@@ -30,7 +30,6 @@ ALL = range(len(WORKERS))
 @pytest.fixture(scope="module")
 def scenarios() -> Iterator[dict[str, Future[dict[str, Any]]]]:
     """They wait for leases most of the time, so two run at once."""
-
     scenario = partial(play, "weir.tests.experiments.backends.process_rig", timeout_s=280)
     with ThreadPoolExecutor(max_workers=2) as pool:
         yield {name: pool.submit(scenario, name) for name in SCENARIOS}

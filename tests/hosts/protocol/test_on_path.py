@@ -247,7 +247,8 @@ def test_as_many_messages_of_a_worker_as_a_check_has_secrets_make_any_message(dt
 
 def test_an_exponent_that_is_changed_in_results_for_one_worker_parts_the_workers() -> None:
     """Of a round without lanes and of one with: twice the exponent's unit, so one's own numbers count half at others,
-    and theirs twice here. Nobody notices."""
+    and theirs twice here. Nobody notices.
+    """
     rng, chunks, lanes = np.random.default_rng(3), 2 * WINDOW, 8
     own, other = rng.integers(-999, 999, (2, chunks, lanes)).astype(np.float32)
     changed = [1, WINDOW + 1]  # the chunks whose exponents the results of these rounds carry

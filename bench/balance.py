@@ -40,7 +40,7 @@ from weir.hosts.collectives.leader_query import LeaderQuery
 from weir.hosts.drivers.client import PATIENT
 from weir.hosts.drivers.size_questions import SizeQuestions
 from weir.topologies import Routes, leaf_spine
-from weir.training.batching.manager import MOST_APART
+from weir.training.batching.manager import MAX_APART
 from weir.training.batching.reporter import SpeedReporter
 from weir.training.machines import Readings
 from weir.wire.control import WorkerPlan
@@ -64,7 +64,7 @@ def figures() -> Iterator[Figure]:
         for part, taken in parts.items():
             yield Figure(_named(workers, part), "s", tuple(taken), less_is_better=True)
         predicting = parts.pop(_PREDICTION)
-        questions = [sum(each) / MOST_APART for each in zip(*parts.values(), strict=True)]
+        questions = [sum(each) / MAX_APART for each in zip(*parts.values(), strict=True)]
         whole = tuple(map(sum, zip(predicting, questions, strict=True)))
         name = "a step while sizes stay: prediction, a fifth of a question"
         yield Figure(_named(workers, name), "s", whole, less_is_better=True, aim=AIM)

@@ -45,7 +45,7 @@ def _timed(routes: Routes, rng: random.Random, until: float) -> tuple[float, int
     """Seconds of this thread until then in simulated time, and how often rates were divided."""
     hosts = [host.name for host in routes.topology.hosts]
     rng.shuffle(hosts)
-    others = background.flows(routes, "datamining", LOAD, until, rng, least_bytes=100e6)
+    others = background.flows(routes, "datamining", LOAD, until, rng, min_bytes=100e6)
     simulator = Simulator(Links.of(routes).rate_bps, others)
     for number in range(JOBS):
         server, *workers = hosts[number * (WORKERS + 1) : (number + 1) * (WORKERS + 1)]

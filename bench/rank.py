@@ -21,7 +21,7 @@ from weir.hosts.drivers.udp import UdpWorker
 from weir.hosts.protocol.worker import WorkerCore, WorkerOptions
 from weir.wire.control import WorkerPlan
 
-OPTIONS: Final = WorkerOptions(initial_timeout_ns=100_000_000, least_timeout_ns=20_000_000)
+OPTIONS: Final = WorkerOptions(initial_timeout_ns=100_000_000, min_timeout_ns=20_000_000)
 """Options for many processes on few cores: late packets are rarely lost."""
 _TIMEOUT_S: Final = 300.0
 

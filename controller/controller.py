@@ -405,7 +405,7 @@ class Controller:
         A job that may move may be allowed more elsewhere. With lossy links, rounds beyond those in the network let a
         job go on while a lost one is sent again.
         """
-        if self.moves.options.solve_period_ns or losing_links(self.topology, plan.most_streams):
+        if self.moves.options.solve_period_ns or losing_links(self.topology, plan.max_streams):
             return plan.spec.window
         return window_alone(self.topology, self.planner.routes, plan, self.prober.probes, self.windows.options)
 

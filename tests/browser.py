@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pytest
 
-LEAST_POINTS: Final = 9.0
+MIN_POINTS: Final = 9.0
 
 
 @contextmanager
@@ -50,7 +50,7 @@ def words_at_fault(browser: Any) -> list[str]:
     """What a reader would trip over: words of pictures that are over others, cut off, or of fewer than nine points, and
     pictures that run past the page's edge.
     """
-    found: list[str] = browser.execute_script(_LOOK, LEAST_POINTS)
+    found: list[str] = browser.execute_script(_LOOK, MIN_POINTS)
     return found
 
 

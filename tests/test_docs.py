@@ -18,7 +18,7 @@ from weir.tests.paths import ROOT
 from weir.tests.schedules.mutants import MUTANTS
 from weir.tests.schedules.test_boundaries import BOUNDS, ROOTS
 from weir.tests.schedules.test_liars import LIES
-from weir.tests.schedules.test_schedules import LONG, MORE, MOST_FOR_MUTANTS, QUICK, QUICK_MUTANTS
+from weir.tests.schedules.test_schedules import LONG, MAX_FOR_MUTANTS, MORE, QUICK, QUICK_MUTANTS
 
 PAGES: Final = {str(path.relative_to(ROOT)): path for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"))}
 FOLDERS: Final = ["docs", *sorted({path.parent.name for path in ROOT.glob("[a-z]*/*.py")})]
@@ -131,7 +131,7 @@ def test_as_much_is_verified_as_is_told() -> None:
     in_switches = sum(bool(mutant.rows or mutant.rewrite) for mutant in MUTANTS)
     told = [
         f"# {QUICK} random schedules, ",
-        f"**How many.** {QUICK} (seeds 0 to {QUICK - 1}) and the mutants (seeds 0 to {MOST_FOR_MUTANTS - 1}, "
+        f"**How many.** {QUICK} (seeds 0 to {QUICK - 1}) and the mutants (seeds 0 to {MAX_FOR_MUTANTS - 1}, "
         f"until one finds it; {len(QUICK_MUTANTS)} of them) in `make test`; in `make test-long` {MORE - QUICK} more ",
         f"{LONG:,} (seeds 1,000,000 and on)",
         f"**Mutants.** {len(MUTANTS)} rules are broken, {in_switches} of them in the compiled switch",

@@ -312,7 +312,7 @@ from weir.wire.control import Child, ServerPlan, WorkerPlan
 server, *workers = [int(IPv4Address(f"127.0.17.{{last}}")) for last in (1, 2, 3)]
 children = tuple(Child(1 << rank, address) for rank, address in enumerate(workers))
 plan = ServerPlan(job=7, generation=1, slots=16, children=children, workers=2)
-options = WorkerOptions(initial_timeout_ns=100_000_000, least_timeout_ns=20_000_000)
+options = WorkerOptions(initial_timeout_ns=100_000_000, min_timeout_ns=20_000_000)
 sums = [None, None]
 
 def work(rank):

@@ -32,7 +32,7 @@ LOADS: Final = ("#cbd5e0", "#a3c9a8", "#f2c14e", "#e8743b", "#c0232c")
 
 _TIER_HEIGHT: Final = 1.7
 _RACK_GAP: Final = 0.7
-_LEAST_FONT: Final = 11.3
+_MIN_FONT: Final = 11.3
 """Points; the smallest text is four fifths of it, and still to be read."""
 _WIDEST_INCHES: Final = 400.0
 """A PNG has room for no more."""
@@ -143,7 +143,7 @@ class Drawing:
         width = max(across - _RACK_GAP - spread, 0.0)
         for tier, switches in tiers.items():
             if tier > 1:
-                apart = max(width / len(switches), self._least_apart(switches))
+                apart = max(width / len(switches), self._min_apart(switches))
                 first = (width - apart * (len(switches) - 1)) / 2
                 logical |= {switch: (first + apart * i, tier) for i, switch in enumerate(switches)}
         step = self._narrow_step(max(tiers, default=1)) if self.upright else _TIER_HEIGHT
@@ -183,9 +183,9 @@ class Drawing:
     def _width(self, name: str, *, bold: bool = False) -> float:
         """Width of a node's name, with a margin at both sides."""
         unit = _NARROW_UNIT if self.upright else _WIDE_UNIT
-        return (0.74 if bold else 0.64) * len(name) * _LEAST_FONT / 72 / unit + 0.16
+        return (0.74 if bold else 0.64) * len(name) * _MIN_FONT / 72 / unit + 0.16
 
-    def _least_apart(self, switches: Sequence[str]) -> float:
+    def _min_apart(self, switches: Sequence[str]) -> float:
         """Minimum distance between switches of a tier, with labels."""
         if self.upright:
             return self._measures.switch[1] + 2 * self._measures.label
@@ -208,11 +208,11 @@ class Drawing:
 
         left, bottom, wide, high = self._page()
         if self.upright:
-            scale, font = _NARROW_UNIT, 1.1 * _LEAST_FONT
+            scale, font = _NARROW_UNIT, 1.1 * _MIN_FONT
             size, weight = (_NARROW_INCHES, high * scale), 0.7
         else:
             scale = max(min(_WIDE_UNIT, 18.0 / wide), min(0.6, _WIDEST_INCHES / wide))
-            font, weight = max(12.5 * scale / _WIDE_UNIT, _LEAST_FONT), scale / _WIDE_UNIT
+            font, weight = max(12.5 * scale / _WIDE_UNIT, _MIN_FONT), scale / _WIDE_UNIT
             size = max(wide * scale, 6.5), max(high * scale, 3.0)
         salt = "weir, upright" if self.upright else "weir"  # both may stand in one page
         settings = {"svg.fonttype": "none", "svg.hashsalt": salt, "font.family": ["DejaVu Sans", "sans-serif"]}

@@ -10,7 +10,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
 from .errors import TopologyError
 from .keys import Keys
-from .model import ENDPOINT_PATTERN, LARGEST_MTU, LEAST_MTU, NAME_PATTERN, Endpoint
+from .model import ENDPOINT_PATTERN, LARGEST_MTU, MIN_MTU, NAME_PATTERN, Endpoint
 from .targets import BMV2, TARGETS, Target, target_named
 from .units import DELAY_PATTERN, RATE_PATTERN, format_delay, format_rate, parse_delay, parse_rate
 
@@ -58,7 +58,7 @@ Rate = Annotated[int, BeforeValidator(_rate), WithJsonSchema({"type": "string", 
 Delay = Annotated[int, BeforeValidator(_delay), WithJsonSchema({"type": "string", "pattern": DELAY_PATTERN})]
 Loss = Annotated[float, Field(ge=0, lt=1)]
 Queue = Annotated[int, Field(ge=1)]
-Mtu = Annotated[int, Field(ge=LEAST_MTU, le=LARGEST_MTU)]
+Mtu = Annotated[int, Field(ge=MIN_MTU, le=LARGEST_MTU)]
 Slots = Annotated[int, Field(ge=0)]
 Address = Annotated[
     IPv4Address, BeforeValidator(_address), WithJsonSchema({"type": "string", "format": "ipv4"}, mode="validation")
@@ -86,7 +86,7 @@ class DefaultsKeys(Keys):
     """Probability that a link loses a frame, each direction."""
     queue: Queue = 128
     """Packets that the egress queue at either end of a link holds."""
-    mtu: Mtu = LEAST_MTU
+    mtu: Mtu = MIN_MTU
     """Bytes of an IPv4 packet that a link takes."""
     slots: Slots = BMV2.slots
     """Aggregation slots of a switch for all jobs; 0: it never sums."""

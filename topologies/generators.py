@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from ipaddress import IPv4Address
 
 from .errors import TopologyError
-from .model import LEAST_MTU, Endpoint, Host, Link, Switch, Topology, networkx_module
+from .model import MIN_MTU, Endpoint, Host, Link, Switch, Topology, networkx_module
 from .targets import BMV2, Target
 
 
@@ -25,7 +25,7 @@ def leaf_spine(
     delay_ns: int = 2_000,
     loss: float = 0.0,
     queue_packets: int = 128,
-    mtu: int = LEAST_MTU,
+    mtu: int = MIN_MTU,
     slots: int = BMV2.slots,
     target: Target = BMV2,
     name: str = "leaf-spine",
@@ -61,7 +61,7 @@ def fat_tree(
     delay_ns: int = 2_000,
     loss: float = 0.0,
     queue_packets: int = 128,
-    mtu: int = LEAST_MTU,
+    mtu: int = MIN_MTU,
     slots: int = BMV2.slots,
     target: Target = BMV2,
     name: str = "fat-tree",
@@ -111,7 +111,7 @@ def jellyfish(
     delay_ns: int = 2_000,
     loss: float = 0.0,
     queue_packets: int = 128,
-    mtu: int = LEAST_MTU,
+    mtu: int = MIN_MTU,
     slots: int = BMV2.slots,
     target: Target = BMV2,
     name: str = "jellyfish",
@@ -144,7 +144,7 @@ def random_fabric(
     delay_ns: int = 2_000,
     loss: float = 0.0,
     queue_packets: int = 128,
-    mtu: int = LEAST_MTU,
+    mtu: int = MIN_MTU,
     slots: int = BMV2.slots,
     target: Target = BMV2,
     name: str = "random",

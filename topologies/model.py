@@ -26,7 +26,7 @@ LAST_DEVICE_ID: Final = 65_534
 """The loopback of device d is 10.255.(d >> 8).(d & 255); the last address of that network is its broadcast."""
 LARGEST_QUEUE_PACKETS: Final = 2**19 - 1
 """v1model's queue depths have 19 bits."""
-LEAST_MTU: Final = 1500
+MIN_MTU: Final = 1500
 """Minimum MTU of every link: hosts' packets always fit."""
 LARGEST_MTU: Final = 9216
 LARGEST_DELAY_NS: Final = 3_600_000_000_000
@@ -143,7 +143,7 @@ class Link:
     """Probability that a frame is lost, in [0, 1)."""
     queue_packets: int = 128
     """Depth of the egress queue at either end."""
-    mtu: int = LEAST_MTU
+    mtu: int = MIN_MTU
     """Largest IPv4 packet of the link in bytes; the part beyond hosts' 1500 is for switches' telemetry."""
 
     def __post_init__(self) -> None:
@@ -159,8 +159,8 @@ class Link:
             raise TopologyError(f"{self}: loss {self.loss} is not a probability in [0, 1); write it like 0.01")
         if not 1 <= self.queue_packets <= LARGEST_QUEUE_PACKETS:
             raise TopologyError(f"{self}: queue {self.queue_packets} is not in 1…{LARGEST_QUEUE_PACKETS} packets")
-        if not LEAST_MTU <= self.mtu <= LARGEST_MTU:
-            raise TopologyError(f"{self}: mtu {self.mtu} is not in {LEAST_MTU}…{LARGEST_MTU} bytes")
+        if not MIN_MTU <= self.mtu <= LARGEST_MTU:
+            raise TopologyError(f"{self}: mtu {self.mtu} is not in {MIN_MTU}…{LARGEST_MTU} bytes")
 
     def __str__(self) -> str:
         return f"link {self.b if self.a.port == 0 else self.a}"

@@ -84,11 +84,11 @@ class Target:
     """Bytes of a frame that the clone session of reports takes; 0: all, which the program cuts by itself."""
     stack_clone_bytes: int = 0
     """The same for packets that reach a sink with a stack; 0: the session of reports serves these, too."""
-    most_stack_words: int = 252
+    max_stack_words: int = 252
     """Largest INT-MD stack, in words, that the sink can remove behind the UDP header; a shim counts no more."""
-    most_deep_stack_words: int = 252
+    max_deep_stack_words: int = 252
     """The same behind TCP's header or a marker."""
-    most_every: int = 2**32 - 2
+    max_every: int = 2**32 - 2
     """Largest sampling interval of a watchlist's entry, in packets."""
     tick_ns: int = 1000
     """The unit of waits that marks compare and of INT's hop latency."""
@@ -166,9 +166,9 @@ TOFINO: Final = Target(
     reports=False,
     report_clone_bytes=78,
     stack_clone_bytes=154,
-    most_stack_words=16,
-    most_deep_stack_words=11,
-    most_every=1 << 16,
+    max_stack_words=16,
+    max_deep_stack_words=11,
+    max_every=1 << 16,
     tick_ns=1,
 )
 """A Tofino 1 of four pipes behind Stratum: depths in cells, waits in nanoseconds. The program was compiled for the chip

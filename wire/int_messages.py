@@ -48,7 +48,7 @@ _DOMAIN_FLAGS: Final = slice(14, INT_HEADER_BYTES)
 _DEPTH: Final = np.array([1 << 16, 1 << 8, 1])
 
 
-def most_hops(message_bytes: int) -> int:
+def max_hops(message_bytes: int) -> int:
     """Number of switches that can push into a message of `message_bytes` bytes within the MTU of 1500."""
     return hops_that_fit(hop_words(INSTRUCTIONS, DOMAIN_INSTRUCTIONS), message_bytes)
 

@@ -63,8 +63,8 @@ class Individual(NamedTuple):
 
 
 _INT: Final = 1
-_MOST_REPORT_TYPE: Final = 2
-_MOST_INNER_TYPE: Final = 5
+_MAX_REPORT_TYPE: Final = 2
+_MAX_INNER_TYPE: Final = 5
 
 KEPT: Final = Individual._fields[4:]
 """The metadata that collectors keep."""
@@ -154,7 +154,7 @@ def fault_of(data: NDArray[np.uint8], start: int, end: int, layouts: NDArray[np.
         behind = end if words == TO_THE_END else at + 4 * words
         if behind > end:
             return _LENGTH
-        if first >> 28 > _MOST_REPORT_TYPE or first >> 24 & 0xF > _MOST_INNER_TYPE:
+        if first >> 28 > _MAX_REPORT_TYPE or first >> 24 & 0xF > _MAX_INNER_TYPE:
             return _TYPE
         if first >> 28 == _INT:
             if behind - at < INT_MAIN_BYTES + 4 * metadata_words:

@@ -49,7 +49,7 @@ class JobStreams:
 
     @classmethod
     def of(cls, plan: JobPlan) -> JobStreams:
-        return cls(plan.most_streams, plan.spec.window, plan.round_trips_ns, plan.round_trip_ns)
+        return cls(plan.max_streams, plan.spec.window, plan.round_trips_ns, plan.round_trip_ns)
 
 
 def link_budgets(
@@ -115,7 +115,7 @@ def window_alone(
     if not options.windows_obeyed:
         return plan.spec.window
     budgets = link_budgets(topology, routes, [JobStreams.of(plan)], probes, options)
-    return min([plan.spec.window, *(budgets[link].window for link in plan.most_streams if link in budgets)])
+    return min([plan.spec.window, *(budgets[link].window for link in plan.max_streams if link in budgets)])
 
 
 def _fitting_windows(
@@ -127,7 +127,7 @@ def _fitting_windows(
     largest windows with which each queue keeps its bound and every job has enough left once it is marked. If there are
     none, they are the windows that maximise the minimum (left/needed) ratio over jobs.
     """
-    least = _least_threshold(options)
+    least = _min_threshold(options)
     most = {queue.link: _room(queue, options) for queue in queues if queue.crossing is None}
     frames_ns = {queue.link: 1e9 * queue.frame_s for queue in queues}
     by_link = {queue.link: queue for queue in queues}
@@ -169,7 +169,7 @@ _LEVELS: Final = 16
 """Windows that are tried before those around the best of them are."""
 
 
-def _least_threshold(options: CongestionOptions) -> int:
+def _min_threshold(options: CongestionOptions) -> int:
     return max(options.bound_packets // 16, 1)
 
 
@@ -272,7 +272,7 @@ def _marked_late(
     are held back in vain. All thresholds grow together; where the bound of a queue is reached, its own goes no further,
     and if that is not enough, neither do those of the queues by which others come to it.
     """
-    least = _least_threshold(options)
+    least = _min_threshold(options)
     by_link = {queue.link: queue for queue in queues}
     stopped: dict[Endpoint, int] = {}
     growing = {queue.link for queue in queues if queue.crossing and queue.streams}

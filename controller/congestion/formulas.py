@@ -58,13 +58,13 @@ def marked_window_queue(threshold: int, windows: float, congested_windows: float
     return threshold + windows + congested_windows + burst
 
 
-def marked_windows(threshold: float, share: float, least_product: float = 0.0) -> float:
+def marked_windows(threshold: float, share: float, min_product: float = 0.0) -> float:
     """(1 − u)·(K + B): largest sum of windows after marks that does not exceed the rate left by others.
 
     B is that of the shortest round trip; a packet that finds K in the queue is under way for as long as K + B packets
     take.
     """
-    return (1 - share) * (threshold + least_product)
+    return (1 - share) * (threshold + min_product)
 
 
 def inlet_queue(burst: float, share: float, links: int, packets: float) -> float:

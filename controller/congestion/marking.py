@@ -122,7 +122,7 @@ def policer_entries(
         serves = any(far.node in (plan.spec.server, *plan.spec.spares) for plan in plans)
         if windows is not None and mine and not serves:
             frame = round_bytes(topology)
-            rounds = [min(plan.spec.window, _least_window(plan, windows)) for plan in mine]
+            rounds = [min(plan.spec.window, _min_window(plan, windows)) for plan in mine]
             rate = sum(8e9 * w * frame / plan.round_trip_ns for w, plan in zip(rounds, mine, strict=True))
             burst = sum(2 * w + REPAIRS for w in rounds) * frame
             buckets.append(_Bucket(port, BULK_PRIORITY, True, min(rate, rate_bps), burst))
@@ -203,5 +203,5 @@ def _cleared_ports(state: SwitchState) -> frozenset[int]:
     return frozenset(port for port in ports if isinstance(port, int))
 
 
-def _least_window(plan: JobPlan, windows: Mapping[Endpoint, int]) -> int:
-    return min((windows.get(link, NO_WINDOW_LIMIT) for link in plan.most_streams), default=NO_WINDOW_LIMIT)
+def _min_window(plan: JobPlan, windows: Mapping[Endpoint, int]) -> int:
+    return min((windows.get(link, NO_WINDOW_LIMIT) for link in plan.max_streams), default=NO_WINDOW_LIMIT)

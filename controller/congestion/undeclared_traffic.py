@@ -163,7 +163,7 @@ class Undeclared:
                 del self._streams[number]
                 continue
             if before is None or before[0] is not job.plan:
-                count = {self._number[link]: n for link, n in job.plan.most_streams.items() if link in self._number}
+                count = {self._number[link]: n for link, n in job.plan.max_streams.items() if link in self._number}
                 self._streams[number] = job.plan, np.array([*count], np.int64), np.array([*count.values()], np.int64)
             if not same or job.unsettled or number in silent:
                 self._unsettled[self._streams[number][1]] = self._count

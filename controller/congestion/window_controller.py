@@ -47,7 +47,7 @@ class _Remains:
 
     def packets(self, link: Endpoint) -> int:
         """The most of them that may be in a link's queue."""
-        return self.plan.most_streams.get(link, 0) * self.window
+        return self.plan.max_streams.get(link, 0) * self.window
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class WindowController:
         A job's number and generation show whether it is new: then its pacing is sent with its plan.
         """
         plans, probes = tuple(plans), tuple(probes)
-        laid = ((plan.spec.job, plan.generation, tuple(sorted(plan.most_streams.items()))) for plan in plans)
+        laid = ((plan.spec.job, plan.generation, tuple(sorted(plan.max_streams.items()))) for plan in plans)
         inputs = (routes, probes, self.undeclared, *laid)
         taken_up = self._held is not None and not self._known.budgets
         if inputs != self._known.inputs:
@@ -194,7 +194,7 @@ class WindowController:
         """Switches by which some worker may exceed the windows in force, or be marked later than the bounds assume."""
         budgets, written, behind = self.budgets, self._written, set[str]()
         for plan in self._known.plans.values():
-            allowed = {link: _window_of(written.get(link)) for link in plan.most_streams if link in budgets}
+            allowed = {link: _window_of(written.get(link)) for link in plan.max_streams if link in budgets}
             if min([plan.spec.window, *allowed.values()]) > self._window(plan):
                 behind |= {link.node for link, window in allowed.items() if window > budgets[link].window}
         for link, budget in budgets.items():
@@ -228,8 +228,8 @@ class WindowController:
         # jobs whose plan was sent at this very instant have had no result yet, and so no marks
         heard = [plan for job, plan in stay.items() if known.told_ns[job] < now_ns]
         lowered = any(
-            (_asks_for_less(target, known.budgets[link]) and any(link in plan.most_streams for plan in stay.values()))
-            or (_marks_more(target, known.budgets[link]) and any(link in plan.most_streams for plan in heard))
+            (_asks_for_less(target, known.budgets[link]) and any(link in plan.max_streams for plan in stay.values()))
+            or (_marks_more(target, known.budgets[link]) and any(link in plan.max_streams for plan in heard))
             for link, target in targets.items()
         )
         both = (*known.plans.values(), *plans)
@@ -259,7 +259,7 @@ class WindowController:
         totals: dict[Endpoint, int] = {}
         for plan in plans:
             window = self._window(plan)
-            for link, count in plan.most_streams.items():
+            for link, count in plan.max_streams.items():
                 totals[link] = totals.get(link, 0) + count * window
         budgets, fits_ns = dict(known.budgets), dict[Endpoint, int]()
         last_first = sorted(known.remains, key=lambda each: each.until_ns, reverse=True)
@@ -279,35 +279,35 @@ class WindowController:
 
     def _window(self, plan: JobPlan) -> int:
         """W of its workers, as the switches have it now."""
-        allowed = (self.budgets[link].window for link in plan.most_streams if link in self.budgets)
+        allowed = (self.budgets[link].window for link in plan.max_streams if link in self.budgets)
         return max(1, min(plan.spec.window, min(allowed, default=NO_WINDOW_LIMIT)))
 
     def _gap_ns(self, plan: JobPlan) -> int:
-        return max((self.budgets[link].gap_ns for link in plan.most_streams if link in self.budgets), default=0)
+        return max((self.budgets[link].gap_ns for link in plan.max_streams if link in self.budgets), default=0)
 
     def _pacing(self, plan: JobPlan, now_ns: int) -> Pacing:
         known, window = self._known, self._window(plan)
         if not self.options.windows_obeyed:  # a burst of all at the start fits, whatever they do then
             streams = max(
-                (known.budgets[link].streams for link in plan.most_streams if link in known.budgets), default=1
+                (known.budgets[link].streams for link in plan.max_streams if link in known.budgets), default=1
             )
             window = min(window, max(1, self.options.bound_packets // max(1, streams)))
-        until_ns = max([known.obeyed_ns, *(known.fits_ns.get(link, 0) for link in plan.most_streams)])
+        until_ns = max([known.obeyed_ns, *(known.fits_ns.get(link, 0) for link in plan.max_streams)])
         return Pacing(
             window=window,
             hold_ns=max(0, until_ns - now_ns),
             lease_ns=self.options.lease_ns,
             gap_ns=self._gap_ns(plan),
-            round_trip_ns=self._least_timeout_ns(plan),
+            round_trip_ns=self._min_timeout_ns(plan),
         )
 
-    def _least_timeout_ns(self, plan: JobPlan) -> int:
+    def _min_timeout_ns(self, plan: JobPlan) -> int:
         """Maximum time that a round may be under way whichever jobs come: no retransmission is sent earlier.
 
         Otherwise workers would resend rounds that are only late, and no bound covers such copies. 0 if its links lose
         frames: there are no bounds then, and recovery should be fast.
         """
-        if losing_links(self._topology, plan.most_streams):
+        if losing_links(self._topology, plan.max_streams):
             return 0
         return self.round_trip_ns(plan, at_least=self.options.bound_packets)
 
@@ -318,7 +318,7 @@ class WindowController:
         """
         frame_bits = 8e9 * largest_frame_bytes(self._topology, self.options)
         waits = []
-        for link in plan.most_streams:
+        for link in plan.max_streams:
             if link in self.budgets:
                 cable = self._topology.link_at(link)
                 most = max(self.budgets[link].bound, self._known.targets[link].bound, at_least)

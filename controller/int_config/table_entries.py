@@ -91,7 +91,7 @@ def _check_chips(chips: Sequence[Switch], watching: IntConfig, *, alone: bool) -
         )
     for number, flows in enumerate(watching.flows):
         if flows.mode is Mode.MD:
-            lacking, most = flows.instructions & _NOT_ON_CHIPS, _most_stack_words(flows, watching.presence, kind)
+            lacking, most = flows.instructions & _NOT_ON_CHIPS, _max_stack_words(flows, watching.presence, kind)
             if lacking:
                 raise PlanError(
                     f"watch.{number}.collect: {names}: the program of {kind.name} puts nothing into packets where "
@@ -103,17 +103,17 @@ def _check_chips(chips: Sequence[Switch], watching: IntConfig, *, alone: bool) -
                     f"{flows.words * flows.hops} in a stack, of which a sink of {kind.name} takes out {most} where INT "
                     f"is marked by {watching.presence.value}: collect less, or let fewer hops push"
                 )
-        if flows.every > kind.most_every:
+        if flows.every > kind.max_every:
             raise PlanError(
-                f"watch.{number}.every: {names}: the program of {kind.name} counts to {kind.most_every}, "
+                f"watch.{number}.every: {names}: the program of {kind.name} counts to {kind.max_every}, "
                 f"not {flows.every}"
             )
 
 
-def _most_stack_words(flows: Flows, presence: Presence, kind: Target) -> int:
+def _max_stack_words(flows: Flows, presence: Presence, kind: Target) -> int:
     """TCP segments are not marked by a UDP port here."""
     right_behind_udp = presence is Presence.UDP_PORT or (presence is Presence.DSCP and flows.protocol == PROTOCOL_UDP)
-    return kind.most_stack_words if right_behind_udp else kind.most_deep_stack_words
+    return kind.max_stack_words if right_behind_udp else kind.max_deep_stack_words
 
 
 def watch_state(topology: Topology, routes: Routes, switch: str, watching: IntConfig) -> SwitchState:

@@ -20,13 +20,13 @@ from .slow_paths import SlowPaths
 
 _log = logging.getLogger(__name__)
 
-MOST_DOUBTS: Final = 9
+MAX_DOUBTS: Final = 9
 """Maximum number of successive extra leases of a host while the network explains its silence."""
 
 
 def longest_silence_ns(lease_ns: int) -> int:
     """Maximum silence of a living host that telemetry can explain."""
-    return (1 + MOST_DOUBTS) * lease_ns
+    return (1 + MAX_DOUBTS) * lease_ns
 
 
 class Membership:
@@ -107,7 +107,7 @@ class Membership:
         for number, host in self._jobs.leases.expire(now_ns):
             job = self._jobs[number]
             doubts = job.doubts.get(host, 0)
-            if doubts < MOST_DOUBTS and (why := self._why_slow(host, lease_ns, now_ns)):
+            if doubts < MAX_DOUBTS and (why := self._why_slow(host, lease_ns, now_ns)):
                 job.doubts[host] = doubts + 1
                 self._jobs.counts.verdicts_deferred += 1
                 self._jobs.leases.renew((number, host), now_ns)

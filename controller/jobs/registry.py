@@ -22,7 +22,7 @@ from .journal_file import JournalError
 
 _log = logging.getLogger(__name__)
 
-MOST_ABORTED: Final = 1_000
+MAX_ABORTED: Final = 1_000
 """Maximum number of aborted jobs whose reasons are kept; then the oldest is removed."""
 
 
@@ -123,7 +123,7 @@ class JobRegistry(Mapping[int, RunningJob]):
         _log.error("job %d is aborted: %s", number, why)
         self.outbox += [Message(host, Abort(number, why)) for host in job.spec.hosts if host not in job.left]
         self.aborted[number] = why
-        if len(self.aborted) > MOST_ABORTED:
+        if len(self.aborted) > MAX_ABORTED:
             del self.aborted[next(iter(self.aborted))]
         self.counts.aborted += 1
         self.remove(number)

@@ -42,13 +42,13 @@ CREATE TABLE IF NOT EXISTS events (
 );
 """
 
-MOST_ROWS: Final = 2_000_000
+MAX_ROWS: Final = 2_000_000
 """Maximum number of rows of link states, and of events; beyond it the oldest tenth is deleted."""
 _ORDERS: Final = {"links": "run, time_ns", "events": "run, number"}
 """The tables of bounded size, each with the columns that order its rows by age."""
 _ROWS_AT_ONCE: Final = 2_000
 _LINK_COLUMNS: Final = 10
-_MOST_OF_A_RUN: Final = """
+_MAX_OF_A_RUN: Final = """
 SELECT link FROM links WHERE run = ? GROUP BY link HAVING max({0}) > 0
 ORDER BY max({0}) DESC, avg({0}) DESC, link LIMIT ?
 """
@@ -66,12 +66,12 @@ _CONFINED: Final = {
 class History:
     """One file, open for writing; a context manager."""
 
-    def __init__(self, path: Path, *, most_rows: int = MOST_ROWS) -> None:
+    def __init__(self, path: Path, *, max_rows: int = MAX_ROWS) -> None:
         """Open or create a history. Raises ControllerError for another kind of file, or one that another process writes
         to.
         """
         self._path = path
-        self._most_rows = most_rows
+        self._max_rows = max_rows
         try:
             self._database = duckdb.connect(str(path), config=_CONFINED)
             self._database.execute(SCHEMA)
@@ -163,7 +163,7 @@ class History:
         ]
 
     def _ends(self, run: int, column: str, most: int) -> list[str]:
-        rows = self._database.execute(_MOST_OF_A_RUN.format(column), [run, most]).fetchall()
+        rows = self._database.execute(_MAX_OF_A_RUN.format(column), [run, most]).fetchall()
         return [end for (end,) in rows]
 
     def _seen_link(self, run: int, end: str) -> SeenLink:
@@ -198,8 +198,8 @@ class History:
     def _bound(self, table: str, more: int) -> None:
         """Count `more` new rows in a table; delete the oldest if there are too many."""
         self._kept[table] += more
-        if self._kept[table] > self._most_rows:
-            doomed = self._kept[table] - self._most_rows * 9 // 10
+        if self._kept[table] > self._max_rows:
+            doomed = self._kept[table] - self._max_rows * 9 // 10
             self._database.execute(
                 f"DELETE FROM {table} WHERE rowid IN (SELECT rowid FROM {table} ORDER BY {_ORDERS[table]} LIMIT ?)",
                 [doomed],

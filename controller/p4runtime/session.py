@@ -408,7 +408,7 @@ class SwitchSession:
     async def _guard(self, work: Awaitable[_T], asked: str, *, keep_details: bool = False) -> _T:
         """Bound the time of `work` and turn what it raises into one ControllerError."""
         switch, connects = self._switch, asked == "connect"
-        most_s = self._connect_s if asked in _MAY_COMPILE else self._answer_s
+        max_s = self._connect_s if asked in _MAY_COMPILE else self._answer_s
         try:
             if not connects and not switch.is_up:
                 _discard(work)
@@ -416,12 +416,12 @@ class SwitchSession:
             if asked in _FOR_PRIMARIES and not switch.is_primary:
                 _discard(work)
                 raise self._election_lost(asked)
-            async with asyncio.timeout(most_s):
+            async with asyncio.timeout(max_s):
                 return await work
         except TimeoutError:
             if not connects:  # the stream may look whole for long where packets get lost: begin it anew
                 self._broken.set()
-            raise SwitchUnreachable(*self._who, asked, f"no answer within {most_s:g} s") from None
+            raise SwitchUnreachable(*self._who, asked, f"no answer within {max_s:g} s") from None
         except asyncio.CancelledError:
             if (task := asyncio.current_task()) is None or task.cancelling():
                 raise

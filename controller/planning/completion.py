@@ -35,7 +35,7 @@ from ...topologies.model import Endpoint, Topology
 from ..placement import Costs, Placement, Problem
 from ..placement.model.cost import Streams
 from ..placement.model.links import Floats, Ints
-from .plan import SCALE_ROUND_BYTES, JobSpec, hop_ways, most_streams_of, round_bytes, rounds_of_step
+from .plan import SCALE_ROUND_BYTES, JobSpec, hop_ways, max_streams_of, round_bytes, rounds_of_step
 
 _WINDOWS: Final = 8
 """Number of windows after which the recursion is periodic."""
@@ -220,6 +220,6 @@ def _allowed(problem: Problem, placement: Placement, bound: int) -> int:
     """Rounds in the network that the queues on the path allow a job, without other jobs."""
     return min(
         max(bound // count, 1)
-        for link, count in most_streams_of(problem.routes, placement.edges).items()
+        for link, count in max_streams_of(problem.routes, placement.edges).items()
         if problem.topology.is_switch(link.node)
     )

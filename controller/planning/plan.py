@@ -52,7 +52,7 @@ PROBE_SESSION: Final = 1
 SCALE_ROUND_BYTES: Final = FRAME_HEADER_BYTES + HEADER_BYTES
 """Bytes of a round without lanes on a link."""
 LARGEST_ROUND_BYTES: Final = FRAME_HEADER_BYTES + MESSAGE_BYTES
-MOST_GRADIENT_BYTES: Final = 1 << 50
+MAX_GRADIENT_BYTES: Final = 1 << 50
 """More than any model has, and little enough for the programs that place jobs together."""
 LIGHTEST: Final = 1e-3
 HEAVIEST: Final = 1e3
@@ -112,9 +112,9 @@ class JobSpec:
             raise PlanError(
                 f"job {self.job}: least_workers {self.least_workers} is not in 1…{len(self.workers)}, its workers"
             )
-        if not 1 <= self.gradient_bytes <= MOST_GRADIENT_BYTES:
+        if not 1 <= self.gradient_bytes <= MAX_GRADIENT_BYTES:
             raise PlanError(
-                f"job {self.job}: gradient_bytes {self.gradient_bytes} is not in 1…{MOST_GRADIENT_BYTES}, a pebibyte"
+                f"job {self.job}: gradient_bytes {self.gradient_bytes} is not in 1…{MAX_GRADIENT_BYTES}, a pebibyte"
             )
         if not LIGHTEST <= self.weight <= HEAVIEST:
             raise PlanError(f"job {self.job}: weight {self.weight:g} is not in {LIGHTEST:g}…{HEAVIEST:g}")
@@ -145,7 +145,7 @@ class JobPlan:
     chooses among equal next hops, on average: 0.5 where a stream takes this link or another. Endpoints of hosts are
     links too.
     """
-    most_streams: Mapping[Endpoint, int]
+    max_streams: Mapping[Endpoint, int]
     """Streams that may take each directed link, each counted whole on every such link."""
     round_trip_ns: int
     """Round-trip time from the slowest worker to the root and back, in empty queues."""
@@ -260,9 +260,9 @@ def job_plan(
     for child, parent in placement.edges:
         for link in _links_of(routes, child, parent):
             round_trips[link] = min(farthest[child], round_trips.get(link, farthest[child]))
-    most_streams = most_streams_of(routes, placement.edges)
+    max_streams = max_streams_of(routes, placement.edges)
     return JobPlan(
-        spec, generation, placement, switches, workers, server, streams, most_streams, longest, round_trips, hops
+        spec, generation, placement, switches, workers, server, streams, max_streams, longest, round_trips, hops
     )
 
 
@@ -279,7 +279,7 @@ def streams_of(routes: Routes, workers: Sequence[str], edges: Sequence[tuple[str
     return streams
 
 
-def most_streams_of(routes: Routes, edges: Iterable[tuple[str, str]]) -> Mapping[Endpoint, int]:
+def max_streams_of(routes: Routes, edges: Iterable[tuple[str, str]]) -> Mapping[Endpoint, int]:
     """Maximum number of streams of these hops, and of returning results, on each directed link."""
     most: dict[Endpoint, int] = {}
     for child, parent in edges:

@@ -36,7 +36,7 @@ from .plan import JobPlan, JobSpec, job_plan, with_window
 
 FULL: Final = LinkLoad(background_bps=1e15)
 """More than any link carries: no more is left of it than the model always leaves."""
-LEAST_SHARE: Final = 8
+MIN_SHARE: Final = 8
 """A job may be given this fraction of the slots that it asked for, and no less."""
 
 
@@ -136,7 +136,7 @@ class Planner:
         if isinstance(ideal, Placement) and not _switches(ideal, spec):
             return Grant(spec, ideal, ideal.note)
         slots = spec.slots // 2
-        while slots >= max(2, spec.slots // LEAST_SHARE):
+        while slots >= max(2, spec.slots // MIN_SHARE):
             smaller = replace(with_window(spec, min(spec.window, slots // 2), self.topology), slots=slots)
             placement = self._attempt(smaller, spec.workers, links)
             if isinstance(placement, Placement) and _switches(placement, spec):

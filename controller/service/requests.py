@@ -13,7 +13,7 @@ from ...wire import control_pb2 as pb
 from ...wire.control_messages import to_host
 from ..errors import PlanError
 from ..jobs.job import RunningJob
-from ..placement.multi_job.multi_tree import MOST_STRIPES
+from ..placement.multi_job.multi_tree import MAX_STRIPES
 from ..planning.plan import FailurePolicy, JobPlan, JobSpec
 from .seats import JobSeats
 
@@ -35,8 +35,8 @@ def job_spec(request: pb.RegisterRequest, number: int, topology: Topology, key: 
     slots = request.slots or _DEFAULT_SLOTS
     if request.policy not in _POLICIES:
         raise PlanError(f"job {number}: policy {request.policy} is none; there are {', '.join(pb.Policy.keys())}")
-    if request.stripes > MOST_STRIPES:
-        raise PlanError(f"job {number}: stripes {request.stripes} is not in 1…{MOST_STRIPES}")
+    if request.stripes > MAX_STRIPES:
+        raise PlanError(f"job {number}: stripes {request.stripes} is not in 1…{MAX_STRIPES}")
     if request.stripes > 1 and request.server:
         raise PlanError(f"job {number}: stripes have switches as roots; leave out server {request.server}, or stripes")
     for host in [*request.workers, *([request.server] if request.server else []), *request.spares]:

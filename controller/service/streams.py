@@ -11,7 +11,7 @@ import grpc
 
 from ...wire import control_pb2 as pb
 
-MOST_UNSENT: Final = 256
+MAX_UNSENT: Final = 256
 """Maximum number of different unsent messages of a host before it counts as lost."""
 
 
@@ -37,11 +37,9 @@ class HostStream:
             self._unsent = deque(each for each in self._unsent if not each.HasField("waiting"))
         elif message in self._unsent:
             return
-        if len(self._unsent) == MOST_UNSENT:
+        if len(self._unsent) == MAX_UNSENT:
             self._unsent.clear()
-            self.end(
-                (grpc.StatusCode.RESOURCE_EXHAUSTED, f"this host has not taken {MOST_UNSENT} messages; join again")
-            )
+            self.end((grpc.StatusCode.RESOURCE_EXHAUSTED, f"this host has not taken {MAX_UNSENT} messages; join again"))
             return
         self._unsent.append(message)
         self._changed.set()

@@ -36,7 +36,7 @@ from .report_native import (
     HALF,
     HALVES,
     HARDWARE_IDS,
-    MOST_HOPS,
+    MAX_HOPS,
     REASONS,
     STREAM,
     TALLY,
@@ -124,7 +124,7 @@ class ReportCollector:
         self._seen = np.zeros((HARDWARE_IDS, count, WINDOW), np.uint32)
         self._flow_numbers = np.zeros(FLOWS, np.int32)
         self._flows = np.zeros(FLOWS, FLOW)
-        self._flow_hops = np.zeros((FLOWS, MOST_HOPS), FLOW_HOP)
+        self._flow_hops = np.zeros((FLOWS, MAX_HOPS), FLOW_HOP)
         self._halves = np.zeros((count, HALVES), HALF)
         self._free_slots = np.full(count, -1, np.int64)
         self._drops = np.zeros((count, REASONS), np.int64)

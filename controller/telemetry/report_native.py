@@ -21,7 +21,7 @@ HARDWARE_IDS: Final = 64
 WINDOW: Final = 1024
 """Distance behind a stream's highest number up to which a report is late; beyond, its switch has restarted."""
 REASONS: Final = 256
-MOST_HOPS: Final = 16
+MAX_HOPS: Final = 16
 """Hops of a flow's path that are remembered at most."""
 _FLOW_BITS: Final = 14
 FLOWS: Final = 1 << _FLOW_BITS
@@ -336,7 +336,7 @@ def _note_hop(
                 flow.changes += 1
                 hops[at].node = -1
         if place == count:
-            if count == np.uint64(MOST_HOPS):
+            if count == np.uint64(MAX_HOPS):
                 return
             flow.hops += 1
             hops[place].node = -1
@@ -611,7 +611,7 @@ def _take_reports(  # type: ignore[no-untyped-def]
         carray(seen_at, (HARDWARE_IDS, node_count, WINDOW), np.uint32),
         carray(numbers_at, (FLOWS,), np.int32),
         carray(flows_at, (FLOWS,), FLOW),
-        carray(flow_hops_at, (FLOWS, MOST_HOPS), FLOW_HOP),
+        carray(flow_hops_at, (FLOWS, MAX_HOPS), FLOW_HOP),
         carray(halves_at, (node_count, HALVES), HALF),
         carray(free_slots_at, (node_count,), np.int64),
         carray(drops_at, (node_count, REASONS), np.int64),

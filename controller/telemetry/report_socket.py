@@ -22,7 +22,7 @@ BATCH: Final = 512
 """Datagrams a call."""
 _SLOT_BYTES: Final = 2048
 """Bytes per datagram, above the fabric's MTU; longer ones are cut, and thus malformed."""
-_MOST_BATCHES: Final = 64
+_MAX_BATCHES: Final = 64
 """Maximum number of batches per poll, so that a flood does not block the controller."""
 _BUFFER_BYTES: Final = 1 << 26
 _SO_MEMINFO: Final = 55
@@ -72,7 +72,7 @@ class ReportSocket:
     def poll(self, now_ns: int) -> int:
         """Take what has come; how many datagrams. With more than 32,768 there, the rest waits for the next call."""
         taken = 0
-        for _ in range(_MOST_BATCHES):
+        for _ in range(_MAX_BATCHES):
             try:
                 count = self._batch.receive(self.fileno())
             except OSError as error:

@@ -27,13 +27,13 @@ from .document import (
 )
 from .schema import UnsupportedProgram
 
-MOST_BITS: Final = 8192
+MAX_BITS: Final = 8192
 """The most bits of a field of fixed width; p4c's own limit is 2048."""
-MOST_BYTES: Final = 65536
+MAX_BYTES: Final = 65536
 """The most bytes of all headers and metadata of a program together."""
-MOST_CELLS: Final = 1 << 28
+MAX_CELLS: Final = 1 << 28
 """The most cells of a register, counter or meter array."""
-MOST_ENTRIES: Final = 1 << 32
+MAX_ENTRIES: Final = 1 << 32
 _JUMPS: Final = ("_jump", "_jump_if_zero")
 
 
@@ -56,7 +56,7 @@ def check(document: Document) -> None:
     for calculation in document.calculations.values():
         _check_values(document, calculation.inputs, 0, calculation.where)
         for _, width in calculation.inputs:
-            check_range(width, 1, MOST_BITS * 8, calculation.where, "width of a calculation's input")
+            check_range(width, 1, MAX_BITS * 8, calculation.where, "width of a calculation's input")
 
 
 def _need(there: object, where: str, what: str) -> None:
@@ -91,10 +91,10 @@ def _check_headers(document: Document) -> None:
         if len(set(names)) < len(names):
             raise UnsupportedProgram(f"{document.name}: header {header.name} has two fields of one name")
         for name, width, _ in header.fields:
-            most = 8 * MOST_BYTES if name == header.varbit else MOST_BITS
+            most = 8 * MAX_BYTES if name == header.varbit else MAX_BITS
             check_range(width, 0 if name == header.varbit else 1, most, document.name, f"width of {header.name}.{name}")
         total += (sum(width for _, width, _ in header.fields) + 7) // 8
-    check_range(total, 0, MOST_BYTES, document.name, "size of all headers and metadata in bytes")
+    check_range(total, 0, MAX_BYTES, document.name, "size of all headers and metadata in bytes")
     for stack in document.stacks.values():
         check_range(len(stack.headers), 1, 255, document.name, f"size of the stack {stack.name}")
         _check_alike(document, stack.headers, f"stack {stack.name}")
@@ -114,20 +114,20 @@ def _check_alike(document: Document, headers: Iterable[str], what: str) -> None:
 
 def _check_arrays(document: Document) -> None:
     for register in document.registers.values():
-        check_range(register.size, 0, MOST_CELLS, document.name, f"size of register {register.name}")
-        check_range(register.width, 1, MOST_BITS, document.name, f"width of register {register.name}")
+        check_range(register.size, 0, MAX_CELLS, document.name, f"size of register {register.name}")
+        check_range(register.width, 1, MAX_BITS, document.name, f"width of register {register.name}")
     arrays: tuple[Array | Meter, ...] = (*document.counters.values(), *document.meters.values())
     for array in arrays:
-        check_range(array.size, 0, MOST_CELLS, document.name, f"size of {array.name}")
+        check_range(array.size, 0, MAX_CELLS, document.name, f"size of {array.name}")
         if array.table is not None:
             _need(_table(document, array.table), document.name, f"table {array.table}")
     for meter in document.meters.values():
         if meter.unit not in ("packets", "bytes"):
             raise UnsupportedProgram(f"{document.name}: meter {meter.name} counts {meter.unit}, not packets or bytes")
     for value_set in document.value_sets.values():
-        check_range(value_set.size, 1, MOST_ENTRIES, document.name, f"size of value set {value_set.name}")
+        check_range(value_set.size, 1, MAX_ENTRIES, document.name, f"size of value set {value_set.name}")
         for width in value_set.widths:
-            check_range(width, 1, MOST_BITS, document.name, f"width of value set {value_set.name}")
+            check_range(width, 1, MAX_BITS, document.name, f"width of value set {value_set.name}")
     for number in (*document.digests, *document.field_lists):
         check_range(number, 0, 2**32 - 1, document.name, "id of a list")
     for number in document.errors.values():
@@ -156,7 +156,7 @@ def _check_parser(document: Document) -> None:
 
 def _check_action(document: Document, action: Action) -> None:
     for name, width in action.params:
-        check_range(width, 1, MOST_BITS, action.name, f"width of the parameter {name}")
+        check_range(width, 1, MAX_BITS, action.name, f"width of the parameter {name}")
     for primitive in action.body:
         _check_values(document, primitive.args, len(action.params), primitive.where)
         if primitive.op in _JUMPS:
@@ -184,12 +184,12 @@ def _check_values(document: Document, item: Any, params: int, where: str) -> Non
             case Ref("stack", name) | Element(name, _):
                 _need(name in document.stacks or name in document.union_stacks, where, f"stack {name}")
             case Lookahead(offset, width):
-                check_range(offset, 0, MOST_BITS, where, "offset of a lookahead")
-                check_range(width, 1, MOST_BITS, where, "width of a lookahead")
+                check_range(offset, 0, MAX_BITS, where, "offset of a lookahead")
+                check_range(width, 1, MAX_BITS, where, "width of a lookahead")
             case Op("two_comp_mod" | "sat_cast" | "usat_cast", (_, width_of)):
                 if not isinstance(width_of, Const):
                     raise UnsupportedProgram(f"{where}: a cast to a width that is not constant")
-                check_range(width_of.value, 1, MOST_BITS, where, "width of a cast")
+                check_range(width_of.value, 1, MAX_BITS, where, "width of a cast")
 
 
 # ---- controls
@@ -215,13 +215,13 @@ def _check_pipeline(document: Document, pipeline: Pipeline) -> None:
             _check_values(document, node.condition, 0, node.where)
     _refuse_circles(pipeline)
     for profile in pipeline.profiles.values():
-        check_range(profile.size, 0, MOST_ENTRIES, profile.where, f"size of {profile.name}")
+        check_range(profile.size, 0, MAX_ENTRIES, profile.where, f"size of {profile.name}")
         if profile.selector is not None:
             _check_values(document, profile.selector.inputs, 0, profile.where)
 
 
 def _check_table(document: Document, pipeline: Pipeline, table: Table) -> None:
-    check_range(table.size, 0, MOST_ENTRIES, table.where, f"size of table {table.name}")
+    check_range(table.size, 0, MAX_ENTRIES, table.where, f"size of table {table.name}")
     if table.profile is not None:
         _need(table.profile in pipeline.profiles, table.where, f"action profile {table.profile}")
     if table.meter is not None:

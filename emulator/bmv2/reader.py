@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from typing import Final
 
-from .check import MOST_BITS, check, check_range
+from .check import MAX_BITS, check, check_range
 from .document import (
     Action,
     Array,
@@ -194,7 +194,7 @@ class _Reader:
             key = tuple(self.names.expr(part, where) for part in state["transition_key"])
             widths = tuple(self.names.key_width(part, where) for part in key)
             for width in widths:  # before numbers get so long
-                check_range(width, 1, MOST_BITS, where, "width of a part of a select's key")
+                check_range(width, 1, MAX_BITS, where, "width of a part of a select's key")
             parts = [(width, self.names.is_signed(part)) for width, part in zip(widths, key, strict=True)]
             states[state["name"]] = ParseState(
                 state["name"],
@@ -357,7 +357,7 @@ def _unsigned(value: int, width: int) -> int:
 
     A value that does not fit stays unchanged and is refused later together with its use, as is an impossible width.
     """
-    return value + (1 << width) if 0 < width <= MOST_BITS and -(1 << width - 1) <= value < 0 else value
+    return value + (1 << width) if 0 < width <= MAX_BITS and -(1 << width - 1) <= value < 0 else value
 
 
 def _key_value(value: int, parts: Sequence[tuple[int, bool]]) -> int:

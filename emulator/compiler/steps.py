@@ -26,7 +26,7 @@ HIT_BIT: Final = 63
 NUMBER_BIT: Final = 32
 _MASK: Final = (1 << 16) - 1
 _WORD: Final = (1 << 64) - 1
-_MOST_LOGS: Final = 64
+_MAX_LOGS: Final = 64
 """Notes of `log_msg` that one pass has room for, if it applies all tables; an action may leave them in a loop."""
 
 
@@ -67,14 +67,14 @@ def logged_width(document: Document, value: Expr) -> tuple[int, bool]:
     return 64, False
 
 
-def most_notes(document: Document) -> int:
-    return len(traced_tables(document)) + _MOST_LOGS
+def max_notes(document: Document) -> int:
+    return len(traced_tables(document)) + _MAX_LOGS
 
 
 def with_steps(layout: Layout, document: Document) -> Layout:
     """The layout of the same program, traced."""
     start = (layout.state_bytes + 63) // 64 * 64
-    return replace(layout, steps=start, state_bytes=start + 8 + 8 * STEP_WORDS * most_notes(document))
+    return replace(layout, steps=start, state_bytes=start + 8 + 8 * STEP_WORDS * max_notes(document))
 
 
 class Steps:

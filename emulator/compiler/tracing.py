@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ..bmv2.document import Primitive, Table
 from .expressions import Expressions
 from .frame import I64, Frame, IRValue, const, fit
-from .steps import HIT_BIT, NUMBER_BIT, STEP_WORDS, logged_values, logged_width, logs, most_notes, traced_tables
+from .steps import HIT_BIT, NUMBER_BIT, STEP_WORDS, logged_values, logged_width, logs, max_notes, traced_tables
 
 
 def note_table(frame: Frame, table: Table, code: int, hit: IRValue, values: Sequence[IRValue]) -> None:
@@ -34,7 +34,7 @@ def _note(frame: Frame, head: IRValue, values: Sequence[IRValue]) -> None:
     notes = frame.at(frame.state, frame.layout.steps or 0)
     count = builder.load(notes, typ=I64)
     room, after = frame.block("note"), frame.block("noted")
-    builder.cbranch(builder.icmp_unsigned("<", count, const(64, most_notes(frame.document))), room, after)
+    builder.cbranch(builder.icmp_unsigned("<", count, const(64, max_notes(frame.document))), room, after)
     builder.position_at_end(room)
     builder.store(builder.add(count, const(64, 1)), notes)
     place = frame.at(notes, builder.add(builder.mul(count, const(64, 8 * STEP_WORDS)), const(64, 8)))

@@ -22,7 +22,7 @@ DETAILS_KEY: Final = "grpc-status-details-bin"
 
 DETAILS_BYTES: Final = 5600
 """gRPC's clients take 8 KB of metadata, in which these bytes stand as text (base64), unless told otherwise."""
-_LEAST_BYTES: Final = 16
+_MIN_BYTES: Final = 16
 """Minimum size of one part's details."""
 _SUMMARY_CHARACTERS: Final = 300
 
@@ -62,7 +62,7 @@ class BatchRefusal(EmulatorError):
         If the parts' messages are too long for that they are cut. If their codes alone are too many, there are no
         details: then the message counts the failures and describes the first.
         """
-        lengths = (None, 160, 80, 40, 20, 0) if len(self.refusals) * _LEAST_BYTES <= DETAILS_BYTES else ()
+        lengths = (None, 160, 80, 40, 20, 0) if len(self.refusals) * _MIN_BYTES <= DETAILS_BYTES else ()
         for longest in lengths:
             status = self._status(longest)
             if status.ByteSize() <= DETAILS_BYTES:

@@ -33,7 +33,7 @@ show_ports                                  interfaces, links, rates and counter
 help                                        this list
 Without PORT, or with `{ALL}`, all ports; priorities are 0 to {PRIORITIES - 1}, and share their port's rate.
 """
-_MOST_BYTES: Final = 4096
+_MAX_BYTES: Final = 4096
 _PATIENCE_S: Final = 5.0
 _NOTHING: Final = "none"
 
@@ -211,11 +211,11 @@ def _read_line(client: socket.socket) -> str:
     """Read a client's line within `_PATIENCE_S` in total. Raises TimeoutError."""
     deadline = time.monotonic() + _PATIENCE_S
     data = b""
-    while b"\n" not in data and len(data) < _MOST_BYTES:
+    while b"\n" not in data and len(data) < _MAX_BYTES:
         if (left := deadline - time.monotonic()) <= 0:
             raise TimeoutError
         client.settimeout(left)
-        if not (part := client.recv(_MOST_BYTES)):
+        if not (part := client.recv(_MAX_BYTES)):
             break
         data += part
     return data.partition(b"\n")[0].decode(errors="replace")

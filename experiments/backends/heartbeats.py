@@ -18,7 +18,7 @@ from ...emulator.fabric import Wake
 from ...topologies import Routes, mac_number
 from ...wire.frames import DSCP_BULK, DSCP_CONTROL, decapsulate, encapsulate
 from ...wire.heartbeat import HEARTBEAT_PORT, Heartbeat
-from ..config.heartbeats import HEARTBEAT_FRAME_BYTES, LEAST_STRETCH, HeartbeatConfig
+from ..config.heartbeats import HEARTBEAT_FRAME_BYTES, MIN_STRETCH, HeartbeatConfig
 from ..records.record import HeartbeatFigures
 from .agents import VirtualWorker
 from .emulated import EmulatedFabric
@@ -73,7 +73,7 @@ class VirtualHeartbeats:
                 dscp=DSCP_CONTROL if self._config.in_class else DSCP_BULK,
             )
             fabric.send(worker.name, frame, priority=_CONTROL_PRIORITY if self._config.in_class else 0)
-        return int(self._config.interval * self._rng.uniform(LEAST_STRETCH, 2 - LEAST_STRETCH))
+        return int(self._config.interval * self._rng.uniform(MIN_STRETCH, 2 - MIN_STRETCH))
 
     def figures(self, routes: Routes, workers: Sequence[str], largest_bytes: int, counts: Counts) -> HeartbeatFigures:
         """What became of those of these workers' hosts; no frame of the fabric is longer than `largest_bytes`, and
@@ -84,7 +84,7 @@ class VirtualHeartbeats:
             workers,
             self.at,
             frame_bytes=HEARTBEAT_FRAME_BYTES,
-            period_ns=int(LEAST_STRETCH * self._config.interval),
+            period_ns=int(MIN_STRETCH * self._config.interval),
             largest_bytes=largest_bytes,
         )
         delays_ns = self.delays_ns or [0]

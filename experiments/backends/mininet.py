@@ -60,7 +60,7 @@ OTHER_TRAFFIC_BPS: Final = {SwitchKind.WEIR: 20_000_000, SwitchKind.BMV2: 2_000_
 """What all background flows together may bring, lest they take the cores from the job: the flows are scaled to that."""
 
 _LEASE_NS: Final = 20_000_000_000
-_LEAST_LEASE_NS: Final = 4_000_000_000
+_MIN_LEASE_NS: Final = 4_000_000_000
 """Of hosts whose heartbeats go through the fabric: processes that compute on few cores are silent for long."""
 _STEP_S: Final = 120.0
 _LOOK_S: Final = 0.2
@@ -201,7 +201,7 @@ def _controller(
         improvement=control.gain,
         dwell_ns=control.dwell * SLOWER,
         lease_ns=_LEASE_NS,
-        host_lease_ns=None if beats is None else max(_LEAST_LEASE_NS, beats.lease * SLOWER),
+        host_lease_ns=None if beats is None else max(_MIN_LEASE_NS, beats.lease * SLOWER),
         patience_ns=None if beats is None else _LEASE_NS,
         heartbeats_at=beats.to if beats is not None and beats.detector == "telemetry" else None,
         congestion=congestion_options(config),

@@ -42,7 +42,7 @@ from ...wire.aggregation import message_bytes
 from ...wire.control import WorkerPlan
 from ...wire.frames import FRAME_HEADER_BYTES
 from ...wire.heartbeat import Heartbeat
-from ...wire.int_messages import most_hops
+from ...wire.int_messages import max_hops
 from ...wire.int_shim import Presence
 from ..config import RunConfig
 from ..config.background import BACKGROUND_PAYLOAD_BYTES
@@ -249,10 +249,10 @@ class Cluster:
             for root in (root for root in job.roots if root is not None):
                 far = max(job.workers, key=lambda worker: self._routes.hops(worker, root))
                 switches = 2 * (self._routes.hops(far, root) - 1)
-                if switches > most_hops(size):
+                if switches > max_hops(size):
                     raise ExperimentError(
                         f"congestion.law hpcc: {switches} switches on the way from {far} to {root} and back are to put "
-                        f"INT into each message, and one of {size} bytes has room for that of {most_hops(size)}; name "
+                        f"INT into each message, and one of {size} bytes has room for that of {max_hops(size)}; name "
                         "hosts that are closer, or take another law"
                     )
 
@@ -298,7 +298,7 @@ class Cluster:
     def _turn_ns(self, plan: JobPlan) -> int:
         """As `JobTrace.turn_ns` has it, of the jobs as they are now."""
         budgets, frame_bits = self._controller.windows.budgets, 8e9 * round_bytes(self.topology)
-        shared = (link for link in plan.most_streams if link in budgets)
+        shared = (link for link in plan.max_streams if link in budgets)
         return round(max(budgets[link].streams * frame_bits / self.topology.link_at(link).rate_bps for link in shared))
 
     def _spec(self, number: int, job: Participants, server: str | None, rounds: Rounds) -> JobSpec:
@@ -315,7 +315,7 @@ class Cluster:
     def _law(self, window: int) -> Callable[[], WindowLaw]:
         flows = max((budget.streams for budget in self._controller.windows.budgets.values()), default=1)
         frame = round_bytes(self.topology)
-        hops = most_hops(message_bytes(lanes_of(self.topology)))
+        hops = max_hops(message_bytes(lanes_of(self.topology)))
 
         def hpcc() -> Hpcc:
             law = Hpcc(self._rates_bps, round_bytes=frame, flows=max(1, flows), hops=hops)

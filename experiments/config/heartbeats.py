@@ -14,11 +14,11 @@ from ...wire.heartbeat import HEARTBEAT_BYTES, HEARTBEAT_PORT
 from .sections import Duration, Section
 
 HEARTBEAT_FRAME_BYTES: Final = FRAME_HEADER_BYTES + HEARTBEAT_BYTES
-LEAST_STRETCH: Final = 0.75
+MIN_STRETCH: Final = 0.75
 """An interval between two heartbeats is stretched by a factor from here to as much above 1."""
 
 
-LEAST_INTERVAL_NS: Final = 10_000
+MIN_INTERVAL_NS: Final = 10_000
 """Between a worker's heartbeats: in no time virtual time would not go on."""
 
 
@@ -39,13 +39,13 @@ class HeartbeatConfig(Section):
     @field_validator("interval")
     @classmethod
     def _is_long_enough(cls, interval: int) -> int:
-        if interval < LEAST_INTERVAL_NS:
-            raise ValueError(f"too short; {format_delay(LEAST_INTERVAL_NS)} is the least")
+        if interval < MIN_INTERVAL_NS:
+            raise ValueError(f"too short; {format_delay(MIN_INTERVAL_NS)} is the least")
         return interval
 
     def declared(self, hosts: Iterable[str]) -> tuple[Uncontrolled, ...]:
         """What those of these hosts bring to queues, or before them if they are in the control class."""
-        rate_bps = 8e9 * HEARTBEAT_FRAME_BYTES / (LEAST_STRETCH * self.interval)
+        rate_bps = 8e9 * HEARTBEAT_FRAME_BYTES / (MIN_STRETCH * self.interval)
         ports = HEARTBEAT_PORT, HEARTBEAT_PORT
         return tuple(
             Uncontrolled(host, self.to, rate_bps, HEARTBEAT_FRAME_BYTES, ports=ports, in_control_class=self.in_class)

@@ -6,7 +6,7 @@ from typing import Final, Self
 
 from pydantic import Field, model_validator
 
-from ...controller.placement.multi_job.multi_tree import MOST_STRIPES
+from ...controller.placement.multi_job.multi_tree import MAX_STRIPES
 from .sections import Duration, Section
 
 LARGEST_WINDOW: Final = 512
@@ -55,7 +55,7 @@ class JobConfig(Participants):
 
     servers: list[str] | None = Field(None, min_length=1)
     """Hosts of several parameter servers, which share every tensor's chunks."""
-    stripes: int = Field(1, ge=1, le=MOST_STRIPES)
+    stripes: int = Field(1, ge=1, le=MAX_STRIPES)
     """Without servers: trees, each with a switch as root, that share every tensor's chunks, at most; telemetry says how
     many are worth it, and in which proportions."""
 

@@ -35,7 +35,7 @@ from ...wire.aggregation import FAN_IN
 from ..flows import background
 from ..flows.coflows import Coflow, Pace, ring_coflow, tree_coflow
 from ..flows.fair_shares import Floats
-from ..flows.simulator import LEAST_SHARE, Arrivals, FlowJob, Simulator
+from ..flows.simulator import MIN_SHARE, Arrivals, FlowJob, Simulator
 from .records import Figures
 from .scenario import JobHosts, Scenario, rng_of
 
@@ -391,7 +391,7 @@ class _Run:
         free = self.links.rate_bps.copy()
         for end, load in loads.items():
             free[self.links.number[end]] -= load.background_bps
-        least: Floats = np.maximum(free, LEAST_SHARE * self.links.rate_bps)
+        least: Floats = np.maximum(free, MIN_SHARE * self.links.rate_bps)
         return least
 
 

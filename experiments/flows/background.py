@@ -144,11 +144,11 @@ def paced(routes: Routes, load: float, rng: random.Random) -> Floats:
 
 
 def flows(
-    routes: Routes, sizes: str, load: float, seconds: float, rng: random.Random, least_bytes: float = 0.0
+    routes: Routes, sizes: str, load: float, seconds: float, rng: random.Random, min_bytes: float = 0.0
 ) -> Arrivals:
     """Flows of published sizes that come at random (Poisson) and offer `load` to the links between switches, on mean.
 
-    Flows below `least_bytes` are left out, bytes and all: what they would offer is not offered by others instead.
+    Flows below `min_bytes` are left out, bytes and all: what they would offer is not offered by others instead.
     """
     fabric, racks = Links.of(routes), Racks.of(routes)
     capacity = float(fabric.rate_bps[between_switches(routes) > 0].sum()) / 8
@@ -156,7 +156,7 @@ def flows(
     hops = float(np.mean([len(racks.path(rng)) for _ in range(200)]))
     every = load * capacity / (mean_size(sizes) * hops)
     drawn = drawn_sizes(sizes, int(numbers.poisson(every * seconds)), numbers)
-    drawn = drawn[drawn >= least_bytes]
+    drawn = drawn[drawn >= min_bytes]
     times = np.sort(numbers.random(len(drawn)) * seconds)
     paths = [racks.path(rng) for _ in drawn]
     starts = np.concatenate(([0], np.cumsum([len(path) for path in paths]))).astype(np.int64)

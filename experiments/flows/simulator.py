@@ -25,7 +25,7 @@ from .coflows import Coflow
 from .events import NONE, Pool, advance
 from .fair_shares import Floats, Ints
 
-LEAST_SHARE: Final = 0.05
+MIN_SHARE: Final = 0.05
 """Of a link's rate that traffic at a fixed rate leaves to flows, at the least: queues are fair to some extent."""
 
 _AHEAD_SECONDS: Final = 1.0
@@ -145,7 +145,7 @@ class Simulator:
 
     def _add_paced(self) -> None:
         passed = self.now - self._paced_since
-        self._carried[0] += np.minimum(self._paced, (1 - LEAST_SHARE) * self._rate) * passed / 8
+        self._carried[0] += np.minimum(self._paced, (1 - MIN_SHARE) * self._rate) * passed / 8
         self._paced_since = self.now
 
     # --- jobs ---
@@ -278,7 +278,7 @@ class Simulator:
         return flow
 
     def _advance(self, until: float) -> int:
-        capacity = np.maximum(self._rate - self._paced, LEAST_SHARE * self._rate) / 8
+        capacity = np.maximum(self._rate - self._paced, MIN_SHARE * self._rate) / 8
         return int(
             advance(
                 self._clock,

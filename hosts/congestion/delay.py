@@ -15,7 +15,7 @@ GROWTH: Final = 1.0
 """Rounds that the window grows by for each window of results within the target."""
 CUT: Final = 0.8
 """β: share of the relative excess that the window is cut by."""
-MOST_CUT: Final = 0.5
+MAX_CUT: Final = 0.5
 """The most that one cut takes, as a share of the window."""
 TARGET: Final = 1.5
 """Target, in least round trips; the rest is what may wait in queues."""
@@ -33,7 +33,7 @@ class DelayTarget:
 
     def begin(self, pacing: Pacing, now_ns: int) -> None:
         self._window = float(pacing.window)
-        self._least_ns: int | None = None
+        self._min_ns: int | None = None
         self._trip_ns = 0  # the newest round trip
         self._cut_ns: int | None = None
 
@@ -42,16 +42,16 @@ class DelayTarget:
         if round_trip_ns is None:
             return
         self._trip_ns = round_trip_ns
-        self._least_ns = round_trip_ns if self._least_ns is None else min(self._least_ns, round_trip_ns)
-        target_ns = TARGET * self._least_ns
+        self._min_ns = round_trip_ns if self._min_ns is None else min(self._min_ns, round_trip_ns)
+        target_ns = TARGET * self._min_ns
         if round_trip_ns <= target_ns:
             self._window += GROWTH * feedback.rounds / self._window
         else:
             excess = (round_trip_ns - target_ns) / round_trip_ns
-            self._cut(max(1 - CUT * excess, 1 - MOST_CUT), feedback.now_ns)
+            self._cut(max(1 - CUT * excess, 1 - MAX_CUT), feedback.now_ns)
 
     def lose(self, rounds: int, now_ns: int) -> None:
-        self._cut(1 - MOST_CUT, now_ns)
+        self._cut(1 - MAX_CUT, now_ns)
 
     def window(self, now_ns: int) -> int:
         return int(self._window)

@@ -27,7 +27,7 @@ from .law import Feedback
 
 TARGET: Final = 0.95
 """η: the share of a link that is to be used."""
-MOST_STEPS: Final = 5
+MAX_STEPS: Final = 5
 """maxStage: so often the window grows by W_AI alone."""
 CLOCK_NS: Final = 1_000
 """What switches' clocks tell apart."""
@@ -124,7 +124,7 @@ class Hpcc:
         """W, and a round trip after the last time W_c, from U and C·T in rounds."""
         assert self._utilisation is not None
         growth = (1 - TARGET) * product / self._flows
-        cut = self._utilisation >= TARGET or self._steps >= MOST_STEPS
+        cut = self._utilisation >= TARGET or self._steps >= MAX_STEPS
         window = self._reference / (self._utilisation / TARGET) if cut and self._utilisation else self._reference
         window = min(window + growth, max(product, 1.0))
         if self._come > self._reference_end:  # what was sent under W_c has begun to come back

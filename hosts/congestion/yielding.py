@@ -21,9 +21,9 @@ INITIAL_WINDOW: Final = 10
 REORDERING: Final = 3
 """A packet is lost when one that was sent so many later is acknowledged (RFC 9002, section 6.1.1)."""
 FIRST_TIMEOUT_NS: Final = 100_000_000
-LEAST_TIMEOUT_NS: Final = 10_000_000
+MIN_TIMEOUT_NS: Final = 10_000_000
 """RFC 6298 has a second, which is for the Internet."""
-MOST_TIMEOUT_NS: Final = 60_000_000_000
+MAX_TIMEOUT_NS: Final = 60_000_000_000
 
 
 class DataCentreWindow:
@@ -142,8 +142,8 @@ class YieldingSender:
         """RTO (RFC 6298)."""
         base = FIRST_TIMEOUT_NS
         if self._smoothed_ns is not None:
-            base = max(LEAST_TIMEOUT_NS, int(self._smoothed_ns + 4 * self._variation_ns))
-        return min(base << min(self._doublings, 16), MOST_TIMEOUT_NS)
+            base = max(MIN_TIMEOUT_NS, int(self._smoothed_ns + 4 * self._variation_ns))
+        return min(base << min(self._doublings, 16), MAX_TIMEOUT_NS)
 
     def _sample(self, round_trip_ns: int) -> None:
         """RFC 6298, section 2; as no number is used twice, every acknowledgement is a valid sample."""

@@ -30,7 +30,7 @@ from .membership_stream import MembershipStream, Plan
 from .udp import UdpEndpoint, UdpHost, UdpWorker
 
 _LINGER_S: Final = 10.0
-PATIENT: Final = WorkerOptions(initial_timeout_ns=100_000_000, least_timeout_ns=20_000_000)
+PATIENT: Final = WorkerOptions(initial_timeout_ns=100_000_000, min_timeout_ns=20_000_000)
 """For many processes that share few cores: what takes long there is seldom lost."""
 
 

@@ -17,7 +17,7 @@ from .scalars import ShortFloats
 
 _BEYOND_FLOAT32: Final = np.uint64((1 << 29) - 1)
 """The digits of a float64 that a float32 has not."""
-_LEAST_NORMAL: Final = 2.0**-126
+_MIN_NORMAL: Final = 2.0**-126
 _NAN: Final = np.uint32(0x7FC0)
 
 
@@ -34,7 +34,7 @@ class _Bfloat16(FloatType):
         # of FMA and correctly rounded sums: proved algorithms using rounding to odd", 2008).
         bits = values.view(np.uint64)
         odd = (bits & ~_BEYOND_FLOAT32) | (bits & _BEYOND_FLOAT32 != 0).astype(np.uint64) << np.uint64(29)
-        small = (np.abs(values) < _LEAST_NORMAL) & (values != 0)
+        small = (np.abs(values) < _MIN_NORMAL) & (values != 0)
         if small.any():  # float32 has fewer digits for them
             units = np.abs(values[small]) * 2.0**149
             whole = np.floor(units)

@@ -32,7 +32,7 @@ from .datatypes import LARGEST_EXPONENT, DataType, Exponents, FloatType, Scalars
 from .quantization import HEADROOM_BITS, Int32Array, reserved_bits
 
 _LANE_BITS: Final = 32
-_MOST_COUNTED: Final = 0xFFFF
+_MAX_COUNTED: Final = 0xFFFF
 """Workers that a counter of half a lane holds."""
 
 
@@ -176,9 +176,9 @@ def encoding_of(
             )
         marks = np.uint32(1 << 31) >> (np.arange(max(values, period), dtype=np.uint32) % np.uint32(period))
         return Encoding(kind, scalars, mean, values, lanes=lanes, poison=marks.view(np.int32), poison_period=period)
-    if workers > _MOST_COUNTED:
+    if workers > _MAX_COUNTED:
         raise InvalidTensor(
-            f"{workers} workers; NaN and infinity can be summed over {_MOST_COUNTED} at most",
+            f"{workers} workers; NaN and infinity can be summed over {_MAX_COUNTED} at most",
             place=f"dtype {kind.name}",
             value=workers,
         )

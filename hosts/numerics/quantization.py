@@ -24,7 +24,7 @@ HEADROOM_BITS: Final = 30
 
 INFINITY_BITS: Final = 0x7F80_0000
 _LARGEST_SCALE: Final = 2.0**127
-_LEAST_FOR_FLOAT32: Final = 31
+_MIN_FOR_FLOAT32: Final = 31
 """From this biased exponent on, scales are float32 numbers, and so are the quanta, none subnormal, for any n."""
 
 Float32Array = NDArray[np.float32]
@@ -95,7 +95,7 @@ def quantize(chunks: Float32Array, exponents: NDArray[np.uint8], scales: NDArray
     scaled = chunks * np.minimum(scales, _LARGEST_SCALE)[exponents].astype(np.float32)[:, None]
     np.rint(scaled, out=scaled)
     q = scaled.astype(np.int32)
-    low = exponents < _LEAST_FOR_FLOAT32
+    low = exponents < _MIN_FOR_FLOAT32
     if np.count_nonzero(low):
         q[low] = np.rint(chunks[low] * scales[exponents[low]][:, None]).astype(np.int32)
     return q
@@ -111,7 +111,7 @@ def dequantize(sums: Int32Array, exponents: NDArray[np.uint8], scales: NDArray[n
     with np.errstate(over="ignore"):
         values = sums.astype(np.float32)
         values *= (1.0 / scales[exponents]).astype(np.float32)[:, None]
-        low = exponents < _LEAST_FOR_FLOAT32
+        low = exponents < _MIN_FOR_FLOAT32
         if np.count_nonzero(low):
             values[low] = (sums[low] / scales[exponents[low]][:, None]).astype(np.float32)
     return values

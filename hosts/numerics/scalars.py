@@ -37,15 +37,15 @@ from .quantization import (
 _BEYOND: Final = LARGEST_EXPONENT + 1
 """What a chunk asks for that cannot be summed."""
 _STEP: Final = 8
-_LEAST_EXPONENT: Final = -1016
+_MIN_EXPONENT: Final = -1016
 """A float64 chunk's biased exponent b stands for |x| < 2^(8b − 1016), up to 2¹⁰²⁴."""
-_MOST_SHIFTED: Final = 1000
+_MAX_SHIFTED: Final = 1000
 """By no more at once, which is normal either way."""
 _PART_BITS: Final = 31
 _PART: Final = (1 << _PART_BITS) - 1
 _LIMB_BITS: Final = 16
 _LIMB: Final = np.uint64((1 << _LIMB_BITS) - 1)
-_MOST_WORKERS: Final = 1 << _LIMB_BITS
+_MAX_WORKERS: Final = 1 << _LIMB_BITS
 _DIGITS: Final = 53
 """Binary digits of a float64's significand."""
 _SPLITTER: Final = float((1 << 27) + 1)
@@ -116,7 +116,7 @@ class LongFloats:
     def exponents(self, values: NDArray[Any], weight: int) -> Exponents:
         largest = np.abs(values).max(axis=1)
         _, exponents = np.frexp(largest)  # |x| < 2^exponent, or x = 0 and 0
-        bound = exponents.astype(np.int64) + _weight_bits(weight) - _LEAST_EXPONENT
+        bound = exponents.astype(np.int64) + _weight_bits(weight) - _MIN_EXPONENT
         biased: Exponents = np.maximum(-(-bound // _STEP), 0)
         biased[(largest == 0) | (weight == 0)] = 0
         biased[~np.isfinite(largest)] = _BEYOND
@@ -181,7 +181,7 @@ class LongFloats:
 
     def _bound(self, exponents: NDArray[np.uint8]) -> NDArray[np.int64]:
         """The e of |x| < 2^e."""
-        return exponents.astype(np.int64) * _STEP + _LEAST_EXPONENT
+        return exponents.astype(np.int64) * _STEP + _MIN_EXPONENT
 
 
 class WrappingIntegers:
@@ -211,9 +211,9 @@ class LongIntegers:
     limbs = 3
 
     def __init__(self, kind: DataType, workers: int, *, mean: bool) -> None:
-        if workers > _MOST_WORKERS:
+        if workers > _MAX_WORKERS:
             raise InvalidTensor(
-                f"{workers} workers; it can be summed over {_MOST_WORKERS} at most",
+                f"{workers} workers; it can be summed over {_MAX_WORKERS} at most",
                 place=f"dtype {kind.name}",
                 value=workers,
             )
@@ -267,7 +267,7 @@ def _shifted(values: NDArray[Any], exponents: NDArray[np.int64]) -> NDArray[Any]
     """x · 2^exponent by chunk, in two steps where the power is beyond float64, of which only the second one rounds
     whole numbers, and what comes out at 2⁻⁶³ or more.
     """
-    first = np.clip(exponents, -_MOST_SHIFTED, _MOST_SHIFTED)
+    first = np.clip(exponents, -_MAX_SHIFTED, _MAX_SHIFTED)
     shifted: NDArray[Any] = values * np.ldexp(1.0, first)[:, None]
     if np.count_nonzero(first != exponents):
         shifted *= np.ldexp(1.0, exponents - first)[:, None]

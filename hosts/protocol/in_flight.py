@@ -194,7 +194,7 @@ class InFlight:
     def relaunch(self, places: NDArray[np.intp], now_ns: int) -> None:
         """Rounds are sent again, in this order; their time-outs double each time, and differ from those of others."""
         attempts = self.attempts[places]
-        waits = np.minimum(self._timeout.unscaled_ns << np.minimum(attempts, MAX_DOUBLINGS), self._timeout.most_ns)
+        waits = np.minimum(self._timeout.unscaled_ns << np.minimum(attempts, MAX_DOUBLINGS), self._timeout.max_ns)
         self._deadline[places] = now_ns + waits + (waits * self._apart).astype(np.int64)
         self._earliest_is_stale = True
         self.attempts[places] = attempts + 1

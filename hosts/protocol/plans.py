@@ -10,12 +10,12 @@ from ...wire.control import KEY_BYTES, Resume, ServerPlan, WorkerPlan
 from ..errors import InvalidPlan
 
 _KEY: Final = re.compile(rf"(?:[0-9a-f]{{{2 * KEY_BYTES}}})?")
-_MOST_SLOTS: Final = 1 << 16
+_MAX_SLOTS: Final = 1 << 16
 JOBS: Final = 1 << 16
 """A job's number is below it, and above 0."""
-LEAST_LANES: Final = 4
+MIN_LANES: Final = 4
 """Three hold a number of 64 bits, one its counters of infinities."""
-_MOST_ADDRESSES: Final = 1 << 32
+_MAX_ADDRESSES: Final = 1 << 32
 
 Plan = TypeVar("Plan", WorkerPlan, ServerPlan)
 
@@ -54,7 +54,7 @@ def check_worker_plan(plan: WorkerPlan, previous: WorkerPlan | None = None) -> N
         raise InvalidPlan(
             f"{plan.child_bit:#x} is not one bit of {FAN_IN}", place=f"{who}: child_bit", value=plan.child_bit
         )
-    if not 0 < plan.aggregator < _MOST_ADDRESSES:
+    if not 0 < plan.aggregator < _MAX_ADDRESSES:
         raise InvalidPlan(
             f"{plan.aggregator} is not an IPv4 address", place=f"{who}: aggregator", value=plan.aggregator
         )
@@ -93,12 +93,12 @@ def _check_common(who: str, plan: WorkerPlan | ServerPlan, previous: WorkerPlan 
         )
     if plan.workers < 1:
         raise InvalidPlan(f"{plan.workers} must be at least 1", place=f"{who}: workers", value=plan.workers)
-    if not 2 <= plan.slots <= _MOST_SLOTS or plan.slots & (plan.slots - 1):
+    if not 2 <= plan.slots <= _MAX_SLOTS or plan.slots & (plan.slots - 1):
         raise InvalidPlan(
-            f"{plan.slots} is not a power of two in 2…{_MOST_SLOTS}", place=f"{who}: slots", value=plan.slots
+            f"{plan.slots} is not a power of two in 2…{_MAX_SLOTS}", place=f"{who}: slots", value=plan.slots
         )
-    if not LEAST_LANES <= plan.lanes <= LANES:
-        raise InvalidPlan(f"{plan.lanes} is not in {LEAST_LANES}…{LANES}", place=f"{who}: lanes", value=plan.lanes)
+    if not MIN_LANES <= plan.lanes <= LANES:
+        raise InvalidPlan(f"{plan.lanes} is not in {MIN_LANES}…{LANES}", place=f"{who}: lanes", value=plan.lanes)
     if not _KEY.fullmatch(plan.key):
         raise InvalidPlan(
             f"{len(plan.key)} characters are not {KEY_BYTES} bytes in hexadecimal digits",

@@ -19,7 +19,7 @@ MAX_SHARED_DOUBLINGS: Final = 6
 
 @dataclass(slots=True)
 class RetransmissionTimeout:
-    """Time-out for a round's first sending, in ns, within [`least_ns`, `most_ns`].
+    """Time-out for a round's first sending, in ns, within [`min_ns`, `max_ns`].
 
     A round trip here ends with the slowest worker: when that one waits for its own time-out in an earlier round, all
     others see a long round trip in this one. An average of them (RFC 6298) would let the workers' time-outs drive each
@@ -30,12 +30,12 @@ class RetransmissionTimeout:
 
     initial_ns: int
     """Time-out before the first sample of a round with lanes."""
-    least_ns: int
-    most_ns: int
+    min_ns: int
+    max_ns: int
     doublings: int = 0
     shortest_ns: int = 0
     """The least round trip of a round with lanes since `begin`; 0 before the first."""
-    _least_sample_ns: int | None = None
+    _min_sample_ns: int | None = None
     """Of `_samples`; None while there are none."""
     _samples: deque[int] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
     _without_lanes: deque[int] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
@@ -54,7 +54,7 @@ class RetransmissionTimeout:
         """
         (self._samples if has_lanes else self._without_lanes).append(round_trip_ns)
         if has_lanes:
-            self._least_sample_ns = min(self._samples)
+            self._min_sample_ns = min(self._samples)
             self.shortest_ns = min(self.shortest_ns or round_trip_ns, round_trip_ns)
         if self._samples and not has_lanes:
             return
@@ -64,8 +64,8 @@ class RetransmissionTimeout:
     @property
     def round_trip_ns(self) -> int:
         """The least of the last round trips, of rounds with lanes if there were any; 0 before the first sample."""
-        least_ns = self._least_sample_ns
-        return min(self._without_lanes, default=0) if least_ns is None else least_ns
+        min_ns = self._min_sample_ns
+        return min(self._without_lanes, default=0) if min_ns is None else min_ns
 
     def expired(self) -> None:
         """Timers of rounds expired."""
@@ -74,11 +74,11 @@ class RetransmissionTimeout:
     @property
     def first_ns(self) -> int:
         """Time-out of a round that is sent for the first time."""
-        return min(self.unscaled_ns << self.doublings, self.most_ns)
+        return min(self.unscaled_ns << self.doublings, self.max_ns)
 
     @property
     def unscaled_ns(self) -> int:
         """Time-out without back-off, which a round doubles for each of its own resends."""
-        least_ns = self._least_sample_ns
-        base = self.initial_ns if least_ns is None else MULTIPLE * least_ns
-        return min(max(base, self.least_ns), self.most_ns)
+        min_ns = self._min_sample_ns
+        base = self.initial_ns if min_ns is None else MULTIPLE * min_ns
+        return min(max(base, self.min_ns), self.max_ns)

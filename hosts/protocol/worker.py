@@ -57,8 +57,8 @@ class WorkerOptions:
 
     initial_timeout_ns: int = 10_000_000
     """Retransmission time-out before the first round trip of a round with lanes is measured."""
-    least_timeout_ns: int = 400_000
-    most_timeout_ns: int = 1_000_000_000
+    min_timeout_ns: int = 400_000
+    max_timeout_ns: int = 1_000_000_000
     law: Callable[[], WindowLaw] = ExplicitWindow
     """What decides how many rounds are in the network."""
     first_round: int = 0
@@ -80,10 +80,10 @@ class WorkerCore:
         self._options = options
         self._lead = plan.window  # of every tensor: the workers must agree on it, so it outlives changes of the window
         self._check = SumCheck(plan.key, plan.workers)
-        self._most_members = len(plan.members)
+        self._max_members = len(plan.members)
         self._writer = MessageWriter(plan.job, plan.generation, plan.slots)
         self._timeout = RetransmissionTimeout(
-            options.initial_timeout_ns, options.least_timeout_ns, options.most_timeout_ns
+            options.initial_timeout_ns, options.min_timeout_ns, options.max_timeout_ns
         )
         self._stream = Stream(options.first_round)
         self._store = RoundStore(plan.slots, plan.lanes)
@@ -102,7 +102,7 @@ class WorkerCore:
         """Forget what is in flight, and how much may be. The arrays are indexed by place, as the store's are."""
         size = self._store.size
         self._pacer = Pacer(self.plan.pacing)
-        self._timeout.least_ns = max(self._options.least_timeout_ns, self.plan.pacing.round_trip_ns)
+        self._timeout.min_ns = max(self._options.min_timeout_ns, self.plan.pacing.round_trip_ns)
         self._in_flight = InFlight(
             size,
             self._timeout,
@@ -114,9 +114,9 @@ class WorkerCore:
         self._window_round = NO_ROUND  # the newest round whose result's window was obeyed
         self._row_at = np.zeros(size, np.int64)  # scratch
         self._members = np.array(self.plan.members, np.uint32)
-        self._most_members = max(self._most_members, len(self._members))
+        self._max_members = max(self._max_members, len(self._members))
         # results are all present workers' sums; fetched ones may be of some that are gone
-        self._sizes = np.arange(len(self._members), self._most_members + 1)
+        self._sizes = np.arange(len(self._members), self._max_members + 1)
         self._to_aggregator = np.full(size, self.plan.aggregator, np.uint32)
         self._stream.restart()
 

@@ -335,7 +335,7 @@ class WeirProcessGroup(dist.ProcessGroup):
         if not self._can_go_through(parts, op):
             return False
         size: int = sum(part.numel() * part.element_size() for part in parts)
-        return size >= (1 if op == _AVG else max(self._settings.least_bytes, 1))
+        return size >= (1 if op == _AVG else max(self._settings.min_bytes, 1))
 
     def _can_go_through(self, parts: Sequence[torch.Tensor], op: Any) -> bool:
         """Whether the switches can sum these, were they large enough."""
@@ -398,7 +398,7 @@ class WeirProcessGroup(dist.ProcessGroup):
                 "rank %d: %s goes over Gloo, as does all that is no sum of %d or more bytes of floats",
                 self._rank,
                 name,
-                self._settings.least_bytes,
+                self._settings.min_bytes,
             )
         inner = getattr(self._inner, name)(*words, **named)
         if name in _OF_TWO or not isinstance(inner, dist._Work):

@@ -24,7 +24,7 @@ from typing import Any, Final
 from .. import errors
 from ..errors import HostError
 
-_LEAST_BLOCK: Final = 1 << 16
+_MIN_BLOCK: Final = 1 << 16
 _ENDED: Final = "the relay process {pid}, which moves this rank's packets, has ended"
 
 Told = Callable[[HostError | None], None]
@@ -110,7 +110,7 @@ class Relay:
 
     def take_block(self, size: int) -> Block:
         """A block of so many bytes at least."""
-        rounded = max(_LEAST_BLOCK, 1 << (size - 1).bit_length())
+        rounded = max(_MIN_BLOCK, 1 << (size - 1).bit_length())
         with self._state:
             if free := self._free.get(rounded):
                 return free.pop()

@@ -12,7 +12,7 @@ from ...wire.control_channel import DEFAULT_ADDRESS
 from ..drivers.control_client import refusal_of_policy
 from ..errors import InvalidPlan
 
-LEAST_BYTES: Final = 4096
+MIN_BYTES: Final = 4096
 """Of a tensor that goes through the switches, if nothing is said: four chunks of float32."""
 
 
@@ -28,7 +28,7 @@ class Settings:
     """
     policy: str
     """`WEIR_POLICY`: what is done when a rank is lost: abort (by default), continue or wait."""
-    least_bytes: int
+    min_bytes: int
     """`WEIR_LEAST_BYTES`: smaller tensors go over Gloo."""
     slots: int
     """`WEIR_SLOTS` of each group in every switch, a power of two; 0, the default, leaves it to the controller."""
@@ -49,7 +49,7 @@ class Settings:
             control=environment.get("WEIR_CONTROL", DEFAULT_ADDRESS),
             host=_of_local_rank(environment, "WEIR_HOST") or socket.gethostname(),
             policy=policy,
-            least_bytes=_number(environment, "WEIR_LEAST_BYTES", LEAST_BYTES),
+            min_bytes=_number(environment, "WEIR_LEAST_BYTES", MIN_BYTES),
             slots=_number(environment, "WEIR_SLOTS", 0),
             nic=_of_local_rank(environment, "WEIR_NIC"),
             restart=_number(environment, "TORCHELASTIC_RESTART_COUNT", 0),

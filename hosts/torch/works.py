@@ -22,7 +22,7 @@ from torch.futures import Future
 from ..errors import HostError
 from .calls import LOOK_S
 
-_MOST_THREADS: Final = 256
+_MAX_THREADS: Final = 256
 _UNLIMITED: Final = timedelta(0)
 
 
@@ -37,7 +37,7 @@ class Completers:
         """Have a thread do it; this one does where the interpreter is about to end."""
         with self._lock:
             if self._pool is None:
-                self._pool = ThreadPoolExecutor(_MOST_THREADS, thread_name_prefix="weir sum")
+                self._pool = ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix="weir sum")
         try:
             self._pool.submit(work)
         except RuntimeError:

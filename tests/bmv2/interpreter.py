@@ -22,11 +22,11 @@ STANDARD: Final = "standard_metadata"
 VALID: Final = "$valid$"
 LONGEST_SHIFT: Final = 1 << 12
 """In bits; p4c's are below 2^8 where the program is of sound mind, and bmv2 needs memory for all of them."""
-MOST_STEPS: Final = 2000
+MAX_STEPS: Final = 2000
 """Of one action: those that jump back may go round for ever."""
-MOST_STATES: Final = 1000
+MAX_STATES: Final = 1000
 """Of a parser, on one packet's way."""
-MOST_COPIES: Final = 60
+MAX_COPIES: Final = 60
 """Of one packet, those that go round among them."""
 GREEN, YELLOW, RED = 0, 1, 2
 INGRESS_CLONE, EGRESS_CLONE, RECIRCULATED, REPLICA, RESUBMITTED = 1, 2, 4, 5, 6
@@ -290,7 +290,7 @@ class Interpreter:
         sent, count = [], 0
         arriving, leaving = [Packet(self, frame, port=port)], list[Packet]()
         while arriving or leaving:
-            if (count := count + 1) > MOST_COPIES:
+            if (count := count + 1) > MAX_COPIES:
                 raise Undefined("a packet whose copies have no end")
             if leaving:
                 packet = leaving.pop(0)
@@ -464,7 +464,7 @@ class Packet:
     def parse(self) -> None:
         name, states = self.program.parser["init_state"], 0
         while name is not None:
-            if (states := states + 1) > MOST_STATES:
+            if (states := states + 1) > MAX_STATES:
                 raise Undefined("a parser that goes round without end")
             state = self.program.states[name]
             for op in state["parser_ops"]:
@@ -684,7 +684,7 @@ class Packet:
         at = steps = 0
         while at < len(primitives) and not self.ended:
             steps += 1
-            if steps > MOST_STEPS:
+            if steps > MAX_STEPS:
                 raise Undefined("an action that goes round without end")
             op, parameters = primitives[at]["op"], primitives[at]["parameters"]
             at += 1

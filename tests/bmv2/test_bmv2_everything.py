@@ -31,7 +31,7 @@ TESTS: Final = ROOT / "tests"
 PORTS: Final = range(8)
 PACKETS: Final = 60
 MANY_PACKETS: Final = 3000
-MOST_ENTRIES: Final = 8
+MAX_ENTRIES: Final = 8
 MATCH_KINDS: Final = {2: "exact", 3: "lpm", 4: "ternary", 5: "range", 6: "optional"}
 DEFAULT_ONLY: Final = 2
 
@@ -145,7 +145,7 @@ def _write_table(rng: random.Random, pair: Pair, table: Any) -> None:
     ranked = not {"exact", "lpm"}.issuperset(kinds)
     profile = next((p for p in pair.encoder.profiles.values() if p.preamble.id == table.implementation_id), None)
     seen = set()
-    for priority in rng.sample(range(1, 1000), min(MOST_ENTRIES, table.size)):
+    for priority in rng.sample(range(1, 1000), min(MAX_ENTRIES, table.size)):
         keys = tuple(match(rng, kind, field.bitwidth) for kind, field in zip(kinds, table.match_fields, strict=True))
         action: ActionCall | MemberRef | GroupRef
         if profile is None:

@@ -24,7 +24,7 @@ BUILD: Final = p4src.ROOT / "build"
 PORT: Final = 2
 """A worker's, which the node's own entries do not bound."""
 NOT_ECT, ECT_1, ECT_0, CE = range(4)
-MOST_DEPTH, MOST_US, MOST_COST, MOST_BACKLOG = (1 << 19) - 1, (1 << 32) - 1, (1 << 32) - 1, (1 << 63) - 1
+MAX_DEPTH, MAX_US, MAX_COST, MAX_BACKLOG = (1 << 19) - 1, (1 << 32) - 1, (1 << 32) - 1, (1 << 63) - 1
 RATE_PPS: Final = 50
 BURST: Final = 40
 
@@ -36,9 +36,7 @@ def pair() -> Iterator[Pair]:
         yield pair
 
 
-def bound(
-    pair: Pair, *, depth: int = MOST_DEPTH, us: int = MOST_US, cost: int = 0, backlog: int = MOST_BACKLOG
-) -> None:
+def bound(pair: Pair, *, depth: int = MAX_DEPTH, us: int = MAX_US, cost: int = 0, backlog: int = MAX_BACKLOG) -> None:
     """Mark at so many packets, after such a wait, or from this backlog on where a byte costs that, in 2⁻¹⁶ µs."""
     call = ActionCall("FabricEgress.congestion.bound_queue", (depth, us, cost, backlog, 9, 3))
     entry = TableEntry((Exact(PORT),), call)
@@ -125,7 +123,7 @@ def test_marks_begin_where_the_virtual_queue_is_full(pair: Pair, seed: int) -> N
     sent = [packet(*each) for each in zip(ecns, lengths, strict=True)]
     full = rng.randrange(10, 50)
     until = sum(len(each) for _, each in sent[:full]) + len(sent[full][1]) // 2
-    bound(pair, cost=MOST_COST, backlog=until * MOST_COST)
+    bound(pair, cost=MAX_COST, backlog=until * MAX_COST)
     found = pair.compare(sent)
     for number, (ecn, (output,)) in enumerate(zip(ecns, found, strict=True)):
         is_marked = ecn == CE or (number >= full and ecn != NOT_ECT)

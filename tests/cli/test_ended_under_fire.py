@@ -45,7 +45,7 @@ PATIENCE_S = 60
 """Who does not end by then never does."""
 LINGER_S = 10
 """For which clients may still be about when a server has ended."""
-MOST_S = 5.0
+MAX_S = 5.0
 """Of a processor's time, from the signal to the end: how long that takes is the other processes' matter, too."""
 WAITING_S = 30.0
 """By the clock, from the signal to the end, where several others have the processors: the end waits for nobody."""
@@ -67,7 +67,7 @@ class Ending:
 
     def check(self) -> None:
         """It has ended, and nobody else meanwhile. AssertionError where that took too long."""
-        assert self._ended_s() - self._others_s - self._so_far_s < MOST_S
+        assert self._ended_s() - self._others_s - self._so_far_s < MAX_S
         assert time.monotonic() - self._begun_s < WAITING_S
 
     @staticmethod

@@ -204,7 +204,7 @@ class Rig:
         agent = job.agents.get(message.host)
         match message.content:
             case WorkerPlan() as plan:
-                core = WorkerCore(plan, WorkerOptions(most_timeout_ns=20 * MS, first_round=self.first_round))
+                core = WorkerCore(plan, WorkerOptions(max_timeout_ns=20 * MS, first_round=self.first_round))
                 job.agents[host.name] = HostAgent(VirtualHost(self.emulated, host.name), core)
             case ServerPlan() as plan:
                 if agent is None:

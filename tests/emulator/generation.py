@@ -36,9 +36,9 @@ from weir.emulator.entries import (
 from weir.emulator.program import ActionProfileSchema, MeterRates, Program, ProgramState, TableSchema
 from weir.emulator.switch import Switch
 
-MOST_STATES = 24
+MAX_STATES = 24
 """States of a walk: enough for every loop to go round a few times."""
-MOST_ENTRIES = 12
+MAX_ENTRIES = 12
 
 
 def number(rng: random.Random, width: int) -> int:
@@ -70,7 +70,7 @@ def packet(rng: random.Random, document: Document) -> bytes:
     """A frame that some walk through the program's parser accepts, if no condition forbids it, and a payload."""
     walk = _Walk()
     name: str | None = document.parser.init_state
-    for _ in range(MOST_STATES):
+    for _ in range(MAX_STATES):
         if name is None:
             break
         state = document.parser.states[name]
@@ -198,7 +198,7 @@ def entries(rng: random.Random, program: Program, table: TableSchema) -> Iterato
     """Entries for one table. Some may be there already, or not fit a table's size: the switch refuses those."""
     if table.const_entries or not table.key or not table.actions:
         return
-    for priority in rng.sample(range(1, 1000), rng.randrange(MOST_ENTRIES + 1)):
+    for priority in rng.sample(range(1, 1000), rng.randrange(MAX_ENTRIES + 1)):
         keys = tuple(match(rng, key.match_kind, key.width) for key in table.key)
         yield TableEntry(keys, _action(rng, program, table), priority if table.needs_priority else 0)
 

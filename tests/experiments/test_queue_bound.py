@@ -134,7 +134,7 @@ def test_who_is_marked_is_told_the_smaller_window_and_obeys_it(monkeypatch: pyte
             await cluster.allreduce(gradients, 1)
             [plan] = cluster._plans
             known = cluster._controller.windows.budgets
-            budgets = [known[link] for link in plan.most_streams if link in known]
+            budgets = [known[link] for link in plan.max_streams if link in known]
             marking = [each for each in budgets if each.congested_window < each.window]
             return {each.window for each in budgets}, {each.congested_window for each in marking}, len(heard)
 

@@ -25,7 +25,7 @@ from weir.tests.mutation.program import program_mutants
 from weir.tests.mutation.targets import PROGRAM_TESTS, TARGETS, Target
 from weir.tests.paths import ROOT
 
-LEAST_SHARE: Final = 0.95
+MIN_SHARE: Final = 0.95
 """Of the mutants, to be killed."""
 JUDGED: Final = 200
 """From so many mutants on, the share itself is asked for; of fewer, what such tests would reach in 19 of 20 draws."""
@@ -171,10 +171,10 @@ def results(mutants: list[tuple[Mutant, tuple[Run, ...]]], jobs: int) -> Iterato
 
 def tolerated(count: int) -> int:
     """How many of so many may not be killed."""
-    beyond = 1 - LEAST_SHARE
+    beyond = 1 - MIN_SHARE
     if count >= JUDGED:
         return int(beyond * count + 1e-9)
-    chances = (math.comb(count, lives) * beyond**lives * LEAST_SHARE ** (count - lives) for lives in range(count + 1))
+    chances = (math.comb(count, lives) * beyond**lives * MIN_SHARE ** (count - lives) for lives in range(count + 1))
     return next(lives for lives, chance in enumerate(accumulate(chances)) if chance >= 0.95)
 
 

@@ -123,8 +123,8 @@ def end_int_as_a_chip_does(program: Any) -> None:
         return _operation(op, {"type": "field", "value": [header, name]}, {"type": "hexstr", "value": hex(value)})
 
     behind_udp = _operation("and", holds("==", "udp", "$valid$", 1), holds("!=", "scalars", "metadata_t.mark", 3))
-    no_longer = _operation("and", behind_udp, holds("<=", "int_shim", "length", MD_WORDS + TOFINO.most_stack_words))
-    short = _operation("or", no_longer, holds("<=", "int_shim", "length", MD_WORDS + TOFINO.most_deep_stack_words))
+    no_longer = _operation("and", behind_udp, holds("<=", "int_shim", "length", MD_WORDS + TOFINO.max_stack_words))
+    short = _operation("or", no_longer, holds("<=", "int_shim", "length", MD_WORDS + TOFINO.max_deep_stack_words))
     for is_so in (short, holds("==", "packet_out", "$valid$", 0)):
         at_sinks["expression"] = _operation("and", at_sinks["expression"], is_so)
 

@@ -71,6 +71,6 @@ def test_a_chip_is_what_its_program_was_compiled_for(chip: Target) -> None:
     assert session
     assert chip.stack_clone_bytes == 14 + int(inner[1])
     around = 60 + 4 + 12  # IPv4, TCP in front and behind, shim, header
-    assert int(inner[1]) == around + 4 * chip.most_stack_words >= around + 8 + 4 * chip.most_deep_stack_words
+    assert int(inner[1]) == around + 4 * chip.max_stack_words >= around + 8 + 4 * chip.max_deep_stack_words
     assert int(session[1]) == STACK_SESSION <= chip.last_clone_session
     assert p4src.TOFINO.keys() == {target.program for target in TARGETS.values() if not target.is_emulated}

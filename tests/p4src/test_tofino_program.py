@@ -625,13 +625,13 @@ def test_a_sink_reports_nothing_of_what_is_damaged(text: str) -> None:
     leave_what_is_damaged(text)
 
 
-MOST_WORDS = {(1, 17): 16, (2, 17): 16, (3, 17): 11, (2, 6): 11, (3, 6): 11}
+MAX_WORDS = {(1, 17): 16, (2, 17): 16, (3, 17): 11, (2, 6): 11, (3, 6): 11}
 """Of a stack that a sink takes out, by presence and protocol: as far as the parser of egress goes."""
 
 
-@pytest.mark.parametrize(("presence", "protocol"), MOST_WORDS)
+@pytest.mark.parametrize(("presence", "protocol"), MAX_WORDS)
 def test_a_stack_comes_off_to_its_last_word(text: str, presence: int, protocol: int) -> None:
-    for words in range(MOST_WORDS[presence, protocol] + 1):
+    for words in range(MAX_WORDS[presence, protocol] + 1):
         node = at_a_sink(text)
         sent = with_stack(words, b"payload!", presence, protocol)
         leaving = node.forward(sent, PARENT_PORT)
@@ -645,13 +645,13 @@ def test_a_stack_comes_off_to_its_last_word(text: str, presence: int, protocol: 
         assert stack.inner == sent[14 : 14 + (len(sent) - 14 & ~3)]
 
 
-@pytest.mark.parametrize(("presence", "protocol"), MOST_WORDS)
+@pytest.mark.parametrize(("presence", "protocol"), MAX_WORDS)
 def test_a_stack_that_is_too_long_for_the_parser_stays(text: str, presence: int, protocol: int) -> None:
     leave_what_is_too_long(text, presence, protocol)
 
 
 def leave_what_is_too_long(text: str, presence: int, protocol: int) -> None:
-    for words in (MOST_WORDS[presence, protocol] + 1, 40, 252):
+    for words in (MAX_WORDS[presence, protocol] + 1, 40, 252):
         sent = with_stack(words, b"payload!", presence, protocol)
         left = at_a_sink(text).forward(sent, PARENT_PORT)
         at = 42 + 12 * (protocol == 6) + 8 * (presence == 3)

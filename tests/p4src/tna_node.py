@@ -15,7 +15,7 @@ from weir.topologies.targets import TOFINO
 
 CHIP_CPU_PORT = 320
 RECIRCULATION = 68
-MOST_PASSES = 2
+MAX_PASSES = 2
 EXACT = -1
 BRIDGED_BYTES = 10
 """In front of a packet between ingress and egress."""
@@ -98,7 +98,7 @@ class TnaNode:
 
     def forward(self, data: bytes, port: int, now_us: int = 0, passes: int = 1) -> list[tuple[int, bytes]]:
         """What leaves for one frame, as (port, frame)."""
-        assert passes <= MOST_PASSES, "a packet goes round and round"
+        assert passes <= MAX_PASSES, "a packet goes round and round"
         self.now_us = now_us
         frame = Frame(data=data, now_ns=1000 * now_us, length=len(data))
         frame.values["ig_prsr_md.global_tstamp"] = frame.now_ns

@@ -93,7 +93,7 @@ OPTIONS: Final = Options(
     retry_ns=2 * MS,
     stuck_ns=60 * MS,
 )
-PACE: Final = WorkerOptions(initial_timeout_ns=MS, least_timeout_ns=300 * US, most_timeout_ns=10 * MS)
+PACE: Final = WorkerOptions(initial_timeout_ns=MS, min_timeout_ns=300 * US, max_timeout_ns=10 * MS)
 
 
 class Rig:

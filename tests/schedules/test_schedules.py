@@ -20,7 +20,7 @@ from weir.tests.schedules.schedule import Schedule
 
 QUICK = 40
 MORE = 120
-MOST_FOR_MUTANTS = 240
+MAX_FOR_MUTANTS = 240
 LONG = int(os.environ.get("WEIR_SCHEDULES", "2000"))
 QUICK_MUTANTS = {
     "a host may send what one of its jobs sends",
@@ -75,7 +75,7 @@ async def test_every_sum_is_exact_whatever_happens(seeds: range) -> None:
 async def test_a_broken_rule_is_found(mutant: Mutant) -> None:
     found = ""
     with mutated(mutant), np.errstate(all="ignore"):
-        for seed in range(MOST_FOR_MUTANTS):
+        for seed in range(MAX_FOR_MUTANTS):
             schedule = Schedule.draw(seed)
             if not mutant.shows(schedule):
                 continue
@@ -84,7 +84,7 @@ async def test_a_broken_rule_is_found(mutant: Mutant) -> None:
             except Exception as error:  # noqa: BLE001 (a broken rule may break whatever relies on it)
                 found = f"{mutant.name}: WEIR_SEED={seed}: {str(error)[-300:]}"
                 break
-    assert found, f"{mutant.name}: none of {MOST_FOR_MUTANTS} schedules finds it"
+    assert found, f"{mutant.name}: none of {MAX_FOR_MUTANTS} schedules finds it"
     sys.stdout.write(f"{found}\n")
 
 

@@ -16,7 +16,7 @@ from weir.hosts import reference_sum
 from weir.tests.training.ideal_run import IdealBatchSizes, train
 from weir.training import Course, Machine, TrainingError, TrainingPlan, make_mode
 from weir.training.batching.analytic import equal_shares, proportional_shares
-from weir.training.batching.manager import MOST_APART, BatchSizeManager, RuleName, Turns
+from weir.training.batching.manager import MAX_APART, BatchSizeManager, RuleName, Turns
 from weir.training.batching.narx import History, Narx
 from weir.training.batching.numeric import NumericRule, Phase
 from weir.training.batching.predictors import AutoRegressive, Memoryless, MovingAverage, Predictor
@@ -70,16 +70,16 @@ def test_the_shares_of_the_reference() -> None:
             proportional_shares((1 << 32) - 1, speeds)
 
 
-MOST_SAMPLES = (1 << 32) - 1
+MAX_SAMPLES = (1 << 32) - 1
 
 
-@given(st.lists(st.tuples(st.floats(1e-9, 1e12), st.integers(1, MOST_SAMPLES)), min_size=1, max_size=6), st.data())
+@given(st.lists(st.tuples(st.floats(1e-9, 1e12), st.integers(1, MAX_SAMPLES)), min_size=1, max_size=6), st.data())
 def test_the_slowest_of_the_fastest_shares_cannot_give_a_sample_away(
     workers: list[tuple[float, int]], data: st.DataObject
 ) -> None:
     """However many samples there are: nobody with room would be done with one more before the slowest is now."""
     speeds, caps = [speed for speed, _ in workers], [cap for _, cap in workers]
-    total = data.draw(st.integers(len(workers), max(len(workers), min(MOST_SAMPLES, sum(caps)))))
+    total = data.draw(st.integers(len(workers), max(len(workers), min(MAX_SAMPLES, sum(caps)))))
     shares = proportional_shares(total, speeds, caps)
     assert sum(shares) == total
     assert all(1 <= share <= cap for share, cap in zip(shares, caps, strict=True))
@@ -157,8 +157,8 @@ def test_speeds_that_change_are_followed_as_soon_however_long_sizes_have_stayed(
             turns.decided(changed=found != sizes)
             changed += [iteration] if found != sizes else []
             sizes = found
-    assert most <= changed[0] - stayed + MOST_APART
-    assert changed[0] - stayed <= most + MOST_APART
+    assert most <= changed[0] - stayed + MAX_APART
+    assert changed[0] - stayed <= most + MAX_APART
     assert len(changed) == 1
     assert sizes == [55, 45] if most else sizes == [63, 37]
 

@@ -11,7 +11,7 @@ from scapy.layers.l2 import Ether
 from weir.tests.wire.int_stacks import Said, int_header, int_headers
 from weir.wire.frames import FRAME_HEADER_BYTES, Datagrams, FrameWriter
 from weir.wire.int_md import INT_PORT
-from weir.wire.int_messages import carry_int, depths, embed, extract, link_request, most_hops, read_links
+from weir.wire.int_messages import carry_int, depths, embed, extract, link_request, max_hops, read_links
 from weir.wire.scapy_layers import IntMd, IntShim
 
 PORT = 22341
@@ -171,6 +171,6 @@ def test_half_a_header_or_hop_says_nothing(size: int) -> None:
 
 
 def test_as_many_hops_as_the_mtu_has_room_for() -> None:
-    assert [most_hops(size) for size in (28 + 1024, 28 + 128)] == [14, 36]
+    assert [max_hops(size) for size in (28 + 1024, 28 + 128)] == [14, 36]
     full = int_headers([[Said(1, 2, 3, 4, 5)] * 14])
     assert framed(full, np.zeros((1, 1052), np.uint8)).shape[1] <= 14 + 1500

@@ -22,7 +22,7 @@ RULES: Final[tuple[RuleName, ...]] = get_args(RuleName)
 SIZE_STEP: Final = 5
 """Samples that the numeric rule moves at once, where nothing else is said."""
 
-MOST_APART: Final = 5
+MAX_APART: Final = 5
 """Iterations from one decision of the analytic rule to the next, at most."""
 
 _PERSISTENT: Final = 14
@@ -123,7 +123,7 @@ class Turns:
         """They were, and are others than before, or not."""
         self._stayed = self._stayed + 1 if self._rule == "analytic" and not changed else 0
         more = self._stayed // _STAYED_FOR_MORE
-        self._rests = self._left = min(1 + more, MOST_APART - 1) if self._stayed else 0
+        self._rests = self._left = min(1 + more, MAX_APART - 1) if self._stayed else 0
 
 
 def _longest(sizes: Sequence[int], speeds: Sequence[float]) -> float:

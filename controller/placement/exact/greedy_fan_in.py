@@ -52,7 +52,7 @@ class _Gathering:
         if not all(self._may_send(name, self._root) for name in sums):
             return None, False
         self._parents = dict.fromkeys(sums, self._root)
-        least = self._least_more(sums)
+        least = self._min_more(sums)
         moved += self._relieve(workers_too=False)
         moved += self._relieve(workers_too=True)
         if len(self._at_root()) > self._problem.fan_in:
@@ -99,7 +99,7 @@ class _Gathering:
         workers = [worker for worker, sink in self._aggregators.items() if sink == self._root]
         return workers + [name for name, parent in self._parents.items() if parent == self._root]
 
-    def _least_more(self, sums: Iterable[str]) -> int:
+    def _min_more(self, sums: Iterable[str]) -> int:
         """Minimum number of additional switches that must gather."""
         fan_in = self._problem.fan_in
         over = len(self._at_root()) - fan_in

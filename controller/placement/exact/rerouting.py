@@ -31,12 +31,12 @@ _THRIFTY: Final = 0.1
 """Initial extra cost of a switch: of paths with similar loads, the one with fewer switches is chosen."""
 _LAVISH: Final = 1e-6
 """The same where that gave no tree as fast as was hoped for."""
-_MOST_TRIES: Final = 5
+_MAX_TRIES: Final = 5
 """Maximum number of tries per root: racks by their workers, with and without the extra cost, and then in random
 orders.
 """
 _LESS: Final = 1 - 1e-9
-_MOST_ROOTS: Final = 3
+_MAX_ROOTS: Final = 3
 """Maximum number of roots tried without a server, the nearest to all workers first."""
 Node = tuple[str, bool]
 """A rack's workers, or a switch (True) that sums."""
@@ -52,7 +52,7 @@ def rerouted(
     found: list[tuple[float, Placement]] = []
     order, rng = sorted(problem.racks, key=lambda rack: -len(problem.racks[rack])), random.Random(0)
     roots = _roots(problem, ways)
-    for turn in range(_MOST_TRIES):
+    for turn in range(_MAX_TRIES):
         for root in roots:
             tree = _Tree(problem, costs, ways, root, seconds, _LAVISH if turn else _THRIFTY)
             if not tree.grow(order, is_over):
@@ -75,7 +75,7 @@ def _roots(problem: Problem, ways: Ways) -> list[str]:
     routes, racks = problem.routes, [(rack, len(workers)) for rack, workers in problem.racks.items()]
     able = [name for name in ways.roots if all(routes.reaches(rack, name) for rack in problem.racks)]
     far = {name: sum(count * routes.hops(rack, name) for rack, count in racks) for name in able}
-    return sorted(able, key=lambda name: (far[name], name))[:_MOST_ROOTS]
+    return sorted(able, key=lambda name: (far[name], name))[:_MAX_ROOTS]
 
 
 class Ways:

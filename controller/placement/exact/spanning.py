@@ -206,9 +206,9 @@ def _is_better(node: int, best: int, used: Bools, serves: Ints, room: Ints, weig
     """Compare two possible parents; of equal ones the lower number, seen before, wins."""
     if used[node] != used[best]:
         return bool(used[node])
-    most, most_of_best = min(serves[node], room[node]), min(serves[best], room[best])
-    if most != most_of_best:
-        return bool(most > most_of_best)
+    most, max_of_best = min(serves[node], room[node]), min(serves[best], room[best])
+    if most != max_of_best:
+        return bool(most > max_of_best)
     return bool(weight[node] / serves[node] < weight[best] / serves[best])
 
 

@@ -7,7 +7,7 @@ Chunks are pipelined, so a job of D bytes takes as long as its slowest link, and
 
 with L_e the job's streams on the directed link e, contributions up and results down, and O_e the bytes of the fabric's
 other jobs there, which are counted as if all jobs summed at once. Background b_e does not yield, so only the rest of
-the rate c_e counts, but never less than `LEAST_SHARE` of it: telemetry is an average. With equal-cost hashing and
+the rate c_e counts, but never less than `MIN_SHARE` of it: telemetry is an average. With equal-cost hashing and
 shares p_i < 1, a stream finds on its link itself and the others' means: L_e = Σ p_i + 1 − min p_i, which is the plain
 count if every share is 1.
 
@@ -27,7 +27,7 @@ from .links import Floats, Ints, Links
 from .loads import IDLE, LinkLoad
 from .problem import Placement, PlacementError, Problem
 
-LEAST_SHARE: Final = 0.05
+MIN_SHARE: Final = 0.05
 _ROUNDING: Final = 1e-12
 QUEUED_PACKET_BITS: Final = 8 * 1500
 """Queue depths are in packets; each is taken for a full frame."""
@@ -102,7 +102,7 @@ class Costs:
         at, background, loss, wait = _readings(problem, self.links, loads)
         of_others, count = _others(problem, self.links, others)
         rate = self.links.rate_bps[at]
-        self.seconds[at] = 8 * problem.gradient_bytes / np.maximum((rate - background) * (1 - loss), LEAST_SHARE * rate)
+        self.seconds[at] = 8 * problem.gradient_bytes / np.maximum((rate - background) * (1 - loss), MIN_SHARE * rate)
         self.wait[at] = wait
         self._others_bytes[of_others] = count
 

@@ -40,9 +40,9 @@ from ..model.problem import Placement, PlacementError, Problem
 
 PARTS: Final = 256
 """Maximum number of equal parts into which a job's chunks are divided."""
-MOST_STRIPES: Final = 16
+MAX_STRIPES: Final = 16
 """Maximum number of trees among which one job's chunks are divided."""
-MOST_ROUNDS: Final = 30
+MAX_ROUNDS: Final = 30
 LONGEST_SECONDS: Final = 10.0
 CLOSE: Final = 0.01
 """Once the bound is nearer than this share, no further trees are looked for."""
@@ -227,7 +227,7 @@ def _striped(
     rounded, bound, steady = whole, jobs.least, None
     shares: Floats | None = None
     new: list[tuple[int, Tree]] = []
-    for _ in range(MOST_ROUNDS):
+    for _ in range(MAX_ROUNDS):
         wider = [[*mine, *(tree for of, tree in new if of == job)] for job, mine in enumerate(columns)]
         try:
             solved = _solved(jobs, wider, max(until - perf_counter(), 0.0))
@@ -279,7 +279,7 @@ def shares(problem: Problem, most: int, slack: float = FEWER, seconds: float = L
     until = perf_counter() + seconds
     jobs = Jobs([problem])
     divided = _divided(jobs, most, until)
-    for _ in range(MOST_ROUNDS):
+    for _ in range(MAX_ROUNDS):
         fastest, pinned = min(taken for taken, _ in divided), float(jobs.others.max(initial=0.0))
         if not pinned or pinned <= jobs.least or perf_counter() > until:
             break

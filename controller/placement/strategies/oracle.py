@@ -13,7 +13,7 @@ from ..model.problem import Placement, PlacementError, Problem
 from ..model.strategy import Description, Need
 from .scarce import ScarceMemory
 
-MOST_HOPS: Final = 20_000
+MAX_HOPS: Final = 20_000
 _SAME: Final = 1e-4
 """Times that differ by this share or less are the same."""
 
@@ -27,9 +27,9 @@ class Oracle:
 
     def place(self, problem: Problem, rng: random.Random) -> Placement:
         hops = all_hops(problem)
-        if len(hops) > MOST_HOPS:
+        if len(hops) > MAX_HOPS:
             raise PlacementError(
-                f"the oracle's program would have {len(hops)} hops of {MOST_HOPS} at most; ask widest or scarce"
+                f"the oracle's program would have {len(hops)} hops of {MAX_HOPS} at most; ask widest or scarce"
             )
         costs = Costs(problem)
         placement, bound = TreeProgram(problem, costs, hops).fastest(self.seconds)

@@ -20,7 +20,7 @@ from . import typespec
 
 LONGEST_LIST: Final = 1024
 """Records of one list, whatever the controller allows."""
-_MOST_REMEMBERED: Final = 65_536
+_MAX_REMEMBERED: Final = 65_536
 """Records sent and not acknowledged; beyond, the oldest lists are forgotten."""
 _MAX_DEPTH: Final = 16
 
@@ -150,7 +150,7 @@ class DigestService:
         if self._entry.config.ack_timeout_ns:
             self._sent[self._last_list] = now_ns, tuple(self._buffer)
             self._remembered.update(self._buffer)
-            while len(self._remembered) > _MOST_REMEMBERED:
+            while len(self._remembered) > _MAX_REMEMBERED:
                 self._forget_list(next(iter(self._sent)))
         self._buffer.clear()
         return message

@@ -29,7 +29,7 @@ INSERT: Final = p4r.Update.INSERT
 MODIFY: Final = p4r.Update.MODIFY
 DELETE: Final = p4r.Update.DELETE
 
-_MOST_TOLD: Final = 1024
+_MAX_TOLD: Final = 1024
 """Entries of one idle notification."""
 _WITH_RESOURCES: Final = p4r.TableEntry(counter_data=p4r.CounterData(), meter_config=p4r.MeterConfig())
 """A query for entries with their direct resources."""
@@ -274,9 +274,9 @@ class TableService:
         if not self._aging:
             return
         due = self._aging.due(self._state.idle_entries(), now_ns)
-        for first in range(0, len(due), _MOST_TOLD):
+        for first in range(0, len(due), _MAX_TOLD):
             message = p4r.IdleTimeoutNotification(timestamp=now_ns)
-            for entry in due[first : first + _MOST_TOLD]:
+            for entry in due[first : first + _MAX_TOLD]:
                 message.table_entry.append(self._encode(entry, p4r.TableEntry()).table_entry)
             yield message
 

@@ -41,7 +41,7 @@ def test_a_window_that_queues_never_allow_is_told() -> None:
     """Three workers' streams meet at h9, beside two probes; the link to h9 is 64 packets deep."""
     workers = ("h1", "h4", "h5")
     plan = plan_of(3, workers, Placement(dict.fromkeys(workers, "h9"), {}, "h9"), server="h9")
-    [told] = [link for link in plan.most_streams if FABRIC.peer(link).node == "h9"]
+    [told] = [link for link in plan.max_streams if FABRIC.peer(link).node == "h9"]
     budgets = link_budgets(FABRIC, ROUTES, [JobStreams.of(plan)], PROBES, OPTIONS)
     window = (64 - budgets[told].probes) // 3
     advice = window_advice(FABRIC, ROUTES, plan, PROBES, OPTIONS)

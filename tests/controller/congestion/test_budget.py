@@ -174,7 +174,7 @@ def test_windows_of_others_count_both_ways_and_leave_the_rest_to_jobs() -> None:
 def test_windows_of_others_beside_leaky_buckets() -> None:
     """A little of those, where windows alone keep the bound, and much, where marks must help."""
     plan = at_one_switch(1, "h1", "h2")
-    [link] = [end for end in plan.most_streams if FABRIC.peer(end).node == "h1"]
+    [link] = [end for end in plan.max_streams if FABRIC.peer(end).node == "h1"]
     found = []
     for rate_bps, window, bound in ((2e8, 20, 48), (8.5e8, 8, 128)):
         steady = (Uncontrolled("h3", "h1", rate_bps, 1042),)
@@ -199,7 +199,7 @@ def test_windows_and_marks_are_the_best_that_a_queue_allows(seed: int) -> None:
     bound, own = rng.choice([32, 48, 64, 96, 160]), rng.choice([8, 16, 32])
     plans = [at_one_switch(job, "h1", "h2", window=own) for job in range(1, rng.choice([2, 3, 4]))]
     steady = (Uncontrolled("h3", "h1", rng.uniform(0.2, 0.85) * 1e9, 1094, rng.choice([1, 6])),)
-    streams, [link] = len(plans), [end for end in plans[0].most_streams if FABRIC.peer(end).node == "h1"]
+    streams, [link] = len(plans), [end for end in plans[0].max_streams if FABRIC.peer(end).node == "h1"]
     jobs = [JobStreams.of(plan) for plan in plans]
     found = link_budgets(FABRIC, ROUTES, jobs, (), CongestionOptions(bound, steady))[link]
     frame_ns = 8 * 1094 * 1e9 / FABRIC.link_at(link).rate_bps
@@ -275,7 +275,7 @@ def test_each_queue_is_marked_as_late_as_its_own_bound_allows() -> None:
     )
     budgets = link_budgets(FABRIC, ROUTES, [JobStreams.of(plan)], (), CongestionOptions(64, flows))
     room, little = (
-        next(budgets[link] for link in plan.most_streams if FABRIC.peer(link).node == host) for host in ("h1", "h4")
+        next(budgets[link] for link in plan.max_streams if FABRIC.peer(link).node == host) for host in ("h1", "h4")
     )
     assert room.marked
     assert little.marked
@@ -319,12 +319,12 @@ def test_no_burst_is_less_than_the_queues_before_it_make_it_in_a_ring_of_paths_e
     flows.append(Uncontrolled(f"g{at + 1}", f"g{(at + 1) % switches + 1}", 5e6, 1042, rng.choice([20, 120, 900])))
     budgets = link_budgets(fabric, routes, [], (), CongestionOptions(64, tuple(flows)))
 
-    def most_packets(link: Endpoint) -> int:
+    def max_packets(link: Endpoint) -> int:
         return math.floor(min(budgets[link].bound, fabric.link_at(link).queue_packets))
 
     def delay_s(ways: Hops) -> float:
         links = [link for hop in ways for link in hop if link in budgets]  # the others are hosts'
-        return 8e-9 * round_bytes(fabric) * sum(most_packets(link) + 1 for link in links)
+        return 8e-9 * round_bytes(fabric) * sum(max_packets(link) + 1 for link in links)
 
     for link, crossing in cross_traffic(routes, flows).items():
         assert budgets[link].burst >= crossing.burst_behind(delay_s) - 1e-6, f"{link}: {budgets[link]}"
@@ -436,7 +436,7 @@ class Times:
         """
         senders = {job: plan for job, plan in self.plans.items() if self.begins_ns[job] <= now_ns}
         for job, plan in senders.items():
-            ways = [self.windows.budgets[link] for link in plan.most_streams if link in self.windows.budgets]
+            ways = [self.windows.budgets[link] for link in plan.max_streams if link in self.windows.budgets]
             if not any(budget.refusal for budget in ways):
                 assert plan.pacing.round_trip_ns >= self.windows.round_trip_ns(plan), f"job {job} at {now_ns} ns"
         recent = [self.windows.budgets, *(there for there, _, until_ns in self._past if until_ns > now_ns and there)]
@@ -449,13 +449,13 @@ class Times:
             promised = [there[link] for there in recent]
             if any(one.refusal for one in promised):
                 continue
-            rounds = sum(plan.most_streams.get(link, 0) * window for plan, window in under_way)
+            rounds = sum(plan.max_streams.get(link, 0) * window for plan, window in under_way)
             if not rounds:
                 continue
             marked = sum(
-                plan.most_streams[link] * max(one[link].congested_window for one, _ in self._going_by(job, now_ns))
+                plan.max_streams[link] * max(one[link].congested_window for one, _ in self._going_by(job, now_ns))
                 for job, plan in senders.items()
-                if link in plan.most_streams
+                if link in plan.max_streams
             )
             besides = min(one.burst for one in promised) + budget.probes + budget.others  # theirs is upstream's matter
             by_windows = (rounds + besides) / (1 - budget.share)
@@ -471,7 +471,7 @@ class Times:
     def _allowed(self, plan: JobPlan, now_ns: int) -> list[tuple[int, int]]:
         """Rounds that each of its workers may have under way, each with until when."""
         return [
-            (min([plan.spec.window, *(there[link].window for link in plan.most_streams if link in there)]), until_ns)
+            (min([plan.spec.window, *(there[link].window for link in plan.max_streams if link in there)]), until_ns)
             for there, until_ns in self._going_by(plan.spec.job, now_ns)
         ]
 
@@ -483,7 +483,7 @@ def test_windows_shrink_at_once_and_who_comes_waits_until_all_obey() -> None:
     windows = WindowController(FABRIC, replace(OPTIONS, lease_ns=1_000_000))
     first = at_one_switch(1, "h1", "h2")
     [paced] = windows.follow(ROUTES, [first], (), 0)
-    [link] = [e for e in paced.most_streams if FABRIC.peer(e).node == "h1"]
+    [link] = [e for e in paced.max_streams if FABRIC.peer(e).node == "h1"]
     assert windows.budgets[link].window == paced.pacing.window == 32, "a job's own window is less than the queue's room"
     assert paced.pacing.hold_ns == 0
     crowd = [at_one_switch(job, "h1", "h3") for job in range(2, 6)]
@@ -590,7 +590,7 @@ def test_no_window_grows_before_all_obey_what_a_switch_has_taken_late() -> None:
         return told
 
     [first] = follow([at_one_switch(1, "h1", "h2")], 0)
-    [link] = [e for e in first.most_streams if FABRIC.peer(e).node == "h1"]
+    [link] = [e for e in first.max_streams if FABRIC.peer(e).node == "h1"]
     crowd = [at_one_switch(job, "h1", "h3") for job in range(2, 6)]
     follow([first, *crowd], 5_000, "s4", "s5")
     assert windows.behind == frozenset(), "they let no more through than the others on the way"
@@ -636,7 +636,7 @@ def test_what_is_left_of_a_job_counts_with_the_windows_that_it_had_at_last() -> 
     assert {plan.pacing.window for plan in crowd} == {9}
     windows.follow(ROUTES, crowd[:1], (), 10_000_000)
     windows.follow(ROUTES, crowd[:1], (), 20_000_000)
-    [link] = [end for end in crowd[0].most_streams if FABRIC.peer(end).node == "h1"]
+    [link] = [end for end in crowd[0].max_streams if FABRIC.peer(end).node == "h1"]
     assert windows.budgets[link].window == 32
     [moved] = windows.follow(ROUTES, [at_one_switch(1, "h1", "h2", generation=2)], (), 30_000_000)
     assert moved.pacing.window == 32
@@ -647,7 +647,7 @@ def test_the_promise_counts_what_is_left_where_nobody_waits_for_it() -> None:
     """What Q* has room for beside the new generation is in the bound, as long as it is there."""
     windows = WindowController(FABRIC, OPTIONS)
     [first] = windows.follow(ROUTES, [at_one_switch(1, "h1", "h2")], (), 0)
-    [link] = [end for end in first.most_streams if FABRIC.peer(end).node == "h1"]
+    [link] = [end for end in first.max_streams if FABRIC.peer(end).node == "h1"]
 
     def promised() -> Promise:
         return Promise.of(windows.budgets[link])
@@ -671,7 +671,7 @@ def test_who_comes_waits_until_marks_leave_the_others_less() -> None:
     steady = (Uncontrolled("h4", "h1", 8e8, 1042),)
     windows = WindowController(FABRIC, CongestionOptions(64, steady, lease_ns=1_000_000))
     [first] = windows.follow(ROUTES, [at_one_switch(1, "h1", "h2", window=8)], (), 0)
-    [link] = [end for end in first.most_streams if FABRIC.peer(end).node == "h1"]
+    [link] = [end for end in first.max_streams if FABRIC.peer(end).node == "h1"]
     alone = windows.budgets[link]
     [second] = windows.follow(ROUTES, [first, at_one_switch(2, "h1", "h3", window=8)], (), 50_000_000)
     both = windows.budgets[link]
@@ -701,7 +701,7 @@ def test_marks_do_not_come_later_before_all_obey_the_smaller_windows() -> None:
     steady = (Uncontrolled("h4", "h1", 8e8, 1042),)
     windows = WindowController(FABRIC, CongestionOptions(40, steady, lease_ns=1_000_000))
     plans = windows.follow(ROUTES, [at_one_switch(1, "h1", "h2")], (), 0)
-    [link] = [end for end in plans[0].most_streams if FABRIC.peer(end).node == "h1"]
+    [link] = [end for end in plans[0].max_streams if FABRIC.peer(end).node == "h1"]
     alone = windows.budgets[link]
     plans += windows.follow(ROUTES, [*plans, at_one_switch(2, "h1", "h3")], (), 50_000_000)
     assert alone.marked
@@ -785,7 +785,7 @@ def test_who_is_started_anew_begins_with_what_the_switches_hold() -> None:
     anew.take_up(held)
     anew.follow(ROUTES, [at_one_switch(1, "h1", "h3")], (), 0)
     assert windows_held(marked_states(FABRIC, states, anew.budgets, left, OPTIONS)) == held
-    [link] = [e for e in left[0].most_streams if FABRIC.peer(e).node == "h1"]
+    [link] = [e for e in left[0].max_streams if FABRIC.peer(e).node == "h1"]
     assert anew.budgets[link].window == 64 // 5
     anew.follow(ROUTES, [at_one_switch(1, "h1", "h3")], (), 1_000_000 + anew.round_trip_ns(left[0]))
     assert anew.budgets[link].window == 32

@@ -155,7 +155,7 @@ def test_a_host_that_sends_more_than_its_link_carries_or_obeys_no_window_leaves_
     assert beside_windows.burst > 1 + 20 * 0.1
 
 
-def most_behind_control(rng: random.Random, bulk: Sequence[Uncontrolled], control: Sequence[Uncontrolled]) -> int:
+def max_behind_control(rng: random.Random, bulk: Sequence[Uncontrolled], control: Sequence[Uncontrolled]) -> int:
     """The most packets, the one that is sent among them, of a bulk queue to which each stream comes by a link of its
     own; the control class goes before it.
     """
@@ -190,7 +190,7 @@ def test_a_queue_is_within_its_bound_whatever_the_control_class_sends_before_it(
     alone = link_budgets(FABRIC, ROUTES, [], (), CongestionOptions(64, tuple(bulk)))[last]
     assert (budget.bound > alone.bound) == bool(control)
     assert budget.share == pytest.approx(2 * share / (1 - 0.004 * len(far)))
-    assert most_behind_control(rng, bulk, control) <= budget.bound, f"seed {seed}: {budget}"
+    assert max_behind_control(rng, bulk, control) <= budget.bound, f"seed {seed}: {budget}"
 
 
 def test_bulk_traffic_and_the_control_class_together_may_be_more_than_a_link_carries() -> None:

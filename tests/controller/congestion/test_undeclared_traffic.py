@@ -52,7 +52,7 @@ PLAN: Final = job_plan(
     1,
     FabricMemory(SLOW).allot(1, ["s1"], 2 * WINDOW),
 )
-LINK: Final = next(end for end in PLAN.most_streams if SLOW.is_switch(end.node))
+LINK: Final = next(end for end in PLAN.max_streams if SLOW.is_switch(end.node))
 
 
 class Sender:
@@ -63,7 +63,7 @@ class Sender:
     def __init__(self, rng: random.Random, link: Endpoint) -> None:
         self.plan = PLAN
         self._rng = rng
-        self._each = self.plan.most_streams[link] * round_bytes(SLOW)
+        self._each = self.plan.max_streams[link] * round_bytes(SLOW)
         self._rate = rng.uniform(0, 0.6) * SLOW.link_at(link).rate_bps / 8e9 / self._each  # rounds in a ns
         self._beat_ns = rng.choice([1, 3, 20]) * PERIOD_NS
         self._complete = [0, 0]
@@ -158,7 +158,7 @@ def told_of(turns: Sequence[tuple[int | None, int, int, int]]) -> list[bool]:
             report = np.zeros(1, REPORT)
             report["link"], report["at_ns"], report["heard_ns"] = links.links.index(LINK), now_ns - 2, now_ns - 1
             report["egress_ns"] = now_ns
-            report["bytes_sent"] = passed * PLAN.most_streams[LINK] * round_bytes(SLOW)
+            report["bytes_sent"] = passed * PLAN.max_streams[LINK] * round_bytes(SLOW)
             links.take(report)
         undeclared.look(now_ns, [JobRounds(PLAN, least, most, (heard + 1) * LOOK_NS, unsettled=False)])
         found.append(bool(undeclared.shares))
@@ -236,7 +236,7 @@ def test_a_job_that_has_nothing_to_tell_delays_no_look() -> None:
         told = list(others_alone(undeclared, links, lambda look: [each(look) for each in heard]))
         return told.index(0.5)
 
-    elsewhere = replace(PLAN, spec=replace(PLAN.spec, job=2), most_streams={})
+    elsewhere = replace(PLAN, spec=replace(PLAN.spec, job=2), max_streams={})
     alone = looks_until_seen()
     assert looks_until_seen(lambda look: JobRounds(elsewhere, 0, 0, -1, unsettled=True)) == alone
     assert looks_until_seen(lambda look: JobRounds(elsewhere, 0, 0, -1, unsettled=False)) > alone, "it is waited for"
@@ -274,7 +274,7 @@ def test_where_more_is_seen_windows_are_no_larger() -> None:
 def test_windows_leave_what_is_seen_and_nothing_is_promised_there_nor_behind() -> None:
     """They are those beside as much that was declared, but for its way, which nobody knows."""
     plan = PLAN
-    link = next(end for end in plan.most_streams if SLOW.is_switch(end.node))
+    link = next(end for end in plan.max_streams if SLOW.is_switch(end.node))
     rate_bps = SLOW.link_at(link).rate_bps
     first = next(end for end in ROUTES.shares("h9", "h1") if SLOW.is_switch(end.node) and end.node != link.node)
     declared = CongestionOptions(96, (Uncontrolled("h9", "h1", rate_bps / 100, 1042),))

@@ -122,7 +122,7 @@ class Subject:
         """How many packets of it were reported."""
         return sum(any(index in hop.told for hop in self.hops) for index in stretch)
 
-    def most_in(self, stretch: range) -> int:
+    def max_in(self, stretch: range) -> int:
         """As many reports of it as there may be: once each quantity may come to be known, then periods pass. A sink
         has one for the stack and one for its own queue.
         """

@@ -21,7 +21,7 @@ TOPOLOGY = leaf_spine(2, 2, 2, rate_bps=50_000_000, queue_packets=2000)
 STEPS = Steps(depth_threshold=20, depth_step=8, latency_step_us=1500, period_us=60_000)
 BURST = range(70 * MS, 110 * MS)
 END = 260 * MS
-MOST_FLOWS = 6
+MAX_FLOWS = 6
 """Flows of one draw."""
 
 
@@ -95,10 +95,10 @@ def drawn_fabric(rng: random.Random, rate_bps: int) -> Topology:
 
 def drawn_steps(rng: random.Random, packet_us: float) -> Steps:
     """Steps above what flows that meet by chance make of an empty queue: a packet of each at once."""
-    depth_step = rng.randint(MOST_FLOWS + 2, 20)
-    latency = rng.uniform(MOST_FLOWS + 2, 20) * packet_us
+    depth_step = rng.randint(MAX_FLOWS + 2, 20)
+    latency = rng.uniform(MAX_FLOWS + 2, 20) * packet_us
     return Steps(
-        depth_threshold=rng.choice([None, rng.randint(MOST_FLOWS + 2, 30)]),
+        depth_threshold=rng.choice([None, rng.randint(MAX_FLOWS + 2, 30)]),
         depth_step=rng.choice([None, depth_step, depth_step]),
         latency_threshold_us=rng.choice([None, int(rng.uniform(1, 2) * latency)]),
         latency_step_us=rng.choice([None, int(latency), int(latency)]),
@@ -147,7 +147,7 @@ async def play_drawn(seed: int) -> tuple[int, int, int, int]:
     for subject in found:
         for stretch in subject.stretches():
             said = subject.reports_in(stretch)
-            assert said <= subject.most_in(stretch), f"{subject.name} packets {stretch}"
+            assert said <= subject.max_in(stretch), f"{subject.name} packets {stretch}"
             packets += len(stretch)
             reports += said
     passed = sum(len(subject.hops[0].times) for subject in found)

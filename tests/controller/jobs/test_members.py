@@ -9,7 +9,7 @@ import pytest
 from weir.controller.errors import ControllerError, NoSuchJob
 from weir.controller.jobs.job import Progress, RunningJob
 from weir.controller.jobs.membership import Membership, longest_silence_ns
-from weir.controller.jobs.registry import MOST_ABORTED, Counts
+from weir.controller.jobs.registry import MAX_ABORTED, Counts
 from weir.controller.jobs.slow_paths import SlowPaths
 from weir.controller.leases import Leases
 from weir.controller.options import Message, Options
@@ -360,7 +360,7 @@ def test_of_a_number_s_last_job_nobody_hears_in_the_next_one(rig: Rig) -> None:
 def test_why_jobs_were_aborted_is_remembered_of_the_last_ones() -> None:
     rig = Rig(FABRIC, Options())
     first = add(rig, 1)
-    numbers = range(1, MOST_ABORTED + 2)
+    numbers = range(1, MAX_ABORTED + 2)
     for number in numbers:
         plan = replace(first.plan, spec=replace(first.spec, job=number))
         rig.jobs.add(RunningJob(plan, 0))

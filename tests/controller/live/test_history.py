@@ -93,7 +93,7 @@ def test_the_oldest_is_forgotten_where_there_is_too_much(tmp_path: Path) -> None
     path = tmp_path / "history.duckdb"
     sizes = []
     for _ in range(3):
-        with History(path, most_rows=4_000) as history:
+        with History(path, max_rows=4_000) as history:
             history.begin(FABRIC)
             for number in range(4_000):
                 history.add(state(number), [])
@@ -108,7 +108,7 @@ def test_the_oldest_events_are_forgotten_too(tmp_path: Path) -> None:
     """Drops that go on are one with every look; those of this run count from 1 again."""
     path = tmp_path / "history.duckdb"
     for _ in range(2):
-        with History(path, most_rows=40) as history:
+        with History(path, max_rows=40) as history:
             history.begin(FABRIC)
             for number in range(1, 31):
                 event = {"number": number, "time_ns": 10 * number, "kind": "drop", "text": f"{number} packets: late"}

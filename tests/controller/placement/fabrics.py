@@ -107,12 +107,12 @@ def random_others(topology: Topology, rng: random.Random) -> dict[Endpoint, floa
     return {link: 1e6 * rng.choice((0.5, 1, 1, 2, 3)) for link in topology.directed_links if rng.random() < 0.35}
 
 
-def any_problem(seed: int, *, room: float = 1.0, fan_in: int | None = None, most_workers: int = 9) -> Problem:
+def any_problem(seed: int, *, room: float = 1.0, fan_in: int | None = None, max_workers: int = 9) -> Problem:
     """A job on any fabric under any load; each switch has room with the probability `room`."""
     rng = random.Random(seed)
     topology = any_fabric(rng)
     hosts = [host.name for host in topology.hosts]
-    server, *workers = rng.sample(hosts, rng.randint(3, min(most_workers, len(hosts))))
+    server, *workers = rng.sample(hosts, rng.randint(3, min(max_workers, len(hosts))))
     return Problem(
         Routes(topology),
         tuple(workers),

@@ -192,7 +192,7 @@ def compare_scarce(seeds: Iterable[int], *, shared: bool = False) -> tuple[int, 
     placed, largest = 0, 1.0
     for seed in seeds:
         fan_in = random.Random(seed).choice((None, None, 4))
-        problem = any_problem(seed, room=0.5, fan_in=fan_in, most_workers=7)
+        problem = any_problem(seed, room=0.5, fan_in=fan_in, max_workers=7)
         if shared:
             problem = replace(problem, others=random_others(problem.topology, random.Random(seed)))
         best = oracle(problem)
@@ -220,7 +220,7 @@ def test_scarce_memory_is_placed_as_the_oracle_does() -> None:
 def test_a_tree_for_which_no_program_ended_in_time_says_how_good_it_surely_is(
     seed: int, rerouting: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    problem = any_problem(seed, room=0.5, most_workers=7)
+    problem = any_problem(seed, room=0.5, max_workers=7)
     best = oracle(problem)
     assert best is not None
     monkeypatch.setattr(TreeProgram, "within", lambda *_: (None, False))
@@ -249,7 +249,7 @@ def test_what_is_too_much_for_its_time_is_passed_over_and_asked_again(monkeypatc
 
     monkeypatch.setattr(TreeProgram, "within", slow)
     for seed in (2, 4, 8, 13):
-        problem = any_problem(seed, room=0.5, most_workers=7)
+        problem = any_problem(seed, room=0.5, max_workers=7)
         best = oracle(problem) or 0.0
         asked.clear()
         found = ScarceMemory(gap=0.0, seconds=1.9).place(problem, random.Random(seed))
@@ -261,7 +261,7 @@ def test_what_is_too_much_for_its_time_is_passed_over_and_asked_again(monkeypatc
 def test_the_trees_of_rerouting_are_trees_and_mostly_as_fast_as_the_best() -> None:
     ratios = []
     for seed in range(80):
-        problem = any_problem(seed, room=0.5, fan_in=random.Random(seed).choice((None, None, 4)), most_workers=7)
+        problem = any_problem(seed, room=0.5, fan_in=random.Random(seed).choice((None, None, 4)), max_workers=7)
         if (best := oracle(problem)) is None:
             continue
         costs = Costs(problem)

@@ -30,7 +30,7 @@ from weir.controller.placement.multi_job.multi_tree import Striping, stripe
 from weir.controller.placement.strategies.widest import WidestTree
 from weir.controller.planning.completion import Expected, Step, expected_step
 from weir.controller.planning.improvement import better_alone, better_jointly, saved_together
-from weir.controller.planning.plan import HEAVIEST, LIGHTEST, MOST_GRADIENT_BYTES
+from weir.controller.planning.plan import HEAVIEST, LIGHTEST, MAX_GRADIENT_BYTES
 from weir.tests.controller.placement.fabrics import any_fabric, random_loads
 from weir.topologies import Endpoint, Routes, Topology, leaf_spine
 
@@ -90,7 +90,7 @@ def test_the_heavier_job_gets_a_spine_of_its_own() -> None:
 
 @pytest.mark.parametrize(
     ("weight", "gradient_bytes", "alone"),
-    [(LIGHTEST, 1, False), (HEAVIEST, 1, True), (LIGHTEST, MOST_GRADIENT_BYTES, True)],
+    [(LIGHTEST, 1, False), (HEAVIEST, 1, True), (LIGHTEST, MAX_GRADIENT_BYTES, True)],
 )
 def test_the_lightest_and_the_heaviest_job_keep_no_others_from_moving(
     weight: float, gradient_bytes: int, alone: bool

@@ -124,7 +124,7 @@ def test_wherever_time_ends_the_best_until_then_is_taken(monkeypatch: pytest.Mon
 
 def test_where_rounds_end_the_trees_that_were_solved_count(monkeypatch: pytest.MonkeyPatch) -> None:
     for rounds in (1, 2, 3):
-        monkeypatch.setattr(multi_tree, "MOST_ROUNDS", rounds)
+        monkeypatch.setattr(multi_tree, "MAX_ROUNDS", rounds)
         for seed in range(8):
             striping, alone = lengths(drawn(seed, 4), 10.0)
             assert striping.slowest_seconds <= alone * (1 + 1e-9), f"seed {seed}, {rounds} rounds"

@@ -114,14 +114,14 @@ def test_a_job_with_a_server_as_root_lets_every_child_in_at_every_port_it_may_co
     between = [(2, up), (up, 1), (2, down), (down, 1), (1, sums), (sums, 2), (1, 4), (4, 2)]
     taken = Counter(Endpoint(f"s{a}", b) for a, b in between)
     assert {link: made.streams.get(link, 0) for link in MIDDLE} == {link: taken[link] for link in MIDDLE}
-    assert made.most_streams[Endpoint("s2", 3)] == 2
+    assert made.max_streams[Endpoint("s2", 3)] == 2
     assert made.streams[Endpoint("s2", 2)] == 1
     # the farthest worker is 3 links from s1, which is 3 links from the server: 12 links there and back
     frame_ns = (FRAME_HEADER_BYTES + MESSAGE_BYTES) * 8
     assert (made.round_trip_ns, made.hops) == (12 * (2_000 + frame_ns), 12)
     trips = {link: ns // (2_000 + frame_ns) for link, ns in made.round_trips_ns.items()}
     assert trips == {link: 8 if FABRIC.peer(link).node == "h1" or link.node == "h1" else 12 for link in trips}
-    assert trips.keys() == made.most_streams.keys()
+    assert trips.keys() == made.max_streams.keys()
     assert made.host_plans() == {"h4": made.server, **made.workers}
     paced = replace(made, pacing=Pacing(gap_ns=500))
     assert paced == made
@@ -141,7 +141,7 @@ def test_a_link_is_as_fast_as_the_nearest_stream_that_takes_it() -> None:
     trips = {link: ns // link_ns for link, ns in made.round_trips_ns.items()}
     both, near = {Endpoint("s2", 2), Endpoint("h4", 0)}, {Endpoint("h3", 0), Endpoint("s2", 1)}
     assert trips == {link: 4 if link in both | near else 8 for link in trips}
-    assert [made.most_streams[link] for link in (*both, *near)] == [2, 2, 1, 1]
+    assert [made.max_streams[link] for link in (*both, *near)] == [2, 2, 1, 1]
     assert made.round_trip_ns == 8 * link_ns
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from weir.controller.errors import ControllerError
 from weir.controller.service.limits import LONGEST_REASON, MESSAGE_BYTES, Limits, client_of
-from weir.controller.service.streams import MOST_UNSENT, HostStream
+from weir.controller.service.streams import MAX_UNSENT, HostStream
 from weir.tests.controller.control_rig import certificates, rig
 from weir.wire import control_pb2 as pb
 from weir.wire.control_channel import Tls
@@ -213,12 +213,12 @@ async def test_what_waits_for_a_host_that_takes_nothing_is_bounded() -> None:
     assert sorted(message.WhichOneof("content") or "" for message in said) == ["pause", "resume", "waiting"]
     assert pb.ToHost(waiting=pb.Waiting(reason="since 9999 s")) in said
     stream = HostStream()
-    for generation in range(MOST_UNSENT + 1):
+    for generation in range(MAX_UNSENT + 1):
         stream.send(pb.ToHost(pause=pb.Pause(job=1, generation=generation)))
     assert [message async for message in stream.messages()] == []
     assert stream.failure == (
         grpc.StatusCode.RESOURCE_EXHAUSTED,
-        f"this host has not taken {MOST_UNSENT} messages; join again",
+        f"this host has not taken {MAX_UNSENT} messages; join again",
     )
 
 

@@ -127,7 +127,7 @@ async def test_heartbeats_are_told_by_job_and_rank_and_no_more_seats_than_fit(
         },
         abs=1e-5,
     )
-    monkeypatch.setattr(metrics, "MOST_SEATS", 1)
+    monkeypatch.setattr(metrics, "MAX_SEATS", 1)
     fewer = values(text(rig.controller, 41 * MS, heard))
     assert [name for name in fewer if name.startswith("weir_heartbeat_age")] == ["weir_heartbeat_age_seconds/7/0"]
 

@@ -36,7 +36,7 @@ LEASE_S: Final = 2.0
 PATIENCE_S: Final = 100.0
 """Nothing here takes so long unless it hangs."""
 ACTS: Final = 8
-MOST_CONTROLLERS: Final = 3
+MAX_CONTROLLERS: Final = 3
 LONGEST_S: Final = 3.0
 """Between two acts."""
 
@@ -328,12 +328,12 @@ def several_controllers(seed: int) -> dict[str, Any]:
 
         running.workers[0].until(10)
         for _ in range(ACTS):
-            act, number = rng.choice(["start", "take over", "stop", *signals]), rng.randrange(MOST_CONTROLLERS)
+            act, number = rng.choice(["start", "take over", "stop", *signals]), rng.randrange(MAX_CONTROLLERS)
             done.append(f"{act} {number}")
             if act in signals:
                 if number < len(alive()):
                     alive()[number].process.send_signal(signals[act])
-            elif len(alive()) < MOST_CONTROLLERS:
+            elif len(alive()) < MAX_CONTROLLERS:
                 options = ["--election-id", str(rng.randrange(1, 100))]
                 options += ["--take-over"] if act == "take over" else []
                 controllers.append(running.another_controller(*options))

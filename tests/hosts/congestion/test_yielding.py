@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from weir.hosts.congestion.yielding import (
     GAIN,
     INITIAL_WINDOW,
-    LEAST_TIMEOUT_NS,
+    MIN_TIMEOUT_NS,
     DataCentreWindow,
     YieldingSender,
 )
@@ -172,7 +172,7 @@ def test_where_nothing_comes_the_time_out_doubles() -> None:
     assert len(sender.poll(now_ns)) == 20
     for doubling in range(3):
         due_ns = sender.deadline_ns(now_ns)
-        assert due_ns == now_ns + (LEAST_TIMEOUT_NS << doubling)
+        assert due_ns == now_ns + (MIN_TIMEOUT_NS << doubling)
         assert not sender.poll(due_ns - 1)
         now_ns = due_ns
         assert len(sender.poll(now_ns)) == 1

@@ -42,10 +42,10 @@ from weir.wire.aggregation import (
 from weir.wire.frames import DEFAULT_TTL, FRAME_HEADER_BYTES, encapsulate
 
 STEPS: Final = 20
-MOST_STEPS: Final = 190
+MAX_STEPS: Final = 190
 """By then every attack has been seen, or something is wrong with this test."""
 SIZE: Final = 1_000
-ROUNDS: Final = 12 * MOST_STEPS
+ROUNDS: Final = 12 * MAX_STEPS
 """More than the job has."""
 AHEAD: Final = 1 << 22
 SLOTS: Final = 64
@@ -167,7 +167,7 @@ def attacked(service: Service) -> Any:
                         start(name)
                 begun.wait()
                 sums = []
-                for step in range(MOST_STEPS):
+                for step in range(MAX_STEPS):
                     array = np.full(SIZE, float(10**rank + step), np.float32)
                     sums.append(np.unique(membership.communicator.allreduce(array)).tolist())
                     attacked = np.array([np.count_nonzero(list(drops(membership).values()))])

@@ -51,7 +51,7 @@ WORKER, SERVER = int(IPv4Address("127.0.11.1")), int(IPv4Address("127.0.11.2"))
 PORT: Final = 30_000 + os.getpid() % 2_000
 PLAN: Final = WorkerPlan(job=7, generation=1, rank=0, workers=1, aggregator=SERVER, child_bit=1, slots=16, window=8)
 SERVER_PLAN: Final = ServerPlan(job=7, generation=1, slots=16, children=(Child(1, WORKER),), workers=1)
-PATIENT: Final = WorkerOptions(initial_timeout_ns=50_000_000, least_timeout_ns=5_000_000)
+PATIENT: Final = WorkerOptions(initial_timeout_ns=50_000_000, min_timeout_ns=5_000_000)
 JOINED: Final = pb.ToHost(joined=pb.Joined(host="h1", address=WORKER, heartbeat_ns=20_000_000))
 SPARE_JOINED: Final = pb.ToHost(joined=pb.Joined(host="h5", address=SERVER, heartbeat_ns=10_000_000, spare=True))
 ANSWER_S: Final = 20.0

@@ -30,7 +30,7 @@ from weir.wire.aggregation import LANES
 finite = st.floats(width=32, allow_nan=False, allow_infinity=False)
 
 
-def least_exponent(chunk: np.ndarray) -> int:
+def min_exponent(chunk: np.ndarray) -> int:
     """The definition: the least e ≥ −127 with |x| < 2^e."""
     largest = max(abs(Fraction(float(x))) for x in chunk)
     e = -127
@@ -43,7 +43,7 @@ def least_exponent(chunk: np.ndarray) -> int:
 @settings(deadline=None)
 def test_block_exponent_is_the_least_bound(values: list[float]) -> None:
     chunks = to_chunks(np.array(values, np.float32))
-    assert block_exponents(chunks).tolist() == [least_exponent(chunks[0]) + EXPONENT_BIAS]
+    assert block_exponents(chunks).tolist() == [min_exponent(chunks[0]) + EXPONENT_BIAS]
 
 
 @pytest.mark.parametrize(

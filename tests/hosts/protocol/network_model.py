@@ -151,8 +151,8 @@ class Fabric:
         """What was final at each move."""
         options = WorkerOptions(
             initial_timeout_ns=400 * US,
-            least_timeout_ns=200 * US,
-            most_timeout_ns=3_000 * US,
+            min_timeout_ns=200 * US,
+            max_timeout_ns=3_000 * US,
             first_round=first_round,
             law=law,
         )
@@ -225,17 +225,17 @@ class Fabric:
     def finished(self) -> bool:
         return not self._moving and all(self.worker(rank).idle for rank in self.ranks)
 
-    def run(self, most_events: int = 2_000_000) -> None:
+    def run(self, max_events: int = 2_000_000) -> None:
         for address in self.hosts:
             self._wake_at(address, self.now)
-        for _ in range(most_events):
+        for _ in range(max_events):
             if self.finished:
                 break
             self.now, _, action = heapq.heappop(self._events)
             action()
         else:
             raise AssertionError(
-                f"not finished after {most_events} events: {[self.worker(r).waiting_for(self.now) for r in self.ranks]}"
+                f"not finished after {max_events} events: {[self.worker(r).waiting_for(self.now) for r in self.ranks]}"
             )
 
         for rank, sums in self.sums.items():

@@ -42,7 +42,7 @@ class Search:
         make_switch: Callable[[int, int], SwitchModel] = SwitchModel,
         *,
         resends: bool = True,
-        most_states: int = 20_000_000,
+        max_states: int = 20_000_000,
         past: Past = NO_PAST,
     ) -> None:
         """Without `resends` it is not asked whether resends finish the job: for a look at wrong sums alone."""
@@ -50,7 +50,7 @@ class Search:
         self.nodes = Nodes(setup, make_switch, past)
         self.controller = Controller(setup)
         self._resends = resends
-        self._most_states = most_states
+        self._max_states = max_states
         self.states = 0
         self.finished = 0
         self.seconds = 0.0
@@ -87,8 +87,8 @@ class Search:
                     if wrong:
                         raise Violation(wrong, self._trace(len(order) - 1))
             at += 1
-            if at > self._most_states:
-                raise RuntimeError(f"{self.setup}: more than {self._most_states} states")
+            if at > self._max_states:
+                raise RuntimeError(f"{self.setup}: more than {self._max_states} states")
         self.states = len(order)
         self.seconds = time.perf_counter() - started
 

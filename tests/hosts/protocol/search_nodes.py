@@ -40,7 +40,7 @@ FIRE = -1
 """A worker's timers expire."""
 FAR_NS = 1 << 40
 """Beyond every time-out of `OPTIONS`."""
-OPTIONS = WorkerOptions(initial_timeout_ns=1, least_timeout_ns=1, most_timeout_ns=1)
+OPTIONS = WorkerOptions(initial_timeout_ns=1, min_timeout_ns=1, max_timeout_ns=1)
 
 _NO_LANES: Final = np.zeros((1, 0), np.int32)
 

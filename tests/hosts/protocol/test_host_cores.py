@@ -53,7 +53,7 @@ PLAN = WorkerPlan(
 SERVER_PLAN = ServerPlan(
     job=5, generation=1, slots=16, children=(Child(1, WORKER), Child(2, OTHER)), workers=2, members=(WORKER, OTHER)
 )
-OPTIONS = WorkerOptions(initial_timeout_ns=10 * MS, least_timeout_ns=1 * MS, most_timeout_ns=100 * MS)
+OPTIONS = WorkerOptions(initial_timeout_ns=10 * MS, min_timeout_ns=1 * MS, max_timeout_ns=100 * MS)
 
 
 def headers(datagrams: Datagrams) -> NDArray[np.void]:

@@ -21,7 +21,7 @@ from typing import Any, Final
 from weir.tests.hosts.torch.rig import HOSTS, running_fabric
 
 RANKS: Final = 3
-LEAST_PASSED: Final = 67
+MIN_PASSED: Final = 67
 """Of PyTorch 2.13's, on three ranks without a GPU."""
 _INNER: Final = "--inner"
 
@@ -93,7 +93,7 @@ def main() -> int:
     lines += [f"{count:5}  {reason}" for reason, count in sorted(said["skipped"].items(), key=lambda item: -item[1])]
     lines += [f"failed: {name}" for name in said["bad"]]
     sys.stdout.write("\n".join(lines) + "\n")
-    return int(bool(said["bad"]) or (not tests and passed < LEAST_PASSED))
+    return int(bool(said["bad"]) or (not tests and passed < MIN_PASSED))
 
 
 if __name__ == "__main__":

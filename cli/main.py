@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import sys
+import threading
 from collections.abc import Sequence
 from typing import Final, NoReturn
 
@@ -24,6 +26,7 @@ _EXTRAS: Final = {
 }
 """What to install for a command alone; the others need all that `runs` has."""
 
+_NO_THREAD: Final = "can't start new thread"
 _USAGE: Final = 2
 _INTERRUPTED: Final = 130
 
@@ -34,6 +37,7 @@ def main() -> NoReturn:
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     logging.getLogger("finsy").setLevel(logging.ERROR)
     words = sys.argv[1:]
+    threading.excepthook = _end_with_a_thread
     try:
         _run(words)
     except Exception as error:
@@ -43,6 +47,19 @@ def main() -> NoReturn:
         sys.stderr.write(f"weir: {told}\n")
         sys.exit(_INTERRUPTED if isinstance(error, Interrupted) else _USAGE)
     sys.exit(0)
+
+
+def _end_with_a_thread(lost: threading.ExceptHookArgs) -> None:
+    """End the process where one of its threads has ended for want of threads, memory or descriptors: what waits for
+    that thread would wait for ever.
+    """
+    error = lost.exc_value
+    if isinstance(error, MemoryError) or _NO_THREAD in str(error) or getattr(error, "errno", None) == errno.EMFILE:
+        name = "a thread" if lost.thread is None else f"the thread {lost.thread.name}"
+        sys.stderr.write(f"weir: {name} has ended: {error or 'no memory'}; this process cannot go on\n")
+        sys.stderr.flush()
+        os._exit(_USAGE)
+    threading.__excepthook__(lost)
 
 
 def _run(words: Sequence[str]) -> None:

@@ -36,6 +36,7 @@ from .records.record import (
     keep_folder,
     run_folder,
 )
+from .resources import check_resources
 from .synchronised import train_in_mode
 from .workloads.workload import digest, train_without_network
 
@@ -72,6 +73,7 @@ def execute(
             f"--fabric mininet: workers go by congestion.law {law} in virtual time alone; hosts that are processes "
             "know explicit windows only: say law: explicit, or run the file without --fabric mininet"
         )
+    check_resources(len(config.topology.hosts))
     began: list[RunRecord] = []
     with orderly_end() as end, end.later(), run_folder(out) as folder:
         try:

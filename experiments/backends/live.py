@@ -27,6 +27,7 @@ from ...topologies.mininet.fabric import MininetFabric, SwitchKind
 from ...topologies.mininet.scratch import scratch_folder
 from ...wire.heartbeat import HEARTBEAT_PORT
 from ..errors import ExperimentError
+from ..resources import check_resources
 from .batch_sizes import size_rule
 from .real_time import FabricHeartbeats, RealTimeFabric
 from .sessions import open_sessions
@@ -83,6 +84,7 @@ async def live_fabric(
     Raises ExperimentError, and the other packages' errors, where it cannot be started.
     """
     placing = strategy_named(strategy)  # before anything is started
+    check_resources(len(topology.hosts))
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(scratch_folder("weir-live-"))
         fabric: RealTimeFabric | MininetFabric

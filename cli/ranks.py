@@ -26,10 +26,10 @@ from ..experiments.errors import ExperimentError
 from ..hosts import ControlClient
 from ..hosts.drivers.control_client import refusal_of_policy
 from ..topologies import Topology
-from ..topologies.mininet.processes import End, may_end_with_us
+from ..topologies.mininet.processes import LOOK_S, End, may_end_with_us
 
 _TO_END_S: Final = 5.0
-"""The others' time to see that a rank has failed, and then to obey SIGTERM."""
+"""Time for the others to report that a rank has failed, and grace time from a signal to SIGKILL."""
 _LONGEST_LINE: Final = 1 << 20
 _BY_SIGNAL: Final = 128
 """Exit status of what a signal has ended, less the signal's number."""
@@ -176,7 +176,7 @@ async def run_ranks(
                     say(f"rank {number} {_described(ended)}{others}")
             if late and not done:
                 break
-        await _end(processes.values(), signal.SIGTERM)
+        await _end([process for process in processes.values() if process.returncode is None], signal.SIGTERM)
         for what in (signal.SIGKILL, None):  # what ranks have started may have more to say, for a while
             if lines:
                 passed_on, lines = await asyncio.wait(lines, timeout=_TO_END_S)
@@ -186,6 +186,9 @@ async def run_ranks(
                 _tell(processes.values(), what)
     except asyncio.CancelledError:  # by a signal, which reaches this process alone
         await _end(processes.values(), signal.SIGINT if end is None else end.by)
+        _tell(processes.values(), signal.SIGKILL)
+        if lines:  # the last ones, which handlers of the signal have written
+            await asyncio.wait(lines, timeout=_TO_END_S)
         raise
     finally:
         _tell(processes.values(), signal.SIGKILL)
@@ -248,11 +251,15 @@ async def _pass_on(rank: int, stream: asyncio.StreamReader, out: TextIO) -> None
 
 
 async def _end(processes: Collection[asyncio.subprocess.Process], by: signal.Signals) -> None:
-    """Ask those that run to end, and what they have started, and see to it."""
-    running = [process for process in processes if process.returncode is None]
-    _tell(running, by)
-    if running:
-        await asyncio.wait([asyncio.create_task(each.wait()) for each in running], timeout=_TO_END_S)
+    """Send a signal to process groups, and wait until nothing of them runs, for the grace time at most.
+
+    A rank is often a shell, which ends at once; the program that the shell has started needs its time all the same.
+    """
+    _tell(processes, by)
+    loop = asyncio.get_running_loop()
+    deadline_s = loop.time() + _TO_END_S
+    while any(map(_is_there, processes)) and loop.time() < deadline_s:
+        await asyncio.sleep(LOOK_S)
 
 
 def _tell(processes: Collection[asyncio.subprocess.Process], what: signal.Signals) -> None:

@@ -119,8 +119,9 @@ async def _run(
         told["WEIR_HOST"] = ",".join(hosts)
         told["WEIR_NIC"] = ",".join(live.fabric.nic(host) for host in hosts)
         command = [*_RUN, "--nproc-per-node", str(len(hosts)), "--master-port", str(_free_port()), *words]
-        run = await asyncio.create_subprocess_exec(*may_end_with_us("TERM"), *command, env=told)
-        with passing_on_end_signals([run]):
+        with passing_on_end_signals() as pass_on_to:
+            run = await asyncio.create_subprocess_exec(*may_end_with_us("TERM"), *command, env=told)
+            pass_on_to(run)
             try:
                 return await run.wait()
             finally:
@@ -147,14 +148,13 @@ async def _side_by_side(
 ) -> int:
     """One torchrun for each rank of an emulated fabric."""
     port = _free_port()
-    runs = [
-        subprocess.Popen(
-            [*may_end_with_us("TERM"), *_of_one_rank(number, len(hosts), "127.0.0.1", port), *words],
-            env={**told, "WEIR_HOST": host, "WEIR_NIC": fabric.nic(host)},
-        )
-        for number, host in enumerate(hosts)
-    ]
-    with passing_on_end_signals(runs):
+    runs: list[subprocess.Popen[bytes]] = []
+    with passing_on_end_signals() as pass_on_to:
+        for number, host in enumerate(hosts):
+            command = [*may_end_with_us("TERM"), *_of_one_rank(number, len(hosts), "127.0.0.1", port), *words]
+            environment = {**told, "WEIR_HOST": host, "WEIR_NIC": fabric.nic(host)}
+            runs.append(subprocess.Popen(command, env=environment))
+            pass_on_to(runs[-1])
         return await _first_failure(runs)
 
 

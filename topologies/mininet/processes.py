@@ -37,7 +37,9 @@ def check_free(name: str, address: str) -> None:
             listener.bind((host, int(port)))
         except OSError as error:
             raise TopologyError(
-                f"{name}: cannot have {address} for P4Runtime: {error.strerror}; choose another first port"
+                f"cannot have {address} for P4Runtime: {error.strerror}; choose another first port",
+                place=name,
+                value=address,
             ) from None
 
 
@@ -51,8 +53,10 @@ def claimed(name: str, address: str) -> Iterator[None]:
             claim.bind(f"\0{_OWNER}{address}")
         except OSError:
             raise TopologyError(
-                f"{name}: cannot have {address} for P4Runtime, which another fabric has that is being started or runs; "
-                "choose another first port"
+                f"cannot have {address} for P4Runtime, which another fabric has that is being started or runs; "
+                "choose another first port",
+                place=name,
+                value=address,
             ) from None
         yield
 
@@ -259,16 +263,31 @@ def orderly_end() -> Iterator[End]:
 
 
 @contextmanager
-def passing_on_end_signals(processes: Collection[Signalled]) -> Iterator[None]:
-    """Forward SIGTERM and SIGHUP to these processes, whose end this process waits for."""
+def passing_on_end_signals() -> Iterator[Callable[[Signalled], None]]:
+    """Pass SIGTERM and SIGHUP on to processes, whose end this program waits for.
+
+    Yields:
+        A function that adds a process. One that is added after a signal has come is sent it as well.
+    """
+    processes: list[Signalled] = []
+    came: list[int] = []
+
+    def send(process: Signalled, number: int) -> None:
+        with suppress(ProcessLookupError):
+            process.send_signal(number)
 
     def pass_on(number: int, _: object) -> None:
+        came.append(number)
         for process in processes:
-            with suppress(ProcessLookupError):
-                process.send_signal(number)
+            send(process, number)
+
+    def add(process: Signalled) -> None:
+        processes.append(process)
+        for number in came:
+            send(process, number)
 
     with _handled_by(pass_on, (signal.SIGTERM, signal.SIGHUP)):
-        yield
+        yield add
 
 
 @contextmanager

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import faulthandler
+import logging
 import os
 import signal
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -36,3 +38,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Python waits for the threads of every pool before it exits: one that never ends is shown, and the run fails."""
     faulthandler.dump_traceback_later(_LAST_S, exit=True, file=os.dup(2))
+
+
+@pytest.fixture(autouse=True)
+def _reset_logging() -> Iterator[None]:
+    """Undo what a test does to logging: commands that tests call set levels and handlers for the whole process."""
+    root = logging.getLogger()
+    levels = {logger.name: logger.level for logger in _loggers()}
+    handlers, disabled = root.handlers[:], root.manager.disable
+    yield
+    root.handlers[:] = handlers
+    logging.disable(disabled)
+    for logger in _loggers():
+        if logger.level != (level := levels.get(logger.name, logging.NOTSET)):
+            logger.setLevel(level)
+
+
+def _loggers() -> list[logging.Logger]:
+    named = logging.Logger.manager.loggerDict.values()
+    return [logging.getLogger(), *(logger for logger in list(named) if isinstance(logger, logging.Logger))]

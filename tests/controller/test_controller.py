@@ -114,6 +114,7 @@ async def test_a_job_comes_and_goes_and_leaves_no_trace(rig: Rig) -> None:
 async def test_a_job_that_does_not_fit_gets_less_and_is_told_what_and_why(
     rig: Rig, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.WARNING)
     controller = rig.controller
     await controller.admit(JobSpec(1, ("h1", "h2")), 0)
     await controller.admit(JobSpec(2, ("h1", "h2"), slots=32, window=16), 0)
@@ -180,6 +181,7 @@ async def test_who_stays_has_no_more_rounds_of_exponents_than_its_queues_let_go_
 async def test_a_job_that_a_switch_refuses_leaves_everything_as_it_was(
     rig: Rig, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.WARNING)
     controller = rig.controller
     await controller.admit(JobSpec(1, ("h1", "h2")), 0)
     before = {name: (await s.read()).lines() for name, s in controller.switches.sessions.items()}

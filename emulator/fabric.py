@@ -85,7 +85,11 @@ class Fabric:
         self._nodes.check_new(name)
         for other_name, other in self._nodes.switches.items():
             if other.device_id == switch.device_id:
-                raise FabricError(f"switch {name}: device id {switch.device_id} is {other_name}'s already")
+                raise FabricError(
+                    f"device id {switch.device_id} is {other_name}'s already",
+                    place=f"switch {name}",
+                    value=switch.device_id,
+                )
         engine = self._engine
         cpu = engine.add_host(poll_ns=cpu_poll_ns, cpu=True)
         cpu_nic = engine.add_port(memory.NODE_HOST, cpu, 0, self._key("cpu", name))
@@ -99,7 +103,7 @@ class Fabric:
         """Add a host, which sees its frames at multiples of `poll_ns` (0: at once). A sink only counts them."""
         self._nodes.check_new(name)
         if poll_ns < 0:
-            raise FabricError(f"host {name}: poll_ns is {poll_ns}; it must not be negative")
+            raise FabricError(f"poll_ns is {poll_ns}; it must not be negative", place=f"host {name}", value=poll_ns)
         index = self._engine.add_host(poll_ns=poll_ns, sink=sink)
         self._nodes.hosts[name] = HostNode(index, {})
         self._host_names[index] = name
@@ -140,14 +144,14 @@ class Fabric:
             "corrupt": corrupt,
         }
         if a == b:
-            raise FabricError(f"link {label(a)} to itself")
+            raise FabricError(f"link {label(a)} to itself", value=label(a))
         check_config(where, config)
         check_faults(where, faults)
         if mtu is not None and mtu < 1:
-            raise FabricError(f"{where}: mtu is {mtu}; it must be 1 or more, or None for unlimited")
+            raise FabricError(f"mtu is {mtu}; it must be 1 or more, or None for unlimited", place=where, value=mtu)
         for end in (a, b):
             if self._has_link(end):
-                raise FabricError(f"{where}: {label(end)} has a link already")
+                raise FabricError(f"{label(end)} has a link already", place=where, value=label(end))
         indices = [self._make_end(end, config) for end in (a, b)]
         self._engine.connect(*indices)
         for end, index in zip((a, b), indices, strict=True):
@@ -218,7 +222,7 @@ class Fabric:
         index = self._nodes.port(end)
         peer = int(self._engine.ports.data[index]["peer"])
         if peer == NONE:
-            raise FabricError(f"{label(end)} has no link")
+            raise FabricError(f"{label(end)} has no link", value=label(end))
         for port in (index, peer) if both else (index,):
             name = self._names[port]
             write_faults(self._engine.ports.data[port], given)
@@ -253,7 +257,9 @@ class Fabric:
         """
         if not rate_bps > 0 or not 0 <= jitter <= 1:
             raise FabricError(
-                f"flow of {host}: rate {rate_bps} bit/s must be positive and jitter {jitter} between 0 and 1"
+                f"rate {rate_bps} bit/s must be positive and jitter {jitter} between 0 and 1",
+                place=f"flow of {host}",
+                value=rate_bps,
             )
         _check_priority(f"flow of {host}", priority)
         start_ns = max(start_ns, self.now_ns)
@@ -316,7 +322,7 @@ class Fabric:
         instants, on the way. Raises FabricError for an instant in the past.
         """
         if until_ns < self.now_ns:
-            raise FabricError(f"run until {until_ns} ns: it is {self.now_ns} ns already")
+            raise FabricError(f"it is {self.now_ns} ns already", place="run", value=until_ns)
         engine = self._engine
         while not self._undelivered:
             for switch in self._nodes.switches.values():
@@ -368,7 +374,7 @@ class Fabric:
 
     def _checked_flow(self, flow: int) -> int:
         if not 0 <= flow < len(self._flows):
-            raise FabricError(f"flow {flow} does not exist; there are {len(self._flows)}")
+            raise FabricError(f"flow {flow} does not exist; there are {len(self._flows)}", value=flow)
         return flow
 
     def reset_maxima(self) -> None:
@@ -380,17 +386,19 @@ class Fabric:
     def record_queue(self, end: Endpoint, interval_ns: int, priority: int | None = None) -> None:
         """Sample the depth of a port's queues together, or of one priority's, from now on."""
         if interval_ns < 1:
-            raise FabricError(f"queue of {label(end)}: an interval of {interval_ns} ns is not positive")
+            raise FabricError(
+                f"an interval of {interval_ns} ns is not positive", place=f"queue of {label(end)}", value=interval_ns
+            )
         if priority is not None:
             _check_priority(f"queue of {label(end)}", priority)
         if (end, priority) in self._traces:
-            raise FabricError(f"queue of {label(end)} is being recorded already")
+            raise FabricError(f"queue of {label(end)} is being recorded already", value=label(end))
         self._traces[end, priority] = self._engine.add_trace(self._nodes.port(end), priority, interval_ns)
 
     def queue_trace(self, end: Endpoint, priority: int | None = None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Times (ns) and depths (packets) recorded so far, (n,) each."""
         if (end, priority) not in self._traces:
-            raise FabricError(f"queue of {label(end)} is not being recorded")
+            raise FabricError(f"queue of {label(end)} is not being recorded", value=label(end))
         return self._engine.trace(self._traces[end, priority])
 
     def digest(self) -> str:
@@ -433,4 +441,4 @@ class Fabric:
 
 def _check_priority(what: str, priority: int) -> None:
     if not 0 <= priority < PRIORITIES:
-        raise FabricError(f"{what}: priority {priority} is not one of 0 … {PRIORITIES - 1}")
+        raise FabricError(f"priority {priority} is not one of 0 … {PRIORITIES - 1}", place=what, value=priority)

@@ -21,7 +21,7 @@ def as_frames(frame: bytes | NDArray[np.uint8], max_frame: int) -> NDArray[np.ui
         frames = frames[np.newaxis]
     if frames.dtype != np.uint8 or frames.ndim != 2 or frames.shape[1] > max_frame:
         raise SwitchError(
-            f"frames of dtype {frames.dtype} and shape {frames.shape}: give uint8 (n, size) with size 0 … {max_frame}"
+            f"give uint8 (n, size) with size 0 … {max_frame}", place="frames", value=(frames.dtype.name, frames.shape)
         )
     return np.ascontiguousarray(frames)
 

@@ -20,11 +20,13 @@ def check_faults(where: str, faults: Mapping[str, Any]) -> None:
     for name, value in faults.items():
         if name in _DURATIONS:
             if value < _DURATIONS[name]:
-                raise FabricError(f"{where}: {name} is {value}; it must not be that small")
+                raise FabricError(f"must be >= {_DURATIONS[name]}, got {value}", place=f"{where}: {name}", value=value)
             if value > _LONGEST_NS:
-                raise FabricError(f"{where}: {name} is {value}; it must not be more than an hour, {_LONGEST_NS}")
+                raise FabricError(
+                    f"must be at most an hour ({_LONGEST_NS}), got {value}", place=f"{where}: {name}", value=value
+                )
         elif not 0 <= value <= 1:
-            raise FabricError(f"{where}: {name} is {value}, which is no probability")
+            raise FabricError(f"must be a probability in 0…1, got {value}", place=f"{where}: {name}", value=value)
 
 
 def write_faults(port: Any, faults: Mapping[str, Any]) -> None:

@@ -40,13 +40,13 @@ class Nodes:
     def check_new(self, name: str) -> None:
         """Raises FabricError for a name that is taken."""
         if name in self.switches or name in self.hosts:
-            raise FabricError(f"the name {name} is taken already")
+            raise FabricError(f"the name {name} is taken already", value=name)
 
     def host(self, name: str) -> HostNode:
         """Raises FabricError where there is no such host."""
         if name not in self.hosts:
             known = ", ".join(sorted([*self.hosts, *self.switches])) or "none"
-            raise FabricError(f"no host {name} in the fabric; its nodes: {known}")
+            raise FabricError(f"no host {name}; its nodes: {known}", place="fabric", value=name)
         return self.hosts[name]
 
     def port(self, end: Endpoint) -> int:
@@ -56,5 +56,5 @@ class Nodes:
             return self.switches[name].port_index(number)
         host = self.host(name)
         if number not in host.ports:
-            raise FabricError(f"host {name} has no port {number}: add a link to it first")
+            raise FabricError(f"has no port {number}: add a link to it first", place=f"host {name}", value=number)
         return host.ports[number]

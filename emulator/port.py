@@ -102,10 +102,20 @@ def set_rate(engine: Engine, index: int, rate_bps: float | None) -> None:
 def check_config(where: str, config: PortConfig) -> None:
     """Raises `SwitchError` for a value out of range, which it says to be at `where`."""
     if config.rate_bps is not None and not 1 <= config.rate_bps <= 1e13:
-        raise SwitchError(f"{where}: rate {config.rate_bps} bit/s is not between 1 and 10 Tbit/s; None means infinite")
+        raise SwitchError(
+            f"rate {config.rate_bps} bit/s is not between 1 and 10 Tbit/s; None means infinite",
+            place=where,
+            value=config.rate_bps,
+        )
     for name in ("queue_packets", "queue_bytes"):
         depth = getattr(config, name)
         if depth is not None and not 1 <= depth <= UNLIMITED:
-            raise SwitchError(f"{where}: {name} is {depth}; it must be 1 … {UNLIMITED}, or None for unlimited")
+            raise SwitchError(
+                f"{name} is {depth}; it must be 1 … {UNLIMITED}, or None for unlimited", place=where, value=name
+            )
     if not 0 <= config.overhead_bytes <= 1024:
-        raise SwitchError(f"{where}: overhead of {config.overhead_bytes} bytes is not one of 0 … 1024")
+        raise SwitchError(
+            f"overhead of {config.overhead_bytes} bytes is not one of 0 … 1024",
+            place=where,
+            value=config.overhead_bytes,
+        )

@@ -158,7 +158,7 @@ class Program:
                 try:
                     code = compile_program(document, layout)
                 except MALFORMED as error:
-                    raise UnsupportedProgram(f"{document.name}: cannot be compiled ({error!r})") from error
+                    raise UnsupportedProgram(f"cannot be compiled ({error!r})", place=document.name) from error
                 cache.keep(key, code)
             addresses, keep_alive = link(code, EntryPoints._fields)
             program = cls._loaded[key] = cls(document, layout, EntryPoints(*addresses), keep_alive)
@@ -175,7 +175,9 @@ class Program:
             return ProgramState(self._document, self._layout, self.tables, self.actions, self.action_profiles)
         except MemoryError:
             size = self._layout.state_bytes
-            raise UnsupportedProgram(f"{self.name}: its registers, counters and meters take {size} bytes") from None
+            raise UnsupportedProgram(
+                f"its registers, counters and meters take {size} bytes", place=self.name, value=size
+            ) from None
 
 
 def _actions(document: Document) -> dict[str, ActionSchema]:
@@ -200,17 +202,21 @@ def _check_tables(document: Document) -> None:
         for action in () if is_static(node) else (document.actions[number] for number in action_codes(node)):
             if action.params != actions[action.name].params:
                 raise UnsupportedProgram(
-                    f"{node.where}: {action.name} of table {node.name} has {len(action.params)} parameters, and "
-                    f"elsewhere others ({len(actions[action.name].params)})"
+                    f"{action.name} of table {node.name} has {len(action.params)} parameters, and "
+                    f"elsewhere others ({len(actions[action.name].params)})",
+                    place=node.where,
+                    value=action.name,
                 )
         schema, layout, keys = _table_schema(document, node), row_layout(document, node), set()
         for source, entry in zip(node.entries or (), const_entries(document, node), strict=True):
             try:
                 key = pack_key(schema, layout, entry.match, entry.priority)
             except InvalidEntry as error:
-                raise UnsupportedProgram(f"{source.where}: {error}") from None
+                raise UnsupportedProgram(f"{error}", place=source.where) from None
             if key in keys:
-                raise UnsupportedProgram(f"{source.where}: an entry of {node.name} matches the same as one before it")
+                raise UnsupportedProgram(
+                    f"an entry of {node.name} matches the same as one before it", place=source.where, value=node.name
+                )
             keys.add(key)
 
 

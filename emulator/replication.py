@@ -66,7 +66,7 @@ class ReplicationEngine:
     def set_group(self, group_id: int, replicas: tuple[Replica, ...]) -> None:
         """Make or replace a multicast group. Raises InvalidEntry for a value out of range or a replica twice."""
         if not 1 <= group_id <= MAX_GROUP_ID:
-            raise InvalidEntry(f"multicast group {group_id}: ids are 1 … {MAX_GROUP_ID}")
+            raise InvalidEntry(f"ids are 1 … {MAX_GROUP_ID}", place=f"multicast group {group_id}", value=group_id)
         _check_replicas(f"multicast group {group_id}", replicas)
         with self._paused():
             self._groups[group_id] = tuple(replicas)
@@ -76,7 +76,7 @@ class ReplicationEngine:
         """Raises EntryNotFound."""
         with self._paused():
             if self._groups.pop(group_id, None) is None:
-                raise EntryNotFound(f"multicast group {group_id} does not exist")
+                raise EntryNotFound(f"multicast group {group_id} does not exist", value=group_id)
             self._tables.groups[group_id] = 0
             self._publish(self._tables)
 
@@ -84,15 +84,19 @@ class ReplicationEngine:
         """Make or replace a clone session. Its class of service is the priority that its clones queue with."""
         name = f"clone session {session_id}"
         if not 1 <= session_id <= MAX_SESSION_ID:
-            raise InvalidEntry(f"{name}: ids are 1 … {MAX_SESSION_ID}")
+            raise InvalidEntry(f"ids are 1 … {MAX_SESSION_ID}", place=name, value=session_id)
         _check_replicas(name, session.replicas)
         if not 0 <= session.class_of_service < memory.PRIORITIES:
             raise InvalidEntry(
-                f"{name}: class of service {session.class_of_service} is not one of 0 … {memory.PRIORITIES - 1}"
+                f"class of service {session.class_of_service} is not one of 0 … {memory.PRIORITIES - 1}",
+                place=name,
+                value=session.class_of_service,
             )
         if session.packet_length_bytes < 0:
             raise InvalidEntry(
-                f"{name}: packet length {session.packet_length_bytes} is negative; 0 means no truncation"
+                f"packet length {session.packet_length_bytes} is negative; 0 means no truncation",
+                place=name,
+                value=session.packet_length_bytes,
             )
         with self._paused():
             self._sessions[session_id] = session
@@ -102,7 +106,7 @@ class ReplicationEngine:
         """Raises EntryNotFound."""
         with self._paused():
             if self._sessions.pop(session_id, None) is None:
-                raise EntryNotFound(f"clone session {session_id} does not exist")
+                raise EntryNotFound(f"clone session {session_id} does not exist", value=session_id)
             self._tables.sessions[session_id] = 0
             self._publish(self._tables)
 
@@ -165,11 +169,11 @@ def _check_replicas(name: str, replicas: tuple[Replica, ...]) -> None:
     for replica in replicas:
         for port, instance in ((replica.port, replica.instance), *replica.backups):
             if not 0 <= port < memory.PORT_NUMBERS:
-                raise InvalidEntry(f"{name}: port {port} is not one of 0 … {memory.PORT_NUMBERS - 1}")
+                raise InvalidEntry(f"port {port} is not one of 0 … {memory.PORT_NUMBERS - 1}", place=name, value=port)
             if not 0 <= instance <= _MAX_INSTANCE:
-                raise InvalidEntry(f"{name}: instance {instance} is not one of 0 … {_MAX_INSTANCE}")
+                raise InvalidEntry(f"instance {instance} is not one of 0 … {_MAX_INSTANCE}", place=name, value=instance)
             if (port, instance) in seen:
-                raise InvalidEntry(f"{name}: port {port} with instance {instance} stands there twice")
+                raise InvalidEntry(f"port {port} with instance {instance} stands there twice", place=name, value=port)
             seen.add((port, instance))
         if any(port == replica.port for port, _ in replica.backups):
-            raise InvalidEntry(f"{name}: port {replica.port} is its own backup")
+            raise InvalidEntry(f"port {replica.port} is its own backup", place=name, value=replica.port)

@@ -143,7 +143,7 @@ class ValueSet:
         """Give the set other members, all at once. Raises `InvalidEntry`, `TableFull`."""
         chosen = tuple(members)
         if len(chosen) > self.size:
-            raise TableFull(f"{self.name}: {len(chosen)} members, its size is {self.size}")
+            raise TableFull(f"{len(chosen)} members, its size is {self.size}", place=self.name, value=len(chosen))
         bits = sum((width + 7) // 8 * 8 for width in self._schema.widths)
         size = (bits + 63) // 64 * 8
         parts = [len(chosen).to_bytes(8, "little")]
@@ -160,7 +160,9 @@ class ValueSet:
         """Value and mask of the select's key, each field in whole bytes."""
         widths = self._schema.widths
         if len(member) != len(widths):
-            raise InvalidEntry(f"{self.name}: a member of {len(member)} matches, not {len(widths)}")
+            raise InvalidEntry(
+                f"a member of {len(member)} matches, not {len(widths)}", place=self.name, value=len(member)
+            )
         value = mask = 0
         for match, width in zip(member, widths, strict=True):
             own_value, own_mask = _value_and_mask(self.name, match, width)
@@ -182,7 +184,9 @@ def _value_and_mask(where: str, match: Match, width: int) -> tuple[int, int]:
         case Optional(value):
             pair = (0, 0) if value is None else (value, whole)
     if not all(0 <= number <= whole for number in pair):
-        raise InvalidEntry(f"{where}: {match} is no exact, lpm, ternary or optional match of {width} bits")
+        raise InvalidEntry(
+            f"{match} is no exact, lpm, ternary or optional match of {width} bits", place=where, value=match
+        )
     return pair
 
 

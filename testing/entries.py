@@ -35,10 +35,11 @@ def action_of(program: Program, table: TableSchema, name: str, given: Mapping[st
     for param in given:
         if param not in params:
             raise InvalidEntry(
-                f"action {action} has no parameter {param}{nearest(param, params)}; it has {_list(params)}"
+                f"action {action} has no parameter {param}{nearest(param, params)}; it has {_list(params)}",
+                value=action,
             )
     if missing := [param for param in params if param not in given]:
-        raise InvalidEntry(f"action {action} lacks {_list(missing)}")
+        raise InvalidEntry(f"action {action} lacks {_list(missing)}", value=action)
     return ActionCall(action, tuple(_number(f"{action}: {param}", given[param]) for param in params))
 
 
@@ -51,7 +52,7 @@ def matches_of(table: TableSchema, given: Mapping[str, object]) -> tuple[Match, 
     for name, value in given.items():
         field = named(f"key field of {table.name}:", name, names)
         if field in by_field:
-            raise InvalidEntry(f"key field {field} of {table.name} is given twice")
+            raise InvalidEntry(f"key field {field} of {table.name} is given twice", value=field)
         by_field[field] = value
     return tuple(_match(table, field, by_field.get(field.name)) for field in table.key)
 
@@ -62,7 +63,7 @@ def _match(table: TableSchema, field: KeyField, value: object) -> Match:
     match field.match_kind:
         case "exact":
             if value is None:
-                raise InvalidEntry(f"{where} is missing; give it a value")
+                raise InvalidEntry(f"{where} is missing; give it a value", value=where)
             if isinstance(value, list | tuple) and len(value) == 1:
                 value = value[0]
             return Exact(_number(where, value))
@@ -85,7 +86,7 @@ def _pair(where: str, value: object, sign: str, anything: tuple[int, int], alone
         value = (first, second)
     if isinstance(value, list | tuple):
         if len(value) != 2:
-            raise InvalidEntry(f"{where}: {value!r} are not two numbers")
+            raise InvalidEntry(f"{value!r} are not two numbers", place=where, value=value)
         return _number(where, value[0]), _number(where, value[1])
     number = _number(where, value)
     return number, number if alone is None else alone
@@ -95,7 +96,7 @@ def _number(where: str, value: object) -> int:
     try:
         return value_number(value)
     except ValueError as error:
-        raise InvalidEntry(f"{where}: {error}") from None
+        raise InvalidEntry(f"{error}", place=where) from None
 
 
 def _list(names: Sequence[str]) -> str:

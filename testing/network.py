@@ -64,8 +64,10 @@ class Network:
             for name in program:
                 if name not in names:
                     raise EmulatorError(
-                        f'program of "{name}": {self.topology.name} has no such switch{nearest(str(name), names)}; '
-                        f"there are {', '.join(names)}"
+                        f"{self.topology.name} has no such switch{nearest(str(name), names)}; "
+                        f"there are {', '.join(names)}",
+                        place=f'program of "{name}"',
+                        value=self.topology.name,
                     )
 
         def start(node: SwitchNode, switch: Switch) -> None:
@@ -139,7 +141,7 @@ class Network:
         """A switch: its tables, counters, registers. Raises TopologyError for a name that the fabric has not."""
         self.topology.node(name)
         if name not in self._switches:
-            raise EmulatorError(f"{name} is a host; the switches are {', '.join(self._switches)}")
+            raise EmulatorError(f"{name} is a host; the switches are {', '.join(self._switches)}", value=name)
         return self._switches[name]
 
     def set_link(self, end: str, *, up: bool) -> None:
@@ -170,7 +172,7 @@ class Network:
 
     def _host(self, name: str) -> None:
         if name not in self._arrivals:
-            raise EmulatorError(f'no host "{name}"; there are {", ".join(self._arrivals)}')
+            raise EmulatorError(f'no host "{name}"', value=name, allowed=tuple(self._arrivals))
 
     @staticmethod
     def _topology(given: TopologyLike | None, folder: Path, ports: int) -> Topology:

@@ -92,7 +92,7 @@ class SwitchUnderTest:
         """One cell of an indirect counter."""
         found = self._state.counters[named("counter", name, self._state.counters)]
         if not 0 <= index < found.size:
-            raise EmulatorError(f"{found.name}[{index}]: the counter has {found.size} cells")
+            raise EmulatorError(f"the counter has {found.size} cells", place=f"{found.name}[{index}]", value=found.size)
         return Count(int(found.packets[index]), int(found.bytes[index]))
 
     def register(self, name: str, index: int = 0) -> int:
@@ -134,7 +134,7 @@ class SwitchUnderTest:
     @property
     def _program(self) -> Program:
         if self.switch.program is None:
-            raise EmulatorError(f"{self.name} has no program; fabric(topology, program) gives it one")
+            raise EmulatorError(f"{self.name} has no program; fabric(topology, program) gives it one", value=self.name)
         return self.switch.program
 
     @property

@@ -100,13 +100,15 @@ class Drawing:
         for link, load in self.loads.items():
             self.topology.link_at(link)
             if not 0 <= load <= 1:
-                raise TopologyError(f"drawing: load {load} of link {link} is not in 0…1")
+                raise TopologyError(f"load {load} of link {link} is not in 0…1", place="drawing", value=load)
         for switch in self.summing:
             self.topology.switch(switch)
         for host, role in self.roles.items():
             self.topology.host(host)
             if role not in ROLES:
-                raise TopologyError(f'drawing: role "{role}" of {host} is unknown; there are {", ".join(ROLES)}')
+                raise TopologyError(
+                    f'role "{role}" of {host} is unknown', place="drawing", value=role, allowed=tuple(ROLES)
+                )
         for flow in self.flows:
             self.topology.host(flow.source)
             self.topology.host(flow.destination)
@@ -121,11 +123,11 @@ class Drawing:
         """Write `.svg` or `.png`. Raises `TopologyError` for another ending, or when the file cannot be written."""
         path = Path(path)
         if path.suffix not in (".svg", ".png"):
-            raise TopologyError(f"{path}: a drawing is written as .svg or .png")
+            raise TopologyError("a drawing is written as .svg or .png", place=str(path))
         try:
             self._save(path, path.suffix[1:])
         except OSError as error:
-            raise TopologyError(f"{path}: cannot be written: {error}") from error
+            raise TopologyError(f"cannot be written: {error}", place=str(path)) from error
 
     @cached_property
     def places(self) -> Mapping[str, tuple[float, float]]:

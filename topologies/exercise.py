@@ -119,7 +119,9 @@ def _host(name: str, given: Mapping[str, Any]) -> tuple[Host, ExerciseHost]:
     try:
         interface = IPv4Interface(given["ip"])
     except ValueError:
-        raise TopologyError(f'hosts.{name}: ip "{given["ip"]}" is no address; write it like 10.0.1.1/24') from None
+        raise TopologyError(
+            f'ip "{given["ip"]}" is no address; write it like 10.0.1.1/24', place=f"hosts.{name}", value=given["ip"]
+        ) from None
     try:
         host = Host(name, interface.ip, given.get("mac", "").lower())
     except TopologyError as error:
@@ -130,7 +132,9 @@ def _host(name: str, given: Mapping[str, Any]) -> tuple[Host, ExerciseHost]:
 def _link(index: int, given: Sequence[Any], hosts: Mapping[str, object]) -> Link:
     where = f"links[{index}]"
     if not 2 <= len(given) <= 4 or not all(isinstance(end, str) for end in given[:2]):
-        raise TopologyError(f'{where}: {given} is not two ports, a delay and a rate; write it like ["h1", "s1-p1"]')
+        raise TopologyError(
+            f'{given} is not two ports, a delay and a rate; write it like ["h1", "s1-p1"]', place=where, value=given
+        )
     try:
         ends = [Endpoint.parse(end) for end in given[:2]]
         delay_ns = _DELAY_NS
@@ -140,11 +144,11 @@ def _link(index: int, given: Sequence[Any], hosts: Mapping[str, object]) -> Link
         raise error.within(where) from None
     for end in ends:
         if end.node in hosts and end.port:
-            raise TopologyError(f"{where}: {end}: a host has one port; write {end.node}")
+            raise TopologyError(f"{end}: a host has one port; write {end.node}", place=where, value=end)
     rate_bps = _RATE_BPS
     if len(given) > 3:
         if isinstance(given[3], bool) or not isinstance(given[3], int | float) or not 1e-6 <= given[3] <= 1e9:
-            raise TopologyError(f"{where}: {wrong('rate', given[3], 'it in Mbit/s, like 0.5')}")
+            raise TopologyError(f"{wrong('rate', given[3], 'it in Mbit/s, like 0.5')}", place=where)
         rate_bps = round(given[3] * 1e6)
     try:
         return Link(ends[0], ends[1], rate_bps, delay_ns)

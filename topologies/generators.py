@@ -72,7 +72,7 @@ def fat_tree(
     the j-th group of k/2 cores; a core's port p goes to pod p.
     """
     if k < 2 or k % 2 or k > 20:
-        raise TopologyError(f"k {k} is not an even number in 2…20; write it like 4")
+        raise TopologyError(f"k {k} is not an even number in 2…20; write it like 4", value=k)
     half = k // 2
     edges, aggregations, cores = k * half, k * half, half * half
     hosts: list[Host] = []
@@ -120,7 +120,9 @@ def jellyfish(
     _check_count("switches", switches, 3, 255)
     _check_count("degree", degree, 2, switches - 1)
     if switches * degree % 2:
-        raise TopologyError(f"{switches} switches of degree {degree} have an odd number of link ends; change one by 1")
+        raise TopologyError(
+            f"{switches} switches of degree {degree} have an odd number of link ends; change one by 1", value=switches
+        )
     networkx = networkx_module()
     rng = random.Random(seed)
     others = switches - 1 - degree  # the switches to which a switch has no link are drawn if they are fewer

@@ -66,7 +66,7 @@ class Endpoint(NamedTuple):
             return cls(match[1], int(match[2]))
         if _NAME.fullmatch(text):
             return cls(text, 0)
-        raise TopologyError(f'endpoint "{text}" is not a port; write it like s1-p3, or h1 for a host')
+        raise TopologyError(f'endpoint "{text}" is not a port; write it like s1-p3, or h1 for a host', value=text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +85,18 @@ class Host:
             HOST_NETWORK.network_address,
             HOST_NETWORK.broadcast_address,
         ):
-            raise TopologyError(f"host {self.name}: address {self.address} is not a host's; write it like 10.0.1.1")
+            raise TopologyError(
+                f"address {self.address} is not a host's; write it like 10.0.1.1",
+                place=f"host {self.name}",
+                value=self.address,
+            )
         if not self.mac:
             object.__setattr__(self, "mac", mac_of(self.address))
         elif not re.fullmatch(r"[0-9a-f][02468ace](:[0-9a-f]{2}){5}", self.mac):
             raise TopologyError(
-                f'host {self.name}: mac "{self.mac}" is not a unicast MAC; write it like {mac_of(self.address)}'
+                f'mac "{self.mac}" is not a unicast MAC; write it like {mac_of(self.address)}',
+                place=f"host {self.name}",
+                value=self.mac,
             )
 
 
@@ -111,13 +117,22 @@ class Switch:
     def __post_init__(self) -> None:
         _check_name("switch", self.name)
         if not 1 <= self.device_id <= LAST_DEVICE_ID:
-            raise TopologyError(f"switch {self.name}: device_id {self.device_id} is not in 1…{LAST_DEVICE_ID}")
+            raise TopologyError(
+                f"device_id {self.device_id} is not in 1…{LAST_DEVICE_ID}",
+                place=f"switch {self.name}",
+                value=self.device_id,
+            )
         if self.slots < 0:
-            raise TopologyError(f"switch {self.name}: slots {self.slots} is negative; 0 means that it never aggregates")
+            raise TopologyError(
+                f"slots {self.slots} is negative; 0 means that it never aggregates",
+                place=f"switch {self.name}",
+                value=self.slots,
+            )
         if self.slots > self.target.slots:
             raise TopologyError(
-                f"switch {self.name}: slots {self.slots} is more than {self.target.name} has; "
-                f"its program has {self.target.slots}"
+                f"slots {self.slots} is more than {self.target.name} has; its program has {self.target.slots}",
+                place=f"switch {self.name}",
+                value=self.slots,
             )
 
     @property
@@ -148,19 +163,39 @@ class Link:
 
     def __post_init__(self) -> None:
         if self.a.node == self.b.node:
-            raise TopologyError(f"{self}: links {self.a.node} to itself; a link joins two nodes")
+            raise TopologyError(
+                f"links {self.a.node} to itself; a link joins two nodes", place=str(self), value=self.a.node
+            )
         if self.rate_bps < 1:
-            raise TopologyError(f"{self}: rate_bps {self.rate_bps} is not a rate; it must be at least 1 bit/s")
+            raise TopologyError(
+                f"rate_bps {self.rate_bps} is not a rate; it must be at least 1 bit/s",
+                place=str(self),
+                value=self.rate_bps,
+            )
         if self.delay_ns < 0:
-            raise TopologyError(f"{self}: delay_ns {self.delay_ns} is negative; 0 is the least")
+            raise TopologyError(
+                f"delay_ns {self.delay_ns} is negative; 0 is the least", place=str(self), value=self.delay_ns
+            )
         if self.delay_ns > LARGEST_DELAY_NS:
-            raise TopologyError(f"{self}: delay_ns {self.delay_ns} is more than an hour, {LARGEST_DELAY_NS}")
+            raise TopologyError(
+                f"delay_ns {self.delay_ns} is more than an hour, {LARGEST_DELAY_NS}",
+                place=str(self),
+                value=self.delay_ns,
+            )
         if not 0 <= self.loss < 1:
-            raise TopologyError(f"{self}: loss {self.loss} is not a probability in [0, 1); write it like 0.01")
+            raise TopologyError(
+                f"loss {self.loss} is not a probability in [0, 1); write it like 0.01", place=str(self), value=self.loss
+            )
         if not 1 <= self.queue_packets <= LARGEST_QUEUE_PACKETS:
-            raise TopologyError(f"{self}: queue {self.queue_packets} is not in 1…{LARGEST_QUEUE_PACKETS} packets")
+            raise TopologyError(
+                f"queue {self.queue_packets} is not in 1…{LARGEST_QUEUE_PACKETS} packets",
+                place=str(self),
+                value=self.queue_packets,
+            )
         if not MIN_MTU <= self.mtu <= LARGEST_MTU:
-            raise TopologyError(f"{self}: mtu {self.mtu} is not in {MIN_MTU}…{LARGEST_MTU} bytes")
+            raise TopologyError(
+                f"mtu {self.mtu} is not in {MIN_MTU}…{LARGEST_MTU} bytes", place=str(self), value=self.mtu
+            )
 
     def __str__(self) -> str:
         return f"link {self.b if self.a.port == 0 else self.a}"
@@ -205,17 +240,19 @@ class Topology:
     def node(self, name: str) -> Node:
         found = self._hosts.get(name) or self._switches.get(name)
         if found is None:
-            raise TopologyError(f'{self.name}: no node "{name}"; there are {_listed(n.name for n in self.nodes)}')
+            raise TopologyError(
+                f'no node "{name}"; there are {_listed(n.name for n in self.nodes)}', place=self.name, value=name
+            )
         return found
 
     def host(self, name: str) -> Host:
         if name not in self._hosts:
-            raise TopologyError(f'{self.name}: no host "{name}"; there are {_listed(self._hosts)}')
+            raise TopologyError(f'no host "{name}"; there are {_listed(self._hosts)}', place=self.name, value=name)
         return self._hosts[name]
 
     def switch(self, name: str) -> Switch:
         if name not in self._switches:
-            raise TopologyError(f'{self.name}: no switch "{name}"; there are {_listed(self._switches)}')
+            raise TopologyError(f'no switch "{name}"; there are {_listed(self._switches)}', place=self.name, value=name)
         return self._switches[name]
 
     def is_host(self, name: str) -> bool:
@@ -227,7 +264,7 @@ class Topology:
     def link_at(self, endpoint: Endpoint) -> Link:
         """The link in a port. Raises `TopologyError` if there is none."""
         if endpoint not in self._link_at:
-            raise TopologyError(f"{self.name}: nothing is linked to port {endpoint}")
+            raise TopologyError(f"nothing is linked to port {endpoint}", place=self.name, value=str(endpoint))
         return self._link_at[endpoint]
 
     def peer(self, endpoint: Endpoint) -> Endpoint:
@@ -330,7 +367,7 @@ class Topology:
         try:
             numbers = self.switch(end.node).target.channels(end.port, link.rate_bps)
         except TopologyError as error:
-            raise TopologyError(f"{link}: port {end}: {error}") from error
+            raise TopologyError(f"port {end}: {error}", place=str(link), value=str(end)) from error
         return (Endpoint(end.node, number) for number in numbers)
 
     def _unconnected(self) -> Iterator[_Problem]:
@@ -375,7 +412,9 @@ def networkx_module() -> Any:
 def _check_name(kind: str, name: str) -> None:
     if not _NAME.fullmatch(name):
         raise TopologyError(
-            f'{kind} "{name}": a name is a letter, then at most 9 letters, digits or _; write it like {kind[0]}1'
+            f"a name is a letter, then at most 9 letters, digits or _; write it like {kind[0]}1",
+            place=f'{kind} "{name}"',
+            value=name,
         )
 
 

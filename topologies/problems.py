@@ -103,14 +103,18 @@ def read_text(path: Path) -> str:
     """A file's text. Raises BadFile."""
     try:
         if path.stat().st_size > LARGEST_FILE_BYTES:
-            raise BadFile(f"{path}: {path.stat().st_size} bytes is too large; 16 MiB are the most")
+            raise BadFile(
+                f"{path.stat().st_size} bytes is too large; 16 MiB are the most",
+                place=str(path),
+                value=path.stat().st_size,
+            )
         return path.read_text("utf-8-sig")
     except OSError as error:
-        raise BadFile(f"{path}: cannot be read ({error.strerror})") from None
+        raise BadFile(f"cannot be read ({error.strerror})", place=str(path)) from None
     except UnicodeDecodeError as error:
-        raise BadFile(f"{path}: is not text: byte {error.start} is {error.object[error.start]:#04x}") from None
+        raise BadFile(f"is not text: byte {error.start} is {error.object[error.start]:#04x}", place=str(path)) from None
     except ValueError:  # a name with a byte of 0
-        raise BadFile(f"{str(path)!r}: is no file's name") from None
+        raise BadFile("is no file's name", place=f"{str(path)!r}") from None
 
 
 # --- JSON -------------------------------------------------------------------------------------------------------------
@@ -132,18 +136,18 @@ def read_json(path: Path, what: str, shape: Shape) -> dict[str, Any]:
 
     text = read_text(path)
     if not text.strip():
-        raise BadFile(f"{path}: is empty; {what} is a JSON object")
+        raise BadFile(f"is empty; {what} is a JSON object", place=str(path))
     try:
         data = json.loads(text, object_pairs_hook=once, parse_constant=_no_number)
     except json.JSONDecodeError as error:
         raise BadFile(
-            f"{path}: line {error.lineno}: is not JSON: {uncapitalised(error.msg)}, column {error.colno}"
+            f"line {error.lineno}: is not JSON: {uncapitalised(error.msg)}, column {error.colno}", place=str(path)
         ) from None
     except (ValueError, RecursionError) as error:
         said = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise BadFile(f"{path}: is not JSON: {said}") from None
+        raise BadFile(f"is not JSON: {said}", place=str(path)) from None
     if not isinstance(data, dict):
-        raise BadFile(f"{path}: {what} is a JSON object with keys; this is {kind_of(data)}")
+        raise BadFile(f"{what} is a JSON object with keys; this is {kind_of(data)}", place=str(path))
     if problems := [Problem(text) for text in (*twice, *shape(data, ""))]:
         raise BadFile(told(str(path), problems))
     return data

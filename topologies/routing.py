@@ -56,7 +56,9 @@ class Routes:
             self.topology.node(node)
         if (hops := self._distance(node, destination)) is None:
             raise TopologyError(
-                f"{self.topology.name}: no way from {node} to {destination} without the links that are down"
+                f"no way from {node} to {destination} without the links that are down",
+                place=self.topology.name,
+                value=node,
             )
         return hops
 

@@ -113,7 +113,9 @@ def _by_id(path: Path, data: Mapping[str, Any], kind: str) -> Iterator[tuple[int
         if number in seen:
             first = f"{kind}_entries[{seen[number]}]"
             raise TopologyError(
-                f"{path}: {kind}_entries[{index}]: {kind}_id {number} is that of {first} as well; give each its own"
+                f"{kind}_entries[{index}]: {kind}_id {number} is that of {first} as well; give each its own",
+                place=str(path),
+                value=kind,
             )
         seen[number] = index
         yield number, entry

@@ -71,7 +71,8 @@ def load_topology(path: str | Path) -> Topology:
         path = _SHIPPED / path.name
     if not path.exists():
         raise TopologyError(
-            f"{path}: no such file{nearest(str(path), shipped())}; the fabrics that ship are {', '.join(shipped())}"
+            f"no such file{nearest(str(path), shipped())}; the fabrics that ship are {', '.join(shipped())}",
+            place=str(path),
         )
     try:
         written = YamlFile.read(path, _WHAT)
@@ -90,7 +91,7 @@ def parse_topology(data: object, where: str, written: YamlFile | None = None, wi
 
     twice = () if written is None else written.problems
     if not isinstance(data, dict):
-        raise TopologyError(f"{where}: {_WHAT}; this is {kind_of(data)}")
+        raise TopologyError(f"{_WHAT}; this is {kind_of(data)}", place=where)
     model = GeneratedKeys if "generate" in data else FabricKeys
     try:
         keys = model.model_validate(data)
@@ -128,7 +129,7 @@ def dump_topology(topology: Topology, path: str | Path) -> None:
         text = yaml.safe_dump(data, sort_keys=False, default_flow_style=None, width=120)
         Path(path).write_text(text, encoding="utf-8")
     except OSError as error:
-        raise TopologyError(f"{path}: cannot be written: {error}") from error
+        raise TopologyError(f"cannot be written: {error}", place=str(path)) from error
 
 
 def _dumped_switch(switch: Switch) -> dict[str, Any]:
@@ -221,7 +222,9 @@ def _addresses(given: dict[str, HostKeys | None]) -> Iterator[tuple[str, IPv4Add
     for name, host in given.items():
         address = host.address if host and host.address else next((a for a in free if a not in taken), None)
         if address is None:
-            raise TopologyError(f"host {name}: no address is left in 10.0.0.0/16; a fabric has at most 65024 hosts")
+            raise TopologyError(
+                "no address is left in 10.0.0.0/16; a fabric has at most 65024 hosts", place=f"host {name}"
+            )
         yield name, address, host.mac.lower() if host else ""
 
 

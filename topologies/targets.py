@@ -120,11 +120,13 @@ class Target:
         if not enough:
             raise TopologyError(
                 f"{rate_bps / 1e9:g} Gbit/s is more than a port of {self.name} carries, "
-                f"{self.pipes.channels[-1] * self.pipes.channel_bps / 1e9:g}"
+                f"{self.pipes.channels[-1] * self.pipes.channel_bps / 1e9:g}",
+                value=rate_bps,
             )
         if port % enough[0]:
             raise TopologyError(
-                f"{rate_bps / 1e9:g} Gbit/s takes {enough[0]} channels, so its number is a multiple of {enough[0]}"
+                f"{rate_bps / 1e9:g} Gbit/s takes {enough[0]} channels, so its number is a multiple of {enough[0]}",
+                value=rate_bps,
             )
         return range(port, port + enough[0])
 
@@ -196,5 +198,5 @@ TARGETS: Final[Mapping[str, Target]] = {
 def target_named(name: str) -> Target:
     """Raises `TopologyError`."""
     if name not in TARGETS:
-        raise TopologyError(f'target "{name}" is no kind of switch; there are {", ".join(TARGETS)}')
+        raise TopologyError(f'target "{name}" is no kind of switch', value=name, allowed=tuple(TARGETS))
     return TARGETS[name]

@@ -29,7 +29,7 @@ def parse_rate(text: object) -> int:
     """Bits per second of a rate such as `200Mbit` or `2.5Gbit`. Raises `TopologyError`."""
     rate_bps = _parse(text, _RATE_BPS)
     if rate_bps is None or rate_bps < 1:
-        raise TopologyError(f"rate {_shown(text)} is not a rate; write it like 200Mbit")
+        raise TopologyError(f"rate {_shown(text)} is not a rate; write it like 200Mbit", value=text)
     return rate_bps
 
 
@@ -37,7 +37,7 @@ def parse_delay(text: object) -> int:
     """Nanoseconds of a delay such as `10us` or `1.5ms`. Raises `TopologyError`."""
     delay_ns = _parse(text, _DELAY_NS)
     if delay_ns is None:
-        raise TopologyError(f"delay {_shown(text)} is not a delay; write it like 10us")
+        raise TopologyError(f"delay {_shown(text)} is not a delay; write it like 10us", value=text)
     return delay_ns
 
 

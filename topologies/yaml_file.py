@@ -46,17 +46,19 @@ class YamlFile:
             twice = tuple(_keys_given_twice(root)) if root is not None else ()
             data = loader.construct_document(root) if root is not None else None
         except yaml.MarkedYAMLError as error:
-            raise BadFile(f"{path}: {_at(error)}is not YAML: {_said(error)}") from None
+            raise BadFile(f"{_at(error)}is not YAML: {_said(error)}", place=str(path)) from None
         except yaml.reader.ReaderError as error:
-            raise BadFile(f"{path}: is not text: character {error.position} is {error.character:#04x}") from None
+            raise BadFile(
+                f"is not text: character {error.position} is {error.character:#04x}", place=str(path)
+            ) from None
         except RecursionError:
-            raise BadFile(f"{path}: is not YAML: it is nested too deeply") from None
+            raise BadFile("is not YAML: it is nested too deeply", place=str(path)) from None
         except (ValueError, yaml.YAMLError) as error:  # a date that no calendar has, a number beyond measure
-            raise BadFile(f"{path}: is not YAML: {' '.join(str(error).split())}") from None
+            raise BadFile(f"is not YAML: {' '.join(str(error).split())}", place=str(path)) from None
         if data is None:
-            raise BadFile(f"{path}: is empty; {what}")
+            raise BadFile(f"is empty; {what}", place=str(path))
         if not isinstance(root, yaml.MappingNode):
-            raise BadFile(f"{path}: {what}; this is {kind_of(data)}")
+            raise BadFile(f"{what}; this is {kind_of(data)}", place=str(path))
         return cls(path, data, twice, root)
 
     def line(self, location: Sequence[str | int]) -> int | None:

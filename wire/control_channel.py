@@ -60,13 +60,16 @@ class Tls:
             why = getattr(error, "reason", None) or str(error)
             if why == "KEY_VALUES_MISMATCH":
                 raise WireError(
-                    f"{self.key} is not the key of {self.certificate}; give the two that belong together"
+                    f"{self.key} is not the key of {self.certificate}; give the two that belong together",
+                    value=str(self.key),
                 ) from None
-            raise WireError(f"{self.certificate}, {self.key}: no PEM certificate and its key ({why})") from None
+            raise WireError(
+                f"no PEM certificate and its key ({why})", place=f"{self.certificate}, {self.key}"
+            ) from None
         try:
             context.load_verify_locations(self.authority)
         except ssl.SSLError as error:
-            raise WireError(f"{self.authority}: no PEM certificates ({error.reason or error})") from None
+            raise WireError(f"no PEM certificates ({error.reason or error})", place=str(self.authority)) from None
 
 
 def check_address(address: str) -> str:
@@ -75,12 +78,19 @@ def check_address(address: str) -> str:
         path = address.removeprefix("unix:")
         if not path or len(path.encode()) > _LONGEST_UNIX_PATH:
             raise WireError(
-                f'"{address}" is no address: a path has 1…{_LONGEST_UNIX_PATH} bytes; write it like unix:/run/weir.sock'
+                f'"{address}" is no address: a path has 1…{_LONGEST_UNIX_PATH} bytes; '
+                "write it like unix:/run/weir.sock",
+                place="control service",
+                value=address,
             )
         return address
     match = _HOST_PORT.fullmatch(address)
     if match is None or int(match[3]) > 65_535:
-        raise WireError(f'"{address}" is no address; write it like {DEFAULT_ADDRESS} or unix:/run/weir.sock')
+        raise WireError(
+            f'"{address}" is no address; write it like {DEFAULT_ADDRESS} or unix:/run/weir.sock',
+            place="control service",
+            value=address,
+        )
     return address
 
 
@@ -100,4 +110,4 @@ def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise WireError(f"{path}: cannot be read ({error.strerror}); TLS needs it as a PEM file") from None
+        raise WireError(f"cannot be read ({error.strerror}); TLS needs it as a PEM file", place=str(path)) from None

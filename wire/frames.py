@@ -193,7 +193,9 @@ def encapsulate(
     rows, size = payload.shape
     total_length = IPV4_BYTES + UDP_BYTES + size
     if total_length > MTU:
-        raise WireError(f"a payload of {size} bytes makes an IPv4 packet of {total_length}; at most {MTU} fit the link")
+        raise WireError(
+            f"a payload of {size} bytes makes an IPv4 packet of {total_length}; at most {MTU} fit the link", value=size
+        )
     frames = np.empty((rows, FRAME_HEADER_BYTES + size), np.uint8)
     frames[:, FRAME_HEADER_BYTES:] = payload
 

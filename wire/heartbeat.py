@@ -57,10 +57,16 @@ class Heartbeat:
             WireError: The payload is no heartbeat.
         """
         if len(payload) != HEARTBEAT_BYTES:
-            raise WireError(f"a heartbeat has {HEARTBEAT_BYTES} bytes, not {len(payload)}")
+            raise WireError(
+                f"a heartbeat has {HEARTBEAT_BYTES} bytes, not {len(payload)}", place="heartbeat", value=len(payload)
+            )
         magic, version, flags, job, zero, sequence, rounds, sent_ns = _BODY.unpack_from(payload)
         if (magic, version, zero) != (_MAGIC, _VERSION, 0) or flags & ~_WAITING:
-            raise WireError(f"no heartbeat begins like {payload[:8].hex()}; 5748 01 is magic and version")
+            raise WireError(
+                f"no heartbeat begins like {payload[:8].hex()}; 5748 01 is magic and version",
+                place="heartbeat",
+                value=payload[:8].hex(),
+            )
         return cls(job, sequence, rounds, bool(flags & _WAITING), sent_ns)
 
 

@@ -206,9 +206,13 @@ def md_header(port: int, instructions: int, domain_instructions: int, *, remaini
     """
     words = hop_words(instructions, domain_instructions)
     if words > MAX_HOP_WORDS:
-        raise WireError(f"these instructions ask each hop for {words} words; hop ML holds at most {MAX_HOP_WORDS}")
+        raise WireError(
+            f"these instructions ask each hop for {words} words; hop ML holds at most {MAX_HOP_WORDS}", value=words
+        )
     if not 0 <= remaining_hops <= 0xFF:
-        raise WireError(f"remaining_hops {remaining_hops} does not fit 8 bits; it is 0…255")
+        raise WireError(
+            f"{remaining_hops} does not fit 8 bits; it is 0…255", place="remaining_hops", value=remaining_hops
+        )
     header = np.zeros(1, _MD)
     header["shim_type"] = TYPE_MD << 4 | NPT_UDP_PORT << 2
     header["shim_length"] = MD_WORDS

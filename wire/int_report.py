@@ -197,7 +197,8 @@ def encode(group: ReportGroup) -> bytes:
     """
     if not 0 <= group.hardware_id < 64 or not 0 <= group.sequence < 1 << SEQUENCE_BITS:
         raise WireError(
-            f"hardware id {group.hardware_id} and sequence number {group.sequence} must fit 6 and {SEQUENCE_BITS} bits"
+            f"hardware id {group.hardware_id} and sequence number {group.sequence} must fit 6 and {SEQUENCE_BITS} bits",
+            value=(group.hardware_id, group.sequence),
         )
     parts = [
         (REPORT_VERSION << 28 | group.hardware_id << SEQUENCE_BITS | group.sequence).to_bytes(4, "big"),
@@ -207,7 +208,9 @@ def encode(group: ReportGroup) -> bytes:
         body = _body(report)
         words = len(body) // 4
         if words >= TO_THE_END and index < len(group.reports) - 1:
-            raise WireError(f"a report of {words} words must be the last of its datagram: its length is not told")
+            raise WireError(
+                f"a report of {words} words must be the last of its datagram: its length is not told", value=words
+            )
         metadata = words - (2 if report.report_type is ReportType.INT else 0) - len(report.inner) // 4
         types = report.report_type << 4 | report.inner_type
         parts += [bytes([types, min(words, TO_THE_END), metadata, int(report.flags)]), body]
@@ -217,7 +220,10 @@ def encode(group: ReportGroup) -> bytes:
 def _body(report: Report) -> bytes:
     """The bytes behind a report's first word."""
     if len(report.inner) % 4:
-        raise WireError(f"the inner packet of a report has {len(report.inner)} bytes, which are not whole words")
+        raise WireError(
+            f"the inner packet of a report has {len(report.inner)} bytes, which are not whole words",
+            value=len(report.inner),
+        )
     if report.report_type is not ReportType.INT:
         return report.inner
     bits, domain_bits, metadata = 0, 0, b""
@@ -229,7 +235,7 @@ def _body(report: Report) -> bytes:
         for name, width in item.fields:
             value = report.metadata[name]
             if not 0 <= value < 1 << width:
-                raise WireError(f"{name} is {value} and has {width} bits")
+                raise WireError(f"{value} does not fit {width} bits", place=name, value=value)
             metadata += value.to_bytes(width // 8, "big")
     main = np.zeros(1, INT_MAIN)
     main["metadata_bits"], main["domain"], main["domain_bits"] = bits, report.domain, domain_bits

@@ -44,10 +44,16 @@ def acknowledgements(heads: NDArray[np.void], marked: NDArray[np.bool_]) -> NDAr
 def heads_of(payload: NDArray[np.uint8]) -> NDArray[np.void]:
     """Heads of a transfer's packets, TRANSFER (n,). (n, size) uint8. Raises WireError for other packets."""
     if payload.shape[1] < TRANSFER.itemsize:
-        raise WireError(f"a packet of a transfer has {TRANSFER.itemsize} bytes at least, not {payload.shape[1]}")
+        raise WireError(
+            f"a packet of a transfer has {TRANSFER.itemsize} bytes at least, not {payload.shape[1]}", place="transfer"
+        )
     heads: NDArray[np.void] = np.ascontiguousarray(payload[:, : TRANSFER.itemsize]).view(TRANSFER)[:, 0]
     if ((heads["magic"] != _MAGIC) | (heads["flags"] > (_ACKNOWLEDGEMENT | _MARKED))).any():
-        raise WireError(f"no packet of a transfer begins like {payload[0, :4].tobytes().hex()}; 5754 is its magic")
+        raise WireError(
+            f"no packet of a transfer begins like {payload[0, :4].tobytes().hex()}; 5754 is its magic",
+            place="transfer",
+            value=payload[0, :4].tobytes().hex(),
+        )
     return heads
 
 

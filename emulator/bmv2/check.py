@@ -61,13 +61,13 @@ def check(document: Document) -> None:
 
 def _need(there: object, where: str, what: str) -> None:
     if not there:
-        raise UnsupportedProgram(f"{where}: there is no {what} in the program")
+        raise UnsupportedProgram(f"there is no {what} in the program", place=where)
 
 
 def check_range(value: Any, low: int, high: int, where: str, what: str) -> None:
     """Raises UnsupportedProgram where a value is no whole number in this range."""
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-        raise UnsupportedProgram(f"{where}: {what} is {value}, which is not a number from {low} to {high}")
+        raise UnsupportedProgram(f"{what} is {value}, which is not a number from {low} to {high}", place=where)
 
 
 def _check_names(document: Document) -> None:
@@ -78,7 +78,7 @@ def _check_names(document: Document) -> None:
     names += [*document.registers, *document.counters, *document.meters, *document.value_sets, *document.errors]
     for name in names:
         if not isinstance(name, str):
-            raise UnsupportedProgram(f"{document.name}: the name {name!r} is not a text")
+            raise UnsupportedProgram(f"the name {name!r} is not a text", place=document.name, value=name)
 
 
 # ---- memory
@@ -89,7 +89,9 @@ def _check_headers(document: Document) -> None:
     for header in document.headers.values():
         names = [name for name, _, _ in header.fields]
         if len(set(names)) < len(names):
-            raise UnsupportedProgram(f"{document.name}: header {header.name} has two fields of one name")
+            raise UnsupportedProgram(
+                f"header {header.name} has two fields of one name", place=document.name, value=header.name
+            )
         for name, width, _ in header.fields:
             most = 8 * MAX_BYTES if name == header.varbit else MAX_BITS
             check_range(width, 0 if name == header.varbit else 1, most, document.name, f"width of {header.name}.{name}")
@@ -103,13 +105,13 @@ def _check_headers(document: Document) -> None:
             _need(member in document.headers, document.name, f"header {member}")
     _need("standard_metadata" in document.headers, document.name, "standard_metadata")
     if not document.headers["standard_metadata"].metadata:
-        raise UnsupportedProgram(f"{document.name}: standard_metadata is a header, and must be metadata")
+        raise UnsupportedProgram("standard_metadata is a header, and must be metadata", place=document.name)
 
 
 def _check_alike(document: Document, headers: Iterable[str], what: str) -> None:
     shapes = {(document.headers[name].fields, document.headers[name].metadata) for name in headers}
     if len(shapes) > 1 or any(metadata for _, metadata in shapes):
-        raise UnsupportedProgram(f"{document.name}: {what} is not made of headers of one type")
+        raise UnsupportedProgram(f"{what} is not made of headers of one type", place=document.name)
 
 
 def _check_arrays(document: Document) -> None:
@@ -123,7 +125,9 @@ def _check_arrays(document: Document) -> None:
             _need(_table(document, array.table), document.name, f"table {array.table}")
     for meter in document.meters.values():
         if meter.unit not in ("packets", "bytes"):
-            raise UnsupportedProgram(f"{document.name}: meter {meter.name} counts {meter.unit}, not packets or bytes")
+            raise UnsupportedProgram(
+                f"meter {meter.name} counts {meter.unit}, not packets or bytes", place=document.name, value=meter.name
+            )
     for value_set in document.value_sets.values():
         check_range(value_set.size, 1, MAX_ENTRIES, document.name, f"size of value set {value_set.name}")
         for width in value_set.widths:
@@ -149,9 +153,11 @@ def _check_parser(document: Document) -> None:
                 _need(transition.value_set in document.value_sets, state.where, f"value set {transition.value_set}")
             for number in (transition.value, transition.mask):
                 if number is not None and number < 0:
-                    raise UnsupportedProgram(f"{state.where}: a transition on the negative number {number}")
+                    raise UnsupportedProgram(
+                        f"a transition on the negative number {number}", place=state.where, value=number
+                    )
             if not state.key and (transition.value is not None or transition.value_set is not None):
-                raise UnsupportedProgram(f"{state.where}: a transition on a value, and nothing to compare it with")
+                raise UnsupportedProgram("a transition on a value, and nothing to compare it with", place=state.where)
 
 
 def _check_action(document: Document, action: Action) -> None:
@@ -162,7 +168,7 @@ def _check_action(document: Document, action: Action) -> None:
         if primitive.op in _JUMPS:
             target = primitive.args[-1] if primitive.args else None
             if not isinstance(target, Const) or not 0 <= target.value <= len(action.body):
-                raise UnsupportedProgram(f"{primitive.where}: a jump in an action that leads out of it")
+                raise UnsupportedProgram("a jump in an action that leads out of it", place=primitive.where)
 
 
 def _check_values(document: Document, item: Any, params: int, where: str) -> None:
@@ -188,7 +194,7 @@ def _check_values(document: Document, item: Any, params: int, where: str) -> Non
                 check_range(width, 1, MAX_BITS, where, "width of a lookahead")
             case Op("two_comp_mod" | "sat_cast" | "usat_cast", (_, width_of)):
                 if not isinstance(width_of, Const):
-                    raise UnsupportedProgram(f"{where}: a cast to a width that is not constant")
+                    raise UnsupportedProgram("a cast to a width that is not constant", place=where)
                 check_range(width_of.value, 1, MAX_BITS, where, "width of a cast")
 
 
@@ -227,7 +233,9 @@ def _check_table(document: Document, pipeline: Pipeline, table: Table) -> None:
     if table.meter is not None:
         _need(table.meter in document.meters, table.where, f"meter {table.meter}")
         if document.meters[table.meter].target is None:
-            raise UnsupportedProgram(f"{table.where}: meter {table.meter} of table {table.name} is not a direct one")
+            raise UnsupportedProgram(
+                f"meter {table.meter} of table {table.name} is not a direct one", place=table.where, value=table.meter
+            )
     for key in table.key:
         _check_key(document, table, key.target, key.mask)
     calls: list[tuple[int, tuple[int, ...] | None, str]] = [(number, None, table.where) for number in table.action_ids]
@@ -238,19 +246,25 @@ def _check_table(document: Document, pipeline: Pipeline, table: Table) -> None:
         calls.append((entry.action_id, entry.params, entry.where))
         kinds = [kind for kind, _, _ in entry.match]
         if kinds != [key.match_kind for key in table.key]:
-            raise UnsupportedProgram(f"{entry.where}: an entry of table {table.name} does not fit its key")
+            raise UnsupportedProgram(
+                f"an entry of table {table.name} does not fit its key", place=entry.where, value=table.name
+            )
     for number, params, where in calls:
         _need(number in document.actions, where, f"action of number {number}")
         if number not in table.action_ids:
             name = document.actions[number].name
-            raise UnsupportedProgram(f"{where}: table {table.name} has no action {name} of number {number}")
+            raise UnsupportedProgram(
+                f"table {table.name} has no action {name} of number {number}", place=where, value=table.name
+            )
         _check_call(table, document.actions[number], params, where)
 
 
 def _check_key(document: Document, table: Table, target: Field, mask: int | None) -> None:
     width = document.width(target)
     if document.headers[target.header].varbit == target.name:
-        raise UnsupportedProgram(f"{table.where}: table {table.name} has a varbit field in its key")
+        raise UnsupportedProgram(
+            f"table {table.name} has a varbit field in its key", place=table.where, value=table.name
+        )
     if mask is not None:
         check_range(mask, 0, (1 << width) - 1, table.where, f"mask of {target.header}.{target.name}")
 
@@ -260,7 +274,9 @@ def _check_call(table: Table, action: Action, params: tuple[int, ...] | None, wh
         return
     if len(params) != len(action.params):
         raise UnsupportedProgram(
-            f"{where}: table {table.name} calls {action.name} with {len(params)} parameters, not {len(action.params)}"
+            f"table {table.name} calls {action.name} with {len(params)} parameters, not {len(action.params)}",
+            place=where,
+            value=table.name,
         )
     for value, (name, width) in zip(params, action.params, strict=True):
         check_range(value, 0, (1 << width) - 1, where, f"parameter {name} of {action.name}")
@@ -290,6 +306,6 @@ def _refuse_circles(pipeline: Pipeline) -> None:
                 name = next(reversed(path), None)
             elif following in path:
                 where = pipeline.nodes[following].where
-                raise UnsupportedProgram(f"{where}: {following} leads back to itself")
+                raise UnsupportedProgram(f"{following} leads back to itself", place=where, value=following)
             else:
                 name = following

@@ -61,7 +61,9 @@ class Names:
             for name, width, *signed in item["fields"]:
                 if width == "*":
                     if sum(w for _, w, _ in fields) % 8:
-                        raise UnsupportedProgram(f"{where}: varbit field {item['name']}.{name} begins within a byte")
+                        raise UnsupportedProgram(
+                            f"varbit field {item['name']}.{name} begins within a byte", place=where, value=item["name"]
+                        )
                     varbit, width = name, 8 * item["max_length"] - fixed
                 fields.append((name, width, bool(signed and signed[0])))
             types[item["name"]] = tuple(fields), varbit
@@ -70,7 +72,9 @@ class Names:
             if item["header_type"] not in types:
                 where = where_of(item, self._program)
                 raise UnsupportedProgram(
-                    f"{where}: {item['name']} is of type {item['header_type']}, which is no header"
+                    f"{item['name']} is of type {item['header_type']}, which is no header",
+                    place=where,
+                    value=item["name"],
                 )
             own, varbit = types[item["header_type"]]
             metadata = item["metadata"] and varbit is None  # a varbit field needs a header's storage
@@ -100,7 +104,7 @@ class Names:
 
     def expr(self, item: Any, where: str) -> Expr:
         if item is None:
-            raise UnsupportedProgram(f"{where}: an expression without operand")
+            raise UnsupportedProgram("an expression without operand", place=where)
         kind, value = item["type"], item["value"]
         match kind:
             case "expression":
@@ -132,12 +136,12 @@ class Names:
                 return Op("vector", tuple(self.expr(part, where) for part in value))
         if kind in _REFERENCES and isinstance(value, str):
             return Ref("header_union" if value in self.unions else _SAME_KIND.get(kind, kind), value)
-        raise UnsupportedProgram(f"{where}: operand of type '{kind}' ({value}) is not supported")
+        raise UnsupportedProgram(f"operand of type '{kind}' ({value}) is not supported", place=where, value=kind)
 
     def field(self, value: list[str], where: str) -> Field:
         header, name = value
         if header not in self.headers or (name != "$valid$" and all(f[0] != name for f in self.headers[header].fields)):
-            raise UnsupportedProgram(f"{where}: no field {header}.{name} in the program")
+            raise UnsupportedProgram(f"no field {header}.{name} in the program", place=where, value=header)
         return Field(header, name)
 
     def _last(self, stack: str, counter: str) -> Element:
@@ -147,7 +151,7 @@ class Names:
         if isinstance(header, Ref):
             return self.field([header.name, name], where)
         if not isinstance(header, Element):
-            raise UnsupportedProgram(f"{where}: field {name} of {header} is not supported")
+            raise UnsupportedProgram(f"field {name} of {header} is not supported", place=where, value=name)
         self.field([self.stacks[header.stack].headers[0], name], where)
         return Member(header, name)
 
@@ -167,7 +171,7 @@ class Names:
                 return Ref("header", self.unions[name][right])
             case "access_union_header", Element(name, index):
                 return Element(self.union_stacks[name][right], index)
-        raise UnsupportedProgram(f"{where}: '{op}' of {left} is not supported")
+        raise UnsupportedProgram(f"'{op}' of {left} is not supported", place=where, value=op)
 
     def _op(self, value: JsonObject, where: str) -> Expr:
         op = value["op"]
@@ -181,12 +185,12 @@ class Names:
             if op == "-" and value["left"] is None:
                 return Op(op, (Const(0), self.expr(value["right"], where)))
             return Op(op, (self.expr(value["left"], where), self.expr(value["right"], where)))
-        raise UnsupportedProgram(f"{where}: operator '{op}' is not supported")
+        raise UnsupportedProgram(f"operator '{op}' is not supported", place=where, value=op)
 
     def primitive(self, item: JsonObject, fallback: str) -> Primitive:
         where = where_of(item, fallback)
         if not isinstance(item["op"], str):
-            raise UnsupportedProgram(f"{where}: op {item['op']!r} is not the name of a primitive")
+            raise UnsupportedProgram(f"op {item['op']!r} is not the name of a primitive", place=where, value=item["op"])
         return Primitive(item["op"], tuple(self.expr(arg, where) for arg in item["parameters"]), where)
 
     def key_width(self, part: Expr, where: str) -> int:
@@ -199,7 +203,7 @@ class Names:
                 return self._header_type(header).width(name)
             case Op("last_stack_index"):
                 return 32
-        raise UnsupportedProgram(f"{where}: {part} in a select is not supported")
+        raise UnsupportedProgram(f"{part} in a select is not supported", place=where, value=part)
 
     def is_signed(self, part: Expr) -> bool:
         """Return True if a part of a key is an `int<N>`."""

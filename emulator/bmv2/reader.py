@@ -56,18 +56,20 @@ def read(text: bytes) -> Document:
     try:
         root = json.loads(text)
     except (ValueError, UnicodeDecodeError, RecursionError) as error:
-        raise UnsupportedProgram(f"not a BMv2 JSON program: {_why_no_json(text, error)}") from None
+        raise UnsupportedProgram(f"{_why_no_json(text, error)}", place="not a BMv2 JSON program") from None
     if not isinstance(root, dict) or "pipelines" not in root:
-        raise UnsupportedProgram("not a BMv2 JSON program: no 'pipelines' (compile with p4c-bm2-ss --arch v1model)")
+        raise UnsupportedProgram(
+            "no 'pipelines' (compile with p4c-bm2-ss --arch v1model)", place="not a BMv2 JSON program"
+        )
     try:
         version = root.get("__meta__", {}).get("version", [0, 0])
         if version[0] != 2:
-            raise UnsupportedProgram(f"BMv2 JSON version {version[0]}.{version[1]}: this switch reads version 2.x")
+            raise UnsupportedProgram("this switch reads version 2.x", place="BMv2 JSON", value=version)
         document = _Reader(root).document()
         check(document)
     except MALFORMED as error:
         raise UnsupportedProgram(
-            f"{root.get('program', 'program')}: malformed BMv2 JSON: {_what_is_off(error)}"
+            f"malformed BMv2 JSON: {_what_is_off(error)}", place=f"{root.get('program', 'program')}"
         ) from error
     return document
 
@@ -108,7 +110,7 @@ class _Reader:
         pipelines = {item["name"]: item for item in root["pipelines"]}
         if set(pipelines) != {"ingress", "egress"} or len(root["parsers"]) != 1 or len(root["deparsers"]) != 1:
             raise UnsupportedProgram(
-                f"{self.program}: not a v1model program (one parser, ingress, egress, one deparser)"
+                "not a v1model program (one parser, ingress, egress, one deparser)", place=self.program
             )
         deparser = root["deparsers"][0]
         parser = self._parser(root["parsers"][0])
@@ -142,7 +144,11 @@ class _Reader:
 
     def _refuse_lists(self) -> None:
         for item in self.root.get("extern_instances", ()):
-            raise UnsupportedProgram(f"{where_of(item, self.program)}: extern instance {item['name']} is not supported")
+            raise UnsupportedProgram(
+                f"extern instance {item['name']} is not supported",
+                place=f"{where_of(item, self.program)}",
+                value=item["name"],
+            )
 
     def _fields(self, item: JsonObject) -> tuple[Field, ...]:
         """The fields of a field list or learn list."""
@@ -150,14 +156,18 @@ class _Reader:
         fields = []
         for element in item["elements"]:
             if element["type"] != "field":
-                raise UnsupportedProgram(f"{where}: a list's element of type '{element['type']}' is not supported")
+                raise UnsupportedProgram(
+                    f"a list's element of type '{element['type']}' is not supported", place=where, value=element["type"]
+                )
             fields.append(self.names.field(element["value"], where))
         return tuple(fields)
 
     def _meter(self, item: JsonObject) -> Meter:
         where = where_of(item, self.program)
         if item.get("rate_count", 2) != 2:
-            raise UnsupportedProgram(f"{where}: meter {item['name']} has {item['rate_count']} rates, not two")
+            raise UnsupportedProgram(
+                f"meter {item['name']} has {item['rate_count']} rates, not two", place=where, value=item["name"]
+            )
         target = self.names.field(item["result_target"], where) if item.get("is_direct") else None
         return Meter(item["name"], item.get("size") or 0, item["type"], item.get("binding"), target)
 
@@ -172,7 +182,9 @@ class _Reader:
                 if any(transition.value_set == name for transition in state.transitions)
             } or {(item["compressed_bitwidth"],)}
             if len(widths) > 1:
-                raise UnsupportedProgram(f"{where}: value set {name} is compared with keys of different widths")
+                raise UnsupportedProgram(
+                    f"value set {name} is compared with keys of different widths", place=where, value=name
+                )
             result[name] = ValueSet(name, item.get("max_size") or UNSIZED_VALUE_SET, widths.pop())
         return result
 
@@ -219,7 +231,9 @@ class _Reader:
             mask = int(item["mask"], 16) if item["mask"] is not None else None
             return Transition(None, mask, item["next_state"], item["value"])
         if item.get("type", "hexstr") != "hexstr":
-            raise UnsupportedProgram(f"{where}: transition on '{item['type']}' is not supported")
+            raise UnsupportedProgram(
+                f"transition on '{item['type']}' is not supported", place=where, value=item["type"]
+            )
         mask = (
             _unsigned(int(item["mask"], 16), sum((width + 7) // 8 * 8 for width, _ in parts)) if item["mask"] else None
         )
@@ -236,7 +250,7 @@ class _Reader:
             condition = self.names.expr(node["expression"], where)
             nodes[node["name"]] = Conditional(node["name"], condition, node["true_next"], node["false_next"], where)
         if item.get("action_calls"):
-            raise UnsupportedProgram(f"{self.program}: 'action_calls' (never made by p4c) are not supported")
+            raise UnsupportedProgram("'action_calls' (never made by p4c) are not supported", place=self.program)
         profiles = {}
         for profile in item["action_profiles"]:
             selector = profile.get("selector")
@@ -250,10 +264,14 @@ class _Reader:
     def _table(self, item: JsonObject) -> Table:
         where = where_of(item, self.program)
         if item["type"] not in ("simple", "indirect", "indirect_ws"):
-            raise UnsupportedProgram(f"{where}: table {item['name']} of type '{item['type']}' is not supported")
+            raise UnsupportedProgram(
+                f"table {item['name']} of type '{item['type']}' is not supported", place=where, value=item["name"]
+            )
         keys = tuple(self._table_key(key, where) for key in item["key"])
         if sum(key.match_kind == "lpm" for key in keys) > 1:
-            raise UnsupportedProgram(f"{where}: table {item['name']} has more than one lpm field")
+            raise UnsupportedProgram(
+                f"table {item['name']} has more than one lpm field", place=where, value=item["name"]
+            )
         nexts = item["next_tables"]
         default = item.get("default_entry")
         entries = item.get("entries")
@@ -283,12 +301,14 @@ class _Reader:
         kind, target = key["match_type"], key["target"]
         if isinstance(target, dict):
             raise UnsupportedProgram(
-                f"{where}: the expression {key.get('name', target)} as a key field is not supported"
+                f"the expression {key.get('name', target)} as a key field is not supported",
+                place=where,
+                value=key.get("name", target),
             )
         if kind == "valid":
             kind, target = "exact", [target if isinstance(target, str) else target[0], "$valid$"]
         if kind not in MATCH_KINDS:
-            raise UnsupportedProgram(f"{where}: key field of kind '{kind}' is not supported")
+            raise UnsupportedProgram(f"key field of kind '{kind}' is not supported", place=where, value=kind)
         mask = int(key["mask"], 16) if key.get("mask") else None
         return TableKey(key.get("name", ".".join(target)), kind, self.names.field(target, where), mask)
 
@@ -326,7 +346,9 @@ class _Reader:
         payload = False
         for part in inputs:
             if not isinstance(part, dict) or part["type"] not in ("payload", "header", "hexstr", "field"):
-                raise UnsupportedProgram(f"{where}: {part} as input of the calculation {name} is not supported")
+                raise UnsupportedProgram(
+                    f"{part} as input of the calculation {name} is not supported", place=where, value=part
+                )
             if part["type"] == "payload":
                 payload = True
             elif part["type"] == "header":

@@ -115,7 +115,7 @@ class _Action:
     def _target(self, primitive: Primitive) -> int:
         target = primitive.args[-1]
         if not isinstance(target, Const) or not 0 <= target.value <= len(self.action.body):
-            raise UnsupportedProgram(f"{primitive.where}: jump to {target} is not supported")
+            raise UnsupportedProgram(f"jump to {target} is not supported", place=primitive.where, value=target)
         return target.value
 
     def _expressions(self, primitive: Primitive) -> Expressions:
@@ -217,12 +217,14 @@ class _Action:
                 note_log(frame, primitive, expressions)
             case op, args:
                 kinds = ", ".join(arg.kind if isinstance(arg, Ref) else type(arg).__name__.lower() for arg in args)
-                raise UnsupportedProgram(f"{primitive.where}: primitive '{op}' ({kinds}) is not supported")
+                raise UnsupportedProgram(
+                    f"primitive '{op}' ({kinds}) is not supported", place=primitive.where, value=op
+                )
 
     def _preserving(self, primitive: Primitive, fields: Expr) -> IRValue:
         """The field list's id, or 0 for an empty one."""
         if not isinstance(fields, Const):
-            raise UnsupportedProgram(f"{primitive.where}: a field list that is not constant is not supported")
+            raise UnsupportedProgram("a field list that is not constant is not supported", place=primitive.where)
         return const(32, fields.value)
 
     def _random(self, expressions: Expressions, target: Expr, low: Expr, high: Expr) -> None:

@@ -219,7 +219,9 @@ class Expressions:
     def _width(self, low: int, high: int) -> int:
         width = bits_for(low, high)
         if width > MAX_BITS:
-            raise UnsupportedProgram(f"{self.where}: an expression may need {width} bits; the limit is {MAX_BITS}")
+            raise UnsupportedProgram(
+                f"an expression may need {width} bits; the limit is {MAX_BITS}", place=self.where, value=width
+            )
         return width
 
     def _number(self, value: IRValue, low: int, high: int) -> Number:
@@ -315,7 +317,7 @@ class Expressions:
     def _shift(self, op: str, left: Number, right: Number) -> Number:
         builder = self.frame.builder
         if right.signed:
-            raise UnsupportedProgram(f"{self.where}: a shift by a signed amount is not supported")
+            raise UnsupportedProgram("a shift by a signed amount is not supported", place=self.where)
         if op == "<<":
             reach = min(right.high, MAX_BITS)
             low, high = min(left.low << reach, left.low), max(left.high << reach, left.high)
@@ -344,7 +346,7 @@ class Expressions:
         return getattr(self.frame.builder, op)(left, right)
 
     def _unsupported(self, expr: Expr, how: str) -> UnsupportedProgram:
-        return UnsupportedProgram(f"{self.where}: {expr} {how} is not supported")
+        return UnsupportedProgram(f"{expr} {how} is not supported", place=self.where, value=expr)
 
 
 def _wide(module: IRValue, op: str, width: int) -> IRValue:

@@ -72,7 +72,7 @@ def describe(header: Header, name: str) -> tuple[int, int, bool]:
             return (header.bits if name == header.varbit else offset), width, signed
         if field_name != header.varbit:
             offset += width
-    raise UnsupportedProgram(f"no field {header.name}.{name} in the program")
+    raise UnsupportedProgram(f"no field {header.name}.{name} in the program", value=header.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +184,7 @@ class Frame:
     def store(self, target: Field, value: IRValue) -> None:
         """Write an integer of the field's width."""
         if target.name == "$valid$":
-            raise UnsupportedProgram(f"assignment to {target.header}.$valid$ is not supported")
+            raise UnsupportedProgram(f"assignment to {target.header}.$valid$ is not supported", value=target.header)
         if target.header not in self.metadata:
             self.store_in(self.place(target.header), target.name, value)
         elif target.header == "standard_metadata" and target.name in (PACKET.names or ()):
@@ -214,7 +214,9 @@ class Frame:
 
     def store_in(self, header: Place, name: str, value: IRValue) -> None:
         if name in ("$valid$", header.header.varbit):
-            raise UnsupportedProgram(f"assignment of a number to {header.header.name}.{name} is not supported")
+            raise UnsupportedProgram(
+                f"assignment of a number to {header.header.name}.{name} is not supported", value=header.header.name
+            )
         builder = self.builder
         offset, width, _ = describe(header.header, name)
         covering, right = self._covering(offset, width)
@@ -321,7 +323,7 @@ class Frame:
     def fixed_bytes(self, header: Header) -> int:
         """Bytes of a header without its varbit field."""
         if header.bits % 8:
-            raise UnsupportedProgram(f"header {header.name} has {header.bits} bits: on the wire it has whole bytes")
+            raise UnsupportedProgram("on the wire it has whole bytes", place=f"header {header.name}", value=header.bits)
         return header.bits // 8
 
     def header_bytes(self, place: Place) -> IRValue:

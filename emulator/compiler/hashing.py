@@ -81,7 +81,9 @@ def _before_payload(
     """Run the algorithm where the payload lies, with the fields in front of it for that time."""
     most = sum(width for _, width in calculation.inputs) // 8 + 1
     if most > HEADROOM:
-        raise UnsupportedProgram(f"{calculation.where}: {most} bytes of fields before the payload; {HEADROOM} are most")
+        raise UnsupportedProgram(
+            f"{most} bytes of fields before the payload; {HEADROOM} are most", place=calculation.where, value=most
+        )
     payload, size = _payload(frame)
     place = frame.at(payload, frame.builder.neg(length))
     kept = frame.alloca(ir.ArrayType(I8, most), zero=False, name="under_hash_input")
@@ -205,7 +207,9 @@ def _bit_buffer(frame: Frame, calculation: Calculation, runs: list[_Run]) -> tup
     """`_buffer` for runs that do not fill whole bytes: behind such a one the next begins within its last byte."""
     if any(run.varbit for run in runs):
         raise UnsupportedProgram(
-            f"{calculation.where}: {calculation.algorithm} over a varbit field and fields that do not fill whole bytes"
+            f"{calculation.algorithm} over a varbit field and fields that do not fill whole bytes",
+            place=calculation.where,
+            value=calculation.algorithm,
         )
     builder = frame.builder
     width = (sum(run.bits for run in runs) + 7) // 8 * 8
@@ -270,7 +274,7 @@ def _algorithm(frame: Frame, calculation: Calculation) -> IRValue:
         return _helper(frame, "xor16", _xor16)
     if name == "identity":
         return _helper(frame, "identity", _identity)
-    raise UnsupportedProgram(f"{calculation.where}: hash algorithm '{name}' is not supported")
+    raise UnsupportedProgram(f"hash algorithm '{name}' is not supported", place=calculation.where, value=name)
 
 
 def _helper(frame: Frame, name: str, body: Callable[[IRValue, IRValue], object]) -> IRValue:

@@ -33,7 +33,8 @@ def remove_header(frame: Frame, place: Place) -> None:
 def assign_header(frame: Frame, target: Place, source: Place) -> None:
     if frame.fixed_bytes(target.header) != frame.fixed_bytes(source.header):
         raise UnsupportedProgram(
-            f"assignment of header {source.header.name} to {target.header.name}, which is of another size"
+            f"assignment of header {source.header.name} to {target.header.name}, which is of another size",
+            value=source.header.name,
         )
     valid = frame.is_valid_at(source)
     frame.copy_header(target, source)

@@ -70,7 +70,7 @@ class _Parser:
     def _error(self, name: str, where: str) -> IRValue:
         errors = self.frame.document.errors
         if name not in errors:
-            raise UnsupportedProgram(f"{where}: the program's error list lacks {name}")
+            raise UnsupportedProgram(f"the program's error list lacks {name}", place=where, value=name)
         return const(32, errors[name])
 
     def _need(self, size: IRValue, where: str) -> IRValue:

@@ -70,7 +70,9 @@ class P4RuntimeServer:
         self._devices: dict[int, Device] = {}
         for datapath in datapaths:
             if datapath.device_id in self._devices:
-                raise EmulatorError(f"two switches have the device id {datapath.device_id}; ids must differ")
+                raise EmulatorError(
+                    f"two switches have the device id {datapath.device_id}; ids must differ", value=datapath.device_id
+                )
             self._devices[datapath.device_id] = Device(datapath)
         self._wanted_address = address
         self._tls = tls
@@ -146,7 +148,9 @@ class P4RuntimeServer:
 
     def _device(self, device_id: int) -> Device:
         if device_id not in self._devices:
-            raise EmulatorError(f"no switch has the device id {device_id}; there are {sorted(self._devices)}")
+            raise EmulatorError(
+                f"no switch has the device id {device_id}; there are {sorted(self._devices)}", value=device_id
+            )
         return self._devices[device_id]
 
     def _bind(self, server: grpc.Server) -> int:
@@ -154,7 +158,11 @@ class P4RuntimeServer:
         wanted = self._wanted_address
         port = wanted.rpartition(":")[2]
         if not wanted.startswith("unix:") and not (port.isdecimal() and wanted != port and int(port) < 1 << 16):
-            raise EmulatorError(f"P4Runtime: {wanted!r} is not ADDRESS:PORT with a port up to 65535, nor unix:PATH")
+            raise EmulatorError(
+                f"{wanted!r} is not ADDRESS:PORT with a port up to 65535, nor unix:PATH",
+                place="P4Runtime",
+                value=wanted,
+            )
         why = "the port is in use or the address is not ours"
         try:
             if self._tls is None:
@@ -167,7 +175,7 @@ class P4RuntimeServer:
             )
             return server.add_secure_port(wanted, credentials)
         except RuntimeError as error:
-            raise EmulatorError(f"P4Runtime: cannot listen on {wanted}: {why}") from error
+            raise EmulatorError(f"cannot listen on {wanted}: {why}", place="P4Runtime", value=wanted) from error
 
 
 class _Servicer:

@@ -94,7 +94,7 @@ class ControlServer:
                 return "".join(f"{line}\n" for line in self._show())
             case "help", []:
                 return HELP
-        raise ControlError(f"{line.strip()!r} is no command; there are:\n{HELP}")
+        raise ControlError(f"{line.strip()!r} is no command; there are:\n{HELP}", value=line.strip())
 
     def _set(self, name: str, value: int | None, where: list[str], priority: int | None) -> str:
         switch = self._wired.switch
@@ -168,7 +168,9 @@ def ask(path: Path, line: str) -> str:
                 parts.append(part)
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno else "it does not answer"
-            raise ControlError(f"no switch answers at {path}: {reason} (--device-id or --control names one)") from None
+            raise ControlError(
+                f"no switch answers at {path}: {reason} (--device-id or --control names one)", value=str(path)
+            ) from None
     verdict, _, text = b"".join(parts).decode().partition("\n")
     if verdict != "ok":
         raise ControlError(text.rstrip())
@@ -181,9 +183,11 @@ def _make_folder(folder: Path) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = {folder.stat().st_uid, folder.lstat().st_uid}  # of the folder, and of a link to it
     except OSError as error:
-        raise ControlError(f"control socket in {folder}: {os.strerror(error.errno or 0)}") from None
+        raise ControlError(
+            f"{os.strerror(error.errno or 0)}", place=f"control socket in {folder}", value=os.strerror(error.errno or 0)
+        ) from None
     if not found <= {os.getuid(), 0}:
-        raise ControlError(f"control socket in {folder}: the folder is another user's; name one with --control")
+        raise ControlError("the folder is another user's; name one with --control", place=f"control socket in {folder}")
 
 
 def _listen(path: Path) -> socket.socket:
@@ -202,7 +206,9 @@ def _listen(path: Path) -> socket.socket:
     except OSError as error:
         server.close()
         raise ControlError(
-            f"control socket {path}: {os.strerror(error.errno or 0) if error.errno else error}"
+            f"{os.strerror(error.errno or 0) if error.errno else error}",
+            place=f"control socket {path}",
+            value=os.strerror(error.errno or 0) if error.errno else error,
         ) from None
     return server
 
@@ -231,13 +237,13 @@ def _or_none(text: str, parse: Callable[[str], int]) -> int | None:
 
 def _count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
-        raise ControlError(f"{text!r} is not a number from 1, or `{_NOTHING}`")
+        raise ControlError(f"{text!r} is not a number from 1, or `{_NOTHING}`", value=text)
     return int(text)
 
 
 def _port(text: str) -> int:
     if not text.isdecimal():
-        raise ControlError(f"port {text!r} is not a number, or `{ALL}`")
+        raise ControlError(f"port {text!r} is not a number, or `{ALL}`", value=text)
     return int(text)
 
 
@@ -245,5 +251,5 @@ def _priority(where: list[str]) -> int | None:
     if len(where) < 2:
         return None
     if not where[1].isdecimal() or int(where[1]) >= PRIORITIES:
-        raise ControlError(f"priority {where[1]!r} is not one of 0 … {PRIORITIES - 1}")
+        raise ControlError(f"priority {where[1]!r} is not one of 0 … {PRIORITIES - 1}", value=where[1])
     return int(where[1])

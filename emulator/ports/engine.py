@@ -187,7 +187,7 @@ class WireEngine(Engine):
         with self._sending:
             for frame in frames:
                 if self.wake_fd < 0:
-                    raise SwitchError("packet-out: the switch has been stopped")
+                    raise SwitchError("the switch has been stopped", place="packet-out")
                 self._wait_for_room()
                 head = self._shared_words[memory.SHARED_OUT_HEAD]
                 slot = self._outs[head % memory.MAILBOX_SLOTS]
@@ -251,7 +251,11 @@ class WireEngine(Engine):
         words = self._shared_words
         while words[memory.SHARED_OUT_HEAD] - words[memory.SHARED_OUT_TAIL] >= memory.MAILBOX_SLOTS:
             if time.monotonic() > deadline:
-                raise SwitchError(f"packet-out: {memory.MAILBOX_SLOTS} are waiting; the switch takes no more")
+                raise SwitchError(
+                    f"{memory.MAILBOX_SLOTS} are waiting; the switch takes no more",
+                    place="packet-out",
+                    value=memory.MAILBOX_SLOTS,
+                )
             time.sleep(0.001)
 
     def _interrupt(self, wanted: bool) -> None:

@@ -113,7 +113,9 @@ def check_interface(name: str, port: int) -> int:
         return socket.if_nametoindex(name)
     except OSError:
         known = ", ".join(sorted(other for _, other in socket.if_nameindex())) or "none"
-        raise PortError(f"port {port}: interface {name} does not exist; there are: {known}") from None
+        raise PortError(
+            f"interface {name} does not exist; there are: {known}", place=f"port {port}", value=name
+        ) from None
 
 
 def open_interface(name: str, port: int, ring: bool = True) -> Interface:
@@ -143,10 +145,12 @@ def open_interface(name: str, port: int, ring: bool = True) -> Interface:
         receiver.bind((name, _ETH_P_ALL))
     except PermissionError:
         _close(sockets)
-        raise PortError(f"{where} cannot be opened: that takes root, or the capability CAP_NET_RAW") from None
+        raise PortError("cannot be opened: that takes root, or the capability CAP_NET_RAW", place=where) from None
     except OSError as error:
         _close(sockets)
-        raise PortError(f"{where} cannot be opened: {os.strerror(error.errno or 0)}") from error
+        raise PortError(
+            f"cannot be opened: {os.strerror(error.errno or 0)}", place=where, value=os.strerror(error.errno or 0)
+        ) from error
     return interface
 
 

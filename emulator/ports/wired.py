@@ -92,7 +92,8 @@ class WiredSwitch:
             for port, name in interfaces.items():
                 if name in taken:
                     raise PortError(
-                        f"interface {name} is given to port {taken[name]} and to port {port}; give it to one"
+                        f"interface {name} is given to port {taken[name]} and to port {port}; give it to one",
+                        value=name,
                     )
                 taken[name] = port
                 if port not in switch.ports:
@@ -266,5 +267,7 @@ def _open_capture(path: Path) -> int:
     except OSError as error:
         if descriptor >= 0:
             os.close(descriptor)
-        raise PortError(f"capture file {path} cannot be written: {os.strerror(error.errno or 0)}") from error
+        raise PortError(
+            f"cannot be written: {os.strerror(error.errno or 0)}", place=f"capture file {path}", value=error.errno
+        ) from error
     return descriptor

@@ -90,7 +90,7 @@ def play(program: Program, test: StfTest) -> Outcome:
             try:
                 step(statement)
             except (EmulatorError, ValueError, IndexError) as error:
-                raise StfError(f"{test.path.name}:{statement.line}: {error}") from None
+                raise StfError(f"{error}", place=f"{test.path.name}:{statement.line}") from None
     player.compare_frames()
     checks = sum(isinstance(s, (Expect, NoPacket, CheckCounter, CheckRegister)) for s in test.statements)
     packets = sum(isinstance(s, Packet) for s in test.statements)

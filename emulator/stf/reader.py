@@ -49,7 +49,7 @@ def read_test(path: Path) -> StfTest:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else error
-        raise StfError(f"{path}: cannot be read as an STF test: {why}") from None
+        raise StfError(f"cannot be read as an STF test: {why}", place=str(path)) from None
     return StfTest(path, parse(text, path.name))
 
 
@@ -274,4 +274,4 @@ class _Line:
         return name
 
     def _error(self, text: str) -> StfError:
-        return StfError(f"{self._file}:{self._line}: {text}")
+        return StfError(f"{text}", place=f"{self._file}:{self._line}", value=text)

@@ -59,7 +59,11 @@ def tests_in(folder: Path) -> list[Path]:
     """
     tests = sorted(folder.glob("*.stf")) or sorted((folder / SAMPLES).glob("*.stf"))
     if not tests:
-        raise StfError(f"{folder}: no *.stf in this folder, nor in {SAMPLES} in it, where p4c's source tree has them")
+        raise StfError(
+            f"no *.stf in this folder, nor in {SAMPLES} in it, where p4c's source tree has them",
+            place=str(folder),
+            value=SAMPLES,
+        )
     _need_p4c(folder)
     return tests
 
@@ -71,16 +75,16 @@ def load_program(path: Path) -> Program:
             return Program.load(path)
         path.read_bytes()
     except OSError as error:
-        raise StfError(f"{path}: cannot be read as a program: {error.strerror}") from None
+        raise StfError(f"cannot be read as a program: {error.strerror}", place=str(path)) from None
     except UnsupportedProgram as error:
-        raise UnsupportedProgram(f"{path}: {error}") from None
+        raise UnsupportedProgram(f"{error}", place=str(path)) from None
     _need_p4c(path)
     return Program.load(compile_v1model(path))
 
 
 def _need_p4c(what: Path) -> None:
     if shutil.which(P4C) is None:
-        raise StfError(f"{what}: {P4C} is not on PATH, which would compile it")
+        raise StfError(f"{P4C} is not on PATH, which would compile it", place=str(what), value=P4C)
 
 
 def run_test(test: Path) -> Result:

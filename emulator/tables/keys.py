@@ -33,12 +33,14 @@ class PackedKey:
 def pack_key(schema: TableSchema, layout: RowLayout, match: Sequence[Match], priority: int) -> PackedKey:
     """Raises `InvalidEntry` for a match or priority that does not fit the table."""
     if len(match) != len(schema.key):
-        raise InvalidEntry(f"{schema.name}: {len(match)} match fields, its key has {len(schema.key)}")
+        raise InvalidEntry(
+            f"{len(match)} match fields, its key has {len(schema.key)}", place=schema.name, value=len(match)
+        )
     if schema.needs_priority:
         if not 0 <= priority <= MAX_PRIORITY:
-            raise InvalidEntry(f"{schema.name}: priority {priority} is not in 0 … {MAX_PRIORITY}")
+            raise InvalidEntry(f"priority {priority} is not in 0 … {MAX_PRIORITY}", place=schema.name, value=priority)
     elif priority:
-        raise InvalidEntry(f"{schema.name}: priority {priority}, but its key takes none")
+        raise InvalidEntry(f"priority {priority}, but its key takes none", place=schema.name, value=priority)
     value = mask = 0
     prefix = 0
     bounds: list[int] = []
@@ -49,7 +51,11 @@ def pack_key(schema: TableSchema, layout: RowLayout, match: Sequence[Match], pri
                 own = whole
             case "lpm", Lpm(wanted, prefix):
                 if not 0 <= prefix <= place.width:
-                    raise InvalidEntry(f"{schema.name}: {field.name}: prefix length {prefix} of {place.width} bits")
+                    raise InvalidEntry(
+                        f"{field.name}: prefix length {prefix} of {place.width} bits",
+                        place=schema.name,
+                        value=field.name,
+                    )
                 own = whole ^ (whole >> prefix)
             case "ternary", Ternary(wanted, own):
                 pass
@@ -59,13 +65,21 @@ def pack_key(schema: TableSchema, layout: RowLayout, match: Sequence[Match], pri
                 own = whole
             case "range", Range(low, high):
                 if not 0 <= low <= high <= whole:
-                    raise InvalidEntry(f"{schema.name}: {field.name}: {low}…{high} is no range of {place.width} bits")
+                    raise InvalidEntry(
+                        f"{field.name}: {low}…{high} is no range of {place.width} bits",
+                        place=schema.name,
+                        value=field.name,
+                    )
                 bounds += (low, high)
                 continue
             case kind, _:
-                raise InvalidEntry(f"{schema.name}: {field.name} is {kind}, not {type(part).__name__.lower()}")
+                raise InvalidEntry(
+                    f"{field.name} is {kind}, not {type(part).__name__.lower()}", place=schema.name, value=field.name
+                )
         if not 0 <= wanted <= whole or not 0 <= own <= whole:
-            raise InvalidEntry(f"{schema.name}: {field.name}: {part} does not fit {place.width} bits")
+            raise InvalidEntry(
+                f"{field.name}: {part} does not fit {place.width} bits", place=schema.name, value=field.name
+            )
         value |= (wanted & own) << place.position
         mask |= own << place.position
     order = prefix if layout.strategy == "first" else priority

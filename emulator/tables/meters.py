@@ -144,9 +144,9 @@ def meter_content(rates: MeterRates | None, where: str) -> bytes:
     excess = rates.excess_burst or 0
     values = (rates.committed_rate, rates.committed_burst, rates.peak_rate, rates.peak_burst, excess)
     if not all(math.isfinite(value) and 0 <= value < 1 << 63 for value in values):
-        raise InvalidEntry(f"{where}: {rates}: rates and bursts are numbers from 0 to 2^63")
+        raise InvalidEntry(f"{rates}: rates and bursts are numbers from 0 to 2^63", place=where, value=rates)
     if rates.committed_rate > rates.peak_rate:
-        raise InvalidEntry(f"{where}: {rates}: the committed rate is larger than the peak rate")
+        raise InvalidEntry(f"{rates}: the committed rate is larger than the peak rate", place=where, value=rates)
     committed = (rates.committed_rate / _MICROSECONDS, rates.committed_burst, rates.committed_burst, 0)
     if rates.excess_burst is not None:
         return _CONFIG.pack(SINGLE_RATE, 0.0, excess, excess, 0, *committed)

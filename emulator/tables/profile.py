@@ -39,11 +39,17 @@ _NO_ROW: Final = 0
 def pack_params(schema: ActionSchema, call: ActionCall, where: str) -> bytes:
     """An action's parameters as its rows hold them. Raises `InvalidEntry`."""
     if len(call.params) != len(schema.params):
-        raise InvalidEntry(f"{where}: action {call.name} takes {len(schema.params)} parameters, not {len(call.params)}")
+        raise InvalidEntry(
+            f"action {call.name} takes {len(schema.params)} parameters, not {len(call.params)}",
+            place=where,
+            value=call.name,
+        )
     parts = []
     for value, (name, width) in zip(call.params, schema.params, strict=True):
         if not 0 <= value < 1 << width:
-            raise InvalidEntry(f"{where}: parameter {name} of {call.name} is {value}, which does not fit {width} bits")
+            raise InvalidEntry(
+                f"parameter {name} of {call.name} is {value}, which does not fit {width} bits", place=where, value=name
+            )
         parts.append(value.to_bytes(param_bytes(width), "little"))
     return b"".join(parts)
 
@@ -122,9 +128,11 @@ class ActionProfile:
     def add_member(self, member_id: int, call: ActionCall) -> None:
         """Raises `EntryExists`, `TableFull`, `InvalidEntry`."""
         if member_id in self._members:
-            raise EntryExists(f"{self.schema.name}: member {member_id} exists")
+            raise EntryExists(f"member {member_id} exists", place=self.schema.name, value=member_id)
         if len(self._members) >= self.schema.size:
-            raise TableFull(f"{self.schema.name}: holds {self.schema.size} members, its size")
+            raise TableFull(
+                f"holds {self.schema.size} members, its size", place=self.schema.name, value=self.schema.size
+            )
         row = self._make_row(call)
         self._member_cells[member_id] = self._make_cell(row)
         self._member_rows[member_id] = row
@@ -158,9 +166,9 @@ class ActionProfile:
         Raises `EntryExists`, `InvalidEntry`, `EntryNotFound` for an unknown member.
         """
         if not self.schema.selector:
-            raise InvalidEntry(f"{self.schema.name}: is an action profile without selector, it has no groups")
+            raise InvalidEntry("is an action profile without selector, it has no groups", place=self.schema.name)
         if group_id in self._groups:
-            raise EntryExists(f"{self.schema.name}: group {group_id} exists")
+            raise EntryExists(f"group {group_id} exists", place=self.schema.name, value=group_id)
         cell = self._make_cell(_NO_ROW)
         self._group_cells[group_id] = cell
         try:
@@ -195,11 +203,13 @@ class ActionProfile:
     def _fill_group(self, group_id: int, members: GroupMembers, watch: Mapping[int, int]) -> None:
         ids = [member_id for member_id, _ in members]
         if len(set(ids)) != len(ids):
-            raise InvalidEntry(f"{self.schema.name}: group {group_id} names a member twice")
+            raise InvalidEntry(f"group {group_id} names a member twice", place=self.schema.name, value=group_id)
         for member_id, weight in members:
             self._need_member(member_id)
             if weight < 1:
-                raise InvalidEntry(f"{self.schema.name}: weight {weight} of member {member_id} is not positive")
+                raise InvalidEntry(
+                    f"weight {weight} of member {member_id} is not positive", place=self.schema.name, value=weight
+                )
         numbered: list[tuple[int, tuple[int, int | None]]] = []
         for member_id, weight in sorted(members):
             numbers = self._member_numbers[member_id]
@@ -240,7 +250,9 @@ class ActionProfile:
                 return self._attach_set(action)
             case _:
                 raise InvalidEntry(
-                    f"{self.schema.name}: entries refer to a member, a group or an action set, not {action}"
+                    f"entries refer to a member, a group or an action set, not {action}",
+                    place=self.schema.name,
+                    value=action,
                 )
         self._uses[action] += 1
         return cell
@@ -258,12 +270,14 @@ class ActionProfile:
 
     def _attach_set(self, action: ActionSet) -> int:
         if not self.schema.selector:
-            raise InvalidEntry(f"{self.schema.name}: is an action profile without selector, it takes no action sets")
+            raise InvalidEntry("is an action profile without selector, it takes no action sets", place=self.schema.name)
         if any(choice.weight < 1 for choice in action.actions):
-            raise InvalidEntry(f"{self.schema.name}: an action set's weights must be positive")
+            raise InvalidEntry("an action set's weights must be positive", place=self.schema.name)
         if sum(choice.weight for choice in action.actions) > self.schema.size:
             raise TableFull(
-                f"{self.schema.name}: an action set weighs more than {self.schema.size}, the profile's size"
+                f"an action set weighs more than {self.schema.size}, the profile's size",
+                place=self.schema.name,
+                value=self.schema.size,
             )
         for choice in action.actions:
             self._check(choice.call)
@@ -286,7 +300,7 @@ class ActionProfile:
     def _check(self, call: ActionCall) -> bytes:
         if call.name not in self._codes:
             allowed = ", ".join(self.schema.actions)
-            raise InvalidEntry(f"{self.schema.name}: has no action {call.name}; it has {allowed}")
+            raise InvalidEntry(f"has no action {call.name}; it has {allowed}", place=self.schema.name, value=call.name)
         return pack_params(self._actions[call.name], call, self.schema.name)
 
     def _make_row(self, call: ActionCall) -> int:
@@ -322,12 +336,12 @@ class ActionProfile:
 
     def _need_member(self, member_id: int) -> None:
         if member_id not in self._members:
-            raise EntryNotFound(f"{self.schema.name}: no member {member_id}")
+            raise EntryNotFound(f"no member {member_id}", place=self.schema.name, value=member_id)
 
     def _need_group(self, group_id: int) -> None:
         if group_id not in self._groups:
-            raise EntryNotFound(f"{self.schema.name}: no group {group_id}")
+            raise EntryNotFound(f"no group {group_id}", place=self.schema.name, value=group_id)
 
     def _need_unused(self, reference: MemberRef | GroupRef, what: str) -> None:
         if self._uses[reference] > 0:
-            raise InvalidEntry(f"{self.schema.name}: {what} is still referred to")
+            raise InvalidEntry(f"{what} is still referred to", place=self.schema.name)

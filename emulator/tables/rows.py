@@ -102,7 +102,9 @@ def row_layout(document: Document, table: Table) -> RowLayout:
     for key in table.key:
         width = document.width(key.target)
         if key.match_kind == "range" and width > 64:
-            raise UnsupportedProgram(f"{table.where}: range key {key.name} of {width} bits; the limit is 64")
+            raise UnsupportedProgram(
+                f"range key {key.name} of {width} bits; the limit is 64", place=table.where, value=key.name
+            )
         if position % 64 + width > 64:
             position = (position + 63) // 64 * 64
         places.append(KeyPlace(key.match_kind, width, position))

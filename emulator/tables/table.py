@@ -143,7 +143,7 @@ class Table:
         """
         self._refuse_constant()
         if self._index is None:
-            raise InvalidEntry(f"{self.schema.name}: has no key, only a default action")
+            raise InvalidEntry("has no key, only a default action", place=self.schema.name)
         self._insert(entry, counts, rates)
 
     def modify(self, entry: TableEntry) -> None:
@@ -152,7 +152,9 @@ class Table:
         key = pack_key(self.schema, self._layout, entry.match, entry.priority)
         stored = self._entries.get(key)
         if stored is None:
-            raise EntryNotFound(f"{self.schema.name}: no entry {entry.match} with priority {entry.priority}")
+            raise EntryNotFound(
+                f"no entry {entry.match} with priority {entry.priority}", place=self.schema.name, value=entry.match
+            )
         old_row, old_cell, old_action = stored.row, stored.cell, stored.entry.action
         row, cell = self._make_row(key, entry, stored.notes)
         self._put(key, row)
@@ -174,15 +176,23 @@ class Table:
     def _find(self, match: Sequence[Match], priority: int) -> _Stored:
         stored = self._entries.get(pack_key(self.schema, self._layout, match, priority))
         if stored is None:
-            raise EntryNotFound(f"{self.schema.name}: no entry {tuple(match)} with priority {priority}")
+            raise EntryNotFound(
+                f"no entry {tuple(match)} with priority {priority}", place=self.schema.name, value=tuple(match)
+            )
         return stored
 
     def _insert(self, entry: TableEntry, counts: tuple[int, int] = (0, 0), rates: MeterRates | None = None) -> None:
         key = pack_key(self.schema, self._layout, entry.match, entry.priority)
         if key in self._entries:
-            raise EntryExists(f"{self.schema.name}: an entry {entry.match} with priority {entry.priority} exists")
+            raise EntryExists(
+                f"an entry {entry.match} with priority {entry.priority} exists",
+                place=self.schema.name,
+                value=entry.match,
+            )
         if len(self._entries) >= self.schema.size:
-            raise TableFull(f"{self.schema.name}: holds {self.schema.size} entries, its size")
+            raise TableFull(
+                f"holds {self.schema.size} entries, its size", place=self.schema.name, value=self.schema.size
+            )
         notes = self._make_notes(counts, rates)
         try:
             row, cell = self._make_row(key, entry, notes)
@@ -218,7 +228,7 @@ class Table:
 
     def _refuse_constant(self) -> None:
         if self.constant:
-            raise InvalidEntry(f"{self.schema.name}: its entries are constant")
+            raise InvalidEntry("its entries are constant", place=self.schema.name)
 
     # ---- the default action
 
@@ -232,10 +242,10 @@ class Table:
         The program's own. Raises `InvalidEntry` for a constant default and for tables with an action profile.
         """
         if action is not None and self.schema.const_default:
-            raise InvalidEntry(f"{self.schema.name}: its default action is constant")
+            raise InvalidEntry("its default action is constant", place=self.schema.name)
         chosen = action if action is not None else self._own_default
         if not isinstance(chosen, ActionCall) or (self._profile is not None and chosen != self._own_default):
-            raise InvalidEntry(f"{self.schema.name}: {chosen} cannot be a default action here")
+            raise InvalidEntry(f"{chosen} cannot be a default action here", place=self.schema.name, value=chosen)
         self._write_default(chosen)
 
     def _write_default(self, call: ActionCall) -> None:
@@ -265,7 +275,7 @@ class Table:
 
     def _counter_cell(self, match: Sequence[Match] | None, priority: int) -> ctypes.Array[ctypes.c_uint64]:
         if self.schema.direct_counter is None:
-            raise InvalidEntry(f"{self.schema.name}: has no direct counter")
+            raise InvalidEntry("has no direct counter", place=self.schema.name)
         return (ctypes.c_uint64 * 2).from_address(self._notes_of(match, priority))
 
     def notes(self, match: Sequence[Match] | None, priority: int = 0) -> bytes:
@@ -311,13 +321,13 @@ class Table:
 
     def _meter_cell(self, match: Sequence[Match] | None, priority: int) -> MeterCell:
         if self.schema.direct_meter is None:
-            raise InvalidEntry(f"{self.schema.name}: has no direct meter")
+            raise InvalidEntry("has no direct meter", place=self.schema.name)
         return MeterCell(self._notes_of(match, priority) + METER_AT)
 
     def idle_ns(self, match: Sequence[Match], priority: int = 0) -> int:
         """Nanoseconds since the entry was last hit, or inserted. Raises `EntryNotFound`, `InvalidEntry`."""
         if not self.schema.support_timeout:
-            raise InvalidEntry(f"{self.schema.name}: does not support timeouts")
+            raise InvalidEntry("does not support timeouts", place=self.schema.name)
         return self._idle_ns(self._find(match, priority))
 
     def idle_entries(self) -> list[TableEntry]:
@@ -337,7 +347,9 @@ class Table:
     def _params(self, call: ActionCall) -> bytes:
         if call.name not in self._codes:
             raise InvalidEntry(
-                f"{self.schema.name}: has no action {call.name}; it has {', '.join(self.schema.actions)}"
+                f"has no action {call.name}; it has {', '.join(self.schema.actions)}",
+                place=self.schema.name,
+                value=call.name,
             )
         return pack_params(self._actions[call.name], call, self.schema.name)
 
@@ -354,7 +366,7 @@ class Table:
             params = struct.pack("<Q", cell)
         else:
             if not isinstance(entry.action, ActionCall):
-                raise InvalidEntry(f"{self.schema.name}: has no action profile; its entries call an action")
+                raise InvalidEntry("has no action profile; its entries call an action", place=self.schema.name)
             params = self._params(entry.action)
             code = self._codes[entry.action.name]
         size = 8 * layout.words

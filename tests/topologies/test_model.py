@@ -10,6 +10,7 @@ import networkx
 import pytest
 
 from weir.tests.paths import ROOT
+from weir.tests.support.errors import raises
 from weir.topologies import (
     Endpoint,
     Host,
@@ -98,9 +99,9 @@ def test_ports_peers_and_neighbours() -> None:
     assert fabric.attached_switch("h3") == fabric.switch("s2")
     assert [str(host.address) for host in fabric.hosts] == ["10.0.1.1", "10.0.1.2", "10.0.2.1", "10.0.2.2"]
     assert len(fabric.directed_links) == 2 * len(fabric.links) == 16
-    with pytest.raises(TopologyError, match=r'no switch "h1"; there are s1, s2, s3, s4'):
+    with raises(TopologyError, place="leaf-spine", value="h1"):
         fabric.switch("h1")
-    with pytest.raises(TopologyError, match="nothing is linked to port s1-p9"):
+    with raises(TopologyError, place="leaf-spine", value="s1-p9"):
         fabric.peer(Endpoint("s1", 9))
 
 
@@ -168,7 +169,7 @@ def test_a_jellyfish_is_random_and_regular(switches: int, degree: int) -> None:
         ("device_id: 300", "device_id: 0", "switch s2: device_id 0 is not in 1…65534"),
         ("slots: 512", "slots: -1", "switch s1: slots: -1 is not right; write 0 or more"),
         ("slots: 512", "slots: 1025", "switch s1: slots 1025 is more than bmv2 has; its program has 1024"),
-        ("slots: 512", "target: tofino9", 'switch s1: target "tofino9" is no kind of switch; there are bmv2, bmv2-32'),
+        ("slots: 512", "target: tofino9", 'switch s1: target "tofino9" is no kind of switch; supported: bmv2, bmv2-32'),
         ("  h2: {address", "  h1: {address", '"h1" is given twice; give every key and node its own name'),
         ("  s1:", "  h1:", 'two nodes are called "h1"; give every node its own name'),
         ("  h1:", "  host-number-1:", 'host "host-number-1": a name is a letter, then at most 9 letters, digits or _'),
@@ -321,9 +322,7 @@ def test_no_text_gets_past_with_another_error(tmp_path: Path, text: str) -> None
 
 
 def test_a_missing_file_is_named() -> None:
-    with pytest.raises(
-        TopologyError, match=r"nowhere\.yaml: no such file; the fabrics that ship are fat_tree\.yaml, leaf_spine"
-    ):
+    with raises(TopologyError, place="nowhere.yaml"):
         load_topology("nowhere.yaml")
 
 

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scapy.layers.l2 import Ether
 
+from weir.tests.support.errors import raises
 from weir.wire import WireError, frames, int_md
 from weir.wire.int_md import DISCARD, DOMAIN, DomainInstruction, Hop, Instruction
 from weir.wire.int_overhead import INT_METER, mark_number
@@ -75,7 +76,7 @@ def test_hop_words_follow_the_specification(bitmap: int, domain_bitmap: int) -> 
 
 
 def test_hop_limit_must_fit() -> None:
-    with pytest.raises(WireError, match="remaining_hops 256"):
+    with raises(WireError, place="remaining_hops", value=256):
         probe(remaining_hops=256)
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from scapy.layers.inet import IP, TCP, UDP
 from scapy.layers.l2 import Ether
 
+from weir.tests.support.errors import raises
 from weir.wire import WireError, int_report
 from weir.wire.int_md import DOMAIN
 from weir.wire.int_report import ITEMS, InnerType, Report, ReportFlag, ReportGroup, ReportType
@@ -113,16 +114,16 @@ def test_a_report_of_255_words_goes_on_to_the_end() -> None:
         assert payload[9] == length
         assert int_report.decode(payload) == group
     long = Report(NOTHING, {}, InnerType.IPV4, bytes(4 * 300))
-    with pytest.raises(WireError, match="302 words must be the last"):
+    with raises(WireError, value=302):
         int_report.encode(ReportGroup(1, 2, (long, long)))
 
 
 def test_what_does_not_fit_is_refused() -> None:
-    with pytest.raises(WireError, match="latency_us is 4294967296"):
+    with raises(WireError, place="latency_us", value=4294967296):
         int_report.encode(ReportGroup(1, 2, (Report(NOTHING, {"latency_us": 2**32}),)))
-    with pytest.raises(WireError, match="sequence number 4194304"):
+    with raises(WireError, value=(0, 4194304)):
         int_report.encode(ReportGroup(1, 2**22, ()))
-    with pytest.raises(WireError, match="3 bytes"):
+    with raises(WireError, value=3):
         int_report.encode(ReportGroup(1, 2, (Report(NOTHING, {}, InnerType.IPV4, b"abc"),)))
 
 

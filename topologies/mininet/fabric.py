@@ -92,9 +92,10 @@ def load_mininet(module: str) -> Any:
         if error.name == "distutils":
             raise TopologyError(
                 f"Mininet imports distutils, which Python {sys.version_info.major}.{sys.version_info.minor} no longer "
-                f"has: {sys.executable} -m pip install setuptools"
+                f"has: {sys.executable} -m pip install setuptools",
+                value=sys.version_info.major,
             ) from None
-        raise TopologyError("Mininet is not installed: apt-get install mininet") from None
+        raise TopologyError("apt-get install mininet", place="Mininet") from None
     finally:
         if debian:
             sys.path.remove(_DEBIAN_PACKAGES)
@@ -210,7 +211,9 @@ class MininetFabric:
         last_port = first_grpc_port + len(topology.switches) - 1
         if not 1 <= first_grpc_port <= last_port <= 65_535:
             raise TopologyError(
-                f"{topology.name}: gRPC ports {first_grpc_port}…{last_port} are not ports; they must be in 1…65535"
+                f"gRPC ports {first_grpc_port}…{last_port} are not ports; they must be in 1…65535",
+                place=topology.name,
+                value=first_grpc_port,
             )
         self.topology = topology
         self.kind = kind
@@ -279,7 +282,9 @@ class MininetFabric:
             return self.popen(first, [hosts.get(word, word) for word in words]).wait()
         cli = load_mininet("mininet.cli").CLI
         if not hasattr(cli, f"do_{first}"):
-            raise TopologyError(f'"{line}" is no command of a host nor of Mininet; write it like "h1 ping -c1 h2"')
+            raise TopologyError(
+                f'"{line}" is no command of a host nor of Mininet; write it like "h1 ping -c1 h2"', value=line
+            )
         with tempfile.NamedTemporaryFile("w", suffix=".cli") as script:
             script.write(line + "\n")
             script.flush()
@@ -330,7 +335,7 @@ class MininetFabric:
         except Exception as error:  # noqa: BLE001 - Mininet raises nothing narrower
             reason = " ".join(str(error).split())
             raise TopologyError(
-                f"{link}: its interfaces cannot be made; is another Mininet running? {reason}"
+                f"its interfaces cannot be made; is another Mininet running? {reason}", place=str(link), value=reason
             ) from None
         own(next(interface(end) for end in link.ends if self.topology.is_switch(end.node)))
 
@@ -364,7 +369,7 @@ class MininetFabric:
             with ThreadPoolExecutor(1) as apart:
                 return apart.submit(bind).result()
         except OSError as error:
-            raise TopologyError(f"{host}: cannot listen at UDP port {port}: {error.strerror}") from None
+            raise TopologyError(f"cannot listen at UDP port {port}: {error.strerror}", place=host, value=port) from None
 
     def _set_up(self, name: str, setup: ExerciseHost) -> None:
         """The host's one interface is eth0, as p4lang/tutorials' commands for hosts have it."""
@@ -391,7 +396,7 @@ class MininetFabric:
 
     def _run(self, node: str, script: str) -> None:
         if complaint := self._try(node, script):
-            raise TopologyError(f"{node}: cannot be set up: {complaint}")
+            raise TopologyError(f"cannot be set up: {complaint}", place=node)
 
     def _try(self, node: str, script: str) -> str | None:
         """Run a shell script in a node's namespace up to the first failure; return its message in one line."""
@@ -446,11 +451,19 @@ class MininetFabric:
         while True:
             is_there = answers(self.addresses[name])
             if process.poll() is not None:  # then it is somebody else who answers
-                raise TopologyError(f"{name}: ended with status {process.returncode} at its start: {self._said(name)}")
+                raise TopologyError(
+                    f"ended with status {process.returncode} at its start: {self._said(name)}",
+                    place=name,
+                    value=process.returncode,
+                )
             if is_there:
                 return
             if time.monotonic() > deadline:
-                raise TopologyError(f"{name}: does not listen on {self.addresses[name]} after {_START_S:g} s")
+                raise TopologyError(
+                    f"does not listen on {self.addresses[name]} after {_START_S:g} s",
+                    place=name,
+                    value=self.addresses[name],
+                )
             time.sleep(LOOK_S)
 
     def _stop_switches(self) -> None:

@@ -24,6 +24,7 @@ from weir.emulator.program import Program
 from weir.tests.checksums import crc16, internet_checksum
 from weir.tests.emulator.harness import Rig, seeded_random
 from weir.tests.paths import PROGRAMS
+from weir.tests.support.errors import raises
 
 TO, DROP = "SelectorIngress.to", "SelectorIngress.drop"
 
@@ -122,9 +123,9 @@ def test_what_is_referred_to_stays(rig: Rig) -> None:
     choose.add_member(1, to(1))
     choose.add_group(1, ((1, 1),))
     table.insert(entry(1, GroupRef(1)))
-    with pytest.raises(InvalidEntry, match="member 1 is still referred to"):
+    with raises(InvalidEntry, place="SelectorIngress.choose"):
         choose.delete_member(1)
-    with pytest.raises(InvalidEntry, match="group 1 is still referred to"):
+    with raises(InvalidEntry, place="SelectorIngress.choose"):
         choose.delete_group(1)
     table.delete((Exact(1),))
     choose.delete_group(1)
@@ -135,26 +136,26 @@ def test_what_is_referred_to_stays(rig: Rig) -> None:
 def test_references_and_members_that_cannot_be(rig: Rig) -> None:
     choose, table = rig.state.action_profiles["SelectorIngress.choose"], rig.state.tables["SelectorIngress.grouped"]
     plain = rig.state.action_profiles["SelectorIngress.plain"]
-    with pytest.raises(EntryNotFound, match="no member 4"):
+    with raises(EntryNotFound, place="SelectorIngress.choose", value=4):
         table.insert(entry(1, MemberRef(4)))
-    with pytest.raises(EntryNotFound, match="no group 4"):
+    with raises(EntryNotFound, place="SelectorIngress.choose", value=4):
         table.insert(entry(1, GroupRef(4)))
-    with pytest.raises(EntryNotFound, match="no member 4"):
+    with raises(EntryNotFound, place="SelectorIngress.choose", value=4):
         choose.add_group(1, ((4, 1),))
-    with pytest.raises(InvalidEntry, match="refer to a member"):
+    with raises(InvalidEntry, place="SelectorIngress.choose"):
         table.insert(entry(1, to(1)))
-    with pytest.raises(InvalidEntry, match="without selector"):
+    with raises(InvalidEntry, place="SelectorIngress.plain"):
         plain.add_group(1)
-    with pytest.raises(InvalidEntry, match="has no action nothing"):
+    with raises(InvalidEntry, place="SelectorIngress.plain", value="nothing"):
         plain.add_member(1, ActionCall("nothing"))
     for member in range(32):
         plain.add_member(member, to(1))
-    with pytest.raises(TableFull, match="32"):
+    with raises(TableFull, place="SelectorIngress.plain", value=32):
         plain.add_member(32, to(1))
     choose.add_member(1, to(1))
     with pytest.raises(EntryExists):
         choose.add_member(1, to(1))
-    with pytest.raises(InvalidEntry, match="default"):
+    with raises(InvalidEntry, place="SelectorIngress.grouped"):
         table.set_default(to(1))
     assert (len(table), dict(choose.groups)) == (0, {})
 

@@ -24,6 +24,7 @@ from weir.tests.emulator.p4runtime.p4runtime_rig import (
     load_config,
     outcome,
 )
+from weir.tests.support.errors import raises
 
 Set = p4r.SetForwardingPipelineConfigRequest
 Get = p4r.GetForwardingPipelineConfigRequest
@@ -312,7 +313,7 @@ def test_unspecified_and_unknown_actions_are_refused(client: Client, stream: Str
 
 def test_a_port_in_use_is_an_error_that_names_it(server: P4RuntimeServer) -> None:
     second = P4RuntimeServer([RecordingDatapath()], server.address)
-    with pytest.raises(EmulatorError, match=server.address):
+    with raises(EmulatorError, place="P4Runtime", value="127.0.0.1:45939"):
         second.start()
 
 
@@ -323,7 +324,7 @@ def test_an_address_without_a_port_is_an_error_that_names_it(address: str) -> No
 
 
 def test_two_switches_with_one_id_are_an_error() -> None:
-    with pytest.raises(EmulatorError, match="device id 4"):
+    with raises(EmulatorError, value=4):
         P4RuntimeServer([RecordingDatapath(4), RecordingDatapath(4)])
 
 
@@ -365,5 +366,5 @@ def test_tls(datapath: RecordingDatapath, tmp_path: Path) -> None:
         assert answer.p4runtime_api_version == API_VERSION
         plain = Client(server.address)
         assert outcome(lambda: plain.stub.Capabilities(p4r.CapabilitiesRequest(), timeout=60)) == "UNAVAILABLE"
-    with pytest.raises(EmulatorError, match="or key and certificates are no PEM files that belong together"):
+    with raises(EmulatorError, place="P4Runtime", value="127.0.0.1:0"):
         P4RuntimeServer([datapath], tls=Tls(b"key", roots)).start()

@@ -26,6 +26,7 @@ from weir.emulator.ports.wired import WiredSwitch
 from weir.emulator.switch import Switch
 from weir.tests.emulator.network import Network, eventually, ip, needs_namespaces, network
 from weir.tests.paths import PROGRAMS, ROOT, STF
+from weir.tests.support.errors import raises
 
 pytestmark = needs_namespaces
 
@@ -538,11 +539,11 @@ def test_two_switches_in_a_row_leave_nothing_open(net: Network) -> None:
 
 
 def test_interfaces_that_do_not_serve(net: Network) -> None:
-    with pytest.raises(PortError, match=r"port 2: interface nowhere does not exist; there are: .*s1-eth1"):
+    with raises(PortError, place="port 2", value="nowhere"):
         WiredSwitch(pairs(), {1: "s1-eth1", 2: "nowhere"})
-    with pytest.raises(PortError, match="s1-eth1 is given to port 1 and to port 2"):
+    with raises(PortError, value="s1-eth1"):
         WiredSwitch(pairs(), {1: "s1-eth1", 2: "s1-eth1"})
-    with pytest.raises(PortError, match=r"capture file .* cannot be written: No such file or directory"):
+    with raises(PortError, place="capture file /nowhere/s1-eth1_in.pcap", value=2):
         WiredSwitch(pairs(), net.interfaces, capture=Path("/nowhere"))
 
 

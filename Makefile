@@ -13,7 +13,7 @@ PYTEST = $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
 SHELL_RUN = $(SHELL_VENV)/bin/python -m p4runtime_sh --device-id $(DEVICE) --election-id 0,1 $(if $(CONFIG),--config $(CONFIG))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-bmv2 test-tofino-model test-torch test-documents test-long mutants lint docs format doctor mininet p4 tofino proto shell bench results wireshark clean
+.PHONY: help demo test test-quick test-bmv2 test-tofino-model test-torch test-documents test-long mutants lint docs format doctor mininet p4 tofino proto shell bench results wireshark clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,6 +27,11 @@ test: $(READY) $(SHELL_VENV)/.ready  ## the test suite (as root it installs Debi
 			mininet iputils-ping ethtool net-tools iproute2; } >/dev/null 2>&1 || \
 		echo "weir: mininet could not be installed; its tests are skipped" >&2; fi
 	@$(PYTEST)
+
+test-quick: $(READY)  ## one minute of tests of what you edit: FOLDER=hosts/protocol, those that failed last come first
+	@timeout --foreground --signal INT --kill-after 5 55 $(BIN)/python -m pytest -n 2 --failed-first --maxfail 5 tests/$(FOLDER); status=$$?; \
+		if [ $$status = 124 ]; then echo "weir: stopped after a minute; name a smaller FOLDER or run 'make test'" >&2; fi; \
+		exit $$status
 
 test-bmv2: $(READY)  ## the same packets through bmv2 and the emulated switch (needs simple_switch_grpc; root for all of it)
 	@if ! command -v simple_switch_grpc >/dev/null; then \

@@ -313,7 +313,7 @@ def test_unspecified_and_unknown_actions_are_refused(client: Client, stream: Str
 
 def test_a_port_in_use_is_an_error_that_names_it(server: P4RuntimeServer) -> None:
     second = P4RuntimeServer([RecordingDatapath()], server.address)
-    with raises(EmulatorError, place="P4Runtime", value="127.0.0.1:45939"):
+    with raises(EmulatorError, place="P4Runtime", value=server.address):
         second.start()
 
 

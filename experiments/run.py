@@ -19,6 +19,7 @@ from ..topologies import Endpoint
 from ..topologies.mininet.fabric import MininetFabric, SwitchKind, obstacle
 from ..topologies.mininet.processes import End, orderly_end
 from ..training.modes import label as mode_label
+from ..training.replicated import digest, train_without_network
 from .backends.emulated import LinkFigures
 from .backends.mininet import run_in_mininet
 from .backends.virtual_time import Cluster
@@ -38,7 +39,6 @@ from .records.record import (
 )
 from .resources import check_resources
 from .synchronised import train_in_mode
-from .workloads.workload import digest, train_without_network
 
 if TYPE_CHECKING:
     from ..controller.live.watch import Watch

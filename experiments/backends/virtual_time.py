@@ -38,6 +38,7 @@ from ...hosts.numerics.tensors import Reduced, Tensor
 from ...topologies import Endpoint, Routes
 from ...topologies.mininet.processes import is_ending
 from ...training import Processes
+from ...training.workload import Floats
 from ...wire.aggregation import message_bytes
 from ...wire.control import WorkerPlan
 from ...wire.frames import FRAME_HEADER_BYTES
@@ -49,7 +50,6 @@ from ..config.background import BACKGROUND_PAYLOAD_BYTES
 from ..config.jobs import Participants
 from ..errors import ExperimentError
 from ..records.record import FlowTrace, HeartbeatFigures, JobTrace
-from ..workloads.workload import Floats
 from .agent_registry import AgentRegistry, window_law
 from .agents import VirtualWorker
 from .batch_sizes import VirtualBatchSizes

@@ -18,10 +18,10 @@ from pathlib import Path
 from ...hosts import Communicator, HostError, Membership, UdpHost
 from ...hosts.collectives.sharding import ShardedDriver
 from ...hosts.drivers.client import PATIENT
+from ...training.replicated import ReplicatedJob, digest
+from ...training.workloads.digits import Digits, TrainingJob, TrainingOptions
 from ..errors import ExperimentError
-from ..workloads.digits import Digits, TrainingJob, TrainingOptions
-from ..workloads.script import ScriptOptions, ScriptWorkload
-from ..workloads.workload import Workload, digest
+from ..script import ScriptOptions, ScriptWorkload
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class WorkerTask:
         script = values["script"] and ScriptOptions(**values["script"])
         return cls(**{**values, "seats": seats, "training": TrainingOptions(**values["training"]), "script": script})
 
-    def new_job(self) -> Workload:
+    def new_job(self) -> ReplicatedJob:
         """Raises ExperimentError where a script cannot make it."""
         if self.script is not None:
             return ScriptWorkload(self.script, self.workers, self.seed)

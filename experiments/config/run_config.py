@@ -24,10 +24,10 @@ from ...topologies.problems import BadFile, Problem, told
 from ...topologies.schema import parse_topology
 from ...topologies.units import format_rate
 from ...topologies.yaml_file import YamlFile
+from ...training.replicated import ReplicatedJob
+from ...training.workloads.digits import TrainingJob
 from ..errors import ExperimentError
-from ..workloads.digits import TrainingJob
-from ..workloads.script import ScriptOptions, ScriptWorkload, gradient_values
-from ..workloads.workload import Workload
+from ..script import ScriptOptions, ScriptWorkload, gradient_values
 from .background import Background, SteadyFlow, YieldingFlow, uncontrolled, windowed
 from .congestion import CongestionConfig
 from .control import ControlConfig
@@ -161,7 +161,9 @@ class RunConfig(Section):
         if isinstance(training := data.get("training"), dict) and "optimiser" in training:
             data["training"] = {**training, "optimiser": found_strategy(path, training["optimiser"])}
         if isinstance(asked := data.get("synchronisation"), dict) and isinstance(asked.get("modes"), list):
-            data["synchronisation"] = {**asked, "modes": [_found_mode(path, each) for each in asked["modes"]]}
+            data["synchronisation"] = asked = {**asked, "modes": [_found_mode(path, each) for each in asked["modes"]]}
+            if "workload" in asked:
+                asked["workload"] = found_strategy(path, asked["workload"])
         config = read_section(cls, written, data)
         config.check_names(str(path), written)
         return config
@@ -204,7 +206,7 @@ class RunConfig(Section):
             return self.training.options.parameters
         return gradient_values(script, len(self.job.workers), self.seed)
 
-    def new_job(self) -> Workload:
+    def new_job(self) -> ReplicatedJob:
         """What is trained, at its beginning. Raises ExperimentError where a script cannot make it."""
         workers = len(self.job.workers)
         if (script := self.script) is not None:

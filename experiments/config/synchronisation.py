@@ -6,12 +6,21 @@ import re
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
-from pydantic import BeforeValidator, Field, InstanceOf, PlainSerializer, WithJsonSchema, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    InstanceOf,
+    PlainSerializer,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
 
 from ...imports import user_files
 from ...training import MODES, Machine, Mode, TrainingError, make_mode
 from ...training.machines import drifting, jitter, stepping
-from .sections import Duration, LongDuration, Section
+from ...training.workloads import WORKLOADS
+from .sections import Duration, LongDuration, Section, one_of_or_user_file
 
 _SPANS = 997
 """Spans, and iterations, after which what was drawn begins anew: a prime number, so that they hardly meet."""
@@ -101,12 +110,21 @@ class SynchronisationConfig(Section):
     """Names or paths of Python files, or mappings with one and the mode's options."""
     machines: MachinesConfig
     """What the workers run on: speeds, and how they change."""
-    workload: Literal["digits", "convolution"] = "digits"
-    """What is trained: the network of the section training, or a small convolutional one on the same images."""
+    workload: Annotated[str, one_of_or_user_file(WORKLOADS)] = "digits"
+    """What is trained: the network of the section training, another workload by name, or the path of a Python file."""
     target: float = Field(gt=0)
     """Held-out loss whose time is taken; training ends with it."""
     limit: LongDuration = 5_000_000_000
     """Virtual time after which it ends anyway."""
+
+    @field_validator("workload")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        try:
+            WORKLOADS.describe(name)
+        except TrainingError as error:
+            raise ValueError(str(error)) from None
+        return name
 
     @model_validator(mode="after")
     def _once_each(self) -> Self:

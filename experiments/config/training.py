@@ -10,9 +10,9 @@ from pydantic import Field, field_validator, model_validator
 
 from ...training import TrainingError
 from ...training.optimisers import OPTIMISERS
+from ...training.workloads.digits import TrainingOptions
 from ..errors import ExperimentError
-from ..workloads.digits import TrainingOptions
-from ..workloads.script import script_digest
+from ..script import script_digest
 from .sections import Duration, Section, one_of_or_user_file
 
 

@@ -25,8 +25,8 @@ from weir.experiments.errors import ExperimentError, Interrupted
 from weir.experiments.records import report
 from weir.experiments.records.record import RECORD_FILE, QueueUse, RunRecord, StrategyResult
 from weir.experiments.run import execute
-from weir.experiments.workloads.digits import load_digits
 from weir.topologies.errors import TopologyError
+from weir.training.workloads.digits import load_digits
 
 WEIR = Path(sys.executable).with_name("weir")
 RESULT = StrategyResult(

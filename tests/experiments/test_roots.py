@@ -15,12 +15,12 @@ from weir.experiments.config import RunConfig
 from weir.experiments.records import report
 from weir.experiments.records.record import RunRecord, StrategyResult
 from weir.experiments.run import execute, run_strategy
-from weir.experiments.workloads.digits import TrainingJob
-from weir.experiments.workloads.workload import train_without_network
 from weir.hosts import reference_sum
 from weir.hosts.numerics.quantization import chunk_count
 from weir.tests.paths import ROOT
 from weir.topologies.drawing import ROLES
+from weir.training.replicated import train_without_network
+from weir.training.workloads.digits import TrainingJob
 
 SERVERS = ["h12", "h9", "h6"]
 ROOTS: Mapping[str, dict[str, Any]] = {

@@ -17,10 +17,10 @@ from weir.experiments.config import RunConfig
 from weir.experiments.records import page, report
 from weir.experiments.records.record import RunRecord, StrategyResult
 from weir.experiments.run import execute, run_strategy
-from weir.experiments.workloads.digits import TrainingJob
-from weir.experiments.workloads.workload import train_without_network
 from weir.hosts import reference_sum
 from weir.tests.browser import chromium, look, words_at_fault
+from weir.training.replicated import train_without_network
+from weir.training.workloads.digits import TrainingJob
 
 Logged = tuple[tuple[RunRecord, Path], list[str]]
 """A run's record with its folder, and the lines of its log."""

@@ -15,11 +15,11 @@ from weir.experiments.records import report
 from weir.experiments.records.record import RunRecord
 from weir.experiments.run import execute
 from weir.experiments.synchronised import train_in_mode
-from weir.experiments.workloads.digits import DigitsNetwork
-from weir.experiments.workloads.workload import digest
 from weir.tests.paths import ROOT
 from weir.tests.training.ideal_run import train
 from weir.training import Course, Machine, Processes, Training, TrainingPlan, make_mode
+from weir.training.replicated import digest
+from weir.training.workloads.digits import DigitsNetwork
 from weir.training.workloads.synthetic import LeastSquares
 
 MS = 1_000_000

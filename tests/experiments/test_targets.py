@@ -14,11 +14,11 @@ from weir.experiments.backends.emulated import EmulatedFabric
 from weir.experiments.config import RunConfig
 from weir.experiments.errors import ExperimentError
 from weir.experiments.run import run_strategy
-from weir.experiments.workloads.digits import TrainingJob
-from weir.experiments.workloads.workload import train_without_network
 from weir.hosts import reference_sum
 from weir.topologies import dump_topology
 from weir.topologies.targets import BMV2, BMV2_32, LIKE_TOFINO, TOFINO, Target
+from weir.training.replicated import train_without_network
+from weir.training.workloads.digits import TrainingJob
 
 KINDS = {
     "like Tofino": {"leaf": LIKE_TOFINO, "spine": LIKE_TOFINO},

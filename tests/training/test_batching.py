@@ -226,8 +226,8 @@ def test_unequal_batches_train_as_one_process_does() -> None:
     samples = Samples(workload.rows, (1, 0))
     for step in range(50):
         sizes = [each.samples for each in course.iterations if each.clock == step]
-        alone = optimiser.step(alone, workload.gradient(alone, samples.rows(120 * step, 120)))
-        parts = [workload.gradient(naive, samples.share(step, sizes, rank)) for rank in range(4)]
+        alone = optimiser.step(alone, workload.gradient(alone, workload.fetch(samples.rows(120 * step, 120))))
+        parts = [workload.gradient(naive, workload.fetch(samples.share(step, sizes, rank))) for rank in range(4)]
         naive = naive_optimiser.step(naive, reference_sum(parts, mean=True))
     scale = np.abs(alone).max()
     for weights in training.weights:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any, Final
+
 import numpy as np
-from numpy.typing import NDArray
 
 from ..errors import TrainingError
+from ..samples import Rows
+from ..workload import Batch, Description, Floats, Workload
 
-Floats = NDArray[np.float32]
 
-
-class LeastSquares:
+class LeastSquares(Workload):
     """Noisy linear measurements of hidden weights; the loss is the mean squared error, held out."""
 
     def __init__(self, parameters: int, rows: int, *, noise: float = 0.1, held_out: int = 256, seed: int = 1) -> None:
@@ -25,12 +26,8 @@ class LeastSquares:
         self._held_out = inputs[rows:], outputs[rows:]
 
     @property
-    def parameters(self) -> int:
-        return len(self.hidden)
-
-    @property
     def layers(self) -> list[int]:
-        return [self.parameters]
+        return [len(self.hidden)]
 
     @property
     def rows(self) -> int:
@@ -39,15 +36,34 @@ class LeastSquares:
     def initial(self) -> Floats:
         return np.zeros(self.parameters, np.float32)
 
-    def gradient(self, weights: Floats, rows: NDArray[np.int64]) -> Floats:
-        inputs = self._inputs[rows]
-        gradient: Floats = (inputs @ weights - self._outputs[rows]) @ inputs * np.float32(2 / len(rows))
+    def fetch(self, rows: Rows) -> Batch:
+        return self._inputs[rows], self._outputs[rows]
+
+    def gradient(self, weights: Floats, batch: Batch) -> Floats:
+        inputs, outputs = batch
+        gradient: Floats = (inputs @ weights - outputs) @ inputs * np.float32(2 / len(outputs))
         return gradient
 
-    def loss(self, weights: Floats) -> float:
-        inputs, outputs = self._held_out
+    def batch_loss(self, weights: Floats, batch: Batch) -> float:
+        inputs, outputs = batch
         return float(np.mean((inputs @ weights - outputs) ** 2))
 
-    def accuracy(self, weights: Floats) -> float:
-        """Share of the held-out outputs' variance that the weights explain, at least 0."""
-        return max(0.0, 1 - self.loss(weights) / float(np.var(self._held_out[1])))
+    def held_out(self) -> Batch:
+        return self._held_out
+
+    def batch_accuracy(self, weights: Floats, batch: Batch) -> float:
+        """Share of the outputs' variance that the weights explain, at least 0."""
+        return max(0.0, 1 - self.batch_loss(weights, batch) / float(np.var(batch[1])))
+
+    def torch_loss(self, weights: Any, batch: Batch) -> Any:
+        import torch
+
+        inputs, outputs = (torch.from_numpy(each) for each in batch)
+        return ((inputs @ weights - outputs) ** 2).mean()
+
+
+DESCRIPTION: Final = Description(
+    "synthetic",
+    "least squares with 1,000 parameters: gradients that cost next to nothing",
+    lambda seed, _: LeastSquares(1000, 4096, seed=seed),
+)

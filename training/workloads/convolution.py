@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
-from numpy.typing import NDArray
 
+from ..workload import Batch, Description, Floats
 from .digits import CLASSES, DigitsWorkload, softmax
-from .workload import Floats
 
 _SIDE: Final = 8
 _KERNEL: Final = 3
@@ -33,17 +32,18 @@ class ConvolutionalNetwork(DigitsWorkload):
     def layers(self) -> list[int]:
         return [int(size) for size in np.diff(_ENDS, prepend=0)]
 
-    def gradient(self, weights: Floats, rows: NDArray[np.int64]) -> Floats:
+    def gradient(self, weights: Floats, batch: Batch) -> Floats:
+        images, labels = batch
         filters, filter_bias, dense, bias = _layers(weights)
-        windows = _windows(self._data.train_images[rows])
+        windows = _windows(images)
         mapped = windows @ filters.T + filter_bias
         pooled = _pooled(np.maximum(mapped, 0))
         error = softmax(pooled @ dense + bias)
-        error[np.arange(len(rows)), self._data.train_labels[rows]] -= 1
-        error /= np.float32(len(rows))
+        error[np.arange(len(labels)), labels] -= 1
+        error /= np.float32(len(labels))
         back = (error @ dense.T).reshape(-1, _POOLED, 1, _POOLED, 1, _FILTERS) / np.float32(4)
-        spread = np.broadcast_to(back, (len(rows), _POOLED, 2, _POOLED, 2, _FILTERS))
-        maps = spread.reshape(len(rows), _OUT, _OUT, _FILTERS) * (mapped > 0)
+        spread = np.broadcast_to(back, (len(labels), _POOLED, 2, _POOLED, 2, _FILTERS))
+        maps = spread.reshape(len(labels), _OUT, _OUT, _FILTERS) * (mapped > 0)
         each = maps.reshape(-1, _FILTERS)
         parts = [each.T @ windows.reshape(-1, _KERNEL**2), each.sum(axis=0), pooled.T @ error, error.sum(axis=0)]
         return np.concatenate([part.ravel() for part in parts], dtype=np.float32)
@@ -53,6 +53,17 @@ class ConvolutionalNetwork(DigitsWorkload):
         mapped = _windows(images) @ filters.T + filter_bias
         logits: Floats = _pooled(np.maximum(mapped, 0)) @ dense + bias
         return logits
+
+    def torch_loss(self, weights: Any, batch: Batch) -> Any:
+        import torch
+        from torch.nn import functional
+
+        filters, filter_bias, dense, bias = weights.split(self.layers)
+        images, labels = (torch.from_numpy(each) for each in batch)
+        kernels = filters.reshape(_FILTERS, 1, _KERNEL, _KERNEL)
+        maps = functional.relu(functional.conv2d(images.reshape(-1, 1, _SIDE, _SIDE), kernels, filter_bias))
+        pooled = functional.avg_pool2d(maps, 2).permute(0, 2, 3, 1).flatten(1)
+        return functional.cross_entropy(pooled @ dense.reshape(-1, CLASSES) + bias, labels)
 
 
 def _layers(weights: Floats) -> tuple[Floats, Floats, Floats, Floats]:
@@ -70,3 +81,8 @@ def _pooled(maps: Floats) -> Floats:
     """Means of 2 × 2, flat: (n, pooled² · filters)."""
     means: Floats = maps.reshape(len(maps), _POOLED, 2, _POOLED, 2, _FILTERS).mean(axis=(2, 4))
     return means.reshape(len(maps), -1)
+
+
+DESCRIPTION: Final = Description(
+    "convolution", "a small convolutional network on the same digits", lambda seed, _: ConvolutionalNetwork(seed)
+)

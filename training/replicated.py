@@ -1,4 +1,4 @@
-"""What a run needs to know of what it trains: every worker has a replica of the weights, and hands out gradients."""
+"""A job in steps: every worker has a replica of the weights, hands out gradients, and applies their mean."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float32]
 
 
-class Workload(ABC):
+class ReplicatedJob(ABC):
     """The replicas of all workers. Workers are numbered by rank, steps from 0."""
 
     def __init__(self, workers: int, steps: int) -> None:
@@ -58,7 +58,7 @@ def digest(values: Floats) -> str:
     return hashlib.sha256(values.tobytes()).hexdigest()
 
 
-def train_without_network(job: Workload, total: Callable[[list[Floats]], Floats]) -> None:
+def train_without_network(job: ReplicatedJob, total: Callable[[list[Floats]], Floats]) -> None:
     """Run the whole job with `total` in the place of the fabric."""
     samples = sum(job.samples(worker) for worker in range(job.workers))
     for step in range(job.steps):

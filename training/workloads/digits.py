@@ -7,19 +7,20 @@ applies the mean. Equal totals therefore keep the replicas equal to the last bit
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...training.optimiser import Optimiser
-from ...training.optimisers import OPTIMISERS, make_optimiser
-from .workload import Floats, Workload
+from ..optimiser import Optimiser
+from ..optimisers import OPTIMISERS, make_optimiser
+from ..replicated import ReplicatedJob
+from ..workload import Batch, Description, Floats, Workload
 
 CLASSES: Final = 10
 PIXELS: Final = 64
@@ -155,7 +156,7 @@ class Replica:
         return logits
 
 
-class TrainingJob(Workload):
+class TrainingJob(ReplicatedJob):
     """The digits' replicas, with the data in equal shares."""
 
     def __init__(self, options: TrainingOptions, workers: int, seed: int, data: Digits | None = None) -> None:
@@ -185,22 +186,13 @@ class TrainingJob(Workload):
         return self._replicas[worker].accuracy(self._data.test_images, self._data.test_labels)
 
 
-class DigitsWorkload(ABC):
-    """A network on the digits as a workload of `weir.training.job`: weights come in, gradients are means."""
+class DigitsWorkload(Workload):
+    """A network on the digits."""
 
     def __init__(self, seed: int, start: Floats) -> None:
         """`seed` splits the data; training begins with the weights `start`."""
         self._data = load_digits(seed)
         self._start = start
-
-    @property
-    def parameters(self) -> int:
-        return len(self._start)
-
-    @property
-    @abstractmethod
-    def layers(self) -> list[int]:
-        """Lengths of the layers."""
 
     @property
     def rows(self) -> int:
@@ -209,19 +201,23 @@ class DigitsWorkload(ABC):
     def initial(self) -> Floats:
         return self._start.copy()
 
-    @abstractmethod
-    def gradient(self, weights: Floats, rows: NDArray[np.int64]) -> Floats:
-        """Mean over these training images."""
+    def fetch(self, rows: NDArray[np.int64]) -> Batch:
+        return self._data.train_images[rows], self._data.train_labels[rows]
+
+    def held_out(self) -> Batch:
+        return self._data.test_images, self._data.test_labels
 
     @abstractmethod
     def logits(self, weights: Floats, images: Floats) -> Floats:
         """(n, CLASSES)."""
 
-    def loss(self, weights: Floats) -> float:
-        return cross_entropy(self.logits(weights, self._data.test_images), self._data.test_labels)
+    def batch_loss(self, weights: Floats, batch: Batch) -> float:
+        images, labels = batch
+        return cross_entropy(self.logits(weights, images), labels)
 
-    def accuracy(self, weights: Floats) -> float:
-        return share_right(self.logits(weights, self._data.test_images), self._data.test_labels)
+    def batch_accuracy(self, weights: Floats, batch: Batch) -> float:
+        images, labels = batch
+        return share_right(self.logits(weights, images), labels)
 
 
 class DigitsNetwork(DigitsWorkload):
@@ -236,14 +232,28 @@ class DigitsNetwork(DigitsWorkload):
     def layers(self) -> list[int]:
         return self._options.layers
 
-    def gradient(self, weights: Floats, rows: NDArray[np.int64]) -> Floats:
+    def gradient(self, weights: Floats, batch: Batch) -> Floats:
         self._replica.weights = weights
-        total = self._replica.gradient(self._data.train_images[rows], self._data.train_labels[rows])
-        return total / np.float32(len(rows))
+        total = self._replica.gradient(*batch)
+        return total / np.float32(len(batch[-1]))
 
     def logits(self, weights: Floats, images: Floats) -> Floats:
         self._replica.weights = weights
         return self._replica.logits(images)
+
+    def torch_loss(self, weights: Any, batch: Batch) -> Any:
+        return perceptron_loss(weights, batch, PIXELS, self._options.hidden)
+
+
+def perceptron_loss(weights: Any, batch: Batch, pixels: int, hidden: int) -> Any:
+    """Mean cross entropy of pixels → hidden (ReLU) → CLASSES in PyTorch."""
+    import torch
+    from torch.nn import functional
+
+    first, first_bias, second, second_bias = weights.split([pixels * hidden, hidden, hidden * CLASSES, CLASSES])
+    images, labels = (torch.from_numpy(each) for each in batch)
+    inner = functional.relu(images @ first.reshape(pixels, hidden) + first_bias)
+    return functional.cross_entropy(inner @ second.reshape(hidden, CLASSES) + second_bias, labels)
 
 
 def softmax(logits: Floats) -> Floats:
@@ -262,3 +272,10 @@ def cross_entropy(logits: Floats, labels: NDArray[np.int64]) -> float:
     """Mean over the rows."""
     right = softmax(logits)[np.arange(len(labels)), labels]
     return float(-np.mean(np.log(np.maximum(right, np.float32(1e-12)))))
+
+
+DESCRIPTION: Final = Description(
+    "digits",
+    "a perceptron on scikit-learn's 1,797 digits of 8 × 8 pixels",
+    lambda seed, hidden: DigitsNetwork(hidden, seed),
+)

@@ -17,9 +17,9 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
-from ...imports import user_files
-from ..errors import ExperimentError
-from .workload import Floats, Workload
+from ..imports import user_files
+from ..training.replicated import Floats, ReplicatedJob
+from .errors import ExperimentError
 
 _FUNCTION: Final = "worker"
 
@@ -53,7 +53,7 @@ class ScriptOptions:
     """Given to the script's function by name."""
 
 
-class ScriptWorkload(Workload):
+class ScriptWorkload(ReplicatedJob):
     """A script's workers, each of which is made when it is first asked for something."""
 
     def __init__(self, script: ScriptOptions, workers: int, seed: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from typing import Self
 
@@ -35,7 +34,8 @@ class PlacedError(Exception):
 
     def within(self, place: str) -> Self:
         """Return the same error with an outer place, such as the file that a link stands in, before its own."""
-        placed = copy.copy(self)
+        placed = type(self).__new__(type(self), *self.args)  # some classes' __init__ takes other arguments
+        vars(placed).update(vars(self))
         placed.place = f"{place}: {self.place}" if self.place else place
         return placed
 

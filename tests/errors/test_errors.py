@@ -8,6 +8,7 @@ from importlib import import_module
 import pytest
 
 from weir.errors import PlacedError
+from weir.topologies.errors import UnsoundFabric
 
 ROOTS = {
     "controller": "ControllerError",
@@ -40,6 +41,12 @@ def test_an_outer_place_stands_before_the_inner_one() -> None:
     assert (outer.place, outer.value, inner.place) == ("fabric.yaml: link s1-p3", "fast", "link s1-p3")
     assert str(outer.within("run")) == 'run: fabric.yaml: link s1-p3: rate "fast" is not a rate'
     assert PlacedError("empty").within("a file").place == "a file"
+
+
+def test_an_error_with_another_constructor_is_placed_as_well() -> None:
+    problem = (("hosts", "h1"), "no link")
+    outer = UnsoundFabric([problem]).within("fabric.yaml")
+    assert (outer.place, outer.problems, str(outer)) == ("fabric.yaml", (problem,), "fabric.yaml: no link")
 
 
 def test_parts_survive_pickling_and_a_change_of_kind() -> None:

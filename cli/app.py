@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from .. import __version__
+from .baselines import baselines
 from .console import NOTES
 from .controller import controller
 from .evaluate import evaluate
@@ -22,7 +23,6 @@ from .place import place
 from .ptf import ptf
 from .runs import demo, replay, run
 from .schema import schema
-from .schemes import schemes
 from .stf import stf
 from .telemetry import app as telemetry_app
 from .top import top
@@ -119,10 +119,10 @@ app.command(
 app.command(
     rich_help_panel=COMPARE,
     epilog=examples(
-        "weir schemes experiments/queues/joins.yaml",
-        "weir schemes my.yaml --scheme explicit --scheme dctcp",
+        "weir baselines experiments/queues/joins.yaml",
+        "weir baselines my.yaml --scheme explicit --scheme dctcp",
     ),
-)(schemes)
+)(baselines)
 app.add_typer(topology_app, name="topology", rich_help_panel=FABRICS)
 app.command(
     rich_help_panel=FABRICS,

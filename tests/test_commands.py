@@ -119,8 +119,8 @@ LONG: Final = [
     "weir run experiments/modes.yaml",
     "weir run experiments/striped.yaml",
     "weir run my.yaml --strategy widest --seed 3",
-    "weir schemes experiments/queues/joins.yaml",
-    "weir schemes my.yaml --scheme explicit --scheme dctcp-virtual --json",
+    "weir baselines experiments/queues/joins.yaml",
+    "weir baselines my.yaml --scheme explicit --scheme dctcp-virtual --json",
     "weir torchrun -n 8 --topology fat_tree.yaml train.py --epochs 3",
 ]
 """Lines that take a minute or much longer."""

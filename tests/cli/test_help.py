@@ -19,7 +19,7 @@ from weir.cli.help import POLICY_NAMES, STRATEGY_NAMES
 from weir.controller.placement.reference_schemes import REFERENCE_SCHEMES
 from weir.controller.placement.strategies import STRATEGIES
 from weir.emulator.ports.options import parse, parse_control
-from weir.experiments.schemes import SCHEMES
+from weir.experiments.baselines import SCHEMES
 from weir.hosts.drivers.control_client import POLICIES
 from weir.tests.test_snippets import check_line
 
@@ -47,7 +47,7 @@ def helps() -> dict[str, str]:
 
 def test_every_command_is_there(helps: dict[str, str]) -> None:
     plain = (
-        "controller demo doctor evaluate examples launch mininet place ptf replay run schema schemes stf top torchrun"
+        "baselines controller demo doctor evaluate examples launch mininet place ptf replay run schema stf top torchrun"
     )
     within = {
         "jobs": ["register", "end"],
@@ -88,7 +88,7 @@ def test_options_name_all_that_they_take() -> None:
     assert set(re.split(", | or ", POLICY_NAMES)) == set(POLICIES)
     assert evaluate.__doc__ is not None
     assert re.findall(r"([\w-]+) \(", evaluate.__doc__.partition("Three more")[2]) == list(REFERENCE_SCHEMES)
-    (scheme,) = [each for each in get_command(app).commands["schemes"].params if each.name == "scheme"]  # type: ignore[attr-defined]
+    (scheme,) = [each for each in get_command(app).commands["baselines"].params if each.name == "scheme"]  # type: ignore[attr-defined]
     assert set(re.split(", | or ", scheme.help.removeprefix("Only this one: ").split(";")[0])) == set(SCHEMES)
 
 

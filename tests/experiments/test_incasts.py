@@ -12,10 +12,10 @@ import pytest
 from weir.controller.planning.plan import round_bytes
 from weir.experiments.backends.round_count import Rounds
 from weir.experiments.backends.virtual_time import Cluster
+from weir.experiments.baselines import Figures
 from weir.experiments.config import RunConfig
 from weir.experiments.records.fairness import joins
 from weir.experiments.run import run_strategy
-from weir.experiments.schemes import Figures
 from weir.tests.paths import ROOT
 from weir.wire.aggregation import LANES
 

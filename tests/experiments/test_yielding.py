@@ -14,6 +14,7 @@ import pytest
 
 from weir.experiments.backends.round_count import Rounds
 from weir.experiments.backends.virtual_time import Cluster
+from weir.experiments.baselines import Figures
 from weir.experiments.config import RunConfig
 from weir.experiments.errors import ExperimentError
 from weir.experiments.records import page as pages
@@ -21,7 +22,6 @@ from weir.experiments.records import report
 from weir.experiments.records.fairness import all_send, jain, rate_bps
 from weir.experiments.records.record import RunRecord, StrategyResult
 from weir.experiments.run import execute, run_strategy
-from weir.experiments.schemes import Figures
 from weir.tests.paths import ROOT
 from weir.topologies import Endpoint
 from weir.topologies.mininet.fabric import SwitchKind

@@ -1,4 +1,4 @@
-"""`weir schemes`: runs under several ways to control congestion, side by side."""
+"""`weir baselines`: runs under several ways to control congestion, side by side."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from rich.table import Table
 from .console import NOTES
 
 if TYPE_CHECKING:
-    from ..experiments.schemes import Figures
+    from ..experiments.baselines import Figures
 
 
-def schemes(
+def baselines(
     files: Annotated[
         list[Path], typer.Argument(metavar="FILE...", help="Runs (YAML), such as those in experiments/queues.")
     ],
@@ -42,10 +42,10 @@ def schemes(
     Jain's index where jobs joined others; what background flows that yield brought; what was sent again, and what full
     queues dropped. The exit status is 1 when a queue held more than was promised of it.
     """
+    from ..experiments.baselines import SCHEMES, compare, markdown_table
+    from ..experiments.baselines import as_json as plain
     from ..experiments.config import RunConfig
     from ..experiments.page_tables import check_places, write_table
-    from ..experiments.schemes import SCHEMES, compare, markdown_table
-    from ..experiments.schemes import as_json as plain
 
     def say(done: Figures) -> None:
         NOTES.print(f"{done.run}, {done.scheme}: longest queue {done.longest_queue}")
@@ -66,7 +66,7 @@ def schemes(
 
 
 def _show(figures: Sequence[Figures]) -> None:
-    from ..experiments.schemes import COLUMNS
+    from ..experiments.baselines import COLUMNS
 
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=0, pad_edge=False)
     for index, column in enumerate(COLUMNS):

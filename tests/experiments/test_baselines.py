@@ -1,4 +1,4 @@
-"""`weir schemes`: the same run under several ways to control congestion, as a table, as JSON, and on a page."""
+"""`weir baselines`: the same run under several ways to control congestion, as a table, as JSON, and on a page."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import pytest
 from typer.testing import CliRunner
 
 from weir.cli.app import app
+from weir.experiments.baselines import SCHEMES, compare
 from weir.experiments.config import RunConfig
 from weir.experiments.errors import ExperimentError
 from weir.experiments.records.record import RunRecord
-from weir.experiments.schemes import SCHEMES, compare
 from weir.tests.paths import ROOT
 
 BEGIN, END = "<!-- schemes -->", "<!-- end schemes -->"
@@ -37,7 +37,17 @@ def test_schemes_side_by_side(tmp_path: Path) -> None:
     file, page = tmp_path / "pair.yaml", tmp_path / "page.md"
     file.write_text(RUN)
     page.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
-    words = ["schemes", str(file), "--scheme", "explicit", "--scheme", "dctcp-virtual", "--write", str(page), "--json"]
+    words = [
+        "baselines",
+        str(file),
+        "--scheme",
+        "explicit",
+        "--scheme",
+        "dctcp-virtual",
+        "--write",
+        str(page),
+        "--json",
+    ]
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, done.output
     explicit, virtual = json.loads(done.stdout.splitlines()[-1])
@@ -61,7 +71,7 @@ def test_what_cannot_be_compared(tmp_path: Path) -> None:
     file, page = tmp_path / "pair.yaml", tmp_path / "page.md"
     file.write_text(RUN)
     page.write_text("no marks")
-    done = CliRunner().invoke(app, ["schemes", str(file), "--write", str(page)])
+    done = CliRunner().invoke(app, ["baselines", str(file), "--write", str(page)])
     assert isinstance(done.exception, ExperimentError)
     assert f"{page} has no place for the table of schemes: write {BEGIN} and {END}" in str(done.exception)
     assert "longest queue" not in done.output, "it is said before anything runs"
@@ -80,7 +90,7 @@ def test_a_broken_promise_is_said_and_tells_in_the_exit_status(tmp_path: Path) -
     file = tmp_path / "pair.yaml"
     lying = RUN.replace("window: 32, slots: 64}\ncongestion", "window: 256, slots: 512, obeys: false}\ncongestion")
     file.write_text(lying.replace("delay: 2us", "delay: 20us, queue: 256"))
-    done = CliRunner().invoke(app, ["schemes", str(file), "--scheme", "explicit", "--scheme", "fixed"])
+    done = CliRunner().invoke(app, ["baselines", str(file), "--scheme", "explicit", "--scheme", "fixed"])
     assert done.exit_code == 1
     assert "(broken)" in done.stdout
     assert re.search(r"✗ pair, explicit: \d queues held more than was promised of them", done.output)

@@ -14,16 +14,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from .round_trips import RoundTripTimeout
+
 GAIN: Final = 1 / 16
 """g: what a window's share of marks weighs in α, the average of all (RFC 8257, section 4.2)."""
 INITIAL_WINDOW: Final = 10
 """Packets in flight at first (RFC 6928)."""
 REORDERING: Final = 3
 """A packet is lost when one that was sent so many later is acknowledged (RFC 9002, section 6.1.1)."""
-FIRST_TIMEOUT_NS: Final = 100_000_000
-MIN_TIMEOUT_NS: Final = 10_000_000
-"""RFC 6298 has a second, which is for the Internet."""
-MAX_TIMEOUT_NS: Final = 60_000_000_000
 
 
 class DataCentreWindow:
@@ -90,9 +88,7 @@ class YieldingSender:
         self._next = 0
         self._in_flight: dict[int, int] = {}  # number: when it was sent; the oldest first
         self._newest = -1  # of what is acknowledged
-        self._smoothed_ns: float | None = None  # SRTT
-        self._variation_ns: float  # RTTVAR, from the first sample on
-        self._doublings = 0
+        self._timeout = RoundTripTimeout()
 
     @property
     def in_flight(self) -> int:
@@ -108,7 +104,7 @@ class YieldingSender:
             self.acknowledged += 1
             self.marked += marked
             self._newest = max(self._newest, number)
-            self._sample(now_ns - sent_ns)
+            self._timeout.sample(now_ns - sent_ns)  # no number is used twice, so each is valid
             self.congestion.acknowledge(number, marked=marked, following=self._next)
         self._find_lost()
 
@@ -119,7 +115,7 @@ class YieldingSender:
             self.lost += self.in_flight
             self.congestion.expire(in_flight=self.in_flight, following=self._next)
             self._in_flight.clear()
-            self._doublings += 1
+            self._timeout.expire()
         begun = now_ns >= self._start_ns and (self._stop_ns is None or now_ns < self._stop_ns)
         room = min(int(self.congestion.packets), self._most) - self.in_flight if begun else 0
         numbers = range(self._next, self._next + max(0, room))
@@ -140,19 +136,7 @@ class YieldingSender:
     @property
     def timeout_ns(self) -> int:
         """RTO (RFC 6298)."""
-        base = FIRST_TIMEOUT_NS
-        if self._smoothed_ns is not None:
-            base = max(MIN_TIMEOUT_NS, int(self._smoothed_ns + 4 * self._variation_ns))
-        return min(base << min(self._doublings, 16), MAX_TIMEOUT_NS)
-
-    def _sample(self, round_trip_ns: int) -> None:
-        """RFC 6298, section 2; as no number is used twice, every acknowledgement is a valid sample."""
-        if self._smoothed_ns is None:
-            self._smoothed_ns, self._variation_ns = round_trip_ns, round_trip_ns / 2
-        else:
-            self._variation_ns += (abs(self._smoothed_ns - round_trip_ns) - self._variation_ns) / 4
-            self._smoothed_ns += (round_trip_ns - self._smoothed_ns) / 8
-        self._doublings = 0
+        return self._timeout.ns
 
     def _find_lost(self) -> None:
         while self._in_flight and (number := next(iter(self._in_flight))) <= self._newest - REORDERING:

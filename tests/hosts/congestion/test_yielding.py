@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from weir.hosts.congestion.round_trips import MIN_TIMEOUT_NS
 from weir.hosts.congestion.yielding import (
     GAIN,
     INITIAL_WINDOW,
-    MIN_TIMEOUT_NS,
     DataCentreWindow,
     YieldingSender,
 )

@@ -87,7 +87,7 @@ class Field:
         return np.dtype(f">u{self.bits // 8}")
 
 
-def _in_order(*fields: Field) -> tuple[Field, ...]:
+def in_order(*fields: Field) -> tuple[Field, ...]:
     """The fields with their offsets: each begins where the one before it ends."""
     placed, offset = [], 0
     for field in fields:
@@ -96,7 +96,7 @@ def _in_order(*fields: Field) -> tuple[Field, ...]:
     return tuple(placed)
 
 
-FIELDS: Final = _in_order(
+FIELDS: Final = in_order(
     Field("version_type", 8, Reduction.NONE, "version 1; the type table below", (("version", 4), ("type", 4))),
     Field("flags", 8, Reduction.OR, "0x01 congestion seen, 0x02 retransmission"),
     Field("job", 16, Reduction.NONE, "1…65535 (0: an empty slot)"),

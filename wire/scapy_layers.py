@@ -1,4 +1,4 @@
-"""The aggregation header, INT 2.1 and telemetry reports 2.0 as scapy layers, for people who debug.
+"""The aggregation header, the transport's, INT 2.1 and telemetry reports 2.0 as scapy layers, for people who debug.
 
 `import weir.wire.scapy_layers` binds them to their UDP destination ports, so that `Ether(frame).show()` prints a frame
 in full. INT that is marked by DSCP or by a probe marker has no port: `IntShim(bytes(packet[TCP].payload))`, or
@@ -64,6 +64,9 @@ from .int_report import (
     ReportType,
 )
 from .int_shim import PROBE_MARKER, NextProtocol, ShimType
+from .transport import FIELDS as TRANSPORT_FIELDS
+from .transport import TRANSPORT_PORT, PacketFlag, PacketType
+from .transport import VERSION as TRANSPORT_VERSION
 
 _CHECKSUM_AT = BY_NAME["checksum"].offset
 _DEFAULTS = {
@@ -110,6 +113,30 @@ class Aggregation(Packet):
             value = checksum(header[:HEADER_BYTES])
             header = header[:_CHECKSUM_AT] + value.to_bytes(2, "big") + header[_CHECKSUM_AT + 2 :]
         return header + payload
+
+
+_TRANSPORT_DEFAULTS = {"version": TRANSPORT_VERSION, "type": PacketType.DATA, "job": 1, "epoch": 1}
+
+
+def _transport_field(name: str, bits: int) -> AnyField:
+    """A part of the transport's header, shown as people read it."""
+    default = _TRANSPORT_DEFAULTS.get(name, 0)
+    if name == "type":
+        return BitEnumField(name, default, bits, {kind.value: kind.name for kind in PacketType})
+    if name == "flags":
+        return FlagsField(name, default, bits, [flag.name.lower() for flag in PacketFlag if flag.name])
+    return (XBitField if name == "check" else BitField)(name, default, bits)
+
+
+class Transport(Packet):
+    """One packet between two hosts; its check is only right where it is given."""
+
+    name = "Transport"
+    fields_desc = [  # noqa: RUF012
+        _transport_field(name, bits)
+        for field in TRANSPORT_FIELDS
+        for name, bits in field.parts or ((field.name, field.bits),)
+    ]
 
 
 class ProbeMarker(Packet):
@@ -248,6 +275,7 @@ class ReportGroup(Packet):
 
 
 bind_layers(UDP, Aggregation, dport=AGGREGATION_PORT)
+bind_layers(UDP, Transport, dport=TRANSPORT_PORT)
 bind_layers(UDP, IntShim, dport=INT_PORT)
 bind_layers(UDP, ReportGroup, dport=REPORT_PORT)
 bind_layers(ProbeMarker, IntShim)

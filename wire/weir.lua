@@ -1,7 +1,8 @@
 --[[
-Wireshark dissectors for what Weir puts on links (docs/design.md §2.2, §4.4, §4.5). `make wireshark` says how to install.
+Wireshark dissectors for what Weir puts on links (docs/design.md §2.2, §2.5, §4.4, §4.5). `make wireshark` says how to install.
 
   weir_agg      aggregation messages, UDP port 22341
+  weir_p2p      the transport between two hosts, UDP port 22346
   weir_int      INT 2.1: shim, MD or MX header, stack; over UDP and TCP, by each of the three marks:
                   UDP port 5000     the shim begins the payload
                   DSCP bit 0x01     the shim follows UDP, or the 20 bytes that each TCP header has
@@ -89,6 +90,50 @@ function agg.dissector(buffer, packet, tree)
 end
 
 DissectorTable.get("udp.port"):add(AGGREGATION_PORT, agg)
+
+-- ---- the transport between two hosts ----
+
+local TRANSPORT_PORT = 22346
+local PACKET_TYPES = { [1] = "DATA", [2] = "ACK", [3] = "OPEN", [4] = "OPENED" }
+local p2p = Proto("weir_p2p", "Weir transport")
+local t = {
+    version = ProtoField.uint8("weir_p2p.version", "Version", base.DEC, nil, 0xF0),
+    type = ProtoField.uint8("weir_p2p.type", "Type", base.DEC, PACKET_TYPES, 0x0F),
+    flags = ProtoField.uint8("weir_p2p.flags", "Flags", base.HEX),
+    job = ProtoField.uint16("weir_p2p.job", "Job"),
+    epoch = ProtoField.uint32("weir_p2p.epoch", "Epoch", base.HEX),
+    peer_epoch = ProtoField.uint32("weir_p2p.peer_epoch", "Peer's epoch", base.HEX),
+    sequence = ProtoField.uint32("weir_p2p.sequence", "Sequence"),
+    order = ProtoField.uint32("weir_p2p.order", "Order of transmission"),
+    check = ProtoField.uint64("weir_p2p.check", "Check", base.HEX),
+    payload = ProtoField.bytes("weir_p2p.payload", "Payload"),
+}
+p2p.fields = t
+
+function p2p.dissector(buffer, packet, tree)
+    if buffer:len() < 28 then
+        return 0
+    end
+    packet.cols.protocol = "WEIR"
+    local top = tree:add(p2p, buffer(), "Weir transport")
+    top:add(t.version, buffer(0, 1))
+    top:add(t.type, buffer(0, 1))
+    top:add(t.flags, buffer(1, 1))
+    top:add(t.job, buffer(2, 2))
+    top:add(t.epoch, buffer(4, 4))
+    top:add(t.peer_epoch, buffer(8, 4))
+    top:add(t.sequence, buffer(12, 4))
+    top:add(t.order, buffer(16, 4))
+    top:add(t.check, buffer(20, 8))
+    if buffer:len() > 28 then
+        top:add(t.payload, buffer(28))
+    end
+    packet.cols.info = string.format("%s job %d sequence %d", PACKET_TYPES[buffer(0, 1):bitfield(4, 4)] or "unknown type",
+        buffer(2, 2):uint(), buffer(12, 4):uint())
+    return buffer:len()
+end
+
+DissectorTable.get("udp.port"):add(TRANSPORT_PORT, p2p)
 
 -- ---- metadata, as stacks and reports have it ----
 

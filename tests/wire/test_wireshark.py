@@ -16,7 +16,7 @@ import pytest
 from weir.tests.p4src.int_fabric import NORMAL, Departure, Tree, Watch, tcp_frame, udp_frame
 from weir.tests.p4src.test_int_truth import Expected, Packet, run
 from weir.tests.paths import ROOT
-from weir.wire import int_report
+from weir.wire import int_report, transport
 from weir.wire.aggregation import MESSAGE, MessageType, make_tag, set_checksum, version_type
 from weir.wire.fields import FIELDS
 from weir.wire.frames import encapsulate
@@ -223,3 +223,24 @@ def test_aggregation_messages_are_shown_field_by_field(tmp_path: Path) -> None:
     }
     (layers,) = dissected([frame], tmp_path, *(f"weir_agg.{name}" for name in truth))
     assert {name: numbers(layers, f"weir_agg.{name}") for name in truth} == truth
+
+
+def test_packets_of_the_transport_are_shown_field_by_field(tmp_path: Path) -> None:
+    rng = np.random.default_rng(4)
+    head = np.zeros(1, transport.HEADER)
+    for field in transport.FIELDS:
+        head[field.name] = int(rng.integers(1 << 6, 1 << min(field.bits, 62)))
+    head["version_type"] = transport.VERSION << 4 | transport.PacketType.ACK
+    frame = encapsulate(
+        head.view(np.uint8).reshape(1, -1),
+        source=0x0A000001,
+        destination=0x0A000002,
+        source_mac=1,
+        destination_mac=2,
+        source_port=transport.TRANSPORT_PORT,
+        destination_port=transport.TRANSPORT_PORT,
+    )[0].tobytes()
+    truth = {field.name: [int(head[field.name][0])] for field in transport.FIELDS if not field.parts}
+    truth |= {"version": [transport.VERSION], "type": [transport.PacketType.ACK]}
+    (layers,) = dissected([frame], tmp_path, *(f"weir_p2p.{name}" for name in truth))
+    assert {name: numbers(layers, f"weir_p2p.{name}") for name in truth} == truth

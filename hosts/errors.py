@@ -51,3 +51,31 @@ class JoinTimeout(HostError):
 
 class EndpointClosed(HostError):
     """The endpoint was closed, or its thread ended with the error that is this one's cause."""
+
+
+class TransportError(HostError):
+    """Root of what goes wrong with messages between two hosts. `peer` is the other one's rank or address."""
+
+    def __init__(self, message: str, peer: int = -1) -> None:
+        super().__init__(message)
+        self.peer = peer
+
+
+class InvalidMessage(TransportError):
+    """A value, a name or a peer that no message can have. Names it and what is allowed."""
+
+
+class TransportTimeout(TransportError):
+    """A call has waited for as long as its caller allowed. Says what for."""
+
+
+class PeerLost(TransportError):
+    """The other host has not answered for the transport's patience, or has closed its end."""
+
+
+class PeerRestarted(PeerLost):
+    """The other host has begun anew: what was under way to it may have been delivered, or not."""
+
+
+class NotPublished(TransportError):
+    """The other host has published nothing under that name."""

@@ -1,0 +1,396 @@
+"""The transport of one host in one job, as a state machine: packets and the time in, packets and a deadline out.
+
+::
+
+    calls ─▶ send, receive_message, request, pull ─▶ Pending          publish, reply
+    receive(now, packets) ─check─▶ Connection of their source ─▶ messages ─▶ Pending
+    poll(now) ─▶ packets of all connections, with checks             deadline_ns ─▶ when to poll again
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...wire.frames import Datagrams
+from ...wire.transport import HEADER_BYTES, VERSION, FrameCheck, PacketFlag, PacketType, extended, heads_of
+from ..array_types import IntArray
+from ..errors import InvalidMessage, NotPublished, PeerLost
+from .connection import Connection, parse_ack
+from .messages import Head, Kind, Value, as_value, encode
+from .options import TransportOptions, TransportPlan
+from .pending import Pending
+
+_KINDS: Final = np.array([VERSION << 4 | kind for kind in PacketType], np.uint8)
+_WHICH: Final = ("version_type", "epoch", "peer_epoch")
+
+
+@dataclass(slots=True)
+class TransportCounters:
+    """Packets of one core since it was made."""
+
+    received: int = 0
+    accepted: int = 0
+    """Data that was new, and answers and openings that were in order."""
+    sent: int = 0
+    retransmitted: int = 0
+    """Data sent again, in `sent` too."""
+    malformed: int = 0
+    unknown_job: int = 0
+    foreign: int = 0
+    """From an address of no host of the job."""
+    bad_check: int = 0
+    stale_epoch: int = 0
+    """Of an earlier start of either end."""
+    duplicate: int = 0
+    out_of_window: int = 0
+
+    @property
+    def drops(self) -> dict[str, int]:
+        """Packets dropped, by reason."""
+        return {each.name: getattr(self, each.name) for each in fields(self)[4:]}
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A question of a peer's, which `TransportCore.reply` answers."""
+
+    peer: int
+    """The asker's rank."""
+    name: str
+    value: Any
+    number: int
+    life: int
+    """Of the connection that it came by."""
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A snapshot of what a peer has published under a name."""
+
+    version: int
+    """How often it had published it, from 1 on."""
+    value: Any
+
+
+class TransportCore:
+    """All of a host's connections in one job. Calls name peers by rank; all but `reply` and `publish` return at once
+    with a Pending, which is done after a later `receive` or `poll`.
+    """
+
+    batching_delay_ns = 0
+    """As the aggregation cores' property: how long what has arrived may wait for more."""
+
+    def __init__(self, plan: TransportPlan, options: TransportOptions | None = None) -> None:
+        self.plan = plan
+        self.options = options or TransportOptions()
+        self.counters = TransportCounters()
+        self.settled = 0
+        """How many calls have had their outcome."""
+        self._is_closing = self._has_told = False
+        self._check = FrameCheck(plan.key)
+        self._connections = {
+            address: Connection(plan, self.options, rank)
+            for rank, address in enumerate(plan.peers)
+            if address != plan.address
+        }
+        self._published: dict[str, Published] = {}
+        self._requests: deque[Request] = deque()
+        self._takers: deque[Pending[Request]] = deque()
+        self._asks = 0
+
+    # --- calls ---
+
+    def send(self, peer: int, value: object) -> Pending[None]:
+        """Send a value, after those before it to the same peer; done when the peer's transport has all of it.
+
+        Raises InvalidMessage.
+        """
+        pending: Pending[None] = self._pending()
+        self._post(self._connection(peer), Kind.VALUE, as_value(value), pending=pending)
+        return pending
+
+    def receive_message(self, peer: int) -> Pending[Value]:
+        """The next value of the peer's that no call has taken; calls have values in the order of the calls."""
+        connection, pending = self._connection(peer), self._pending()
+        if connection.inbox and not connection.receivers:
+            value = connection.inbox.popleft()
+            connection.take_inbox(_bytes_of(value))
+            pending.finish(value)
+        elif not self._tell_trouble(connection, pending):
+            connection.receivers.append(pending)
+        return pending
+
+    def request(self, peer: int, name: str, value: object) -> Pending[Value]:
+        """Ask the peer; done with what its program replies. Raises InvalidMessage."""
+        return self._ask(peer, Kind.REQUEST, name, as_value(value))
+
+    def take_request(self) -> Pending[Request]:
+        """The next request of any peer."""
+        pending: Pending[Request] = self._pending()
+        if self._requests and not self._takers:
+            self._hand_over(pending, self._requests.popleft())
+        else:
+            self._takers.append(pending)
+        return pending
+
+    def reply(self, request: Request, value: object) -> None:
+        """Answer a request; nobody gets the answer if the asker has been lost or has begun anew. Raises
+        InvalidMessage.
+        """
+        connection = self._connection(request.peer)
+        if connection.life == request.life:
+            self._post(connection, Kind.REPLY, as_value(value), number=request.number)
+
+    def publish(self, name: str, value: object) -> int:
+        """Let peers pull a copy of the value as it is now; the version. Raises InvalidMessage."""
+        kept = as_value(value)
+        encode(Kind.PULL, b"", self.options.payload_bytes, name=name)
+        version = self._published[name].version + 1 if name in self._published else 1
+        self._published[name] = Published(version, kept.copy() if isinstance(kept, np.ndarray) else kept)
+        return version
+
+    def pull(self, peer: int, name: str) -> Pending[Published]:
+        """What the peer has published last, without its program's part; fails with NotPublished. Raises
+        InvalidMessage.
+        """
+        return self._ask(peer, Kind.PULL, name, b"")
+
+    def cancel(self, pending: Pending[Any]) -> None:
+        """Nobody waits for this call any more: what it would have got goes to the next one."""
+        self._takers = deque(each for each in self._takers if each is not pending)
+        for each in self._connections.values():
+            each.receivers = deque(other for other in each.receivers if other is not pending)
+            each.asked = {number: other for number, other in each.asked.items() if other is not pending}
+
+    # --- driven ---
+
+    def close(self) -> None:
+        """From the next poll on, tell the peers that this end is closed."""
+        self._is_closing = True
+
+    @property
+    def deadline_ns(self) -> int | None:
+        """When to poll at the latest; 0: now. None: not before something comes."""
+        if self._is_closing:
+            return None if self._has_told else 0
+        found = [due for each in self._connections.values() if (due := each.deadline_ns) is not None]
+        return min(found, default=None)
+
+    def receive(self, now_ns: int, datagrams: Datagrams) -> None:
+        """Take UDP payloads of one size. Bad ones are counted and dropped."""
+        counters, count = self.counters, len(datagrams)
+        counters.received += count
+        size = datagrams.payload.shape[1]
+        if not HEADER_BYTES <= size <= HEADER_BYTES + self.options.payload_bytes:
+            counters.malformed += count
+            return
+        heads = heads_of(datagrams.payload)
+        good = np.isin(heads["version_type"], _KINDS)
+        counters.malformed += count - int(np.count_nonzero(good))
+        here = good & (heads["job"] == self.plan.job)
+        counters.unknown_job += int(np.count_nonzero(good & ~here))
+        for address in np.unique(datagrams.addresses[here]).tolist():
+            rows = np.flatnonzero(here & (datagrams.addresses == address))
+            if (connection := self._connections.get(address)) is None:
+                counters.foreign += len(rows)
+                continue
+            for group in _alike(heads[rows]):
+                self._take(now_ns, connection, address, datagrams.payload[rows[group]], heads[rows[group]])
+
+    def poll(self, now_ns: int) -> list[Datagrams]:
+        """Packets to send now."""
+        out = []
+        self._has_told = self._is_closing
+        for address, connection in self._connections.items():
+            try:
+                parts = connection.poll(now_ns, closed=self._is_closing)
+            except PeerLost as error:
+                connection.give_up(error)
+                continue
+            for part in parts:
+                rows = self._check.seal(
+                    part.rows, source=self.plan.address, destination=address, sequences=part.sequences
+                )
+                self.counters.sent += len(rows)
+                out.append(Datagrams(np.full(len(rows), address, np.uint32), rows))
+        return out
+
+    # --- packets ---
+
+    def _take(
+        self, now_ns: int, connection: Connection, address: int, payload: NDArray[np.uint8], heads: NDArray[np.void]
+    ) -> None:
+        """Packets of one peer, type and pair of epochs."""
+        kind = PacketType(int(heads["version_type"][0]) & 0xF)
+        epoch, peer_epoch = int(heads["epoch"][0]), int(heads["peer_epoch"][0])
+        is_current = epoch == connection.peer_epoch and peer_epoch == connection.epoch
+        sequences = self._places(connection if is_current else None, kind, heads)
+        checks = self._check.of(payload, source=address, destination=self.plan.address, sequences=sequences)
+        good = checks == heads["check"]
+        self.counters.bad_check += len(good) - int(np.count_nonzero(good))
+        if not good.any():
+            return
+        payload, heads, sequences = payload[good], heads[good], sequences[good]
+        if epoch in connection.left or not epoch:
+            self.counters.stale_epoch += len(heads)
+        elif kind is PacketType.OPEN:
+            connection.owe_opened(epoch)
+            self.counters.accepted += len(heads)
+        elif peer_epoch != connection.epoch:
+            self.counters.stale_epoch += len(heads)
+            connection.owes_open = True  # the peer learns by it that this end has begun anew
+        else:
+            if epoch != connection.peer_epoch:
+                connection.adopt(epoch, now_ns)
+            connection.hear(now_ns)
+            if kind is PacketType.DATA:
+                self._take_data(connection, payload, heads, sequences)
+            elif kind is PacketType.ACK:
+                self._take_acks(now_ns, connection, payload, heads, sequences)
+            else:
+                connection.owes_ack = True  # an earlier one may have been lost, and with it the news of this end
+                self.counters.accepted += len(heads)
+
+    def _places(self, connection: Connection | None, kind: PacketType, heads: NDArray[np.void]) -> IntArray:
+        """The 64-bit numbers of the packets' sequences."""
+        if connection is None or kind not in (PacketType.DATA, PacketType.ACK):
+            return heads["sequence"].astype(np.int64)
+        near = connection.incoming.base if kind is PacketType.DATA else connection.outgoing.base
+        return extended(heads["sequence"], near)
+
+    def _take_data(
+        self, connection: Connection, payload: NDArray[np.uint8], heads: NDArray[np.void], sequences: IntArray
+    ) -> None:
+        taken = connection.incoming.receive(sequences, payload[:, HEADER_BYTES:], heads["flags"])
+        counters = self.counters
+        counters.accepted += taken.accepted
+        counters.duplicate += taken.duplicate
+        counters.out_of_window += taken.out_of_window
+        counters.malformed += taken.malformed
+        connection.newest = max(connection.newest, int(extended(heads["order"], max(connection.newest, 0)).max()))
+        connection.owes_ack = True
+        for head, value in taken.messages:
+            self._deliver(connection, head, value)
+        connection.let_in()
+
+    def _take_acks(
+        self,
+        now_ns: int,
+        connection: Connection,
+        payload: NDArray[np.uint8],
+        heads: NDArray[np.void],
+        sequences: IntArray,
+    ) -> None:
+        outgoing = connection.outgoing
+        newest = extended(heads["order"], outgoing.orders) - 1
+        for row, (cumulative, order) in enumerate(zip(sequences.tolist(), newest.tolist(), strict=True)):
+            if (parsed := parse_ack(payload[row, HEADER_BYTES:])) is None:
+                self.counters.malformed += 1
+                continue
+            low, beyond = parsed
+            limit = int(extended(np.array([low]), cumulative)[0])
+            outgoing.acknowledge(now_ns, cumulative, order, beyond, limit)
+            self.counters.accepted += 1
+        connection.owes_ack |= bool((heads["flags"] & PacketFlag.ASK).any())
+        if (heads["flags"] & PacketFlag.CLOSED).any():
+            connection.give_up(PeerLost(f"transport: peer {connection.peer} has closed its end", connection.peer))
+
+    # --- messages ---
+
+    def _deliver(self, connection: Connection, head: Head, value: Value) -> None:
+        if head.kind is Kind.VALUE:
+            if connection.receivers:
+                connection.receivers.popleft().finish(value)
+            else:
+                connection.inbox.append(value)
+                connection.inbox_bytes += _bytes_of(value)
+        elif head.kind is Kind.REQUEST:
+            request = Request(connection.peer, head.name, value, head.number, connection.life)
+            connection.inbox_bytes += _bytes_of(value)
+            if self._takers:
+                self._hand_over(self._takers.popleft(), request)
+            else:
+                self._requests.append(request)
+        elif head.kind is Kind.PULL:
+            self._answer_pull(connection, head)
+        elif (asked := connection.asked.pop(head.number, None)) is not None:
+            if head.kind is Kind.UNKNOWN_NAME:
+                asked.fail(
+                    NotPublished(
+                        f"transport: peer {connection.peer} has published nothing as {head.name!r}", connection.peer
+                    )
+                )
+            else:
+                asked.finish(Published(head.version, value) if head.kind is Kind.PULLED else value)
+
+    def _answer_pull(self, connection: Connection, head: Head) -> None:
+        found = self._published.get(head.name)
+        if found is None:
+            self._post(connection, Kind.UNKNOWN_NAME, b"", name=head.name, number=head.number)
+        else:
+            self._post(connection, Kind.PULLED, found.value, number=head.number, version=found.version)
+
+    def _hand_over(self, pending: Pending[Request], request: Request) -> None:
+        self._connection(request.peer).take_inbox(_bytes_of(request.value))
+        pending.finish(request)
+
+    def _ask(self, peer: int, kind: Kind, name: str, value: Value) -> Pending[Any]:
+        connection, pending = self._connection(peer), self._pending()
+        if not self._tell_trouble(connection, pending):
+            self._asks += 1
+            self._post(connection, kind, value, name=name, number=self._asks)
+            connection.asked[self._asks] = pending
+        return pending
+
+    def _post(
+        self, connection: Connection, kind: Kind, value: Value, *, pending: Pending[Any] | None = None, **head: Any
+    ) -> None:
+        stream = encode(kind, value, self.options.payload_bytes, **head)
+        if pending is None or not self._tell_trouble(connection, pending):
+            connection.outgoing.queue(stream, pending)
+
+    def _tell_trouble(self, connection: Connection, pending: Pending[Any]) -> bool:
+        """Fail the call with what happened while no call was under way, once."""
+        error, connection.trouble = connection.trouble, None
+        if error is None:
+            return False
+        pending.fail(error)
+        return True
+
+    def _connection(self, peer: int) -> Connection:
+        peers = self.plan.peers
+        if not 0 <= peer < len(peers) or peers[peer] == self.plan.address:
+            raise InvalidMessage(
+                f"transport of job {self.plan.job}: peer {peer} is not in 0…{len(peers) - 1} without this host itself",
+                peer,
+            )
+        return self._connections[peers[peer]]
+
+    def _pending(self) -> Pending[Any]:
+        return Pending(self._note_settled)
+
+    def _note_settled(self) -> None:
+        self.settled += 1
+
+
+def _bytes_of(value: Value) -> int:
+    return len(value) if isinstance(value, bytes) else value.nbytes
+
+
+def _alike(heads: NDArray[np.void]) -> Iterator[IntArray]:
+    """Indexes of headers that have type and epochs in common, by the first of them."""
+    keys = np.stack([heads[name].astype(np.int64) for name in _WHICH])
+    if (keys == keys[:, :1]).all():
+        yield np.arange(len(heads))
+        return
+    left = np.arange(len(heads))
+    while len(left):
+        same = (keys[:, left] == keys[:, left[:1]]).all(axis=0)
+        yield left[same]
+        left = left[~same]

@@ -1,0 +1,151 @@
+"""Messages as bytes: a head, which fits the first packet, and the bytes of an array or of a bytes object.
+
+::
+
+    kind 8 · dimensions 8 (255: bytes) · type's length 8 · zero 8 · name's length 16 · zero 16
+    number 64 · version 64 · length 64
+    type (as NumPy's `dtype.str`) · name (UTF-8) · dimensions × 64 · the value's bytes, in C order
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import InvalidMessage
+
+Value = bytes | NDArray[Any]
+"""What a message carries."""
+
+LARGEST_BYTES: Final = 1 << 34
+"""Of one value."""
+_HEAD: Final = struct.Struct(">BBBxHxxQQQ")
+_BYTES: Final = 255
+_DIMENSION: Final = np.dtype(">u8")
+_MOST_DIMENSIONS: Final = 16
+_MOST_NAME_BYTES: Final = 64
+
+
+class Kind(IntEnum):
+    """What a message is for."""
+
+    VALUE = 1
+    REQUEST = 2
+    REPLY = 3
+    PULL = 4
+    PULLED = 5
+    UNKNOWN_NAME = 6
+
+
+_KINDS: Final = frozenset(Kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Everything about a message that comes before its value."""
+
+    kind: Kind
+    name: str
+    number: int
+    """VALUE: 0; REQUEST and PULL: the asker's count; their answers: the same."""
+    version: int
+    """PULLED: how often the name had been published; else 0."""
+    length: int
+    """Bytes of the value."""
+    dtype: np.dtype[Any] | None
+    """None: the value is a bytes object."""
+    shape: tuple[int, ...]
+    head_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """A message as the payloads of its packets."""
+
+    rows: NDArray[np.uint8]
+    """(packets, payload bytes); the last row is filled up with bytes that are not sent."""
+    last_bytes: int
+    """Bytes of the last row that are sent."""
+
+
+def as_value(value: object) -> Value:
+    """The value as it is received. Raises InvalidMessage for what no message carries."""
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    array = np.asarray(value)
+    if array.dtype.kind not in "biufcmMSU" or array.ndim > _MOST_DIMENSIONS:
+        raise InvalidMessage(
+            f"message: an array of type {array.dtype} and {array.ndim} dimensions; allowed are bytes, and arrays of "
+            f"numbers, dates or fixed-length strings of up to {_MOST_DIMENSIONS} dimensions"
+        )
+    if array.nbytes > LARGEST_BYTES:
+        raise InvalidMessage(f"message: {array.nbytes} bytes; the largest has {LARGEST_BYTES}")
+    return array
+
+
+def encode(
+    kind: Kind, value: Value, payload_bytes: int, *, name: str = "", number: int = 0, version: int = 0
+) -> Stream:
+    """Cut a message into payloads; the value is copied. Raises InvalidMessage for a name that is too long."""
+    named = name.encode()
+    if len(named) > _MOST_NAME_BYTES:
+        raise InvalidMessage(f"message: the name {name!r} has {len(named)} bytes; at most {_MOST_NAME_BYTES}")
+    if isinstance(value, bytes):
+        typed, dimensions, shape = b"", _BYTES, ()
+        data = np.frombuffer(value, np.uint8)
+    else:
+        typed, dimensions, shape = value.dtype.str.encode(), value.ndim, value.shape
+        data = np.ascontiguousarray(value).reshape(-1).view(np.uint8) if value.size else np.empty(0, np.uint8)
+    head = (
+        _HEAD.pack(kind, dimensions, len(typed), len(named), number, version, data.size)
+        + typed
+        + named
+        + np.array(shape, _DIMENSION).tobytes()
+    )
+    total = len(head) + data.size
+    rows = np.empty((-(-total // payload_bytes), payload_bytes), np.uint8)
+    flat = rows.reshape(-1)
+    flat[: len(head)] = np.frombuffer(head, np.uint8)
+    flat[len(head) : total] = data
+    return Stream(rows, total - (len(rows) - 1) * payload_bytes)
+
+
+def parse_head(payload: NDArray[np.uint8]) -> Head | None:
+    """The head of a message, of its first packet's payload (size,); None where it is malformed."""
+    raw = payload.tobytes()
+    if len(raw) < _HEAD.size:
+        return None
+    kind, dimensions, typed, named, number, version, length = _HEAD.unpack_from(raw)
+    axes = 0 if dimensions == _BYTES else dimensions
+    name_at = _HEAD.size + typed
+    shape_at = name_at + named
+    end = shape_at + _DIMENSION.itemsize * axes
+    if end > len(raw) or length > LARGEST_BYTES or axes > _MOST_DIMENSIONS or kind not in _KINDS:
+        return None
+    shape = tuple(np.frombuffer(raw[shape_at:end], _DIMENSION).tolist())
+    dtype = None
+    try:
+        name = raw[name_at:shape_at].decode()
+        if dimensions != _BYTES:
+            dtype = np.dtype(raw[_HEAD.size : name_at].decode("ascii"))
+    except (UnicodeDecodeError, TypeError, ValueError, SyntaxError):
+        return None
+    if dtype is not None and (dtype.kind not in "biufcmMSU" or dtype.itemsize * math.prod(shape) != length):
+        return None
+    return Head(Kind(kind), name, number, version, length, dtype, shape, end)
+
+
+def value_of(head: Head, data: NDArray[np.uint8]) -> Value:
+    """The value whose bytes have come, (length,)."""
+    if head.dtype is None:
+        return data.tobytes()
+    if not data.size:
+        return np.empty(head.shape, head.dtype)
+    array: NDArray[Any] = data.view(head.dtype).reshape(head.shape)
+    return array

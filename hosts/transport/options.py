@@ -1,0 +1,79 @@
+"""What one end of the transport is told when it is made."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Final
+
+from ...wire.control import KEY_BYTES
+from ...wire.transport import PAYLOAD_BYTES, SEQUENCES
+from ..errors import InvalidPlan
+
+_KEY: Final = re.compile(rf"(?:[0-9a-f]{{{2 * KEY_BYTES}}})?")
+_MOST_WINDOW: Final = 8192
+LEAST_PAYLOAD_BYTES: Final = 256
+"""A packet's payload holds the head of a message, and the bitmap of the largest window in packets of 1444 bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransportPlan:
+    """Who may talk to whom."""
+
+    job: int
+    address: int
+    """This host's IPv4 address."""
+    peers: tuple[int, ...]
+    """The hosts' addresses by rank, this one's included."""
+    epoch: int
+    """Differs from that of every earlier start of this host with high probability: a random number of 1…2³² − 1."""
+    key: str = field(default="", repr=False)
+    """The job's key, hexadecimal; "": packets have a checksum only."""
+
+    def __post_init__(self) -> None:
+        """Raises InvalidPlan."""
+        if not 0 < self.job < 1 << 16:
+            raise InvalidPlan(f"transport: job {self.job} is not in 1…65535")
+        if not 0 < self.epoch < SEQUENCES:
+            raise InvalidPlan(f"transport of job {self.job}: epoch {self.epoch} is not in 1…2³² − 1")
+        if len({*self.peers}) != len(self.peers) or self.address not in self.peers:
+            raise InvalidPlan(
+                f"transport of job {self.job}: addresses by rank are not distinct, or this host's is not among them"
+            )
+        if not _KEY.fullmatch(self.key):
+            raise InvalidPlan(f"transport of job {self.job}: its key is not {KEY_BYTES} bytes in hexadecimal digits")
+
+
+@dataclass(frozen=True, slots=True)
+class TransportOptions:
+    """Limits of one end. `payload_bytes` is the same at all hosts of a job."""
+
+    window: int = 64
+    """Packets that may be in the network to one peer, acknowledgements in their place: 1…8192."""
+    payload_bytes: int = PAYLOAD_BYTES
+    """Of a full packet, whose IPv4 packet is 56 bytes longer: 256…1444."""
+    first_timeout_ns: int = 100_000_000
+    """Retransmission time-out before the first round trip is known."""
+    least_timeout_ns: int = 10_000_000
+    patience_ns: int = 10_000_000_000
+    """A peer that has been silent for so long while something is expected of it is lost."""
+    inbox_bytes: int = 256 << 20
+    """Bytes of received messages that no call has taken, per peer, from which on the peer is not to send more."""
+    lower_effort: bool = False
+    """Whether packets have DSCP 8, which networks with such a class send after all other traffic."""
+
+    def __post_init__(self) -> None:
+        """Raises InvalidPlan."""
+        if not 1 <= self.window <= _MOST_WINDOW:
+            raise InvalidPlan(f"transport: window {self.window} is not in 1…{_MOST_WINDOW} packets")
+        if not LEAST_PAYLOAD_BYTES <= self.payload_bytes <= PAYLOAD_BYTES:
+            raise InvalidPlan(
+                f"transport: payload_bytes {self.payload_bytes} is not in {LEAST_PAYLOAD_BYTES}…{PAYLOAD_BYTES}"
+            )
+        if self.window > 8 * (self.payload_bytes - 4):
+            raise InvalidPlan(
+                f"transport: an acknowledgement of a window of {self.window} does not fit {self.payload_bytes} bytes"
+            )
+        for name in ("first_timeout_ns", "least_timeout_ns", "patience_ns", "inbox_bytes"):
+            if getattr(self, name) <= 0:
+                raise InvalidPlan(f"transport: {name} must be above 0, got {getattr(self, name)}")

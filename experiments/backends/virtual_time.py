@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ...controller.congestion.bound_log import window_advice
 from ...controller.controller import Controller, Message, Options
@@ -35,6 +35,8 @@ from ...hosts.collectives.sharding import ShardedDriver
 from ...hosts.congestion import FixedWindow, Hpcc, WindowLaw
 from ...hosts.congestion.hpcc import Link
 from ...hosts.numerics.tensors import Reduced, Tensor
+from ...hosts.transport.options import TransportOptions
+from ...hosts.transport.transport import Call, Transport
 from ...topologies import Endpoint, Routes
 from ...topologies.mininet.processes import is_ending
 from ...training import Processes
@@ -63,6 +65,7 @@ from .report_intake import take_reports
 from .round_count import Rounds
 from .throughput_bound import Achievable, Carried, SumTime
 from .virtual_control import VirtualControl
+from .virtual_transport import VirtualTransports
 from .yielding_flows import YieldingFlows
 
 if TYPE_CHECKING:
@@ -76,6 +79,7 @@ STALLED_NS: Final = 500_000_000
 """Virtual time without progress after which the controller starts a new generation."""
 STUCK_NS: Final = 10_000_000_000
 """Virtual time without progress after which a run is given up as stuck."""
+_DEFAULT_TRANSPORT: Final = TransportOptions()
 
 
 class Cluster:
@@ -135,6 +139,7 @@ class Cluster:
         """How long each of `allreduce` took."""
         self._events = EventList()
         self._flows = YieldingFlows(self._emulated, config.yielding, self._events)
+        self._transports = VirtualTransports(self._emulated, self._events)
         self._progress_ns = 0
         self.heartbeats: VirtualHeartbeats | None = None
         """Those that go through the fabric; None: workers are asked for their progress by nobody's packets."""
@@ -401,6 +406,21 @@ class Cluster:
             )
             processes.advance(self._fabric.now_ns)
 
+    def transports(
+        self, hosts: Sequence[str] | None = None, options: TransportOptions = _DEFAULT_TRANSPORT
+    ) -> list[Transport]:
+        """A transport at each of these hosts, by rank; None: at the trained job's workers. Their calls in `…_async` are
+        done after `finish`. Hosts are those of jobs or flows of the run.
+        """
+        names = self.config.job.workers if hosts is None else hosts
+        return self._transports.connect(FIRST_JOB, names, f"{self.config.seed:064x}", options)
+
+    async def finish(self, *calls: Call[Any]) -> int:
+        """Let virtual time pass until these calls of transports are done; how long it took, in ns."""
+        started_ns = self._fabric.now_ns
+        await self._run(lambda: all(call.done() for call in calls), "calls of transports")
+        return self._fabric.now_ns - started_ns
+
     async def settle(self) -> int:
         """Let virtual time pass until the workers have all that they were asked for; how long it took, in ns."""
         started_ns = self._fabric.now_ns
@@ -425,7 +445,7 @@ class Cluster:
             for wake in self._fabric.run(target_ns):
                 if self._watching is not None and wake.host == self._watching.collector:
                     wake = self._take_reports(wake, self._watching)
-                wake = self._flows.take(wake)
+                wake = self._transports.take(self._flows.take(wake))
                 if self.heartbeats is not None and wake.host == self.heartbeats.at:
                     self.heartbeats.take(wake)
                 else:

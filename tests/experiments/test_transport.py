@@ -1,0 +1,87 @@
+"""The transport through the compiled switch program, beside a job and alone: goodput, and the queues' bounds."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+import numpy as np
+import pytest
+
+from weir.experiments.backends.virtual_time import Cluster
+from weir.experiments.background import BACKGROUND_PAYLOAD_BYTES
+from weir.experiments.config import RunConfig
+from weir.hosts.transport.options import TransportOptions
+from weir.tests.paths import ROOT
+from weir.topologies import Endpoint
+from weir.wire.transport import HEADER_BYTES
+
+RUN: Final = ROOT / "experiments" / "queues" / "yielding.yaml"
+RATE_BPS: Final = 1e9
+UP: Final = Endpoint("s1", 7)
+"""The one way from the first rack to the second."""
+PAIRS: Final = (("h3", "h8"), ("h4", "h9"), ("h5", "h10"))
+WINDOW: Final = 8
+NEVER: Final = "1000s"
+OPTIONS: Final = TransportOptions(window=WINDOW, payload_bytes=BACKGROUND_PAYLOAD_BYTES - HEADER_BYTES)
+
+
+def declared(**changes: Any) -> RunConfig:
+    """The run with the transport's windows declared: flows of its hosts that never begin themselves."""
+    flows = [
+        {"source": source, "destination": destination, "kind": "yielding", "window": WINDOW, "start": NEVER}
+        for source, destination in PAIRS
+    ]
+    return RunConfig.load(RUN).replaced("a test", background=flows, **changes)
+
+
+def test_large_messages_fill_a_link_that_is_theirs() -> None:
+    """95 % of the line rate are the application's bytes; the rest are headers."""
+    value = np.random.default_rng(1).integers(0, 256, 6_000_000, np.uint8)
+
+    async def run() -> int:
+        async with Cluster(declared(host_poll="50us"), "widest") as cluster:
+            one, other = cluster.transports(["h3", "h8"], TransportOptions(window=64))
+            await cluster.finish(one.send_async(1, b"opens the connection"), other.recv_async(0))
+            sent, received = one.send_async(1, value), other.recv_async(0)
+            duration_ns = await cluster.finish(sent, received)
+            assert np.array_equal(received.wait(0), value)
+            assert not one.endpoint.core.counters.retransmitted
+            assert not await cluster.drops()
+            return duration_ns
+
+    goodput_bps = 8e9 * value.nbytes / asyncio.run(run())
+    assert 0.95 * RATE_BPS <= goodput_bps < RATE_BPS
+
+
+@pytest.mark.parametrize("lower_effort", [False, True])
+def test_queues_keep_their_bounds_with_transfers_beside_a_job(lower_effort: bool) -> None:
+    """A round of the job's window, three times eight packets of the transport's, and a probe."""
+    config = declared()
+    options = TransportOptions(window=WINDOW, payload_bytes=OPTIONS.payload_bytes, lower_effort=lower_effort)
+
+    async def run() -> None:
+        async with Cluster(config, "widest") as cluster:
+            ends = cluster.transports([host for pair in PAIRS for host in pair], options)
+            value = np.arange(1_500_000, dtype=np.uint8)
+            calls: list[Any] = []
+            for rank in range(0, len(ends), 2):
+                calls += [ends[rank].send_async(rank + 1, value), ends[rank + 1].recv_async(rank)]
+            cluster._emulated.take_longest_queues()
+            for _ in range(3):
+                gradients = [np.full(51_010, rank, np.float32) for rank in range(2)]
+                totals, _ = await cluster.allreduce(gradients, 1)
+                assert [np.unique(total.array).tolist() for total in totals] == [[1.0], [1.0]]
+            under_way = sum(not call.done() for call in calls)
+            longest = cluster._emulated.take_longest_queues()
+            await cluster.finish(*calls)
+            assert under_way, "they were beside the job all the time"
+            promised = cluster.promised[UP]
+            assert promised == config.job.window + len(PAIRS) * WINDOW + 1
+            assert config.job.window < longest[UP] <= promised, "they do meet"
+            for end, depth in longest.items():
+                assert (bound := cluster.promised.get(end)) is None or depth <= bound, end
+            assert all(np.array_equal(call.wait(0), value) for call in calls[1::2])
+            assert not await cluster.drops()
+
+    asyncio.run(run())

@@ -3,8 +3,9 @@
 Importing this package costs nothing: each name here is loaded when it is first used.
 
 `join` takes a seat in a job and returns a `Communicator`, whose collectives sum in the switches; `serve` is the seat of
-a job's parameter server. `Topology` is a fabric as data: `load_topology` reads one, `leaf_spine` and `fat_tree` make
-regular ones. `Program`, `Switch` and `Fabric` run compiled P4 programs in virtual time.
+a job's parameter server; `connect` sends messages between two hosts. `Topology` is a fabric as data: `load_topology`
+reads one, `leaf_spine` and `fat_tree` make regular ones. `Program`, `Switch` and `Fabric` run compiled P4 programs in
+virtual time.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .emulator import Fabric, Program, Switch
-    from .hosts import Communicator, ControlClient, HostError, join, serve
+    from .hosts import Communicator, ControlClient, HostError, Transport, TransportOptions, connect, join, serve
     from .topologies import Topology, TopologyError, dump_topology, fat_tree, leaf_spine, load_topology
 elif __package__:  # pytest loads this file by itself where the checkout's folder has a name that no package can have
     from .imports.extras import lazily
@@ -22,7 +23,16 @@ elif __package__:  # pytest loads this file by itself where the checkout's folde
         __name__,
         {
             "emulator": ("Fabric", "Program", "Switch"),
-            "hosts": ("Communicator", "ControlClient", "HostError", "join", "serve"),
+            "hosts": (
+                "Communicator",
+                "ControlClient",
+                "HostError",
+                "Transport",
+                "TransportOptions",
+                "connect",
+                "join",
+                "serve",
+            ),
             "topologies": ("Topology", "TopologyError", "dump_topology", "fat_tree", "leaf_spine", "load_topology"),
         },
     )
@@ -38,7 +48,10 @@ __all__ = [
     "Switch",
     "Topology",
     "TopologyError",
+    "Transport",
+    "TransportOptions",
     "__version__",
+    "connect",
     "dump_topology",
     "fat_tree",
     "join",

@@ -5,15 +5,16 @@
 fabric must return, bit for bit. `WorkerCore` and `ParameterServerCore` are the protocol as state machines without I/O,
 for whoever has a clock and a network: the emulated fabric, or `udp`'s sockets.
 
-`numerics` turns numbers into lanes, `protocol` has the cores, `collectives` what training loops call, `drivers` the
-sockets and the seats in jobs, `torch` the back end of torch.distributed: each imports only what stands before it. This
-package imports `wire` alone, and `torch` PyTorch.
+`numerics` turns numbers into lanes, `protocol` has the cores, `transport` messages between two hosts, `collectives`
+what training loops call, `drivers` the sockets and the seats in jobs, `torch` the back end of torch.distributed: each
+imports only what stands before it. This package imports `wire` alone, and `torch` PyTorch.
 """
 
 from .collectives.communicator import Communicator, Driver, Handle, wait_all
 from .drivers.client import Membership, join, serve
 from .drivers.control_client import ControlClient
 from .drivers.udp import UdpEndpoint, UdpHost, UdpWorker
+from .drivers.udp_transport import connect
 from .errors import (
     AllreduceAborted,
     AllreduceTimeout,
@@ -22,10 +23,16 @@ from .errors import (
     ControlRefused,
     EndpointClosed,
     HostError,
+    InvalidMessage,
     InvalidPlan,
     InvalidTensor,
     JoinRefused,
     JoinTimeout,
+    NotPublished,
+    PeerLost,
+    PeerRestarted,
+    TransportError,
+    TransportTimeout,
     WorkerMissing,
 )
 from .numerics.datatypes import DataType, data_type
@@ -34,6 +41,8 @@ from .numerics.tensors import Reduced, Tensor, reference_sum
 from .protocol.counters import Counters
 from .protocol.server import ParameterServerCore
 from .protocol.worker import WorkerCore, WorkerOptions
+from .transport.options import TransportOptions
+from .transport.transport import Transport
 
 __all__ = [
     "AllreduceAborted",
@@ -49,20 +58,29 @@ __all__ = [
     "EndpointClosed",
     "Handle",
     "HostError",
+    "InvalidMessage",
     "InvalidPlan",
     "InvalidTensor",
     "JoinRefused",
     "JoinTimeout",
     "Membership",
+    "NotPublished",
     "ParameterServerCore",
+    "PeerLost",
+    "PeerRestarted",
     "Reduced",
     "Tensor",
+    "Transport",
+    "TransportError",
+    "TransportOptions",
+    "TransportTimeout",
     "UdpEndpoint",
     "UdpHost",
     "UdpWorker",
     "WorkerCore",
     "WorkerMissing",
     "WorkerOptions",
+    "connect",
     "data_type",
     "error_bound",
     "join",

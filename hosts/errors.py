@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..errors import PlacedError
 
 
@@ -56,8 +58,8 @@ class EndpointClosed(HostError):
 class TransportError(HostError):
     """Root of what goes wrong with messages between two hosts. `peer` is the other one's rank or address."""
 
-    def __init__(self, message: str, peer: int = -1) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, peer: int = -1, **parts: Any) -> None:
+        super().__init__(message, **parts)
         self.peer = peer
 
 

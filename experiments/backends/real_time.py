@@ -6,7 +6,8 @@
                      ◀────────────               ◀─────────    │ switches
                                                              P4RuntimeServer ◀──gRPC, unix socket──▶ controller
 
-A host has two paths, one for the messages of its jobs, the other for heartbeats, which go in the control class.
+A host has three paths: for the messages of its jobs, for the transport's, and for heartbeats, which go in the control
+class.
 Links keep their rates and delays as far as the machine keeps up: where the loop falls behind, the fabric's time stands
 still meanwhile, and `behind_s` says for how long in all.
 """
@@ -27,10 +28,12 @@ from typing import Final, Self
 from ...emulator.fabric import Wake
 from ...hosts.drivers.fabric_socket import FabricSocket
 from ...hosts.drivers.heartbeat_sender import HEARTBEAT_NIC
+from ...hosts.drivers.udp_transport import TRANSPORT_NIC
 from ...topologies import Topology, mac_number
-from ...wire.aggregation import AGGREGATION_PORT, MESSAGE_BYTES
-from ...wire.frames import DSCP_BULK, DSCP_CONTROL, FrameWriter, decapsulate
+from ...wire.aggregation import AGGREGATION_PORT
+from ...wire.frames import DSCP_BULK, DSCP_CONTROL, IPV4_BYTES, MTU, UDP_BYTES, FrameWriter, decapsulate
 from ...wire.heartbeat import HEARTBEAT_PORT
+from ...wire.transport import TRANSPORT_PORT
 from ..errors import ExperimentError
 from .emulated import EmulatedFabric
 
@@ -137,6 +140,8 @@ class RealTimeFabric:
                 self._links[host.name] = [_HostLink(self.topology, host.name, nic, AGGREGATION_PORT, DSCP_BULK)]
                 beats = _HostLink(self.topology, host.name, nic + HEARTBEAT_NIC, HEARTBEAT_PORT, DSCP_CONTROL)
                 self._links[host.name].append(beats)
+                packets = _HostLink(self.topology, host.name, nic + TRANSPORT_NIC, TRANSPORT_PORT, DSCP_BULK)
+                self._links[host.name].append(packets)
         except OSError as error:
             self._close()
             raise ExperimentError(
@@ -203,7 +208,7 @@ class RealTimeFabric:
             self._forget(link, process, selector)
             return
         for datagrams in batches:
-            if datagrams.payload.shape[1] > MESSAGE_BYTES:  # of no job
+            if datagrams.payload.shape[1] > MTU - IPV4_BYTES - UDP_BYTES:  # no packet holds that
                 continue
             self._emulated.fabric.send(link.name, link.writer.encapsulate(datagrams), priority=link.priority)
 

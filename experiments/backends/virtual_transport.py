@@ -26,7 +26,7 @@ from ...wire.frames import DSCP_BULK, FRAME_HEADER_BYTES, FrameWriter, Rejects, 
 from ...wire.transport import DSCP_LOWER_EFFORT, TRANSPORT_PORT
 from ..errors import ExperimentError
 from .emulated import EmulatedFabric
-from .event_list import EventList
+from .event_queue import EventList
 
 Returned = TypeVar("Returned")
 

@@ -6,14 +6,15 @@ import hashlib
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Final, Protocol, TypedDict, Unpack, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import InvalidTensor, WorkerMissing
+from ..errors import HostError, InvalidTensor, WorkerMissing
 from ..numerics.tensors import NonFinite, Reduced, Tensor, as_cuts
+from ..transport.transport import Transport
 from .arrays import opened
 from .gathering import Gathering, array_of, words_of
 from .operations import OPERATIONS, Call
@@ -108,10 +109,25 @@ class Communicator:
     is memory for.
     """
 
-    def __init__(self, driver: Driver, *, timeout_s: float = 60.0) -> None:
-        """`timeout_s`: how long one call may take before it raises `AllreduceTimeout`."""
+    def __init__(
+        self, driver: Driver, *, timeout_s: float = 60.0, connect: Callable[[], Transport] | None = None
+    ) -> None:
+        """`timeout_s`: how long one call may take before it raises `AllreduceTimeout`. `connect` opens the transport to
+        the job's other workers.
+        """
         self._driver = driver
         self.timeout_s = timeout_s
+        self._connect = connect
+
+    @cached_property
+    def transport(self) -> Transport:
+        """Messages to single workers of the job, which is opened when it is first used (docs/transport.md).
+
+        Raises HostError where this communicator's hosts have none, and what opening it raises.
+        """
+        if self._connect is None:
+            raise HostError("transport: this communicator has none; those of weir.join have one")
+        return self._connect()
 
     @property
     def rank(self) -> int:

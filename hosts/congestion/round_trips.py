@@ -18,8 +18,8 @@ class RoundTripTimeout:
 
     first_ns: int = FIRST_TIMEOUT_NS
     """Before the first sample."""
-    least_ns: int = MIN_TIMEOUT_NS
-    most_ns: int = MAX_TIMEOUT_NS
+    min_ns: int = MIN_TIMEOUT_NS
+    max_ns: int = MAX_TIMEOUT_NS
     doublings: int = 0
     """Time-outs since the last sample."""
     smoothed_ns: float | None = None
@@ -44,5 +44,5 @@ class RoundTripTimeout:
     def ns(self) -> int:
         base = self.first_ns
         if self.smoothed_ns is not None:
-            base = max(self.least_ns, int(self.smoothed_ns + 4 * self.variation_ns))
-        return min(base << min(self.doublings, _MOST_DOUBLINGS), self.most_ns)
+            base = max(self.min_ns, int(self.smoothed_ns + 4 * self.variation_ns))
+        return min(base << min(self.doublings, _MOST_DOUBLINGS), self.max_ns)

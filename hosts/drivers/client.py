@@ -26,8 +26,11 @@ from ..errors import HostError, JoinRefused
 from ..protocol.counters import Counters
 from ..protocol.server import ParameterServerCore
 from ..protocol.worker import WorkerCore, WorkerOptions
+from ..transport.options import TransportOptions
+from ..transport.transport import Transport
 from .membership_stream import MembershipStream, Plan
 from .udp import UdpEndpoint, UdpHost, UdpWorker
+from .udp_transport import connect
 
 _LINGER_S: Final = 10.0
 PATIENT: Final = WorkerOptions(initial_timeout_ns=100_000_000, min_timeout_ns=20_000_000)
@@ -53,6 +56,7 @@ class Membership:
         host: UdpHost | Callable[[int], UdpHost] | None = None,
         nic: str | None = None,
         options: WorkerOptions | None = None,
+        transport: TransportOptions | None = None,
         tls: Tls | None = None,
     ) -> None:
         """`control` is where the controller serves, HOST:PORT or unix:PATH; the token tells the rank.
@@ -61,9 +65,12 @@ class Membership:
         that is done stays `linger_s` for the others at most, for it may hold what they lack. It listens at the host's
         address in the fabric, or where another job of this host does: `host`, or what returns it; or the fabric is
         emulated by a process that listens for this host at the path `nic`, which is the environment's WEIR_NIC where
-        nothing is said.
+        nothing is said. `transport` has the options of `Communicator.transport`.
         """
         self._port = port
+        self._transport_options = transport
+        self._transport: Transport | None = None
+        self._members: tuple[int, ...] = ()  # the workers' addresses by rank, if all took part at the beginning
         self.nic = os.environ.get("WEIR_NIC", "") if nic is None else nic
         """The host's path in an emulated fabric; empty: it is in another one."""
         self._host = host
@@ -92,7 +99,7 @@ class Membership:
                     stream.leave(f"{type(error).__name__}: {error}")
             self._close()
             raise
-        self.communicator = Communicator(driver, timeout_s=self._timeout_s)
+        self.communicator = Communicator(driver, timeout_s=self._timeout_s, connect=self._open_transport)
         return self
 
     def __exit__(
@@ -117,7 +124,27 @@ class Membership:
             raise self._given_up
         stream.wait_begun(self._timeout_s)
 
+    def _open_transport(self) -> Transport:
+        plan = self.worker.core.plan
+        if len(self._members) != plan.workers:
+            raise HostError(
+                f"transport of job {plan.job}: workers were lost before this one joined, and nobody says where the "
+                "others are; it needs a plan with all of them"
+            )
+        self._transport = connect(
+            plan.job,
+            self._members,
+            plan.rank,
+            key=plan.key,
+            options=self._transport_options,
+            timeout_s=self._timeout_s,
+            nic=self.nic,
+        )
+        return self._transport
+
     def _close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
         for stream in reversed(self._streams):  # the first one's endpoint has the socket
             stream.close()
 
@@ -154,6 +181,7 @@ class Membership:
             host = self.worker.endpoint.host
         worker = UdpWorker(WorkerCore(plan, self._options), host or address, self._port, nic=self.nic)
         self._workers.append(worker)
+        self._members = self._members or plan.members
         return worker.endpoint
 
 

@@ -16,8 +16,8 @@ from ...wire.message_batch import PASSING, MessageBatch, enlarge_buffer
 BATCH: Final = 512
 """Most datagrams in one system call."""
 _BUFFER_BYTES: Final = 4 << 20
-_ROW_BYTES: Final = MESSAGE_BYTES + 4
-"""More than a message, so that what is too long shows; whole words, so that rows are aligned."""
+_SPARE_BYTES: Final = 4
+"""In a row, beyond the longest datagram, so that what is too long shows; a word, so that rows are aligned."""
 _SO_NO_CHECK: Final = 11
 """Send UDP with checksum 0, for switches rewrite what it would cover."""
 _REFUSED: Final = frozenset({errno.EACCES, errno.EPERM, errno.EINVAL, errno.ENETDOWN, errno.ENOMEM})
@@ -27,12 +27,15 @@ _REFUSED: Final = frozenset({errno.EACCES, errno.EPERM, errno.EINVAL, errno.ENET
 class DatagramSocket:
     """Bound to one address; it sends to the same port everywhere, and never blocks."""
 
-    def __init__(self, address: int, port: int, bound: socket.socket | None = None) -> None:
-        """Bind `address` (IPv4, as an integer), or take over a socket that is `bound` there by another process. Raises
-        OSError when it cannot be bound, or on another system.
+    def __init__(
+        self, address: int, port: int, bound: socket.socket | None = None, longest_bytes: int = MESSAGE_BYTES
+    ) -> None:
+        """Bind `address` (IPv4, as an integer), or take over a socket that is `bound` there by another process. What is
+        longer than `longest_bytes` is cut, but not to that length. Raises OSError when it cannot be bound, or on
+        another system.
         """
         self._in, self._out = MessageBatch(BATCH), MessageBatch(BATCH, port)
-        self._buffer = np.zeros((BATCH, _ROW_BYTES), np.uint8)
+        self._buffer = np.zeros((BATCH, longest_bytes + _SPARE_BYTES), np.uint8)
         self._in.use(self._buffer)
         self.send_failures = 0
         self.last_send_failure: OSError | None = None

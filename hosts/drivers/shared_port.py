@@ -29,6 +29,7 @@ from typing import Final
 
 import numpy as np
 
+from ...wire.aggregation import MESSAGE_BYTES
 from ...wire.frames import Datagrams
 from ..errors import HostError
 from ..protocol.messages import job_numbers
@@ -53,13 +54,15 @@ _LOOKED_FOR: Final = 16
 class SharedPort:
     """One process's part of a port. Its caller keeps calls apart from each other."""
 
-    def __init__(self, address: int, port: int) -> None:
-        """Bind the port of `address` (IPv4, as an integer), or have it handed over by who has.
+    def __init__(self, address: int, port: int, longest_bytes: int = MESSAGE_BYTES) -> None:
+        """Bind the port of `address` (IPv4, as an integer), or have it handed over by who has. No datagram is longer
+        than `longest_bytes`.
 
         Raises OSError where that is somebody else, or where they all hang.
         """
         self.together = False
         """Whether another process has had the port, too."""
+        self._longest_bytes = longest_bytes
         self._name = f"\0weir/{IPv4Address(address)}:{port}"
         self._poll = select.epoll()
         self._inboxes: dict[int, socket.socket] = {}  # by job
@@ -69,7 +72,7 @@ class SharedPort:
         self._senders: dict[int, tuple[FabricSocket, int]] = {}  # who passes on to an inbox, with its job
         self._door: socket.socket | None = None
         try:
-            self.socket = DatagramSocket(address, port)
+            self.socket = DatagramSocket(address, port, longest_bytes=longest_bytes)
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 self._poll.close()
@@ -193,7 +196,7 @@ class SharedPort:
                 else:
                     sockets = [socket.socket(fileno=number) for number in handed]
                     if len(sockets) == 2:  # port and door
-                        return DatagramSocket(address, port, sockets[0]), sockets[1]
+                        return DatagramSocket(address, port, sockets[0], self._longest_bytes), sockets[1]
                     for each in sockets:
                         each.close()
             time.sleep(_PAUSE_S)

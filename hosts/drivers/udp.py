@@ -15,12 +15,13 @@ import threading
 import time
 from ipaddress import IPv4Address
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Protocol, Self
 
 from numpy.typing import ArrayLike
 
-from ...wire.aggregation import AGGREGATION_PORT
+from ...wire.aggregation import AGGREGATION_PORT, MESSAGE_BYTES
 from ...wire.control import Held, Resume
+from ...wire.frames import Datagrams
 from ..errors import AllreduceTimeout, EndpointClosed, HostError
 from ..numerics.tensors import Reduced, Tensor
 from ..protocol.messages import by_job
@@ -34,13 +35,44 @@ _LONGEST_BATCHING_DELAY_NS: Final = 20_000_000
 """What has arrived waits no longer than this for more."""
 
 
+class HasJob(Protocol):
+    """What all plans have."""
+
+    @property
+    def job(self) -> int: ...
+
+
+class Core(Protocol):
+    """A state machine that a host's thread runs: of the aggregation protocol, or of the transport."""
+
+    @property
+    def plan(self) -> HasJob: ...
+    @property
+    def settled(self) -> int: ...
+    @property
+    def batching_delay_ns(self) -> int: ...
+    @property
+    def deadline_ns(self) -> int | None: ...
+    def receive(self, now_ns: int, datagrams: Datagrams, /) -> None: ...
+    def poll(self, now_ns: int, /) -> list[Datagrams]: ...
+
+
+class Attached(Protocol):
+    """What has a core at a host."""
+
+    @property
+    def core(self) -> Core: ...
+
+
 class UdpHost:
     """One address's socket and thread, for any number of jobs' cores. Use it as a context manager."""
 
-    def __init__(self, address: int, port: int = AGGREGATION_PORT, *, nic: str = "") -> None:
+    def __init__(
+        self, address: int, port: int = AGGREGATION_PORT, *, nic: str = "", longest_bytes: int = MESSAGE_BYTES
+    ) -> None:
         """Bind `address` (IPv4, as an integer), or share it with this user's process that has it, and start the thread;
-        or, with `nic`, be that address in the emulated fabric that listens for this host at that path. Raises OSError
-        when it cannot be had, or no fabric listens.
+        or, with `nic`, be that address in the emulated fabric that listens for this host at that path. No datagram of
+        the port's is longer than `longest_bytes`. Raises OSError when it cannot be had, or no fabric listens.
         """
         self.address = address
         self.port = port
@@ -49,9 +81,9 @@ class UdpHost:
         """Guards the cores; notified whenever one of them may have moved on."""
         self.settled = threading.Condition(lock)
         """The same lock; notified only when a core has a sum, or will have none: who waits for one is woken seldom."""
-        self._shared = None if nic else SharedPort(address, port)
+        self._shared = None if nic else SharedPort(address, port, longest_bytes)
         self.socket = FabricSocket.connect(nic) if self._shared is None else self._shared.socket
-        self._endpoints: dict[int, UdpEndpoint] = {}
+        self._endpoints: dict[int, Attached] = {}
         self._failure: BaseException | None = None
         self._closing = False
         self._wake_reader, self._wake_writer = socket.socketpair()
@@ -72,7 +104,7 @@ class UdpHost:
         self.changed.notify_all()
         self.settled.notify_all()
 
-    def attach(self, endpoint: UdpEndpoint) -> None:
+    def attach(self, endpoint: Attached) -> None:
         """Run a core as well. Raises HostError if its job has one at this host already, or if its law reads INT, which
         comes to another port.
         """
@@ -97,7 +129,7 @@ class UdpHost:
             self._endpoints[job] = endpoint
         self.wake()
 
-    def detach(self, endpoint: UdpEndpoint) -> None:
+    def detach(self, endpoint: Attached) -> None:
         """Run a core no more. May be repeated, also when another core of its job runs here by then."""
         job = endpoint.core.plan.job
         with self.changed:
@@ -179,14 +211,12 @@ class UdpHost:
                 received = [datagrams for datagrams in here if len(datagrams)]
                 if self._shared.fileno() in ready:
                     received += self._shared.receive()
-            due: dict[int, WorkerCore | ParameterServerCore] = {}
-            settled = False
+            due: dict[int, Core] = {}
+            before = sum(each.core.settled for each in self._endpoints.values())
             for datagrams in received:
                 for job, part in by_job(datagrams, list(self._endpoints)):
                     core = due[job] = self._endpoints[job].core
-                    before = core.settled
                     core.receive(now, part)
-                    settled |= core.settled > before
             heard = set(due)
             for job, each in self._endpoints.items():
                 if job not in due and (deadline := each.core.deadline_ns) is not None and deadline <= now:
@@ -195,7 +225,7 @@ class UdpHost:
                 out += core.poll(now)
             delays = {job: each.core.batching_delay_ns for job, each in self._endpoints.items()} if heard else {}
             self.changed.notify_all()
-            if settled:
+            if sum(each.core.settled for each in self._endpoints.values()) > before:
                 self.settled.notify_all()
         for datagrams in out:
             self.socket.send(datagrams)

@@ -76,7 +76,7 @@ class Connection:
         self._job = plan.job
         self._options = options
         self._opened_epoch = 0  # what the OPEN named that an OPENED is owed for
-        self._opening = RoundTripTimeout(options.first_timeout_ns, most_ns=_LONGEST_OPENING_NS)
+        self._opening = RoundTripTimeout(options.first_timeout_ns, max_ns=_LONGEST_OPENING_NS)
         self._wanted_ns: int | None = None  # since when something has been expected of the peer without a break
         self._heard_ns = self._asked_ns = 0
         self._reset()

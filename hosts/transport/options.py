@@ -54,7 +54,7 @@ class TransportOptions:
     """Of a full packet, whose IPv4 packet is 56 bytes longer: 256…1444."""
     first_timeout_ns: int = 100_000_000
     """Retransmission time-out before the first round trip is known."""
-    least_timeout_ns: int = 10_000_000
+    min_timeout_ns: int = 10_000_000
     patience_ns: int = 10_000_000_000
     """A peer that has been silent for so long while something is expected of it is lost."""
     inbox_bytes: int = 256 << 20
@@ -74,6 +74,6 @@ class TransportOptions:
             raise InvalidPlan(
                 f"transport: an acknowledgement of a window of {self.window} does not fit {self.payload_bytes} bytes"
             )
-        for name in ("first_timeout_ns", "least_timeout_ns", "patience_ns", "inbox_bytes"):
+        for name in ("first_timeout_ns", "min_timeout_ns", "patience_ns", "inbox_bytes"):
             if getattr(self, name) <= 0:
                 raise InvalidPlan(f"transport: {name} must be above 0, got {getattr(self, name)}")

@@ -56,7 +56,7 @@ class Outgoing:
     """Messages to one peer, as packets numbered from 0."""
 
     def __init__(self, options: TransportOptions) -> None:
-        self.timeout = RoundTripTimeout(options.first_timeout_ns, options.least_timeout_ns, options.patience_ns)
+        self.timeout = RoundTripTimeout(options.first_timeout_ns, options.min_timeout_ns, options.patience_ns)
         self.retransmitted = 0
         self.base = 0
         """The first packet that is not acknowledged."""
@@ -114,6 +114,7 @@ class Outgoing:
         """An ACK has come; whether it tells of a packet that was not known to have arrived.
 
         Args:
+            now_ns: the time.
             cumulative: the first packet that the peer lacks.
             newest: the largest order that has reached it.
             beyond: which of the packets from `cumulative` on have reached it, (n,).

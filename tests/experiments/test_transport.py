@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from weir.experiments.backends.virtual_time import Cluster
-from weir.experiments.background import BACKGROUND_PAYLOAD_BYTES
 from weir.experiments.config import RunConfig
+from weir.experiments.config.background import BACKGROUND_PAYLOAD_BYTES
 from weir.hosts.transport.options import TransportOptions
 from weir.tests.paths import ROOT
 from weir.topologies import Endpoint

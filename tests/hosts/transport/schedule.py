@@ -39,7 +39,7 @@ def drawn_options(rng: random.Random) -> TransportOptions:
         window=rng.choice([1, 2, 3, 8, 33]),
         payload_bytes=PAYLOAD_BYTES,
         first_timeout_ns=rng.choice([200 * US, 2 * MS]),
-        least_timeout_ns=rng.choice([100 * US, 1 * MS]),
+        min_timeout_ns=rng.choice([100 * US, 1 * MS]),
         patience_ns=PATIENCE_NS,
         inbox_bytes=rng.choice([1, 700, 1 << 20]),
     )

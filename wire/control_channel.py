@@ -80,7 +80,6 @@ def check_address(address: str) -> str:
             raise WireError(
                 f'"{address}" is no address: a path has 1…{_LONGEST_UNIX_PATH} bytes; '
                 "write it like unix:/run/weir.sock",
-                place="control service",
                 value=address,
             )
         return address
@@ -88,7 +87,6 @@ def check_address(address: str) -> str:
     if match is None or int(match[3]) > 65_535:
         raise WireError(
             f'"{address}" is no address; write it like {DEFAULT_ADDRESS} or unix:/run/weir.sock',
-            place="control service",
             value=address,
         )
     return address

@@ -110,7 +110,7 @@ class ControlService:
         try:
             self.address = check_address(address)
         except WireError as error:
-            raise ControllerError.of(error) from None
+            raise ControllerError.of(error.within("control service")) from None
         if tls is None and not allow_remote and not is_local(address):
             raise ControllerError(
                 f"control service: {address} can be reached from elsewhere and is not secured: give it TLS files, or "
@@ -135,7 +135,7 @@ class ControlService:
             else:
                 port = self._server.add_secure_port(self.address, self._tls.server_credentials())
         except WireError as error:
-            raise ControllerError.of(error) from None
+            raise ControllerError.of(error.within("control service")) from None
         except RuntimeError:
             raise ControllerError(
                 f"control service: cannot listen on {self.address}: it is in use, or not an address of this machine"

@@ -49,7 +49,7 @@ def open_channel(address: str, tls: Tls | None = None) -> grpc.Channel:
             return grpc.insecure_channel(target, options=CHANNEL_OPTIONS)
         return grpc.secure_channel(target, tls.channel_credentials(), options=CHANNEL_OPTIONS)
     except WireError as error:
-        raise ControlRefused.of(error) from None
+        raise ControlRefused.of(error.within("control service")) from None
 
 
 def unreachable(error: grpc.RpcError) -> str:

@@ -15,7 +15,7 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from importlib import metadata
@@ -392,7 +392,7 @@ class RunRecord(_Record):
             reference_weights=reference_weights,
             reference_accuracy=reference_accuracy,
             results=[],
-            code={name: user_files.digest_of(Path(name)) for name in _own_files(config.strategies)},
+            code={name: user_files.digest_of(Path(name)) for name in _own_files(config.model_dump(mode="json"))},
         )
 
     @property
@@ -481,8 +481,19 @@ class RunRecord(_Record):
         return lines
 
 
-def _own_files(strategies: Iterable[object]) -> list[str]:
-    return [name for name in strategies if isinstance(name, str) and name.endswith(user_files.ENDING)]
+def _own_files(config: Mapping[str, object]) -> list[str]:
+    """Python files of an unchecked configuration: strategies, modes, a workload, an optimiser."""
+    strategies, training, asked = (config.get(key) for key in ("strategies", "training", "synchronisation"))
+    names = list(strategies) if isinstance(strategies, list) else []
+    if isinstance(training, dict):
+        names.append(training.get("optimiser"))
+    if isinstance(asked, dict):
+        names.append(asked.get("workload"))
+        modes = asked.get("modes")
+        if isinstance(modes, list):
+            names += [each.get("name") if isinstance(each, dict) else each for each in modes]
+    found = [name for name in names if isinstance(name, str) and name.endswith(user_files.ENDING)]
+    return list(dict.fromkeys(found))
 
 
 def _check_code(path: Path, values: object, trust: bool) -> None:
@@ -493,8 +504,7 @@ def _check_code(path: Path, values: object, trust: bool) -> None:
     config = values.get("config") if isinstance(values, dict) else None
     if not isinstance(config, dict):
         return
-    strategies, workload = config.get("strategies"), config.get("workload")
-    own = _own_files(strategies) if isinstance(strategies, list) else []
+    own, workload = _own_files(config), config.get("workload")
     scripts = [str(workload.get("script"))] if isinstance(workload, dict) else []
     if (own or scripts) and not trust:
         raise ExperimentError(

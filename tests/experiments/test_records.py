@@ -252,6 +252,27 @@ def test_reading_a_record_executes_none_of_its_code(tmp_path: Path) -> None:
     assert not marker.exists()
 
 
+@pytest.mark.parametrize(
+    "section",
+    [
+        lambda file: {"training": {"optimiser": file}},
+        lambda file: {"synchronisation": {"modes": [file]}},
+        lambda file: {"synchronisation": {"modes": [{"name": file}]}},
+        lambda file: {"synchronisation": {"workload": file}},
+    ],
+    ids=["optimiser", "mode", "mode with options", "workload"],
+)
+def test_files_of_training_are_executed_with_trust_alone(section: Any, tmp_path: Path) -> None:
+    marker, file = tmp_path / "executed", tmp_path / "evil.py"
+    file.write_text(f"open({str(marker)!r}, 'w')")
+    values = {"digest": "none", "config": {"name": "harmless", **section(str(file))}}
+    for trust, code in ((False, {}), (True, {}), (True, {str(file): "0" * 64})):
+        (tmp_path / RECORD_FILE).write_text(json.dumps({**values, "code": code}))
+        with pytest.raises(ExperimentError):
+            RunRecord.load(tmp_path, trust=trust)
+        assert not marker.exists()
+
+
 def test_a_record_has_the_digest_of_a_strategy_of_one_s_own(short: RunConfig, tmp_path: Path) -> None:
     strategy = tmp_path / "own.py"
     strategy.write_text("")

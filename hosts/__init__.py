@@ -33,6 +33,7 @@ from .errors import (
     PeerRestarted,
     TransportError,
     TransportTimeout,
+    WorkerLeft,
     WorkerMissing,
 )
 from .numerics.datatypes import DataType, data_type
@@ -78,6 +79,7 @@ __all__ = [
     "UdpHost",
     "UdpWorker",
     "WorkerCore",
+    "WorkerLeft",
     "WorkerMissing",
     "WorkerOptions",
     "connect",

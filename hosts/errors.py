@@ -35,6 +35,10 @@ class AllreduceAborted(HostError):
     """The job is over for this worker, and the sum will not come. Says why."""
 
 
+class WorkerLeft(AllreduceAborted):
+    """A worker left the job in good order, and the job's policy allows no sum without it. Names the worker."""
+
+
 class ControlRefused(HostError):
     """The control service refuses what it was asked, cannot be reached, or its address cannot be one. Says why."""
 

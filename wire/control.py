@@ -136,6 +136,21 @@ class Resumed:
 
 
 @dataclass(frozen=True, slots=True)
+class Departure:
+    """A worker that has left its job in good order."""
+
+    rank: int
+    host: str
+    """Name of its host in the topology."""
+    address: int
+    calls: int
+    """Sums that it has asked for; it takes part in no later one."""
+
+    def __str__(self) -> str:
+        return f"rank {self.rank} ({self.host})"
+
+
+@dataclass(frozen=True, slots=True)
 class Abort:
     """The job is over for this host, and no sum that it waits for will come."""
 

@@ -5,6 +5,7 @@ Values decoded from a message are unchecked: the receiver of a plan validates it
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 import numpy as np
@@ -76,6 +77,16 @@ def from_host(value: control.Held | control.Resumed) -> pb.FromHost:
             return pb.FromHost(held=held)
         case control.Resumed():
             return pb.FromHost(resumed=pb.Resumed(generation=value.generation))
+
+
+def departures_message(workers: Iterable[control.Departure], *, final: bool) -> pb.ToHost:
+    """Tell a host which workers have left; `final`: the job's policy allows no sum without them."""
+    told = [pb.Departure(rank=each.rank, host=each.host, address=each.address, calls=each.calls) for each in workers]
+    return pb.ToHost(departures=pb.Departures(workers=told, final=final))
+
+
+def read_departures(message: pb.Departures) -> tuple[control.Departure, ...]:
+    return tuple(control.Departure(each.rank, each.host, each.address, each.calls) for each in message.workers)
 
 
 def read_held(message: pb.Held) -> control.Held:

@@ -221,13 +221,15 @@ class Resumed(_message.Message):
     def __init__(self, generation: _Optional[int] = ...) -> None: ...
 
 class Leave(_message.Message):
-    __slots__ = ("reason",)
+    __slots__ = ("reason", "calls")
     REASON_FIELD_NUMBER: _ClassVar[int]
+    CALLS_FIELD_NUMBER: _ClassVar[int]
     reason: str
-    def __init__(self, reason: _Optional[str] = ...) -> None: ...
+    calls: int
+    def __init__(self, reason: _Optional[str] = ..., calls: _Optional[int] = ...) -> None: ...
 
 class ToHost(_message.Message):
-    __slots__ = ("joined", "waiting", "worker_plan", "server_plan", "pause", "resume", "abort", "ended")
+    __slots__ = ("joined", "waiting", "worker_plan", "server_plan", "pause", "resume", "abort", "ended", "departures")
     JOINED_FIELD_NUMBER: _ClassVar[int]
     WAITING_FIELD_NUMBER: _ClassVar[int]
     WORKER_PLAN_FIELD_NUMBER: _ClassVar[int]
@@ -236,6 +238,7 @@ class ToHost(_message.Message):
     RESUME_FIELD_NUMBER: _ClassVar[int]
     ABORT_FIELD_NUMBER: _ClassVar[int]
     ENDED_FIELD_NUMBER: _ClassVar[int]
+    DEPARTURES_FIELD_NUMBER: _ClassVar[int]
     joined: Joined
     waiting: Waiting
     worker_plan: WorkerPlan
@@ -244,7 +247,8 @@ class ToHost(_message.Message):
     resume: Resume
     abort: Abort
     ended: Ended
-    def __init__(self, joined: _Optional[_Union[Joined, _Mapping]] = ..., waiting: _Optional[_Union[Waiting, _Mapping]] = ..., worker_plan: _Optional[_Union[WorkerPlan, _Mapping]] = ..., server_plan: _Optional[_Union[ServerPlan, _Mapping]] = ..., pause: _Optional[_Union[Pause, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., abort: _Optional[_Union[Abort, _Mapping]] = ..., ended: _Optional[_Union[Ended, _Mapping]] = ...) -> None: ...
+    departures: Departures
+    def __init__(self, joined: _Optional[_Union[Joined, _Mapping]] = ..., waiting: _Optional[_Union[Waiting, _Mapping]] = ..., worker_plan: _Optional[_Union[WorkerPlan, _Mapping]] = ..., server_plan: _Optional[_Union[ServerPlan, _Mapping]] = ..., pause: _Optional[_Union[Pause, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., abort: _Optional[_Union[Abort, _Mapping]] = ..., ended: _Optional[_Union[Ended, _Mapping]] = ..., departures: _Optional[_Union[Departures, _Mapping]] = ...) -> None: ...
 
 class Joined(_message.Message):
     __slots__ = ("host", "address", "heartbeat_ns", "spare", "heartbeats_to", "stripes")
@@ -267,6 +271,26 @@ class Waiting(_message.Message):
     REASON_FIELD_NUMBER: _ClassVar[int]
     reason: str
     def __init__(self, reason: _Optional[str] = ...) -> None: ...
+
+class Departure(_message.Message):
+    __slots__ = ("rank", "host", "address", "calls")
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    CALLS_FIELD_NUMBER: _ClassVar[int]
+    rank: int
+    host: str
+    address: int
+    calls: int
+    def __init__(self, rank: _Optional[int] = ..., host: _Optional[str] = ..., address: _Optional[int] = ..., calls: _Optional[int] = ...) -> None: ...
+
+class Departures(_message.Message):
+    __slots__ = ("workers", "final")
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    FINAL_FIELD_NUMBER: _ClassVar[int]
+    workers: _containers.RepeatedCompositeFieldContainer[Departure]
+    final: bool
+    def __init__(self, workers: _Optional[_Iterable[_Union[Departure, _Mapping]]] = ..., final: bool = ...) -> None: ...
 
 class Pacing(_message.Message):
     __slots__ = ("window", "hold_ns", "lease_ns", "gap_ns", "round_trip_ns")

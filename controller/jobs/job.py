@@ -183,6 +183,10 @@ class RunningJob:
         behind = f"; {', '.join(others)} compute" if others else ""
         return f"{who}: {', '.join(waits)} wait in round {least.rounds} since {_s(now_ns - least.grown_ns)}{behind}"
 
+    def named(self, host: str) -> str:
+        """A host of the job for people, such as `rank 1 (h2)`."""
+        return f"{self._part(host)} ({host})"
+
     def check_part(self, host: str) -> None:
         """Raises ControllerError for a host that was never in the job."""
         spec = self.spec

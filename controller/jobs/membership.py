@@ -13,6 +13,7 @@ from typing import Final
 
 from ...wire.control import Abort
 from ..options import Message
+from ..planning.plan import FailurePolicy
 from .job import Progress
 from .migrator import Migrator
 from .registry import JobRegistry
@@ -74,9 +75,10 @@ class Membership:
             seen.report(rounds, now_ns, waiting, self._moves.outlook.average_ns)
 
     def leave(self, job: int, host: str) -> None:
-        """Handle a host's regular departure: the others go on without it.
+        """Note that a host is done with the job, which ends when its last worker leaves.
 
-        The job is finished when no worker is left. Raises ControllerError for a host that was never a member.
+        While others wait for sums that lack it, the job goes on without it or is aborted, by its policy. Raises
+        ControllerError for a host that was never in the job.
         """
         running = self._jobs[job]
         running.check_part(host)
@@ -129,10 +131,16 @@ class Membership:
     def let_go(self, now_ns: int) -> None:
         """Hosts that have left: end the jobs that have no worker any more, go on with those where someone waits."""
         for number, job in list(self._jobs.items()):
-            left = {host: f"{host} has left" for host in sorted(job.left - job.gone.keys())}
+            left = {host: f"{job.named(host)} has left" for host in sorted(job.left - job.gone.keys())}
             if not left:
                 continue
             if job.left.issuperset(job.active):
                 self._jobs.remove(number)
+            elif job.someone_waits and job.spec.policy is not FailurePolicy.CONTINUE and job.ranks.keys() & left:
+                who = ", ".join(job.named(host) for host in left if host in job.ranks)
+                policy = job.spec.policy.value
+                self._jobs.abort(
+                    number, f"{who} left the job, others wait for sums, and the job's policy is to {policy}"
+                )
             elif job.move is not None or job.someone_waits or job.spec.server in left:
                 self._moves.go_without(job, left, now_ns)

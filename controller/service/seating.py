@@ -10,7 +10,7 @@ import logging
 import re
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -18,13 +18,14 @@ from typing import Final
 import grpc
 
 from ...wire import control_pb2 as pb
-from ...wire.control import Abort, Held, Pause, Resume, ServerPlan, WorkerPlan
-from ...wire.control_messages import read_held, to_host
+from ...wire.control import Abort, Departure, Held, Pause, Resume, ServerPlan, WorkerPlan
+from ...wire.control_messages import departures_message, read_held, to_host
 from ...wire.heartbeat import Heartbeat
 from ..controller import Controller, Message
 from ..errors import ControllerError
 from ..jobs.journal import NO_RECORD
 from ..leases import HEARTBEATS_IN_A_LEASE
+from ..planning.plan import FailurePolicy
 from .heartbeats import HeartbeatReader, HeartbeatSource
 from .limits import Limits, bounded
 from .requests import first_messages, joined
@@ -153,6 +154,8 @@ class Seating:
             self._post(seats.job, partial(self._start, seats))
         elif not generation:
             self._seat_anew(seats, seat)
+        if seats.started and (departed := seats.departed()) and seat.rank is not None and seat not in departed:
+            stream.send(self._departures(seats, departed))  # its last stream may have broken before it was told
         return stream
 
     def _start(self, seats: JobSeats, now_ns: int) -> None:
@@ -201,6 +204,8 @@ class Seating:
                 generation, seat.ran = message.resumed.generation, True
                 self._post(job, lambda now_ns: controller.moves.resumed(job, host, generation, now_ns))
             case "leave":
+                if message.leave.HasField("calls"):
+                    seat.calls = message.leave.calls
                 self._leave(seats, seat, bounded(message.leave.reason))
             case other:
                 raise ValueError(f"{other or 'an empty message'} has no place in a stream that has begun")
@@ -298,9 +303,31 @@ class Seating:
         for job, seats in self.jobs.items():
             self._start(seats, now_ns)
             reason = self.waits_for(job, now_ns)
+            self._tell_departures(seats)
             if _DURATION.sub("", reason) != _DURATION.sub("", seats.told):
                 seats.told = reason
                 seats.tell(pb.ToHost(waiting=pb.Waiting(reason=reason)))
+
+    def _tell_departures(self, seats: JobSeats) -> None:
+        """Tell workers that have not left which others have since the last time."""
+        new = [seat for seat in seats.departed() if not seat.departure_told]
+        if new and seats.started:
+            message = self._departures(seats, new)
+            for seat in seats.seats.values():
+                if seat.rank is not None and not seat.left:
+                    seat.tell(message)
+            for seat in new:
+                seat.departure_told = True
+
+    def _departures(self, seats: JobSeats, departed: Iterable[Seat]) -> pb.ToHost:
+        topology = self._controller.topology
+        workers = [
+            Departure(seat.rank, seat.host, int(topology.host(seat.host).address), seat.calls)
+            for seat in departed
+            if seat.rank is not None and seat.calls is not None
+        ]
+        policy = self._controller.jobs[seats.job].spec.policy
+        return departures_message(workers, final=policy is not FailurePolicy.CONTINUE)
 
     async def _end_incomplete(self, now_ns: int) -> None:
         """Jobs that share one's chunks end together, whatever one of them has ended by."""

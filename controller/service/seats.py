@@ -36,6 +36,10 @@ class Seat:
     """True if the seat's process had a plan, and so may hold sums that no other host has."""
     left: bool = False
     """True if the host is done with the job, and stays only for the others."""
+    calls: int | None = None
+    """Number of sums that the host had requested when it left in good order; None if it has not left, or did not say."""
+    departure_told: bool = False
+    """True if the other hosts have been notified of its departure."""
     rounds: int = 0
     """Rounds that the host had completed by its last heartbeat."""
     heard_ns: int | None = None
@@ -132,6 +136,10 @@ class JobSeats:
             return []
         absent = (seat for seat in self.seats.values() if seat.stream is None and not seat.spare)
         return [seat for seat in absent if seat.host not in gone]
+
+    def departed(self) -> list[Seat]:
+        """Seats of workers that have left in good order, and have said after how many calls."""
+        return [seat for seat in self.seats.values() if seat.left and seat.rank is not None and seat.calls is not None]
 
     def seat_of(self, token: str) -> Seat:
         """Raises WrongToken."""

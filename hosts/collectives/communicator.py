@@ -110,20 +110,35 @@ class Communicator:
     """
 
     def __init__(
-        self, driver: Driver, *, timeout_s: float = 60.0, connect: Callable[[], Transport] | None = None
+        self,
+        driver: Driver,
+        *,
+        timeout_s: float = 60.0,
+        connect: Callable[[], Transport] | None = None,
+        left: Mapping[int, int] | None = None,
     ) -> None:
-        """`timeout_s`: how long one call may take before it raises `AllreduceTimeout`. `connect` opens the transport to
-        the job's other workers.
+        """Sum by this driver.
+
+        Args:
+            driver: Moves this worker's packets.
+            timeout_s: Time limit of one call, after which it raises `AllreduceTimeout`.
+            connect: Opens the transport to the job's other workers.
+            left: `left` of this communicator, updated by its owner.
         """
         self._driver = driver
         self.timeout_s = timeout_s
         self._connect = connect
+        self.left: Mapping[int, int] = {} if left is None else left
+        """Ranks that left the job in good order and that the sums go on without, each with the number of its calls.
+        Always empty unless the job's policy is `continue`.
+        """
 
     @cached_property
     def transport(self) -> Transport:
-        """Messages to single workers of the job, which is opened when it is first used (docs/transport.md).
+        """Messages to single workers of the job, opened on first use (docs/transport.md).
 
-        Raises HostError where this communicator's hosts have none, and what opening it raises.
+        Raises:
+            HostError: This communicator's hosts have no transport; opening it may raise other errors.
         """
         if self._connect is None:
             raise HostError("transport: this communicator has none; those of weir.join have one")

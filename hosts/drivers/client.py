@@ -99,7 +99,12 @@ class Membership:
                     stream.leave(f"{type(error).__name__}: {error}")
             self._close()
             raise
-        self.communicator = Communicator(driver, timeout_s=self._timeout_s, connect=self._open_transport)
+        self.communicator = Communicator(
+            driver,
+            timeout_s=self._timeout_s,
+            connect=self._open_transport,
+            left=self._streams[0].went_on_without,
+        )
         return self
 
     def __exit__(
@@ -111,8 +116,10 @@ class Membership:
                 stream.leave("" if error is None else f"{type(error).__name__}: {error}")
             if error is None:
                 until = time.monotonic() + self._linger_s
-                for stream in self._streams:
-                    stream.wait_over(max(0.0, until - time.monotonic()))
+                for stream, worker in zip(self._streams, self._workers, strict=True):
+                    over = stream.wait_over(max(0.0, until - time.monotonic()))
+                    if not over and not worker.core.idle:
+                        stream.leave("left the job before all of its calls were complete")
         finally:
             self._close()
 

@@ -3,7 +3,7 @@
 ::
 
     controller ◀──Join, Heartbeat, Held, Resumed, Leave── MembershipStream ──▶ UdpEndpoint (its core sums meanwhile)
-               ──Joined, plan, Pause, Resume, Abort, Ended──▶
+               ──Joined, plan, Pause, Resume, Abort, Ended, Departures──▶
                ◀──heartbeats through the fabric── HeartbeatSender, where Joined says to which address
 
 The sums need no controller: when it goes away they go on, and the stream is opened again until somebody answers.
@@ -23,11 +23,13 @@ import grpc
 
 from ...wire import control_pb2 as pb
 from ...wire.aggregation import generation_distance
-from ...wire.control import Abort, Pause, Resume, Resumed, ServerPlan, WorkerPlan
+from ...wire.control import Abort, Departure, Pause, Resume, Resumed, ServerPlan, WorkerPlan
 from ...wire.control_channel import Tls
-from ...wire.control_messages import ATTEND, Told, from_host, told
-from ..errors import AllreduceAborted, ControlRefused, HostError, JoinRefused, JoinTimeout
+from ...wire.control_messages import ATTEND, Told, from_host, read_departures, told
+from ..errors import AllreduceAborted, ControlRefused, HostError, JoinRefused, JoinTimeout, WorkerLeft
+from ..protocol.departures import told_departures
 from ..protocol.plans import JOBS
+from ..protocol.worker import WorkerCore
 from .control_client import open_channel, unreachable
 from .heartbeat_sender import HeartbeatSender
 from .udp import UdpEndpoint
@@ -88,6 +90,12 @@ class MembershipStream:
         """
         self.changed = threading.Condition()
         """Notified when one of these changes, or `state`."""
+        self.went_on_without: dict[int, int] = {}
+        """Ranks that left in good order and that the sums go on without, each with the number of its calls."""
+        self._departed: dict[int, Departure] = {}
+        """Workers that have left in good order, by rank."""
+        self._departures_are_final = False
+        """The job's policy allows no sum without them."""
         self._address = address
         self._token = token
         self._begin = begin
@@ -141,7 +149,10 @@ class MembershipStream:
 
     def leave(self, reason: str = "") -> None:
         """Need no more sums; or, with a reason, be lost at once. The stream stays open."""
-        self._leave = pb.FromHost(leave=pb.Leave(reason=reason))
+        leave = pb.Leave(reason=reason)
+        if self.endpoint is not None and isinstance(self.endpoint.core, WorkerCore):
+            leave.calls = self.endpoint.core.submitted
+        self._leave = pb.FromHost(leave=leave)
         self._outbox.put(self._leave)
 
     def fail(self, error: HostError) -> None:
@@ -307,6 +318,8 @@ class MembershipStream:
                     self.changed.notify_all()
             case "ended":
                 self._end(message.ended)
+            case "departures":
+                self._depart(read_departures(message.departures), final=message.departures.final)
             case _:
                 if (content := told(message)) is not None and (answer := self._obey(content)) is not None:
                     outbox.put(answer)
@@ -333,10 +346,35 @@ class MembershipStream:
                 if generation_distance(plan.generation, self.endpoint.core.plan.generation) > 0:
                     self.endpoint.resume(content)
                     self._plan = plan
+                    self._note_missing()
                 return from_host(Resumed(self.job, plan.generation))
             case Abort(_, reason):
+                if self._departures_are_final and self.endpoint is not None:
+                    assert isinstance(self.endpoint.core, WorkerCore)
+                    raise WorkerLeft(told_departures(self._departed.values(), self.endpoint.core.submitted))
                 raise AllreduceAborted(f"was aborted: {reason}", place=f"job {self.job}", value=reason)
         return None
+
+    def _depart(self, departures: tuple[Departure, ...], *, final: bool) -> None:
+        """Workers have left in good order."""
+        if self.endpoint is None or not isinstance(self.endpoint.core, WorkerCore):
+            return
+        self._departed.update({each.rank: each for each in departures})
+        self._departures_are_final = final
+        if final:
+            with self.endpoint.changed:
+                self.endpoint.core.end_after(departures)
+                self.endpoint.host.notify_all()
+
+    def _note_missing(self) -> None:
+        """Log workers that have left and that the new generation goes on without."""
+        assert self._plan is not None
+        for each in self._departed.values():
+            if each.rank not in self.went_on_without and each.address not in self._plan.members:
+                self.went_on_without[each.rank] = each.calls
+                _log.warning(
+                    "job %d: %s left the job after %d calls; the sums go on without it", self.job, each, each.calls
+                )
 
     def _end(self, ended: pb.Ended) -> None:
         with self.changed:

@@ -10,7 +10,7 @@ Whoever drives it calls `poll` after every `submit`, `receive` and `resume`, and
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 from typing import Final
@@ -19,14 +19,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ...wire.aggregation import MessageFlag, MessageType, round_near
-from ...wire.control import Held, Resume, WorkerPlan
+from ...wire.control import Departure, Held, Resume, WorkerPlan
 from ...wire.frames import Datagrams
 from ..array_types import BoolArray, IntArray
 from ..congestion import ExplicitWindow, Feedback, Pacer, WindowLaw
-from ..errors import HostError, InvalidTensor
+from ..errors import HostError, InvalidTensor, WorkerLeft
 from ..numerics.tensors import Reduced, Tensor
 from .authentication import SumCheck
 from .counters import Counters
+from .departures import told_departures
 from .fetching import answer_fetches
 from .in_flight import InFlight
 from .messages import Messages, MessageWriter, open_messages, reduced_columns
@@ -74,7 +75,7 @@ class WorkerCore:
         self.counters = Counters()
         self.paused = False
         self.failure: HostError | None = None
-        """Why no sums will come from some tensor on, nor any be taken: the workers' calls differ."""
+        """Why no sums will come from some tensor on, nor any be taken: the workers' calls differ, or one has left."""
         self.settled = 0
         """How many tensors there is something to be said of by `take`, taken or not; and once more for the failure."""
         self._options = options
@@ -90,6 +91,7 @@ class WorkerCore:
         self._law = options.law()
         self._new_in_flight()
         self._final: dict[int, int] = {}  # final rounds that are to be fetched → holder
+        self._departures: tuple[Departure, ...] = ()
         self._next_handle = 0
         self._now_ns = 0  # when it was last asked what it sends
         self._failed_handle = sys.maxsize  # of the first tensor whose sum will not come, beyond all while there is none
@@ -126,10 +128,10 @@ class WorkerCore:
         """Queue a tensor, or an array which is copied, to be summed over all workers; returns its handle.
 
         `name` and `weight` are those of `Tensor`, for an array. Raises `InvalidTensor` for an array that cannot be
-        summed; nothing is queued then. Raises the `failure`, if there is one.
+        summed; nothing is queued then. Raises the `failure`, if there is one for this tensor.
         """
-        if self.failure is not None:
-            raise self.failure
+        if self.failure is not None and self._next_handle >= self._failed_handle:
+            raise self._failure_of(self._next_handle)
         if not isinstance(tensor, Tensor):
             tensor = Tensor(tensor, workers=self.plan.workers, lanes=self.plan.lanes, name=name, weight=weight)
         elif tensor.message_lanes != self.plan.lanes:
@@ -153,12 +155,42 @@ class WorkerCore:
         Raises the `failure`, if that is why the sum will not come.
         """
         if self.failure is not None and handle >= self._failed_handle and handle not in self._results:
-            raise self.failure
+            raise self._failure_of(handle)
         return self._results.pop(handle, None)
 
     def done(self, handle: int) -> bool:
         """Whether `take` has something to say of a submitted tensor that was not handed out yet."""
         return handle in self._results or handle >= self._failed_handle
+
+    @property
+    def submitted(self) -> int:
+        """How many tensors were submitted."""
+        return self._next_handle
+
+    def end_after(self, departures: Sequence[Departure]) -> None:
+        """Refuse every tensor that one of these workers, which have left, takes no part in; the earlier ones go on.
+
+        May be repeated with more workers.
+        """
+        self._departures = tuple({each.rank: each for each in (*self._departures, *departures)}.values())
+        calls = min((each.calls for each in self._departures), default=self._failed_handle)
+        # what has begun to be summed cannot lack them: they have asked for it, whatever is said
+        lacking = next((t for t in self._stream.tensors if t.handle >= calls and t.start >= self._stream.base), None)
+        first = max(calls, self._next_handle) if lacking is None else lacking.handle
+        if first >= self._failed_handle:
+            return
+        self.failure = WorkerLeft(told_departures(self._departures, self._next_handle))
+        self._failed_handle = first
+        self.settled += 1
+        if lacking is not None:
+            self._end_stream(lacking, self._now_ns)
+
+    def _failure_of(self, handle: int) -> HostError:
+        """Why this tensor's sum will not come."""
+        assert self.failure is not None
+        if isinstance(self.failure, WorkerLeft):
+            return WorkerLeft(told_departures(self._departures, max(self._next_handle, handle + 1)))
+        return self.failure
 
     @property
     def int_header(self) -> bytes:
@@ -298,6 +330,10 @@ class WorkerCore:
         self.failure = tensor.failure
         self.settled += 1
         self._failed_handle = tensor.handle
+        self._end_stream(tensor, now_ns)
+
+    def _end_stream(self, tensor: Tensor, now_ns: int) -> None:
+        """Sum nothing from this tensor on."""
         self._stream.cut_before(tensor)
         beyond = np.flatnonzero(self._in_flight.round >= tensor.start)
         if len(beyond):

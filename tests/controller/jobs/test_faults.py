@@ -317,7 +317,7 @@ async def test_a_link_that_goes_down_is_routed_around_in_the_middle_of_a_sum(rig
 
 
 async def test_hosts_leave_one_by_one_and_the_job_ends_with_the_last(rig: Rig) -> None:
-    job = await rig.admit(spec(SERVER, ABORT))
+    job = await rig.admit(spec(SERVER))
     rig.submit(job, 13)
     await rig.run(100 * MS, job)
     now_ns = rig.fabric.now_ns

@@ -269,7 +269,7 @@ def test_of_those_who_are_done_jobs_wait_for_nobody(rig: Rig, first: int) -> Non
     assert (other.gone, other.move) == ({}, None), "nobody waits for whom has left"
     members.heartbeat(other.number, stays, 1, 2)
     members.let_go(2)
-    assert other.gone == {left: f"{left} has left"}
+    assert other.gone == {left: f"rank 0 ({left}) has left"}
     assert other.move is not None
 
 
@@ -281,7 +281,30 @@ def test_who_is_done_is_let_go_where_the_job_has_to_change_anyway(rig: Rig, why:
     if left == "h1":
         rig.moves.begin(7, 0)
     members.let_go(1)
-    assert job.gone == {left: f"{left} has left"}
+    assert job.gone == {left: f"{'server' if left == 'h8' else 'rank 0'} ({left}) has left"}
+
+
+@pytest.mark.parametrize("policy", [FailurePolicy.ABORT, FailurePolicy.WAIT])
+def test_a_job_that_needs_all_workers_is_aborted_while_others_wait_for_one_that_left(
+    rig: Rig, policy: FailurePolicy
+) -> None:
+    job, members = add(rig, policy=policy), Membership(rig.jobs, rig.moves)
+    members.leave(7, "h2")
+    members.let_go(1)
+    assert (job.gone, job.move) == ({}, None), "nobody waits for a sum"
+    members.heartbeat(7, "h1", 1, 2)
+    members.let_go(3)
+    assert 7 not in rig.jobs
+    assert rig.jobs.aborted[7].startswith("rank 1 (h2) left the job")
+    assert {message.host for message in rig.jobs.take_outbox()} == {"h1", "h5", "h8"}
+
+
+def test_a_job_that_needs_all_workers_goes_on_to_its_end_though_its_server_has_left(rig: Rig) -> None:
+    job, members = add(rig, policy=FailurePolicy.ABORT), Membership(rig.jobs, rig.moves)
+    members.heartbeat(7, "h1", 1, 2)
+    members.leave(7, "h8")
+    members.let_go(3)
+    assert job.gone == {"h8": "server (h8) has left"}
 
 
 class SlowTo(SlowPaths):

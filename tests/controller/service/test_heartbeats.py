@@ -46,8 +46,8 @@ class Wire:
         self._writer.close()
 
 
-def beat(sequence: int, token: str = "t1", job: int = 7) -> bytes:
-    return Heartbeat(job, sequence, rounds=sequence, waiting=True, sent_ns=sequence).pack(token)
+def beat(sequence: int, token: str = "t1", job: int = 7, *, waiting: bool = True) -> bytes:
+    return Heartbeat(job, sequence, rounds=sequence, waiting=waiting, sent_ns=sequence).pack(token)
 
 
 def reader() -> HeartbeatReader:
@@ -224,7 +224,7 @@ async def test_a_heartbeat_that_was_on_its_way_as_its_host_left_begins_no_lease(
             await asyncio.sleep(0.01)
         wire.bring(H1, beat(1, tokens[0], registration.job))
         for number in range(15):
-            wire.bring(H2, beat(number, tokens[1], registration.job))
+            wire.bring(H2, beat(number, tokens[1], registration.job, waiting=False))
             await asyncio.sleep(0.1)
         assert service.controller.jobs.keys() == {registration.job}
         again = await service.joined(registration, 0)  # its program is started anew by mistake

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import logging
 import os
 import queue
+import re
 import socket
 import sys
 import threading
@@ -34,6 +36,7 @@ from weir.hosts import (
     ParameterServerCore,
     UdpEndpoint,
     UdpHost,
+    WorkerLeft,
     WorkerOptions,
     join,
     serve,
@@ -43,8 +46,8 @@ from weir.hosts.drivers.control_groups import ControlGroups
 from weir.hosts.drivers.membership_stream import MembershipStream
 from weir.tests.support.errors import raises
 from weir.wire import control_pb2 as pb
-from weir.wire.control import Abort, Child, Held, Pause, Resume, ServerPlan, WorkerPlan
-from weir.wire.control_messages import SERVICE, from_host, read_held, to_host
+from weir.wire.control import Abort, Child, Departure, Held, Pause, Resume, ServerPlan, WorkerPlan
+from weir.wire.control_messages import SERVICE, departures_message, from_host, read_held, to_host
 from weir.wire.heartbeat import HEARTBEAT_PORT, Heartbeat, is_from
 
 WORKER, SERVER = int(IPv4Address("127.0.11.1")), int(IPv4Address("127.0.11.2"))
@@ -363,6 +366,101 @@ def test_a_worker_that_fails_says_so(service: StandIn) -> None:
     stand.tell(None)
     with pytest.raises(ZeroDivisionError):
         outcome.result(ANSWER_S)
+
+
+def departures(*, final: bool, calls: int = 1) -> pb.ToHost:
+    return departures_message([Departure(1, "h2", SERVER, calls)], final=final)
+
+
+@pytest.mark.parametrize("order", ["departure", "abort"])
+def test_a_sum_that_lacks_a_worker_that_left_raises_and_names_it(
+    service: StandIn, server: UdpEndpoint, order: str
+) -> None:
+    """With and without the abort that another worker, which was told first, has brought about."""
+    summed, asked = threading.Event(), threading.Event()
+
+    def work() -> None:
+        with join(service.address, 7, "secret", **HERE) as communicator:
+            communicator.allreduce(np.ones(300, np.float32))
+            summed.set()
+            server.pause()
+            handle = communicator.allreduce_async(np.ones(300, np.float32))
+            asked.set()
+            handle.wait()
+
+    outcome = in_background(work)
+    stand = service.stand()
+    stand.tell(JOINED, to_host(PLAN))
+    assert summed.wait(ANSWER_S)
+    if order == "abort":
+        stand.tell(departures(final=True), to_host(Abort(7, "rank 2 (h3) failed: WorkerLeft")))
+    else:
+        assert asked.wait(ANSWER_S)
+        stand.tell(departures(final=True))
+    with pytest.raises(WorkerLeft, match=re.escape("rank 1 (h2) left the job after 1 of your 2 calls")):
+        outcome.result(ANSWER_S)
+
+
+def test_a_job_that_ends_as_usual_raises_nothing_though_another_worker_left_first(
+    service: StandIn, server: UdpEndpoint
+) -> None:
+    def work() -> float:
+        with join(service.address, 7, "secret", **HERE) as communicator:
+            return float(communicator.allreduce(np.ones(300, np.float32))[0])
+
+    outcome = in_background(work)
+    stand = service.stand()
+    stand.tell(JOINED, to_host(PLAN), departures(final=True))
+    assert stand.hear("leave") == pb.Leave(calls=1)
+    stand.tell(pb.ToHost(ended=pb.Ended(job=7)))
+    assert outcome.result(ANSWER_S) == 1.0
+
+
+def test_sums_that_go_on_without_a_worker_that_left_say_so_once(
+    service: StandIn, server: UdpEndpoint, caplog: pytest.LogCaptureFixture
+) -> None:
+    summed, resumed = threading.Event(), threading.Event()
+    two = replace(PLAN, members=(WORKER, SERVER))
+
+    def work() -> tuple[dict[int, int], dict[int, int]]:
+        with join(service.address, 7, "secret", **HERE) as communicator:
+            communicator.allreduce(np.ones(300, np.float32))
+            before = dict(communicator.left)
+            summed.set()
+            assert resumed.wait(ANSWER_S)
+            return before, dict(communicator.left)
+
+    outcome = in_background(work)
+    stand = service.stand()
+    stand.tell(JOINED, to_host(two))
+    assert summed.wait(ANSWER_S)
+    stand.tell(departures(final=False))
+    for generation in (2, 3):
+        stand.tell(to_host(Pause(7, generation - 1)))
+        stand.hear("held")
+        stand.tell(to_host(Resume(replace(two, generation=generation, members=(WORKER,)))))
+        while stand.hear("resumed").generation != generation:
+            pass
+    resumed.set()
+    stand.hear("leave")
+    stand.tell(pb.ToHost(ended=pb.Ended(job=7)))
+    assert outcome.result(ANSWER_S) == ({}, {1: 1})
+    said = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert said == ["job 7: rank 1 (h2) left the job after 1 calls; the sums go on without it"]
+
+
+def test_a_worker_that_leaves_before_its_calls_are_complete_has_failed(service: StandIn) -> None:
+    def work() -> None:
+        with join(service.address, 7, "secret", linger_s=0.05, **HERE) as communicator:
+            communicator.allreduce_async(np.ones(300, np.float32))  # nobody answers
+
+    outcome = in_background(work)
+    stand = service.stand()
+    stand.tell(JOINED, to_host(PLAN))
+    assert stand.hear("leave") == pb.Leave(calls=1)
+    assert stand.hear("leave").reason
+    stand.tell(None)
+    outcome.result(ANSWER_S)
 
 
 def test_who_takes_part_in_some_of_a_jobs_stripes_alone_leaves_them_with_the_reason(

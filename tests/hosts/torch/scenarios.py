@@ -519,6 +519,76 @@ def balanced(rank: int, ranks: int, store: Any) -> Any:
     return found
 
 
+def _column(value: int, count: int = 7) -> tuple[torch.Tensor, torch.Tensor]:
+    """A matrix (count, 2), and its first column."""
+    whole = torch.arange(2 * count).reshape(count, 2) + value
+    return whole, whole[:, 0]
+
+
+def strided(rank: int, ranks: int, store: Any) -> Any:
+    """Every collective over Gloo of columns of matrices: names of those whose result or neighbours are wrong."""
+    begin(rank, ranks, store)
+    wrong: list[str] = []
+
+    def mine(value: int, count: int = 7) -> torch.Tensor:
+        return torch.arange(0, 2 * count, 2) + value
+
+    def check(name: str, whole: torch.Tensor, value: int, want: torch.Tensor) -> None:
+        neighbours = torch.arange(1, 2 * len(whole), 2) + value
+        if not (torch.equal(whole[:, 0], want) and torch.equal(whole[:, 1], neighbours)):
+            wrong.append(name)
+
+    total = torch.stack([mine(each) for each in range(ranks)]).sum(0)
+    whole, column = _column(rank)
+    dist.all_reduce(column)
+    check("all_reduce", whole, rank, total)
+    whole, column = _column(rank)
+    dist.all_reduce(column, dist.ReduceOp.MAX)
+    check("all_reduce MAX", whole, rank, mine(ranks - 1))
+    whole, column = _column(rank)
+    work = dist.all_reduce(column, async_op=True)
+    while not work.is_completed():
+        time.sleep(0.001)
+    check("is_completed", whole, rank, total)
+    whole, column = _column(rank)
+    future = dist.all_reduce(column, async_op=True).get_future()
+    future.wait()
+    check("get_future", whole, rank, total)
+    if not torch.equal(future.value()[0], total):
+        wrong.append("the future's value")
+    whole, column = _column(rank)
+    dist.broadcast(column, 1)
+    check("broadcast", whole, rank, mine(1))
+    whole, column = _column(rank)
+    dist.reduce(column, 0)
+    check("reduce", whole, rank, total if rank == 0 else mine(rank))
+    whole, column = _column(9)
+    dist.scatter(column, [_column(each)[1] for each in range(ranks)] if rank == 1 else None, 1)
+    check("scatter", whole, 9, mine(rank))
+    parts = [_column(9) for _ in range(ranks)]
+    dist.all_gather([part for _, part in parts], _column(rank)[1])
+    for each, (whole, _) in enumerate(parts):
+        check("all_gather", whole, 9, mine(each))
+    parts = [_column(9) for _ in range(ranks)]
+    dist.gather(_column(rank)[1], [part for _, part in parts] if rank == 0 else None, 0)
+    for each, (whole, _) in enumerate(parts if rank == 0 else []):
+        check("gather", whole, 9, mine(each))
+    whole, column = _column(9, 7 * ranks)
+    dist.all_to_all_single(column, _column(rank, 7 * ranks)[1])
+    of_all = torch.cat([mine(each, 7 * ranks)[7 * rank : 7 * rank + 7] for each in range(ranks)])
+    check("all_to_all_single", whole, 9, of_all)
+    whole, column = _column(9)
+    dist.reduce_scatter(column, [_column(rank + each)[1] for each in range(ranks)])
+    check("reduce_scatter", whole, 9, total + ranks * rank)
+    whole, column = _column(9)
+    if rank == 0:
+        dist.send(_column(0)[1], 1)
+    elif rank == 1:
+        dist.recv(column, 0)
+        check("recv", whole, 9, mine(0))
+    return wrong
+
+
 # --- failures ---
 
 
@@ -538,6 +608,25 @@ def mismatch(rank: int, ranks: int, store: Any) -> Any:
     dist.all_reduce(torch.ones(3000))
     size = 2001 if rank == 1 else 2000
     return [outcome(lambda: dist.all_reduce(torch.ones(size))), outcome(lambda: dist.all_reduce(torch.ones(2000)))]
+
+
+def uneven(rank: int, ranks: int, store: Any) -> Any:
+    """Rank 0 has three batches and leaves, the others have five: the outcome of each of their steps."""
+    begin(rank, ranks, store)
+    torch.manual_seed(0)
+    model = DistributedDataParallel(nn.Linear(200, 50))
+
+    def step() -> None:
+        model.zero_grad()
+        model(torch.ones(4, 200)).sum().backward()
+
+    found = [outcome(step) for _ in range(3 if rank == 0 else 5)]
+    if rank:
+        store.add("through", 1)
+    dist.destroy_process_group()
+    while store.add("through", 0) < ranks - 1:  # Gloo's peers are there until all are through
+        time.sleep(0.05)
+    return found
 
 
 def ways_differ(rank: int, ranks: int, store: Any) -> Any:

@@ -112,6 +112,22 @@ def test_calls_that_differ_fail_at_every_rank(ranks: Ranks) -> None:
             assert "the workers do not make the same call here" in text
 
 
+def test_tensors_with_gaps_are_right_in_every_collective_and_their_neighbours_stay(ranks: Ranks) -> None:
+    assert ranks.play("strided") == [[]] * RANKS
+
+
+def test_steps_that_lack_a_rank_that_left_fail_at_every_other_rank(ranks: Ranks) -> None:
+    first, *others = ranks.play("uneven", WEIR_POLICY="abort")
+    assert [step["result"] for step in first] == [None] * 3
+    for steps in others:
+        assert [step["result"] for step in steps[:3]] == [None] * 3
+        for step in steps[3:]:
+            kind, text = step["result"]
+            assert kind in ("WorkerLeft", "RuntimeError"), "a future keeps the text alone"
+            assert "rank 0 (h1) left the job after" in text
+            assert step["seconds"] < BOUND_S
+
+
 def test_a_call_through_the_switches_that_is_one_over_gloo_elsewhere_fails_at_every_rank(ranks: Ranks) -> None:
     """With both calls in words, before a time-out; whoever finds it first may have told the others by its reason."""
     for outcomes in ranks.play("ways_differ"):

@@ -1,0 +1,99 @@
+"""Workers that leave a job in good order before the others: who is told, and what the job's policy makes of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import grpc
+import pytest
+
+from weir.tests.controller.control_rig import TOPOLOGY, Host, Rig, rig
+from weir.wire import control_pb2 as pb
+from weir.wire.control import Departure
+from weir.wire.control_messages import read_departures
+
+WORKERS = ["h1", "h2", "h3"]
+POLICIES = [(pb.ABORT, True), (pb.WAIT, True), (pb.CONTINUE, False)]
+
+
+@pytest.fixture
+async def service() -> AsyncIterator[Rig]:
+    async with rig() as running:
+        yield running
+
+
+def departed(rank: int, calls: int) -> Departure:
+    host = WORKERS[rank]
+    return Departure(rank, host, int(TOPOLOGY.host(host).address), calls)
+
+
+async def started(service: Rig, policy: int, server: str = "") -> tuple[pb.Registration, list[Host]]:
+    registration = await service.register(workers=WORKERS, server=server, policy=policy)
+    hosts = [await service.joined(registration, rank) for rank in range(3 + bool(server))]
+    for host in hosts[:3]:
+        await host.hear("worker_plan")
+        await host.say(resumed=pb.Resumed(generation=1))
+    return registration, hosts
+
+
+@pytest.mark.parametrize(("policy", "final"), POLICIES)
+async def test_a_departure_is_told_to_workers_that_stay_with_what_it_means(
+    service: Rig, policy: int, final: bool
+) -> None:
+    _, hosts = await started(service, policy)
+    await hosts[0].say(leave=pb.Leave(calls=3))
+    for host in hosts[1:]:
+        told = await host.hear("departures")
+        assert (read_departures(told), told.final) == ((departed(0, 3),), final)
+
+
+async def test_each_departure_is_told_once_and_not_to_workers_that_have_left(service: Rig) -> None:
+    _, hosts = await started(service, pb.ABORT)
+    await hosts[0].say(leave=pb.Leave(calls=3))
+    assert read_departures(await hosts[1].hear("departures")) == (departed(0, 3),)
+    await hosts[1].say(leave=pb.Leave(calls=4))
+    told: list[Departure] = []
+    while len(told) < 2:
+        told += read_departures(await hosts[2].hear("departures"))
+    assert told == [departed(0, 3), departed(1, 4)]
+    await hosts[2].say(leave=pb.Leave(calls=4))
+    for host in hosts:
+        assert (await host.hear("ended")).reason == "all workers have left"
+
+
+async def test_workers_that_leave_together_are_told_nothing(service: Rig) -> None:
+    _, hosts = await started(service, pb.ABORT)
+    for host in hosts:
+        await host.say(leave=pb.Leave(calls=5))
+    for host in hosts:
+        kinds = []
+        async with asyncio.timeout(60):
+            while isinstance(message := await host.call.read(), pb.ToHost):
+                kinds.append(message.WhichOneof("content"))
+        assert "abort" not in kinds
+        assert kinds[-1] == "ended"
+        assert await host.end() == (grpc.StatusCode.OK, "")
+
+
+async def test_a_worker_whose_stream_broke_is_told_of_earlier_departures_again(service: Rig) -> None:
+    registration, hosts = await started(service, pb.ABORT)
+    await hosts[0].say(leave=pb.Leave(calls=3))
+    await hosts[1].hear("departures")
+    again = service.host()
+    await again.say(join=pb.Join(job=registration.job, token=registration.seats[1].token, generation=1))
+    assert read_departures(await again.hear("departures")) == (departed(0, 3),)
+
+
+async def test_a_parameter_server_is_told_of_no_departure(service: Rig) -> None:
+    _, hosts = await started(service, pb.ABORT, server="h4")
+    await hosts[0].say(leave=pb.Leave(calls=3))
+    await hosts[1].hear("departures")
+    for host in hosts[1:3]:
+        await host.say(leave=pb.Leave(calls=3))
+    kinds = []
+    async with asyncio.timeout(60):
+        while isinstance(message := await hosts[3].call.read(), pb.ToHost):
+            kinds.append(message.WhichOneof("content"))
+    assert "departures" not in kinds
+    assert kinds[-1] == "ended"

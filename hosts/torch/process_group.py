@@ -24,6 +24,7 @@ from torch.autograd.profiler import record_function
 
 from ..errors import AllreduceAborted, HostError
 from .calls import CallLog, described
+from .contiguous import CopiedWork, contiguous_words
 from .layers import inner_ends, watch_modules
 from .relay_client import end_relay
 from .rendezvous import Rendezvous
@@ -400,12 +401,21 @@ class WeirProcessGroup(dist.ProcessGroup):
                 name,
                 self._settings.min_bytes,
             )
-        inner = getattr(self._inner, name)(*words, **named)
+        dense, copies = contiguous_words(words)
+        inner = getattr(self._inner, name)(*dense, **named)
+        if copies and self._writes(name, words):
+            inner = CopiedWork(inner, copies)
         if name in _OF_TWO or not isinstance(inner, dist._Work):
             return inner
         work = GlooWork(inner, self._failure, self._reason, raises=self._raises)
         self._calls.note(f"gloo {name}", f"{described(name, *words)} over Gloo", work)
         return work
+
+    def _writes(self, name: str, words: Sequence[Any]) -> bool:
+        """Return True if Gloo writes into the tensors of the first argument at this rank."""
+        if name == "reduce" and len(words) > 1 and hasattr(words[1], "rootRank"):
+            return bool(words[1].rootRank == self._rank)
+        return name != "send"
 
 
 def _passing(name: str) -> Callable[..., Any]:

@@ -1,0 +1,103 @@
+"""Contiguous copies of tensors that Gloo cannot address: it takes a tensor's memory as one run of numbers.
+
+A tensor with gaps, such as a column of a matrix, is handed to Gloo as a contiguous copy. What Gloo writes is copied
+back when the call is complete, before anybody is told so.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any, Final
+
+import torch
+import torch.distributed as dist
+
+_UNLIMITED: Final = timedelta(0)
+
+Copies = list[tuple[torch.Tensor, torch.Tensor]]
+"""Tensors of the caller, each with the contiguous copy that stands in for it."""
+
+
+def contiguous_words(words: Sequence[Any]) -> tuple[list[Any], Copies]:
+    """Replace tensors with gaps in a call's arguments by contiguous copies.
+
+    Args:
+        words: arguments of a collective call; tensors may be in nested lists.
+
+    Returns:
+        The arguments for Gloo, and the copies among the first one, which Gloo writes into: PyTorch's collectives have
+        their outputs first.
+    """
+    copies: Copies = []
+
+    def replaced(word: Any, written: bool) -> Any:
+        if isinstance(word, torch.Tensor):
+            if word.layout != torch.strided or word.is_contiguous():
+                return word
+            copy = word.detach().contiguous()
+            if written:
+                copies.append((word, copy))
+            return copy
+        return [replaced(each, written) for each in word] if isinstance(word, list | tuple) else word
+
+    return [replaced(word, number == 0) for number, word in enumerate(words)], copies
+
+
+class CopiedWork(dist._Work):
+    """A call over Gloo whose results are copied back into the caller's tensors once, by whoever finds it complete."""
+
+    def __init__(self, inner: Any, copies: Copies) -> None:
+        super().__init__()
+        self._inner = inner
+        self._copies = copies
+        self._results = [original for original, _ in copies]
+        self._lock = threading.Lock()
+
+    def _copy_back(self) -> None:
+        with self._lock:
+            copies, self._copies = self._copies, []
+            for original, copy in copies:
+                with torch.inference_mode(original.is_inference()), torch.no_grad():
+                    original.copy_(copy)
+
+    def wait(self, timeout: timedelta = _UNLIMITED) -> bool:
+        """Wait as the inner work does. Raises what the call has failed with."""
+        complete: bool = self._inner.wait(timeout)
+        self._copy_back()
+        return complete
+
+    def synchronize(self) -> None:
+        """Wait without a limit."""
+        self.wait()
+
+    def is_completed(self) -> bool:
+        if not self._inner.is_completed():
+            return False
+        with suppress(RuntimeError):  # what it has failed with is for whoever waits
+            self.wait()
+        return True
+
+    def is_success(self) -> bool:
+        success: bool = self.is_completed() and self._inner.is_success()
+        return success
+
+    def exception(self) -> Any:
+        return self._inner.exception()
+
+    def _source_rank(self) -> Any:
+        return self._inner._source_rank()
+
+    def result(self) -> Any:
+        self.wait()
+        return self._results
+
+    def get_future(self) -> Any:
+        def value(done: Any) -> list[torch.Tensor]:
+            done.value()  # raises what the call has failed with
+            self._copy_back()
+            return self._results
+
+        return self._inner.get_future().then(value)

@@ -37,7 +37,7 @@ class Seat:
     left: bool = False
     """True if the host is done with the job, and stays only for the others."""
     calls: int | None = None
-    """Number of sums that the host had requested when it left in good order; None if it has not left, or did not say."""
+    """Sums that the host had requested when it left in good order; None if it has not left, or did not say."""
     departure_told: bool = False
     """True if the other hosts have been notified of its departure."""
     rounds: int = 0

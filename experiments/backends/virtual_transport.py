@@ -32,7 +32,7 @@ Returned = TypeVar("Returned")
 
 
 class VirtualEndpoint:
-    """One host's core: the `Endpoint` of a `Transport`. Who waits lets the time pass before."""
+    """One host's core: the `Endpoint` of a `Transport`. A caller that waits must let time pass first."""
 
     def __init__(self, emulated: EmulatedFabric, name: str, core: TransportCore, events: EventList) -> None:
         host = emulated.topology.host(name)
@@ -53,7 +53,7 @@ class VirtualEndpoint:
         self._looks_ns: int | None = None  # when the core is polled though nothing comes, at the latest
 
     def call(self, function: Callable[[], Returned]) -> Returned:
-        """As `Endpoint.call`."""
+        """Same contract as `Endpoint.call`."""
         result = function()
         self.flush()
         return result
@@ -62,7 +62,7 @@ class VirtualEndpoint:
         """Returns at once: no time passes here."""
 
     def close(self) -> None:
-        """As `Endpoint.close`."""
+        """Same contract as `Endpoint.close`."""
         self.core.close()
         self.flush()
 
@@ -109,7 +109,7 @@ class VirtualTransports:
         return [Transport(self._endpoints[name]) for name in hosts]
 
     def take(self, wake: Wake) -> Wake:
-        """What has come to a host, without the transport's."""
+        """Return a host's wake-up without the transport's frames, which go to its core."""
         endpoint = self._endpoints.get(wake.host)
         if endpoint is None:
             return wake

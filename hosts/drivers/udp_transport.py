@@ -16,10 +16,10 @@ from ..transport.transport import Transport
 from .udp import UdpHost
 
 TRANSPORT_NIC: Final = ".transport"
-"""What follows a host's path in an emulated fabric, where its packets of the transport go."""
+"""Suffix of a host's path in an emulated fabric for packets of the transport."""
 _PACKET_BYTES: Final = HEADER_BYTES + PAYLOAD_BYTES
 _QUIET_S: Final = 0.1
-"""A closed end answers until nothing has come for so long, as its last acknowledgement may have been lost."""
+"""Silence after which a closed end stops answering, since its last acknowledgement may have been lost."""
 _LONGEST_LINGER_S: Final = 1.0
 
 Returned = TypeVar("Returned")
@@ -43,7 +43,7 @@ class UdpTransport:
             raise
 
     def call(self, function: Callable[[], Returned]) -> Returned:
-        """As `Endpoint.call`."""
+        """Same contract as `Endpoint.call`."""
         with self._host.changed:
             self._check()
             result = function()
@@ -51,7 +51,7 @@ class UdpTransport:
         return result
 
     def wait(self, pending: Pending[Any], timeout_s: float) -> None:
-        """As `Endpoint.wait`."""
+        """Same contract as `Endpoint.wait`."""
         until = time.monotonic() + timeout_s
         with self._host.changed:
             while not pending.done and (left := until - time.monotonic()) > 0:
@@ -59,7 +59,7 @@ class UdpTransport:
                 self._host.settled.wait(left)
 
     def close(self) -> None:
-        """As `Endpoint.close`; answers peers until they are quiet, a second at most."""
+        """Close as `Endpoint.close` does; answer peers until they are quiet, a second at most."""
         with self._host.changed:
             if self._closing:
                 return

@@ -1,7 +1,7 @@
 """Contiguous copies of tensors that Gloo cannot address: it takes a tensor's memory as one run of numbers.
 
-A tensor with gaps, such as a column of a matrix, is handed to Gloo as a contiguous copy. What Gloo writes is copied
-back when the call is complete, before anybody is told so.
+A tensor with gaps, such as a column of a matrix, is handed to Gloo as a contiguous copy. Gloo's results are copied back
+before the call is reported as complete.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ def contiguous_words(words: Sequence[Any]) -> tuple[list[Any], Copies]:
 
 
 class CopiedWork(dist._Work):
-    """A call over Gloo whose results are copied back into the caller's tensors once, by whoever finds it complete."""
+    """A call over Gloo whose results are copied back into the caller's tensors once, by the first thread that finds it
+    complete.
+    """
 
     def __init__(self, inner: Any, copies: Copies) -> None:
         super().__init__()
@@ -76,7 +78,7 @@ class CopiedWork(dist._Work):
     def is_completed(self) -> bool:
         if not self._inner.is_completed():
             return False
-        with suppress(RuntimeError):  # what it has failed with is for whoever waits
+        with suppress(RuntimeError):  # a failure is raised where the caller waits
             self.wait()
         return True
 

@@ -1,4 +1,4 @@
-"""One peer, as a host sees it: who is there, what is under way, and what is expected of it.
+"""One peer from a host's view: its epoch, packets under way, and expected packets.
 
 ::
 
@@ -7,7 +7,7 @@
                   ◀──────────── OPENED(epoch b, peer_epoch a)
     ACK or DATA(epoch a, peer_epoch b) ▶ B takes the connection for open
     DATA ─────────────────────────────▶
-         ◀───────────────────────────── ACK(first missing, largest order, limit, bitmap of what came beyond)
+         ◀───────────────────────────── ACK(first missing, largest order, limit, bitmap of packets beyond)
 
 An OPEN alone changes nothing at B, so a recorded one does no harm: only a packet that names B's present epoch does, and
 no packet of an earlier connection can. Epochs that a peer has left are remembered, and packets of theirs are dropped.
@@ -35,7 +35,7 @@ from .pending import Pending
 
 _LIMIT: Final = struct.Struct(">I")
 _ASKS: Final = 16
-"""How often a silent peer is asked within the patience."""
+"""Number of probes to a silent peer within the patience."""
 _LONGEST_OPENING_NS: Final = 500_000_000
 """Between two OPENs at most: a peer that starts late is found soon."""
 _NO_ROWS: Final = np.empty(0, np.bool_)
@@ -51,7 +51,7 @@ class Sealable:
 
 
 class Connection:
-    """What one host knows of one peer."""
+    """State of one host's connection to one peer."""
 
     def __init__(self, plan: TransportPlan, options: TransportOptions, peer: int) -> None:
         """`peer`: the other host's rank."""
@@ -63,19 +63,19 @@ class Connection:
         """Epochs that the peer has left."""
         self.inbox: deque[Value] = deque()
         self.inbox_bytes = 0
-        """Of messages that no call has taken, requests included."""
+        """Bytes of messages that no call has taken, requests included."""
         self.receivers: deque[Pending[Value]] = deque()
         """Calls that wait for a message."""
         self.asked: dict[int, Pending[Any]] = {}
         """Calls that wait for an answer, by their numbers."""
         self.trouble: PeerLost | None = None
-        """What the next call is to be told: the peer began anew while no call was under way."""
+        """Error for the next call: the peer restarted while no call was under way."""
         self.life = 0
-        """How many connections there were before; answers to requests of an earlier one are not sent."""
+        """Number of earlier connections; answers to requests of an earlier one are not sent."""
         self.owes_ack = self.owes_opened = self.owes_open = False
         self._job = plan.job
         self._options = options
-        self._opened_epoch = 0  # what the OPEN named that an OPENED is owed for
+        self._opened_epoch = 0  # epoch in the OPEN that still needs an OPENED
         self._opening = RoundTripTimeout(options.first_timeout_ns, max_ns=_LONGEST_OPENING_NS)
         self._wanted_ns: int | None = None  # since when something has been expected of the peer without a break
         self._heard_ns = self._asked_ns = 0
@@ -87,7 +87,7 @@ class Connection:
         """The largest order that has come."""
         self._opening.doublings = 0
 
-    # --- what happens to it ---
+    # --- events ---
 
     def hear(self, now_ns: int) -> None:
         """An authentic packet of the peer's present life has come."""
@@ -98,19 +98,19 @@ class Connection:
         self.owes_opened, self._opened_epoch = True, epoch
 
     def adopt(self, epoch: int, now_ns: int) -> None:
-        """The peer is there, in this life; what was under way to an earlier one fails with PeerRestarted."""
+        """Accept the peer's epoch; packets under way to an earlier one fail with PeerRestarted."""
         if self.peer_epoch:
             self.left.add(self.peer_epoch)
             self._end(PeerRestarted(f"transport: peer {self.peer} has begun anew", self.peer))
         self.peer_epoch = epoch
         self._heard_ns = now_ns
-        self.owes_ack = True  # the peer learns by it that its OPENED has come, and what may be sent
+        self.owes_ack = True  # confirms the OPENED, and carries the limit
 
     def give_up(self, error: PeerLost) -> None:
         """End the connection from this side; the next call begins another one."""
         self._end(error)
         self.epoch = self.epoch % (SEQUENCES - 1) + 1
-        self.left.clear()  # what they sent names another epoch of this end
+        self.left.clear()  # their packets name another epoch of this end
         self.owes_ack = False
 
     def _end(self, error: PeerLost) -> None:
@@ -126,27 +126,27 @@ class Connection:
         self._reset()
 
     def take_inbox(self, size: int) -> None:
-        """A call has taken a message of so many bytes."""
+        """Record that a call has taken a message of `size` bytes."""
         self.inbox_bytes -= size
         self.let_in()
 
     def let_in(self) -> None:
-        """Let the peer send on, unless too much of it lies here; after a halt it is told at once."""
+        """Let the peer send on, unless its untaken messages exceed the limit; after a halt it is notified at once."""
         if self.inbox_bytes < self._options.inbox_bytes:
             halted = self.incoming.limit <= self.incoming.base
             self.incoming.open()
             self.owes_ack |= halted and self.peer_epoch != 0
 
-    # --- what it wants ---
+    # --- expectations ---
 
     @property
     def is_expected(self) -> bool:
-        """Whether something is to come from the peer."""
+        """True if a packet of the peer is expected."""
         return self.outgoing.has_unacknowledged or bool(self.receivers) or bool(self.asked)
 
     @property
     def is_ready(self) -> bool:
-        """Whether `poll` has something to send now."""
+        """True if `poll` has something to send now."""
         return self.owes_opened or self.owes_open or (self.peer_epoch != 0 and self._has_work)
 
     @property
@@ -174,7 +174,7 @@ class Connection:
     def _gives_up_ns(self) -> int:
         return max(self._heard_ns, self._wanted_ns or 0) + self._options.patience_ns
 
-    # --- what it sends ---
+    # --- packets to send ---
 
     def poll(self, now_ns: int, *, closed: bool = False) -> list[Sealable]:
         """Packets to send now. Raises PeerLost when the peer has been silent for too long."""
@@ -248,7 +248,9 @@ class Connection:
 
 
 def parse_ack(payload: NDArray[np.uint8]) -> tuple[int, BoolArray] | None:
-    """An ACK's limit (lower 32 bits) and what came beyond (n,), of its payload (size,); None for a malformed one."""
+    """Decode an ACK's payload (size,): its limit (lower 32 bits) and the received packets beyond (n,); None if
+    malformed.
+    """
     if len(payload) < _LIMIT.size:
         return None
     [limit] = _LIMIT.unpack_from(payload.tobytes())

@@ -43,10 +43,10 @@ class TransportCounters:
     malformed: int = 0
     unknown_job: int = 0
     foreign: int = 0
-    """From an address of no host of the job."""
+    """Packets from an address that is no host of the job."""
     bad_check: int = 0
     stale_epoch: int = 0
-    """Of an earlier start of either end."""
+    """Packets of an earlier start of either end."""
     duplicate: int = 0
     out_of_window: int = 0
 
@@ -66,15 +66,15 @@ class Request:
     value: Any
     number: int
     life: int
-    """Of the connection that it came by."""
+    """Number of the connection that it came by."""
 
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """A snapshot of what a peer has published under a name."""
+    """A snapshot of the value that a peer has published under a name."""
 
     version: int
-    """How often it had published it, from 1 on."""
+    """Number of times that it had been published, from 1 on."""
     value: Any
 
 
@@ -84,14 +84,14 @@ class TransportCore:
     """
 
     batching_delay_ns = 0
-    """As the aggregation cores' property: how long what has arrived may wait for more."""
+    """Maximum wait of received packets for more, as in the aggregation cores."""
 
     def __init__(self, plan: TransportPlan, options: TransportOptions | None = None) -> None:
         self.plan = plan
         self.options = options or TransportOptions()
         self.counters = TransportCounters()
         self.settled = 0
-        """How many calls have had their outcome."""
+        """Number of calls with an outcome."""
         self._is_closing = self._has_told = False
         self._check = FrameCheck(plan.key)
         self._connections = {
@@ -127,7 +127,7 @@ class TransportCore:
         return pending
 
     def request(self, peer: int, name: str, value: object) -> Pending[Value]:
-        """Ask the peer; done with what its program replies. Raises InvalidMessage."""
+        """Send a request to the peer; done with its program's reply. Raises InvalidMessage."""
         return self._ask(peer, Kind.REQUEST, name, as_value(value))
 
     def take_request(self) -> Pending[Request]:
@@ -140,7 +140,7 @@ class TransportCore:
         return pending
 
     def reply(self, request: Request, value: object) -> None:
-        """Answer a request; nobody gets the answer if the asker has been lost or has begun anew. Raises
+        """Answer a request; the answer is dropped if the asker has been lost or has restarted. Raises
         InvalidMessage.
         """
         connection = self._connection(request.peer)
@@ -156,13 +156,13 @@ class TransportCore:
         return version
 
     def pull(self, peer: int, name: str) -> Pending[Published]:
-        """What the peer has published last, without its program's part; fails with NotPublished. Raises
+        """Read the peer's latest published value, without its program's part; fails with NotPublished. Raises
         InvalidMessage.
         """
         return self._ask(peer, Kind.PULL, name, b"")
 
     def cancel(self, pending: Pending[Any]) -> None:
-        """Nobody waits for this call any more: what it would have got goes to the next one."""
+        """Cancel a call: its result goes to the next one."""
         self._takers = deque(each for each in self._takers if each is not pending)
         for each in self._connections.values():
             each.receivers = deque(other for other in each.receivers if other is not pending)
@@ -171,7 +171,7 @@ class TransportCore:
     # --- driven ---
 
     def close(self) -> None:
-        """From the next poll on, tell the peers that this end is closed."""
+        """Close this end: the next poll notifies the peers."""
         self._is_closing = True
 
     @property
@@ -356,7 +356,7 @@ class TransportCore:
             connection.outgoing.queue(stream, pending)
 
     def _tell_trouble(self, connection: Connection, pending: Pending[Any]) -> bool:
-        """Fail the call with what happened while no call was under way, once."""
+        """Fail the call, once, with an error that occurred while no call was under way."""
         error, connection.trouble = connection.trouble, None
         if error is None:
             return False

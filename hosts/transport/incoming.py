@@ -16,7 +16,7 @@ from .options import TransportOptions
 
 
 class Taken(NamedTuple):
-    """What became of a batch of packets."""
+    """Result of a batch of packets."""
 
     accepted: int
     duplicate: int
@@ -60,7 +60,7 @@ class Incoming:
 
     @property
     def beyond(self) -> BoolArray:
-        """Which of the packets from `base` on have come, (n,); empty where there are none."""
+        """Mask of the received packets from `base` on, (n,); empty if there are none."""
         if not self._present.any():
             return self._present[:0]
         return self._present[(self.base + self._steps) % self._size]

@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 from ..errors import InvalidMessage
 
 Value = bytes | NDArray[Any]
-"""What a message carries."""
+"""Contents of a message."""
 
 LARGEST_BYTES: Final = 1 << 34
-"""Of one value."""
+"""Maximum size of one value."""
 _HEAD: Final = struct.Struct(">BBBxHxxQQQ")
 _BYTES: Final = 255
 _DIMENSION: Final = np.dtype(">u8")
@@ -33,7 +33,7 @@ _MOST_NAME_BYTES: Final = 64
 
 
 class Kind(IntEnum):
-    """What a message is for."""
+    """Purpose of a message."""
 
     VALUE = 1
     REQUEST = 2
@@ -75,7 +75,7 @@ class Stream:
 
 
 def as_value(value: object) -> Value:
-    """The value as it is received. Raises InvalidMessage for what no message carries."""
+    """Return the value as it will be received. Raises InvalidMessage for unsupported types."""
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)
     array = np.asarray(value)

@@ -1,4 +1,4 @@
-"""What one end of the transport is told when it is made."""
+"""Parameters of one end of the transport."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LEAST_PAYLOAD_BYTES: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class TransportPlan:
-    """Who may talk to whom."""
+    """Members of a transport: the job, its hosts' addresses and its key."""
 
     job: int
     address: int
@@ -51,16 +51,16 @@ class TransportOptions:
     window: int = 64
     """Packets that may be in the network to one peer, acknowledgements in their place: 1…8192."""
     payload_bytes: int = PAYLOAD_BYTES
-    """Of a full packet, whose IPv4 packet is 56 bytes longer: 256…1444."""
+    """Payload bytes of a full packet, whose IPv4 packet is 56 bytes longer: 256…1444."""
     first_timeout_ns: int = 100_000_000
     """Retransmission time-out before the first round trip is known."""
     min_timeout_ns: int = 10_000_000
     patience_ns: int = 10_000_000_000
-    """A peer that has been silent for so long while something is expected of it is lost."""
+    """Silence after which a peer is lost, while a packet of it is expected."""
     inbox_bytes: int = 256 << 20
     """Bytes of received messages that no call has taken, per peer, from which on the peer is not to send more."""
     lower_effort: bool = False
-    """Whether packets have DSCP 8, which networks with such a class send after all other traffic."""
+    """True for DSCP 8, which networks with such a class send after all other traffic."""
 
     def __post_init__(self) -> None:
         """Raises InvalidPlan."""

@@ -30,7 +30,7 @@ from .options import TransportOptions
 from .pending import Pending
 
 REORDERING: Final = 3
-"""A transmission is lost when one that came so many later is acknowledged (RFC 9002, section 6.1.1)."""
+"""A transmission is lost when one sent this many later is acknowledged (RFC 9002, section 6.1.1)."""
 
 
 class Rows(NamedTuple):
@@ -91,7 +91,7 @@ class Outgoing:
 
     @property
     def is_sendable(self) -> bool:
-        """Whether `take` has something to send now."""
+        """True if `take` has something to send now."""
         return self._in_flight < self._most and (self._lost_count > 0 or self._next < self._bound)
 
     @property
@@ -111,14 +111,14 @@ class Outgoing:
         self.timeout.expire()
 
     def acknowledge(self, now_ns: int, cumulative: int, newest: int, beyond: BoolArray, limit: int) -> bool:
-        """An ACK has come; whether it tells of a packet that was not known to have arrived.
+        """Handle an ACK; return True if it reports a packet that was not known to have arrived.
 
         Args:
-            now_ns: the time.
-            cumulative: the first packet that the peer lacks.
-            newest: the largest order that has reached it.
-            beyond: which of the packets from `cumulative` on have reached it, (n,).
-            limit: the first packet that it does not take.
+            now_ns: Present time.
+            cumulative: First packet that the peer lacks.
+            newest: Largest order that has reached it.
+            beyond: Mask of the packets from `cumulative` on that have reached it, (n,).
+            limit: First packet that it does not take.
         """
         if not self.base <= cumulative <= self._next or newest >= self.orders:
             return False

@@ -1,4 +1,4 @@
-"""What a call on the transport waits for."""
+"""Pending result of a call on the transport."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a program calls: messages to and from other hosts of its job, by whatever runs the core."""
+"""The transport's programming interface: messages to and from other hosts of the job, over any driver of the core."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Returned = TypeVar("Returned")
 
 
 class Endpoint(Protocol):
-    """What runs a core: `udp_transport.UdpTransport`, or the emulated fabric."""
+    """Driver of a core: `udp_transport.UdpTransport`, or the emulated fabric."""
 
     @property
     def core(self) -> TransportCore: ...
@@ -24,11 +24,11 @@ class Endpoint(Protocol):
         ...
 
     def wait(self, pending: Pending[Any], timeout_s: float) -> None:
-        """Return when the call is done, or after so long. Raises EndpointClosed."""
+        """Return when the call is done, or after `timeout_s`. Raises EndpointClosed."""
         ...
 
     def close(self) -> None:
-        """Tell the peers, and end. May be repeated."""
+        """Notify the peers, and end. May be repeated."""
         ...
 
 
@@ -42,7 +42,7 @@ class Call(Generic[Result]):
         self._timeout_s = timeout_s
 
     def done(self) -> bool:
-        """Whether `wait` would return, or raise, at once."""
+        """True if `wait` would return, or raise, at once."""
         return self.pending.done
 
     def wait(self, timeout_s: float | None = None) -> Result:
@@ -55,7 +55,7 @@ class Call(Generic[Result]):
         return self.pending.result()
 
     def wait_or_cancel(self) -> Result:
-        """The same; after a time-out nobody waits for the call any more."""
+        """Wait as `wait` does; after a time-out the call is cancelled."""
         try:
             return self.wait()
         except TransportTimeout:
@@ -66,10 +66,12 @@ class Call(Generic[Result]):
 class Transport:
     """One host's way to send values to the others of its job. A context manager, which closes it.
 
-    Values are bytes, or NumPy arrays of numbers, dates or fixed-length strings, of any shape; they arrive with the
-    same type and shape. Peers are named by rank. Messages to one peer arrive in the order of the calls. All calls
-    raise InvalidMessage for what no message can have, PeerLost where the peer does not answer or has closed its end,
-    PeerRestarted where it has begun anew, and TransportTimeout. The calls in `…_async` return a `Call` at once.
+    Values are bytes, or NumPy arrays of numbers, dates or fixed-length strings, of any shape; they arrive with the same
+    type and shape. Peers are named by rank. Messages to one peer arrive in the order of the calls. The calls in
+    `…_async` return a `Call` at once.
+
+    All calls raise InvalidMessage for values that no message can have, PeerLost if the peer does not answer or has
+    closed its end, PeerRestarted if it has restarted, and TransportTimeout.
     """
 
     def __init__(self, endpoint: Endpoint, *, timeout_s: float = 60.0) -> None:
@@ -85,7 +87,7 @@ class Transport:
 
     @property
     def size(self) -> int:
-        """How many hosts the job has."""
+        """Number of hosts of the job."""
         return len(self.endpoint.core.plan.peers)
 
     def send(self, peer: int, value: object) -> None:
@@ -105,7 +107,7 @@ class Transport:
         return self._start(f"receive from {peer}", lambda core: core.receive_message(peer))
 
     def request(self, peer: int, name: str, value: object = b"") -> Any:
-        """Ask the peer's program; what it replies."""
+        """Send a request to the peer's program; return its reply."""
         return self.request_async(peer, name, value).wait_or_cancel()
 
     def request_async(self, peer: int, name: str, value: object = b"") -> Call[Any]:
@@ -119,7 +121,7 @@ class Transport:
         return Call(self.endpoint, pending, "next request", limit_s).wait_or_cancel()
 
     def reply(self, request: Request, value: object) -> None:
-        """Answer a request; an asker that is lost, or has begun anew, gets no answer."""
+        """Answer a request; the answer is dropped if the asker is lost or has restarted."""
         self.endpoint.call(lambda: self.endpoint.core.reply(request, value))
 
     def publish(self, name: str, value: object) -> int:
@@ -127,8 +129,10 @@ class Transport:
         return self.endpoint.call(lambda: self.endpoint.core.publish(name, value))
 
     def pull(self, peer: int, name: str) -> Published:
-        """What the peer has published last under a name: all of one version. Its program has no part in it. Raises
-        NotPublished.
+        """Read the value that the peer has published last under a name, all of one version, without its program's part.
+
+        Raises:
+            NotPublished: The peer has published nothing under this name.
         """
         return self.pull_async(peer, name).wait_or_cancel()
 
@@ -137,7 +141,7 @@ class Transport:
         return self._start(f"pull {name!r} from {peer}", lambda core: core.pull(peer, name))
 
     def close(self) -> None:
-        """Tell the peers, and end. May be repeated."""
+        """Notify the peers, and end. May be repeated."""
         self.endpoint.close()
 
     def __enter__(self) -> Transport:

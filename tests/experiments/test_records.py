@@ -236,7 +236,7 @@ def test_a_signal_leaves_no_folder(number: signal.Signals, tmp_path: Path) -> No
 
 
 def test_reading_a_record_executes_none_of_its_code(tmp_path: Path) -> None:
-    """Without trust nothing is looked at; with it the digest comes before the file, whatever else the record has."""
+    """The record is not read without trust; with it the digest is checked before the file is run."""
     marker, strategy = tmp_path / "executed", tmp_path / "evil.py"
     strategy.write_text(f"open({str(marker)!r}, 'w')")
     values: dict[str, Any] = {"digest": "none", "config": {"name": "harmless", "strategies": [str(strategy)]}}

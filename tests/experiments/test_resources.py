@@ -49,7 +49,7 @@ def test_too_few_threads_are_told_with_their_number(tmp_path: Path) -> None:
 
 
 def test_threads_that_run_out_later_end_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where other processes of the same user take them after the check."""
+    """Another process of the same user takes them after the check."""
     import weir.cli.main as command
 
     said: list[int] = []

@@ -146,7 +146,7 @@ class Network:
         self.at(self.now_ns + delay_ns, arrive)
 
     def _forged(self, row: np.ndarray) -> np.ndarray:
-        """What somebody sends who knows all of the protocol but the key: other contents, or another check."""
+        """Packet of an attacker who knows the whole protocol except the key: other contents, or another check."""
         forged = row.copy()
         for _ in range(self.random.randint(1, 4)):
             forged[self.random.randrange(len(forged))] = self.random.randrange(256)

@@ -24,7 +24,7 @@ PATIENCE_NS: Final = 20_000 * MS
 
 @dataclass
 class Seen:
-    """What schedules met."""
+    """Counts of events that schedules met."""
 
     counts: Counter[str] = field(default_factory=Counter)
 
@@ -59,7 +59,7 @@ def drawn_faults(rng: random.Random) -> Faults:
 
 
 def drawn_value(rng: random.Random, tag: int) -> Value:
-    """A value of its own, which is told from all others unless it is empty."""
+    """A unique value, except for empty ones."""
     size = rng.choice([0, 1, 10, 56, 200, 1000, 3000]) if rng.random() < 0.5 else rng.randrange(400)
     data = np.random.default_rng(tag).integers(0, 256, size, np.uint8)
     if rng.random() < 0.3:
@@ -88,7 +88,7 @@ class Play:
         self.cores = self.network.cores
         self.hosts = range(len(self.cores))
         self.sent: dict[tuple[int, int], list[tuple[Value, Pending[None]]]] = {}
-        """By source and peer, in the order of the calls."""
+        """Sent values by source and peer, in the order of the calls."""
         self.received: dict[tuple[int, int], list[Pending[Value]]] = {}
         self.asked: list[tuple[Value, Pending[Value]]] = []
         self.takers: list[tuple[TransportCore, Pending[Request]]] = []
@@ -168,8 +168,10 @@ def play(seed: int, seen: Seen) -> None:
 
 
 def play_restarts(seed: int, seen: Seen) -> None:
-    """A host restarts now and then: what each of its lives receives of a sender's is a run of what that one sent, in
-    order and without gaps; what the sender was told is delivered is there; and calls that cannot end raise PeerLost.
+    """Restart a host now and then, and check every life's received messages.
+
+    They are a contiguous run of one sender's messages, in order; messages reported as delivered are there; and calls
+    that cannot end raise PeerLost.
     """
     rng = random.Random(seed)
     network = Network(seed, 2, faults=drawn_faults(rng), options=drawn_options(rng))

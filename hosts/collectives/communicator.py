@@ -33,8 +33,8 @@ class Reduction(TypedDict, total=False):
     name: str
     """What errors call the array; by default "tensor"."""
     weight: int
-    """What this worker counts for in a mean, such as the samples behind its gradient; by default 1, and at most
-    (2³² − 1) / workers.
+    """Weight of this worker in a mean, such as the samples behind its gradient; by default 1, and at most
+    (2³² − 1) / workers. Operations without weights refuse it.
     """
     dtype: str | None
     """Names a type that the array's own cannot: "bfloat16" for uint16."""
@@ -216,7 +216,7 @@ class Communicator:
         *,
         op: str = "sum",
         name: str = "tensor",
-        weight: int = 1,
+        weight: int | None = None,
         dtype: str | None = None,
         nonfinite: NonFinite = "error",
         cuts: Iterable[int] = (),
@@ -227,6 +227,13 @@ class Communicator:
             root = self._checked_root(root, name)
         cuts = as_cuts(cuts, name)
         operation = OPERATIONS.describe(op)
+        if weight is not None and not operation.weighted and finish is None:
+            raise InvalidTensor(
+                f"a weight has no effect with op={operation.name!r}",
+                place=f"tensor {name!r}",
+                value=weight,
+                allowed=("no weight", 'op="mean"'),
+            )
         if nonfinite not in _POLICIES:
             raise InvalidTensor(
                 f"unknown policy {nonfinite!r} for NaN and infinity",
@@ -240,7 +247,7 @@ class Communicator:
             Call(
                 values=values,
                 name=name,
-                weight=weight,
+                weight=1 if weight is None else weight,
                 dtype=dtype,
                 nonfinite=nonfinite,
                 cuts=cuts,
@@ -285,12 +292,33 @@ class Communicator:
         return self._start(tensor, finish)
 
     def broadcast_bytes(self, data: bytes | None, root: int = 0, *, name: str = "bytes") -> bytes:
-        """The bytes of the worker with the rank `root`, however many; what the others hand in does not matter."""
-        own = np.frombuffer(data or b"", np.uint8) if root == self.rank else np.zeros(0, np.uint8)
-        size = self.broadcast(np.array([len(own)]), root, name=f"{name}: length")[0]
-        received: NDArray[np.uint8] = self.broadcast(
-            own if root == self.rank else np.zeros(size, np.uint8), root, name=name
-        )
+        """Send bytes of the worker with the rank `root` to all.
+
+        Args:
+            data: Bytes of any number at `root`; ignored at the others.
+            root: Rank of the sender.
+            name: Name in errors.
+
+        Returns:
+            The bytes of `root`.
+
+        Raises:
+            InvalidTensor: `data` at `root` is not bytes-like; raised at every worker, and the job stays in step.
+        """
+        try:
+            own = np.frombuffer(memoryview(data).cast("B"), np.uint8) if root == self.rank else None  # type: ignore[arg-type]
+            size = -1 if own is None else len(own)
+        except TypeError:
+            own, size = None, -1
+        size = int(self.broadcast(np.array([size]), root, name=f"{name}: length")[0])
+        if size < 0:
+            raise InvalidTensor(
+                f"rank {root} passed no bytes" + (f" but {type(data).__name__}" if root == self.rank else ""),
+                place=f"broadcast {name!r}",
+                value=data if root == self.rank else None,
+                allowed="bytes",
+            )
+        received: NDArray[np.uint8] = self.broadcast(np.zeros(size, np.uint8) if own is None else own, root, name=name)
         return received.tobytes()
 
     def all_gather(self, array: Any, *, name: str = "tensor") -> Any:

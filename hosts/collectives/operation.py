@@ -63,6 +63,8 @@ class Description:
     """Result in one line, with x for the workers' arrays."""
     start: Callable[[Call], Started]
     """Prepare one call. Raises InvalidTensor for numbers that the operation cannot take."""
+    weighted: bool = False
+    """True if workers' weights count; others refuse a weight."""
 
 
 Combine = Callable[[NDArray[Any], NDArray[np.bool_], DataType], NDArray[Any]]

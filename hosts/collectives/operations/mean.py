@@ -5,4 +5,4 @@ from typing import Final
 
 from ..operation import Description, summed
 
-DESCRIPTION: Final = Description("mean", "Σ weight · x / Σ weight", partial(summed, mean=True))
+DESCRIPTION: Final = Description("mean", "Σ weight · x / Σ weight", partial(summed, mean=True), weighted=True)

@@ -44,11 +44,12 @@ def normal(rank: int, *shape: int) -> Numbers:
 @pytest.mark.parametrize("kind", data_types())
 @pytest.mark.parametrize("op", ["sum", "mean"])
 def test_sums_and_means_are_the_reference_at_every_worker(kind: DataType, op: Any) -> None:
+    weights: Any = [{"weight": rank + 1} if op == "mean" else {} for rank in range(5)]
     values = [normal(rank, 9, 101) * 1000 for rank in range(5)]
     arrays = [kind.narrow(v) if isinstance(kind, FloatType) else v.astype(kind.storage) for v in values]
     expected = reference_sum(arrays, dtype=kind.name, mean=op == "mean", weights=[1, 2, 3, 4, 5])
     results = everywhere(
-        5, lambda c: c.allreduce_async(arrays[c.rank], op=op, weight=c.rank + 1, dtype=kind.name), seed=3
+        5, lambda c: c.allreduce_async(arrays[c.rank], op=op, dtype=kind.name, **weights[c.rank]), seed=3
     )
     for result in results:
         assert result.dtype == kind.storage
@@ -413,3 +414,21 @@ def test_large_tensors(kind: DataType, megabytes: int) -> None:
         where = slice(start, start + block)
         expected = reference_sum([array[where] for array in arrays], dtype=kind.name)
         assert result[where].tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("op", ["sum", "max", "min"])
+def test_a_weight_is_refused_by_operations_without_weights(op: str) -> None:
+    _, members = communicators(2)
+    for member in members:
+        with raises(InvalidTensor, place="tensor 'gradient'", value=1):
+            member.allreduce_async(np.ones(3), op=op, weight=1, name="gradient")
+    assert all(result.tolist() == [2.0] * 3 for result in wait_all([m.allreduce_async(np.ones(3)) for m in members]))
+
+
+@pytest.mark.parametrize("data", ["text", None, [1, 2]])
+def test_bytes_that_are_none_are_refused_and_the_job_stays_in_step(data: Any) -> None:
+    alone = Communicator(MemoryJob(1).drivers[0])
+    with raises(InvalidTensor, place="broadcast 'bytes'", value=data):
+        alone.broadcast_bytes(data)
+    assert alone.broadcast_bytes(b"after", 0) == b"after"
+    assert alone.broadcast_bytes(np.arange(3, dtype=np.uint8)) == bytes([0, 1, 2])  # type: ignore[arg-type]

@@ -21,16 +21,16 @@ from ..topologies.yaml_file import YamlFile
 
 
 class LinkReading(Section):
-    """What telemetry would say of one directed link."""
+    """Telemetry reading of one directed link."""
 
     rate: Rate = 0
-    """Of others' traffic, such as 300Mbit."""
+    """Rate of others' traffic, such as 300Mbit, up to the link's."""
     queue: float = Field(0.0, ge=0)
     """Packets in the egress queue."""
     loss: float = Field(0.0, ge=0, le=1)
     """Share of packets that are lost."""
     latency: Duration | None = None
-    """What a packet takes in the sending switch, such as 30us; without, what the queue's depth tells."""
+    """Time of a packet in the sending switch, such as 30us; by default derived from the queue's depth."""
 
     @property
     def load(self) -> LinkLoad:
@@ -76,11 +76,15 @@ def read_loads(path: Path, topology: Topology) -> Mapping[Endpoint, LinkLoad]:
     for key, value in written.data.items():
         try:
             link = Endpoint.parse(str(key))
-            topology.link_at(link)
+            rate_bps = topology.link_at(link).rate_bps
             if isinstance(value, dict):
                 found[link] = LinkReading.model_validate(value).load
             else:
                 found[link] = LinkLoad(float(parse_rate(value)))
+            if found[link].background_bps > rate_bps:
+                raise TopologyError(
+                    f"{found[link].background_bps:,.0f} bit/s is more than the link's {rate_bps:,} bit/s", value=value
+                )
         except TopologyError as error:
             problems.append(Problem(f"{key}: {error}", written.line([key])))
         except ValidationError as error:

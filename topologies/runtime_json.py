@@ -96,7 +96,7 @@ class RuntimeFile:
             path,
             _named_file(path, data.get("bmv2_json")),
             _named_file(path, data.get("p4info")),
-            tuple(_row(row) for row in data.get("table_entries", [])),
+            tuple(_row(path, index, row) for index, row in enumerate(data.get("table_entries", []))),
             {number: _replicas(entry) for number, entry in _by_id(path, data, "multicast_group")},
             {
                 number: RuntimeSession(_replicas(entry), entry.get("packet_length_bytes", 0))
@@ -140,7 +140,14 @@ def value_number(value: object) -> int:
     )
 
 
-def _row(row: Mapping[str, Any]) -> RuntimeRow:
+def _row(path: Path, index: int, row: Mapping[str, Any]) -> RuntimeRow:
+    """Convert a table entry. Raises TopologyError for a default action with a match, which would be lost."""
+    if row.get("default_action") and row.get("match"):
+        raise TopologyError(
+            f"table_entries[{index}]: a default action has no match; remove match, or default_action",
+            place=str(path),
+            value=row["match"],
+        )
     return RuntimeRow(
         row["table"],
         row.get("match") or {},

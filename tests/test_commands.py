@@ -153,6 +153,7 @@ BY_OTHERS: Final[Mapping[str, str]] = {
     ),
     "weir examples": "tests/test_examples.py::test_the_examples_are_written_for_who_has_no_clone",
     "make mutants": "tests/test_commands.py::test_a_line_that_takes_a_minute_runs_as_it_stands",
+    "make test-quick FOLDER=wire": "tests/test_commands.py::test_a_line_that_takes_a_minute_runs_as_it_stands",
     "make docs": "tests/test_site.py::test_links_of_the_site_lead_to_files",
     "make p4": "tests/p4src/test_build.py::test_compiling_again_gives_the_same_program",
     "make proto": "tests/wire/test_control_messages.py::test_the_code_is_generated_from_the_messages_as_they_stand",

@@ -228,6 +228,7 @@ RUN_BY_OTHERS: Final = {
     "README.md": "its one line of PyTorch is that of docs/pytorch.md",
     "docs/getting-started.md": "tests/test_examples.py compares it with examples/train.py, which test_launch.py runs",
     "docs/pytorch.md": "the programs of tests/hosts/torch begin with the first, and have the others' calls",
+    "docs/transport.md": "tests/hosts/drivers/test_udp_transport.py and examples/gossip.py make these calls",
 }
 
 SEAT: Final = """

@@ -64,7 +64,10 @@ def read(text: bytes) -> Document:
     try:
         version = root.get("__meta__", {}).get("version", [0, 0])
         if version[0] != 2:
-            raise UnsupportedProgram("this switch reads version 2.x", place="BMv2 JSON", value=version)
+            number = ".".join(map(str, version))
+            raise UnsupportedProgram(
+                f"version {number} is not supported; this switch reads version 2.x", place="BMv2 JSON", value=version
+            )
         document = _Reader(root).document()
         check(document)
     except MALFORMED as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -32,6 +33,8 @@ _MAX_MESSAGE_BYTES: Final = 128 << 20
 _RESPONSE_BYTES: Final = 1 << 20
 _RESPONSE_ENTITIES: Final = 1024
 _UNARY_THREADS: Final = 32
+_LONGEST_SOCKET_PATH: Final = 107
+"""Maximum length of a unix socket's path in bytes (sockaddr_un of Linux)."""
 _PATIENCE_S: Final = 60.0
 """Time limit for a client to accept one message of an answer."""
 _FIRST_WORDS_S: Final = 5.0
@@ -164,6 +167,9 @@ class P4RuntimeServer:
                 value=wanted,
             )
         why = "the port is in use or the address is not ours"
+        path = wanted.removeprefix("unix:")
+        if path != wanted and len(os.fsencode(path)) > _LONGEST_SOCKET_PATH:
+            why = f"a socket's path has at most {_LONGEST_SOCKET_PATH} bytes; TMPDIR names another temporary folder"
         try:
             if self._tls is None:
                 return server.add_insecure_port(wanted)

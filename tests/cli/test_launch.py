@@ -185,8 +185,8 @@ def test_a_folder_whose_path_is_too_long_for_sockets_is_named(tmp_path: Path) ->
         env={**os.environ, "TMPDIR": str(long)},
     )
     assert done.returncode == 2
-    assert done.stderr.startswith(f"weir: {long}/")
-    assert "hosts' sockets cannot be made there: AF_UNIX path too long; TMPDIR names another place" in done.stderr
+    assert f"{long}/" in done.stderr
+    assert "TMPDIR names another" in done.stderr
 
 
 def ranks_of(*commands: Sequence[str], **options: Any) -> int:

@@ -39,7 +39,7 @@ def test_throughput_of_a_job_that_is_alone_is_of_each_step_beside_what_is_achiev
     fast = {"strategy": "widest", "iteration_ns": [1_000_000, 4_000_000], "achievable_ns": [800_000.0, None]}
     above, below = drawn(a_record(config, slow, fast))["throughput"].axes
     mbit = 32 * config.gradient_values / 1e6
-    assert (above.get_title("left"), below.get_title("left")) == ("server only", "widest tree")
+    assert (above.get_title("left"), below.get_title("left")) == ("ps", "widest")
     [rates] = above.patches
     assert levels(rates) == (pytest.approx([mbit / 8e-3] * 2), [(12, 20), (22, 30)])
     rates, best = below.patches
@@ -88,7 +88,7 @@ def test_fairness_of_flows_is_that_of_their_packets(short: RunConfig, drawn: Dra
     flows = [flow("h1", 0, None, 30), flow("h2", 2, None, 10), flow("h3", 5, 8, 0)]
     plots = drawn(a_record(short, {"strategy": "widest", "flows": flows}))
     [axes] = plots["fairness"].axes
-    assert axes.get_title("left") == "widest tree: flows that yield"
+    assert axes.get_title("left") == "widest: flows that yield"
     [indices] = axes.patches
     two, three = 40**2 / (2 * (30**2 + 10**2)), 40**2 / (3 * (30**2 + 10**2))
     spans = [(ms, ms + 1) for ms in range(2, 10)]

@@ -383,7 +383,7 @@ def test_a_capture_ends_with_a_whole_frame_where_the_disk_takes_no_more(net: Net
 def test_a_capture_that_cannot_begin_is_named(net: Network, tmp_path: Path) -> None:
     (tmp_path / "s1-eth1_out.pcap").symlink_to("/dev/full")
     said = fails(*attached(net), "--grpc-server-addr", "127.0.0.1:0", "--pcap", str(tmp_path), str(PAIRS))
-    assert said == f"weir-switch: capture file {tmp_path}/s1-eth1_out.pcap cannot be written: No space left on device"
+    assert said == f"weir-switch: capture file {tmp_path}/s1-eth1_out.pcap: cannot be written: No space left on device"
 
 
 @needs_namespaces
@@ -422,7 +422,7 @@ def test_without_the_right_to_open_an_interface(net: Network) -> None:
         [*drop, *COMMAND, *attached(net), str(PAIRS)], capture_output=True, text=True, check=False, timeout=60
     )
     assert done.returncode == 2
-    assert "interface s1-eth1 cannot be opened: that takes root, or the capability CAP_NET_RAW" in done.stderr
+    assert "interface s1-eth1: cannot be opened: that takes root, or the capability CAP_NET_RAW" in done.stderr
 
 
 @needs_namespaces
@@ -437,7 +437,7 @@ def test_an_interface_is_tried_before_anything_is_compiled(tmp_path: Path) -> No
         check=False,
         timeout=300,
     )
-    assert "interface lo cannot be opened: that takes root" in done.stderr
+    assert "interface lo: cannot be opened: that takes root" in done.stderr
     assert not cache.exists()
 
 

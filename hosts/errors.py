@@ -24,7 +24,7 @@ class WorkerMissing(HostError):
 
 
 class InvalidPlan(HostError):
-    """A plan or a resume does not fit the host that was given it. Names the field and what would be right."""
+    """A plan or a resume does not fit the host that received it. Names the field and the allowed values."""
 
 
 class AllreduceTimeout(HostError):
@@ -60,7 +60,7 @@ class EndpointClosed(HostError):
 
 
 class TransportError(HostError):
-    """Root of what goes wrong with messages between two hosts. `peer` is the other one's rank or address."""
+    """Root of errors of messages between two hosts. `peer` is the other one's rank or address."""
 
     def __init__(self, message: str, peer: int = -1, **parts: Any) -> None:
         super().__init__(message, **parts)
@@ -68,7 +68,7 @@ class TransportError(HostError):
 
 
 class InvalidMessage(TransportError):
-    """A value, a name or a peer that no message can have. Names it and what is allowed."""
+    """An impossible value, name or peer of a message. Names it and the allowed ones."""
 
 
 class TransportTimeout(TransportError):
@@ -80,7 +80,7 @@ class PeerLost(TransportError):
 
 
 class PeerRestarted(PeerLost):
-    """The other host has begun anew: what was under way to it may have been delivered, or not."""
+    """The other host has restarted: messages under way to it may or may not have been delivered."""
 
 
 class NotPublished(TransportError):

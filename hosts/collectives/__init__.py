@@ -1,1 +1,1 @@
-"""What a training loop calls: collectives of whole arrays, over one job, groups of its workers, or several shards."""
+"""The collectives of training loops: whole arrays, over one job, groups of its workers, or several shards."""

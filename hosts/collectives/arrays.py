@@ -17,13 +17,15 @@ from ..numerics.tensors import Restore
 
 
 def opened(array: Any, name: str, dtype: str | None = None) -> tuple[NDArray[Any], str | None, Restore]:
-    """Any array as NumPy's in this machine's byte order, the name of its type where that cannot tell it, and the way
-    back. Without a copy, but of bytes in another order.
+    """Return an array as NumPy's in this machine's byte order, the name of its type if NumPy cannot express it, and the
+    function that converts back.
 
-    Raises `InvalidTensor` for a masked array, and for a tensor that is not in the CPU's memory or holds its numbers in
-    other tensors, as DTensor does.
+    Only arrays in another byte order are copied.
+
+    Raises:
+        InvalidTensor: The array is masked, not in the CPU memory, or composed of other tensors, as DTensor is.
     """
-    torch = sys.modules.get("torch")  # whoever hands in a tensor has imported it
+    torch = sys.modules.get("torch")  # a caller with a tensor has imported it
     if torch is not None and isinstance(array, torch.Tensor):
         return _opened_torch(array, name, dtype)
     if isinstance(array, np.ma.MaskedArray):

@@ -1,4 +1,4 @@
-"""What a training loop calls: collectives of arrays over one job's workers, by whatever drives the worker's core."""
+"""Collectives of arrays over one job's workers, by any driver of the worker's core."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _POLICIES: Final = get_args(NonFinite)
 
 
 class Reduction(TypedDict, total=False):
-    """How arrays are reduced; every worker says the same, but for the weight."""
+    """Options of a reduction; the same at every worker, except for the weight."""
 
     op: str
     """Name of an operation (`operations`), or the path of a Python file with one; by default "sum". "mean" is
@@ -31,7 +31,7 @@ class Reduction(TypedDict, total=False):
     times the traffic and n times the memory.
     """
     name: str
-    """What errors call the array; by default "tensor"."""
+    """Name of the array in errors; by default "tensor"."""
     weight: int
     """Weight of this worker in a mean, such as the samples behind its gradient; by default 1, and at most
     (2³² − 1) / workers. Operations without weights refuse it.
@@ -39,7 +39,7 @@ class Reduction(TypedDict, total=False):
     dtype: str | None
     """Names a type that the array's own cannot: "bfloat16" for uint16."""
     nonfinite: NonFinite
-    """What to do with NaN and infinity: by default "error", to refuse them; "propagate", to sum them as IEEE addition
+    """Treatment of NaN and infinity: by default "error", to refuse them; "propagate", to sum them as IEEE addition
     does; "poison", to make all numbers of their chunk NaN, which costs nothing on the wire.
     """
     cuts: Iterable[int]
@@ -49,7 +49,7 @@ class Reduction(TypedDict, total=False):
 
 
 class Driver(Protocol):
-    """What moves a worker's packets and time: `udp.UdpWorker`, `sharding.ShardedDriver`, or an emulated fabric."""
+    """Driver of a worker's packets and time: `udp.UdpWorker`, `sharding.ShardedDriver`, or an emulated fabric."""
 
     @property
     def rank(self) -> int:
@@ -61,16 +61,16 @@ class Driver(Protocol):
 
     @property
     def lanes(self) -> int:
-        """Of the job's messages."""
+        """Lanes of the job's messages."""
 
     def submit(self, tensor: Tensor, /) -> int:
-        """As `WorkerCore.submit`."""
+        """Same contract as `WorkerCore.submit`."""
 
     def wait(self, handle: int, timeout_s: float) -> Reduced:
         """The sum, once it is complete. Raises `AllreduceTimeout`, saying what it waits for, after `timeout_s`."""
 
     def done(self, handle: int) -> bool:
-        """As `WorkerCore.done`."""
+        """Same contract as `WorkerCore.done`."""
 
 
 class Handle:
@@ -82,11 +82,11 @@ class Handle:
         self._timeout_s = timeout_s
         self._finish = finish
         self._reduced: Reduced | None = None
-        """What the driver has handed out, while no result was made of it."""
+        """The driver's result, until the caller's result is made of it."""
         self._results: list[Any] = []
 
     def done(self) -> bool:
-        """Whether `wait` would return, or raise, at once."""
+        """True if `wait` would return, or raise, at once."""
         return bool(self._results) or self._reduced is not None or self._driver.done(self._number)
 
     def wait(self, timeout_s: float | None = None) -> Any:
@@ -151,7 +151,7 @@ class Communicator:
 
     @property
     def size(self) -> int:
-        """How many workers there were at the start."""
+        """Number of workers at the start."""
         return self._driver.workers
 
     # --- all-reduce ---
@@ -180,11 +180,11 @@ class Communicator:
         return self.allreduce_async(array, **how).wait()
 
     def allreduce_async(self, array: Any, **how: Unpack[Reduction]) -> Handle:
-        """As `allreduce`, without waiting. The array is copied."""
+        """Start an `allreduce` without waiting. The array is copied."""
         return self._reduce(array, None, **how)
 
     def reduced_async(self, array: Any, finish: Callable[[Reduced], Any], **how: Unpack[Reduction]) -> Handle:
-        """As `allreduce_async` of a sum or a mean, whose result is what `finish` makes of the sum and its weights."""
+        """Start a sum or a mean whose result is `finish` of the sum and its weights."""
         return self._reduce(array, None, finish, **how)
 
     def allreduce_many(self, arrays: Mapping[str, Any], *, weight: int = 1) -> dict[str, Reduced]:
@@ -198,14 +198,14 @@ class Communicator:
         return dict(zip(arrays, wait_all(handles), strict=True))
 
     def reduce(self, array: Any, root: int = 0, **how: Unpack[Reduction]) -> Any:
-        """As `allreduce`, but for the worker with the rank `root` alone; the others get None.
+        """Reduce as `allreduce` does, for the worker with the rank `root` alone; the others get None.
 
-        Results come to all in any case, so it costs what `allreduce` costs.
+        Results reach all workers in any case, so it costs as much as `allreduce`.
         """
         return self.reduce_async(array, root, **how).wait()
 
     def reduce_async(self, array: Any, root: int = 0, **how: Unpack[Reduction]) -> Handle:
-        """As `reduce`, without waiting. The array is copied."""
+        """Start a `reduce` without waiting. The array is copied."""
         return self._reduce(array, root, **how)
 
     def _reduce(
@@ -221,7 +221,9 @@ class Communicator:
         nonfinite: NonFinite = "error",
         cuts: Iterable[int] = (),
     ) -> Handle:
-        """`root`: whom the result is for; None: all. `finish` takes the place of what makes the result."""
+        """Start a reduction for the rank `root`, or for all if None. `finish` replaces the operation's own result
+        function.
+        """
         collective = "allreduce" if root is None else "reduce"
         if root is not None:
             root = self._checked_root(root, name)
@@ -274,7 +276,7 @@ class Communicator:
         return self.broadcast_async(array, root, name=name).wait()
 
     def broadcast_async(self, array: Any, root: int = 0, *, name: str = "tensor") -> Handle:
-        """As `broadcast`, without waiting."""
+        """Start a `broadcast` without waiting."""
         root = self._checked_root(root, name)
         values, dtype, restore = opened(array, name)
         own = _plain(values, name)
@@ -330,7 +332,7 @@ class Communicator:
         return self.all_gather_async(array, name=name).wait()
 
     def all_gather_async(self, array: Any, *, name: str = "tensor") -> Handle:
-        """As `all_gather`, without waiting."""
+        """Start an `all_gather` without waiting."""
 
         def complete(parts: Any, present: NDArray[np.bool_]) -> Any:
             if not present.all():
@@ -345,13 +347,15 @@ class Communicator:
         return self._gather(array, name, complete)
 
     def gather_present_async(self, array: Any, *, name: str = "tensor") -> Handle:
-        """As `all_gather_async`, but who was lost raises nothing: the result is a pair of the arrays and of who is
-        there, bool (n,) by rank, the same at all. The others' arrays are not whole.
+        """Start an `all_gather` that tolerates lost workers.
+
+        The result is a pair of the arrays and a mask of the present workers, bool (n,) by rank, the same at all. Arrays
+        of lost workers are incomplete.
         """
         return self._gather(array, name, lambda parts, present: (parts, present))
 
     def _gather(self, array: Any, name: str, result: Callable[[Any, NDArray[np.bool_]], Any]) -> Handle:
-        """The result is made of the arrays of all, and of who is there."""
+        """Start a gathering; `result` combines all arrays and the mask of present workers."""
         values, dtype, restore = opened(array, name)
         own, shape = _plain(values, name), values.shape
         words = words_of(values)
@@ -417,6 +421,6 @@ def _signature(
     dtype: str | None,
     cuts: Sequence[int] = (),
 ) -> int:
-    """What all workers must agree on, as an odd number of 32 bits (docs/design.md §3.3)."""
+    """Hash of everything on which all workers must agree, as an odd number of 32 bits (docs/design.md §3.3)."""
     call = (collective, root, op, policy, name, values.shape, dtype or str(values.dtype), *cuts)
     return int.from_bytes(hashlib.blake2b(repr(call).encode(), digest_size=4).digest()) | 1

@@ -40,7 +40,7 @@ def array_of(words: Int32Array, dtype: np.dtype[Any], shape: Sequence[int]) -> N
 
 @dataclass(frozen=True, slots=True)
 class Gathering:
-    """Where the parts of `ranks` workers lie, each of so many words."""
+    """Layout of the parts of `ranks` workers, each of `words` words."""
 
     ranks: int
     words: int
@@ -54,7 +54,7 @@ class Gathering:
 
     @property
     def pieces(self) -> int:
-        """Of each worker."""
+        """Number of pieces of each worker."""
         return -(-self.words // self.piece_words) if self.words else 0
 
     @property
@@ -62,7 +62,7 @@ class Gathering:
         return self.lanes // (self.piece_words + 1)
 
     def contribution(self, rank: int, words: Int32Array) -> Int32Array:
-        """What a worker adds for its part, int32 (chunks, lanes)."""
+        """A worker's contribution with its part, int32 (chunks, lanes)."""
         lanes = np.zeros((-(-self.ranks * self.pieces // self.pieces_per_chunk), self.lanes), np.int32)
         width = self.piece_words + 1
         pieces = np.zeros((self.pieces, width), np.int32)

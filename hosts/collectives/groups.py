@@ -20,11 +20,13 @@ from .communicator import Communicator, Driver
 
 
 class Registrar(Protocol):
-    """Where jobs come from, such as the control service."""
+    """Source of new jobs, such as the control service."""
 
     def register(self, groups: Sequence[Sequence[int]]) -> list[list[str]]:
-        """Have a job made of each group of ranks of the world; a ticket for each rank. Raises HostError where one of
-        them cannot be: then there is none.
+        """Register a job for each group of ranks of the world; return a ticket for each rank.
+
+        Raises:
+            HostError: One of them is impossible; then none is registered.
         """
 
     def join(self, ticket: str) -> Driver:

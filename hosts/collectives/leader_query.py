@@ -1,14 +1,14 @@
-"""A question that one worker asks for all, again and again: what everyone's batch size is to be.
+"""A repeated request by one worker for all: everyone's next batch size.
 
 ::
 
     every worker ──report──▶ a sum to all: everyone's reports
-                             leader: the lowest rank whose report is in it ──all reports──▶ who knows
+                             leader: the lowest rank whose report is in it ──all reports──▶ the service
     every worker ◀──answer── a sum to all, the others add zeros ◀── leader ◀── answer ──────────┘
 
-Both sums have the same bits at every worker, so all know alike who leads, who is lost, and what the answer is. Nobody
-waits long for an answer: one that is late is handed out with a later question's sums, which is not asked then. So
-each answer is acted on before the next reports are asked about.
+Both sums have the same bits at every worker, so all agree on the leader, on lost workers, and on the answer. The wait
+for an answer is short: a late one is delivered with a later request's sums, and that request is skipped. So each answer
+is applied before the next reports are sent.
 """
 
 from __future__ import annotations
@@ -27,49 +27,51 @@ from .communicator import Communicator, Handle
 _log = logging.getLogger(__name__)
 
 PATIENCE_S: Final = 0.1
-"""So long is an answer waited for, once."""
+"""Maximum wait for an answer."""
 
 _NONE: Final = 0
 _REFUSED: Final = -1
-"""What the leader says in place of an answer, whose numbers are 0 or more and not all 0."""
+"""Sentinel in place of an answer, whose numbers are non-negative and not all 0."""
 
 
 class Answer(Protocol):
     """An answer to the leader, on its way."""
 
     def done(self) -> bool:
-        """Whether `wait` returns, or raises, at once."""
+        """True if `wait` returns, or raises, at once."""
 
     def wait(self, timeout_s: float, /) -> list[int]:
-        """A number for each worker, by rank. Raises ControlAbsent where nobody answers, and otherwise why there is no
-        answer.
+        """Return a number for each worker, by rank.
+
+        Raises:
+            ControlAbsent: There is no service; other errors give the reason of a refusal.
         """
 
 
 Ask = Callable[[NDArray[np.float64], NDArray[np.bool_]], Answer]
-"""What the leader asks: everyone's report (workers, k) by rank, and whose are there (workers,)."""
+"""The leader's request: everyone's report (workers, k) by rank, and the mask of present reports (workers,)."""
 
 
 class LeaderQuery:
     """One worker's part. For a question all workers call `report`, `ask` and `answer`, in this order."""
 
     def __init__(self, communicator: Communicator, ask: Ask, *, name: str) -> None:
-        """`name` is what errors call it by."""
+        """Create a query; `name` is its name in errors."""
         self._communicator = communicator
         self._ask = ask
         self._name = name
         self._leader = 0
         self._asked: tuple[Answer, NDArray[np.bool_]] | None = None
-        """Whose answer was not handed out yet, and who took part when it was asked for."""
+        """The pending answer, and the workers that took part in its request."""
         self._said = False
-        """Whether it was said that no answers come."""
+        """True if the absence of answers has been logged."""
 
     def report(self, own: NDArray[np.float64]) -> Handle:
-        """Tell all; its result are two arguments of `ask`."""
+        """Send this worker's report to all; the result is two arguments of `ask`."""
         return self._communicator.gather_present_async(own, name=self._name)
 
     def ask(self, reports: NDArray[np.float64], present: NDArray[np.bool_]) -> Answer | None:
-        """As the leader, ask who knows. The caller waits `PATIENCE_S` for it at most; None: for nothing."""
+        """Send the request, as the leader; None for other workers. The caller waits at most `PATIENCE_S` for it."""
         self._leader = int(present.argmax())
         if self._leader != self._communicator.rank:
             return None
@@ -108,7 +110,7 @@ class LeaderQuery:
         return self._communicator.reduced_async(words, finish, name=f"{self._name}: answer", weight=int(leads))
 
     def _taken(self, asked: Answer) -> list[int] | int:
-        """What the leader hands out."""
+        """The numbers that the leader sends to all."""
         if not asked.done():
             self._say(f"no answer within {PATIENCE_S:g} s")
             return _NONE

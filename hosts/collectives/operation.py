@@ -28,7 +28,7 @@ class Call:
     name: str
     weight: int
     dtype: str | None
-    """Name of the type, if the array's own type does not tell it."""
+    """Name of the type, if the array's own type does not express it."""
     nonfinite: NonFinite
     cuts: Sequence[int]
     signature: int
@@ -46,7 +46,7 @@ class Call:
 
 
 class Started(NamedTuple):
-    """What a worker submits, and how the result is made of its sum."""
+    """A worker's tensor to submit, and the function that makes the result of its sum."""
 
     tensor: Tensor
     finish: Callable[[Reduced], NDArray[Any]]

@@ -21,8 +21,10 @@ class ShardedDriver:
     """
 
     def __init__(self, drivers: Sequence[Driver], shares: Sequence[int] | None = None) -> None:
-        """`shares`: the runs' lengths in proportion to each other; else they are equal. Raises `InvalidPlan` if the
-        jobs are not of the same workers, as far as ranks and numbers tell, or a share is none.
+        """Create a driver over several jobs; `shares` are the proportions of their parts, by default equal.
+
+        Raises:
+            InvalidPlan: The jobs have different workers, by ranks and numbers, or a share is invalid.
         """
         if not drivers:
             raise InvalidPlan("a sharded worker needs at least one job", place="drivers", value=0)
@@ -56,7 +58,7 @@ class ShardedDriver:
         """Tensors whose sums were not handed out, and their parts that were not."""
 
     def submit(self, tensor: Tensor, /) -> int:
-        """As `WorkerCore.submit`."""
+        """Same contract as `WorkerCore.submit`."""
         parts = tensor.cut(self._shares)
         waiting = [(driver, driver.submit(part)) for driver, part in zip(self._drivers, parts, strict=True)]
         handle, self._next_handle = self._next_handle, self._next_handle + 1
@@ -64,7 +66,7 @@ class ShardedDriver:
         return handle
 
     def done(self, handle: int) -> bool:
-        """Whether `wait` has something to say at once."""
+        """Return True if `wait` would return, or raise, at once."""
         return all(driver.done(part) for driver, part in self._shared[handle][1])
 
     def wait(self, handle: int, timeout_s: float) -> Reduced:

@@ -1,5 +1,5 @@
-"""How many rounds a worker may have in the network: laws as small state machines on one interface (`law`), and what
-spaces the rounds out in time (`pacer`). `yielding` is of no job: a sender of others' packets that yields to marks.
+"""Windows of a worker's rounds in the network: laws as small state machines on one interface (`law`), and the spacing
+of rounds in time (`pacer`). `yielding` belongs to no job: a sender of background packets that yields to marks.
 """
 
 from .dctcp import Dctcp

@@ -15,7 +15,7 @@ from .law import Feedback
 from .loss import LossDriven
 
 GAIN: Final = 1 / 16
-"""g: what a window's share of marks weighs in α, the average of all."""
+"""g: weight of one window's share of marks in α, the average of all."""
 
 
 class Dctcp(LossDriven):

@@ -18,7 +18,7 @@ CUT: Final = 0.8
 MAX_CUT: Final = 0.5
 """The most that one cut takes, as a share of the window."""
 TARGET: Final = 1.5
-"""Target, in least round trips; the rest is what may wait in queues."""
+"""Target, in minimum round trips; the part above 1 may wait in queues."""
 
 
 class DelayTarget:
@@ -57,7 +57,7 @@ class DelayTarget:
         return int(self._window)
 
     def _cut(self, share: float, now_ns: int) -> None:
-        """To this share of itself, unless what was sent since the last cut cannot have been heard of."""
+        """Reduce the window to this share, unless feedback on the last cut cannot have arrived."""
         if self._cut_ns is None or now_ns - self._cut_ns >= self._trip_ns:
             self._window = max(1.0, self._window * share)
             self._cut_ns = now_ns

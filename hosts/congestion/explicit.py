@@ -7,7 +7,7 @@ from .law import Feedback
 
 
 class ExplicitWindow:
-    """Obeys the window field. Without a result for a lease, one round asks what is allowed now."""
+    """Window set by the window field. Without a result for a lease, one round finds out the allowed window."""
 
     yields = True
     gap_ns = 0

@@ -1,4 +1,4 @@
-"""A window that nothing changes: what loss and queues look like where nobody controls them."""
+"""A constant window: the baseline of loss and queues without congestion control."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class FixedWindow:
         self._rounds = rounds
 
     def begin(self, pacing: Pacing, now_ns: int) -> None:
-        """Nothing is asked of the network."""
+        """Start; nothing is requested of the network."""
 
     def take(self, feedback: Feedback) -> None:
         """Nothing is learnt of it."""

@@ -30,14 +30,14 @@ TARGET: Final = 0.95
 MAX_STEPS: Final = 5
 """maxStage: so often the window grows by W_AI alone."""
 CLOCK_NS: Final = 1_000
-"""What switches' clocks tell apart."""
+"""Resolution of switches' clocks."""
 
 Link = tuple[int, int]
 """A switch's node id, and the port that it sends by."""
 
 
 class Reading(NamedTuple):
-    """What INT says of one link."""
+    """INT reading of one link."""
 
     egress_ns: int
     """When the packet that says so left for it, on the switch's clock."""
@@ -47,7 +47,7 @@ class Reading(NamedTuple):
 
 
 class Hpcc:
-    """Rounds in the network by what links say of themselves."""
+    """Window by the links' own readings."""
 
     yields = True
 
@@ -88,7 +88,7 @@ class Hpcc:
             self._adjust(product, feedback.in_flight)
 
     def _read(self, headers: NDArray[np.uint8]) -> dict[Link, Reading]:
-        """The newest reading of each link that results tell of."""
+        """Newest reading of each link in the results."""
         hops, whole = read_links(headers, AGGREGATION_PORT)
         found: dict[Link, Reading] = {}
         columns = [hops["node_id"], hops["egress_port"], hops["egress_ns"], depths(hops), hops["bytes_sent"]]
@@ -127,7 +127,7 @@ class Hpcc:
         cut = self._utilisation >= TARGET or self._steps >= MAX_STEPS
         window = self._reference / (self._utilisation / TARGET) if cut and self._utilisation else self._reference
         window = min(window + growth, max(product, 1.0))
-        if self._come > self._reference_end:  # what was sent under W_c has begun to come back
+        if self._come > self._reference_end:  # rounds sent under W_c have begun to come back
             self._steps = 0 if cut else self._steps + 1
             self._reference = window
             self._reference_end = self._come + in_flight

@@ -1,4 +1,4 @@
-"""What every window law is told, and answers. A law does no I/O and reads no clock."""
+"""Interface of window laws: their inputs and outputs. A law does no I/O and reads no clock."""
 
 from __future__ import annotations
 
@@ -13,30 +13,28 @@ from ...wire.control import Pacing
 
 @dataclass(frozen=True, slots=True)
 class Feedback:
-    """What the results that have come at one instant say of the network."""
+    """Network feedback in the results that have come at one instant."""
 
     now_ns: int
     rounds: int
-    """How many results have come."""
+    """Number of results."""
     marked: int
-    """How many of them carry the congestion flag."""
+    """Number of results with the congestion flag."""
     in_flight: int
-    """How many are in the network still."""
+    """Rounds still in the network."""
     window: int | None
-    """What the most loaded queue allows, by the newest of them; None where it says nothing of the queues (it was
-    fetched).
-    """
+    """Window allowed by the most loaded queue, by the newest result; None if it carries none (it was fetched)."""
     round_trip_ns: int | None
-    """The least round trip of those with lanes that were sent once only; None where there is none."""
+    """Minimum round trip of results with lanes that were sent once only; None without such results."""
     int_headers: NDArray[np.uint8] | None = None
-    """(rounds, size): the INT that came with each, as `Datagrams.int_headers`; None where there is none."""
+    """(rounds, size): INT of each result, as `Datagrams.int_headers`; None without INT."""
 
 
 class WindowLaw(Protocol):
     """Rounds that one worker may have in the network."""
 
     yields: bool
-    """Whether fewer rounds than the window may be in the network while others are repaired."""
+    """True if fewer rounds than the window may be in the network during repairs."""
     int_header: bytes
     """INT's shim and header, which contributions with lanes take along so that results bring what links say; empty:
     they have none.
@@ -56,7 +54,7 @@ class WindowLaw(Protocol):
         ...
 
     def lose(self, rounds: int, now_ns: int) -> None:
-        """So many rounds are taken for lost."""
+        """Handle the presumed loss of this number of rounds."""
         ...
 
     def window(self, now_ns: int) -> int:

@@ -1,7 +1,7 @@
-"""TCP's law without marks, on rounds (RFC 5681, sections 3.1 and 3.2): it fills the queue until something is lost.
+"""TCP's law without marks, on rounds (RFC 5681, sections 3.1 and 3.2): it fills the queue until packets are lost.
 
-The window doubles in a round trip until the first loss, and then grows by a round a window. A loss halves it, at most
-once a window of data: what was sent before tells nothing of the smaller window.
+The window doubles per round trip until the first loss, and then grows by a round per window. A loss halves it, at most
+once per window of data: rounds sent before the cut say nothing about the smaller window.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class LossDriven:
         return int(self._window)
 
     def _grow(self, rounds: int) -> None:
-        """By what so many results allow."""
+        """Grow by the amount that `rounds` results allow."""
         self._window += rounds if self._starting else rounds / self._window
 
     def _cut(self, window: float, in_flight: int) -> None:

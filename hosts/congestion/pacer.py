@@ -1,7 +1,7 @@
-"""When rounds may be sent: after the hold of a plan, no two closer than its gap, and at the pace of a law.
+"""Send times of rounds: after the hold of a plan, no two closer than its gap, and at the pace of a law.
 
-A plan's gap is kept by every two rounds: queues are promised by it. A law's is kept on mean: a host that looks seldom
-sends at once what has come due since it looked, but nothing for the time in which it had nothing to send.
+A plan's gap holds between any two rounds, as queue bounds rely on it. A law's holds on average: a host that polls
+rarely sends at once all rounds due since its last poll, but none for time in which it had nothing to send.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class Pacer:
         self._next_ns: int | None = None
         self._law_gap_ns = 0
         self._waiting = False
-        """Whether rounds wait for their turn."""
+        """True if rounds wait for their turn."""
 
     def begin(self, now_ns: int) -> bool:
         """The plan is here; whether that was not known yet."""
@@ -28,7 +28,7 @@ class Pacer:
 
     @property
     def waits(self) -> bool:
-        """Whether the plan's hold or lease is yet to begin, which it does with the plan and not with the first sum."""
+        """True if the plan's hold or lease has not begun; it begins with the plan, not with the first sum."""
         return self._next_ns is None and bool(self._pacing.hold_ns or self._pacing.lease_ns)
 
     def follow(self, law_gap_ns: int) -> None:
@@ -36,7 +36,7 @@ class Pacer:
         self._law_gap_ns = law_gap_ns
 
     def room(self, now_ns: int) -> int | None:
-        """How many rounds may be sent now; None: as many as the window allows."""
+        """Number of rounds that may be sent now; None: as many as the window allows."""
         if self._next_ns is None or now_ns < self._next_ns:
             return 0
         if self._pacing.gap_ns:
@@ -46,7 +46,7 @@ class Pacer:
         return 1 + (now_ns - self._due_ns(now_ns)) // self._law_gap_ns
 
     def sent(self, rounds: int, now_ns: int) -> None:
-        """So many were sent."""
+        """Record that rounds were sent."""
         if not rounds:
             return
         if self._law_gap_ns:
@@ -64,6 +64,6 @@ class Pacer:
         return self._next_ns if self._next_ns is not None and now_ns < self._next_ns else None
 
     def _due_ns(self, now_ns: int) -> int:
-        """Since when the next round has been due: what waits, since it has had its turn, all else since now."""
+        """Time since which the next round has been due: for waiting rounds their turn, for others now."""
         assert self._next_ns is not None
         return self._next_ns if self._waiting else now_ns

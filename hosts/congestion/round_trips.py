@@ -28,7 +28,7 @@ class RoundTripTimeout:
     """RTTVAR."""
 
     def sample(self, round_trip_ns: int) -> None:
-        """Take the round trip of a packet whose acknowledgement tells which transmission it is for (section 2)."""
+        """Record the round trip of a packet whose acknowledgement identifies its transmission (section 2)."""
         if self.smoothed_ns is None:
             self.smoothed_ns, self.variation_ns = float(round_trip_ns), round_trip_ns / 2
         else:

@@ -17,22 +17,22 @@ from typing import Final
 from .round_trips import RoundTripTimeout
 
 GAIN: Final = 1 / 16
-"""g: what a window's share of marks weighs in α, the average of all (RFC 8257, section 4.2)."""
+"""g: weight of one window's share of marks in α, the average of all (RFC 8257, section 4.2)."""
 INITIAL_WINDOW: Final = 10
 """Packets in flight at first (RFC 6928)."""
 REORDERING: Final = 3
-"""A packet is lost when one that was sent so many later is acknowledged (RFC 9002, section 6.1.1)."""
+"""A packet is lost when one sent this many later is acknowledged (RFC 9002, section 6.1.1)."""
 
 
 class DataCentreWindow:
-    """cwnd, in packets. `number` is that of the packet that tells of the network, `following` that of the next one to
-    be sent: where nothing is lost, SND.UNA − 1 and SND.NXT.
+    """cwnd, in packets. `number` is the acknowledged packet's, `following` that of the next one to be sent: without
+    losses, SND.UNA − 1 and SND.NXT.
     """
 
     def __init__(self) -> None:
         self.packets = float(INITIAL_WINDOW)
         self.alpha = 1.0
-        """What is known of the share of marked packets."""
+        """Estimated share of marked packets."""
         self._threshold = float("inf")  # ssthresh
         self._window_end = 0  # of the observation window
         self._acknowledged = 0  # in it
@@ -64,7 +64,7 @@ class DataCentreWindow:
         self._reduced_until = following
 
     def _reduce(self, packets: float, number: int, following: int) -> None:
-        """At most once for a window of data: packets that were under way do not tell of the smaller one."""
+        """Reduce at most once per window of data: packets under way say nothing about the smaller window."""
         if number >= self._reduced_until:
             self.packets = self._threshold = max(1.0, packets)
             self._reduced_until = following
@@ -74,13 +74,15 @@ class YieldingSender:
     """Sends as fast as its windows allow, between two instants."""
 
     def __init__(self, window: int, *, start_ns: int = 0, stop_ns: int | None = None) -> None:
-        """`window`: the receiver's (RFC 9293, section 3.8.6): so many packets are in the network at most, theirs and
-        their acknowledgements' together, while none is away for longer than the time-out.
+        """Create a sender.
+
+        `window` is the receiver's (RFC 9293, section 3.8.6): the maximum number of packets and acknowledgements in the
+        network, as long as none is away for longer than the time-out.
         """
         self.congestion = DataCentreWindow()
         self.acknowledged = 0
         self.marked = 0
-        """How many of those acknowledged came with a mark."""
+        """Number of acknowledged packets with a mark."""
         self.lost = 0
         self._most = window
         self._start_ns = start_ns
@@ -96,7 +98,7 @@ class YieldingSender:
         return len(self._in_flight)
 
     def receive(self, now_ns: int, answers: Iterable[tuple[int, bool]]) -> None:
-        """Acknowledgements have come: numbers of packets, and whether these were marked. What is known is skipped."""
+        """Handle acknowledgements: numbers of packets, and whether these were marked. Known ones are skipped."""
         for number, marked in answers:
             sent_ns = self._in_flight.pop(number, None)
             if sent_ns is None:

@@ -54,7 +54,7 @@ class DataType(ABC):
         self.name = name
         """NumPy's name of it, or ml_dtypes' and PyTorch's where NumPy has none."""
         self.storage: np.dtype[Any] = np.dtype(storage)
-        """How arrays hold it: as itself, or the bits of its numbers as an unsigned integer."""
+        """Storage type of arrays: the type itself, or an unsigned integer with the bits of its numbers."""
         self.stored_as_bits = name != self.storage.name
 
     def __repr__(self) -> str:
@@ -65,13 +65,14 @@ class DataType(ABC):
 
     @abstractmethod
     def scalars(self, workers: int, *, mean: bool) -> Scalars:
-        """How its numbers are summed, or their mean is taken, over a job of `workers` workers at its start.
+        """Return the summation, or averaging, of its numbers over a job of `workers` workers at its start.
 
-        Raises `InvalidTensor` for a job of so many workers that they cannot be.
+        Raises:
+            InvalidTensor: The job has too many workers.
         """
 
     def is_finite(self, values: NDArray[Any]) -> BoolArray:
-        """Whether each number is neither a NaN nor an infinity."""
+        """True for each number that is neither a NaN nor an infinity."""
         return np.ones(values.shape, np.bool_)
 
     def number(self, values: NDArray[Any], at: int) -> object:
@@ -87,7 +88,7 @@ class FloatType(DataType):
         self.digits = digits
         """Binary digits of the significand."""
         self.least = least
-        """Of the least subnormal number, the exponent of 2."""
+        """Exponent of 2 of the smallest subnormal number."""
 
     @abstractmethod
     def scalars(self, workers: int, *, mean: bool) -> FloatScalars: ...
@@ -113,7 +114,7 @@ class FloatType(DataType):
         return nan
 
     def is_negative(self, values: NDArray[Any]) -> BoolArray:
-        """Whether each number, −0 and NaN as well, has its sign set."""
+        """True for each number, −0 and NaN included, with its sign set."""
         negative: BoolArray = np.signbit(self.widen(values))
         return negative
 
@@ -154,10 +155,15 @@ def data_type(name: str) -> DataType:
 
 
 def as_numbers(array: ArrayLike, name: str, dtype: str | None = None) -> tuple[NDArray[Any], DataType]:
-    """An array as its type stores it, without a copy where there is none to make, and the type.
+    """Return an array in its type's storage, copied only if needed, and the type.
 
-    `dtype` names the type where the array's own cannot: "bfloat16" for uint16. Raises `InvalidTensor` for types that
-    cannot be summed: silently converting them would lose what the error bounds promise.
+    Args:
+        array: Array of any shape.
+        name: Name in errors.
+        dtype: Name of the type, if the array's own does not express it: "bfloat16" for uint16.
+
+    Raises:
+        InvalidTensor: The type cannot be summed: a silent conversion would violate the error bounds.
     """
     values = np.asarray(array)
     own = values.dtype.name

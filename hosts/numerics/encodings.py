@@ -38,7 +38,7 @@ _MAX_COUNTED: Final = 0xFFFF
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Encoding:
-    """How the tensors of one type, operation and policy are summed over a job."""
+    """Summation of the tensors of one type, operation and policy over a job."""
 
     kind: DataType
     scalars: Scalars
@@ -47,13 +47,13 @@ class Encoding:
     values: int
     """Numbers in a chunk."""
     counter_bits: int = 0
-    """Of each of a number's two counters; 0: NaN and infinity are refused, or poison their chunk."""
+    """Bits of each of a number's two counters; 0: NaN and infinity are refused, or poison their chunk."""
     lanes: int = LANES
     """Lanes of a message."""
     poison: Int32Array | None = None
     """The first lanes of a chunk with a NaN or an infinity, at least (v,); None: it is not poisoned."""
     poison_period: int = 0
-    """After how many lanes `poison` repeats: among as many, one tells of a sum whether it is poisoned."""
+    """Number of lanes after which `poison` repeats: among as many, one shows whether a sum is poisoned."""
 
     @property
     def _used(self) -> int:
@@ -66,12 +66,12 @@ class Encoding:
 
     @property
     def _takes_all(self) -> bool:
-        """Whether NaN and infinity are summed, in either way."""
+        """True if NaN and infinity are summed, in either way."""
         return bool(self.counter_bits) or self.poison is not None
 
     @property
     def may_wrap(self) -> bool:
-        """Whether a lane's sum over the workers may go beyond 32 bits: it does not where all lanes are parts of finite
+        """True if a lane's sum over the workers may exceed 32 bits: it does not if all lanes are parts of finite
         floating numbers.
         """
         return not isinstance(self.kind, FloatType) or self._takes_all
@@ -117,12 +117,12 @@ class Encoding:
         return values
 
     def _finite(self, values: NDArray[Any]) -> NDArray[Any]:
-        """The numbers, with 0 for NaN and infinity; themselves where there are none."""
+        """The numbers, with 0 for NaN and infinity; not copied if there are none."""
         finite = self.kind.is_finite(values)
         return values if finite.all() else np.where(finite, values, values.dtype.type(0))
 
     def _flags(self, values: NDArray[Any]) -> Int32Array:
-        """What is added to the counters of +∞ and −∞, 1 or 0, in lanes."""
+        """Contribution to the counters of +∞ and −∞, 1 or 0, in lanes."""
         assert isinstance(self.kind, FloatType)
         odd, nan, below = ~self.kind.is_finite(values), self.kind.is_nan(values), self.kind.is_negative(values)
         positive = (odd & (nan | ~below)).astype(np.uint32)
@@ -141,7 +141,7 @@ class Encoding:
         return lanes
 
     def _shifts(self) -> NDArray[np.uint32]:
-        """By which each number's counters are moved in their lane (v,)."""
+        """Shift of each number's counters in their lane (v,)."""
         place = np.arange(self.values, dtype=np.uint32) % np.uint32(self._numbers_per_flag_lane)
         return place * np.uint32(2 * self.counter_bits)
 
@@ -156,10 +156,19 @@ def encoding_of(
     propagate: bool = False,
     poison: bool = False,
 ) -> Encoding:
-    """How tensors of this type are summed in a job of `workers` workers at its start, in messages of `lanes` lanes.
+    """Return the encoding of this type's tensors in a job of `workers` workers at its start, in messages of `lanes`
+    lanes.
 
-    `propagate`: NaN and infinity are summed as IEEE addition does, not refused; `poison`: they make the whole chunk
-    NaN. Integers have none. Raises `InvalidTensor` for a type that so many workers cannot sum.
+    Args:
+        kind: Type of the tensors.
+        workers: Number of workers at the start.
+        lanes: Lanes of a message.
+        mean: Encode means in place of sums.
+        propagate: Sum NaN and infinity as IEEE addition does, in place of refusing them.
+        poison: Make the whole chunk NaN for a NaN or an infinity. Integers have none.
+
+    Raises:
+        InvalidTensor: This number of workers cannot sum the type.
     """
     scalars = kind.scalars(workers, mean=mean)
     if not isinstance(kind, FloatType) or not (propagate or poison):

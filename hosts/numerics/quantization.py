@@ -25,7 +25,7 @@ HEADROOM_BITS: Final = 30
 INFINITY_BITS: Final = 0x7F80_0000
 _LARGEST_SCALE: Final = 2.0**127
 _MIN_FOR_FLOAT32: Final = 31
-"""From this biased exponent on, scales are float32 numbers, and so are the quanta, none subnormal, for any n."""
+"""Smallest biased exponent from which scales and quanta are normal float32 numbers, for any n."""
 
 Float32Array = NDArray[np.float32]
 Int32Array = NDArray[np.int32]
@@ -81,7 +81,7 @@ def reserved_bits(workers: int) -> int:
 
 
 def scale_table(workers: int) -> NDArray[np.float64]:
-    """2^(30 − ⌈log₂ n⌉ − e) by biased exponent, float64 (256,): what a value is multiplied by before it is rounded."""
+    """2^(30 − ⌈log₂ n⌉ − e) by biased exponent, float64 (256,): factor of a value before it is rounded."""
     biased = np.arange(256)
     return np.ldexp(1.0, HEADROOM_BITS - reserved_bits(workers) - (biased - EXPONENT_BIAS))
 

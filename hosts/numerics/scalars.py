@@ -35,12 +35,12 @@ from .quantization import (
 )
 
 _BEYOND: Final = LARGEST_EXPONENT + 1
-"""What a chunk asks for that cannot be summed."""
+"""Biased exponent of a chunk that cannot be summed."""
 _STEP: Final = 8
 _MIN_EXPONENT: Final = -1016
 """A float64 chunk's biased exponent b stands for |x| < 2^(8b − 1016), up to 2¹⁰²⁴."""
 _MAX_SHIFTED: Final = 1000
-"""By no more at once, which is normal either way."""
+"""Maximum exponent of one scaling step; the result is normal either way."""
 _PART_BITS: Final = 31
 _PART: Final = (1 << _PART_BITS) - 1
 _LIMB_BITS: Final = 16

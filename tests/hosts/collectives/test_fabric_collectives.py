@@ -38,7 +38,11 @@ def test_all_types_and_collectives_at_once(loss: float) -> None:
         [
             *(
                 member.allreduce_async(
-                    values[member.rank], name=f"{i}", dtype=kind.name, weight=member.rank + 1, **options
+                    values[member.rank],
+                    name=f"{i}",
+                    dtype=kind.name,
+                    **options,
+                    **({"weight": member.rank + 1} if options["op"] == "mean" else {}),
                 )
                 for i, (kind, values, options) in enumerate(calls)
             ),

@@ -14,6 +14,11 @@ from weir.tests.hosts.collectives.fabric_driver import FabricJob
 WORKERS = 4
 
 
+def weight_of(options: dict[str, Any], rank: int) -> Any:
+    """Return the option `weight` for a mean."""
+    return {"weight": rank + 1} if options["op"] == "mean" else {}
+
+
 def communicators(loss: float, seed: int) -> list[Communicator]:
     return [Communicator(driver) for driver in FabricJob(loss=loss, seed=seed).drivers]
 
@@ -42,7 +47,7 @@ def test_all_types_and_collectives_at_once(loss: float) -> None:
                     name=f"{i}",
                     dtype=kind.name,
                     **options,
-                    **({"weight": member.rank + 1} if options["op"] == "mean" else {}),
+                    **weight_of(options, member.rank),
                 )
                 for i, (kind, values, options) in enumerate(calls)
             ),

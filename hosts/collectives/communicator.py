@@ -318,7 +318,7 @@ class Communicator:
                 f"rank {root} passed no bytes" + (f" but {type(data).__name__}" if root == self.rank else ""),
                 place=f"broadcast {name!r}",
                 value=data if root == self.rank else None,
-                allowed="bytes",
+                allowed=("bytes",),
             )
         received: NDArray[np.uint8] = self.broadcast(np.zeros(size, np.uint8) if own is None else own, root, name=name)
         return received.tobytes()

@@ -19,7 +19,8 @@ from weir.cli import torchrun
 from weir.topologies import load_topology
 from weir.topologies.mininet.processes import orderly_end
 
-torchrun._RUN = (sys.executable, "-c", "import time; print('up', flush=True); time.sleep(1000)")
+up = "import os, time; os.write(1, os.linesep.join(['up', '']).encode()); time.sleep(1000)"
+torchrun._RUN = (sys.executable, "-c", up)
 fabric = load_topology("leaf_spine.yaml")
 with orderly_end() as end:
     end.run(torchrun._run(fabric, None, ["h1", "h2"], [sys.argv[1]], "abort", 10**10, int(sys.argv[2])))
@@ -36,7 +37,8 @@ def test_no_signal_leaves_a_torchrun_behind(
     words = [sys.executable, "-c", COMMAND, str(tmp_path), str(restarts)]
     with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
         assert run.stdout is not None
-        assert [run.stdout.readline() for _ in range(1 + restarts)] == ["up\n"] * (1 + restarts)
+        started = [run.stdout.readline() for _ in range(1 + restarts)]
         run.send_signal(number)
         run.communicate(timeout=60)
+    assert started == ["up\n"] * (1 + restarts)
     assert left_with(f"WEIR_TEST_MARK={tmp_path}") == []

@@ -1,13 +1,13 @@
-"""The hosts' side of the aggregation protocol: workers that have gradients summed, and the parameter server.
+"""Host side of the aggregation protocol: workers, which have gradients summed, and the parameter server.
 
-`Communicator` is what training loops call: all-reduce and other collectives of arrays of any type. `tensors`,
-`encodings` and `scalars` turn their numbers into integers whose sum is exact, and back; `reference_sum` is what every
+Training loops call `Communicator`: all-reduce and other collectives of arrays of any type. `tensors`, `encodings` and
+`scalars` turn their numbers into integers whose sum is exact, and back; `reference_sum` computes the result that every
 fabric must return, bit for bit. `WorkerCore` and `ParameterServerCore` are the protocol as state machines without I/O,
-for whoever has a clock and a network: the emulated fabric, or `udp`'s sockets.
+for a driver with a clock and a network: the emulated fabric, or `udp`'s sockets.
 
-`numerics` turns numbers into lanes, `protocol` has the cores, `transport` messages between two hosts, `collectives`
-what training loops call, `drivers` the sockets and the seats in jobs, `torch` the back end of torch.distributed: each
-imports only what stands before it. This package imports `wire` alone, and `torch` PyTorch.
+`numerics` turns numbers into lanes, `protocol` has the cores, `transport` messages between two hosts, `collectives` the
+calls of training loops, `drivers` the sockets and the seats in jobs, `torch` the back end of torch.distributed: each
+imports only folders that stand before it. This package imports `wire` alone, and `torch` PyTorch.
 """
 
 from .collectives.communicator import Communicator, Driver, Handle, wait_all

@@ -1,14 +1,14 @@
 """HPCC's law, which reads INT (Li et al., "HPCC: High Precision Congestion Control", SIGCOMM 2019, algorithm 1).
 
 A link's bytes in flight, as a share of what it carries in a base round trip T: u' = min(q, q')/(C·T) + txRate/C, with
-its queue q now and q' as it was told last. U follows the largest u' on the way, by the weight τ/T of the time τ between
-the two. With U ≥ η, or after five steps of growth, W = W_c/(U/η) + W_AI, else W = W_c + W_AI; W_c is what W was a round
-trip ago, and W_AI = (1 − η)·C·T/N. Rounds leave at the pace of W/T: bursts would make queues of their own, and a window
-of whole rounds alone may be most of a round too small.
+its current queue q and the previously reported one q'. U follows the largest u' on the way, by the weight τ/T of the
+time τ between the two. With U ≥ η, or after five steps of growth, W = W_c/(U/η) + W_AI, else W = W_c + W_AI; W_c is the
+value of W one round trip ago, and W_AI = (1 − η)·C·T/N. Rounds leave at the pace of W/T: bursts would make queues of
+their own, and a window of whole rounds alone may be most of a round too small.
 
-Contributions carry INT-MD, and a result brings the stack of the one that completed its round, with what switches have
-pushed on its way back: so each tells of its round's slowest way. Times are of the switches' clocks, each compared with
-itself alone.
+Contributions carry INT-MD, and a result brings the stack of the contribution that completed its round, plus the entries
+that switches have pushed on its way back. Each result thus describes its round's slowest way. Times come from the
+switches' clocks; a clock is compared only with itself.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ class YieldingSender:
         self._stop_ns = stop_ns
         self._next = 0
         self._in_flight: dict[int, int] = {}  # number: when it was sent; the oldest first
-        self._newest = -1  # of what is acknowledged
+        self._newest = -1  # highest acknowledged number
         self._timeout = RoundTripTimeout()
 
     @property

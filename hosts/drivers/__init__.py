@@ -1,1 +1,1 @@
-"""What runs the protocol cores on the wall clock: UDP sockets, seats in jobs of the control service, agents."""
+"""Drivers of the protocol cores on the wall clock: UDP sockets, seats in jobs of the control service, agents."""

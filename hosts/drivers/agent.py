@@ -18,11 +18,11 @@ from ..errors import HostError
 from .client import serve
 
 _INTERRUPTED: Final = 130
-"""The exit status of what Ctrl-C has ended."""
+"""Exit status after Ctrl-C."""
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """What the process is to exit with."""
+    """Run the agent and return the exit status of the process."""
     parser = argparse.ArgumentParser(
         prog="weir.hosts.drivers.agent", description="Be the parameter server of a job until it ends."
     )

@@ -1,10 +1,10 @@
-"""Taking part in a job that a controller manages: as a worker, or as its parameter server.
+"""Membership in a job that a controller manages: as a worker, or as its parameter server.
 
     with join("127.0.0.1:9561", job=7, token=token) as communicator:
         total = communicator.allreduce(gradient)
 
-Plans, pauses, new generations and heartbeats go on behind the communicator's back; an abort reaches whoever waits for a
-sum as `AllreduceAborted`.
+Plans, pauses, new generations and heartbeats are handled in the background. An abort raises `AllreduceAborted` in every
+thread that waits for a sum.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .udp_transport import connect
 
 _LINGER_S: Final = 10.0
 PATIENT: Final = WorkerOptions(initial_timeout_ns=100_000_000, min_timeout_ns=20_000_000)
-"""For many processes that share few cores: what takes long there is seldom lost."""
+"""Options for many processes that share few cores: a late packet is rarely a lost one there."""
 
 
 class Membership:
@@ -59,13 +59,22 @@ class Membership:
         transport: TransportOptions | None = None,
         tls: Tls | None = None,
     ) -> None:
-        """`control` is where the controller serves, HOST:PORT or unix:PATH; the token tells the rank.
+        """Prepare the membership; nothing is sent before the context is entered.
 
-        `timeout_s` is how long the beginning may take, which waits for all of the job, and each call after it. A worker
-        that is done stays `linger_s` for the others at most, for it may hold what they lack. It listens at the host's
-        address in the fabric, or where another job of this host does: `host`, or what returns it; or the fabric is
-        emulated by a process that listens for this host at the path `nic`, which is the environment's WEIR_NIC where
-        nothing is said. `transport` has the options of `Communicator.transport`.
+        Args:
+            control: address of the control service, HOST:PORT or unix:PATH.
+            job: the job's number.
+            token: the seat's token, which stands for a rank.
+            timeout_s: limit for the start, which waits for all of the job, and for each later call, in seconds.
+            linger_s: longest time in seconds that a finished worker stays for the others, which may need its results.
+            port: UDP port of aggregation.
+            host: the socket to use, or a function from the host's address to it. By default the worker binds the host's
+                address in the fabric, or shares the socket of another job of this host.
+            nic: path at which a process that emulates the fabric listens for this host; by default the environment's
+                WEIR_NIC.
+            options: time-outs and pacing of the worker.
+            transport: options of `Communicator.transport`.
+            tls: certificates of the connection to the control service.
         """
         self._port = port
         self._transport_options = transport
@@ -110,7 +119,7 @@ class Membership:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """In good order it waits until the others leave, too; by an exception the rank is given up at once."""
+        """Leave the job: wait until the others leave as well, or after an exception give up the rank at once."""
         try:
             for stream in self._streams:
                 stream.leave("" if error is None else f"{type(error).__name__}: {error}")
@@ -156,19 +165,21 @@ class Membership:
             stream.close()
 
     def give_up(self, reason: str) -> None:
-        """From another thread: whoever waits for the beginning, or for a sum, gets a HostError with this reason."""
+        """End the membership from another thread: all waits for the start or for a sum raise HostError with this
+        reason.
+        """
         self._given_up = HostError(reason)
         for stream in list(self._streams):
             stream.fail(self._given_up)
 
     @property
     def worker(self) -> UdpWorker:
-        """In the job that was named."""
+        """Worker endpoint of the named job."""
         return self._workers[0]
 
     @property
     def counters(self) -> Counters:
-        """In the job that was named."""
+        """Packet counters of the named job."""
         return self.worker.core.counters
 
     @property
@@ -198,8 +209,8 @@ def join(
 ) -> Iterator[Communicator]:
     """Take the token's rank in a job, wait until all of the job are there, and sum with them.
 
-    What is left out stands in the environment, where `weir launch` puts it: WEIR_CONTROL, WEIR_JOB and WEIR_TOKEN.
-    Options and errors are those of `Membership`; JoinRefused where something is in neither.
+    Omitted arguments are read from the environment, where `weir launch` puts them: WEIR_CONTROL, WEIR_JOB and
+    WEIR_TOKEN. Options and errors are those of `Membership`; JoinRefused if a value is in neither place.
 
     Floating sums are of fixed-point numbers in units of their chunk: for n workers and r = ⌈log₂ n⌉ a float32 below
     2^(r − 31) of the largest of its 256 neighbours becomes 0. That is about 4e-9 of it with 8 workers, 3e-8 with 64,
@@ -212,8 +223,18 @@ def join(
 def seat_of_environment(
     control: str | None = None, job: int | None = None, token: str | None = None
 ) -> tuple[str, int, str]:
-    """Where the controller serves, the job's number and the seat's token: what is given, and the environment's for what
-    is not. Raises JoinRefused, which says what to do.
+    """Complete a seat's data from the environment.
+
+    Args:
+        control: address of the control service, or None for WEIR_CONTROL.
+        job: the job's number, or None for WEIR_JOB.
+        token: the seat's token, or None for WEIR_TOKEN.
+
+    Returns:
+        Address of the control service, job number and token.
+
+    Raises:
+        JoinRefused: a value is in neither place, or malformed; the message says how to supply it.
     """
     given = {"WEIR_CONTROL": control, "WEIR_JOB": job, "WEIR_TOKEN": token}
     found = {name: os.environ.get(name, "") if value is None else str(value) for name, value in given.items()}

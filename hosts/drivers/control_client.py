@@ -1,4 +1,4 @@
-"""What an operator asks of the control service: register jobs, list them, end them."""
+"""An operator's client of the control service: register, list and end jobs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CHANNEL_OPTIONS: Final = (
     CONTROL_CLASS,
 )
 POLICIES: Final = {"continue": pb.CONTINUE, "wait": pb.WAIT, "abort": pb.ABORT}
-"""What can be done when a worker is lost."""
+"""Policies for the loss of a worker, by name."""
 
 _ANSWER_S: Final = 30.0
 _PASSING: Final = {
@@ -33,7 +33,7 @@ _PASSING: Final = {
     grpc.StatusCode.NOT_FOUND,
     grpc.StatusCode.RESOURCE_EXHAUSTED,
 }
-"""What another controller, or the same one later, may answer otherwise."""
+"""gRPC status codes after which another controller, or the same one later, may answer otherwise."""
 
 _Answer = TypeVar("_Answer", bound=Message)
 
@@ -53,20 +53,21 @@ def open_channel(address: str, tls: Tls | None = None) -> grpc.Channel:
 
 
 def unreachable(error: grpc.RpcError) -> str:
-    """Why a call found nobody: of a chain of gRPC's, the end that says it."""
+    """Return the cause of a failed connection: the end of gRPC's chain of messages."""
     return str(error.details()).rpartition("Failed to connect to remote host: ")[2]
 
 
 def refusal_of_policy(policy: str, given_as: str = "policy") -> str | None:
-    """Why `policy`, which the user gave by the name `given_as`, cannot be one; None where it is."""
+    """Return why `policy`, which the user gave under the name `given_as`, is not valid; None if it is."""
     if policy in POLICIES:
         return None
     return f'{given_as} "{policy}" is none; there are {", ".join(POLICIES)}'
 
 
 class ControlClient:
-    """A connection to the control service; a context manager. Every call raises ControlRefused where it is refused,
-    or nobody answers.
+    """Connection to the control service; a context manager.
+
+    Every call raises ControlRefused if the service refuses it or does not answer.
     """
 
     def __init__(self, address: str = DEFAULT_ADDRESS, tls: Tls | None = None) -> None:
@@ -97,12 +98,28 @@ class ControlClient:
         priority: int = 0,
         stripes: int = 0,
     ) -> pb.Registration:
-        """Have a job placed: its number, and a token for each seat. 0 leaves a number to the controller.
+        """Have a job placed.
 
-        `spares` are hosts that can be the server in its stead. `policy` is what is done when a worker is lost:
-        `continue`, `wait` or `abort`. `weight` is how much more the job's time counts than another's that it shares
-        links with; it counts before that of all jobs with a lower `priority`, 0 to 7. Without a server at most
-        `stripes` trees, a job each, share its chunks; who joins the one that is named joins them all.
+        Args:
+            workers: names of the workers' hosts, by rank.
+            server: the parameter server's host; None for a job without one.
+            spares: hosts that can replace the server.
+            job: the job's number; 0 leaves it to the controller, as in the other numbers below.
+            slots: aggregation slots per switch.
+            window: rounds in flight at most.
+            gradient_bytes: size of a gradient, in bytes.
+            policy: reaction to the loss of a worker: `continue`, `wait` or `abort`.
+            least_workers: number of workers below which the job ends.
+            weight: weight of the job's time relative to jobs that share links with it.
+            priority: 0 to 7; a job's weight counts before that of all jobs with a lower priority.
+            stripes: number of trees at most, a job each, that share the chunks of a job without a server. A host
+                that joins the named job joins them all.
+
+        Returns:
+            The job's number, and a token for each seat.
+
+        Raises:
+            ControlRefused: the service refuses the job or does not answer.
         """
         if refusal := refusal_of_policy(policy):
             raise ControlRefused(refusal)
@@ -127,7 +144,7 @@ class ControlClient:
         return list(self._call(LIST_JOBS, pb.ListJobsRequest(), pb.JobList.FromString).jobs)
 
     def end(self, job: int, reason: str = "") -> None:
-        """Take a job from the switches; its hosts are told why."""
+        """Remove a job from the switches; its hosts receive the reason."""
         self._call(END_JOB, pb.EndJobRequest(job=job, reason=reason), pb.EndJobReply.FromString)
 
     def _call(self, method: str, request: Message, read: Callable[[bytes], _Answer]) -> _Answer:
@@ -141,7 +158,7 @@ class ControlClient:
 
 
 def refusal_of(address: str, error: Any) -> ControlRefused:
-    """What a call has failed with."""
+    """Return the error that stands for a failed call to the control service at `address`."""
     if error.code() is grpc.StatusCode.UNAVAILABLE:
         return ControlAbsent(
             f"no controller answers: {unreachable(error)}; start one with weir controller", place=address

@@ -56,7 +56,7 @@ class ControlGroups:
         self._memberships = ExitStack()
 
     def register(self, groups: Sequence[Sequence[int]]) -> list[list[str]]:
-        """As `Registrar.register`. Raises ControlRefused."""
+        """Register a job per group; see `Registrar.register`. Raises ControlRefused."""
         made: list[pb.Registration] = []
         with ControlClient(self._control, self._tls) as client:
             try:
@@ -70,7 +70,7 @@ class ControlGroups:
         return [self._tickets(registration) for registration in made]
 
     def _tickets(self, registration: pb.Registration) -> list[str]:
-        """By rank; a job's server is started."""
+        """Tickets by rank of a registered job; its server, if it has one, is started."""
         tickets = {}
         for seat in registration.seats:
             if seat.HasField("rank"):
@@ -80,7 +80,7 @@ class ControlGroups:
         return [ticket for _, ticket in sorted(tickets.items())]
 
     def join(self, ticket: str) -> UdpWorker:
-        """As `Registrar.join`. Raises what `Membership` raises."""
+        """Take the seat of a ticket; see `Registrar.join`. Raises the errors of `Membership`."""
         job, token = json.loads(ticket)
         membership = Membership(
             self._control,

@@ -17,11 +17,11 @@ BATCH: Final = 512
 """Most datagrams in one system call."""
 _BUFFER_BYTES: Final = 4 << 20
 _SPARE_BYTES: Final = 4
-"""In a row, beyond the longest datagram, so that what is too long shows; a word, so that rows are aligned."""
+"""Extra bytes per row beyond the longest datagram: they reveal longer ones, and a whole word keeps rows aligned."""
 _SO_NO_CHECK: Final = 11
 """Send UDP with checksum 0, for switches rewrite what it would cover."""
 _REFUSED: Final = frozenset({errno.EACCES, errno.EPERM, errno.EINVAL, errno.ENETDOWN, errno.ENOMEM})
-"""What this datagram alone cannot be sent for. Its destination may be what a stranger gave for a source."""
+"""Errors that concern one datagram only: its destination may be a source address that a stranger forged."""
 
 
 class DatagramSocket:
@@ -30,9 +30,16 @@ class DatagramSocket:
     def __init__(
         self, address: int, port: int, bound: socket.socket | None = None, longest_bytes: int = MESSAGE_BYTES
     ) -> None:
-        """Bind `address` (IPv4, as an integer), or take over a socket that is `bound` there by another process. What is
-        longer than `longest_bytes` is cut, but not to that length. Raises OSError when it cannot be bound, or on
-        another system.
+        """Bind a UDP socket, or take over a bound one.
+
+        Args:
+            address: IPv4 address, as an integer.
+            port: UDP port.
+            bound: a socket that another process has bound there already.
+            longest_bytes: longest datagram to expect. Longer ones are cut, but stay longer than this.
+
+        Raises:
+            OSError: the address cannot be bound, or the operating system is not supported.
         """
         self._in, self._out = MessageBatch(BATCH), MessageBatch(BATCH, port)
         self._buffer = np.zeros((BATCH, longest_bytes + _SPARE_BYTES), np.uint8)
@@ -45,7 +52,7 @@ class DatagramSocket:
         self._socket = _bound(address, port) if bound is None else bound
 
     def fileno(self) -> int:
-        """For selectors."""
+        """File descriptor, for selectors."""
         return self._socket.fileno()
 
     def close(self) -> None:
@@ -53,7 +60,11 @@ class DatagramSocket:
         self._socket.close()
 
     def receive(self) -> list[Datagrams]:
-        """What has arrived from this port elsewhere, at most `BATCH` datagrams, by size: views, until the next call."""
+        """Receive at most `BATCH` datagrams that were sent from this port elsewhere.
+
+        Returns:
+            Datagrams grouped by size; views, valid until the next call.
+        """
         count = self._in.receive(self.fileno())
         sizes = self._in.lengths[:count]
         addresses = self._in.addresses[:count].astype(np.uint32)
@@ -69,8 +80,8 @@ class DatagramSocket:
         return batches
 
     def send(self, datagrams: Datagrams) -> None:
-        """Send a batch. What cannot be sent is lost and counted, each by itself; raises OSError if the socket is at
-        fault.
+        """Send a batch. Datagrams that cannot be sent are dropped and counted one by one; OSError if the socket itself
+        fails.
         """
         payload = np.ascontiguousarray(datagrams.payload)
         for start in range(0, len(payload), BATCH):

@@ -1,4 +1,11 @@
-"""A host's link into an emulated fabric that another process runs: what a network card is elsewhere.
+"""A host's link into an emulated fabric that another process runs; it takes the place of a network card.
+
+The fabric's process listens at a path for each host (Unix domain, sequenced packets), so the machine needs neither the
+fabric's addresses nor root. Each message is a batch of datagrams of one size, in native byte order:
+
+    count u32 │ size u32 │ count × peer's address u32 │ count × size bytes
+
+The peer is the destination on the way into the fabric, and the source on the way out, as in `Datagrams`.
 
 The fabric's process listens at a path for each host (Unix domain, sequenced packets), so nobody needs an address of the
 fabric's on this machine, nor root. Each message is a batch of datagrams of one size, in native byte order:
@@ -29,7 +36,7 @@ _LONGEST_BYTES: Final = _MESSAGE_BYTES + _HEAD_BYTES
 
 
 class FabricSocket:
-    """One end of the link; it never blocks. What does not fit into the socket's buffer is lost, as in a full queue."""
+    """One end of the link; it never blocks. Datagrams beyond the socket's buffer are lost, as in a full queue."""
 
     def __init__(self, connected: socket.socket) -> None:
         """Takes over a connected socket of sequenced packets."""
@@ -52,7 +59,7 @@ class FabricSocket:
         return cls(connected)
 
     def fileno(self) -> int:
-        """For selectors."""
+        """File descriptor, for selectors."""
         return self._socket.fileno()
 
     def close(self) -> None:
@@ -60,8 +67,13 @@ class FabricSocket:
         self._socket.close()
 
     def receive(self) -> list[Datagrams]:
-        """The batches that have arrived, so many at most as fit into the buffer: views, which hold until the next call.
-        Raises OSError when the other end is gone.
+        """Receive the batches that have arrived, up to the size of the buffer.
+
+        Returns:
+            Views, valid until the next call.
+
+        Raises:
+            OSError: the other end has closed the link.
         """
         batches: list[Datagrams] = []
         start = 0
@@ -71,7 +83,7 @@ class FabricSocket:
             except (BlockingIOError, InterruptedError):
                 break
             if length < _HEAD_BYTES:
-                if batches:  # what came before the end counts, and the next call finds the end again
+                if batches:  # batches before the end of the stream count; the next call finds the end again
                     break
                 raise OSError(errno.EPIPE, "the emulated fabric has ended")
             batches.append(_parsed(self._buffer[start : start + length]))
@@ -94,7 +106,7 @@ class FabricSocket:
 
 
 def _parsed(message: NDArray[np.uint8]) -> Datagrams:
-    """Raises OSError for what is no batch."""
+    """Parse one message. Raises OSError if it is not a batch."""
     count, size = message[:_HEAD_BYTES].view(np.uint32).tolist()
     payload_at = _HEAD_BYTES + 4 * count
     if len(message) != payload_at + count * size:

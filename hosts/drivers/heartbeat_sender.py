@@ -27,7 +27,7 @@ from ..errors import HostError
 from .fabric_socket import FabricSocket
 
 HEARTBEAT_NIC: Final = ".heartbeats"
-"""What follows a host's path in an emulated fabric where it takes heartbeats."""
+"""Suffix of a host's path in an emulated fabric at which it receives heartbeats."""
 _DSCP_SHIFT: Final = 2
 """DSCP is the upper six bits of the byte that IP_TOS sets."""
 _SEQUENCES: Final = 1 << 32
@@ -39,7 +39,7 @@ class _Link(Protocol):
 
 
 class _UdpLink:
-    """From the host's own address, by any free port: a host may have several jobs, each in a process."""
+    """Heartbeats from the host's own address and any free port: a host may have several jobs, each in a process."""
 
     def __init__(self, address: int, to: int) -> None:
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -92,9 +92,21 @@ class HeartbeatSender:
         nic: str = "",
         first: int = 0,
     ) -> None:
-        """`first` is the first one's sequence number. `state` is asked how far the host is: None while it has nothing
-        to say; a HostError ends the heartbeats, for a host that has ended is not to be taken for alive. Raises OSError
-        where they cannot be sent from `address`.
+        """Start to send heartbeats from `address`.
+
+        Args:
+            job: the job's number.
+            token: the seat's token.
+            state: returns the host's progress, or None as long as there is nothing to report. A HostError ends the
+                heartbeats, since a host that has ended must not be taken for alive.
+            address: this host's IPv4 address, as an integer.
+            to: the receiver's address.
+            period_s: seconds between two heartbeats.
+            nic: path of this host in an emulated fabric; "" for a UDP socket.
+            first: sequence number of the first heartbeat.
+
+        Raises:
+            OSError: no heartbeat can be sent from `address`.
         """
         self._job = job
         self._token = token

@@ -79,11 +79,11 @@ class MembershipStream:
         self.job = job
         self.endpoint: UdpEndpoint | None = None
         self.failure: HostError | None = None
-        """Why the job is over for this host; None while it is not."""
+        """Error that has ended the job for this host; None while it runs."""
         self.ended = False
         """The job has been ended in an orderly way."""
         self.waiting_for = ""
-        """What the job waits for, as the controller said last."""
+        """Event that the job waits for, as last received from the controller."""
         self.stripes: dict[int, int] = {}
         """The jobs that share this one's chunks, this one first, each with its share in proportion to the others';
         empty where it has all of them.
@@ -102,7 +102,7 @@ class MembershipStream:
         self._beat = beat
         self._plan: Plan | None = None
         self._joined = pb.Joined()
-        """What the controller said of this host's seat when it joined last."""
+        """The controller's last description of this host's seat."""
         self._nic = nic
         self._sender: HeartbeatSender | None = None
         self._leave: pb.FromHost | None = None
@@ -139,12 +139,12 @@ class MembershipStream:
             return self.endpoint
 
     def wait_over(self, timeout_s: float | None = None) -> bool:
-        """Whether the job is over for this host within so long."""
+        """Wait for at most this long; return whether the job is over for this host."""
         with self.changed:
             return self.changed.wait_for(lambda: self.over, timeout_s)
 
     def state(self) -> str:
-        """What the controller has said last, in words."""
+        """Last state received from the controller, in words."""
         return self._last_error or self.waiting_for or "the controller has named nothing that the job waits for"
 
     def leave(self, reason: str = "") -> None:
@@ -231,7 +231,7 @@ class MembershipStream:
             call.cancel()
 
     def _give_up(self, call: Any, outbox: queue.SimpleQueue[pb.FromHost | None], reason: str) -> None:
-        """Say that the plan cannot be followed, and let the controller hear it: it ends the stream when it has."""
+        """Report to the controller that the plan cannot be followed; it ends the stream after that."""
         outbox.put(pb.FromHost(leave=pb.Leave(reason=reason)))
         outbox.put(None)
         limit = threading.Timer(_CLOSE_S, call.cancel)
@@ -245,7 +245,7 @@ class MembershipStream:
             limit.cancel()
 
     def _requests(self, outbox: queue.SimpleQueue[pb.FromHost | None]) -> Iterator[pb.FromHost]:
-        """What was put into the outbox, with heartbeats between where they do not go through the fabric, until None."""
+        """Yield the outbox's messages until None, with heartbeats in between unless they go through the fabric."""
         beaten = -math.inf  # a host that has just been given its plan says at once that it lives
         while True:
             lives = self.endpoint is not None or self._joined.spare
@@ -274,7 +274,7 @@ class MembershipStream:
         return self._beat(self.endpoint)
 
     def _state(self) -> pb.Heartbeat | None:
-        """What a heartbeat through the fabric says; None before there is a plan, but for a spare."""
+        """Content of a heartbeat through the fabric; None before there is a plan, except for a spare."""
         return self._heartbeat() if (self.endpoint is not None or self._joined.spare) and not self.over else None
 
     @property
@@ -325,7 +325,7 @@ class MembershipStream:
                     outbox.put(answer)
 
     def _obey(self, content: Told) -> pb.FromHost | None:
-        """Do what the controller says; what to answer."""
+        """Apply a command of the controller and return the answer, if there is one."""
         match content:
             case WorkerPlan() | ServerPlan():
                 if self.endpoint is None:
@@ -402,5 +402,5 @@ class MembershipStream:
 
 
 def _beats(joined: pb.Joined) -> tuple[int, int, int]:
-    """From where heartbeats go, whereto, and how often."""
+    """Return source address, destination address and period of heartbeats."""
     return joined.address, joined.heartbeats_to, joined.heartbeat_ns

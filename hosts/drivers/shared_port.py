@@ -1,17 +1,17 @@
-"""A host's UDP port, which several processes of one user have together, so that each can take part in jobs of its own.
+"""A host's UDP port, shared by several processes of one user, so that each can take part in jobs of its own.
 
-The first process binds the port. Whoever finds it bound knocks at the door that the first left beside it (a unix socket
-with an abstract name, which a network namespace has for itself) and is handed port and door: the same sockets, not
-copies of them, so it matters to nobody who of them hangs or ends. Any of them may read what has arrived, and passes on
-what is for a job of another one::
+The first process binds the port and opens a door: a unix socket with an abstract name, which exists once per network
+namespace. A process that finds the port bound connects to the door and receives both sockets. They are the same
+sockets, not copies, so the port survives if any one process hangs or ends. Each process may read datagrams that have
+arrived, and passes on those for jobs of the others::
 
     port ──▶ this process ─── its own jobs ──▶ cores
              │        ▲
              │        └─inbox of each job here◀── others that share the port
              └─────────────────────────────────▶ inboxes of their jobs
 
-Both ends of every connection check that the other one runs as the same user: nobody else gets the port, is passed
-datagrams, or may pass some on.
+Both ends of every connection check that the other one runs as the same user: other users can neither get the port nor
+receive or pass on datagrams.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from .datagram_socket import DatagramSocket
 from .fabric_socket import FabricSocket
 
 _KNOCK_S: Final = 5.0
-"""How long to knock until somebody hands the port over: several processes may share it, and one of them must run."""
+"""Time limit for the handover of the port, in seconds: of the processes that share it, one must run."""
 _REFUSED_S: Final = 0.3
-"""How long to knock where there is no door."""
+"""Time limit in seconds if there is no door."""
 _ANSWER_S: Final = 0.5
-"""How long to wait for one answer: who took it may have been stopped just then."""
+"""Time limit for one answer, in seconds: the process that accepted may have been stopped just then."""
 _PAUSE_S: Final = 0.02
 _BACKLOG: Final = 16
 _CREDENTIALS: Final = struct.Struct("3i")
 _RETRY_S: Final = 0.05
-"""A job that nobody here has is not looked for again before that."""
+"""Seconds before a job that no process here has is searched for again."""
 _LOOKED_FOR: Final = 16
 """Jobs looked for because of one batch, at most: a stranger chooses the numbers."""
 
@@ -55,13 +55,18 @@ class SharedPort:
     """One process's part of a port. Its caller keeps calls apart from each other."""
 
     def __init__(self, address: int, port: int, longest_bytes: int = MESSAGE_BYTES) -> None:
-        """Bind the port of `address` (IPv4, as an integer), or have it handed over by who has. No datagram is longer
-        than `longest_bytes`.
+        """Bind a UDP port, or have it handed over by the process of this user that has it.
 
-        Raises OSError where that is somebody else, or where they all hang.
+        Args:
+            address: IPv4 address, as an integer.
+            port: UDP port.
+            longest_bytes: length of the longest datagram, in bytes.
+
+        Raises:
+            OSError: another user has the port, or no process that shares it answers.
         """
         self.together = False
-        """Whether another process has had the port, too."""
+        """Whether another process has had the port as well."""
         self._longest_bytes = longest_bytes
         self._name = f"\0weir/{IPv4Address(address)}:{port}"
         self._poll = select.epoll()
@@ -69,7 +74,7 @@ class SharedPort:
         self._links: dict[int, FabricSocket] = {}  # to others' inboxes, by job
         self._absent: dict[int, float] = {}  # when to look again for jobs that nobody has
         self._waiting: dict[int, tuple[socket.socket, int]] = {}  # inboxes with their jobs, by file number
-        self._senders: dict[int, tuple[FabricSocket, int]] = {}  # who passes on to an inbox, with its job
+        self._senders: dict[int, tuple[FabricSocket, int]] = {}  # links to inboxes, with the job of each
         self._door: socket.socket | None = None
         try:
             self.socket = DatagramSocket(address, port, longest_bytes=longest_bytes)
@@ -89,11 +94,15 @@ class SharedPort:
             self._poll.register(self._door, select.EPOLLIN)
 
     def fileno(self) -> int:
-        """For selectors: readable when there is something for `receive`. The port itself is apart."""
+        """File descriptor for selectors: readable when `receive` has something to do. The port itself has another
+        one.
+        """
         return self._poll.fileno()
 
     def take_job(self, job: int) -> None:
-        """From now on, what others read for this job is passed on to here. Raises HostError where another has it."""
+        """Receive this job's datagrams from the other processes from now on. Raises HostError if one of them has the
+        job.
+        """
         inbox = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             inbox.bind(self._inbox_name(job))
@@ -121,7 +130,7 @@ class SharedPort:
                 sender.close()
 
     def receive(self) -> list[Datagrams]:
-        """What others passed on: views, which hold until the next call. Lets in who knocks, too."""
+        """Return datagrams that others passed on, as views valid until the next call; accept waiting processes, too."""
         received: list[Datagrams] = []
         for number, _ in self._poll.poll(0):
             if self._door is not None and number == self._door.fileno():
@@ -135,7 +144,11 @@ class SharedPort:
         return received
 
     def pass_on(self, datagrams: Datagrams, jobs: Collection[int]) -> Datagrams:
-        """Give what the port received for jobs of others to them; what is left: for these jobs here, or for none."""
+        """Pass datagrams of other processes' jobs on to them.
+
+        Returns:
+            The remaining datagrams: those of `jobs`, and those of unknown jobs.
+        """
         if not self.together:
             return datagrams
         numbers = job_numbers(datagrams)
@@ -163,7 +176,7 @@ class SharedPort:
         self._poll.close()
 
     def _open_door(self) -> socket.socket | None:
-        """Where others can knock; None where somebody has taken the name, and nobody can share the port."""
+        """Open the door for other processes; None if its name is taken, in which case the port cannot be shared."""
         door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             door.bind(self._name)
@@ -237,7 +250,7 @@ class SharedPort:
             return []
 
     def _link(self, job: int) -> FabricSocket | None:
-        """To the inbox of who has the job; None where nobody has."""
+        """Link to the inbox of the process that has the job; None if there is no such process."""
         if (link := self._links.get(job)) is not None:
             return link
         now = time.monotonic()
@@ -277,7 +290,7 @@ class SharedPort:
 
 
 def _same_user(connected: socket.socket) -> bool:
-    """Whether the other end of a unix socket runs as this process's user."""
+    """Return whether the other end of a unix socket runs as this process's user."""
     credentials = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     _, user, _ = _CREDENTIALS.unpack(credentials)
     return bool(user == os.geteuid())

@@ -28,7 +28,7 @@ from ..errors import ControlAbsent, HostError
 from .control_client import open_channel, refusal_of
 
 _ANSWER_S: Final = 30.0
-"""A question without an answer for so long has none."""
+"""Seconds after which a question counts as unanswered."""
 
 _Outbox = queue.SimpleQueue[pb.BalanceRequest | None]
 
@@ -46,7 +46,7 @@ class SizeQuestion:
 
     @property
     def overdue(self) -> bool:
-        """Whether nothing will come of it any more."""
+        """Whether the time for an answer is over."""
         return not self._settled.is_set() and time.monotonic() > self._late_s
 
     def settle(self, found: list[int] | HostError) -> None:
@@ -63,8 +63,17 @@ class SizeQuestion:
         self._settled.wait(timeout_s)
 
     def wait(self, timeout_s: float = _ANSWER_S, /) -> list[int]:
-        """Everyone's samples in the next step, by rank; who was lost has 0. Raises ControlAbsent where nobody answers
-        who could, ControlRefused where there are no sizes.
+        """Wait for the batch sizes of the next step.
+
+        Args:
+            timeout_s: time limit in seconds.
+
+        Returns:
+            Samples per rank; 0 for ranks that were lost.
+
+        Raises:
+            ControlAbsent: no controller answers.
+            ControlRefused: there are no sizes.
         """
         self._settled.wait(timeout_s)
         if isinstance(self._found, HostError):
@@ -86,7 +95,7 @@ class SizeQuestions:
         )
         self._lock = threading.Lock()
         self._outbox: _Outbox | None = None
-        """Of the stream that is open; None: there is none."""
+        """Outbox of the open stream; None if no stream is open."""
         self._unanswered: deque[SizeQuestion] = deque()
         """Its questions, in their order."""
         self._thread: threading.Thread | None = None

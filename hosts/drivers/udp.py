@@ -3,7 +3,7 @@
 A host is its IPv4 address, and every message goes to one port (docs/design.md §2.1), so on one machine each endpoint
 binds its own address of 127/8. A host that takes part in several jobs, such as groups and shards, has one socket for
 all of them, also where they are in several processes (`shared_port.py`), and datagrams go to their job's core. Sockets
-are never relied on: what cannot be sent now is lost, and the workers' timers repair it.
+are unreliable by contract: a datagram that cannot be sent now is lost, and the workers' timers repair the loss.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from .fabric_socket import FabricSocket
 from .shared_port import SharedPort
 
 _LONGEST_BATCHING_DELAY_NS: Final = 20_000_000
-"""What has arrived waits no longer than this for more."""
+"""Longest time that a received datagram waits for others, in ns."""
 
 
 class HasJob(Protocol):
-    """What all plans have."""
+    """Property that all plans share."""
 
     @property
     def job(self) -> int: ...
@@ -58,7 +58,7 @@ class Core(Protocol):
 
 
 class Attached(Protocol):
-    """What has a core at a host."""
+    """A core that is attached to a host."""
 
     @property
     def core(self) -> Core: ...
@@ -80,7 +80,9 @@ class UdpHost:
         self.changed = threading.Condition(lock)
         """Guards the cores; notified whenever one of them may have moved on."""
         self.settled = threading.Condition(lock)
-        """The same lock; notified only when a core has a sum, or will have none: who waits for one is woken seldom."""
+        """Condition on the same lock, notified only when a core has a sum or fails for good: threads that wait for a
+        sum wake up rarely.
+        """
         self._shared = None if nic else SharedPort(address, port, longest_bytes)
         self.socket = FabricSocket.connect(nic) if self._shared is None else self._shared.socket
         self._endpoints: dict[int, Attached] = {}
@@ -229,7 +231,7 @@ class UdpHost:
                 self.settled.notify_all()
         for datagrams in out:
             self.socket.send(datagrams)
-        # whoever has nothing on the way has 0, and says nothing of the others
+        # cores with nothing in flight report 0, which says nothing about the others
         wanted = [delay for job, delay in delays.items() if delay or job in heard]
         return min(*wanted, _LONGEST_BATCHING_DELAY_NS) if wanted else 0
 
@@ -278,18 +280,18 @@ class UdpEndpoint:
         self.host.wake()
 
     def pause(self) -> Held:
-        """As the core's `pause`."""
+        """Pause the core; see the core's `pause`."""
         with self.changed:
             return self.core.pause()
 
     def resume(self, resume: Resume) -> None:
-        """As the core's `resume`."""
+        """Resume the core; see the core's `resume`."""
         with self.changed:
             self.core.resume(resume)
             self.wake()
 
     def fail(self, error: HostError) -> None:
-        """Nothing more will come of this endpoint: whoever waits, now or later, gets `error`."""
+        """End this endpoint: all waits for it, present or future, raise `error`."""
         with self.changed:
             self._ended_by = error
             self.host.notify_all()
@@ -327,7 +329,7 @@ class UdpWorker:
     """A worker on a UDP endpoint: the `Driver` of a `Communicator`. Use it as a context manager."""
 
     def __init__(self, core: WorkerCore, where: int | UdpHost, port: int = AGGREGATION_PORT, *, nic: str = "") -> None:
-        """As `UdpEndpoint`."""
+        """Start the endpoint; see `UdpEndpoint`."""
         self.core = core
         self.endpoint = UdpEndpoint(core, where, port, nic=nic)
 
@@ -342,11 +344,11 @@ class UdpWorker:
 
     @property
     def lanes(self) -> int:
-        """Of the job's messages."""
+        """Number of lanes in the job's messages."""
         return self.core.plan.lanes
 
     def submit(self, tensor: ArrayLike | Tensor, *, name: str = "tensor", weight: int = 1) -> int:
-        """As `WorkerCore.submit`."""
+        """Submit a tensor; see `WorkerCore.submit`."""
         if not isinstance(tensor, Tensor):  # made here, for it takes its time: the thread goes on meanwhile
             tensor = Tensor(tensor, workers=self.workers, lanes=self.lanes, name=name, weight=weight)
         with self.endpoint.changed:
@@ -356,7 +358,7 @@ class UdpWorker:
         return handle
 
     def done(self, handle: int) -> bool:
-        """As `WorkerCore.done`; also when the endpoint has ended."""
+        """Return whether a sum can be taken (`WorkerCore.done`), or the endpoint has ended."""
         with self.endpoint.changed:
             return self.core.done(handle) or self.endpoint.ended
 
@@ -385,7 +387,7 @@ class UdpWorker:
         return complaint
 
     def close(self) -> None:
-        """As `UdpEndpoint.close`."""
+        """Close the endpoint; see `UdpEndpoint.close`."""
         self.endpoint.close()
 
     def __enter__(self) -> Self:

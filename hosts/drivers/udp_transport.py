@@ -91,13 +91,13 @@ def connect(
     port: int = TRANSPORT_PORT,
     nic: str = "",
 ) -> Transport:
-    """A transport between hosts that know each other's addresses, with or without a controller.
+    """Open a transport between hosts that have each other's addresses, with or without a controller.
 
     Args:
         job: the number that all of them have in common, 1…65535; a host has one transport of a job.
         addresses: IPv4 addresses of all hosts, as integers, by rank.
         rank: this host's.
-        key: 32 bytes in hexadecimal digits that all hosts and nobody else know; "": packets have a checksum only.
+        key: secret of all hosts, 32 bytes in hexadecimal digits; "": packets have a checksum only.
         options: window, time-outs and traffic class.
         timeout_s: how long a call may take before it raises TransportTimeout.
         port: the UDP port at all hosts.

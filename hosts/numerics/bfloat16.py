@@ -1,7 +1,7 @@
 """bfloat16, the upper half of a float32: 8 bits of exponent, 7 of fraction.
 
-NumPy has no such type of its own. Its numbers come as arrays of `ml_dtypes`, as PyTorch's tensors, or as their bits in
-uint16 with the type named beside them; here they are always uint16.
+NumPy has no such type. Its numbers come as arrays of `ml_dtypes`, as PyTorch's tensors, or as their bits in uint16 with
+the type given separately; here they are always uint16.
 """
 
 from __future__ import annotations

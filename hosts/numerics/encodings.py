@@ -1,4 +1,4 @@
-"""How a chunk's numbers lie in its lanes, and how NaN and infinity travel beside them.
+"""Layout of a chunk's numbers in its lanes, with the encoding of NaN and infinity.
 
 ::
 
@@ -9,12 +9,12 @@
 
 A number's counters say how many workers have it as +∞ and as −∞, a NaN as both. As ∞ − ∞ is NaN, the counters of the
 sum say what IEEE addition of the workers' numbers gives: a NaN where both count, else the infinity. They are in the
-packet of the number itself, so they share its fate, and the chunk's other numbers are what they are without it.
+packet of the number itself, so they share its fate, and the chunk's other numbers do not change.
 
 Or a chunk with a NaN or an infinity is poisoned, which takes no lanes: lane j has 2^(31 − j mod (⌈log₂ n⌉ + 1)) in
-place of a limb, in the lanes of first limbs and, if a chunk has fewer numbers than that period, of the others. If
-k ≥ 1 of the n workers do so, and k = odd · 2^a, the sum of a lane with j mod … = a is 2³¹ modulo 2³², and what the
-others add, less than 2³⁰: beyond ±2³⁰, where no other sum is.
+place of a limb, in the lanes of first limbs and, if a chunk has fewer numbers than that period, of the others. If k ≥ 1
+of the n workers do so, and k = odd · 2^a, the sum of a lane with j mod … = a is 2³¹ modulo 2³², plus the others'
+contribution, which is less than 2³⁰: the total is beyond ±2³⁰, which no other sum reaches.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class Encoding:
         return values
 
     def _finite(self, values: NDArray[Any]) -> NDArray[Any]:
-        """The numbers, with 0 for NaN and infinity; not copied if there are none."""
+        """Return the numbers with 0 for NaN and infinity; without a copy if there are none."""
         finite = self.kind.is_finite(values)
         return values if finite.all() else np.where(finite, values, values.dtype.type(0))
 

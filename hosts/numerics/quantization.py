@@ -1,10 +1,10 @@
-"""From float32 gradients to int32 lanes and back: block exponents and scaling (docs/design.md §3.3).
+"""Quantization of float32 gradients to int32 lanes and back: block exponents and scaling (docs/design.md §3.3).
 
 A tensor of any shape is cut, in C order, into C chunks of `LANES` values; the last chunk is padded with zeros. A
 chunk's block exponent e is the least integer with |x| < 2^e for all of its values, kept biased in 8 bits. The workers
-of a job agree on the largest one by a max-reduction, scale by a power of two (exactly), round once, and sum
-integers. As |q| ≤ 2^(30 − ⌈log₂ n⌉) for each of n workers, |Σq| ≤ 2³⁰: no sum of any subset of the workers can
-overflow, in any order or tree.
+of a job agree on the largest one by a max-reduction, scale by a power of two (exactly), round once, and sum integers.
+As |q| ≤ 2^(30 − ⌈log₂ n⌉) for each of n workers, |Σq| ≤ 2³⁰: no sum of any subset of the workers can overflow, in any
+order or tree.
 """
 
 from __future__ import annotations
@@ -87,10 +87,18 @@ def scale_table(workers: int) -> NDArray[np.float64]:
 
 
 def quantize(chunks: Float32Array, exponents: NDArray[np.uint8], scales: NDArray[np.float64]) -> Int32Array:
-    """q = rint(x · scale), float32 (k, n) with agreed biased exponents (k,) → int32 (k, n).
+    """Compute q = rint(x · scale).
 
     `scales` is `scale_table(n)`. The product is exact (a power of two), so q is off by at most half a unit. It is
-    computed in float32 where that can hold the scale; what underflows there is rounded to 0 in any case.
+    computed in float32 if that can hold the scale; values that underflow there are rounded to 0 in any case.
+
+    Args:
+        chunks: float32 (k, n).
+        exponents: agreed biased exponents, uint8 (k,).
+        scales: scale per biased exponent, float64.
+
+    Returns:
+        int32 (k, n).
     """
     scaled = chunks * np.minimum(scales, _LARGEST_SCALE)[exponents].astype(np.float32)[:, None]
     np.rint(scaled, out=scaled)

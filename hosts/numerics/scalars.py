@@ -1,8 +1,8 @@
-"""How a number of each type becomes int32 lanes, whose sum over the workers gives the sum of the numbers.
+"""Encoding of numbers of each type as int32 lanes, whose sum over the workers gives the sum of the numbers.
 
-One number takes one to three lanes, its limbs, all in one packet: whatever is lost, the limbs of a sum are of the same
-workers. Arrays are (k, v) for k chunks of v numbers, and (k, limbs, v) for their limbs; the chunks' biased exponents,
-which the workers agree on first, are (k,). With r = ⌈log₂ n⌉ for n workers:
+One number takes one to three lanes, its limbs, all in one packet, so that under any loss the limbs of a sum are of the
+same workers. Arrays are (k, v) for k chunks of v numbers, and (k, limbs, v) for their limbs; the chunks' biased
+exponents, which the workers agree on first, are (k,). With r = ⌈log₂ n⌉ for n workers:
 
     type                       limbs  a worker's limbs                                            exact
     float32, float16, bfloat16 1      rint(x · 2^(30 − r − e))                                    no
@@ -153,8 +153,9 @@ class LongFloats:
         self, sums: Int32Array, exponents: NDArray[np.uint8], divisors: NDArray[np.int64] | None
     ) -> NDArray[Any]:
         unit = self._bound(exponents) - HEADROOM_BITS + self._reserved - 2 * self._limb_bits
-        # As high · 2^(31 + bits) + middle · 2^bits + low, each of 31 digits and the last two not negative: the error of
-        # the first sum is exact (Dekker's fast two-sum), so is what is added to it, and the second sum rounds once.
+        # The total is high · 2^(31 + bits) + middle · 2^bits + low, each of 31 digits and the last two not negative. It
+        # rounds once: the error of the first sum is exact (Dekker's fast two-sum), so is the value added to it, and
+        # only the second sum rounds.
         high, low = self._carried(sums)
         top = (high >> _PART_BITS) * math.ldexp(1.0, _PART_BITS + self._limb_bits)
         middle = (high & _PART) * math.ldexp(1.0, self._limb_bits)
@@ -264,8 +265,10 @@ def error_bound(
 
 
 def _shifted(values: NDArray[Any], exponents: NDArray[np.int64]) -> NDArray[Any]:
-    """x · 2^exponent by chunk, in two steps where the power is beyond float64, of which only the second one rounds
-    whole numbers, and what comes out at 2⁻⁶³ or more.
+    """Return x · 2^exponent per chunk.
+
+    If the power is beyond float64 there are two steps, of which only the second one rounds, for whole numbers and
+    results of 2⁻⁶³ or more.
     """
     first = np.clip(exponents, -_MAX_SHIFTED, _MAX_SHIFTED)
     shifted: NDArray[Any] = values * np.ldexp(1.0, first)[:, None]
@@ -275,8 +278,10 @@ def _shifted(values: NDArray[Any], exponents: NDArray[np.int64]) -> NDArray[Any]
 
 
 def _product(values: NDArray[Any], weight: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """x · weight exactly, as its float64 and what that lacks (Dekker, "A floating-point technique for extending the
-    available precision", 1971). Exact where x is 0 or from 2^−900 to 2^900.
+    """Return x · weight exactly: the float64 product and its rounding error.
+
+    Exact for x = 0 and for |x| from 2^−900 to 2^900 (Dekker, "A floating-point technique for extending the available
+    precision", 1971).
     """
     product: NDArray[np.float64] = values * float(weight)
     high, low = _split(values.astype(np.float64, copy=False))
@@ -298,7 +303,7 @@ def _split(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np
 def _two_sum(
     values: NDArray[np.float64], others: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The sums exactly, as their float64 and what that lacks (Knuth's two-sum)."""
+    """Return the exact sums: the float64 sums and their rounding errors (Knuth's two-sum)."""
     total = values + others
     shadow = total - values
     return total, (values - (total - shadow)) + (others - shadow)

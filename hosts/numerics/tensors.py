@@ -1,4 +1,4 @@
-"""One tensor on its way through the fabric: its rounds, what a worker knows of it, its sum (docs/design.md §3.3)."""
+"""State of one tensor in flight: its rounds, the data received so far, its sum (docs/design.md §3.3)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .encodings import encoding_of
 from .quantization import Int32Array, index_of, not_finite
 
 MAX_WEIGHTS: Final = BY_NAME["weight"].mask
-"""What the weights of all workers may add up to."""
+"""Upper bound of the sum of all workers' weights."""
 NonFinite = Literal["error", "propagate", "poison"]
 Restore = Callable[[NDArray[Any]], Any]
 """Turns a result, in the type's storage, into an array of the kind that was handed in."""
@@ -127,16 +127,24 @@ class Tensor:
         signature: int | None = None,
         cuts: Iterable[int] = (),
     ) -> None:
-        """Copy a tensor of any shape and layout, to be summed over a job of `workers` workers at its start.
+        """Copy a tensor for its sum over a job.
 
-        `lanes` are those of the job's messages.
-        `weight` is summed as well, e.g. the samples behind a gradient: at most (2³² − 1) / `workers`, so that the sum
-        of all cannot wrap. `mean`: the sum of weight · x, divided by the summed weight. `dtype` names a type that the
-        array's own cannot ("bfloat16"). `signature` (odd, 32 bits) must be the same at all workers, see `CallMismatch`;
-        None: unchecked. `cuts` are the elements, in C order, at which another chunk begins: what is on both sides of a
-        cut shares no exponent, and is summed as if it were a tensor of its own.
+        Args:
+            array: numbers of any shape and layout.
+            workers: number of workers of the job at its start.
+            lanes: number of lanes in the job's messages.
+            name: name for error messages.
+            weight: summed as well, such as the number of samples behind a gradient: at most (2³² − 1) / `workers`, so
+                that the sum of all cannot wrap.
+            dtype: type of the numbers if the array's own cannot express it ("bfloat16").
+            mean: return the sum of weight · x divided by the summed weight.
+            nonfinite: treatment of NaN and infinity.
+            signature: odd number of 32 bits, the same at all workers, see `CallMismatch`; None: unchecked.
+            cuts: elements, in C order, at which another chunk begins. The parts on both sides of a cut share no
+                exponent and are summed as if each were a tensor of its own.
 
-        Raises `InvalidTensor` for what cannot be summed, naming tensor and element.
+        Raises:
+            InvalidTensor: the array cannot be summed; the error names tensor and element.
         """
         most = MAX_WEIGHTS // workers
         try:
@@ -188,7 +196,7 @@ class Tensor:
         self._agreed = np.zeros(count, np.uint8)
         self._weights = np.zeros(count, np.uint32)
         self.failure: HostError | None = None
-        """Why there is no sum; None while there may be one."""
+        """Error that prevents the sum; None as long as a sum is possible."""
         self.place(0, 0, 1)
 
     def place(self, handle: int, start: int, lead: int) -> None:
@@ -208,7 +216,7 @@ class Tensor:
 
     @property
     def may_wrap(self) -> bool:
-        """Whether the sum of a lane over the workers may go beyond 32 bits."""
+        """Whether the sum of a lane over the workers may exceed 32 bits."""
         return self._encoding.may_wrap
 
     @property
@@ -231,7 +239,7 @@ class Tensor:
             pieces.append(piece)
         return pieces
 
-    # --- what this worker contributes ---
+    # --- contributions of this worker ---
 
     def exponents(self, local: IntArray) -> NDArray[np.uint8]:
         """This worker's biased exponents that the local rounds carry."""
@@ -242,11 +250,13 @@ class Tensor:
         return self.weight if self._signature is None else np.where(local == 0, self._signature, self.weight)
 
     def lanes(self, local: IntArray) -> Int32Array:
-        """What this worker adds in local rounds ≥ P whose exponent was agreed P rounds earlier: int32 (k, lanes)."""
+        """Return this worker's lanes for local rounds ≥ P, whose exponents were agreed P rounds earlier: int32 (k,
+        lanes).
+        """
         chunks = _run(local - self.scale_rounds)
         return self._encoding.encode(self._values[chunks], self._agreed[chunks], self.weight)
 
-    # --- what comes back ---
+    # --- results ---
 
     def take(self, local: IntArray, exponents: IntArray, weights: IntArray, lanes: Int32Array | None) -> None:
         """Note results of local rounds: agreed exponents and summed weights (k,), and from P on lanes (k, lanes)."""
@@ -275,13 +285,13 @@ class Tensor:
         )
 
     def _places(self) -> Iterator[tuple[tuple[int, int], int]]:
-        """Of each layer its elements, from the first to the one behind the last, and where they begin in its chunks."""
+        """Yield each layer's elements, as first and end, and the first of its chunks."""
         place = 0
         for first, last, chunks in self._layers:
             yield (first, last), place
             place += chunks * self._encoding.values
 
-    # --- what can be wrong ---
+    # --- validation ---
 
     def _compare(self, total: int) -> None:
         """Summed signatures are k times one's own, for some k of the n workers, if all are the same.
@@ -323,10 +333,10 @@ class Tensor:
 
 
 def as_cuts(cuts: Iterable[int], name: str) -> tuple[int, ...]:
-    """The elements at which a tensor is cut, of any iterable of integers: a list, an array, an iterator.
+    """Return the elements at which a tensor is cut, from any iterable of integers: a list, an array, an iterator.
 
     Raises:
-        InvalidTensor: it is none, or an element is no integer.
+        InvalidTensor: the value is not iterable, or an element is not an integer.
     """
     try:
         return tuple(map(operator.index, cuts))
@@ -368,13 +378,25 @@ def reference_sum(
     nonfinite: NonFinite = "error",
     cuts: Iterable[int] = (),
 ) -> NDArray[Any]:
-    """What every fabric must return, bit for bit, for these workers' arrays of one shape and type.
+    """Compute the sum that every fabric must return, bit for bit.
 
-    `workers` is the job's size at its start, which sets the scale; by default the number of arrays (after a worker was
-    lost, it is larger than that). Chunks whose exponents had been agreed with a worker that was lost before their lanes
-    keep those exponents, which this does not know. `weights` are 1 by default.
+    Chunks whose exponents were agreed with a worker that was lost before their lanes keep those exponents. This
+    function does not model that case.
 
-    Raises `InvalidTensor` for arrays that cannot be summed.
+    Args:
+        arrays: one array per worker, of one shape and type.
+        workers: the job's size at its start, which sets the scale; the number of arrays by default. After the loss of a
+            worker it is larger than that.
+        lanes: number of lanes in the job's messages.
+        name: name for error messages.
+        weights: weight per worker, 1 by default.
+        dtype: type of the numbers if the arrays' own cannot express it.
+        mean: return the weighted mean.
+        nonfinite: treatment of NaN and infinity, as in the job.
+        cuts: elements at which a new chunk begins.
+
+    Raises:
+        InvalidTensor: the arrays cannot be summed.
     """
     if not arrays:
         raise InvalidTensor("no arrays to sum", place=f"tensor {name!r}")

@@ -1,4 +1,4 @@
-"""A job's check of its sums: what whoever does not know the job's key cannot make (docs/threat-model.md).
+"""Authentication of a job's sums: a check that cannot be computed without the job's key (docs/threat-model.md).
 
 Switches add checks as they add lanes, so a sum's check is the sum of the checks, and the receiver compares it with the
 lanes'. With secret coefficients it authenticates the *sum*; each worker also adds its round's secret pad, so that a sum
@@ -6,10 +6,10 @@ of k workers has k of them, and neither zeros nor another round's numbers pass. 
 
 * Where a lane's sum cannot wrap (finite floating numbers), checks are Σ rᵢ·vᵢ + pad modulo p over the integers, with a
   secret prime p below 2^(32 − ⌈log₂ n⌉), so that the sum of n of them does not wrap either, and secret rᵢ, uniform
-  below p. No bit is blind: only p could be, which is one prime in all that it may be.
-* Where it may wrap (integers, counted or poisoned chunks, and the signature in a scale round), Σ rᵢ·vᵢ + pad modulo 2³²
-  with secret odd rᵢ, so that damage to one lane is always found. Lanes of which several differ, by multiples of 2^b and
-  not all of 2^(b + 1), pass with probability 2^(b − 31) at most.
+  below p. No bit is blind: only p could be, which is one prime of all possible ones.
+* Where it may wrap (integers, counted or poisoned chunks, and the signature in a scale round), checks are
+  Σ rᵢ·vᵢ + pad modulo 2³² with secret odd rᵢ, so that damage to one lane is always found. Lanes of which several
+  differ, by multiples of 2^b and not all of 2^(b + 1), pass with probability 2^(b − 31) at most.
 
 All hosts of a job derive the same from its key. Its draw d (1, 2, …) of c numbers below m is 8·c bytes of
 SHAKE256("weir sum check" ‖ d in 4 bytes ‖ key), read as c big-endian numbers and each taken modulo m. First of all the
@@ -17,7 +17,7 @@ SHAKE256("weir sum check" ‖ d in 4 bytes ‖ key), read as c big-endian number
 number x below 2^(b − 2) after the other, for b = 32 − ⌈log₂ n⌉, until p = 2^(b − 1) + 2·x + 1 is a prime; then p's pad,
 and at last the 257 coefficients below p.
 
-Without a key the coefficients are those that everybody knows (docs/design.md §2.2), modulo 2³²: that finds damage only.
+Without a key the coefficients are public (docs/design.md §2.2), modulo 2³²: that detects damage only.
 """
 
 from __future__ import annotations
@@ -89,8 +89,9 @@ class SumCheck:
         wraps: BoolArray | bool,
         counts: IntArray,
     ) -> BoolArray:
-        """Whether each message's check (n,) is that of its lanes and weight. `counts` are the numbers of workers whose
-        checks may have been added, (m,) for all messages or (n, m).
+        """Return whether each message's check is that of its lanes and weight, (n,).
+
+        `counts` are the possible numbers of workers whose checks were added, (m,) for all messages or (n, m).
         """
         right, modulus = self._without_pads(lanes, weights, wraps)
         pads: Checks = (np.asarray(checks).astype(np.int64) - right) % modulus
@@ -121,7 +122,7 @@ class SumCheck:
     def _without_pads(
         self, lanes: NDArray[np.int32] | None, weights: NDArray[Any], wraps: BoolArray | bool
     ) -> tuple[Checks, IntArray | int]:
-        """Σ rᵢ·vᵢ, (n,), but for multiples of what it is to be taken modulo, which is of all or (n,)."""
+        """Return Σ rᵢ·vᵢ, (n,), up to multiples of its modulus, which is one number for all or (n,)."""
         values = np.asarray(weights)
         if lanes is None or not self.prime or wraps is True:
             return self._modulo_word(lanes, values), _WORD
@@ -153,14 +154,14 @@ class SumCheck:
 
 
 class _Stream:
-    """Numbers that whoever has the key can draw, and nobody else."""
+    """Pseudo-random numbers that only holders of the key can draw."""
 
     def __init__(self, key: bytes) -> None:
         self._key = key
         self._drawn = 0
 
     def below(self, bound: int, count: int) -> NDArray[np.uint64]:
-        """Uniform, but for 2⁻³², below a bound of 2³² at most."""
+        """Draw numbers uniform below a bound of at most 2³², up to a bias of 2⁻³²."""
         self._drawn += 1
         words = hashlib.shake_256(b"weir sum check" + self._drawn.to_bytes(4, "big") + self._key).digest(8 * count)
         return np.frombuffer(words, ">u8").astype(np.uint64) % np.uint64(bound)
@@ -172,7 +173,7 @@ def _pair(drawn: NDArray[np.uint64]) -> tuple[int, int]:
 
 
 def _is_prime(number: int) -> bool:
-    """Of 0, or an odd number that is none of the witnesses."""
+    """Return whether a number is prime; it must be 0 or odd, and not one of the witnesses."""
     if not number:
         return False
     odd, twos = number - 1, 0

@@ -1,4 +1,4 @@
-"""What a protocol core has received, sent and dropped, by reason."""
+"""Counts of received, sent and dropped packets of a protocol core, by reason."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Counters:
     """Repeated contributions and fetches that were answered from the kept results."""
     sent: int = 0
     retransmitted: int = 0
-    """How many of `sent` a timer sent again."""
+    """Packets among `sent` that a timer sent again."""
 
     malformed: int = 0
     """Version, type or length is off."""

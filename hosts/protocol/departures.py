@@ -10,7 +10,7 @@ from ...wire.control import Departure
 def told_departures(departures: Iterable[Departure], calls: int) -> str:
     """Name the workers and say when they left, for a worker that has made this many calls itself.
 
-    Only workers that left first are named: their departure is what ended the sums.
+    Only workers that left first are named: their departure ended the sums.
     """
     workers = sorted(departures, key=lambda each: (each.calls, each.rank))
     after = workers[0].calls

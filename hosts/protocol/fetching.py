@@ -1,4 +1,4 @@
-"""How a holder answers FETCH: workers and parameter servers hand out the final results keep (docs/design.md §3.5)."""
+"""Answers to FETCH: workers and parameter servers hand out the final results they keep (docs/design.md §3.5)."""
 
 from __future__ import annotations
 

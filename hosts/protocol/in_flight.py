@@ -1,4 +1,4 @@
-"""A worker's rounds in flight: what the network still holds, what is lost, what is to be sent again and when.
+"""A worker's rounds in flight: rounds in the network, lost rounds, and the time and order in which they are sent again.
 
 ::
 
@@ -9,8 +9,8 @@
                lost, kept in its slot
 
 Two limits are apart (docs/design.md §3.4). The span, rounds from the oldest incomplete one on, is bound by the slots;
-the worker's core keeps it. What is bound here is how much the queues on the way may hold: the rounds in the network. A
-round that later ones have overtaken is there no more, so others go on while it is repaired.
+the worker's core enforces it. This module limits the rounds in the network, that is, the load of the queues on the way.
+A round that later ones have overtaken is there no more, so others go on while it is repaired.
 """
 
 from __future__ import annotations
@@ -29,9 +29,11 @@ NEVER: Final = np.iinfo(np.int64).max
 REORDERING: Final = 2
 """A round is overtaken when one that was sent more than this many rounds later is complete: paths keep their order."""
 TURNS: Final = 8
-"""Nobody knows whose packet was lost, and one resend repairs what was lost above a switch: workers take turns."""
+"""Number of turns for a repair. The worker whose packet was lost is unknown, and one resend repairs a loss above a
+switch, so workers take turns.
+"""
 SPARE: Final = 2
-"""Times the rounds that fill the network are let into it while others are repaired: what comes, comes in batches."""
+"""Multiple of the rounds that fill the network which may enter it during repairs: results come in batches."""
 FEWEST: Final = 16
 """Rounds are in the network at least, if the window allows: where few are, no later one shows that one is lost."""
 _GOLDEN: Final = (5**0.5 - 1) / 2
@@ -56,7 +58,7 @@ class InFlight:
         self.attempts = np.zeros(size, np.int64)
         self.first_sent_ns = np.zeros(size, np.int64)
         self.expirations = 0
-        """How many rounds were taken for lost, by a timer or because later ones overtook them."""
+        """Number of rounds taken for lost, by a timer or because later ones overtook them."""
         self._timeout = timeout
         self._span = span
         self._window = window
@@ -73,7 +75,7 @@ class InFlight:
         self._turn = np.zeros(size, np.int64)
         self._deadline = np.full(size, NEVER, np.int64)
         self._sendings = 0
-        self._newest_order = -1  # of what is complete
+        self._newest_order = -1  # order of the newest complete round
         self._sifted = True
         self._yields = True
         self._repairing = False  # some rounds were overtaken and not sent again yet
@@ -85,15 +87,18 @@ class InFlight:
         self._earliest_ns = int(NEVER)
         self._earliest_is_stale = False
 
-    # --- what may be sent ---
+    # --- permission to send ---
 
     def obey(self, window: int, *, yields: bool = True) -> None:
-        """Have at most this many rounds in the network (at least one, and at most the span), from now on; fewer while
-        others are repaired only if it `yields`.
+        """Set the number of rounds in the network (at least one, at most the span) from now on.
 
-        A window that grows has come with a result: what has expired, and was not sent again for want of room, is taken
-        for under way once more. All may have waited for one slow worker, and sent again by all at once it would fill
-        queues for nothing.
+        Args:
+            window: number of rounds. During repairs fewer are sent only with `yields`.
+            yields: whether repairs may reduce the number.
+
+        A window grows on a result. Rounds that have expired, but were not sent again for lack of room, then count as in
+        flight once more: all may have waited for one slow worker, and if every worker sent them again at once they
+        would only fill queues.
         """
         window = max(1, min(self._span, window))
         if self._lapsed and window > self._window:
@@ -113,19 +118,21 @@ class InFlight:
 
     @property
     def travelling(self) -> int:
-        """How many rounds are in the network."""
+        """Number of rounds in the network."""
         return int(np.count_nonzero(self._travelling))
 
     @property
     def room(self) -> int:
-        """How many rounds may be sent now, for the first time or again."""
+        """Number of rounds that may be sent now, for the first time or again."""
         return max(0, self._limit() - self.travelling)
 
     def _limit(self) -> int:
-        """How many rounds may be in the network: the window, or while rounds wait for someone's repair as many as leave
-        room in the span for the workers' turns, but never less than twice what fills the empty network.
+        """Upper bound of the rounds in the network.
 
-        More would only wait in queues, and while they do, workers repair what another has repaired already.
+        Normally the window. While rounds wait for someone's repair, the bound leaves room in the span for the workers'
+        turns, but is never less than twice the rounds that fill the empty network.
+
+        More would only wait in queues, and while they do, workers repair rounds that another has repaired already.
         """
         if self._repairing and self._yields:
             return min(self._window, max(FEWEST, self._span // (2 * TURNS), SPARE * self._filling))
@@ -143,10 +150,10 @@ class InFlight:
         return places[np.argsort(self.round[places])[: self.room]]
 
     def _sift(self) -> None:
-        """Find what later rounds have overtaken, and whether it is this worker's turn to repair it.
+        """Find rounds that later ones have overtaken, and decide whether it is this worker's turn to repair them.
 
-        Who repairs in vain does harm: a switch or server that has the round already answers every copy. So the workers
-        whose turn is later wait for as many more rounds; how many, depends on what the span has room for.
+        A needless repair does harm: a switch or server that has the round already answers every copy. So workers with a
+        later turn wait for that many more rounds; the number depends on the room in the span.
         """
         self._sifted = True
         later = self._overtaken_by()
@@ -160,7 +167,9 @@ class InFlight:
             self._wanted |= later > self._turn * patience
 
     def _overtaken_by(self) -> IntArray:
-        """How many sendings later than reordering explains the newest complete round is: overtaken where above 0."""
+        """Sendings by which the newest complete round is later than reordering explains, per round: above 0, it was
+        overtaken.
+        """
         later: IntArray = self._newest_order - REORDERING - self._order
         return later
 
@@ -177,7 +186,7 @@ class InFlight:
             # while they wait for room, something is in the network and has a deadline; for the pace the worker wakes
             self._deadline[due] = NEVER
 
-    # --- what happens to rounds ---
+    # --- rounds' transitions ---
 
     def launch(self, rounds: IntArray, now_ns: int) -> None:
         """Rounds are sent for the first time, in this order; `peer` and `answer` are set already."""
@@ -231,7 +240,7 @@ class InFlight:
         self._progress_ns = now_ns
 
     def once(self, places: IntArray) -> BoolArray:
-        """Which of these rounds were asked of the aggregator, and once only."""
+        """Mask of the rounds that were requested from the aggregator, and only once."""
         asked: BoolArray = (self.attempts[places] == 1) & (self.answer[places] < _FETCH)
         return asked
 
@@ -244,7 +253,7 @@ class InFlight:
         return None if deadline == NEVER else deadline
 
     def _deadline_ns(self) -> int:
-        """As long as rounds come back, those that are behind them are on their way: no timer expires."""
+        """Deadline in ns. As long as rounds come back, those behind them are in flight: no timer expires."""
         if self._earliest_is_stale:
             self._earliest_ns = int(self._deadline.min())
             self._earliest_is_stale = False

@@ -32,7 +32,7 @@ _TYPE_MASK: Final = 0x0F
 
 
 class _Column:
-    """Where a field lies in the headers' words; as an attribute of `Messages`, the field's values (n,)."""
+    """Position of a field in the headers' words; as an attribute of `Messages`, the field's values (n,)."""
 
     def __init__(self, name: str) -> None:
         field = BY_NAME[name]
@@ -60,7 +60,7 @@ _JOB_BYTES: Final = slice(BY_NAME["job"].offset, BY_NAME["job"].offset + 2)
 _JOB_PLACES: Final = np.array([256, 1])
 
 ROW: Final = {field.name: index for index, field in enumerate(REDUCED)}
-"""Where `Messages.reduced` has a field."""
+"""Row of each field in `Messages.reduced`."""
 _REDUCED_WORDS: Final = np.array([field.word for field in REDUCED])
 _REDUCED_SHIFTS: Final = np.array([[field.shift] for field in REDUCED])
 _REDUCED_MASKS: Final = np.array([[field.mask] for field in REDUCED])
@@ -103,7 +103,7 @@ class Messages:
     addresses: NDArray[np.uint32]
     kinds: IntArray
     int_headers: NDArray[np.uint8] | None = None
-    """As `Datagrams.int_headers`."""
+    """INT headers; see `Datagrams.int_headers`."""
 
     tag = _TAG
     flags = _Column("flags")
@@ -146,7 +146,7 @@ def rows_of(int_headers: NDArray[np.uint8] | None, keep: BoolArray | IntArray) -
 
 
 def reduced_columns(count: int, **columns: Column) -> IntArray:
-    """As `Messages.reduced`, of the fields that are named, each a scalar or (count,); the others are neutral."""
+    """Make columns like `Messages.reduced` from the named fields, each a scalar or (count,); the others are neutral."""
     reduced = np.empty((len(REDUCED), count), np.int64)
     reduced[...] = _NEUTRAL
     for name, values in columns.items():
@@ -164,10 +164,12 @@ def reduce_into(held: IntArray, arriving: IntArray) -> None:
 def open_messages(
     datagrams: Datagrams, job: int, generation: int, counters: Counters, lanes_of_job: int = LANES
 ) -> Messages | None:
-    """Take datagrams of one size apart.
+    """Parse datagrams of one size.
 
-    What is malformed, damaged in its header, or of another job or generation is dropped and counted; None when nothing
-    is left.
+    Malformed datagrams, those with a damaged header, and those of another job or generation are dropped and counted.
+
+    Returns:
+        The messages; None if there are none left.
     """
     payload, addresses = datagrams.payload, datagrams.addresses
     total = len(addresses)
@@ -207,7 +209,7 @@ class MessageWriter:
         self._generation_bits = generation << CHUNK_BITS
         self._slot_mask = slots - 1
         self._words: dict[tuple[MessageType, int], IntArray] = {}
-        """What all messages of a type, with the same contributors, have in the header's words, (HEADER_WORDS, 1)."""
+        """Constant header words of messages, by type and contributors, (HEADER_WORDS, 1)."""
 
     def write(
         self,
@@ -251,8 +253,9 @@ class MessageWriter:
 
 
 def by_job(datagrams: Datagrams, jobs: Sequence[int]) -> list[tuple[int, Datagrams]]:
-    """Datagrams of one size, by the job of this host that they are for; what is for none goes to the first, whose core
-    counts it. Nowhere, where the host has no job.
+    """Group datagrams of one size by the job of this host that they name.
+
+    Datagrams of other jobs go to the first job, whose core counts them; without any job they are dropped.
     """
     if len(jobs) < 2:
         return [(job, datagrams) for job in jobs]
@@ -270,7 +273,7 @@ def by_job(datagrams: Datagrams, jobs: Sequence[int]) -> list[tuple[int, Datagra
 
 
 def job_numbers(datagrams: Datagrams) -> IntArray:
-    """Of each datagram the job that it names; 0, which is none, where they are too short for that."""
+    """Job number that each datagram names, (n,); 0, which is no job's, if the datagram is too short."""
     if datagrams.payload.shape[1] < _JOB_BYTES.stop:
         return np.zeros(len(datagrams), np.int64)
     numbers: IntArray = datagrams.payload[:, _JOB_BYTES].astype(np.int64) @ _JOB_PLACES

@@ -1,4 +1,4 @@
-"""Whether a plan can be right, told before it does harm: one clear error instead of a job that never ends."""
+"""Validation of plans before they are applied: one clear error instead of a job that never ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The results of a job's last rounds, kept by every worker and parameter server: what final rounds are fetched from."""
+"""Results of a job's last rounds, which every worker and parameter server keeps: the source of fetched final rounds."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class RoundStore:
         return larger
 
     def holds(self, rounds: IntArray) -> BoolArray:
-        """Whether each round's complete result is kept."""
+        """Return whether each round's complete result is kept."""
         kept: BoolArray = self.round[rounds & self.mask] == rounds
         return kept
 
@@ -64,7 +64,7 @@ class RoundStore:
         contributors: int,
         flags: IntArray | int = 0,
     ) -> NDArray[np.uint8]:
-        """Messages of type `kind` with what is kept at these places, and more flags; uint8 (n, size)."""
+        """Write messages of type `kind` with the results kept at these places and additional flags; uint8 (n, size)."""
         reduced = self.reduced.take(places, 1)
         reduced[ROW["flags"]] |= flags
         return writer.write(

@@ -45,7 +45,7 @@ class ParameterServerCore:
         self.counters = Counters()
         self.paused = False
         self.settled = 0
-        """As a worker's: nobody takes sums here."""
+        """Counterpart of a worker's `settled`; constant, since no sums are taken from a server."""
         self._first_round = plan.first_round
         self._newest = plan.first_round  # the newest complete round, once one is
         self._check = SumCheck(plan.key, plan.workers)
@@ -61,7 +61,7 @@ class ParameterServerCore:
         self._members = np.array(plan.members, np.uint32)
         self._all_bits = sum(child.bit for child in plan.children)
         self._bit_at = np.zeros(_BIT_HASH, np.int64)  # the children, by their bits' hashes
-        self._bit_at[0] = 1  # what has no bit at all is nobody's
+        self._bit_at[0] = 1  # a contribution without any bit belongs to no child
         self._address_at = np.zeros(_BIT_HASH, np.uint32)
         self._workers_at = np.zeros(_BIT_HASH, np.int64)
         for child in plan.children:
@@ -75,7 +75,9 @@ class ParameterServerCore:
         self._completed_any = False
 
     def receive(self, now_ns: int, datagrams: Datagrams) -> None:
-        """Take datagrams of one size (addresses: their sources). Never raises for what they hold: drops are counted."""
+        """Process datagrams of one size (addresses: their sources). Never raises for their content: drops are
+        counted.
+        """
         if self.paused:
             self.counters.received += len(datagrams)
             self.counters.paused += len(datagrams)
@@ -104,14 +106,14 @@ class ParameterServerCore:
             messages, rounds, places = messages.only(~first), rounds[~first], places[~first]
 
     def _keep_fitting(self, messages: Messages, kind: MessageType) -> tuple[Messages, IntArray]:
-        """Drop and count what no child of this server may send now, or what fails a check."""
+        """Drop and count messages that no child of this server may send now, and those that fail a check."""
         rounds = round_near(messages.chunks, self._newest)
         fitting = messages.kinds == kind
         bits = messages.contributors
         entries = bits % _BIT_HASH
         member = (self._bit_at[entries] == bits) & (self._address_at[entries] == messages.addresses)
         placed = messages.slot == rounds & (self.plan.slots - 1)
-        # Who sends round r has completed r − W in this generation, or it was final before: r cannot be further ahead.
+        # A sender of round r has completed r − W in this generation, or it was final before: r cannot be further ahead.
         near = (rounds <= self._newest + self._store.size) | (not self._completed_any)
         intact = self._check.may_pass(
             rounds, messages.lanes, messages.weight, messages.check, self._workers_at[entries, None]
@@ -211,7 +213,7 @@ class ParameterServerCore:
             self.counters.sent += asked
 
     def poll(self, now_ns: int) -> list[Datagrams]:
-        """What is to be sent now (addresses: destinations), each element of one size."""
+        """Return the datagrams to send now (addresses: destinations), each element of one size."""
         out, self._out = self._out, []
         return out
 
@@ -222,7 +224,7 @@ class ParameterServerCore:
 
     @property
     def batching_delay_ns(self) -> int:
-        """How long what arrives may wait for what comes next: not at all, for all children wait for the answer."""
+        """Time in ns that received datagrams may wait for more: none, since all children wait for the answer."""
         return 0
 
     def pause(self) -> Held:
@@ -236,10 +238,12 @@ class ParameterServerCore:
         return Held(self.plan.generation, first, frozenset(kept[kept > first].tolist()))
 
     def resume(self, resume: Resume) -> None:
-        """Go on with a new plan. Final rounds are the workers' to fetch: nobody contributes to them again.
+        """Continue with a new plan. The workers fetch final rounds; contributions to them have ended.
 
-        The plan that already runs changes nothing, so a repeated message does no harm. Raises `InvalidPlan`, and stays
-        as it is, when it is not paused or the plan does not fit this server.
+        The plan that already runs changes nothing, so a repeated message does no harm.
+
+        Raises:
+            InvalidPlan: the server is not paused, or the plan does not fit it. The server then stays as it is.
         """
         plan = next_plan("the parameter server", resume, self.plan, paused=self.paused)
         if plan is None:

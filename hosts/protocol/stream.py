@@ -1,4 +1,4 @@
-"""The rounds that a worker's tensors make, one tensor after the other: what is complete, what may be sent next.
+"""Rounds of a worker's tensors, one tensor after the other: complete ones, and those to be sent next.
 
 append ─▶ [ tensor │ tensor │ tensor ]
            ▲ base     ▲ following   ▲ end
@@ -76,12 +76,15 @@ class Stream:
                 parts.append((tensor, rows))
         return parts
 
-    # --- what is sent ---
+    # --- sending ---
 
     def sendable(self, room: int, span: int, store: RoundStore) -> IntArray:
-        """At most `room` rounds that are neither complete nor sent, whose exponent is agreed.
+        """Return at most `room` rounds that are neither complete nor sent, and whose exponent is agreed.
 
-        `span`: how many rounds from the base on may be looked at; `store`: the complete ones.
+        Args:
+            room: number of rounds.
+            span: number of rounds from the base on that are examined.
+            store: the complete rounds.
         """
         held_back = self._held_back
         sendable: list[IntArray] = []
@@ -111,12 +114,12 @@ class Stream:
         return np.concatenate(sendable) if sendable else _NO_ROUNDS
 
     def holds_older(self, number: int, store: RoundStore) -> bool:
-        """Whether a round older than this one was passed over, and could be sent by now."""
+        """Return whether a round older than this one was passed over and could be sent by now."""
         older = self._held_back[self._held_back < number]
         return bool(len(older) and np.count_nonzero(self._exponents_known(older, store)))
 
     def _exponents_known(self, rounds: IntArray, store: RoundStore) -> BoolArray:
-        """Whether each of these rounds (ascending) carries no lanes, or its chunk's exponent is agreed."""
+        """Mask of the rounds (ascending) that carry no lanes, or whose chunk's exponent is agreed."""
         known = np.ones(len(rounds), np.bool_)
         for tensor, rows in self.split(rounds):
             scale_rounds = rounds[rows] - tensor.scale_rounds
@@ -125,14 +128,14 @@ class Stream:
         return known
 
     def have_lanes(self, rounds: IntArray) -> BoolArray:
-        """Which rounds carry lanes."""
+        """Mask of the rounds that carry lanes."""
         lanes = np.empty(len(rounds), np.bool_)
         for tensor, rows in self.split(rounds):
             lanes[rows] = rounds[rows] >= tensor.start + tensor.scale_rounds
         return lanes
 
     def may_wrap(self, rounds: IntArray) -> BoolArray | bool:
-        """Of which of these rounds, which have lanes, a lane's sum may wrap; or whether of all, if they are alike."""
+        """Mask of the rounds with lanes in which a lane's sum may wrap; one bool if all are alike."""
         parts = self.split(rounds)
         if len(parts) == 1:
             return parts[0][0].may_wrap
@@ -144,9 +147,10 @@ class Stream:
     def contents(
         self, rounds: IntArray, with_lanes: bool
     ) -> tuple[NDArray[np.uint8], NDArray[np.uint32], NDArray[np.int32] | None]:
-        """What this worker contributes to rounds that all have lanes, or all have none.
+        """Return this worker's contributions to rounds that all have lanes, or all have none.
 
-        Biased exponents (k,), weights (k,), and lanes (k, lanes) or None.
+        Returns:
+            Biased exponents (k,), weights (k,), and lanes (k, lanes) or None.
         """
         count = len(rounds)
         exponents = np.empty(count, np.uint8)

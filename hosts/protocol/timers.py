@@ -7,14 +7,16 @@ from dataclasses import dataclass, field
 from typing import Final
 
 REMEMBERED: Final = 16
-"""Of how many past round trips the least is taken."""
+"""Number of past round trips of which the minimum is taken."""
 MULTIPLE: Final = 3
 """Queues on the way make a round trip longer than the least one; marking bounds them."""
 ROUND_TRIPS: Final = 2
 """A time-out that has doubled is halved again while half of it still holds this many of the newest round trip."""
 MAX_DOUBLINGS: Final = 16
 MAX_SHARED_DOUBLINGS: Final = 6
-"""How many doublings of the time-out new rounds take over: a lost packet must not cost later rounds more than this."""
+"""Maximum number of doublings of the time-out that apply to new rounds: bounds the cost of a lost packet to later
+rounds.
+"""
 
 
 @dataclass(slots=True)
@@ -23,9 +25,10 @@ class RetransmissionTimeout:
 
     A round trip here ends with the slowest worker: when that one waits for its own time-out in an earlier round, all
     others see a long round trip in this one. An average of them (RFC 6298) would let the workers' time-outs drive each
-    other up without end; the least of the last few is the network's own. Who waits for a slow worker resends in vain,
-    less and less often. As in RFC 6298, each expiry doubles the time-out for new rounds too, until a valid sample
-    comes, and here until that one fits: where round trips vary much, the least alone would expire again and again.
+    other up without end; the minimum of the last few is the network's own. A worker that waits for a slow one resends
+    in vain, less and less often. As in RFC 6298, each expiry doubles the time-out for new rounds too, until a valid
+    sample comes, and here until that one fits: if round trips vary much, a time-out from the minimum alone would expire
+    again and again.
     """
 
     initial_ns: int
@@ -36,7 +39,7 @@ class RetransmissionTimeout:
     shortest_ns: int = 0
     """The least round trip of a round with lanes since `begin`; 0 before the first."""
     _min_sample_ns: int | None = None
-    """Of `_samples`; None while there are none."""
+    """Minimum of `_samples`; None if there are no samples."""
     _samples: deque[int] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
     _without_lanes: deque[int] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
 
@@ -46,11 +49,11 @@ class RetransmissionTimeout:
         self.shortest_ns = 0
 
     def sample(self, round_trip_ns: int, *, has_lanes: bool = True) -> None:
-        """Take the round-trip time of rounds that every worker sent once only (Karn's rule is the caller's).
+        """Add the round-trip time of rounds that every worker sent only once (Karn's rule is up to the caller).
 
-        A round without lanes is a fifteenth of one with lanes, and on slow links as much faster: three times what it
-        took would expire before the first of the others can be back. It tells only that rounds come through again,
-        as long as nothing else does.
+        A round without lanes has a fifteenth of the size of one with lanes, and on slow links it is that much faster: a
+        time-out of three times its round trip would expire before the first round with lanes can be back. Its sample
+        only shows that rounds come through again, as long as there is no other sample.
         """
         (self._samples if has_lanes else self._without_lanes).append(round_trip_ns)
         if has_lanes:

@@ -1,10 +1,10 @@
-"""The worker's side of the protocol, as a state machine: no socket, no clock, no randomness (docs/design.md §3).
+"""Worker side of the protocol, as a state machine: no socket, no clock, no randomness (docs/design.md §3).
 
     submit ─▶ tensors ─▶ rounds ─▶ sliding window ─poll─▶ contributions, fetches
                 ▲                     │    ▲
                 └─ sums ◀─ last rounds' results ◀─receive─ results, fetched results
 
-Whoever drives it calls `poll` after every `submit`, `receive` and `resume`, and again at `deadline_ns`.
+The driver calls `poll` after every `submit`, `receive` and `resume`, and again at `deadline_ns`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from .stream import Stream
 from .timers import RetransmissionTimeout
 
 BATCHING_DELAYS: Final = 4
-"""How often in a round trip a worker looks at what has arrived."""
+"""Number of times per round trip that a worker processes received datagrams."""
 
 _RESULT: Final = int(MessageType.RESULT)  # plain integers: NumPy compares them faster
 _SCALE_RESULT: Final = int(MessageType.SCALE_RESULT)
@@ -54,16 +54,16 @@ _FETCHED_FOR: Final = {
 
 @dataclass(frozen=True, slots=True)
 class WorkerOptions:
-    """How a worker paces itself."""
+    """Pacing of a worker."""
 
     initial_timeout_ns: int = 10_000_000
     """Retransmission time-out before the first round trip of a round with lanes is measured."""
     min_timeout_ns: int = 400_000
     max_timeout_ns: int = 1_000_000_000
     law: Callable[[], WindowLaw] = ExplicitWindow
-    """What decides how many rounds are in the network."""
+    """Factory of the window law, which decides the number of rounds in the network."""
     first_round: int = 0
-    """Where the job's rounds start; the same in all of its hosts."""
+    """Number of the job's first round; the same at all of its hosts."""
 
 
 class WorkerCore:
@@ -75,9 +75,9 @@ class WorkerCore:
         self.counters = Counters()
         self.paused = False
         self.failure: HostError | None = None
-        """Why no sums will come from some tensor on, nor any be taken: the workers' calls differ, or one has left."""
+        """Error after which no tensor has a sum and none is accepted: the workers' calls differ, or one has left."""
         self.settled = 0
-        """How many tensors there is something to be said of by `take`, taken or not; and once more for the failure."""
+        """Number of tensors with a result for `take`, taken or not; plus one for the failure."""
         self._options = options
         self._lead = plan.window  # of every tensor: the workers must agree on it, so it outlives changes of the window
         self._check = SumCheck(plan.key, plan.workers)
@@ -159,12 +159,12 @@ class WorkerCore:
         return self._results.pop(handle, None)
 
     def done(self, handle: int) -> bool:
-        """Whether `take` has something to say of a submitted tensor that was not handed out yet."""
+        """Return whether `take` has a result, or an error, of a submitted tensor that was not handed out yet."""
         return handle in self._results or handle >= self._failed_handle
 
     @property
     def submitted(self) -> int:
-        """How many tensors were submitted."""
+        """Number of submitted tensors."""
         return self._next_handle
 
     def end_after(self, departures: Sequence[Departure]) -> None:
@@ -174,7 +174,7 @@ class WorkerCore:
         """
         self._departures = tuple({each.rank: each for each in (*self._departures, *departures)}.values())
         calls = min((each.calls for each in self._departures), default=self._failed_handle)
-        # what has begun to be summed cannot lack them: they have asked for it, whatever is said
+        # A tensor whose rounds have begun to be summed is not lacking: the workers that left have contributed to it.
         lacking = next((t for t in self._stream.tensors if t.handle >= calls and t.start >= self._stream.base), None)
         first = max(calls, self._next_handle) if lacking is None else lacking.handle
         if first >= self._failed_handle:
@@ -186,7 +186,7 @@ class WorkerCore:
             self._end_stream(lacking, self._now_ns)
 
     def _failure_of(self, handle: int) -> HostError:
-        """Why this tensor's sum will not come."""
+        """Return the error that explains why this tensor has no sum."""
         assert self.failure is not None
         if isinstance(self.failure, WorkerLeft):
             return WorkerLeft(told_departures(self._departures, max(self._next_handle, handle + 1)))
@@ -194,12 +194,12 @@ class WorkerCore:
 
     @property
     def int_header(self) -> bytes:
-        """What its law has contributions with lanes take along (`WindowLaw.int_header`)."""
+        """INT header that the law adds to contributions with lanes (`WindowLaw.int_header`)."""
         return self._law.int_header
 
     @property
     def rounds_complete(self) -> int:
-        """How many rounds, from the job's first on, are complete here without a gap."""
+        """Number of rounds, from the job's first on, that are complete here without a gap."""
         return self._stream.base - self._options.first_round
 
     @property
@@ -214,7 +214,9 @@ class WorkerCore:
     # --- receiving ---
 
     def receive(self, now_ns: int, datagrams: Datagrams) -> None:
-        """Take datagrams of one size (addresses: their sources). Never raises for what they hold: drops are counted."""
+        """Process datagrams of one size (addresses: their sources). Never raises for their content: drops are
+        counted.
+        """
         if self.paused:
             self.counters.received += len(datagrams)
             self.counters.paused += len(datagrams)
@@ -267,7 +269,9 @@ class WorkerCore:
         return messages, rounds
 
     def _passing(self, messages: Messages, rounds: IntArray, expected: BoolArray) -> BoolArray:
-        """Which of the expected messages pass their check; rounds that are not expected may be of no tensor at all."""
+        """Mask of the expected messages that pass their check; rounds that are not expected may be of no tensor at
+        all.
+        """
         count = np.count_nonzero(expected)
         if not count:
             return expected
@@ -299,7 +303,7 @@ class WorkerCore:
         window: int | None = None
         if newest > self._window_round:
             row = numbers.index(newest)
-            if messages.kinds[row] < _FETCH:  # what a fetched result says of the queues is old
+            if messages.kinds[row] < _FETCH:  # a fetched result's view of the queues is old
                 self._window_round = newest
                 window = int(messages.window[row])
         marked = int(np.count_nonzero(messages.flags & _CONGESTION))
@@ -324,7 +328,7 @@ class WorkerCore:
             self._stream.advance(self._store)
 
     def _fail_from(self, tensor: Tensor, now_ns: int) -> None:
-        """End the stream in front of this tensor; what is before it goes on."""
+        """End the stream in front of this tensor; tensors before it continue."""
         if tensor.handle >= self._failed_handle:
             return
         self.failure = tensor.failure
@@ -342,7 +346,7 @@ class WorkerCore:
     # --- sending ---
 
     def poll(self, now_ns: int) -> list[Datagrams]:
-        """What is to be sent now (addresses: destinations), each element of one size."""
+        """Return the datagrams to send now (addresses: destinations), each element of one size."""
         if self.paused:
             return []
         out, self._answers = self._answers, []
@@ -360,7 +364,7 @@ class WorkerCore:
         places = lacking[:most]
         self._unrepaired = len(places) < len(lacking)
         if len(places) and self._stream.holds_older(int(in_flight.round[places[0]]), self._store):
-            # others may wait for it with all their room, and what is sent again in its stead with all of this worker's
+            # other workers may spend all their room on waiting for it, and this worker all of its own on resending
             self._unsent = True
             if len(places) == in_flight.room:
                 places = places[:-1]
@@ -398,14 +402,17 @@ class WorkerCore:
 
     @property
     def batching_delay_ns(self) -> int:
-        """How long what arrives may wait for what comes next: batches are larger, and round trips hardly longer. Where
-        little is on the way, it is no longer than that takes to come: a full window takes a round trip.
+        """Time in ns that received datagrams may wait for more, for larger batches at nearly the same round trips.
+
+        With few rounds in flight it is no longer than those take to arrive: a full window takes a round trip.
         """
         in_flight, round_trip_ns = self._in_flight, self._timeout.round_trip_ns
         return min(round_trip_ns // BATCHING_DELAYS, round_trip_ns * in_flight.travelling // in_flight.window)
 
     def _address(self, rounds: IntArray) -> None:
-        """Say whom rounds are sent to, and what answers them: the aggregator, or the holders of final ones."""
+        """Set the destination of rounds and the kind of answer: from the aggregator, or from holders of final
+        rounds.
+        """
         in_flight = self._in_flight
         places = rounds & self._store.mask
         in_flight.peer[places] = self.plan.aggregator
@@ -418,7 +425,9 @@ class WorkerCore:
                     in_flight.answer[place] = _FETCHED_FOR[in_flight.answer[place]]
 
     def _in_sending_order(self, rounds: IntArray) -> tuple[IntArray, IntArray]:
-        """Rounds by what answers them, as batches have one size, and their places; the kind of the first one first."""
+        """Return rounds grouped by the kind of their answer, as batches have one size, and their places; the kind of
+        the first round comes first.
+        """
         places = rounds & self._store.mask
         answers = self._in_flight.answer[places]
         other = answers != answers[0]
@@ -488,7 +497,7 @@ class WorkerCore:
         self._unsent = True
         self.paused = False
 
-    # --- what it waits for ---
+    # --- waiting ---
 
     def waiting_for(self, now_ns: int) -> str:
         """One sentence for a timeout's error: the oldest round missing, its tensor, from whom, how often sent."""

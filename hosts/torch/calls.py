@@ -1,13 +1,13 @@
-"""What a rank has called, and how ranks that wait for long find out that their calls differ.
+"""Record of a rank's calls, with which ranks that wait for long find out that their calls differ.
 
 A call that goes through the switches at one rank and over Gloo at another, or over Gloo as another call, would be
-waited for until its time-out, which is half an hour in PyTorch. So whoever has waited for some seconds puts its last
-calls into the store and reads what others, who wait too, have put there::
+waited for until its time-out, which is half an hour in PyTorch. So a rank that has waited for some seconds puts its
+last calls into the store and reads those of other waiting ranks::
 
     rank 0   … 7: all_reduce SUM of 5000 torch.float32 through the switches
     rank 1   … 7: broadcast of 7 torch.int64 over Gloo
 
-Nothing is exchanged while calls are answered. Ranks that are busy elsewhere say nothing, and are waited for.
+Nothing is exchanged while calls are answered. Ranks that are busy elsewhere publish nothing; the others wait for them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LOOK_S: Final = 0.5
 """Between two looks at the store, and at whether the group has failed, of a rank that waits."""
 _PATIENCE_S: Final = 5.0
 _KEPT: Final = 64
-"""Calls that ranks tell each other: more than any has on its way beyond those of another."""
+"""Number of calls that ranks publish: more than any rank can have in flight beyond another's."""
 
 
 @dataclass(slots=True)
@@ -39,15 +39,15 @@ class Call:
 
     number: int
     kind: str
-    """What must be the same at all ranks."""
+    """Description of the call, which must be the same at all ranks."""
     what: str
     """The call in words, as errors have it."""
     since_s: float
     work: weakref.ref[Any] | None
-    """Its work object, until that is complete; whose work nobody holds, for that nobody waits."""
+    """The work object until it is complete. A work object that the script has dropped is waited for by no one."""
 
     def pending(self) -> bool:
-        """Whether it is on its way still."""
+        """Whether the call is still in flight."""
         work = self.work() if self.work is not None else None
         if work is None or work.is_completed():
             self.work = None
@@ -79,13 +79,16 @@ class CallLog:
 
     @property
     def found(self) -> CallMismatch | None:
-        """How the calls differ, as soon as that was found: why a call over Gloo fails whose peers have given up."""
+        """The difference between the calls, once found: the reason that a call over Gloo fails whose peers have given
+        up.
+        """
         return self._found
 
     def look(self) -> CallMismatch | None:
-        """Whoever waits asks this, as often as it likes: the error, where the ranks' calls differ.
+        """Check whether the ranks' calls differ; called by waiting threads at any rate.
 
-        It comes some looks after it was found, so that all who wait can find the same before the store is gone.
+        The error is returned some checks after it was found, so that all waiting ranks can find it before the store is
+        gone.
         """
         now_s = time.monotonic()
         with self._lock:
@@ -115,7 +118,7 @@ class CallLog:
         return None
 
     def _told(self, rank: int) -> list[tuple[int, str, str, bool]]:
-        """What that rank has put into the store; nothing where it has not waited."""
+        """Calls that another rank has put into the store; empty if it has not waited."""
         key = f"calls/{rank}"
         if not self._store.check([key]):
             return []
@@ -124,9 +127,12 @@ class CallLog:
 
 
 def _differing(waiting: Call, calls: Sequence[tuple[int, str, str, bool]]) -> str | None:
-    """What a rank with these calls has called in the place of the one that is waited for; None where it has not come
-    to it, or has made the same. Calls of several threads may change places: one that is there, and on its way or later,
-    is the same.
+    """Return the call that a rank has made in place of the one that is waited for.
+
+    Calls of several threads may change places: a call that is in the list, and in flight or later, is the same one.
+
+    Returns:
+        The call in words; None if the rank has not come to it, or has made the same call.
     """
     theirs = next(((kind, what) for number, kind, what, _ in calls if number == waiting.number), None)
     if theirs is None:

@@ -1,8 +1,8 @@
-"""The process group that `init_process_group("weir")` makes, and torchft configures anew.
+"""Process group that `init_process_group("weir")` makes, and that torchft reconfigures.
 
-What sums large floating tensors goes through the switches; every other call is the same call of an inner Gloo group.
-Each method is defined here: one that PyTorch's C++ does not find would run its own with the interpreter's lock held,
-for which Gloo's threads wait.
+Sums of large floating tensors go through the switches; every other call is the same call of an inner Gloo group. Each
+method is defined here: one that PyTorch's C++ does not find would run its own with the interpreter's lock held, for
+which Gloo's threads wait.
 """
 
 from __future__ import annotations
@@ -41,41 +41,42 @@ _SUM: Final = dist.ReduceOp.SUM
 _AVG: Final = dist.ReduceOp.AVG
 
 _OF_TWO: Final = frozenset({"send", "recv", "recv_anysource"})
-"""What two ranks call alone, so that it has no place in the order of all."""
+"""Calls between two ranks only, which have no place in the order of all ranks' calls."""
 
 _groups: Final[weakref.WeakSet[Any]] = weakref.WeakSet()
 os.register_at_fork(after_in_child=_groups.clear)  # threads and seats are the parent's
 
 _fresh_stores = False
-"""Whether each group of this process has a store that no other group had, whichever attempt of torchrun this is."""
+"""Whether each group of this process has a fresh store, in any attempt of torchrun."""
 
 
 def create(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
-    """What PyTorch calls for each group. Raises InvalidPlan for settings that cannot be."""
+    """Create the back end of a group; PyTorch calls it for each group. Raises InvalidPlan for invalid settings."""
     return WeirProcessGroup(store, rank, size, timeout)
 
 
 def unconfigured(timeout: timedelta) -> Any:
-    """A group of this process alone until `configure` makes it one of more: what torchft's Manager is given.
+    """Return a group of this process alone, for torchft's Manager, until `configure` extends it.
 
-    As that expects, waiting for a call raises nothing: its future does, and `errored` says why there are no more sums.
+    As torchft expects, waiting for a call raises nothing: its future does, and `errored` returns the error that has
+    ended the sums.
     """
     return WeirProcessGroup(dist.HashStore(), 0, 1, timeout, raises=False)
 
 
 def expect_fresh_stores() -> None:
-    """From now on ranks of different attempts of torchrun meet, at stores that no other group had."""
+    """Assume from now on that ranks of different attempts of torchrun meet at fresh stores."""
     global _fresh_stores
     _fresh_stores = True
 
 
 def failures() -> list[Exception]:
-    """What groups of this process have failed with, of those that are not shut down."""
+    """Errors of this process's groups that are not shut down."""
     return [error for group in list(_groups) if (error := group.errored()) is not None]
 
 
 def end_all(reason: str) -> None:
-    """From any thread: all calls of all groups fail with the reason, here and at the other ranks together."""
+    """Fail all calls of all groups with the reason, here and at the other ranks; callable from any thread."""
     for group in list(_groups):
         group.end(reason)
 
@@ -92,7 +93,7 @@ class WeirProcessGroup(dist.ProcessGroup):
             self._settings = replace(self._settings, restart=0)
         self._rank, self._size = rank, size
         self.carried: Counter[str] = Counter()
-        """How many calls went through the switches ("fabric …") and over Gloo ("gloo …"), by their names."""
+        """Number of calls through the switches ("fabric …") and over Gloo ("gloo …"), by their names."""
         self._said = False
         self._set_up(store, timeout)
         watch_modules()
@@ -115,13 +116,13 @@ class WeirProcessGroup(dist.ProcessGroup):
         self._sums = sums = FabricSums(meeting, self._settings, self._failed, log.look)
 
         def failure() -> Exception | None:
-            """What whoever waits over Gloo is to know of this set of connections."""
+            """Return the error for threads that wait on this set of Gloo connections."""
             if sums.error is None and (differing := log.look()) is not None:
                 sums.fail(differing, str(differing))
             return sums.error
 
         def reason(error: Exception) -> Exception:
-            """Why a call over Gloo has failed with this, which has broken its connections."""
+            """Return the cause of an error that has broken Gloo's connections."""
             found = sums.error or log.found or error
             if self._sums is sums:
                 self._failed(found)
@@ -129,7 +130,7 @@ class WeirProcessGroup(dist.ProcessGroup):
 
         self._failure, self._reason = failure, reason
 
-    # --- what a group is ---
+    # --- properties of the group ---
 
     def getBackendName(self) -> str:
         return "weir"
@@ -150,22 +151,22 @@ class WeirProcessGroup(dist.ProcessGroup):
         return self._size
 
     def set_timeout(self, timeout: timedelta) -> None:
-        """Of calls from now on."""
+        """Set the time-out of calls from now on."""
         self._timeout = timeout
         self._inner.set_timeout(timeout)
 
     # --- failures ---
 
     def errored(self) -> Exception | None:
-        """What the group has failed with, as torchft asks; None while it has not."""
+        """Error of the group, in torchft's interface; None while there is none."""
         return self._error
 
     def abort(self) -> None:
-        """From any thread: all calls on their way fail at once, and the other ranks' policy deals with this one."""
+        """Fail all calls in flight at once, from any thread; the other ranks' policy handles the loss of this one."""
         self._sums.fail(AllreduceAborted("the process group was aborted"), "its process group was aborted")
 
     def end(self, reason: str) -> None:
-        """From any thread: all calls on their way fail, here and at the other ranks, whatever their policy is."""
+        """Fail all calls in flight, here and at the other ranks, under any policy; callable from any thread."""
         self._sums.end(reason)
 
     def shutdown(self) -> None:
@@ -189,8 +190,9 @@ class WeirProcessGroup(dist.ProcessGroup):
         group_world_size: int | None = None,
         global_ranks: list[int] | None = None,
     ) -> None:
-        """As torchft has it: be this rank of that many from now on, met at `store_addr`, HOST:PORT/PREFIX, which is
-        fresh at each call. What was on its way fails.
+        """Become one rank of a new group, in torchft's interface. Calls in flight fail.
+
+        `store_addr`, HOST:PORT/PREFIX, is the meeting point; it is fresh at each call.
         """
         self._sums.fail(AllreduceAborted("the process group is configured anew"), "")  # its seat is left, too
         address, _, prefix = store_addr.partition("/")
@@ -328,10 +330,11 @@ class WeirProcessGroup(dist.ProcessGroup):
         return self._start("reduce_scatter", list(sources), op, limit, inner_ends(sizes), deliver, list(outputs))
 
     def _goes_through(self, parts: Sequence[torch.Tensor], op: Any) -> bool:
-        """Whether the switches sum these; the same at all ranks, which call with the same sizes and types.
+        """Return whether the switches sum these tensors; the same at all ranks, whose calls have the same sizes and
+        types.
 
-        Means do at every size: Gloo's are sums that are divided, so a float16 mean would be an infinity where its sum
-        is one.
+        Means go through the switches at every size: Gloo divides a sum, so a float16 mean would be an infinity if its
+        sum is one.
         """
         if not self._can_go_through(parts, op):
             return False
@@ -339,7 +342,7 @@ class WeirProcessGroup(dist.ProcessGroup):
         return size >= (1 if op == _AVG else max(self._settings.min_bytes, 1))
 
     def _can_go_through(self, parts: Sequence[torch.Tensor], op: Any) -> bool:
-        """Whether the switches can sum these, were they large enough."""
+        """Return whether the switches could sum these tensors, apart from their size."""
         if self._size == 1 or op not in (_SUM, _AVG) or not parts:
             return False
         kind, device = parts[0].dtype, parts[0].device

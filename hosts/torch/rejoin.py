@@ -1,12 +1,12 @@
-"""Training that a restarted process comes back to: all ranks meet anew, and go on from whoever is farthest.
+"""Training that a restarted process can rejoin: all ranks meet again and continue from the one with the most progress.
 
 ::
 
     ranks that run    ── a sum fails, or somebody waits at the store ──▶ Meeting ─▶ new group ─▶ state ─▶ train
-    a rank started anew ───────────────────────────────────────────────▶    ▲
+    a restarted rank ──────────────────────────────────────────────────▶    ▲
 
-They meet by a store that outlives them all, torchrun's. Whoever waits says so again and again, since a process that has
-died after it had come must not be taken for one that is there; rank 0 says when all are, and which group they are.
+They meet at torchrun's store, which outlives them all. A waiting rank repeats its presence, since a process that died
+after its arrival must not be counted. Rank 0 announces when all are present, and the number of their group.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _log = logging.getLogger(__name__)
 _BEAT_S: Final = 0.1
 """Between two times that a rank that waits says so."""
 _SILENT_S: Final = 2.0
-"""Who has not said so for so long does not wait any more."""
+"""Seconds of silence after which a rank no longer counts as waiting."""
 _TRIES: Final = 3
-"""To make a group: somebody may be lost before all are connected."""
+"""Attempts to make a group: a rank may be lost before all are connected."""
 _FINAL: Final = (CallMismatch, ControlRefused, InvalidPlan)
 """Errors of a call that would fail in the same way if it were made again."""
 
@@ -49,10 +49,10 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Progress:
-    """How far this rank's training is."""
+    """Progress of this rank's training."""
 
     step: int = 0
-    """Steps that were made: whoever trains counts it up when a step has changed all that it changes."""
+    """Completed steps; the training code increments it after a step's last change."""
 
 
 def rejoining(
@@ -64,15 +64,25 @@ def rejoining(
     rank: int = -1,
     size: int = -1,
 ) -> T:
-    """Have `train` called with all ranks there, and again whenever one of them was lost and has come again.
+    """Call `train` with all ranks present, and again whenever a rank was lost and has returned.
 
-    `train` finds the default process group made, and everything in `state` (what has `state_dict` and
-    `load_state_dict`: modules, optimizers …) as it is at the rank that has made the most steps. It makes its
-    DistributedDataParallel and further groups itself, and goes on at `progress.step`; the group is there still when
-    this returns what it has returned. An error of the script's own is raised.
+    `train` finds the default process group, and everything in `state` as it is at the rank with the most steps. It
+    makes its own DistributedDataParallel and further groups, and continues at `progress.step`.
 
-    Store, rank and size are torchrun's where they are not given. `timeout` is the group's, and how long a lost rank is
-    waited for: JoinTimeout then says which.
+    Args:
+        train: the training function.
+        state: objects with `state_dict` and `load_state_dict`: modules, optimizers …
+        timeout: the group's time-out, and the longest wait for a lost rank.
+        store: meeting point; torchrun's by default.
+        rank: this rank; torchrun's by default.
+        size: number of ranks; torchrun's by default.
+
+    Returns:
+        The result of `train`. The group still exists then.
+
+    Raises:
+        JoinTimeout: ranks are missing; the error names them.
+        Exception: errors of `train` itself.
     """
     if store is None:
         store, rank, size = next(dist.rendezvous("env://", timeout=timeout))
@@ -115,7 +125,7 @@ def rejoining(
 
 
 class Meeting:
-    """Where the ranks come together, as often as needed."""
+    """Meeting point of the ranks, usable any number of times."""
 
     def __init__(self, store: Any, rank: int, size: int) -> None:
         self._store = store
@@ -123,8 +133,13 @@ class Meeting:
         self._size = size
 
     def gather(self, timeout_s: float, reason: str) -> int:
-        """Wait until all ranks are here: the number of the group that they are. A group that still runs is told the
-        reason. Raises JoinTimeout, which says who is missing.
+        """Wait until all ranks are present, and end a group that still runs, with the reason.
+
+        Returns:
+            The number of the new group.
+
+        Raises:
+            JoinTimeout: ranks are missing; the error names them.
         """
         own = uuid4().hex
         deadline = time.monotonic() + timeout_s
@@ -173,11 +188,11 @@ class Meeting:
             thread.join()
 
     def finish(self, number: int) -> None:
-        """This group's ranks need nobody any more."""
+        """Announce that this group's ranks have finished."""
         self._store.set(f"done/{number}", "")
 
     def finished(self, number: int, within_s: float = 0.0) -> bool:
-        """Whether they do, or will within so long."""
+        """Return whether the group's ranks have finished, or do so within this time in seconds."""
         deadline = time.monotonic() + within_s
         while not self._store.check([f"done/{number}"]):
             if time.monotonic() >= deadline:
@@ -204,7 +219,7 @@ class Meeting:
             self._store.set("formed", json.dumps([number + 1, list(names.values())]))
 
     def _formed(self) -> tuple[int, list[str]]:
-        """The newest group's number, and who is in it."""
+        """Number of the newest group, and its members."""
         number, members = json.loads(self._read("formed") or "[0, []]")
         return number, members
 

@@ -1,4 +1,4 @@
-"""The relay: a process beside each training process that holds its seats in jobs and moves its packets.
+"""Relay: a companion process of each training process that holds its seats in jobs and moves its packets.
 
 `python -m weir.hosts.torch.relay DESCRIPTOR` is started by `relay_client` with one end of a pipe. Commands and answers
 are JSON, numbers are in blocks of shared memory::
@@ -10,8 +10,8 @@ are JSON, numbers are in blocks of shared memory::
     ▶ {"do": "leave", "seat": 1, "reason": ""}                         with a reason: the rank is lost at once
     ◀ {"done": 8}    {"failed": 8, "kind": "AllreduceAborted", "text": …}    {"over": 1, "kind": …, "text": …}
 
-When the training process is gone without a word, all seats are given up at once: nobody waits for their leases. It ends
-by itself when its seats are left.
+If the training process disappears, all seats are given up at once instead of after their leases. The relay ends when
+its seats are left.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from ..numerics.datatypes import data_type
 from ..numerics.tensors import Reduced
 
 _BIND_S: Final = 15.0
-"""How long the host's address may be taken by a job that is about to end."""
+"""Longest time in seconds that a job about to end may still occupy the host's address."""
 _LOOK_S: Final = 0.1
-"""Between two looks at whether a seat that nobody waits for is over."""
+"""Seconds between two checks whether an idle seat has ended."""
 
 Say = Callable[[dict[str, Any]], None]
 
@@ -92,21 +92,21 @@ class Seat:
         )
         self._control: tuple[str, int, str] = command["control"], command["job"], command["token"]
         self._sizes: dict[tuple[int, str], BatchSizes] = {}
-        """By the samples of a step, and the rule."""
+        """Batch sizes by the step's samples and the rule."""
         self._clients = contextlib.ExitStack()
         self._blocks = blocks
         self._say = say
         self._commands: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self._started: queue.SimpleQueue[tuple[dict[str, Any], Handle] | None] = queue.SimpleQueue()
         self._reason: str | None = None
-        """Why the seat is left; "" in good order; None while it is not."""
+        """Reason for leaving the seat; "" for a regular leave, None while it is held."""
         self._is_to_leave = False
         self._thread = threading.Thread(target=self._run, name=f"seat {self._number}")
         self._thread.start()
 
     @property
     def over(self) -> bool:
-        """Whether it has been left, or has failed."""
+        """Whether the seat was left, or has failed."""
         return not self._thread.is_alive()
 
     def put(self, command: dict[str, Any]) -> None:
@@ -119,7 +119,7 @@ class Seat:
         self._commands.put(command)
 
     def forsake(self, reason: str) -> None:
-        """Nobody will say to leave any more: leave at once, if it was not said before."""
+        """Leave at once unless a leave was requested: the training process is gone."""
         if not self._is_to_leave:
             self.put({"do": "leave", "reason": reason})
 
@@ -173,9 +173,10 @@ class Seat:
             self._started.put((command, handle))
 
     def _balance(self, command: dict[str, Any]) -> None:
-        """Everyone's batch sizes in the next step, by rank, as int32 into the block, or zeros where there are none now.
+        """Write all ranks' batch sizes of the next step into the block, as int32 by rank, or zeros if there are none
+        now.
 
-        The sums behind it wait: between its own there is none, at any rank.
+        Sums behind it in the queue wait: no rank has a sum between the parts of this one.
         """
         communicator = self._membership.communicator
         wanted = command["samples"], command["rule"]

@@ -1,7 +1,7 @@
-"""The training process's end of its relay: blocks of shared memory, calls on their way, one thread that hears answers.
+"""Client of the relay in the training process: blocks of shared memory, calls in flight, one thread for answers.
 
-The thread waits in the kernel, without the interpreter's lock. What is told ends in callbacks on that thread, which
-must be short.
+The thread waits in the kernel, without the interpreter's lock. Answers run callbacks on that thread, which must be
+short.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MIN_BLOCK: Final = 1 << 16
 _ENDED: Final = "the relay process {pid}, which moves this rank's packets, has ended"
 
 Told = Callable[[HostError | None], None]
-"""Called once with what a call has failed with, or with None when its numbers are there."""
+"""Callback of a call, called once: with its error, or with None when its numbers are in place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,21 +56,23 @@ class Relay:
         self._state = threading.Lock()
         self._numbers = itertools.count(1)
         self._calls: dict[int, tuple[int, Told]] = {}
-        """What has not been answered: the seat, and who hears the answer."""
+        """Unanswered calls: the seat, and the callback."""
         self._seats: dict[int, Told] = {}
         self._free: dict[int, list[Block]] = {}
-        """Blocks that nobody uses, by size."""
+        """Unused blocks, by size."""
         self._gone: HostError | None = None
         self._thread = threading.Thread(target=self._hear, name="weir relay", daemon=True)
         self._thread.start()
 
     @property
     def gone(self) -> bool:
-        """Whether the process has ended."""
+        """Whether the relay's process has ended."""
         return self._gone is not None
 
     def open_seat(self, told: Told, **command: Any) -> int:
-        """Have a seat taken; its number. `told` hears what it is over by, if it is not left in good order."""
+        """Have the relay take a seat; return the seat's number. `told` receives the error that ends it, if there is
+        one.
+        """
         number = next(self._numbers)
         with self._state:
             if self._gone is not None:
@@ -109,7 +111,7 @@ class Relay:
         self._say({"seat": seat, "call": number, "block": block.number, **command})
 
     def take_block(self, size: int) -> Block:
-        """A block of so many bytes at least."""
+        """Return a block of at least this many bytes."""
         rounded = max(_MIN_BLOCK, 1 << (size - 1).bit_length())
         with self._state:
             if free := self._free.get(rounded):
@@ -129,7 +131,7 @@ class Relay:
         return Block(number, memory, rounded)
 
     def give_back(self, block: Block) -> None:
-        """Nobody uses the block any more."""
+        """Return a block to the pool."""
         with self._state:
             self._free.setdefault(block.size, []).append(block)
 
@@ -143,7 +145,7 @@ class Relay:
         self._fail_all(HostError("the back end was shut down"))
         if not self._pipe.closed:
             with socket.socket(fileno=os.dup(self._pipe.fileno())) as pipe, suppress(OSError):
-                pipe.shutdown(socket.SHUT_RDWR)  # what was said is read still; to close alone would not wake the thread
+                pipe.shutdown(socket.SHUT_RDWR)  # pending commands are still read; close() would not wake the thread
         self._thread.join()
         self._pipe.close()
 
@@ -152,7 +154,7 @@ class Relay:
             with self._sending:
                 self._pipe.send_bytes(json.dumps(command).encode())
         except OSError:
-            pass  # whoever waits is told by the thread that hears
+            pass  # the receiving thread reports the failure to all waiting calls
 
     def _hear(self) -> None:
         try:
@@ -168,7 +170,7 @@ class Relay:
             told(_error_of(answer))
 
     def _waiting_for(self, answer: dict[str, Any]) -> list[Told]:
-        """Who is to hear an answer: where a seat is over, all whose calls it has not answered."""
+        """Callbacks for an answer: if a seat is over, those of all its unanswered calls."""
         with self._state:
             match answer:
                 case {"done": call} | {"failed": call}:
@@ -222,7 +224,7 @@ def end_relay() -> None:
 
 
 def _forget() -> None:
-    """A forked child has the parent's relay in its memory, and no thread that hears it."""
+    """Reset the client in a forked child, which has a copy of the parent's relay but no thread that reads answers."""
     global _relay, _lock
     _relay = None
     _lock = threading.Lock()

@@ -1,4 +1,4 @@
-"""How the ranks of a group come to have seats in one job: the first one registers it, the store hands the tokens on.
+"""Seats of a group's ranks in one job: the first rank registers it, and the store distributes the tokens.
 
 ::
 
@@ -36,10 +36,16 @@ class Rendezvous:
         self._settings = settings
 
     def seat(self, timeout_s: float, stop: Callable[[], None]) -> tuple[int, str]:
-        """The job's number and this rank's token. `stop` raises what ends the waiting.
+        """Return the job's number and this rank's token.
 
-        Raises ControlRefused, at every rank, where there can be no such job, JoinTimeout, which says who is missing,
-        and what else has ended the first rank's waiting.
+        Args:
+            timeout_s: time limit in seconds.
+            stop: raises an exception to end the wait.
+
+        Raises:
+            ControlRefused: the job is impossible; raised at every rank.
+            JoinTimeout: ranks are missing; the error names them.
+            HostError: the first rank's wait has ended for another reason.
         """
         deadline = time.monotonic() + timeout_s
         self._store.set(f"{self._prefix}/host/{self._rank}", self._settings.host)

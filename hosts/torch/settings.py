@@ -1,4 +1,6 @@
-"""What a rank is told by its environment: where the controller is, which host it is on, what goes through switches."""
+"""A rank's settings from its environment: the controller's address, its host, and the calls that go through
+switches.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from ..drivers.control_client import refusal_of_policy
 from ..errors import InvalidPlan
 
 MIN_BYTES: Final = 4096
-"""Of a tensor that goes through the switches, if nothing is said: four chunks of float32."""
+"""Default size in bytes from which a tensor goes through the switches: four chunks of float32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +29,7 @@ class Settings:
     name.
     """
     policy: str
-    """`WEIR_POLICY`: what is done when a rank is lost: abort (by default), continue or wait."""
+    """`WEIR_POLICY`: reaction to the loss of a rank: abort (by default), continue or wait."""
     min_bytes: int
     """`WEIR_LEAST_BYTES`: smaller tensors go over Gloo."""
     slots: int
@@ -41,7 +43,7 @@ class Settings:
 
     @classmethod
     def read(cls, environment: Mapping[str, str] = os.environ) -> Settings:
-        """Raises InvalidPlan for what cannot be, and names the variable."""
+        """Read the settings. Raises InvalidPlan for an invalid value; the error names the variable."""
         policy = environment.get("WEIR_POLICY", "abort")
         if refusal := refusal_of_policy(policy, "WEIR_POLICY"):
             raise InvalidPlan(refusal)

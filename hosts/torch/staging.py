@@ -1,7 +1,7 @@
-"""Tensors on an accelerator: their numbers come and go through pinned memory, on streams beside the script's own.
+"""Staging of tensors on an accelerator: copies through pinned memory, on streams separate from the script's own.
 
-What the script had put on its stream before a call is done before the numbers are read, and whoever has waited for the
-call finds the results in place. Nothing that the script puts there meanwhile waits for a copy, or holds one up.
+Work that the script had put on its stream before a call is done before the numbers are read, and results are in place
+after a wait for the call. Work that the script adds meanwhile neither waits for a copy nor delays one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DEVICES: Final = ("cpu", "cuda") if torch.backends.cuda.is_built() else ("cpu",)
 """The types of device whose tensors the fabric sums. PyTorch calls AMD's GPUs cuda, too."""
 
 _pinned: Final[dict[int, mmap.mmap]] = {}
-"""Memory that accelerators reach by themselves, by its address. It is kept: what is pinned may not be unmapped."""
+"""Pinned memory, which accelerators access directly, by address. It is kept: pinned memory may not be unmapped."""
 
 
 def runtime_of(device: torch.device) -> Any:
@@ -40,7 +40,7 @@ class Staged:
 
     @classmethod
     def of(cls, parts: Sequence[torch.Tensor]) -> Staged | None:
-        """Of tensors of one device, on the script's own thread; None where they are the CPU's."""
+        """Stage tensors of one device, on the script's own thread; None for tensors on the CPU."""
         device = parts[0].device
         if (runtime := runtime_of(device)) is None:
             return None
@@ -57,7 +57,7 @@ class Staged:
         stream.synchronize()
 
     def _pin(self, memory: mmap.mmap, address: int) -> None:
-        """Where that fails the copies are slower, and the same."""
+        """Pin memory. If that fails, copies are slower and otherwise the same."""
         if address in _pinned:
             return
         _pinned[address] = memory

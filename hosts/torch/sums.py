@@ -29,19 +29,19 @@ TYPES: Final = {
     for kind in data_types()
     if isinstance(kind, FloatType) and hasattr(torch, kind.name)
 }
-"""What goes through the switches: PyTorch's type of each registered floating one, and its name."""
+"""Types that go through the switches: PyTorch's type of each registered floating one, and its name."""
 
 _TOLD_S: Final = 5.0
-"""In which the controller's word that a job has ended is with its hosts."""
+"""Seconds within which the controller's notice of a job's end reaches its hosts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """What is to be summed, and where it goes."""
+    """A sum to compute, with the place of its result."""
 
     work: FabricWork
     parts: Sequence[torch.Tensor]
-    """Of one type, as one tensor: their numbers one after the other."""
+    """Tensors of one type, summed as one: their numbers one after the other."""
     mean: bool
     cuts: Sequence[int]
     of_mean: bool
@@ -50,7 +50,7 @@ class Sum:
     """Takes the sum, flat, in memory that is reused afterwards."""
     timeout_s: float
     staged: Staged | None
-    """How the parts, and where the sum goes, are reached; None for the CPU's memory."""
+    """Access to the parts and the result's memory; None for the CPU's memory."""
 
     @property
     def count(self) -> int:
@@ -65,10 +65,10 @@ class Sizes:
     report: Sequence[float]
     """This rank's, as `wire.control_messages.balance_request` has it."""
     samples: int
-    """Of a step, of all ranks together."""
+    """Samples of a step, of all ranks together."""
     rule: str
     into: torch.Tensor
-    """int32 (ranks,): zeros where there are none now."""
+    """Result, int32 (ranks,): zeros if there are no sizes now."""
     timeout_s: float
 
 
@@ -82,8 +82,13 @@ class FabricSums:
         failed: Callable[[Exception], None],
         look: Callable[[], Exception | None],
     ) -> None:
-        """`failed` is told once, on any thread, why no more sums will come. `look` is asked for such a reason while
-        sums wait.
+        """Prepare the sums of a group.
+
+        Args:
+            meeting: gives the rank its seat.
+            settings: the rank's settings.
+            failed: called once, on any thread, with the error that ends all sums.
+            look: returns such an error, if there is one, while sums wait.
         """
         self._meeting = meeting
         self._settings = settings
@@ -97,7 +102,7 @@ class FabricSums:
         self._relay: Relay | None = None
         self._seat: int | None = None
         self.place: tuple[str, int, str] | None = None
-        """Where the controller serves, the job and the token of this rank's seat; None before the first sum."""
+        """Address of the control service, job, and token of this rank's seat; None before the first sum."""
         self._ended = threading.Event()
         """No more sums will come."""
         self._count = 0
@@ -105,7 +110,7 @@ class FabricSums:
 
     @property
     def error(self) -> Exception | None:
-        """Why no more sums will come."""
+        """Error that has ended all sums; None while there is none."""
         return self._error
 
     def start(self, wanted: Sum | Sizes) -> None:
@@ -122,7 +127,9 @@ class FabricSums:
             self._queue.put(wanted)
 
     def fail(self, error: Exception, reason: str) -> None:
-        """From any thread: all that wait, now or later, get the error; the job's other ranks are told the reason."""
+        """Fail all present and future waits with the error, from any thread; the job's other ranks receive the
+        reason.
+        """
         with self._lock:
             if self._error is not None:
                 return
@@ -138,7 +145,7 @@ class FabricSums:
         self._queue.put(None)
 
     def end(self, reason: str) -> None:
-        """From any thread: as `fail`, but the job ends for all ranks at once, so that none sums on without another."""
+        """End the job for all ranks at once, so that no rank continues without another; otherwise like `fail`."""
         if self.place is not None:
             control, job, _ = self.place
             with suppress(ControlRefused), ControlClient(control) as client:  # another one's end is as good
@@ -152,9 +159,9 @@ class FabricSums:
             self._thread.join()
 
     def close(self) -> None:
-        """Leave in good order: what was started in a seat is summed still; no seat is waited for any more.
+        """Leave in good order: sums that have started in a seat are completed; waits for a seat end.
 
-        The thread is gone afterwards. May be repeated.
+        The thread has ended on return. May be repeated.
         """
         with self._lock:
             self._closing = True
@@ -261,8 +268,9 @@ class FabricSums:
             work.settle(wrong)
 
     def _claim(self, work: FabricWork) -> bool:
-        """Whether it is still waited for; then the caller settles it. Nothing else is delivered: who was told of a
-        failure has the tensors for himself again.
+        """Return whether the work is still waited for; the caller then settles it.
+
+        Work that has failed gets no result: its tensors belong to the caller again.
         """
         with self._lock:
             waited_for = work in self._waiting
@@ -271,7 +279,7 @@ class FabricSums:
 
     def _seated(self, timeout_s: float) -> int:
         if self._seat is None:
-            self._check()  # whoever has failed is not to have a job registered for nobody
+            self._check()  # a failed rank must not register a job that no one joins
             job, token = self._meeting.seat(timeout_s, self._check)
             self.place = self._settings.control, job, token
             self._relay = relay()

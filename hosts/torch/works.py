@@ -62,7 +62,10 @@ os.register_at_fork(after_in_child=completers.forget)
 
 
 class FabricWork(dist._Work):
-    """One collective call whose sum comes from the fabric.
+    """A collective call whose sum comes from the fabric.
+
+    `settle` is called once, by any thread. Errors keep their type in `wait`; through the future they become a
+    RuntimeError with the same text.
 
     `settle` is called once, by any thread. Errors keep their type for who waits here; who waits by the future gets a
     RuntimeError with the text.
@@ -80,7 +83,7 @@ class FabricWork(dist._Work):
         devices = {part.device for part in tensors if part.device.type != "cpu"}
         self._base: Any = Future(devices=[*devices]) if devices else Future()
         self._future = self._base.then(self._value)
-        # first of its callbacks: whoever has waited finds the future complete, and others' callbacks run later
+        # Registered first: after a wait the future is complete, and other callbacks run later.
         self._future.add_done_callback(lambda _: self._settled.set())
 
     def settle(self, error: Exception | None) -> None:
@@ -103,7 +106,7 @@ class FabricWork(dist._Work):
         return self._error is None
 
     def synchronize(self) -> None:
-        """As `wait`."""
+        """Wait for the result; see `wait`."""
         self.wait()
 
     def is_completed(self) -> bool:
@@ -124,7 +127,10 @@ class FabricWork(dist._Work):
 
 
 class GlooWork(dist._Work):
-    """One collective call over Gloo.
+    """A collective call over Gloo.
+
+    Gloo's own wait ends only with the call's end or its time-out. This wait wakes up every `LOOK_S`, so that signals
+    are handled and errors of the group are raised.
 
     Gloo's own waiting ends by nothing but the call's end or its time-out. Here whoever waits looks up every `LOOK_S`:
     signals are heard, and what the group has failed with is raised.
@@ -138,8 +144,13 @@ class GlooWork(dist._Work):
         *,
         raises: bool = True,
     ) -> None:
-        """`failure` says what the group has failed with; None: it has not. `reason` is told how a call has failed
-        over Gloo, and says why, which is that if nobody knows better. `raises` as of `FabricWork`.
+        """Wrap a call of Gloo.
+
+        Args:
+            inner: Gloo's work.
+            failure: returns the group's error, or None.
+            reason: maps an error of Gloo to its cause, which is the error itself if no cause is found.
+            raises: as in `FabricWork`.
         """
         super().__init__()
         self._inner = inner
@@ -182,7 +193,7 @@ class GlooWork(dist._Work):
         return True
 
     def synchronize(self) -> None:
-        """As `wait`."""
+        """Wait for the result; see `wait`."""
         self.wait()
 
     def is_completed(self) -> bool:

@@ -7,12 +7,13 @@ import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any, Final, Protocol, TypedDict, Unpack, get_args
+from types import TracebackType
+from typing import Any, Final, Protocol, Self, TypedDict, Unpack, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import HostError, InvalidTensor, WorkerMissing
+from ..errors import EndpointClosed, HostError, InvalidTensor, WorkerMissing
 from ..numerics.tensors import NonFinite, Reduced, Tensor, as_cuts
 from ..transport.transport import Transport
 from .arrays import opened
@@ -107,6 +108,8 @@ class Communicator:
     calls raise `InvalidTensor` before anything is sent, `AllreduceTimeout`, `CallMismatch` where the workers' calls
     differ, and what the driver raises. The calls in `…_async` return a `Handle` at once, for as many in flight as there
     is memory for.
+
+    It is a context manager, which closes it; `weir.join` closes the others when the interpreter exits.
     """
 
     def __init__(
@@ -116,6 +119,7 @@ class Communicator:
         timeout_s: float = 60.0,
         connect: Callable[[], Transport] | None = None,
         left: Mapping[int, int] | None = None,
+        leave: Callable[[str], object] = lambda _: None,
     ) -> None:
         """Sum by this driver.
 
@@ -124,6 +128,7 @@ class Communicator:
             timeout_s: Time limit of one call, after which it raises `AllreduceTimeout`.
             connect: Opens the transport to the job's other workers.
             left: `left` of this communicator, updated by its owner.
+            leave: Leaves the job, in good order or, with a reason, as a rank that has failed. Called once, by `close`.
         """
         self._driver = driver
         self.timeout_s = timeout_s
@@ -132,6 +137,28 @@ class Communicator:
         """Ranks that left the job in good order and that the sums go on without, each with the number of its calls.
         Always empty unless the job's policy is `continue`.
         """
+        self._leave = leave
+        self._closed = False
+
+    def close(self, reason: str = "") -> None:
+        """Leave the job; later calls raise `EndpointClosed`. May be repeated.
+
+        Args:
+            reason: Failure of this rank, told to the others, which do not wait for it; "": it leaves in good order,
+                and stays for others that still need results which it holds, 10 s at most.
+        """
+        if not self._closed:
+            self._closed = True
+            self._leave(reason)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Leave the job: in good order, or by an exception as a rank that has failed."""
+        self.close("" if error is None else described(error))
 
     @cached_property
     def transport(self) -> Transport:
@@ -382,6 +409,8 @@ class Communicator:
         return Tensor(values, workers=self.size, lanes=self._driver.lanes, **options)
 
     def _start(self, tensor: Tensor, finish: Callable[[Reduced], Any]) -> Handle:
+        if self._closed:
+            raise EndpointClosed("its communicator was closed", place=f"tensor {tensor.name!r}")
         return Handle(self._driver, self._driver.submit(tensor), self.timeout_s, finish)
 
     def _checked_root(self, root: int, name: str) -> int:
@@ -393,6 +422,11 @@ class Communicator:
         if not 0 <= rank < self.size:
             raise InvalidTensor(f"root {root} is not a rank in 0…{self.size - 1}", place=f"tensor {name!r}", value=root)
         return rank
+
+
+def described(error: BaseException) -> str:
+    """Text of an exception as the reason of a rank's failure."""
+    return f"{type(error).__name__}: {error}"
 
 
 def wait_all(handles: Iterable[Handle]) -> list[Any]:

@@ -1,7 +1,7 @@
 """Membership in a job that a controller manages: as a worker, or as its parameter server.
 
-    with join("127.0.0.1:9561", job=7, token=token) as communicator:
-        total = communicator.allreduce(gradient)
+    communicator = join("127.0.0.1:9561", job=7, token=token)
+    total = communicator.allreduce(gradient)
 
 Plans, pauses, new generations and heartbeats are handled in the background. An abort raises `AllreduceAborted` in every
 thread that waits for a sum.
@@ -9,10 +9,11 @@ thread that waits for a sum.
 
 from __future__ import annotations
 
+import atexit
 import os
+import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -20,7 +21,7 @@ from ...wire import control_pb2 as pb
 from ...wire.aggregation import AGGREGATION_PORT
 from ...wire.control import ServerPlan, WorkerPlan
 from ...wire.control_channel import Tls
-from ..collectives.communicator import Communicator
+from ..collectives.communicator import Communicator, described
 from ..collectives.sharding import ShardedDriver
 from ..errors import HostError, JoinRefused
 from ..protocol.counters import Counters
@@ -93,6 +94,7 @@ class Membership:
         self._workers: list[UdpWorker] = []
         self._streams: list[MembershipStream] = []
         self._given_up: HostError | None = None
+        self._process = os.getpid()
 
     def __enter__(self) -> Self:
         """Raises ControlRefused, JoinTimeout, and AllreduceAborted where the job ends before it begins."""
@@ -105,7 +107,7 @@ class Membership:
         except BaseException as error:
             for stream in self._streams:
                 if stream.endpoint is not None:  # it takes part, and would be missed
-                    stream.leave(f"{type(error).__name__}: {error}")
+                    stream.leave(described(error))
             self._close()
             raise
         self.communicator = Communicator(
@@ -113,17 +115,22 @@ class Membership:
             timeout_s=self._timeout_s,
             connect=self._open_transport,
             left=self._streams[0].went_on_without,
+            leave=self._leave,
         )
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Leave the job: wait until the others leave as well, or after an exception give up the rank at once."""
+        """Close the communicator, which may be closed already."""
+        self.communicator.close("" if error is None else described(error))
+
+    def _leave(self, reason: str) -> None:
+        """Leave the job: without a reason the rank waits until the others leave, with one it is lost at once."""
         try:
             for stream in self._streams:
-                stream.leave("" if error is None else f"{type(error).__name__}: {error}")
-            if error is None:
+                stream.leave(reason)
+            if not reason:
                 until = time.monotonic() + self._linger_s
                 for stream, worker in zip(self._streams, self._workers, strict=True):
                     over = stream.wait_over(max(0.0, until - time.monotonic()))
@@ -131,6 +138,12 @@ class Membership:
                         stream.leave("left the job before all of its calls were complete")
         finally:
             self._close()
+
+    def leave_at_exit(self) -> None:
+        """Close the communicator as the interpreter exits: as a failed rank if an uncaught exception has ended it."""
+        if os.getpid() == self._process:  # a forked child has neither the seat nor its threads
+            failure = None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)
+            self.communicator.close("" if failure is None else described(failure))
 
     def _sit(self, job: int) -> None:
         """Join this job, and wait until it begins."""
@@ -159,6 +172,7 @@ class Membership:
         return self._transport
 
     def _close(self) -> None:
+        atexit.unregister(self.leave_at_exit)
         if self._transport is not None:
             self._transport.close()
         for stream in reversed(self._streams):  # the first one's endpoint has the socket
@@ -203,21 +217,32 @@ class Membership:
         return worker.endpoint
 
 
-@contextmanager
-def join(
-    control: str | None = None, job: int | None = None, token: str | None = None, **options: Any
-) -> Iterator[Communicator]:
-    """Take the token's rank in a job, wait until all of the job are there, and sum with them.
+def join(control: str | None = None, job: int | None = None, token: str | None = None, **options: Any) -> Communicator:
+    """Take the token's rank in a job, and wait until all of the job are there.
 
-    Omitted arguments are read from the environment, where `weir launch` puts them: WEIR_CONTROL, WEIR_JOB and
-    WEIR_TOKEN. Options and errors are those of `Membership`; JoinRefused if a value is in neither place.
+    Arguments that are left out are read from the environment, where `weir launch` puts them.
 
     Floating sums are of fixed-point numbers in units of their chunk: for n workers and r = ⌈log₂ n⌉ a float32 below
     2^(r − 31) of the largest of its 256 neighbours becomes 0. That is about 4e-9 of it with 8 workers, 3e-8 with 64,
     5e-7 with 1,024. `Communicator.allreduce` states the bound, and its `cuts` keep layers of several scales apart.
+
+    Args:
+        control: Address of the controller; default: WEIR_CONTROL.
+        job: Number of the job; default: WEIR_JOB.
+        token: Token of the rank's seat; default: WEIR_TOKEN.
+        **options: Keyword arguments of `Membership`.
+
+    Returns:
+        The rank's communicator, also a context manager. Its `close` leaves the job; the exit of the interpreter closes
+        it, as a failed rank after an uncaught exception.
+
+    Raises:
+        JoinRefused: An argument is neither given nor in the environment, or the controller refuses the rank; other
+            errors are those of `Membership`.
     """
-    with Membership(*seat_of_environment(control, job, token), **options) as membership:
-        yield membership.communicator
+    membership = Membership(*seat_of_environment(control, job, token), **options).__enter__()
+    atexit.register(membership.leave_at_exit)
+    return membership.communicator
 
 
 def seat_of_environment(
@@ -240,8 +265,8 @@ def seat_of_environment(
     found = {name: os.environ.get(name, "") if value is None else str(value) for name, value in given.items()}
     if missing := [name for name, value in found.items() if not value]:
         raise JoinRefused(
-            f"{', '.join(missing)} not in the environment; start this program by weir launch, or "
-            "give join what weir jobs register printed: where the controller serves, the job and the token",
+            f"{', '.join(missing)} not in the environment; run this program in a job: weir launch -n 2 script.py (or "
+            "pass the address, job and token that weir jobs register printed: weir.join(address, job, token))",
             place="no seat in a job",
             value=tuple(missing),
         )

@@ -22,6 +22,7 @@ from weir.experiments.errors import ExperimentError
 from weir.hosts import JoinRefused, join
 from weir.tests.paths import ROOT
 from weir.tests.processes import left_with
+from weir.tests.support.errors import raises
 from weir.topologies import load_topology
 
 WEIR = Path(sys.executable).with_name("weir")
@@ -128,13 +129,12 @@ def test_what_cannot_be_launched_is_one_line(
 def test_join_without_a_seat_says_how_to_get_one(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("WEIR_CONTROL", "WEIR_JOB", "WEIR_TOKEN"):
         monkeypatch.delenv(name, raising=False)
-    missing = "WEIR_JOB, WEIR_TOKEN not in the environment; start this program by weir launch"
-    with pytest.raises(JoinRefused, match=missing), join("127.0.0.1:9561"):
-        pass
+    with raises(JoinRefused, value=("WEIR_JOB", "WEIR_TOKEN")) as refused:
+        join("127.0.0.1:9561")
+    assert "weir launch -n 2 script.py" in str(refused.value)
     monkeypatch.setenv("WEIR_JOB", "seven")
-    refusal = pytest.raises(JoinRefused, match='WEIR_JOB is "seven", which is no number')
-    with refusal, join("127.0.0.1:9561", token="x"):
-        pass
+    with raises(JoinRefused, place="WEIR_JOB", value="seven"):
+        join("127.0.0.1:9561", token="x")
 
 
 SPINES = """

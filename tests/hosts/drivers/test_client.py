@@ -8,6 +8,7 @@ import os
 import queue
 import re
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -204,6 +205,48 @@ def test_a_worker_joins_sums_and_leaves(service: StandIn, server: UdpEndpoint) -
     assert stand.hear("heartbeat") == pb.Heartbeat(rounds=8, waiting=False)  # it stays for the others
     stand.tell(pb.ToHost(ended=pb.Ended(job=7, reason="all have left")))
     assert np.array_equal(total.result(ANSWER_S), np.arange(1000, dtype=np.float32))
+
+
+def test_a_worker_needs_no_with_and_leaves_once_when_it_closes(service: StandIn, server: UdpEndpoint) -> None:
+    def work() -> Any:
+        communicator = join(service.address, 7, "secret", **HERE)
+        total = communicator.allreduce(np.ones(3, np.float32)).tolist()
+        communicator.close()
+        communicator.close()
+        with pytest.raises(EndpointClosed):
+            communicator.allreduce(np.ones(3, np.float32))
+        return total
+
+    total = in_background(work)
+    stand = service.stand()
+    stand.tell(JOINED, to_host(PLAN))
+    assert stand.hear("leave").reason == ""
+    stand.tell(pb.ToHost(ended=pb.Ended(job=7)))
+    assert total.result(ANSWER_S) == [1.0, 1.0, 1.0]
+    assert stand.kinds.count("leave") == 1
+
+
+@pytest.mark.parametrize(
+    ("end", "status", "reason"),
+    [("", 0, ""), ("communicator.close()", 0, ""), ("raise KeyError('no data')", 1, "KeyError: 'no data'")],
+)
+def test_the_end_of_the_interpreter_closes_a_communicator(
+    end: str, status: int, reason: str, service: StandIn, server: UdpEndpoint
+) -> None:
+    script = (
+        "import os, sys, weir\n"
+        f"communicator = weir.join({service.address!r}, 7, 'secret', port={PORT})\n"
+        "if not os.fork(): sys.exit()  # a child has no part in the job\n"
+        f"os.wait()\n{end}\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.PIPE) as process:
+        stand = service.stand()
+        stand.tell(JOINED, to_host(PLAN))
+        assert stand.hear("leave").reason == reason
+        stand.tell(pb.ToHost(ended=pb.Ended(job=7)))
+        assert stand.over.wait(ANSWER_S)
+        assert process.wait(ANSWER_S) == status
+    assert stand.kinds.count("leave") == 1
 
 
 def test_a_worker_moves_to_a_new_generation(service: StandIn, server: UdpEndpoint) -> None:
@@ -786,8 +829,8 @@ def test_a_server_process_says_what_is_wrong(
 def test_addresses_and_policies_that_are_none() -> None:
     with raises(ControlRefused, place="control service"):
         ControlClient("nowhere")
-    with raises(ControlRefused, place="control service"), join("nowhere", 7, "secret"):
-        pass
+    with raises(ControlRefused, place="control service"):
+        join("nowhere", 7, "secret")
     with (
         ControlClient("127.0.0.1:1") as client,
         pytest.raises(ControlRefused, match='policy "hope" is none; there are continue, wait, abort'),

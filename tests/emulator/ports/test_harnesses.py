@@ -56,7 +56,7 @@ VALUES: Final = {
 
 def rows() -> list[str]:
     """The first cells of the table."""
-    section = PAGE[PAGE.index("### In the harnesses of others") :]
+    section = PAGE[PAGE.index("### Compatibility with other harnesses") :]
     table = section[: section.index("## At run time")]
     return [line.split("|")[1].strip() for line in table.splitlines() if line.startswith("|")][2:]
 

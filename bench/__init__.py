@@ -1,7 +1,7 @@
 """Benchmarks: each figure is paired with a peer's from the same run, since machines differ and are noisy.
 
-`python -m weir.bench` runs them all; `--only NAME` some; `--json` prints the figures for a script;
-`--write docs/results.md` puts the tables into a document, so that results are generated and not typed.
+`python -m weir.bench` runs them all; `--only NAME` some; `--json` prints the figures for a script; `--write
+docs/results.md` puts the tables into a document, so that results are generated and not typed.
 
 **A benchmark is one module of this package**, named in `bench.__main__.BENCHMARKS`, with:
 
@@ -9,8 +9,8 @@
 * `figures() -> Iterable[Figure]`, which measures (a generator shows each figure as soon as it is there);
 * if it needs anything special of a machine, `obstacle() -> str | None`: why it cannot run here, in a line for the user.
 
-`bench.measure.compare` times work and its peer in turns and makes the Figure. Whoever measures in another way (virtual
-time, processes) hands the values of its runs to `Figure` itself::
+`bench.measure.compare` times work and its peer in turns and makes the Figure. A benchmark that measures in another way
+(virtual time, processes) passes the values of its runs to `Figure`::
 
     yield Figure("recovery from a worker's death", "lease periods", (1.8, 2.1, 1.9), less_is_better=True, aim=Aim(3))
     yield Figure("goodput, 1 % loss", "of the line rate", shares, peer="ring", peer_values=ring, aim=Aim(0.8))

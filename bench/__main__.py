@@ -1,4 +1,4 @@
-"""`python -m weir.bench`: run benchmarks and print their figures beside the peers'."""
+"""Command line of the benchmarks, `python -m weir.bench`: run them and print their figures next to the peers'."""
 
 from __future__ import annotations
 

@@ -4,8 +4,8 @@ Three jobs: `fabric.p4` forwarding small packets, `fabric.p4` summing 256-lane c
 (`programs/l3.p4`). The peers are bmv2 with its logging off, running the same program with the same entries, and a C
 program that moves the same frames with recvmmsg and sendmmsg and does nothing else (`relay.c`).
 
-Each is measured in two ways: packets a second, for which device and driver share the machine; and the processor time
-that the device itself takes for a packet, kernel included, which hardly changes with what else the machine does.
+Each is measured in two ways: packets a second, for which device and driver share the machine; and the device's
+processor time per packet, kernel included, which hardly depends on the load of the machine.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The list of commands.
+"""List of commands.
 
-What each needs is imported when it runs, so that `weir --help` imports no more than typer and rich.
+Each command imports its packages when it runs, so that `weir --help` imports only typer and rich.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ app.command(
     ),
 )(run)
 app.command(rich_help_panel=TRAIN, epilog=examples("weir replay runs/digits-20260101-120000"))(replay)
-# what follows the program is the program's own
+# arguments after the program belong to the program
 app.command(
     rich_help_panel=TRAIN,
     context_settings={"allow_extra_args": True, "allow_interspersed_args": False},

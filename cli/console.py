@@ -1,4 +1,4 @@
-"""Where the commands say what goes on beside their results."""
+"""Console of the commands for progress, apart from their results."""
 
 from __future__ import annotations
 

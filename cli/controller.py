@@ -32,21 +32,23 @@ if TYPE_CHECKING:
     from ..controller.p4runtime.session import SwitchSession
 
 _ANSWER_S = 5.0
-"""Whatever needs no program compiled waits so long for a switch that hangs."""
+"""Seconds to wait for the answer of a switch that hangs, for requests that need no program compiled."""
 
 _TURN_S = 0.2
 """Between two looks at whether the journal is free, and whether another controller rules."""
 
 _SILENT_S = 30.0
-"""A switch that answered the last controller, and is not there when the next one begins, may be starting: so long."""
+"""Seconds to wait for a switch that answered the last controller and is absent when the next one begins: it may be
+starting.
+"""
 
 _STUCK_LEASES = 3
-"""A worker that lives and has waited without a round for so many leases gets its job a new generation."""
+"""Number of leases without a round after which a job with a live, waiting worker gets a new generation."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Settings:
-    """What the command line asks for."""
+    """Settings from the command line."""
 
     topology: Topology
     addresses: Mapping[str, str]
@@ -146,9 +148,9 @@ def controller(
         int, typer.Option(help="Of two controllers on the same switches, the one with the higher id rules.")
     ] = 10,
 ) -> None:
-    """Keep a fabric's switches as its jobs need them. Hosts and operators are served until Ctrl-C.
+    """Control a fabric's switches for its jobs. Serves hosts and operators until Ctrl-C.
 
-    What is promised of queues is said whenever that changes.
+    Prints the queue bounds whenever they change.
     """
     from ..controller.congestion.bound_log import PROMISES
     from ..controller.placement.strategies import description
@@ -208,7 +210,7 @@ def _watching(file: Path, topology: Topology) -> IntConfig:
 
 
 def switch_addresses(topology: Topology, named: Sequence[str], first_port: int) -> Mapping[str, str]:
-    """Where each switch serves P4Runtime. Raises ExperimentError for a name that the fabric has not."""
+    """Return the P4Runtime address of each switch. Raises ExperimentError for a name that is not in the fabric."""
     addresses = {node.name: f"127.0.0.1:{first_port + index}" for index, node in enumerate(topology.switches)}
     for text in named:
         name, equals, address = text.partition("=")
@@ -331,7 +333,7 @@ async def _look_on(watch: Watch, keeper: Controller, clock: Callable[[], int], d
 
 
 def _say_why_it_ended(looking: asyncio.Task[None]) -> None:
-    """Nobody waits for it: the page would show its last picture for ever, without a word."""
+    """Log why the task has ended. No one awaits it, so the page would show its last picture for ever."""
     if not looking.cancelled() and (error := looking.exception()) is not None:
         logging.getLogger(__name__).error("nothing is looked at any more", exc_info=error)
 
@@ -352,8 +354,10 @@ def _take_reports(stack: AsyncExitStack, keeper: Controller, port: int, clock: C
 
 
 async def _own_journal(stack: AsyncExitStack, settings: _Settings) -> JournalFile | None:
-    """The journal, once nobody else has it: until then this controller does not say a word to the switches, so that
-    the other one goes on even where this one's election id is higher.
+    """Open the journal once no other controller has it.
+
+    Until then this controller sends nothing to the switches, so that the other one continues even if this one's
+    election id is higher.
     """
     from ..controller.jobs.journal_file import JournalFile
     from ..controller.jobs.journal_lock import JournalLock
@@ -395,7 +399,7 @@ async def _until_turn(sessions: Mapping[str, SwitchSession], lost: Collection[st
 
 
 async def _until_primary(session: SwitchSession, silent_s: float) -> None:
-    """Until this controller may write to a switch, or that has not answered for so long."""
+    """Wait until this controller may write to a switch, or until the switch has not answered for `silent_s` seconds."""
     while not session.is_primary:
         if session.is_up:
             await asyncio.sleep(_TURN_S)

@@ -1,8 +1,8 @@
-"""What `weir doctor` says: what this machine has of what Weir can use, what each thing is for, and how to get it.
+"""Findings of `weir doctor`: the parts of this machine that Weir can use, the purpose of each, and how to install it.
 
-In an installation only what joining jobs takes is required, in a clone what `make demo` and `make test` take; the rest
-widens what can be done. Each finding is tried, not guessed: a namespace is made and deleted, a link is shaped, a port
-is bound. All of this needs nothing but the bare installation.
+An installation requires only the parts for joining jobs; a clone requires those of `make demo` and `make test`; the
+rest is optional. Each finding is tried, not guessed: a namespace is made and deleted, a link is shaped, a port is
+bound. The bare installation suffices for all of this.
 """
 
 from __future__ import annotations
@@ -47,19 +47,19 @@ class Finding:
 
     name: str
     purpose: str
-    """What it is for."""
+    """Purpose of the part."""
     required: bool
-    """Whether an installation can do nothing without it, or a clone neither `make demo` nor `make test`."""
+    """Whether it is required: by an installation to do anything, by a clone for `make demo` or `make test`."""
     found: str | None
-    """What there is; None when it is missing."""
+    """The part that was found; None when it is missing."""
     problem: str | None = None
-    """Why it counts as missing."""
+    """Reason that it counts as missing."""
     remedy: str | None = None
-    """How to get it; None when it is there."""
+    """How to install it; None if it is there."""
 
     @property
     def ok(self) -> bool:
-        """Whether it was found."""
+        """Whether the part was found."""
         return self.found is not None
 
 
@@ -82,7 +82,7 @@ def report(as_json: bool) -> bool:
 
 
 def is_clone() -> bool:
-    """Whether this is a clone of the repository, with its tests, rather than an installed package."""
+    """Return whether this is a clone of the repository, with its tests, rather than an installed package."""
     return (_HOME / "Makefile").exists() and (_HOME / "tests").is_dir()
 
 
@@ -130,7 +130,7 @@ def _python(clone: bool) -> Finding:
 
 
 def _requirements(extra: str | None) -> dict[str, str]:
-    """The distribution's own: the versions of what it always needs, or of all that one extra brings, by name."""
+    """Required versions by package: the distribution's own, or those that one extra brings."""
     try:
         lines = metadata.requires("weir") or ()
     except metadata.PackageNotFoundError:
@@ -151,7 +151,7 @@ def _requirements(extra: str | None) -> dict[str, str]:
 
 
 def _complaints(wanted: Mapping[str, str]) -> list[str]:
-    """What is wrong with packages. Versions count where `packaging` is installed, as in a clone."""
+    """Describe missing or unsuitable packages. Versions count if `packaging` is installed, as in a clone."""
     if compared := find_spec("packaging") is not None:
         from packaging.specifiers import SpecifierSet
     complaints = []
@@ -167,7 +167,7 @@ def _complaints(wanted: Mapping[str, str]) -> list[str]:
 
 
 def _packages(needed: Mapping[str, str], clone: bool) -> Finding:
-    """What is always needed; in a clone what the tests need, too."""
+    """Find the required packages; in a clone those of the tests as well."""
     purpose = "everything" if clone else "joining jobs: weir.join, parameter servers"
     if problems := _complaints(needed):
         remedy = f"{sys.executable} -m pip install " + ("--editable '.[dev]'" if clone else "weir")
@@ -306,7 +306,7 @@ def _is_free(port: int) -> bool:
 
 
 def _complaint(command: list[str]) -> str | None:
-    """Run a command; what it complains of in one line, or None."""
+    """Run a command; return its error in one line, or None."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_COMMAND_S)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""`weir evaluate`: a whole grid of conditions, every strategy under each, and what came of it."""
+"""`weir evaluate`: every strategy under each condition of a grid, with the results."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ def evaluate(
 ) -> None:
     """Compare strategies over a grid of conditions and seeds.
 
-    Every point of SUITE that has no record yet is run. An evaluation that was ended so goes on where it was: each
-    point's record is a file in the folder.
+    Every point of SUITE that has no record yet is run. An interrupted evaluation thus continues: each point's record is
+    a file in the folder.
 
     A suite has grids; a grid crosses lists of conditions: fabrics, workers (of each job), spread (packed, spread,
     random), rates (equal, mixed), load (of the links between switches, 0 to 0.8), background (static, shifting,
     websearch, datamining), jobs, memory (ample, scarce) and telemetry (fresh, old, lossy, absent). Each condition is
     drawn for the seeds 1 to `seeds`: hosts, others' traffic, hashing. `engine: packets` runs the compiled P4 in the
     packet fabric, `engine: flows` the flow-level simulator, which is much faster and takes far larger fabrics.
-    Strategies are those of `weir place`. Three more are compared and place no job anywhere else: ring (no switch sums),
-    striped (all jobs together) and blind-together (widest without telemetry, running jobs looked at together).
+    Strategies are those of `weir place`. Three more exist only here: ring (no switch sums), striped (all jobs together)
+    and blind-together (widest without telemetry, with running jobs placed together).
     """
     from rich.progress import (
         BarColumn,

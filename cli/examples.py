@@ -1,4 +1,4 @@
-"""`weir examples`: what the guides run, for who has no clone."""
+"""`weir examples`: copies of the guides' files for users without a clone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How `--help` reads: plain text of eighty columns, commands in groups, and lines to type at the end."""
+"""Layout of `--help`: plain text of eighty columns, commands in groups, and example lines at the end."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ STRATEGY_NAMES: Final = (
     "or FILE.py of your own"
 )
 POLICY_NAMES: Final = "abort, continue or wait"
-"""What options take by these names; names that are unknown are refused with a list. They are typed here, for `--help`
-imports nothing that knows them; a test compares them with those that are registered.
+"""Policy names that options accept; unknown names are refused with a list.
+
+They are typed here because `--help` imports no module that defines them; a test compares them with the registered ones.
 """
 
 
@@ -55,14 +56,14 @@ def examples(*lines: str) -> str:
 
 
 def complete_strategy(incomplete: str) -> list[str]:
-    """For a shell; where none begins so it completes names of files."""
+    """Complete a strategy's name for a shell; without a match the shell completes names of files."""
     from ..controller.placement.strategies import STRATEGIES
 
     return [name for name in STRATEGIES if name.startswith(incomplete)]
 
 
 def complete_policy(incomplete: str) -> list[str]:
-    """For a shell."""
+    """Complete a policy's name for a shell."""
     from ..hosts.drivers.control_client import POLICIES
 
     return [name for name in POLICIES if name.startswith(incomplete)]

@@ -1,4 +1,4 @@
-"""`weir jobs`: what the controller's jobs are doing; registering and ending them."""
+"""`weir jobs`: list the controller's jobs, register and end them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ TlsOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 _console = Console(highlight=False, markup=False)
-"""What workers say of their errors may look like markup."""
+"""Console without markup: workers' error messages may look like markup."""
 
 
 @app.callback(invoke_without_command=True)
@@ -50,7 +50,7 @@ def list_jobs(
     tls: TlsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List the jobs: how far they are, and what they wait for."""
+    """List the jobs, their progress, and any event that they wait for."""
     context.obj = control, tls, as_json
     if context.invoked_subcommand is not None:
         return
@@ -176,13 +176,13 @@ def end(
     control: ControlOption = None,
     tls: TlsOption = None,
 ) -> None:
-    """End a job: its hosts are told, and its switches freed."""
+    """End a job: notify its hosts, and free its switches."""
     with _client(context, control, tls) as client:
         client.end(job, reason)
 
 
 def _client(context: typer.Context, control: str | None = None, tls: tuple[Path, Path, Path] | None = None) -> Any:
-    """By a command's own options, else by those before the command."""
+    """Return a client, from a command's own options or else those before the command."""
     from ..hosts import ControlClient
 
     control_before, tls_before, _ = context.obj

@@ -44,8 +44,8 @@ def launch(
 ) -> None:
     """Run your program, once for each rank, on an emulated fabric.
 
-    No root, no switch: the fabric runs in this process, by the clock, with a controller and a job. PROGRAM takes its
-    seat by weir.join(); what follows it on the line is given to it.
+    No root, no switch: the fabric runs in this process, in real time, with a controller and a job. PROGRAM takes its
+    seat by weir.join(); the words after it are its arguments.
     """
     from ..topologies import load_topology
     from .ranks import LaunchOptions, hosts_for

@@ -1,4 +1,4 @@
-"""`--web` and `--history` of the commands that run a controller: what is seen of it, shown and kept."""
+"""`--web` and `--history` of the commands that run a controller: a live page, and a history on disk."""
 
 from __future__ import annotations
 
@@ -26,8 +26,12 @@ HistoryOption = Annotated[
 
 @contextmanager
 def watching(web: str | None, history: Path | None) -> Iterator[Watch | None]:
-    """Looks at controllers for the page and the history that are asked for; None where neither is. Says on stderr where
-    the page is. Raises ExperimentError for an address that is none, ControllerError for one that cannot be had.
+    """Watch controllers for the page and the history; None if neither is requested. Prints the page's address on
+    stderr.
+
+    Raises:
+        ExperimentError: the address is malformed.
+        ControllerError: the address cannot be bound.
     """
     if web is None and history is None:
         yield None

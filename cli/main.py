@@ -1,4 +1,4 @@
-"""The `weir` command's entry: the bare installation has what it needs, and each command says what it needs beside."""
+"""Entry point of the `weir` command. It needs only the bare installation; each command names the extra it lacks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _EXTRAS: Final = {
     "schema": "controller",
     "telemetry": "live",
 }
-"""What to install for a command alone; the others need all that `runs` has."""
+"""Extra to install for a single command; the others need the extra `runs`."""
 
 _NO_THREAD: Final = "can't start new thread"
 _USAGE: Final = 2
@@ -32,7 +32,7 @@ _INTERRUPTED: Final = 130
 
 
 def main() -> NoReturn:
-    """Run the command; an error that a user can mend is told on stderr with exit status 2, never a traceback."""
+    """Run the command. Errors that a user can fix go to stderr, with exit status 2 and without a traceback."""
     # before grpc is imported: it would report every closed stream, and every address that cannot be had
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     logging.getLogger("finsy").setLevel(logging.ERROR)
@@ -50,8 +50,9 @@ def main() -> NoReturn:
 
 
 def _end_with_a_thread(lost: threading.ExceptHookArgs) -> None:
-    """End the process where one of its threads has ended for want of threads, memory or descriptors: what waits for
-    that thread would wait for ever.
+    """End the process if one of its threads died for lack of threads, memory or descriptors.
+
+    Code that waits for that thread would wait for ever.
     """
     error = lost.exc_value
     if isinstance(error, MemoryError) or _NO_THREAD in str(error) or getattr(error, "errno", None) == errno.EMFILE:

@@ -110,7 +110,7 @@ def _user_programs(
     p4info: Path | None,
     entries: Sequence[str],
 ) -> Mapping[str, UserProgram] | None:
-    """What each switch runs, where that is the user's; None: Weir's own program."""
+    """The user's program of each switch; None for Weir's own program."""
     from ..experiments.backends.user_program import user_programs
     from ..topologies.runtime_json import RuntimeFile
 
@@ -142,10 +142,14 @@ async def load_programs(fabric: MininetFabric, own: Mapping[str, UserProgram]) -
 
 
 async def install_base_plan(topology: Topology, addresses: Mapping[str, str]) -> Mapping[str, SwitchState]:
-    """Load the switch program into every switch and write what is there without any job; what was written, by switch.
+    """Load the switch program into every switch and write the entries that need no job.
 
-    Raises ControllerError where a switch cannot be reached or refuses, ExperimentError where one reads back otherwise,
-    or is a chip.
+    Returns:
+        The written state, by switch.
+
+    Raises:
+        ControllerError: a switch cannot be reached or refuses.
+        ExperimentError: a switch reads back other entries, or is a chip.
     """
     from ..controller.p4runtime.reconcile import reconcile_all, verify
     from ..controller.planning.plan import base_state

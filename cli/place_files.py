@@ -1,4 +1,4 @@
-"""What `weir place` reads beside a fabric: others' traffic by link, and jobs that are placed together."""
+"""Input files of `weir place` besides the fabric: traffic by link, and jobs that are placed together."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ class PlacedJob(Section):
     server: str | None = None
     """The parameter server's host; without, a switch is the root."""
     bytes: Annotated[int, Field(ge=1)] | None = None
-    """Of one worker's stream in a step, headers included; without, --size."""
+    """Bytes of one worker's stream in a step, headers included; --size by default."""
     weight: float = Field(1.0, gt=0)
-    """How much more its time counts than another's."""
+    """Weight of its time relative to other jobs'."""
     priority: Annotated[int, Field(ge=0, le=HIGHEST)] = 0
     """Its time counts before that of all jobs with a lower one."""
 

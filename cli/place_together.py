@@ -1,7 +1,7 @@
-"""Several jobs on one fabric as `weir place --jobs` plans them: as the controller would place jobs that come one after
-another, each beside the streams of those before it, and then look at all of them together.
+"""Several jobs on one fabric, as `weir place --jobs` plans them.
 
-A job of several stripes is as many jobs that share its chunks, as one that is registered so is.
+The controller would place arriving jobs the same way: one after another, each given the streams of those before it, and
+then all of them together. A job of several stripes is as many jobs that share its chunks, as in a registration.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ..topologies import Endpoint
 from .place_files import PlacedJob
 
 _GAIN: Final = 0.01
-"""Jobs that do not run yet cost nothing to move, but for less than this share there is no reason to."""
+"""Minimum gain of a move, as a share: jobs that do not run yet cost nothing to move, but smaller gains are ignored."""
 _TURNS: Final = 10
 
 
@@ -35,21 +35,21 @@ class Part:
 
     job: str
     share: int
-    """How many of the PARTS into which the job's chunks are divided."""
+    """Number of the PARTS into which the job's chunks are divided."""
     weight: float
     priority: int
     problem: Problem
-    """Without the other parts' streams; its room is what the switches have for all jobs."""
+    """Placement problem without the other parts' streams; its slots are those for all jobs."""
 
 
 @dataclass(frozen=True)
 class Planned:
-    """Where a part is summed, beside all others."""
+    """Placement of a part, given all others."""
 
     part: Part
     placement: Placement
     problem: Problem
-    """With the other parts' streams."""
+    """Placement problem with the other parts' streams."""
     why: str
 
 
@@ -61,14 +61,14 @@ class Plan:
     parts: tuple[Planned, ...]
     slowest_link: Endpoint
     slowest_link_seconds: float
-    """What one step's streams take on that link, of all jobs together."""
+    """Time in seconds of one step's streams on that link, all jobs together."""
     streams: Mapping[str, float]
-    """By job: how many of its streams are on that link."""
+    """Number of streams on that link, by job."""
     note: str
 
 
 def parts_of(jobs: Sequence[PlacedJob], problems: Sequence[Problem], stripes: int) -> list[Part]:
-    """Each job divided among so many trees at most, as is best for it alone; `problems` are the jobs', in order."""
+    """Divide each job among at most this many trees, as is best for it alone; `problems` are the jobs', in order."""
     found = []
     for job, problem in zip(jobs, problems, strict=True):
         for share in shares(problem, stripes) if stripes > 1 else (PARTS,):
@@ -78,11 +78,14 @@ def parts_of(jobs: Sequence[PlacedJob], problems: Sequence[Problem], stripes: in
 
 
 def plan(parts: Sequence[Part], name: str, seed: int) -> Plan:
-    """Where the strategy of this name puts them. Raises PlacementError where it cannot place one of them.
+    """Place the parts with the strategy of this name.
 
-    A look at all of them lets nobody move for the sake of others alone, so it is also begun where each would be if it
-    were alone, and the better end is taken: where the slowest of the highest priority, times weight, is faster, and of
-    equal ones the next.
+    No joint pass moves a job for the sake of others alone. It is therefore also started from each job's placement
+    alone, and the better result is taken: the one in which the slowest job of the highest priority, times weight, is
+    faster, and in a tie the next one.
+
+    Raises:
+        PlacementError: the strategy cannot place one of them.
     """
     place = _asking(name, seed)
     beside = _Around(parts)
@@ -111,13 +114,13 @@ def _asking(name: str, seed: int) -> Callable[[Problem], Placement]:
 
 @dataclass
 class _Around:
-    """Parts as they are placed, and what each finds on the links and in the switches."""
+    """Placements of all parts, with the load that each finds on links and in switches."""
 
     parts: Sequence[Part]
     costs: list[Costs] = field(init=False)
     placements: dict[int, Placement] = field(default_factory=dict)
     bytes_of: dict[int, Floats] = field(default_factory=dict)
-    """(links,): what each placed part brings onto them in a step."""
+    """Bytes that each placed part brings onto the links in a step, (links,)."""
 
     def __post_init__(self) -> None:
         self.costs = [Costs(part.problem) for part in self.parts]
@@ -132,7 +135,7 @@ class _Around:
         self.bytes_of[at] = self.costs[at].streams(placement.edges).loads() * self.parts[at].problem.gradient_bytes
 
     def problem(self, at: int) -> Problem:
-        """Of a part beside all others that are placed."""
+        """Problem of a part, given all others that are placed."""
         problem = self.parts[at].problem
         links = problem.topology.directed_links
         rest = sum((each for other, each in self.bytes_of.items() if other != at), start=np.zeros(len(links)))
@@ -146,7 +149,7 @@ class _Around:
         ]
 
     def look_together(self, place: Callable[[Problem], Placement]) -> str:
-        """Let those move for which it pays, until it pays for none; what there is to say of it."""
+        """Move parts as long as a move pays; return a summary."""
         for _ in range(_TURNS):
             try:
                 moved = better_together(self.running(), place, _GAIN)
@@ -161,7 +164,7 @@ class _Around:
         return ""
 
     def _room(self, at: int) -> dict[str, int]:
-        """Of every switch, without what the other parts take."""
+        """Slots per switch without those of the other parts."""
         room = Counter(dict(self.parts[at].problem.room or {}))
         room.subtract(name for other, each in self.placements.items() if other != at for name in _sums_in(each))
         return dict(room)
@@ -178,7 +181,7 @@ class _Around:
         return sorted(((job.priority, float(f"{job.weight * each:.6g}")) for job, each in seconds), reverse=True)
 
     def whys(self, first: Sequence[Running], *, alone: bool) -> list[str]:
-        """Why each part is where it is, after it was there at first; `alone`: as if it were alone."""
+        """Explain the place of each part, given its first place; `alone`: the first place is that of the part alone."""
         now = self.running()
         before, after = seconds_of(first, {}), seconds_of(now, {})
         whys = []

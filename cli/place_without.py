@@ -1,4 +1,4 @@
-"""Why `weir place` has a switch in a tree: the same job, placed by the same strategy as if that switch had no room."""
+"""Counterfactual of a switch in a tree: the same job, placed by the same strategy as if that switch had no slots."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..controller.placement import Placement, PlacementError, Problem
 from ..controller.planning.completion import Expected
 
 LONGEST_SECONDS: Final = 1.0
-"""How long all switches of what is printed may take, of wall-clock time; who places by hand waits for it."""
+"""Time limit for all switches of an output, in seconds of wall-clock time: an interactive user waits for it."""
 _AS_FAST: Final = 0.01
 """A step that takes longer by this share or less is as fast."""
 
@@ -26,7 +26,7 @@ class Without:
     """The switches that then sum, and do not in the tree with it."""
 
     def told(self, switch: str, seconds: float) -> str:
-        """In a sentence, where with the switch a step takes so long."""
+        """Describe the outcome in a sentence, given the step's duration with the switch."""
         if self.expected is None:
             return f"without {switch} there is no tree"
         if abs(self.expected.seconds / seconds - 1) <= _AS_FAST:
@@ -61,8 +61,10 @@ class Asking:
         expected: Callable[[Problem, Placement], Expected],
         placed_in: float,
     ) -> Mapping[str, Without]:
-        """By switch of the tree, in its order: what is without it. Left out are those for which there is too little
-        time, by what placing the job has taken before, in seconds.
+        """Outcome without each switch of the tree, in the tree's order.
+
+        Switches are left out if the time does not suffice, estimated from the time that placing the job took, in
+        seconds.
         """
         found: dict[str, Without] = {}
         room = problem.room or {switch.name: 1 for switch in problem.topology.switches}

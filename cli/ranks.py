@@ -1,4 +1,4 @@
-"""A job of one's own processes on an emulated fabric, without root: what `weir launch` does.
+"""Jobs of the user's own processes on an emulated fabric, without root: the work of `weir launch`.
 
 ::
 
@@ -32,7 +32,7 @@ _TO_END_S: Final = 5.0
 """Time for the others to report that a rank has failed, and grace time from a signal to SIGKILL."""
 _LONGEST_LINE: Final = 1 << 20
 _BY_SIGNAL: Final = 128
-"""Exit status of what a signal has ended, less the signal's number."""
+"""Offset of the exit status of a process that a signal ended: the status is this plus the signal's number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class LaunchOptions:
     """Hosts of the fabric, by rank."""
     strategy: str = "widest"
     policy: str = "abort"
-    """What is done when a rank is lost: abort, continue or wait."""
+    """Reaction to the loss of a rank: abort, continue or wait."""
     seed: int = 1
     stripes: int = 1
     """Trees that share the job's chunks, at most."""
@@ -67,7 +67,7 @@ class Rank:
     rank: int
     host: str
     environment: Mapping[str, str]
-    """What `weir.join` finds its seat by."""
+    """Variables from which `weir.join` reads its seat."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class LaunchedJob:
     number: int
     ranks: Sequence[Rank]
     switches: Sequence[str]
-    """Where it is summed at its start."""
+    """Switches that sum the job at its start."""
     fabric: RealTimeFabric
     heartbeats_at: str | None
     """The host without a rank where the controller takes heartbeats, through the fabric; None: every host has one, and
@@ -87,7 +87,7 @@ class LaunchedJob:
 
 
 def hosts_for(topology: Topology, count: int) -> list[str]:
-    """The fabric's first hosts, for so many workers. Raises ExperimentError where it has not enough."""
+    """Return the fabric's first hosts for this many workers. Raises ExperimentError if it has too few."""
     names = [host.name for host in topology.hosts]
     if not 1 <= count <= len(names):
         raise ExperimentError(
@@ -98,7 +98,7 @@ def hosts_for(topology: Topology, count: int) -> list[str]:
 
 
 def free_host(topology: Topology, taken: Collection[str]) -> str | None:
-    """A host of the fabric where no worker is, for the controller's heartbeats; None where there is none."""
+    """Return a host of the fabric without a worker, for the controller's heartbeats; None if there is none."""
     return next((host.name for host in topology.hosts if host.name not in taken), None)
 
 
@@ -106,7 +106,7 @@ def free_host(topology: Topology, taken: Collection[str]) -> str | None:
 async def launched_job(options: LaunchOptions) -> AsyncIterator[LaunchedJob]:
     """A fabric in real time with a controller, and a registered job on it, until the end of the block.
 
-    Raises ExperimentError and the other packages' errors for what cannot be.
+    Raises ExperimentError, and the other packages' errors, for invalid options.
     """
     topology = options.topology
     free = free_host(topology, options.workers)
@@ -141,13 +141,25 @@ async def run_ranks(
     say: Callable[[str], object] = lambda _: None,
     end: End | None = None,
 ) -> int:
-    """Run a command for each rank, with its seat and `environment` beside the present environment, until all have
-    ended; their lines are passed on, each with its rank in front. The exit status: 0, or the first that failed.
+    """Run a command for each rank, with its seat in the environment, until all have ended.
 
-    With `ends_together` a rank that fails ends the others; they have a few seconds to say by themselves what they miss.
-    What a rank has started ends with it at the latest when all ranks have, a few seconds later; where this is
-    cancelled, all get the signal that `end` has, SIGINT where nothing is said. Raises ExperimentError where a command
-    cannot be started, or a line not passed on.
+    Output is passed on line by line, each with its rank in front. With `ends_together` a rank that fails ends the
+    others; they have a few seconds to report their own errors. Processes that a rank has started end at the latest a
+    few seconds after all ranks have. On cancellation all receive the signal that `end` holds, SIGINT by default.
+
+    Args:
+        ranks: the seats.
+        command: returns the words of a rank's command.
+        environment: returns variables of a rank beyond the present environment.
+        ends_together: end all ranks when one fails.
+        say: prints a message to the user.
+        end: holds the signal to send on cancellation.
+
+    Returns:
+        0, or the exit status of the first rank that failed.
+
+    Raises:
+        ExperimentError: a command cannot be started, or a line not passed on.
     """
     processes: dict[int, asyncio.subprocess.Process] = {}
     lines: set[asyncio.Task[None]] = set()
@@ -177,7 +189,7 @@ async def run_ranks(
             if late and not done:
                 break
         await _end([process for process in processes.values() if process.returncode is None], signal.SIGTERM)
-        for what in (signal.SIGKILL, None):  # what ranks have started may have more to say, for a while
+        for what in (signal.SIGKILL, None):  # processes that ranks have started may print more for a while
             if lines:
                 passed_on, lines = await asyncio.wait(lines, timeout=_TO_END_S)
                 for line in passed_on:
@@ -200,7 +212,7 @@ async def run_ranks(
 async def _start(
     rank: Rank, command: Sequence[str], extra: Mapping[str, str]
 ) -> tuple[asyncio.subprocess.Process, asyncio.StreamReader, asyncio.StreamReader]:
-    """The process, and what it and those that it starts say, on stdout and on stderr."""
+    """Start a rank's process; return it with the output, stdout and stderr, of it and its children."""
     (said, stdout), (complained, stderr) = await _pipe(), await _pipe()
     try:
         process = await asyncio.create_subprocess_exec(
@@ -231,12 +243,12 @@ async def _pipe() -> tuple[asyncio.StreamReader, int]:
 
 
 async def _pass_on(rank: int, stream: asyncio.StreamReader, out: TextIO) -> None:
-    """A rank's lines, as they come. Raises ExperimentError where nobody takes them."""
+    """Pass on a rank's lines as they come. Raises ExperimentError if the output is closed."""
     encoding = getattr(out, "encoding", None) or "utf-8"
     while True:
         try:
             line = await stream.readline()
-        except ValueError:  # longer than a line may be: what there is of it was given up
+        except ValueError:  # longer than the limit of a line: the buffered part was dropped
             line = b"(a line that is too long)\n"
         if not line:
             return
@@ -245,7 +257,7 @@ async def _pass_on(rank: int, stream: asyncio.StreamReader, out: TextIO) -> None
             out.write(told.decode(encoding))
             out.flush()
         except OSError as error:
-            with suppress(OSError):  # what is left in its buffer would be an error once more at the end
+            with suppress(OSError):  # flushing the rest of its buffer would fail once more at the end
                 os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
             raise ExperimentError(f"rank {rank}: a line cannot be written: {error.strerror}; all are ended") from None
 
@@ -263,14 +275,14 @@ async def _end(processes: Collection[asyncio.subprocess.Process], by: signal.Sig
 
 
 def _tell(processes: Collection[asyncio.subprocess.Process], what: signal.Signals) -> None:
-    """Send a signal to them and what they have started, as far as it is there and of this user."""
+    """Send a signal to processes and their children, as far as they exist and belong to this user."""
     for process in processes:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, what)
 
 
 def _is_there(process: asyncio.subprocess.Process) -> bool:
-    """Whether it, or anything that it has started, runs."""
+    """Return whether a process, or any child of it, runs."""
     try:
         os.killpg(process.pid, 0)
     except ProcessLookupError:
@@ -281,7 +293,7 @@ def _is_there(process: asyncio.subprocess.Process) -> bool:
 
 
 def exit_status(ended: int) -> int:
-    """As a shell has it, of what a process has ended with."""
+    """Return a shell's exit status for a process that ended with this code."""
     return ended if ended >= 0 else _BY_SIGNAL - ended
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class FabricKind(StrEnum):
-    """Where a run's job runs."""
+    """Kind of fabric that a run's job uses."""
 
     VIRTUAL = "virtual"
     MININET = "mininet"
@@ -36,8 +36,9 @@ _console = Console(highlight=False)
 
 
 def switch_in(mininet: bool, switch: SwitchKind | None, instead: str) -> SwitchKind | None:
-    """What switches run in Mininet by --switch; None elsewhere, where `instead` says what is there. Raises
-    ExperimentError for a switch that is named in vain.
+    """Resolve --switch: the kind of switch in Mininet, None elsewhere.
+
+    `instead` describes the switches elsewhere. Raises ExperimentError for a kind that has no effect.
     """
     if mininet:
         return switch or SwitchKind.WEIR

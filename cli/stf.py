@@ -112,7 +112,7 @@ def _folder(folder: Path, as_json: bool) -> bool:
 
 
 def _table(results: list[Result]) -> Table:
-    """What did not pass, with the reason; the tests of other architectures in one row for each."""
+    """Table of the tests that did not pass, with the reason; tests of other architectures are one row each."""
     from ..emulator.stf import Verdict
 
     table = Table(title="what did not pass", title_justify="left", box=box.SIMPLE_HEAD)

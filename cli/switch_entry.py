@@ -1,7 +1,7 @@
-"""The entry of `weir-switch`: its packages are its own environment's, whatever PYTHONPATH a harness has set.
+"""Entry point of `weir-switch`, which imports packages of its own environment under any PYTHONPATH of a harness.
 
 Mininet harnesses run as root under the system's Python and put their own packages, and often others' NumPy or protobuf,
-into PYTHONPATH. What it names is taken off the module path before anything is imported from there.
+into PYTHONPATH. Its folders are removed from the module path before anything is imported from there.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 def main() -> None:
-    """As `weir.emulator.command.main`."""
+    """Run the switch; see `weir.emulator.command.main`."""
     shed_foreign_paths()
     from ..emulator.command import main as run
 
@@ -20,7 +20,7 @@ def main() -> None:
 
 
 def shed_foreign_paths() -> None:
-    """Take PYTHONPATH's folders off the module path, but for one that Weir itself comes from."""
+    """Remove PYTHONPATH's folders from the module path, except the one that holds Weir itself."""
     named = {os.path.abspath(path) for path in os.environ.pop("PYTHONPATH", "").split(os.pathsep) if path}
     home = str(Path(__file__).resolve().parents[2])
     sys.path[:] = [path for path in sys.path if os.path.abspath(path) not in named or os.path.realpath(path) == home]

@@ -1,4 +1,4 @@
-"""`weir top`: what a controller's live page shows, in a terminal."""
+"""`weir top`: a controller's live page in a terminal."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ _console = Console(highlight=False)
 def check(
     file: Annotated[Path, typer.Argument(metavar="TOPOLOGY", help="The fabric: a file, or one that ships with Weir.")],
 ) -> None:
-    """Say what is wrong with a fabric's file, or what it is."""
+    """Check a fabric's file: list its errors, or describe it."""
     from ..topologies import load_topology
 
     topology = load_topology(file)

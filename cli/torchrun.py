@@ -32,7 +32,7 @@ _RUN: Final = (sys.executable, "-m", "torch.distributed.run")
 
 
 class Where(StrEnum):
-    """What a script's fabric is."""
+    """Fabric of a script."""
 
     EMULATED = "emulated"
     MININET = "mininet"
@@ -98,7 +98,9 @@ async def _run(
     lease_ns: int,
     restarts: int,
 ) -> int:
-    """torchrun's exit status. With restarts each rank has a torchrun of its own, which starts no other one anew."""
+    """Run torchrun and return its exit status. With restarts each rank has a torchrun of its own, which restarts no
+    other.
+    """
     from ..experiments.backends.live import live_fabric
     from .ranks import free_host
 
@@ -159,7 +161,7 @@ async def _side_by_side(
 
 
 def _of_one_rank(number: int, ranks: int, first: str, port: int) -> list[str]:
-    """A torchrun for one rank of so many, of which the first has the store at that address."""
+    """Command line of the torchrun of one rank among several; the first one has the store at that address."""
     command = [*_RUN, "--nnodes", str(ranks), "--nproc-per-node", "1", "--node-rank", str(number)]
     return [*command, "--master-addr", first, "--master-port", str(port)]
 
@@ -171,7 +173,7 @@ async def _first_failure(runs: Sequence[Any]) -> int:
 
 
 def _free_port() -> int:
-    """One on 127.0.0.1 that nobody has at the moment."""
+    """Return a port of 127.0.0.1 that is free at the moment."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port: int = found.getsockname()[1]

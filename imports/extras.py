@@ -1,8 +1,8 @@
-"""What pip installs beside NumPy, grpcio and protobuf, and how code does without what is not there.
+"""Optional packages: those that pip installs in addition to NumPy, grpcio and protobuf, and errors for missing ones.
 
-The bare distribution is what a worker's machine needs; each extra (`pip install 'weir[emulator]'`) brings the packages
+The bare distribution suffices for a worker's machine; each extra (`pip install 'weir[emulator]'`) brings the packages
 of one kind of machine. So the packages `weir`, `weir.emulator` and `weir.topologies` load each of their public names
-when it is first used, and where that fails for want of a package, the error says which extra has it.
+when it is first used. If that fails for lack of a package, the error names the extra that has it.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ class MissingExtra(ImportError):
 
 
 def explained(error: ImportError, wanted: str, extra: str | None = None) -> ImportError:
-    """A better error for whoever `wanted` this, or the same one where no extra has what is missing.
+    """Return a clearer error for an import that `wanted` needed, or the same error if no extra has the missing package.
 
-    `extra` is the one to ask for; if it has not what is missing, or none is said, the smallest that has it.
+    `extra` is the preferred one; if it lacks the package, or is None, the smallest extra with the package is named.
     """
     missing = (error.name or "").partition(".")[0]
     having = [name for name, packages in EXTRAS.items() if missing in packages]
@@ -67,9 +67,9 @@ def explained(error: ImportError, wanted: str, extra: str | None = None) -> Impo
 
 
 def lazily(package: str, homes: Mapping[str, Sequence[str]]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """The `__getattr__` and `__dir__` of a package some of whose names are loaded when they are first used (PEP 562).
+    """Return `__getattr__` and `__dir__` for a package that loads some names when they are first used (PEP 562).
 
-    `homes` are the modules that they are in, each with its names.
+    `homes` maps the modules that define them to the names.
     """
     home_of = {name: home for home, names in homes.items() for name in names}
 

@@ -17,7 +17,7 @@ from . import user_files
 
 
 class Named(Protocol):
-    """A description: whatever else it says, it has a name."""
+    """Description with a name."""
 
     @property
     def name(self) -> str:

@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Final
 
 ENDING: Final = ".py"
-"""How the name of such a file ends."""
+"""Suffix of such a file's name."""
 
 
 def digest_of(path: Path) -> str:
@@ -19,8 +19,9 @@ def digest_of(path: Path) -> str:
 
 
 def run_file(path: Path) -> ModuleType:
-    """Run a file whose name ends in `ENDING` as a module of a name that no other file has; it may import what lies
-    beside it. Raises OSError where it cannot be read; what the file itself raises is not caught.
+    """Run a file whose name ends in `ENDING` as a module with a unique name; it may import its neighbours.
+
+    Raises OSError if it cannot be read; errors of the file itself pass through.
     """
     digest = hashlib.sha256(str(path.resolve()).encode() + b"\0" + path.read_bytes()).hexdigest()
     spec = spec_from_file_location(f"weir_user_{path.stem}_{digest[:12]}", path)

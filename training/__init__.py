@@ -1,10 +1,10 @@
-"""What a training job does between its collectives, and how its workers keep together.
+"""Training jobs: computation between collectives, and synchronisation of the workers.
 
-`modes` has the synchronisation modes, a module each, made of the processes in `exchanges`; `rules` are the clock rules
-of a parameter server, as state machines that read no clock; `batching` shares a batch among workers of different speeds
-(LB-BSP). `machines` says how long workers compute: speeds that differ, drift
-and jitter. `job` has every worker and the server as a process of its own (`processes`), which run in virtual time over
-an emulated fabric or none (`ideal`).
+The synchronisation modes are in `modes`, a module each, made of the processes in `exchanges`; `rules` are the clock
+rules of a parameter server, as state machines that read no clock; `batching` shares a batch among workers of different
+speeds (LB-BSP). `machines` models workers' computation times: speeds that differ, drift and jitter. `job` has every
+worker and the server as a process of its own (`processes`), which run in virtual time over an emulated fabric or none
+(`ideal`).
 """
 
 from .course import Course

@@ -1,4 +1,4 @@
-"""What a training job did: every worker's iterations, and the loss over time."""
+"""Course of a training job: every worker's iterations, and the loss over time."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Course:
         return iteration
 
     def updated(self, weights: Floats, samples: int, now_ns: int) -> None:
-        """The weights that others see have changed, by so many samples' gradients."""
+        """Record a change of the weights that others see, by this many samples' gradients."""
         self.updates += 1
         self.samples += samples
         if self.updates % self.every == 0:

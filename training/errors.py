@@ -1,4 +1,4 @@
-"""What can be wrong with a training job's configuration or course."""
+"""Errors in a training job's configuration or course."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from ..errors import PlacedError
 
 
 class TrainingError(PlacedError):
-    """Root of this package's errors: the message names the value, where it came from, and what would be right."""
+    """Root of this package's errors: the message names place, value, and allowed values."""

@@ -24,7 +24,7 @@ class Clock:
 
 
 class IdealJob:
-    """A job of so many workers; a call is done `delay_ns(bytes)` after the last of them has made it."""
+    """A job without a fabric; a call is done `delay_ns(bytes)` after the last worker has made it."""
 
     def __init__(self, clock: Clock, workers: int, delay_ns: Callable[[int], int] = lambda _: 0) -> None:
         self.workers = workers
@@ -58,7 +58,7 @@ class IdealJob:
             self._due_ns.append(max(due_ns, *self._due_ns[-1:], 0))
 
     def done(self, call: int) -> bool:
-        """Whether the workers' call of this number is done."""
+        """Return whether the workers' call of this number is done."""
         return call < len(self._due_ns) and self._due_ns[call] <= self._clock.now_ns
 
 

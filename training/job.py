@@ -53,5 +53,5 @@ class Training:
         return processes
 
     def cost_ns(self, compute: Compute, now_ns: int) -> int:
-        """How long a computation takes that begins now, as `Processes` asks."""
+        """Duration of a computation that begins now, for `Processes`."""
         return self._replicas.machines[compute.worker].compute_ns(compute.samples, compute.iteration, now_ns)

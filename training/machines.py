@@ -1,8 +1,7 @@
-"""How long a worker's machine takes to compute: speeds that differ, drift and jitter, so that there are stragglers.
+"""Model of workers' computation times: speeds that differ, drift and jitter, so that there are stragglers.
 
-A machine's state changes with time (another tenant comes, the clock is throttled), which whoever looks at it can read
-as the share of the processor and of the memory that are free. What happens to a single iteration (a page fault, a
-garbage collection) nobody can read beforehand.
+A machine's state changes with time (another tenant comes, the clock is throttled); a worker can read the free shares of
+processor and memory. Events of a single iteration (a page fault, a garbage collection) cannot be read beforehand.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ def _always_free() -> Floats64:
 
 @dataclass(frozen=True, slots=True)
 class Readings:
-    """What a worker can read of its machine at an instant."""
+    """A worker's readings of its machine at an instant."""
 
     cpu: float
     """Share of the processor that is free for training, 0…1."""
@@ -42,21 +41,21 @@ class Machine:
     samples_per_s: float
     """Its speed when all of it is free."""
     launch_ns: int = 0
-    """What every iteration takes besides its samples."""
+    """Time of every iteration apart from its samples, in ns."""
     saturation: int = 0
-    """Up to so many samples take no longer than one, as on a GPU that they do not fill."""
+    """Number of samples up to which time is constant, as on a GPU that they do not fill."""
     memory_samples: int | None = None
     """More samples than this do not fit into its memory and are computed in parts, one after the other; None: no
     limit.
     """
     span_ns: int = _FOREVER_NS
-    """How long each of the shares holds."""
+    """Duration of each share, in ns."""
     cpu: Floats64 = field(default_factory=_always_free)
     """Share of the processor that is free, span by span; from the last one the first follows again."""
     memory: Floats64 = field(default_factory=_always_free)
     """Share of the memory that is free, span by span."""
     jitter: Floats64 = field(default_factory=_always_free)
-    """By iteration, how many times longer it takes than the machine's state says; it begins anew at the end."""
+    """Factor on each iteration's time, by iteration; the sequence repeats."""
 
     def __post_init__(self) -> None:
         if not self.samples_per_s > 0:
@@ -66,7 +65,7 @@ class Machine:
                 raise TrainingError(f"a machine's {name}: {values}; there is at least one value, and all are above 0")
 
     def readings(self, now_ns: int) -> Readings:
-        """What can be read of it at an instant."""
+        """Return the machine's readings at an instant."""
         span = now_ns // self.span_ns
         return Readings(float(self.cpu[span % len(self.cpu)]), float(self.memory[span % len(self.memory)]))
 
@@ -75,7 +74,7 @@ class Machine:
         return self.samples_per_s * self.readings(now_ns).cpu / float(self.jitter[iteration % len(self.jitter)])
 
     def compute_ns(self, samples: int, iteration: int, now_ns: int) -> int:
-        """How long an iteration over so many samples takes that begins now."""
+        """Return the duration in ns of an iteration over this many samples that begins now."""
         most = self.memory_samples or samples
         parts = [min(most, samples - first) for first in range(0, samples, most)]
         busy = sum(max(part, self.saturation) for part in parts) / self.speed(iteration, now_ns)
@@ -83,7 +82,7 @@ class Machine:
 
 
 def stepping(rng: np.random.Generator, spans: int, levels: Sequence[float] = (1, 0.75, 0.5, 0.25)) -> Floats64:
-    """Shares that jump from one level to another, each drawn anew: a tenant comes or goes."""
+    """Shares that jump from one level to another, each drawn independently: a tenant comes or goes."""
     return rng.choice(np.asarray(levels, np.float64), spans)
 
 

@@ -25,7 +25,7 @@ from .workload import Floats, Workload
 
 
 class BatchSizeService(Protocol):
-    """Who decides the batch sizes: the controller, or a stand-in for it."""
+    """Service that decides batch sizes: the controller, or a stand-in for it."""
 
     def ask(
         self, reports: NDArray[np.float64], present: NDArray[np.bool_], *, rule: RuleName, size_step: int
@@ -42,7 +42,7 @@ class BatchSizeService(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TrainingPlan:
-    """What all processes of a job know beforehand."""
+    """Facts about a job that all its processes have beforehand."""
 
     mode: Mode
     workers: int
@@ -69,7 +69,7 @@ class TrainingPlan:
 
 @dataclass(slots=True)
 class Replicas:
-    """All workers' replicas of one job, and what their processes have in common."""
+    """All workers' replicas of one job, with the state that their processes share."""
 
     plan: TrainingPlan
     workload: Workload
@@ -119,14 +119,14 @@ class Mode(ABC):
 
     @property
     def detail(self) -> str:
-        """The option that tables show beside the label, with its symbol; empty if there is none."""
+        """The option that tables show next to the label, with its symbol; empty if there is none."""
         return ""
 
     def check(self, workers: int) -> None:  # noqa: B027 - most modes have no option that depends on the workers
         """Raise TrainingError for options that a job of so many workers cannot have."""
 
     def updates_per_step(self, workers: int) -> int:
-        """How many changes of the shared weights count for one step of the whole batch."""
+        """Return the number of weight changes that count as one step of the whole batch."""
         return 1
 
 
@@ -163,7 +163,7 @@ class Description:
     label: str
     """Name in tables and plots."""
     summary: str
-    """What is exchanged, and who waits, in one line."""
+    """Summary in one line: the exchanged data, and the processes that wait."""
     make: type[SummedMode] | type[ServedMode]
     """Dataclass with the options; its field `name` has this name as default."""
 

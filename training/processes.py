@@ -1,7 +1,7 @@
-"""Workers and servers as processes of their own, each a generator that says what it waits for.
+"""Workers and servers as processes, each a generator that yields the event it waits for.
 
-A process waits for its computation, for an answer, or until something is so. Whoever runs it has the clock:
-`Processes` runs all of a job's in one thread, in virtual time, beside an emulated fabric or none (`ideal`).
+A process waits for its computation, for an answer, or for a condition. Its runner has the clock: `Processes` runs all
+of a job's in one thread, in virtual time, beside an emulated fabric or without one (`ideal`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 @dataclass(frozen=True, slots=True)
 class Compute:
-    """A worker computes; the process goes on with what `work` returns."""
+    """A worker's computation; the process continues with the result of `work`."""
 
     worker: int
     iteration: int
@@ -26,21 +26,21 @@ class Until:
     """The process waits."""
 
     when_ns: Callable[[], int | None]
-    """From when on it may go on; None while that depends on others."""
+    """Time from which the process may continue; None while that depends on others."""
 
 
 class Pending(Protocol):
     """An answer that is on its way, such as a collective call's (`hosts.Handle`)."""
 
     def done(self) -> bool:
-        """Whether it is there."""
+        """Return whether the answer is there."""
 
     def wait(self, timeout_s: float, /) -> Any:
         """The answer, which is there. Raises what the call has failed with."""
 
 
 class Resumed(NamedTuple):
-    """What a process is told when it goes on."""
+    """Value that a process receives when it continues."""
 
     value: Any
     """The computation's result, or the answer."""
@@ -59,7 +59,7 @@ class Processes:
         self._waiting: list[tuple[Process, Compute | Until | Pending, int] | None] = [
             (process, next(process), 0) for process in processes
         ]
-        """Each process with what it waits for, and when its computation ends; None when it has ended."""
+        """Each process with its awaited event and the end of its computation; None after the process has ended."""
         self._started = False
 
     def advance(self, now_ns: int) -> None:
@@ -76,7 +76,7 @@ class Processes:
                     moved = True
 
     def ready(self, now_ns: int) -> bool:
-        """Whether `advance` would let one go on."""
+        """Return whether `advance` would let a process continue."""
         return any(entry is not None and self._is_over(*entry[1:], now_ns) for entry in self._waiting)
 
     @property
@@ -93,7 +93,7 @@ class Processes:
 
     @property
     def ended(self) -> bool:
-        """Whether all have come to their end."""
+        """Whether all processes have ended."""
         return not any(self._waiting)
 
     def _entry(

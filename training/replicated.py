@@ -25,7 +25,7 @@ class ReplicatedJob(ABC):
 
     @abstractmethod
     def samples(self, worker: int) -> int:
-        """How many samples a gradient of this worker is the sum of: its weight in the mean."""
+        """Number of samples behind this worker's gradient: its weight in the mean."""
 
     @abstractmethod
     def apply_to(self, worker: int, mean: Floats) -> None:
@@ -37,7 +37,7 @@ class ReplicatedJob(ABC):
 
     @abstractmethod
     def accuracy(self, worker: int = 0) -> float | None:
-        """Of one worker's replica on held-out data, 0…1; None where the workload measures none."""
+        """Accuracy of one worker's replica on held-out data, 0…1; None if the workload measures none."""
 
     def gradients(self, step: int) -> list[Floats]:
         """Each worker's, by rank."""

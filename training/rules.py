@@ -14,7 +14,7 @@ from .errors import TrainingError
 
 
 class Taken(Enum):
-    """What becomes of an update that the server has taken."""
+    """Outcome of an update that the server has taken."""
 
     KEPT = "kept until its step is whole"
     COMPLETES = "its step is whole"
@@ -22,16 +22,16 @@ class Taken(Enum):
 
 
 class Rule(Protocol):
-    """Of one job; workers are numbered from 0."""
+    """Rule of one job; workers are numbered from 0."""
 
     def takes_ns(self, worker: int) -> int | None:
-        """From when on the server takes the worker's next update; None while others must come first."""
+        """Time from which the server takes the worker's next update; None while others must come first."""
 
     def take(self, worker: int, now_ns: int) -> Taken:
         """The server has taken the worker's update."""
 
     def gives(self, worker: int) -> bool:
-        """Whether the worker may have the weights, and go on."""
+        """Return whether the worker may receive the weights and continue."""
 
     def give(self, worker: int) -> None:
         """The worker has been given the weights as they are now."""
@@ -40,8 +40,9 @@ class Rule(Protocol):
 class Staleness:
     """Bounded staleness: a worker waits while its clock is beyond the slowest one's by more than the bound.
 
-    With no bound that is asynchronous training; with the bound 0 all begin each iteration together. Every update counts
-    at once. Who begins an iteration with clock c sees all updates of all workers' iterations before c − bound.
+    Without a bound this is asynchronous training; with the bound 0 all begin each iteration together. Every update
+    counts at once. A worker that begins an iteration with clock c sees all workers' updates of iterations before c −
+    bound.
     """
 
     def __init__(self, workers: int, bound: int | None) -> None:
@@ -68,7 +69,7 @@ class Staleness:
 class Quorum:
     """Backup workers: a step is whole with the first `quorum` updates; the others' come too late for it.
 
-    Whoever was late goes on from the weights as they are then. With a quorum of all workers that is synchronous
+    A late worker continues from the weights as they are then. With a quorum of all workers this is synchronous
     training.
     """
 
@@ -113,7 +114,7 @@ class RoundRobin:
         if not 0 <= relaxation < 1:
             raise TrainingError(f"relaxation {relaxation}: from 0 to below 1, or the slowest worker would have to wait")
         self.turn = 0
-        """Whose update is taken next."""
+        """Worker whose update is taken next."""
         self._relaxation = relaxation
         self._taken_ns: list[int | None] = [None] * workers
         self._next_ns = 0

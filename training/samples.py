@@ -1,4 +1,4 @@
-"""Which samples a worker computes with: endless shuffled passes over the data, in shares of any size."""
+"""Assignment of samples to workers: endless shuffled passes over the data, in shares of any size."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Rows = NDArray[np.int64]
 
 
 class Samples:
-    """The rows of a data set in an order that a seed fixes: every pass (epoch) has each row once, shuffled anew.
+    """The rows of a data set in an order that a seed fixes: every pass (epoch) has each row once, in a new order.
 
-    Position p of the order is the same for everybody, so workers that know each other's shares of a batch need nobody
-    to hand out rows.
+    Position p of the order is the same for all workers, so workers with a common table of shares need no coordinator
+    for rows.
     """
 
     def __init__(self, rows: int, seed: Sequence[int]) -> None:
@@ -27,7 +27,7 @@ class Samples:
         self._epochs: dict[int, Rows] = {}
 
     def rows(self, first: int, count: int) -> Rows:
-        """So many rows from position `first` on, shape (count,)."""
+        """Return `count` rows from position `first` on, shape (count,)."""
         positions = np.arange(first, first + count)
         epochs = positions // self._rows
         for old in [epoch for epoch in self._epochs if count and epoch < epochs[0]]:

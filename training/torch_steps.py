@@ -93,16 +93,18 @@ class BalancedSampler:
 
     @property
     def scale(self) -> float:
-        """What this rank's mean loss is multiplied by, so that the mean over the ranks is that over the samples."""
+        """Factor on this rank's mean loss with which the mean over ranks becomes the mean over samples."""
         taking_part = sum(size > 0 for size in self.sizes)  # the mean is over those who are left
         return self.sizes[self._rank] * taking_part / self._total
 
     def step(self) -> None:
-        """This rank's gradients are there: tell all how fast it was, and ask for the next step's sizes, unless the
-        analytic rule has just left them as they were. Every rank calls it, behind `backward()`.
+        """Report this rank's speed and ask for the next step's sizes.
 
-        Nothing is waited for; the next batch is drawn when the answer is there. Drawing it, or the next call, raises
-        ControlRefused where the controller has no sizes.
+        Call it on every rank after `backward()`. The question is left out if the analytic rule has just kept the sizes.
+        The call does not wait; the next batch is drawn when the answer is there.
+
+        Raises:
+            ControlRefused: the controller has no sizes. Raised by this call, or when the next batch is drawn.
         """
         sizes, began_s = self._step_under_way()
         if self._computed_s <= began_s:
@@ -159,7 +161,7 @@ class _Meter:
         self._before = self._times()
 
     def read(self) -> Readings:
-        """Since the last reading. What cannot be read counts as free."""
+        """Read the machine since the last reading. Values that cannot be read count as free."""
         before, self._before = self._before, self._times()
         total, free = self._before[0] - before[0], self._before[1] - before[1]
         cpu = min(max(free / total, 0.01), 1.0) if total > 0 else 1.0

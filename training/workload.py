@@ -1,4 +1,4 @@
-"""What is trained: weights as one flat array, data as numbered rows.
+"""Workloads to train: weights as one flat array, data as numbered rows.
 
 An iteration has three phases: *fetch* brings a batch's samples (`Workload.fetch`), *compute* makes their gradient
 (`Workload.gradient`), *exchange* is the synchronisation mode's. In virtual time only compute and exchange take time.

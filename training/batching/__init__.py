@@ -1,8 +1,8 @@
-"""Load-balanced BSP: how many samples each worker computes with in the next iteration, so that all are done together.
+"""Load-balanced BSP: numbers of samples per worker and iteration with which all workers finish together.
 
 After Chen et al., "Semi-Dynamic Load Balancing: Efficient Distributed Learning in Non-Dedicated Environments" (SoCC
-2020). Sizes change between iterations alone, and their sum never: it is what the job's convergence depends on.
-`predictors` and `narx` foretell speeds, `analytic` is the rule where time is proportional to samples (CPU clusters),
-`numeric` the one for launch overheads, saturation and memory limits (GPU clusters); a worker's `reporter` says how fast
-it will be, and the `manager` decides from what all say.
+2020). Sizes change only between iterations, and their sum never changes, since the job's convergence depends on it.
+`predictors` and `narx` predict speeds, `analytic` is the rule where time is proportional to samples (CPU clusters),
+`numeric` the one for launch overheads, saturation and memory limits (GPU clusters); a worker's `reporter` reports its
+predicted speed, and the `manager` decides from all reports.
 """

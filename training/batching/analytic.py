@@ -10,7 +10,7 @@ from ..errors import TrainingError
 
 
 def equal_shares(total: int, workers: int) -> list[int]:
-    """As even as can be; the first workers have one more where it does not go up."""
+    """Return shares as equal as possible; the remainder goes to the first workers, one sample each."""
     each, more = divmod(total, workers)
     return [each + (rank < more) for rank in range(workers)]
 

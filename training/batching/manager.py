@@ -53,13 +53,13 @@ class BatchSizeManager:
         self._at_once = at_once
         self._turns = Turns(rule)
         self._uneven = 0
-        """Iterations on end that would have been shorter with other sizes, as far as decisions tell."""
+        """Number of consecutive iterations that other sizes would have shortened, as far as decisions show."""
         self._numeric = NumericRule(total, workers, step=step) if rule == "numeric" else None
         self._sizes = equal_shares(total, workers)
 
     @property
     def sizes(self) -> list[int]:
-        """As they were decided last, by rank; equal at the start."""
+        """Sizes of the last decision, by rank; equal at the start."""
         return list(self._sizes)
 
     def decide(self, reports: NDArray[np.float64]) -> list[int]:
@@ -90,12 +90,12 @@ class BatchSizeManager:
 
 
 class Turns:
-    """Before which iterations sizes are decided, which all workers know alike, as they have the same sizes.
+    """Schedule of decisions, the same at all workers, as they have the same sizes.
 
-    By the analytic rule an iteration goes without where the decision before it has changed nothing, two where ten on
-    end have not, and so on up to four: what a decision costs is shared by five iterations while sizes stay, and speeds
-    that change often are asked for often. The numeric rule learns from the times that it is told alone, and is told
-    all.
+    By the analytic rule one iteration passes without a decision after a decision that changed nothing, two after ten
+    such decisions in a row, and so on up to four. The cost of a decision is thus spread over five iterations while
+    sizes stay, and speeds that change often are queried often. The numeric rule learns only from reported times, so it
+    receives all of them.
     """
 
     def __init__(self, rule: RuleName) -> None:
@@ -105,7 +105,7 @@ class Turns:
         self._rests = 0
         """Iterations that go without behind the last one."""
         self._left = 0
-        """Of them, those that are still to come."""
+        """Number of those iterations that remain."""
 
     @property
     def apart(self) -> int:
@@ -113,7 +113,7 @@ class Turns:
         return self._rests + 1
 
     def due(self) -> bool:
-        """Whether sizes are decided before the next iteration; to be asked once for each."""
+        """Return whether sizes are decided before the next iteration; call once per iteration."""
         if not self._left:
             return True
         self._left -= 1

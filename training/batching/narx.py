@@ -1,8 +1,8 @@
-"""NARX: a small network that foretells a speed from the last ones and from what the machine shows of itself.
+"""NARX: a small network that predicts a speed from the last ones and from the machine's readings.
 
-Nonlinear autoregression with exogenous inputs: v(k) = F(v(k−1) … v(k−p); c(k) … c(k−p+1); m(k) … m(k−p+1)), where
-c and m are the shares of processor and memory that are free. Those of k are read just before the iteration begins,
-which most of the gain comes from: a tenant that has come is seen before it slows an iteration down.
+Nonlinear autoregression with exogenous inputs: v(k) = F(v(k−1) … v(k−p); c(k) … c(k−p+1); m(k) … m(k−p+1)), where c and
+m are the shares of processor and memory that are free. Those of k are read just before the iteration begins. Most of
+the gain comes from this: a new tenant is seen before it slows an iteration down.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ Floats = NDArray[np.float64]
 
 
 class Narx:
-    """One hidden layer (tanh) beside a linear part, trained by Adam a little in every iteration.
+    """One hidden layer (tanh) in parallel with a linear part, trained by a few steps of Adam in every iteration.
 
-    Until it has seen `warm_up` iterations, and whenever its errors have lately been above a running median's, that is
-    asked instead. What it says stays within the speeds that were seen.
+    Until it has seen `warm_up` iterations, and whenever its recent errors exceed a running median's, the median is used
+    instead. Predictions stay within the range of observed speeds.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Narx:
         self._updates = updates
         self._median = RunningMedian()
         self._predicted: tuple[float | None, float | None] = None, None
-        """What the network and the median have said of the iteration that is under way."""
+        """Predictions of the network and of the median for the current iteration."""
         self._errors = [0.0, 0.0]
 
     def predict(self, readings: Readings) -> float | None:
@@ -84,7 +84,7 @@ class Narx:
 
 
 class History:
-    """The last iterations, and of each what a network is told of it: the p speeds before, and readings."""
+    """The last iterations with the network's inputs for each: the p speeds before it, and readings."""
 
     def __init__(self, order: int, memory: int, *, past_only: bool) -> None:
         self._order = order
@@ -93,11 +93,11 @@ class History:
         self._seen = np.empty((3, 2 * memory))
         """Speed and readings of each iteration; room for twice as many as are kept, so that they seldom move."""
         self._inputs = np.zeros((2 * memory, 3 * order))
-        """What a network is told of each. The first `order` iterations have nothing before them, and zeros here."""
+        """Inputs per iteration. The first `order` iterations have no predecessors, and zeros here."""
         self._first = self._end = 0
         self._readings = Readings(1.0, 1.0)
         self._begun = False
-        """Whether the machine was read for the iteration at the end; else it is as it was in the one before."""
+        """Whether the machine was read for the last iteration; otherwise it counts as in the one before."""
         self._mean, self._spread = np.zeros(3), np.ones(3)
 
     def __len__(self) -> int:
@@ -147,7 +147,7 @@ class History:
 
     @property
     def next_inputs(self) -> Floats:
-        """Of the iteration that has begun."""
+        """Inputs of the iteration that has begun."""
         inputs: Floats = self._inputs[self._end]
         return inputs
 
@@ -192,7 +192,7 @@ class _Network:
         return first.reshape(self._inputs, _HIDDEN), bias, second, straight, offset
 
     def foretold(self, inputs: Floats) -> float:
-        """Of one iteration's inputs."""
+        """Predict the speed of one iteration from its inputs."""
         return float(_forward(self._smooth_parts, inputs[None])[0][0])
 
     def train(self, inputs: Floats, wanted: Floats) -> None:
@@ -216,7 +216,7 @@ class _Network:
 
 
 def _forward(parts: tuple[Floats, ...], inputs: Floats) -> tuple[Floats, Floats]:
-    """Outputs, and what the hidden layer is."""
+    """Return outputs and the hidden layer's activations."""
     first, bias, second, straight, offset = parts
     hidden = np.tanh(inputs @ first + bias)
     return hidden @ second + inputs @ straight + offset, hidden

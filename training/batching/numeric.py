@@ -27,23 +27,25 @@ _FAR: Final = 0.30
 """Spread from which on the approach is fast."""
 _APPROACH_WINDOW: Final = 3
 _WORSE: Final = 1.5
-"""Fine tuning after which the spread is so many times larger was overtaken by a change."""
+"""Growth factor of the spread after fine tuning that counts as a change of the machines."""
 _SWAPS: Final = 3
 """So often leader and straggler change places before the approach is over."""
 _FINE_WINDOW: Final = 7
 _HOLD_WINDOW: Final = 15
 _PART: Final = 0.8
-"""How much of what would make two workers even is moved in fine tuning: their times grow less than in proportion."""
+"""Share of the equalising move that fine tuning makes: times grow less than in proportion to samples."""
 _ANCHOR: Final = 0.6
-"""A worker that has lost samples down to this part of what it had is looked at: did its time fall?"""
+"""A worker whose share has shrunk to this part of its earlier one is checked for saturation: its time should have
+fallen.
+"""
 _FELL: Final = 0.1
-"""It did if it fell by this part of what proportion would say."""
+"""Part of the proportional decrease by which the time must have fallen."""
 _DOUBTS: Final = 3
 """So often on end it did not fall, lest a single slow iteration pass for saturation."""
 
 
 class Phase(Enum):
-    """What the rule does after an iteration."""
+    """Phase of the rule after an iteration."""
 
     FAST = "fast approach"
     FINE = "fine tuning"
@@ -66,27 +68,27 @@ class NumericRule:
         self._sizes = equal_shares(total, workers)
         self._fit()
         self._roles: dict[int, str] = {}
-        """What each worker was last in this approach."""
+        """Last role of each worker in this approach."""
         self._swaps = 0
-        """How often one was the other before."""
+        """Number of times that a worker has changed roles."""
         self._times: deque[Sequence[float]] = deque(maxlen=_HOLD_WINDOW)
-        """What workers took in each iteration with the present sizes."""
+        """Times per worker of each iteration with the present sizes."""
         self._last: deque[Sequence[float]] = deque(maxlen=_APPROACH_WINDOW)
-        """Of the last iterations, whatever their sizes."""
+        """Times per worker of the last iterations, with any sizes."""
         self._spread_before = inf
-        """Of the medians before fine tuning moved last; infinite where it has not since the approach."""
+        """Spread of the medians before the last fine tuning; infinite if there was none since the approach."""
         self._doubts = [0] * workers
-        """How often on end each was looked at, and was not faster."""
+        """Number of consecutive checks per worker without a speed-up."""
         self._anchors: list[tuple[int, float] | None] = [None] * workers
         """Size and time of each worker before it began to lose samples."""
 
     @property
     def sizes(self) -> list[int]:
-        """Of the next iteration, by rank."""
+        """Sizes of the next iteration, by rank."""
         return list(self._sizes)
 
     def learn_limits(self, limits: Sequence[int | None]) -> None:
-        """What each worker is known to hold at most, from now on; a limit that is known never grows."""
+        """Set the maximum samples per worker from now on, as far as known; a known limit never grows."""
         before = self.sizes
         for worker, limit in enumerate(limits):
             known = self.limits[worker]
@@ -107,7 +109,7 @@ class NumericRule:
         self._doubts = [0] * len(self._doubts)
 
     def observe(self, times: Sequence[float]) -> None:
-        """How long each worker took with its share, in any unit."""
+        """Record each worker's time with its share, in any unit."""
         self._times.append(list(times))
         self._last.append(list(times))
         match self.phase:
@@ -178,7 +180,7 @@ class NumericRule:
         return min(able, key=lambda worker: times[worker], default=None)
 
     def _spread(self, times: Sequence[float]) -> float:
-        """From the leader to the straggler, by the mean; 0 where nothing can be moved between them."""
+        """Difference of leader and straggler divided by the mean; 0 if no samples can be moved between them."""
         straggler, leader = self._straggler(times), self._leader(times)
         if straggler is None or leader is None:
             return 0.0
@@ -201,7 +203,7 @@ class NumericRule:
         self._times.clear()
 
     def _look_for_saturation(self, worker: int, time: float) -> None:
-        """Where a worker has lost much and is hardly faster, more is not taken from it."""
+        """Stop taking samples from a worker that has lost many and is hardly faster."""
         anchor = self._anchors[worker]
         if anchor is None:
             self._anchors[worker] = self._sizes[worker], time
@@ -236,5 +238,5 @@ class NumericRule:
 
 
 def _medians(times: Collection[Sequence[float]], window: int = _HOLD_WINDOW) -> list[float]:
-    """Of each worker, over the last iterations of those."""
+    """Return each worker's median over the last of these iterations."""
     return [median(column) for column in zip(*list(times)[-window:], strict=True)]

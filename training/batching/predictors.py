@@ -1,4 +1,4 @@
-"""What a worker's speed will be in its next iteration, from those it had."""
+"""Prediction of a worker's speed in its next iteration from its past speeds."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ..machines import Readings
 
 
 class Predictor(Protocol):
-    """Of one worker: asked before each iteration, told after it."""
+    """Predictor of one worker: queried before each iteration, updated after it."""
 
     def predict(self, readings: Readings) -> float | None:
-        """Samples per second of the iteration that is to begin, by what can be read of the machine now; None: nothing
-        is known yet.
+        """Predict the samples per second of the next iteration from the machine's current readings; None without
+        data.
         """
 
     def observe(self, speed: float) -> None:
@@ -54,7 +54,7 @@ class MovingAverage:
 
 
 class RunningMedian:
-    """Of the last five: single slow iterations leave it as it is."""
+    """Median of the last five speeds: single slow iterations do not change it."""
 
     def __init__(self) -> None:
         self._last: deque[float] = deque(maxlen=5)

@@ -1,7 +1,7 @@
-"""A worker's side of its batch sizes: it times its computations, and foretells its speed for whoever decides.
+"""A worker's reports for its batch sizes: it times its computations, and predicts its speed for the decision.
 
-What floating-point code foretells may differ between machines. So each worker foretells its own speed alone, and the
-sizes are decided from everyone's reports.
+Floating-point predictions may differ between machines. So each worker predicts only its own speed, and the sizes are
+decided from everyone's reports.
 """
 
 from __future__ import annotations
@@ -33,8 +33,11 @@ class SpeedReporter:
     """One worker's: `observe` after it has computed, `report` before the next iteration."""
 
     def __init__(self, predictor: str = "narx", *, rule: RuleName = "analytic") -> None:
-        """`predictor` foretells the speed for the analytic `rule`; the numeric one goes by times, and is told the last
-        speed.
+        """Make the reporter of one worker.
+
+        Args:
+            predictor: name of the predictor of speeds for the analytic rule.
+            rule: name of the rule. The numeric one uses times, and receives the last speed.
         """
         if predictor not in PREDICTORS:
             raise TrainingError(f'predictor "{predictor}" is unknown; there are {", ".join(PREDICTORS)}')
@@ -54,8 +57,6 @@ class SpeedReporter:
         self._predictor.observe(samples / seconds)
 
     def report(self, readings: Readings) -> NDArray[np.float64]:
-        """What can be said of the next iteration, from what can be read of the machine now: float64, shape
-        (REPORT_VALUES,).
-        """
+        """Report on the next iteration, from the machine's current readings: float64, shape (REPORT_VALUES,)."""
         predicted = self._predictor.predict(readings)
         return np.array([predicted or 0.0, self._last_s, self._limit], np.float64)

@@ -20,7 +20,7 @@ from ..samples import Samples
 
 @dataclass(frozen=True, slots=True)
 class FollowedSpeeds:
-    """How batch sizes follow workers' speeds."""
+    """Settings for batch sizes that follow workers' speeds."""
 
     service: BatchSizeService
     rule: RuleName
@@ -93,7 +93,9 @@ def averaging_worker(job: Replicas, rank: int, communicator: Communicator, perio
 def _asked(
     query: LeaderQuery, report: NDArray[np.float64]
 ) -> Generator[Until | Pending, Resumed, tuple[list[int] | None, int]]:
-    """One worker's part in a question of all: the answer, None where there is none now, and when it is there."""
+    """One worker's part in a query of all: yield the answer, None if there is none now, and the time when it is
+    there.
+    """
     (reports, present), now_ns = yield query.report(report)
     if (asked := query.ask(reports, present)) is not None:
         late_ns = now_ns + round(PATIENCE_S * 1e9)

@@ -68,7 +68,7 @@ class ParameterServer:
             yield communicator.broadcast_async(self.given(before), SERVER, name="weights")
 
     def given(self, before: Floats) -> Floats:
-        """What a worker is given; `before` are the weights as they were before its update."""
+        """Return the weights that a worker receives; `before` are the weights before its update."""
         return self.weights
 
     def complete(self, updates: list[tuple[Floats, int]], now_ns: int) -> None:

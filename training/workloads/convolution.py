@@ -19,7 +19,7 @@ _ENDS: Final = np.cumsum([_FILTERS * _KERNEL**2, _FILTERS, _FILTERS * _POOLED**2
 
 
 class ConvolutionalNetwork(DigitsWorkload):
-    """The network, begun with what is drawn by `seed`, which splits the data as well."""
+    """The network, initialised from `seed`, which also splits the data."""
 
     def __init__(self, seed: int) -> None:
         rng = np.random.default_rng(seed)

@@ -1,8 +1,8 @@
 """The demo's job: a small network on scikit-learn's handwritten digits, trained data-parallel by synchronous SGD.
 
 Every worker holds a replica of the weights and a shard of the training images. A step is: each worker computes the
-*sum* of its batch's gradients; the sums are added over the workers (by whoever: a fabric, or NumPy alone); each replica
-applies the mean. Equal totals therefore keep the replicas equal to the last bit.
+*sum* of its batch's gradients; the sums are added over the workers (by a fabric, or NumPy alone); each replica applies
+the mean. Equal totals therefore keep the replicas equal to the last bit.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ CLASSES: Final = 10
 PIXELS: Final = 64
 TEST_SHARE: Final = 0.2
 IMAGES: Final = 1797
-"""In scikit-learn's set, in both parts."""
+"""Number of images in scikit-learn's set, both parts together."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingOptions:
-    """What the job trains, and how."""
+    """Options of the job's training."""
 
     hidden: int = 128
     """Units of the hidden layer."""
@@ -40,14 +40,14 @@ class TrainingOptions:
     steps: int = 150
     learning_rate: float = 0.15
     momentum: float = 0.9
-    """Of optimisers that have one."""
+    """Momentum, for optimisers that have one."""
     optimiser: str = "sgd"
     """Name or path of the optimiser."""
     optimiser_options: Mapping[str, float] = field(default_factory=dict)
     """Its other options."""
 
     def new_optimiser(self, layers: Sequence[int]) -> Optimiser:
-        """The optimiser at its start. Raises TrainingError for what no optimiser is."""
+        """Return the optimiser at its start. Raises TrainingError for an unknown optimiser or invalid options."""
         return make_optimiser(self.optimiser, layers, self.learning_rate, **self.all_optimiser_options)
 
     @property
@@ -67,7 +67,7 @@ class TrainingOptions:
         return sum(self.layers)
 
     def passes(self, workers: int) -> float:
-        """How often so many workers see each training image, in the mean."""
+        """Mean number of times that this many workers see each training image."""
         return self.steps * self.batch * workers / (IMAGES * (1 - TEST_SHARE))
 
 
@@ -81,7 +81,7 @@ class Digits:
     test_labels: NDArray[np.int64]
 
     def save(self, path: Path) -> None:
-        """For processes that shall not need scikit-learn."""
+        """Save the data for processes without scikit-learn."""
         np.savez(path, **{each.name: getattr(self, each.name) for each in fields(self)})
 
     @classmethod
@@ -182,7 +182,7 @@ class TrainingJob(ReplicatedJob):
         return self._replicas[worker].weights
 
     def accuracy(self, worker: int = 0) -> float:
-        """On the held-out images."""
+        """Accuracy on the held-out images."""
         return self._replicas[worker].accuracy(self._data.test_images, self._data.test_labels)
 
 
@@ -257,7 +257,7 @@ def perceptron_loss(weights: Any, batch: Batch, pixels: int, hidden: int) -> Any
 
 
 def softmax(logits: Floats) -> Floats:
-    """Of each row."""
+    """Softmax of each row."""
     exponentials = np.exp(logits - logits.max(axis=1, keepdims=True))
     probabilities: Floats = exponentials / exponentials.sum(axis=1, keepdims=True)
     return probabilities

@@ -1,7 +1,7 @@
 """A sparse linear support vector machine on hashed words of Python's help topics, 2¹⁶ features.
 
 A sample is 24 consecutive words. Its class is +1 if its topic is among the first half by name, −1 otherwise. Most
-entries of a gradient are 0: that is what the workload is for.
+entries of a gradient are 0, which is the purpose of this workload.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ class LeastSquares(Workload):
             raise TrainingError(f"{parameters} parameters and {rows} rows; there is at least one of each")
         rng = np.random.default_rng(seed)
         self.hidden: Floats = rng.normal(0, 1, parameters).astype(np.float32)
-        """What the weights should become."""
+        """The true weights, which training should find."""
         inputs = rng.normal(0, 1 / np.sqrt(parameters), (rows + held_out, parameters)).astype(np.float32)
         outputs = inputs @ self.hidden + rng.normal(0, noise, rows + held_out).astype(np.float32)
         self._inputs, self._outputs = inputs[:rows], outputs[:rows]

@@ -150,7 +150,7 @@ def _parts(weights: Floats) -> list[Floats]:
 
 
 def _forward(parts: list[Floats], symbols: NDArray[np.int64]) -> tuple[Floats, Floats, Floats, list[_Block]]:
-    """Logits (n, CONTEXT, SYMBOLS), the last norm and its deviation, and what the blocks keep."""
+    """Return logits (n, CONTEXT, SYMBOLS), the last norm and its deviation, and the blocks' intermediate values."""
     stream, blocks = parts[0][symbols] + parts[1], []
     for at in range(2, len(parts) - 1, _PER_BLOCK):
         stream, block = _block(parts[at : at + _PER_BLOCK], stream)

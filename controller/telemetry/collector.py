@@ -27,23 +27,10 @@ from ...wire.int_md import HOP
 from ...wire.int_native import KEPT_ITEMS
 from ...wire.int_report import REPORT_PORT
 from ...wire.report_native import LAYOUTS
+from .flow_native import FLOW, FLOW_HOP, FLOWS, HALF, HALVES, MAX_HOPS
 from .link_state import STALE_PERIODS, LinkState, units_of
-from .report_native import (
-    FAULTS,
-    FLOW,
-    FLOW_HOP,
-    FLOWS,
-    HALF,
-    HALVES,
-    HARDWARE_IDS,
-    MAX_HOPS,
-    REASONS,
-    STREAM,
-    TALLY,
-    WINDOW,
-    hash_table,
-    take_reports,
-)
+from .report_native import FAULTS, REASONS, TALLY, hash_table, take_reports
+from .stream_native import HARDWARE_IDS, STREAM, WINDOW
 
 _IPV4_NO_OPTIONS: Final = b"\x08\x00\x45"
 _UDP: Final = b"\x11"

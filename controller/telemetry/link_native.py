@@ -6,7 +6,7 @@ types, more than a small fabric's reports take.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numba import carray, types
@@ -64,6 +64,22 @@ REPORT: Final = np.dtype(
 """One node's report on one of its links. −1 in one of the last four fields: unknown."""
 
 
+class LinkArrays(NamedTuple):
+    """State of all links, and the times by which reports change it."""
+
+    capacity: NDArray[np.float64]
+    """(links,) Bytes/s."""
+    states: NDArray[np.void]
+    """(links,) of LINK."""
+    queues: NDArray[np.void]
+    """(links, CLASSES) of QUEUE."""
+    time_constant_ns: int
+    shortest_ns: int
+    """Shortest interval over which a rate is computed."""
+    horizon_ns: int
+    """Backward steps of a switch's clock up to this are an overtaken report; larger ones are a restart."""
+
+
 @native
 def _take_queue(told: Any, queue: Any, is_late: bool, time_constant_ns: int) -> None:
     """The sample stands for the time since the queue's last one."""
@@ -87,55 +103,48 @@ def _take_queue(told: Any, queue: Any, is_late: bool, time_constant_ns: int) -> 
 
 
 @native
-def take_one(
-    told: Any,
-    at: int,
-    at_ns: int,
-    heard_ns: int,
-    causal: bool,
-    old: bool,
-    capacity: NDArray[np.float64],
-    time_constant_ns: int,
-    shortest_ns: int,
-    horizon_ns: int,
-    links: NDArray[np.void],
-    queues: NDArray[np.void],
-) -> None:
-    """Write a report on link `at` into LINK (links,) and QUEUE (links, CLASSES).
+def _take_rate(told: Any, link: Any, capacity: float, time_constant_ns: int, shortest_ns: int) -> None:
+    """Update a link's rate by its counter of bytes sent; `capacity` is in bytes/s."""
+    dt = told.egress_ns - link.base_ns
+    # a difference of unsigned 64-bit counters, so that a wrapped one is right
+    sent = float(np.uint64(told.bytes_sent) - np.uint64(link.bytes_sent))
+    possible = sent <= 2 * capacity * dt * 1e-9 + 65_536
+    # reports right behind one another: the first has said it all
+    twin = link.based and 0 <= dt < shortest_ns and possible
+    if link.based and dt >= shortest_ns and possible:
+        rate = sent / (dt * 1e-9)
+        weight = min(dt, time_constant_ns) / time_constant_ns
+        link.rate = link.rate + weight * (rate - link.rate) if link.rated else rate
+        link.rated = True
+    elif link.based and not twin:
+        link.resets += 1
+    if not twin:
+        link.based, link.bytes_sent, link.base_ns = True, told.bytes_sent, told.egress_ns
 
-    `told` has the last five of REPORT's fields, and the arguments after it are the others; `capacity` is in bytes/s.
+
+@native
+def take_one(told: Any, at: int, at_ns: int, heard_ns: int, causal: bool, old: bool, arrays: LinkArrays) -> None:
+    """Write a report on link `at` into the arrays.
+
+    `told` has the last five of REPORT's fields, and the next four arguments are the others.
 
     If a switch's clock goes back by up to `horizon_ns`, its report was overtaken, unless it belongs to a probe sent
     after the newest report had come. If it goes back by more, the switch has restarted, unless the sequence number
     shows that the report is old.
     """
     which = np.uint64(at)  # no place from the end
-    link = links[which]
-    queue = queues[which, np.uint64(told.queue_id if 0 <= told.queue_id < CLASSES else 0)]
+    link = arrays.states[which]
+    queue = arrays.queues[which, np.uint64(told.queue_id if 0 <= told.queue_id < CLASSES else 0)]
     behind = link.egress_ns - told.egress_ns
     certain = causal and at_ns > link.heard_ns
     overtaken = causal and at_ns < link.probed_ns
-    if link.measured and (overtaken or (behind > 0 and (behind <= horizon_ns or old) and not certain)):
+    if link.measured and (overtaken or (behind > 0 and (behind <= arrays.horizon_ns or old) and not certain)):
         link.late += 1
-        _take_queue(told, queue, True, time_constant_ns)
+        _take_queue(told, queue, True, arrays.time_constant_ns)
         return
-    _take_queue(told, queue, False, time_constant_ns)
+    _take_queue(told, queue, False, arrays.time_constant_ns)
     if told.bytes_sent != -1:
-        dt = told.egress_ns - link.base_ns
-        # a difference of unsigned 64-bit counters, so that a wrapped one is right
-        sent = float(np.uint64(told.bytes_sent) - np.uint64(link.bytes_sent))
-        possible = sent <= 2 * capacity[which] * dt * 1e-9 + 65_536
-        # reports right behind one another: the first has said it all
-        twin = link.based and 0 <= dt < shortest_ns and possible
-        if link.based and dt >= shortest_ns and possible:
-            rate = sent / (dt * 1e-9)
-            weight = min(dt, time_constant_ns) / time_constant_ns
-            link.rate = link.rate + weight * (rate - link.rate) if link.rated else rate
-            link.rated = True
-        elif link.based and not twin:
-            link.resets += 1
-        if not twin:
-            link.based, link.bytes_sent, link.base_ns = True, told.bytes_sent, told.egress_ns
+        _take_rate(told, link, arrays.capacity[which], arrays.time_constant_ns, arrays.shortest_ns)
     link.measured = True
     link.reports += 1
     link.egress_ns = told.egress_ns
@@ -150,13 +159,16 @@ def take_into(  # type: ignore[no-untyped-def]
     reports, capacity, time_constant_ns, shortest_ns, horizon_ns, links, queues, link_count
 ):
     """REPORTs into the arrays at the addresses that `LinkState.into` has: capacity, links and queues."""
-    capacities = carray(capacity, (link_count,), np.float64)
-    states, queue_states = carray(links, (link_count,), LINK), carray(queues, (link_count, CLASSES), QUEUE)
+    arrays = LinkArrays(
+        carray(capacity, (link_count,), np.float64),
+        carray(links, (link_count,), LINK),
+        carray(queues, (link_count, CLASSES), QUEUE),
+        time_constant_ns,
+        shortest_ns,
+        horizon_ns,
+    )
     for report in reports:
-        take_one(
-            report, report.link, report.at_ns, report.heard_ns, report.causal, report.old,
-            capacities, time_constant_ns, shortest_ns, horizon_ns, states, queue_states,
-        )  # fmt: skip
+        take_one(report, report.link, report.at_ns, report.heard_ns, report.causal, report.old, arrays)
 
 
 @entry(

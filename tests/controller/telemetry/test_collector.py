@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from weir.controller.telemetry.collector import FlowHop, ReportCollector
+from weir.controller.telemetry.flow_native import HALVES
 from weir.controller.telemetry.link_state import LinkState
-from weir.controller.telemetry.report_native import HALVES
 from weir.topologies.generators import leaf_spine
 from weir.topologies.model import Endpoint
 from weir.topologies.targets import TOFINO

@@ -96,7 +96,7 @@ def place(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the plans as JSON.")] = False,
 ) -> None:
-    """Place jobs on a fabric: the switches that sum each job, the time of a step, the slowest link and the reasons.
+    """Show each job's tree, with reasons and step time.
 
     Without --jobs there is one job, of --workers and --server. A file for --jobs lists `jobs:`, each with a name and
     workers, and optionally a server, bytes of one worker's stream, a weight of its time, and a priority from 0 to 7,
@@ -104,9 +104,9 @@ def place(
     the strategy can (widest), all jobs are placed together, and the better plan is kept. `weir schema jobs` prints the
     file's schema.
 
-    A file for --loads gives others' traffic by directed link, as s1-p3: 300Mbit or as
-    s1-p3: {rate: 300Mbit, queue: 12, loss: 0.01, latency: 40us}: packets in the egress queue, share of packets lost,
-    and time of a packet in the sending switch.
+    A file for --loads gives others' traffic by directed link, as s1-p3: 300Mbit or as s1-p3: {rate: 300Mbit, queue: 12,
+    loss: 0.01, latency: 40us}: packets in the egress queue, share of packets lost, and time of a packet in the sending
+    switch.
     """
     from ..controller.placement.strategies import DEFAULT
     from ..topologies import load_topology

@@ -1,4 +1,4 @@
-"""Ways to control congestion, side by side: each run under each of them, and what became of its queues and jobs."""
+"""Comparison of congestion-control schemes: each run under each of them, with queues and jobs' results."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SCHEMES: Final[Mapping[str, Mapping[str, str]]] = {
     "loss": {"law": "loss"},
     "fixed": {"law": "fixed"},
 }
-"""What each sets in a run's `congestion`."""
+"""Values that each scheme sets in a run's `congestion`."""
 
 COLUMNS: Final = (
     "run",
@@ -52,20 +52,20 @@ class Figures:
     promised: int | None
     """The loosest of all queues' bounds; None where some queue has none."""
     broken: int
-    """Queues that held more than was promised of them."""
+    """Queues that exceeded their bounds."""
     summed_bps: float
     """Gradients of all jobs, at each one's slowest worker, from the first that sent to the end of the run."""
     fairness: float | None
     """Jain's index, the least of all joins; None where no job joined others."""
     yielding_bps: float | None
-    """What background flows that yield brought from the first step to the end; None where there are none."""
+    """Throughput of yielding background flows from the first step to the end, in bit/s; None if there are none."""
     resends: int
     dropped: int
     """Packets that full queues dropped."""
 
     @classmethod
     def of(cls, config: RunConfig, scheme: str, result: StrategyResult) -> Figures:
-        """What a run came to."""
+        """Figures of a run."""
         found = joins(result.jobs)
         return cls(
             run=config.name,
@@ -82,7 +82,7 @@ class Figures:
 
     @property
     def row(self) -> tuple[str, ...]:
-        """For people, under `COLUMNS`."""
+        """Cells of a table with the heads `COLUMNS`."""
         return (
             self.run,
             self.scheme,
@@ -116,9 +116,15 @@ def _yielding_bps(config: RunConfig, result: StrategyResult) -> float:
 def compare(
     configs: Iterable[RunConfig], schemes: Sequence[str], done: Callable[[Figures], object] = lambda _: None
 ) -> list[Figures]:
-    """Each run under each scheme, with the run's first strategy; `done` is told of every one that has ended.
+    """Run each configuration under each scheme, with its first strategy.
 
-    Raises ExperimentError for a scheme that is not there.
+    Args:
+        configs: the runs.
+        schemes: names of the schemes.
+        done: called with the figures of each run that has ended.
+
+    Raises:
+        ExperimentError: a scheme is unknown.
     """
     if unknown := [scheme for scheme in schemes if scheme not in SCHEMES]:
         near = nearest(unknown[0], SCHEMES)
@@ -135,12 +141,12 @@ def compare(
 
 
 def as_json(figures: Iterable[Figures]) -> list[dict[str, Any]]:
-    """As plain values."""
+    """Figures as plain values."""
     return [asdict(one) for one in figures]
 
 
 def markdown_table(figures: Iterable[Figures]) -> str:
-    """For a page."""
+    """Figures as a table of a page."""
     head = [column.replace("\n", " ") for column in COLUMNS]
     lines = [head, ["---", "---", *["---:"] * (len(head) - 2)], *(one.row for one in figures)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -25,7 +25,7 @@ def check_places(page: Path, names: Iterable[str]) -> None:
 
 
 def write_table(page: Path, name: str, table: str) -> None:
-    """Put a table between its marks, in the place of what is there. Raises ExperimentError as `check_places` does."""
+    """Replace the table between its marks. Raises ExperimentError as `check_places` does."""
     check_places(page, [name])
     begin, end = _marks(name)
     page.write_text(_place(name).sub(lambda _: f"{begin}\n\n{table}\n\n{end}", _text(page)), encoding="utf-8")

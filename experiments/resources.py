@@ -15,7 +15,7 @@ _DESCRIPTORS_PER_HOST: Final = 4
 
 
 def check_resources(hosts: int) -> None:
-    """Raise ExperimentError where this process cannot have what a fabric with so many hosts needs.
+    """Raise ExperimentError if this process cannot have the resources for a fabric with this many hosts.
 
     The soft limit of file descriptors is raised as far as the hard one lets it.
     """

@@ -54,13 +54,21 @@ def execute(
     mininet: SwitchKind | None = None,
     watch: Watch | None = None,
 ) -> tuple[RunRecord, Path]:
-    """Run every strategy of `config`, showing progress on `console`; the record and the folder it was written to.
+    """Run every strategy of `config`, with progress on `console`.
 
-    With `mininet`, every strategy runs in Mininet as well, over such switches, to be compared with the virtual fabric.
-    `watch` looks on.
+    Args:
+        config: the run.
+        out: folder for records.
+        console: console for progress.
+        mininet: kind of switch with which every strategy also runs in Mininet, for comparison; None: not at all.
+        watch: observer of the run.
 
-    Raises ExperimentError and the other packages' errors, for what a user can mend; Interrupted for SIGINT, SIGTERM
-    and SIGHUP, after what is complete was kept.
+    Returns:
+        The record, and the folder it was written to.
+
+    Raises:
+        ExperimentError: and other packages' errors, for faults that a user can fix.
+        Interrupted: after SIGINT, SIGTERM or SIGHUP; complete results were kept.
     """
     if mininet is not None and (reason := obstacle(mininet)) is not None:
         raise ExperimentError(f"--fabric mininet: {reason} (weir doctor tells what this machine has)")
@@ -95,7 +103,7 @@ def _interrupted(complete: RunRecord, kept: Path) -> Interrupted:
 
 
 def _keep(record: RunRecord, folder: Path, out: Path, watch: Watch | None) -> Path:
-    """Write the record and its page, with what has been kept of what was seen; where they are."""
+    """Write the record and its page, with the history; return their folder."""
     from .records.drawing import draw_fabric
 
     try:
@@ -274,7 +282,7 @@ async def run_strategy(
 
 
 def _fullest_queue(links: Iterable[LinkFigures], bounds: Mapping[Endpoint, int | None]) -> QueueUse | None:
-    """The queue that came closest to its own bound. A bound of one packet tells nothing: only probes are there."""
+    """Return the queue closest to its own bound. Bounds of one packet are ignored: only probes use those queues."""
     bounded = [(link, bound) for link in links if (bound := bounds.get(link.end)) is not None and bound > 1]
     uses = [QueueUse(port=str(link.end), packets=link.largest_queue_packets, bound=bound) for link, bound in bounded]
     return max(uses, key=lambda use: use.share, default=None)
@@ -288,7 +296,7 @@ class _Phases:
         self._cluster = cluster
         self._start_ns = 0
         self._busy_ns: dict[str, float] = {}
-        """How long each link has been sending until the phase began."""
+        """Busy time of each link until the phase began, in ns."""
         self._trees = cluster.trees
 
     def close(self) -> None:
@@ -303,7 +311,7 @@ class _Phases:
 
 
 def _digest_of_all(strategy: str, step: int, totals: Sequence[Reduced]) -> str:
-    """Of a step's sum, which must be the same at every worker."""
+    """Digest of a step's sum, which must be the same at every worker."""
     digests = {digest(total.array) for total in totals}
     if len(digests) > 1:
         raise ExperimentError(f"strategy {strategy}, step {step}: not every worker got the same sum")

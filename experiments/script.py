@@ -1,7 +1,7 @@
-"""A workload of one's own: a Python file with a function `worker(rank, workers, seed, **options)`.
+"""User workload: a Python file with a function `worker(rank, workers, seed, **options)`.
 
-What that returns is one worker: an object with `weights`, `gradient(step)` and `apply(mean)`, and where it has more to
-say, `samples` and `accuracy()`. docs/runs.md has an example.
+The function returns one worker: an object with `weights`, `gradient(step)` and `apply(mean)`, and optionally `samples`
+and `accuracy()`. docs/runs.md has an example.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Worker(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ScriptOptions:
-    """A script, and what its workers are made with."""
+    """A script, with the options of its workers."""
 
     path: str
     digest: str
@@ -121,13 +121,15 @@ def script_digest(path: Path) -> str:
 
 
 def gradient_values(script: ScriptOptions, workers: int, seed: int) -> int:
-    """How many values a gradient has, by the script's first worker. Raises ExperimentError as `ScriptWorkload`."""
+    """Return the number of values in a gradient, from the script's first worker. Raises ExperimentError as
+    `ScriptWorkload`.
+    """
     try:
         return _gradient_values(script.path, script.digest, json.dumps(dict(script.options)), workers, seed)
     except (
         ValueError,
         AssertionError,
-    ) as error:  # the script's: whoever reads a run's file takes these for words on it
+    ) as error:  # errors of the script: readers of a run's file would take these for remarks on it
         raise RuntimeError(f"{script.path}: raised {type(error).__name__} when its first worker was made") from error
 
 
@@ -139,7 +141,7 @@ def _gradient_values(path: str, digest: str, options: str, workers: int, seed: i
 
 @cache
 def _function(path: str, digest: str) -> Callable[..., Worker]:
-    """The script's function, from the file that has this digest. What the script itself raises is not caught."""
+    """Return the script's function, from the file with this digest. Errors of the script itself are not caught."""
     if (now := script_digest(Path(path))) != digest:
         raise ExperimentError(
             f"{path}: is not the script that the run was made with: its SHA-256 was {digest[:12]}… and is {now[:12]}…"

@@ -1,1 +1,1 @@
-"""Where a run's job takes place: on the emulated fabric in virtual time, or in Mininet with processes and packets."""
+"""Backends of a run's job: the emulated fabric in virtual time, or Mininet with processes and packets."""

@@ -1,4 +1,4 @@
-"""Which host runs which core of which job, in virtual time; what the controller tells a host reaches its core here."""
+"""Registry of the cores of each job by host, in virtual time; it delivers the controller's messages to them."""
 
 from __future__ import annotations
 
@@ -18,8 +18,12 @@ from .emulated import EmulatedFabric
 
 
 def window_law(name: Law, window: int, hpcc: Callable[[], Hpcc]) -> Callable[[], WindowLaw]:
-    """How every worker of a job of this window finds its own, by the law's name in a run's file; `hpcc` makes the one
-    that must know the fabric's links.
+    """Return the factory of the window law of all workers of a job.
+
+    Args:
+        name: the law's name in a run's file.
+        window: the job's window.
+        hpcc: makes the law that needs the fabric's link data.
     """
     match name:
         case "dctcp":
@@ -36,14 +40,14 @@ def window_law(name: Law, window: int, hpcc: Callable[[], Hpcc]) -> Callable[[],
 
 
 class AgentRegistry:
-    """The hosts that take part in jobs, and what runs their cores."""
+    """Hosts that take part in jobs, and the agents that run their cores."""
 
     def __init__(self, emulated: EmulatedFabric) -> None:
         self.hosts: dict[str, VirtualHost] = {}
         """Those that have had a part in any job, by name."""
         self._emulated = emulated
         self._agents: dict[tuple[int, str], VirtualWorker | HostAgent[ParameterServerCore]] = {}
-        """By the job's number and the host's name; those of jobs that have left as well."""
+        """Agents by job number and host name; those of jobs that have left as well."""
 
     def start(self, job: int, message: Message, law: Callable[[], WindowLaw]) -> VirtualWorker | None:
         """A host begins with its part in a job; the worker, which goes by this law, if that is its part."""
@@ -64,26 +68,26 @@ class AgentRegistry:
         return None
 
     def stop(self, job: int) -> None:
-        """The job has left: its cores run no more, and what they counted stays."""
+        """Stop the cores of a job that has left; their counters stay."""
         for (number, _), agent in self._agents.items():
             if number == job:
                 agent.host.detach(job)
 
     def pause(self, host: str, pause: Pause) -> Held | None:
-        """As `HostAgent.pause`."""
+        """Pause a core; see `HostAgent.pause`."""
         return self._agents[pause.job, host].pause(pause)
 
     def resume(self, host: str, resume: Resume) -> None:
-        """As `HostAgent.resume`."""
+        """Resume a core; see `HostAgent.resume`."""
         self._agents[resume.plan.job, host].resume(resume)
 
     def handle(self, wake: Wake) -> None:
-        """Frames or a timer at a host; of no job's host, they are nobody's."""
+        """Handle frames or a timer at a host; frames at hosts without a job are dropped."""
         if wake.host in self.hosts:
             self.hosts[wake.host].handle(wake)
 
     def drops(self) -> dict[str, int]:
-        """What hosts dropped, by reason."""
+        """Drops of all hosts, by reason."""
         drops = {"host: not a datagram": sum(host.rejects.total for host in self.hosts.values())}
         for agent in self._agents.values():
             for reason, count in agent.core.counters.drops.items():

@@ -27,7 +27,7 @@ from .emulated import EmulatedFabric
 
 
 class Core(Protocol):
-    """What the worker's and the parameter server's protocol cores have in common."""
+    """Interface that the worker's and the parameter server's protocol cores share."""
 
     @property
     def plan(self) -> WorkerPlan | ServerPlan: ...
@@ -74,7 +74,7 @@ class VirtualHost:
         self._cores[job] = core
 
     def detach(self, job: int) -> None:
-        """Run a job's core no more: what still comes for it is nobody's."""
+        """Stop a job's core; further datagrams for it are dropped."""
         del self._cores[job]
 
     def handle(self, wake: Wake) -> None:
@@ -89,7 +89,7 @@ class VirtualHost:
         self.flush()
 
     def _open(self, frames: NDArray[np.uint8]) -> list[Datagrams]:
-        """What frames of one length bring, each element of one size and not empty."""
+        """Parse frames of one length into datagrams; each element has one size and is not empty."""
         datagrams, rejects = decapsulate(frames, self._address, AGGREGATION_PORT)
         found = [datagrams]
         if rejects.other_port:
@@ -115,7 +115,7 @@ class VirtualHost:
 
 
 class HostAgent(Generic[AnyCore]):
-    """Feeds a core with what arrives at its host, and sends what it wants to send."""
+    """Passes received datagrams to a core, and sends the core's datagrams."""
 
     def __init__(self, host: VirtualHost, core: AnyCore) -> None:
         """Raises HostError where the host has a core of this job already."""
@@ -129,15 +129,17 @@ class HostAgent(Generic[AnyCore]):
         return self.host.rejects
 
     def handle(self, wake: Wake) -> None:
-        """As `VirtualHost.handle`."""
+        """Handle a wake; see `VirtualHost.handle`."""
         self.host.handle(wake)
 
     def flush(self) -> None:
-        """As `VirtualHost.flush`."""
+        """Send pending datagrams; see `VirtualHost.flush`."""
         self.host.flush()
 
     def pause(self, pause: Pause) -> Held | None:
-        """Stop the core; what it holds. None, and nothing happens, for a late copy from another generation."""
+        """Stop the core and return the results it holds; None, without effect, for a late copy from another
+        generation.
+        """
         return self.core.pause() if pause.generation == self.core.plan.generation else None
 
     def resume(self, resume: Resume) -> None:
@@ -148,7 +150,7 @@ class HostAgent(Generic[AnyCore]):
 
 
 class VirtualWorker(HostAgent[WorkerCore]):
-    """A worker in virtual time as a `Driver`. Who waits lets the time pass before."""
+    """A worker in virtual time as a `Driver`. Callers let time pass before they wait."""
 
     @property
     def rank(self) -> int:
@@ -161,17 +163,17 @@ class VirtualWorker(HostAgent[WorkerCore]):
 
     @property
     def lanes(self) -> int:
-        """Of the job's messages."""
+        """Number of lanes in the job's messages."""
         return self.core.plan.lanes
 
     def submit(self, tensor: Tensor, /) -> int:
-        """As `WorkerCore.submit`."""
+        """Submit a tensor; see `WorkerCore.submit`."""
         handle = self.core.submit(tensor)
         self.flush()
         return handle
 
     def done(self, handle: int) -> bool:
-        """As `WorkerCore.done`."""
+        """Return whether a sum can be taken; see `WorkerCore.done`."""
         return self.core.done(handle)
 
     def wait(self, handle: int, timeout_s: float) -> Reduced:

@@ -34,7 +34,7 @@ class _Rule:
 
 
 def size_rule(samples: int, workers: int, name: str, size_step: int) -> SizeRule:
-    """The rule of that name for steps of so many samples. Raises PlanError where there is none."""
+    """Return the rule of this name for steps of this many samples. Raises PlanError for an unknown name."""
     try:
         return _Rule(BatchSizeManager(samples, workers, rule=cast(RuleName, name), step=size_step or SIZE_STEP))
     except TrainingError as error:
@@ -42,7 +42,7 @@ def size_rule(samples: int, workers: int, name: str, size_step: int) -> SizeRule
 
 
 class VirtualBatchSizes:
-    """What the leader of a job's workers asks in virtual time: question and answer travel the control latency each."""
+    """Queries of a job's leading worker in virtual time: question and answer each take the control latency."""
 
     def __init__(
         self, controller: Controller, control: VirtualControl, job: int, workers: Sequence[str], batch: int
@@ -76,7 +76,7 @@ class VirtualBatchSizes:
 
 
 class _Answer:
-    """To the leader, on its way."""
+    """Answer on its way to the leader."""
 
     def __init__(self) -> None:
         self._found: list[int] | ControllerError | None = None
@@ -88,7 +88,7 @@ class _Answer:
         return self._found is not None
 
     def wait(self, timeout_s: float, /) -> list[int]:
-        """Everyone's sizes. Raises PlanError where there are none, ControlAbsent where there may be some later."""
+        """Wait for all workers' sizes. Raises PlanError if there are none, ControlAbsent if there may be some later."""
         assert self._found is not None
         if isinstance(self._found, ReportMissing):
             raise ControlAbsent(str(self._found))

@@ -1,8 +1,8 @@
-"""Jobs beside the trained one, in virtual time: each sums as often as it can, from when the controller has taken it in.
+"""Competing jobs in virtual time: each sums as often as it can, from its admission by the controller.
 
-start ─▶ taken in ─▶ its hosts have their plans ─▶ sum, check, sum, check … ─▶ stop: leaves when the last sum is there
+    start ─▶ admitted ─▶ its hosts have their plans ─▶ sum, check, sum, check … ─▶ stop: leaves after its last sum
 
-`Progress` notes how far every job of the run is over time.
+`Progress` records each job's progress over time.
 """
 
 from __future__ import annotations
@@ -36,18 +36,23 @@ class OtherJob:
         self.workers: list[VirtualWorker] = []
         """Those that have their plans."""
         self.sums = 0
-        """How many sums are complete."""
+        """Number of complete sums."""
         self._handles: list[int] = []
         self._sum: bytes = b""
 
     @property
     def idle(self) -> bool:
-        """Whether all of its workers are there, and have all that they asked for."""
+        """Return whether all of its workers are present, and have all their requested sums."""
         return len(self.workers) == len(self.config.workers) and all(worker.core.idle for worker in self.workers)
 
     def go_on(self, now_ns: int) -> bool:
-        """Take the sums that are there and ask for the next ones; False, and nothing is asked for, where it is time to
-        go. Raises ExperimentError for a wrong sum.
+        """Take complete sums and request the next ones.
+
+        Returns:
+            False, without new requests, if it is time to leave.
+
+        Raises:
+            ExperimentError: a sum is wrong.
         """
         gradients = [np.full(self.values, 1 + worker.rank, np.float32) for worker in self.workers]
         lanes = self.workers[0].lanes
@@ -68,7 +73,7 @@ class OtherJob:
 
 
 class Progress:
-    """How many chunks each job of the run has summed at its slowest worker, over time."""
+    """Chunks that each job of the run has summed at its slowest worker, over time."""
 
     def __init__(self) -> None:
         self.next_ns = 0
@@ -82,8 +87,10 @@ class Progress:
         return list(self._traces.values())
 
     def begin(self, plan: JobPlan, rounds: Rounds, turn_ns: int, now_ns: int, latency_ns: int) -> None:
-        """A job was taken in, beside which a packet of every stream takes so long (`JobTrace.turn_ns`); its hosts hear
-        of it after `latency_ns`.
+        """Record the admission of a job.
+
+        `turn_ns` is the time of a packet of every stream on their shared link (`JobTrace.turn_ns`); the job's hosts
+        receive the plan after `latency_ns`.
         """
         number = plan.spec.job
         self._rounds[number] = rounds
@@ -103,7 +110,7 @@ class Progress:
         self._traces[job].left_ns = now_ns
 
     def look(self, complete: Mapping[int, int], now_ns: int) -> None:
-        """So many rounds are complete of each job."""
+        """Record the number of complete rounds of each job."""
         self.next_ns = now_ns + PROGRESS_SAMPLE_NS
         for job, rounds in complete.items():
             trace = self._traces[job]
@@ -113,7 +120,7 @@ class Progress:
 
 
 class OtherJobs:
-    """All of them, and the progress of every job of the run. There are none until the trained job has begun."""
+    """All competing jobs, and the progress of every job of the run. They start after the trained job has begun."""
 
     def __init__(self, latency_ns: int) -> None:
         """A job that wants to leave asks the controller after `latency_ns`."""
@@ -138,7 +145,7 @@ class OtherJobs:
         return [job for job in self._jobs if job.due_ns is not None and job.due_ns <= now_ns]
 
     def workers(self, among: Container[int] | None = None) -> list[VirtualWorker]:
-        """Of those with these numbers; None: of all."""
+        """Workers of the jobs with these numbers; of all jobs for None."""
         return [worker for job in self._jobs if among is None or job.number in among for worker in job.workers]
 
     def go_on(self, known: Container[int], trained: Sequence[VirtualWorker], now_ns: int) -> int:

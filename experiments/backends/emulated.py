@@ -37,17 +37,17 @@ DATA_PRIORITY: Final = 0
 
 @dataclass(frozen=True, slots=True)
 class LinkFigures:
-    """What crossed one directed link, named by its sending end."""
+    """Traffic of one directed link, named by its sending end."""
 
     end: Endpoint
     job_bytes: int
-    """All but what native flows sent (`EmulatedFabric.add_flow`)."""
+    """Bytes of everything except native flows (`EmulatedFabric.add_flow`)."""
     background_bytes: int
-    """What those sent."""
+    """Bytes of native flows."""
     load: float
     """Share of the link's rate that was used over the run, 0…1."""
     largest_queue_packets: int
-    """Of the data class, over every enqueue; 0 for a host's NIC."""
+    """Maximum depth of the data class's queue over all enqueues; 0 for a host's NIC."""
     lost_packets: int
     oversized_packets: int
     """Beyond the link's MTU."""
@@ -79,7 +79,7 @@ class EmulatedFabric:
         refuse_chips(topology, topology.name)
         self.topology = topology
         self._longest: dict[Endpoint, int] = {}
-        """Of switches' ports, until the queues' depths were last taken."""
+        """Maximum depths per port of switches since they were last read."""
         self.fabric, self.switches = build_fabric(
             topology,
             seed=seed,
@@ -129,13 +129,13 @@ class EmulatedFabric:
         return self.fabric.add_flow(source, frame.tobytes(), rate_bps=rate_bps, start_ns=start_ns, stop_ns=stop_ns)
 
     def count_int(self, presence: Presence) -> None:
-        """From now on count the INT headers in packets, which are marked so, on every link (`int_load`)."""
+        """Count the INT headers of marked packets on every link from now on (`int_load`)."""
         from ...wire.int_overhead import INT_METER, mark_number  # its code is for Numba, which few runs need
 
         self.fabric.meter(INT_METER, mark_number(presence))
 
     def int_load(self) -> dict[Endpoint, tuple[int, int]]:
-        """By the links that switches send on: packets with INT headers that they carried, and these headers' bytes."""
+        """Packets with INT headers, and these headers' bytes, for links that switches send on."""
         load = {}
         for end in self.topology.directed_links:
             if end.node in self.switches:
@@ -144,7 +144,7 @@ class EmulatedFabric:
         return load
 
     def take_longest_queues(self) -> dict[Endpoint, int]:
-        """By switches' ports: the most packets that the data queue held since the last call, over every enqueue."""
+        """Maximum packets in each switch port's data queue since the last call, over all enqueues."""
         longest = {
             end: self.switches[end.node].port_queues(end.port)[DATA_PRIORITY].max_depth_packets
             for end in self.topology.directed_links

@@ -1,4 +1,4 @@
-"""What is to happen at points of virtual time outside the fabric: messages between controller and hosts, heartbeats."""
+"""Events at points of virtual time outside the fabric: messages between controller and hosts, heartbeats."""
 
 from __future__ import annotations
 

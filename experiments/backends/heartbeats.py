@@ -25,28 +25,35 @@ from .emulated import EmulatedFabric
 
 _CONTROL_PRIORITY: Final = 7
 _KEPT_DELAYS: Final = 200
-"""So many at most, of all delays, are told one by one."""
+"""Maximum number of single delays that are kept."""
 
 
 class VirtualHeartbeats:
-    """What sends them, and what takes them at their destination."""
+    """Senders of heartbeats, and their receiver."""
 
     def __init__(
         self, emulated: EmulatedFabric, config: HeartbeatConfig, hear: Callable[[int, str, Heartbeat], None], seed: int
     ) -> None:
-        """`hear` is told job, host and heartbeat of each that has come; `seed` is for the intervals between them."""
+        """Start the heartbeats.
+
+        Args:
+            emulated: the fabric.
+            config: period, class and lease.
+            hear: called with job, host and heartbeat for each that arrives.
+            seed: seed of the intervals between heartbeats.
+        """
         self.at = config.to
         """The controller's host."""
         self.sent = 0
         self.delays_ns: list[int] = []
-        """Of those that have come, in the order of their arrival."""
+        """Delays of the heartbeats received, in order of arrival."""
         self._emulated = emulated
         self._config = config
         self._rng = random.Random(f"{seed} heartbeats")
         self._hear = hear
         self._address = int(emulated.topology.host(config.to).address)
         self.reader = HeartbeatReader(emulated.topology, lambda _, host: host)
-        """Whose they are: the token of a host's seat is its name here."""
+        """Reader of heartbeats; the token of a host's seat is the host's name here."""
 
     @property
     def delivered(self) -> int:
@@ -76,8 +83,13 @@ class VirtualHeartbeats:
         return int(self._config.interval * self._rng.uniform(MIN_STRETCH, 2 - MIN_STRETCH))
 
     def figures(self, routes: Routes, workers: Sequence[str], largest_bytes: int, counts: Counts) -> HeartbeatFigures:
-        """What became of those of these workers' hosts; no frame of the fabric is longer than `largest_bytes`, and
-        `counts` are the controller's.
+        """Summarise the heartbeats of these workers' hosts.
+
+        Args:
+            routes: the fabric's routes.
+            workers: names of the hosts.
+            largest_bytes: length of the fabric's longest frame.
+            counts: the controller's counters.
         """
         bound_ns = control_delay_ns(
             routes,
@@ -104,7 +116,7 @@ class VirtualHeartbeats:
         )
 
     def take(self, wake: Wake) -> None:
-        """What has come to the controller's host."""
+        """Receive heartbeats at the controller's host."""
         for frames, times in zip(wake.frames, wake.times_ns, strict=True):
             datagrams, _ = decapsulate(frames, self._address, HEARTBEAT_PORT)
             for address, payload, time_ns in zip(datagrams.addresses.tolist(), datagrams.payload, times, strict=True):

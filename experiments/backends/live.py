@@ -37,30 +37,32 @@ LEASE_NS: Final = 10_000_000_000
 _PROBE_NS: Final = 100_000_000
 _SOLVE_NS: Final = 1_000_000_000
 _QUEUE_PACKETS: Final = (96, 384)
-"""The least and the most that is promised of queues. Round trips are processes' turns, and long beside the links'
-delays: shorter queues would leave the links idle, and what a process takes for each turn would be for fewer packets.
+"""Minimum and maximum queue bound, in packets.
+
+Round trips here are processes' turns, which are long compared with the links' delays. Shorter queues would leave the
+links idle, and the cost of a process's turn would be spread over fewer packets.
 """
 _QUEUE_SHARE: Final = 0.75
-"""Of what the smallest queue of a switch holds."""
+"""Share of the capacity of a switch's smallest queue."""
 
 
 @dataclass(frozen=True, slots=True)
 class LiveFabric:
-    """What runs."""
+    """A running fabric."""
 
     fabric: RealTimeFabric | MininetFabric
     service: ControlService
 
 
 def heartbeat_source(fabric: RealTimeFabric | MininetFabric, host: str) -> HeartbeatSource:
-    """Where heartbeats come in that hosts of the fabric send to this one. Raises TopologyError, or OSError."""
+    """Open the receiver of heartbeats that the fabric's hosts send to this host. Raises TopologyError, or OSError."""
     if isinstance(fabric, MininetFabric):
         return HeartbeatSocket(fabric.datagram_socket(host, HEARTBEAT_PORT))
     return FabricHeartbeats(fabric, host)
 
 
 def bound_packets(topology: Topology) -> int:
-    """What is promised of the queues of a fabric whose hosts are processes."""
+    """Queue bound of a fabric whose hosts are processes, in packets."""
     least, most = _QUEUE_PACKETS
     smallest = min((link.queue_packets for link in topology.links), default=least)
     return max(least, min(most, int(_QUEUE_SHARE * smallest)))
@@ -109,8 +111,8 @@ async def live_fabric(
                 stuck_ns=lease_ns,
                 patience_ns=None if heartbeats_at is None else longest_silence_ns(lease_ns),
                 heartbeats_at=heartbeats_at,
-                # what collectives bring by Gloo comes and goes with each sum, and in what is left beside it processes'
-                # turns, which no round trip in empty queues counts, would leave the links idle
+                # The traffic of collectives over Gloo comes and goes with each sum. In the remaining capacity,
+                # processes' turns, which no round trip in empty queues includes, would leave the links idle.
                 congestion=CongestionOptions(bound_packets(topology), lease_ns=WALL_CLOCK_LEASE_NS, makes_room=False),
             ),
             time.monotonic_ns(),

@@ -54,18 +54,20 @@ if TYPE_CHECKING:
     from ...controller.live.watch import Watch
 
 SLOWER: Final = 100
-"""The control loop's times, which a run file gives for virtual time, are taken so many times longer."""
+"""Factor on the control loop's times, which a run file gives for virtual time."""
 
 OTHER_TRAFFIC_BPS: Final = {SwitchKind.WEIR: 20_000_000, SwitchKind.BMV2: 2_000_000}
-"""What all background flows together may bring, lest they take the cores from the job: the flows are scaled to that."""
+"""Upper bound of all background flows together, so that they leave the cores to the job; flows are scaled to it."""
 
 _LEASE_NS: Final = 20_000_000_000
 _MIN_LEASE_NS: Final = 4_000_000_000
-"""Of hosts whose heartbeats go through the fabric: processes that compute on few cores are silent for long."""
+"""Minimum lease of hosts with heartbeats through the fabric: processes that compute on few cores can be silent for
+long.
+"""
 _STEP_S: Final = 120.0
 _LOOK_S: Final = 0.2
 _LATE_NS: Final = 200_000_000
-"""What INT reports of a queue is known no later than so long after it was so."""
+"""Maximum delay of INT reports about a queue."""
 _ONE_THREAD: Final = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 """Many processes share few cores."""
 
@@ -175,7 +177,7 @@ def _take_reports(
     controller: Controller,
     clock: Callable[[], int],
 ) -> None:
-    """Where a host is named for it, this process listens there, in the host's namespace."""
+    """Receive reports: if a collector's host is named, this process listens there, in the host's namespace."""
     watching = config.watching
     if watching is None or watching.collector is None:
         return
@@ -220,7 +222,7 @@ def _controller(
 
 
 def congestion_options(config: RunConfig) -> CongestionOptions:
-    """As in virtual time, but that windows which are lent are lent for as long as to any hosts that are processes."""
+    """Return the options of virtual time, but with the window lease of hosts that are processes."""
     options = config.congestion_options
     return replace(options, lease_ns=WALL_CLOCK_LEASE_NS if options.lease_ns else 0)
 
@@ -228,7 +230,7 @@ def congestion_options(config: RunConfig) -> CongestionOptions:
 async def _switch_drops(
     sessions: Mapping[str, SwitchSession], before: Mapping[str, int] | None = None
 ) -> dict[str, int]:
-    """Packets dropped by all switches since there were so many `before`, by reason."""
+    """Packets dropped by all switches, by reason, minus the counts in `before`."""
     drops = {reason: -(before or {}).get(reason, 0) for reason in DROP_REASONS}
     for session in sessions.values():
         for reason, count in zip(DROP_REASONS, await session.read_counter(DROPS), strict=True):
@@ -237,7 +239,7 @@ async def _switch_drops(
 
 
 class _Depths:
-    """What probes and reports tell of the data class's queues."""
+    """Depths of the data class's queues, from probes and reports."""
 
     def __init__(self, links: LinkState) -> None:
         self._links = links
@@ -362,7 +364,7 @@ class _Processes:
         return [WorkerReport.load(text) for text in said if text]
 
     def _start(self, host: str, command: Sequence[str], words: str) -> asyncio.Future[str]:
-        """Run a module on a host, with these words as its input; what it says."""
+        """Run a module on a host, with these words as its input; the result is its output."""
         process = _start(
             self._fabric,
             host,
@@ -383,7 +385,7 @@ def _start(fabric: MininetFabric, host: str, module: str, *words: str, **options
 
 
 def _outcome(host: str, process: Popen[str], words: str) -> str:
-    """What a process wrote until it ended. Raises ExperimentError with what it complained of."""
+    """Return the output of an ended process. Raises ExperimentError with its error message."""
     out, complaint = process.communicate(words)
     if process.returncode:
         lines = complaint.strip().splitlines() or [f"ended with status {process.returncode}"]
@@ -433,7 +435,7 @@ class _OtherTraffic:
             process.wait()
 
     def at_step(self, step: int) -> None:
-        """Start and stop what is due when all workers have completed so many steps."""
+        """Start and stop the flows due after this number of steps at all workers."""
         for index, (start, stop) in self._flows.items():
             process = self._running.get(index)
             if process is None and start <= step < stop:

@@ -1,4 +1,4 @@
-"""What placement did in a run: how long each decision took, and where the trained job was summed from when on."""
+"""Placement decisions of a run: duration of each, and the trained job's roots over time."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class TimedStrategy:
 
 
 class Moves:
-    """Of the trained job's shards."""
+    """Moves of the trained job's shards."""
 
     def __init__(self) -> None:
         self._generations: dict[int, int] = {}
-        """Of each shard's plan, as it was seen last, by the number of its job."""
+        """Last seen generation of each shard's plan, by the number of its job."""
         self._moves: list[Moved] = []
 
     def begin(self, plan: JobPlan) -> None:

@@ -42,10 +42,10 @@ class QueuePromises:
         self._broken: dict[Endpoint, str] = {}
         self._announced = False
         self.said: list[tuple[int, str]] = []
-        """All promises, in words, with the instants at which they were made."""
+        """All bounds in words, with the times at which they were computed."""
 
     def note(self, now_ns: int) -> None:
-        """To be called whenever promises may have changed, before anything is sent under them."""
+        """Record the bounds; call this after each possible change, before anything is sent under them."""
         changed = self._changes.take()
         self.said += [(now_ns, promise.text) for promise in changed]
         if self._announced:
@@ -72,19 +72,17 @@ class QueuePromises:
 
     @property
     def promised(self) -> dict[Endpoint, int | None]:
-        """By egress port: packets that its data queue was never to exceed, the loosest bound of the run; None where
-        nothing was promised at some time.
-        """
+        """Queue bound by egress port, in packets: the loosest of the run; None if there was no bound at some time."""
         return {link: math.floor(bound) if bound < math.inf else None for link, bound in self._loosest.items()}
 
     def broken(self, now_ns: int) -> list[str]:
-        """Queues that held more than was promised then, over every enqueue until now; of each the first time."""
+        """Queues that exceeded the bound of the time, over all enqueues until now; each once."""
         self._check(now_ns)
         return list(self._broken.values())
 
     @property
     def refusals(self) -> list[str]:
-        """Why nothing is promised of some queues as the jobs are now."""
+        """Reasons that some queues have no bound with the present jobs."""
         return [promise.text for promise in self._changes.known if promise.bound_packets is None]
 
     def _check(self, now_ns: int) -> None:

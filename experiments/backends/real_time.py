@@ -45,7 +45,7 @@ _POLL_NS: Final = 100_000
 """Hosts take what has arrived at multiples of this: fewer and larger batches for their processes."""
 _CONTROL_PRIORITY: Final = 7
 _LATE_NS: Final = 20_000_000
-"""What the fabric's time falls behind the clock by more than this is given up."""
+"""Lag of the fabric's time behind the clock beyond which it is dropped."""
 
 
 class FabricHeartbeats:
@@ -57,11 +57,11 @@ class FabricHeartbeats:
         self._socket = FabricSocket.connect(fabric.nic(host) + HEARTBEAT_NIC)
 
     def fileno(self) -> int:
-        """As `HeartbeatSource.fileno`."""
+        """File descriptor; see `HeartbeatSource.fileno`."""
         return self._socket.fileno()
 
     def receive(self) -> Iterable[tuple[int, bytes]]:
-        """As `HeartbeatSource.receive`."""
+        """Receive heartbeats; see `HeartbeatSource.receive`."""
         for datagrams in self._socket.receive():
             payloads = (row.tobytes() for row in datagrams.payload)
             yield from zip(datagrams.addresses.tolist(), payloads, strict=True)
@@ -114,7 +114,7 @@ class RealTimeFabric:
         """`folder` is where the hosts' sockets are made. Switches begin without a program: a session loads it."""
         self.topology = topology
         self.behind_s = 0.0
-        """How long the fabric's time has stood still, for the machine did not keep up."""
+        """Seconds that the fabric's time has stood still because the machine did not keep up."""
         self._folder = folder
         self._emulated = EmulatedFabric(topology, seed=seed, start=None, poll_ns=_POLL_NS)
         self._server = self._emulated.serve(folder)
@@ -124,7 +124,7 @@ class RealTimeFabric:
 
     @property
     def addresses(self) -> Mapping[str, str]:
-        """Where each switch serves P4Runtime."""
+        """P4Runtime address of each switch."""
         return dict.fromkeys(self._emulated.switches, self._server.address)
 
     def nic(self, host: str) -> str:
@@ -192,7 +192,7 @@ class RealTimeFabric:
                         self._let_in(key.data, selector)
 
     def _let_in(self, link: _HostLink, selector: selectors.BaseSelector) -> None:
-        """A process links to the fabric as this host, perhaps beside others."""
+        """Accept a process's link to the fabric as this host, possibly one of several."""
         try:
             accepted, _ = link.listener.accept()
         except OSError:  # it is gone, or no more files can be opened: it waits, and the fabric goes on

@@ -12,9 +12,7 @@ from ...wire.frames import FRAME_HEADER_BYTES, decapsulate, frame_headers
 
 
 def take_reports(wake: Wake, collector: ReportCollector, *, address: int, port: int, now_ns: int) -> Wake:
-    """What has come to the collector's host, without the reports (to this address and UDP port), which the collector
-    gets.
-    """
+    """Pass received reports (to this address and UDP port) to the collector; return the rest of the wake."""
     others, times_ns = [], []
     for frames, arrived_ns in zip(wake.frames, wake.times_ns, strict=True):
         if frames.shape[1] < FRAME_HEADER_BYTES:

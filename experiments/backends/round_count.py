@@ -1,4 +1,4 @@
-"""How many rounds the sums of a run's jobs take, and what those bring onto a link."""
+"""Rounds of the sums of a run's jobs, and their bytes on a link."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Rounds:
 
     @classmethod
     def of(cls, values: int, lanes: int, window: int) -> Rounds:
-        """Of tensors of so many numbers, in a job that began with this window."""
+        """Rounds of tensors of this size, in a job that began with this window."""
         chunks = chunk_count(values, lanes)
         return cls(chunks, min(chunks, window))
 
@@ -33,15 +33,21 @@ class Rounds:
         shard: int = 0,
         values: int | None = None,
     ) -> Rounds:
-        """Of a step of the trained job, in one of its shards, which have its chunks in these proportions; of so many
-        numbers, None: as many as the run's workload says.
+        """Rounds of a step of the trained job, in one shard.
+
+        Args:
+            config: the run.
+            lanes: number of lanes in the job's messages.
+            shares: proportions in which the shards divide the job's chunks.
+            shard: index of the shard.
+            values: numbers per tensor; None for the workload's own.
         """
         whole = chunk_count(config.gradient_values if values is None else values, lanes)
         first, last = (whole * sum(shares[:at]) // sum(shares) for at in (shard, shard + 1))  # as `Tensor.cut` does
         return cls(last - first, min(last - first, config.job.window))
 
     def within(self, window: int) -> Rounds:
-        """Of the same sums, in a job that was given no larger window than this one."""
+        """Rounds of the same sums, in a job with at most this window."""
         return Rounds(self.chunks, min(self.scales, window))
 
     @property
@@ -49,11 +55,11 @@ class Rounds:
         return self.chunks + self.scales
 
     def bytes(self, lanes: int) -> int:
-        """What one worker's stream brings onto a link for a sum, headers included."""
+        """Bytes of one worker's stream on a link per sum, headers included."""
         with_lanes, without = message_bytes(lanes) + FRAME_HEADER_BYTES, HEADER_BYTES + FRAME_HEADER_BYTES
         return self.chunks * with_lanes + self.scales * without
 
     def chunks_in(self, rounds: int) -> int:
-        """How many chunks are in a job's first rounds, sum after sum."""
+        """Number of chunks in a job's first rounds, sum after sum."""
         sums, rest = divmod(rounds, self.total)
         return sums * self.chunks + max(0, rest - self.scales)

@@ -1,9 +1,9 @@
-"""How soon a sum can be done at best: what throughput is measured by.
+"""Lower bound of a sum's duration: the reference for throughput.
 
-A sum of C chunks brings C·N frames with lanes onto a link that N of its streams cross, each of which takes f there. The
+A sum of C chunks brings C·N frames with lanes onto a link that N of its streams cross; each takes the time f there. The
 first follows a round of exponents, and the last comes back to the workers: T_scale + T, round trips from the slowest
-worker to the root in empty queues. Flows that obey no window have a share u of the link all the while. Other jobs, and
-flows that yield, may have what this one leaves meanwhile, so beside a share v of theirs the frames alone are counted:
+worker to the root in empty queues. Flows without a window have a share u of the link all the time. Other jobs and
+yielding flows may use the rest, so with a share v of theirs only the frames are counted:
 
     achievable  =  max over links of  max(T_scale + T + C·N·f / (1 − u),  C·N·f / (1 − u − v))
 """
@@ -20,17 +20,17 @@ from .round_count import Rounds
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """What a link has carried until some instant, in bytes."""
+    """Bytes carried by a link up to some time."""
 
     flows: int
-    """What flows brought that obey no window."""
+    """Bytes of flows without a window."""
     rest: int
-    """What all others brought, the job among them."""
+    """Bytes of all others, the job included."""
 
 
 @dataclass(frozen=True, slots=True)
 class SumTime:
-    """How long a sum took, and how long it would have at best."""
+    """Duration of a sum, with its lower bound."""
 
     took_ns: int
     achievable_ns: float | None
@@ -38,14 +38,15 @@ class SumTime:
 
     @property
     def share(self) -> float:
-        """Of the achievable throughput. Of a sum during which the job stayed where it was."""
+        """Share of the achievable throughput, for a sum during which the job did not move."""
         assert self.achievable_ns is not None
         return self.achievable_ns / self.took_ns
 
 
 class Achievable:
-    """Of one sum of a job, whose parts (one for each root) have these plans and rounds. `carried` tells what links
-    have carried so far.
+    """Achievable duration of one sum of a job, whose parts (one per root) have these plans and rounds.
+
+    `carried` returns the bytes carried by links so far.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class Achievable:
         *,
         beside_others: bool,
     ) -> None:
-        """`beside_others`: what is more than the job's own frames is other jobs', or of flows that yield."""
+        """`beside_others`: traffic beyond the job's own frames belongs to other jobs, or to yielding flows."""
         self._routes = routes
         self._parts = parts
         self._carried = carried
@@ -64,7 +65,7 @@ class Achievable:
         self._beside_others = beside_others
 
     def after_ns(self, took_ns: int) -> float:
-        """Now that it has taken so long, how long it would have at best."""
+        """Return the lower bound of the duration, given the actual one."""
         topology, after = self._routes.topology, self._carried()
         frame = round_bytes(topology)
         with_lanes, all_frames = dict[Endpoint, float](), dict[Endpoint, float]()

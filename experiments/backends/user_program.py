@@ -20,7 +20,7 @@ from .sessions import CONNECT_S
 
 @dataclass(frozen=True, slots=True)
 class UserProgram:
-    """What one switch runs, and holds at first."""
+    """Program of one switch, with its initial entries."""
 
     json: Path
     p4info: Path
@@ -28,8 +28,13 @@ class UserProgram:
 
 
 async def load_program(name: str, address: str, device_id: int, own: UserProgram) -> int:
-    """Load a switch's program and write its entries; how many. Raises ExperimentError, which names the switch, the file
-    and what it says of that.
+    """Load a switch's program and write its entries.
+
+    Returns:
+        Number of entries written.
+
+    Raises:
+        ExperimentError: the switch refuses; the error names the switch, the file and the switch's message.
     """
     quiet_finsy()
     options = fy.SwitchOptions(p4info=own.p4info, p4blob=own.json, device_id=device_id)
@@ -56,14 +61,14 @@ async def load_program(name: str, address: str, device_id: int, own: UserProgram
 
 
 class _OwnSwitch(FinsySwitch):  # type: ignore[misc]  # as that one is, and for its failure
-    """Which loads what it is given as it is: no owner of its registers is to be known by."""
+    """A switch that loads its program unchanged: no owner's mark in its registers is expected."""
 
     async def _set_pipeline(self) -> None:
         await fy.Switch._set_pipeline(self)  # type: ignore[no-untyped-call]
 
 
 def _details(error: fy.P4ClientError, file: RuntimeFile) -> str:
-    """What a switch said of single entries."""
+    """Return the switch's errors about single entries."""
     told = [
         f"table_entries[{at}]: {detail.message}" if at < len(file.rows) else detail.message
         for at, detail in sorted(error.details.items())
@@ -72,7 +77,7 @@ def _details(error: fy.P4ClientError, file: RuntimeFile) -> str:
 
 
 def _entities(file: RuntimeFile, schema: P4Schema) -> list[Any]:
-    """Updates in the order of the file. Raises ExperimentError for what the P4Info has not."""
+    """Updates in the order of the file. Raises ExperimentError for names that the P4Info lacks."""
     entities: list[Any] = []
     problems: list[Problem] = []
     for index, row in enumerate(file.rows):
@@ -133,8 +138,10 @@ def user_programs(
     entries: Mapping[str, Sequence[RuntimeFile]],
     programs: Mapping[str, Path],
 ) -> dict[str, UserProgram]:
-    """What each switch is to run: what the command line says, else what its own files name. Raises ExperimentError for
-    a switch that nobody names a program for, and for a file that is not there.
+    """Choose each switch's program: from the command line, or else from its own files.
+
+    Raises:
+        ExperimentError: a switch has no program, or a file does not exist.
     """
     found = {}
     for name in names:

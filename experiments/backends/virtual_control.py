@@ -1,8 +1,8 @@
-"""The controller beside a fabric in virtual time, which stands still while it acts.
+"""The controller next to a fabric in virtual time, which stands still while the controller acts.
 
 ::
 
-    Controller ──packet-outs──▶ switches: time goes on when they have them
+    Controller ──packet-outs──▶ switches: time continues after their delivery
         │ ▲
         ▼ │ messages, each way after the control latency
     AgentRegistry (the hosts' cores)
@@ -29,7 +29,7 @@ _LOOK_S: Final = 2e-4
 
 
 class VirtualControl:
-    """What passes between the controller, the switches and the hosts."""
+    """Messages between the controller, the switches and the hosts."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class VirtualControl:
         events: EventList,
         latency_ns: int,
     ) -> None:
-        """`rpc` serves the fabric's switches; what travels is in `events`."""
+        """Connect them; `rpc` serves the fabric's switches, and `events` holds messages in transit."""
         self._controller = controller
         self._fabric = emulated.fabric
         self._device_ids = {name: switch.device_id for name, switch in emulated.switches.items()}
@@ -59,7 +59,7 @@ class VirtualControl:
         await self._controller.switches.drain(packet_ins)
 
     async def tick(self) -> None:
-        """Let the controller act; what it tells hosts sets out."""
+        """Let the controller act, and send its messages to hosts."""
         messages = await self._controller.tick(self._fabric.now_ns)
         await self._packet_outs_arrived()
         for message in messages:

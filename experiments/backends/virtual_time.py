@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from ...controller.live.watch import Watch
 
 FIRST_JOB: Final = 1
-"""Number of the trained job's first shard; the others' follow, and then those of the jobs beside it."""
+"""Number of the trained job's first shard; the others' follow, and then those of competing jobs."""
 QUEUE_SAMPLE_NS: Final = 250_000
 
 STALLED_NS: Final = 500_000_000
@@ -95,9 +95,15 @@ class Cluster:
         served: bool = False,
         say: Callable[[str], object] = lambda _: None,
     ) -> None:
-        """`watch` looks on; `say` is told beforehand what is promised of queues. `values`: how many numbers a tensor
-        has; None: as many as the run's workload says. `served`: each worker has a job with the server's host alone, in
-        the place of the job of all (`pairs`).
+        """Set up the run.
+
+        Args:
+            config: the run.
+            strategy_name: the placement strategy.
+            watch: observer of the run.
+            values: numbers per tensor; None for the workload's own.
+            served: each worker has a job with the server's host alone, in place of the job of all (`pairs`).
+            say: called with the queue bounds before anything is sent.
         """
         self._values = config.gradient_values if values is None else values
         self._served = served
@@ -125,7 +131,7 @@ class Cluster:
         self._fabric = self._emulated.fabric
         self._switches = self._emulated.switches
         self.shares: Sequence[int] = [1] * len(config.job.roots)
-        """In which proportions the shards have the tensors' chunks."""
+        """Proportions in which the shards divide the tensors' chunks."""
         self._others = OtherJobs(config.control.latency)
         self._agents = AgentRegistry(self._emulated)
         self._hosts = self._agents.hosts
@@ -134,15 +140,15 @@ class Cluster:
         self._hpcc: list[Hpcc] = []
         """The laws of all workers that read INT."""
         self._drivers: list[ShardedDriver] = []
-        """What each worker's training calls, by rank."""
+        """Driver of each worker's training, by rank."""
         self.sums: list[SumTime] = []
-        """How long each of `allreduce` took."""
+        """Duration of each call of `allreduce`."""
         self._events = EventList()
         self._flows = YieldingFlows(self._emulated, config.yielding, self._events)
         self._transports = VirtualTransports(self._emulated, self._events)
         self._progress_ns = 0
         self.heartbeats: VirtualHeartbeats | None = None
-        """Those that go through the fabric; None: workers are asked for their progress by nobody's packets."""
+        """Heartbeats through the fabric; None if the workers' progress is read without packets."""
         if beats is not None:
             self.heartbeats = VirtualHeartbeats(self._emulated, beats, self._hear, config.seed)
         self._stack = AsyncExitStack()
@@ -232,8 +238,10 @@ class Cluster:
             self._beat()
 
     def _parts(self) -> list[tuple[Participants, str | None, Rounds]]:
-        """What the trained job is on the wire: a job for each shard, or for each worker with the server; who takes part
-        in it, its root, and the rounds of its sums.
+        """Parts of the trained job on the wire: a job per shard, or per worker with the server.
+
+        Returns:
+            Participants, root, and rounds of the sums of each part.
         """
         job, lanes = self.config.job, lanes_of(self.topology)
         if not self._served:
@@ -289,7 +297,7 @@ class Cluster:
         await self._run(lambda: self._fabric.now_ns >= end_ns, "the warm-up", end_ns)
 
     async def _admit(self, number: int, job: Participants, server: str | None, rounds: Rounds) -> list[Message]:
-        """The controller takes a job in, whose sums take so many rounds; what its hosts are told."""
+        """Have the controller admit a job whose sums take these rounds; return the messages to its hosts."""
         now_ns = self._fabric.now_ns
         messages = await self._controller.admit(self._spec(number, job, server, rounds), now_ns)
         controller, plan = self._controller, self._controller.jobs[number].plan
@@ -301,7 +309,7 @@ class Cluster:
         return messages
 
     def _turn_ns(self, plan: JobPlan) -> int:
-        """As `JobTrace.turn_ns` has it, of the jobs as they are now."""
+        """Return `JobTrace.turn_ns` with the present jobs."""
         budgets, frame_bits = self._controller.windows.budgets, 8e9 * round_bytes(self.topology)
         shared = (link for link in plan.max_streams if link in budgets)
         return round(max(budgets[link].streams * frame_bits / self.topology.link_at(link).rate_bps for link in shared))
@@ -331,7 +339,7 @@ class Cluster:
 
     @property
     def _rates_bps(self) -> dict[Link, float]:
-        """Of the links that switches send on, as INT names them."""
+        """Rates of the links that switches send on, with INT's names."""
         ends = [end for end in self.topology.directed_links if end.node in self._switches]
         return {
             (self.topology.switch(end.node).device_id, end.port): self.topology.link_at(end).rate_bps for end in ends
@@ -344,8 +352,10 @@ class Cluster:
         return self._fabric.now_ns
 
     async def allreduce(self, gradients: Sequence[Floats], samples: int | Sequence[int]) -> tuple[list[Reduced], int]:
-        """Sum one tensor per worker in the fabric, of so many samples each; what reached each worker, and how long it
-        took in virtual time.
+        """Sum one tensor per worker in the fabric, with the number of samples behind each.
+
+        Returns:
+            The result at each worker, and the duration in virtual time.
         """
         weights = [samples] * len(gradients) if isinstance(samples, int) else samples
         handles = [
@@ -363,7 +373,7 @@ class Cluster:
         return [driver.wait(handle, 0) for driver, handle in zip(self._drivers, handles, strict=True)], duration_ns
 
     def _rounds(self, values: int | None) -> list[Rounds]:
-        """Of a sum of tensors of so many numbers, in each shard; None: as many as the run's workload says."""
+        """Rounds of a sum of tensors with this many numbers, per shard; None for the workload's own number."""
         lanes = lanes_of(self.topology)
         shards = range(len(self.shares))
         return [Rounds.of_gradient(self.config, lanes, self.shares, shard, values) for shard in shards]
@@ -380,7 +390,7 @@ class Cluster:
 
     @property
     def communicators(self) -> list[Communicator]:
-        """The workers', by rank. What they are asked for by the calls in `…_async` is there after `settle`."""
+        """Communicators of the workers, by rank. Results of the calls in `…_async` are available after `settle`."""
         return [Communicator(driver) for driver in self._drivers]
 
     @property
@@ -460,7 +470,7 @@ class Cluster:
                 )
 
     def _take_reports(self, wake: Wake, watching: IntConfig) -> Wake:
-        """What has come to the collector's host, without the reports, which the controller gets."""
+        """Pass reports received at the collector's host to the controller; return the rest of the wake."""
         assert self._controller.reports is not None
         address = int(self.topology.host(wake.host).address)
         return take_reports(
@@ -519,8 +529,9 @@ class Cluster:
         return self._workers + self._others.workers(self._controller.jobs)
 
     def _beat(self) -> None:
-        """Every worker sends a heartbeat now, and again after an interval; no two intervals are the same, lest all
-        meet the same moment of what others send at a beat of their own.
+        """Send a heartbeat of every worker now, and again after an interval.
+
+        Intervals differ, so that heartbeats do not always meet the same phase of other periodic traffic.
         """
         assert self.heartbeats is not None
         self._events.schedule(self._fabric.now_ns + self.heartbeats.beat(self._summing), self._beat)
@@ -531,7 +542,9 @@ class Cluster:
             self._controller.members.heartbeat(job, host, beat.rounds, self._fabric.now_ns, waiting=beat.waiting)
 
     def _report_progress(self, now_ns: int) -> None:
-        """Tell the controller how far the workers are, so that it knows the job's own traffic, and when it is stuck."""
+        """Report the workers' progress to the controller, which derives the job's own traffic from it and detects
+        stalls.
+        """
         if self.heartbeats is not None or now_ns < self._progress_ns + self.config.control.solve_interval // 2:
             return
         self._progress_ns = now_ns
@@ -542,15 +555,17 @@ class Cluster:
             )
 
     def _state(self) -> str:
-        """What the user of a stuck run should see."""
+        """Describe the state for the user of a stuck run."""
         waiting = sorted({worker.name for worker in self._workers if not worker.core.idle})
         return f"waiting are {', '.join(waiting) or 'none of the workers'}"
 
     # --- figures ---
 
     def expected_step_s(self, others_bps: Mapping[Endpoint, float]) -> float:
-        """How long a sum of the job's tensors takes by the controller's model under the plan in force, in s, where
-        others bring so many bit/s onto directed links (none: nothing). Of a job that is alone and has one root.
+        """Duration of a sum of the job's tensors by the controller's model, in s, under the plan in force.
+
+        The job must be alone and have one root. `others_bps` is the traffic of others on directed links in bit/s
+        (missing: 0).
         """
         plan = self._controller.jobs[FIRST_JOB].plan
         spec, loads = plan.spec, {link: LinkLoad(rate) for link, rate in others_bps.items()}
@@ -559,7 +574,7 @@ class Cluster:
         return expected_step(problem, plan.placement, step, self.config.congestion.bound).seconds
 
     def take_moves(self) -> list[Moved]:
-        """What moved since the last call."""
+        """Return the moves since the last call."""
         return self._moves.take()
 
     @property
@@ -569,7 +584,7 @@ class Cluster:
 
     @property
     def trees(self) -> list[dict[str, str]]:
-        """By shard: every worker and summing switch → the node that it sends to."""
+        """Parent of every worker and summing switch, per shard."""
         placements = [self._controller.jobs[job].plan.placement for job in self._jobs]
         return [{**placement.aggregators, **placement.parents} for placement in placements]
 
@@ -581,17 +596,17 @@ class Cluster:
 
     @property
     def job_traces(self) -> list[JobTrace]:
-        """How far each job was over time, of a run of several jobs."""
+        """Progress of each job over time, for a run of several jobs."""
         return self._others.progress.traces if self._others else []
 
     @property
     def flow_traces(self) -> list[FlowTrace]:
-        """How background flows that yield have fared so far."""
+        """Traces of yielding background flows so far."""
         return self._flows.traces
 
     @property
     def heartbeat_figures(self) -> HeartbeatFigures | None:
-        """What became of the workers' heartbeats; None where they did not go through the fabric."""
+        """Statistics of the workers' heartbeats; None if they did not go through the fabric."""
         if self.heartbeats is None:
             return None
         return self.heartbeats.figures(
@@ -603,7 +618,7 @@ class Cluster:
 
     @property
     def telemetry_cost(self) -> TelemetryCost:
-        """What probes, reports and INT headers were on the links so far."""
+        """Traffic of probes, reports and INT headers on the links so far."""
         forwarded = sum(
             self._switches[end.node].port_counters(end.port).tx_packets
             for end in self.topology.directed_links
@@ -612,28 +627,26 @@ class Cluster:
         return self._controller.telemetry_cost(self._fabric.now_ns, forwarded)
 
     def digest(self) -> str:
-        """Of every frame that the fabric carried."""
+        """Digest of every frame that the fabric carried."""
         return self._fabric.digest()
 
     def links(self) -> Iterator[LinkFigures]:
-        """As `EmulatedFabric.links`; the job is all that is not background traffic."""
+        """Link figures; see `EmulatedFabric.links`. All traffic except the background counts as the job's."""
         return self._emulated.links()
 
     @property
     def promised(self) -> dict[Endpoint, int | None]:
-        """By egress port: packets that its data queue was never to exceed, the loosest bound of the run; None where
-        nothing was promised at some time.
-        """
+        """Queue bound by egress port, in packets: the loosest of the run; None if there was no bound at some time."""
         return self._promises.promised
 
     @property
     def promises(self) -> list[tuple[int, str]]:
-        """All promises in words, and why there was none, with the instants at which they were made."""
+        """All bounds in words, or the reasons that there were none, with their times."""
         return self._promises.said
 
     @property
     def broken_promises(self) -> list[str]:
-        """Queues that held more than was promised then, over every enqueue of the run."""
+        """Queues that exceeded the bound of the time, over all enqueues of the run."""
         return self._promises.broken(self.now_ns)
 
     @property
@@ -643,7 +656,7 @@ class Cluster:
 
     @property
     def refusals(self) -> list[str]:
-        """Why nothing is promised of some queues as the jobs are now."""
+        """Reasons that some queues have no bound with the present jobs."""
         return self._promises.refusals
 
     def queue(self, end: Endpoint) -> tuple[list[int], list[int]]:

@@ -1,4 +1,4 @@
-"""The transport in virtual time: cores on hosts of the emulated fabric, beside jobs' agents.
+"""The transport in virtual time: cores on hosts of the emulated fabric, in addition to jobs' agents.
 
 ::
 

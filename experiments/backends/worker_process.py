@@ -26,14 +26,14 @@ from ..script import ScriptOptions, ScriptWorkload
 
 @dataclass(frozen=True, slots=True)
 class WorkerTask:
-    """What one rank is to do."""
+    """Task of one rank."""
 
     control: str
-    """Where the control service listens."""
+    """Address of the control service."""
     seats: list[tuple[int, str]]
     """Number and token of each job that shares the gradients, in the order of the servers or stripes."""
     shares: list[int]
-    """In which proportions they share them."""
+    """Proportions in which the shards divide the chunks."""
     rank: int
     workers: int
     seed: int
@@ -41,9 +41,9 @@ class WorkerTask:
     digits: str
     """File with the data, where the digits are trained."""
     script: ScriptOptions | None
-    """What is trained in their place."""
+    """Workload trained in place of the digits."""
     timeout_s: float
-    """How long joining, or one step, may take."""
+    """Time limit for joining, and for each step, in seconds."""
 
     def dump(self) -> str:
         return json.dumps(asdict(self))
@@ -64,7 +64,7 @@ class WorkerTask:
 
 @dataclass(frozen=True, slots=True)
 class WorkerReport:
-    """What one rank has done; times by the monotonic clock, which all processes of a machine share."""
+    """Results of one rank; times are of the monotonic clock, which all processes of a machine share."""
 
     begun_ns: list[int]
     """When each step's gradient was handed over."""

@@ -54,7 +54,7 @@ class YieldingFlows:
         self._fabric = emulated.fabric
         self._events = events
         self._flows: dict[tuple[int, int, int], _Flow] = {}
-        """By the addresses of source and destination, and the source's port."""
+        """Flows by the addresses of source and destination, and the source's port."""
         self._hosts = set[str]()
         """Those that send or receive one of the flows."""
         topology = emulated.topology
@@ -69,7 +69,7 @@ class YieldingFlows:
             self._sample()
 
     def take(self, wake: Wake) -> Wake:
-        """What has come to a host, without what is of these flows."""
+        """Process the packets of these flows; return the rest of the wake."""
         if wake.host not in self._hosts:
             return wake
         others, times_ns = [], []
@@ -86,7 +86,7 @@ class YieldingFlows:
 
     @property
     def traces(self) -> list[FlowTrace]:
-        """How each fared so far."""
+        """Traces of the flows so far."""
         return [self._trace(flow) for flow in self._flows.values()]
 
     def _trace(self, flow: _Flow) -> FlowTrace:
@@ -136,7 +136,7 @@ class YieldingFlows:
         self._fabric.send(host, frames, flow=flow.back)
 
     def _go_on(self, host: str, peer: int, port: int, heads: NDArray[np.void]) -> None:
-        """The sender at a host's port hears, and sends what it may."""
+        """Process acknowledgements at the sender on a host's port, and send permitted packets."""
         flow = self._flows[int(self._emulated.topology.host(host).address), peer, port]
         answers = zip(heads["number"].tolist(), are_marked(heads).tolist(), strict=True)
         flow.sender.receive(self._fabric.now_ns, answers)
@@ -170,7 +170,7 @@ class YieldingFlows:
         )
 
     def _look_later(self, flow: _Flow) -> None:
-        """At the sender's deadline; a look that comes before it puts itself off."""
+        """Schedule the sender's next step at its deadline; a step before that postpones itself."""
         due_ns = flow.sender.deadline_ns(self._fabric.now_ns)
         if due_ns is not None and (flow.looks_ns is None or due_ns < flow.looks_ns):
             self._look_at(flow, due_ns)
@@ -185,7 +185,7 @@ class YieldingFlows:
             self._send(flow)
 
     def _sample(self) -> None:
-        """How far each is, now and at every interval."""
+        """Record each flow's progress, now and at every interval."""
         for flow in self._flows.values():
             flow.time_ns.append(self._fabric.now_ns)
             flow.packets.append(self._fabric.flow_counters(flow.out).delivered_packets)

@@ -21,7 +21,7 @@ from .sections import Duration, Rate, Section
 BACKGROUND_PAYLOAD_BYTES: Final = 1_000
 """Payload of each datagram of background traffic."""
 DISCARD_PORT: Final = 9
-"""UDP port that steady background traffic goes to, where nobody listens (RFC 863)."""
+"""UDP port of steady background traffic's destination, on which no process listens (RFC 863)."""
 
 
 class BackgroundFlow(Section):
@@ -70,7 +70,7 @@ Background = Annotated[
 
 
 def uncontrolled(flows: Iterable[SteadyFlow]) -> tuple[Uncontrolled, ...]:
-    """What each of them sends, by its own way and while it lasts."""
+    """Return each flow's declared traffic, with its own path and duration."""
     frame_bytes = BACKGROUND_PAYLOAD_BYTES + FRAME_HEADER_BYTES
     return tuple(
         Uncontrolled(
@@ -87,6 +87,6 @@ def uncontrolled(flows: Iterable[SteadyFlow]) -> tuple[Uncontrolled, ...]:
 
 
 def windowed(flows: Iterable[YieldingFlow]) -> tuple[Windowed, ...]:
-    """What of yielding flows may be in the network, though nobody lends them their windows."""
+    """Return the packets that yielding flows may have in the network, whose windows are not leased."""
     frame_bytes = BACKGROUND_PAYLOAD_BYTES + FRAME_HEADER_BYTES
     return tuple(Windowed(flow.source, flow.destination, flow.window, frame_bytes) for flow in flows)

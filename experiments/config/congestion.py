@@ -1,5 +1,5 @@
-"""How queues are bounded, as people write it: under `congestion` in a run's file, and in a file of its own for a
-controller, where others' traffic is declared with it.
+"""Queue bounds in YAML: under `congestion` in a run's file, and in a controller's own file, which also declares
+background traffic.
 
 ::
 
@@ -26,28 +26,27 @@ from .background import steady_unless_said
 from .sections import Duration, LongDuration, Rate, Section, read_section, strange_hosts
 
 Law = Literal["explicit", "dctcp", "hpcc", "delay", "loss", "fixed"]
-"""How workers find their windows, by name (`hosts/congestion`)."""
+"""Names of the window laws (`hosts/congestion`)."""
 
 _LARGEST_BOUND: Final = (1 << 19) - 1
-"""What switches can compare a queue with."""
+"""Largest queue depth that switches can compare with."""
 _LARGEST_BURST: Final = 1 << 20
 
 
 class CongestionConfig(Section):
-    """What every egress queue of the fabric is promised."""
+    """Queue bound of the fabric's egress queues."""
 
     bound: int = Field(64, ge=1, le=_LARGEST_BOUND)
     """Q*: packets that no queue of the data class is to exceed."""
     lease: Duration = 20_000_000
-    """After so long without a result a worker's window is one round."""
+    """Time without a result after which a worker's window is one round."""
     law: Law = "explicit"
-    """How workers find their windows: as switches allow, by marks, by links' INT, by round trips, by losses, or not at
-    all (the job's window).
-    Only who obeys the switches can be promised anything.
+    """Law of the workers' windows: allowance of switches, marks, links' INT, round trips, losses, or constant (the
+    job's window). Queues have bounds only with laws that apply the switches' allowance.
     """
     marks: Marks = Marks.DEPTH
-    """What switches mark by: packets in the queue, how long a packet has waited, or a virtual queue that is drained
-    more slowly than the link sends. With `explicit` the depth counts in any case.
+    """Measure that switches mark by: packets in the queue, time that a packet has waited, or a virtual queue that is
+    drained more slowly than the link sends. With `explicit` the depth counts in any case.
     """
     virtual_share: float = Field(0.95, gt=0, le=1)
     """Drain rate of the virtual queue, as a share of the link's."""
@@ -59,7 +58,7 @@ class _Declared(Section):
     source: str
     destination: str
     packet_bytes: int = Field(ge=64, le=9_234)
-    """Of each frame; where there are several sizes, each is declared."""
+    """Bytes of each frame; flows of several sizes are declared once per size."""
 
 
 class DeclaredSteady(_Declared):
@@ -88,7 +87,7 @@ class ControllerCongestion(CongestionConfig):
         list[Annotated[DeclaredSteady | DeclaredYielding, Field(discriminator="kind")]],
         BeforeValidator(steady_unless_said),
     ] = Field([])
-    """What others may send at most; what is not declared is no part of a promise."""
+    """Upper bound of background traffic; undeclared traffic is not included in any bound."""
 
     @field_validator("law")
     @classmethod
@@ -102,7 +101,7 @@ class ControllerCongestion(CongestionConfig):
 
     @classmethod
     def load(cls, path: Path, topology: Topology) -> CongestionOptions:
-        """What a file of its own says, as a controller of this fabric takes it. Raises ExperimentError."""
+        """Load a controller's own file for this fabric. Raises ExperimentError."""
         try:
             written = YamlFile.read(path, "congestion is a YAML mapping with bound, marks or background")
         except BadFile as error:
@@ -122,7 +121,7 @@ class ControllerCongestion(CongestionConfig):
         )
 
     def _unlike(self, topology: Topology, written: YamlFile) -> list[Problem]:
-        """Where the declared traffic is none of this fabric."""
+        """Problems of declared traffic that does not fit this fabric."""
         named, themselves = [], []
         for index, each in enumerate(self.background):
             place = f"background.{index}"

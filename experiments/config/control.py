@@ -8,7 +8,7 @@ from .sections import Duration, LongDuration, Section
 
 
 class ControlConfig(Section):
-    """How often the controller looks, and how quickly it can act."""
+    """Periods and delays of the controller."""
 
     interval: LongDuration = 2_000_000
     """Time between two rounds of probes."""
@@ -17,8 +17,8 @@ class ControlConfig(Section):
     solve_interval: LongDuration = 20_000_000
     """Time between two looks at whether the job should move."""
     dwell: Duration = 50_000_000
-    """A job that has moved stays for so long."""
+    """Minimum time between two moves of a job."""
     latency: Duration = 100_000
-    """How long a message takes from the controller to a host, or back."""
+    """Delay of a message between the controller and a host, one way."""
     gain: float = Field(0.15, ge=0, lt=1)
     """A running job is moved when the predicted completion time falls by more than this share."""

@@ -26,7 +26,7 @@ def refuse_chips(topology: Topology, where: str) -> None:
 
 
 def read_fabric(run_file: Path, name: str) -> dict[str, Any]:
-    """The fabric file named by a run: beside the run's file, or one that ships with topologies/."""
+    """Read the fabric file that a run names: next to the run's file, or one that ships with topologies/."""
     try:
         beside = run_file.parent / name
         path = beside if beside.exists() else Path(str(resources.files("weir.topologies") / name))

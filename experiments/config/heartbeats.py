@@ -23,18 +23,18 @@ MIN_INTERVAL_NS: Final = 10_000
 
 
 class HeartbeatConfig(Section):
-    """What workers say of themselves to the controller, through the fabric, and who is taken for dead."""
+    """Heartbeats of workers to the controller, through the fabric, and the criterion of a worker's death."""
 
     to: str
     """The host where the controller takes them; it has no part in the job."""
     interval: Duration = 5_000_000
     """Between two heartbeats of a worker; 10us is the least."""
     lease: Duration = 20_000_000
-    """A worker that was not heard of for so long is taken for dead, and its job waits for it."""
+    """Time without a heartbeat after which a worker counts as dead, and its job waits for it."""
     in_class: bool = True
-    """Whether they have the control class (DSCP 48, strict priority), or wait behind bulk traffic."""
+    """Whether heartbeats have the control class (DSCP 48, strict priority), or wait behind bulk traffic."""
     detector: Literal["telemetry", "timer"] = "telemetry"
-    """Whether telemetry is asked if the network explains a worker's silence before it is taken for dead."""
+    """Whether telemetry is consulted for a cause in the network before a silent worker counts as dead."""
 
     @field_validator("interval")
     @classmethod
@@ -44,7 +44,7 @@ class HeartbeatConfig(Section):
         return interval
 
     def declared(self, hosts: Iterable[str]) -> tuple[Uncontrolled, ...]:
-        """What those of these hosts bring to queues, or before them if they are in the control class."""
+        """Return the traffic of these hosts' heartbeats: in the data queues, or ahead of them in the control class."""
         rate_bps = 8e9 * HEARTBEAT_FRAME_BYTES / (MIN_STRETCH * self.interval)
         ports = HEARTBEAT_PORT, HEARTBEAT_PORT
         return tuple(

@@ -1,4 +1,4 @@
-"""Who takes part in a run's jobs: in the one that is trained, and in those beside it, which come and go."""
+"""Participants of a run's jobs: the trained one, and competing ones, which come and go."""
 
 from __future__ import annotations
 
@@ -51,13 +51,14 @@ class Participants(Section):
 
 
 class JobConfig(Participants):
-    """Who takes part in the job."""
+    """Participants of the job."""
 
     servers: list[str] | None = Field(None, min_length=1)
     """Hosts of several parameter servers, which share every tensor's chunks."""
     stripes: int = Field(1, ge=1, le=MAX_STRIPES)
-    """Without servers: trees, each with a switch as root, that share every tensor's chunks, at most; telemetry says how
-    many are worth it, and in which proportions."""
+    """Without servers: maximum number of trees, each with a switch as root, that share every tensor's chunks; telemetry
+    decides on the number and the proportions.
+    """
 
     @model_validator(mode="after")
     def _one_kind_of_root(self) -> Self:
@@ -74,17 +75,17 @@ class JobConfig(Participants):
 
 
 class OtherJobConfig(Participants):
-    """A job beside the one that is trained: it sums as often as it can, from when it comes until it goes."""
+    """A competing job: it sums as often as it can, from its start to its stop."""
 
     values: int | None = Field(None, ge=1)
     """Numbers in each of its sums; as many as in a gradient of the trained job where nothing is said."""
     start: Duration = 0
     """When it asks the controller to be taken in; not before the trained job is."""
     stop: Duration | None = None
-    """From when on it begins no other sum, and leaves once the one under way is there; with None it stays."""
+    """Time from which it begins no further sum, and leaves after the current one; with None it stays."""
     obeys: bool = True
-    """Whether its workers keep to the windows that switches allow; false: they always send as much as `window` says,
-    which nobody was promised, and are policed.
+    """Whether its workers keep to the windows that switches allow; false: they always send as much as `window` states,
+    which is not part of any allowance, and are policed.
     """
 
     @model_validator(mode="after")

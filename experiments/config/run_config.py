@@ -1,6 +1,6 @@
-"""What a run is: fabric, job, training, background traffic and strategies, from a YAML file.
+"""Run configuration: fabric, job, training, background traffic and strategies, from a YAML file.
 
-Every error names the file, the key and the value, and says what would be right.
+Every error names the file, the key, the value and the allowed values.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class RunConfig(Section):
     job: JobConfig
     training: TrainingConfig = TrainingConfig()
     other_jobs: list[OtherJobConfig] = Field([])
-    """Jobs beside the trained one: the same kind of traffic, whose sums are checked and lead to nothing."""
+    """Competing jobs: the same kind of traffic; their sums are checked and then discarded."""
     workload: WorkloadConfig | None = None
     background: Background = Field([])
     host_poll: Duration = 30_000
@@ -62,7 +62,7 @@ class RunConfig(Section):
     congestion: CongestionConfig = CongestionConfig()
     heartbeats: HeartbeatConfig | None = None
     telemetry: TelemetryConfig | None = None
-    """What switches report by themselves, besides what probes tell."""
+    """Reports that switches send unprompted, in addition to probes."""
     synchronisation: SynchronisationConfig | None = None
     """Modes in which is trained as well, under the last of the strategies; None: none."""
     strategies: list[StrategyName] = Field(["ps", "rack", "hierarchy", "blind", "widest"], min_length=1)
@@ -109,7 +109,7 @@ class RunConfig(Section):
     @model_validator(mode="before")
     @classmethod
     def _those_that_go(cls, data: Any) -> Any:
-        """Without a server, and where the file names no strategies: those that need none."""
+        """Default strategies without a server: those that need none."""
         if not isinstance(data, dict) or "strategies" in data or not isinstance(job := data.get("job"), dict):
             return data
         if job.get("server") is not None or job.get("servers") is not None:
@@ -169,12 +169,14 @@ class RunConfig(Section):
         return config
 
     def replaced(self, option: str, **values: object) -> RunConfig:
-        """The same run but for some keys. Raises `ExperimentError`, in the name of `option`, for what no run can be."""
+        """Return the same run with some keys changed. Raises `ExperimentError`, in the name of `option`, for invalid
+        values.
+        """
         return self._validated(option, {**self.model_dump(), **values})
 
     @property
     def congestion_options(self) -> CongestionOptions:
-        """As the controller takes them, with what background flows may send."""
+        """Options of the controller, including the traffic of background flows."""
         own, workers = self.congestion, self.job.workers
         beating = dict.fromkeys([*workers, *(worker for other in self.other_jobs for worker in other.workers)])
         beats = self.heartbeats.declared(beating) if self.heartbeats is not None else ()
@@ -200,14 +202,14 @@ class RunConfig(Section):
 
     @property
     def gradient_values(self) -> int:
-        """How many numbers a worker hands over in a step. Raises ExperimentError where a script cannot tell."""
+        """Number of values that a worker contributes in a step. Raises ExperimentError if a script cannot supply it."""
         script = self.script
         if script is None:
             return self.training.options.parameters
         return gradient_values(script, len(self.job.workers), self.seed)
 
     def new_job(self) -> ReplicatedJob:
-        """What is trained, at its beginning. Raises ExperimentError where a script cannot make it."""
+        """Make the training at its start. Raises ExperimentError if a script cannot make it."""
         workers = len(self.job.workers)
         if (script := self.script) is not None:
             return ScriptWorkload(script, workers, self.seed)
@@ -284,12 +286,12 @@ class RunConfig(Section):
 
     @property
     def watching(self) -> IntConfig | None:
-        """What is watched in the run's fabric."""
+        """Telemetry configuration in the run's fabric."""
         return None if self.telemetry is None else self.telemetry.watching(self.topology, f"run {self.name}: telemetry")
 
     @classmethod
     def json_schema(cls) -> dict[str, Any]:
-        """The JSON schema of a run's file, made of the models that read it: what it refuses, `load` refuses."""
+        """JSON schema of a run's file, made from the models that read it: values that it refuses, `load` refuses."""
         run, fabric = cls.model_json_schema(), file_keys.json_schema()
         spelled_out = {"anyOf": [{"type": "string"}, *fabric.pop("anyOf")]}
         run["properties"]["fabric"] |= spelled_out

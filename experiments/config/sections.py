@@ -1,4 +1,4 @@
-"""What sections of YAML files have in common: strict keys, quantities and names as people write them."""
+"""Common parts of YAML sections: strict keys, and quantities and names in their written form."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _named(pattern: str, letters: str) -> AfterValidator:
 FileName = Annotated[
     str, _named(_FILE_NAME, "letters, digits"), WithJsonSchema({"type": "string", "pattern": _FILE_NAME})
 ]
-"""What files and folders are called after."""
+"""Name of files and folders."""
 
 Title = Annotated[str, _named(_TITLE, "letters, digits, blanks"), WithJsonSchema({"type": "string", "pattern": _TITLE})]
 """A name for people: as a file's, but blanks may be in it."""
@@ -86,9 +86,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def read_section(model: type[Model], written: YamlFile, data: dict[Any, Any] | None = None) -> Model:
-    """A file's data, or what was made of them, as the model has them. Raises ExperimentError, which says all that is
-    wrong with the file.
-    """
+    """Validate a file's data, or data derived from it. Raises ExperimentError with all errors of the file."""
     given = written.data if data is None else data
     try:
         made = model.model_validate(given)
@@ -103,7 +101,7 @@ def read_section(model: type[Model], written: YamlFile, data: dict[Any, Any] | N
 def strange_hosts(
     topology: Topology, named: Iterable[tuple[str, str]], written: YamlFile | None = None
 ) -> list[Problem]:
-    """Of names with the keys that have them, such as `background.0.source`: those that are no hosts of the fabric."""
+    """Problems of names, with keys such as `background.0.source`, that are not hosts of the fabric."""
     hosts = [host.name for host in topology.hosts]
     return [
         Problem(

@@ -17,5 +17,5 @@ StrategyName = Annotated[str, one_of_or_user_file(STRATEGIES)]
 
 
 def found_strategy(file: Path, name: object) -> object:
-    """A strategy of one's own by its whole path, as it stands beside the file that names it."""
+    """Return a user strategy by its full path, resolved relative to the file that names it."""
     return str((file.parent / name).resolve()) if isinstance(name, str) and name.endswith(user_files.ENDING) else name

@@ -1,4 +1,4 @@
-"""Which synchronisation modes a run compares, and on which machines, as its file says it."""
+"""Synchronisation modes that a run compares, and the workers' machines, as in its file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ...training.workloads import WORKLOADS
 from .sections import Duration, LongDuration, Section, one_of_or_user_file
 
 _SPANS = 997
-"""Spans, and iterations, after which what was drawn begins anew: a prime number, so that they hardly meet."""
+"""Number of spans, and of iterations, after which drawn values repeat: a prime, so that the periods rarely coincide."""
 _FILE = {"type": "string", "pattern": rf"{re.escape(user_files.ENDING)}$"}
 
 
@@ -71,16 +71,16 @@ ModeEntry = Annotated[
 
 
 class MachinesConfig(Section):
-    """How fast the workers compute; what changes and jitters is drawn from the run's seed."""
+    """Workers' computing speeds; changes and jitter are drawn from the run's seed."""
 
     speeds: list[Annotated[float, Field(gt=0)]] = Field(min_length=1)
     """Samples per second of each worker's machine when all of it is free, by rank."""
     launch: Duration = 0
-    """What every iteration takes besides its samples."""
+    """Time of every iteration apart from its samples."""
     changes: Literal["none", "stepping", "drifting"] = "none"
-    """How the free share of a machine changes: not, to another level, or by small steps."""
+    """Change of a machine's free share: none, to another level, or by small steps."""
     span: LongDuration = 100_000_000
-    """How long it stays between."""
+    """Time between changes."""
     noise: float = Field(0.03, ge=0, lt=0.2)
     """Standard deviation of single iterations' times."""
     spikes: float = Field(0.03, ge=0, lt=1)
@@ -109,9 +109,9 @@ class SynchronisationConfig(Section):
     modes: list[ModeEntry] = Field(min_length=1)
     """Names or paths of Python files, or mappings with one and the mode's options."""
     machines: MachinesConfig
-    """What the workers run on: speeds, and how they change."""
+    """Workers' machines: speeds, and their changes."""
     workload: Annotated[str, one_of_or_user_file(WORKLOADS)] = "digits"
-    """What is trained: the network of the section training, another workload by name, or the path of a Python file."""
+    """Workload: the network of the section training, another workload by name, or the path of a Python file."""
     target: float = Field(gt=0)
     """Held-out loss whose time is taken; training ends with it."""
     limit: LongDuration = 5_000_000_000
@@ -133,7 +133,7 @@ class SynchronisationConfig(Section):
         return self
 
     def check(self, workers: int, has_server: bool) -> None:
-        """Raise ValueError for what a job of so many workers, with or without one server, cannot be."""
+        """Raise ValueError for options that do not fit a job of this many workers, with or without one server."""
         if len(self.machines.speeds) != workers:
             raise ValueError(
                 f"synchronisation.machines.speeds: {len(self.machines.speeds)} for {workers} workers; each has one"

@@ -1,4 +1,4 @@
-"""What switches are to report by themselves, as people write it.
+"""Unprompted reports of switches, in YAML.
 
 ::
 
@@ -51,13 +51,13 @@ COLLECTABLE: Final = {
     "bytes": DomainInstruction.BYTES_SENT,
     "slots": DomainInstruction.FREE_SLOTS,
 }
-"""What nodes can be asked for, by the names that files use."""
+"""Data that nodes can collect, by the names in files."""
 
 PROTOCOLS: Final = {"icmp": 1, "tcp": 6, "udp": 17}
 
 
 def _or(*others: dict[str, Any]) -> Callable[[dict[str, Any]], None]:
-    """What a key's JSON schema must allow as well, since it is read before its type is looked at."""
+    """Extend a key's JSON schema by further types, which are converted before validation."""
 
     def widen(schema: dict[str, Any]) -> None:
         own = {key: schema.pop(key) for key in ("anyOf", "type", "items") if key in schema}
@@ -70,8 +70,8 @@ class FlowsConfig(Section):
     """One entry of the watchlist."""
 
     mode: Mode = Mode.XD
-    """md: nodes put what is collected into the packet; mx: the packet tells nodes to report; xd: nodes report by their
-    own watchlists, and the packet is left as it is.
+    """md: nodes put collected data into the packet; mx: the packet makes nodes report; xd: nodes report by their own
+    watchlists, and the packet stays unchanged.
     """
     source: str | None = None
     """A host or switch of the fabric, an address, or a network such as 10.0.1.0/24; left out: anybody."""
@@ -82,11 +82,11 @@ class FlowsConfig(Section):
     """A number, or bits and the mask of those that count: 0x1000/0xf000."""
     destination_port: str | int | None = None
     every: int = Field(1, ge=1, le=LARGEST)
-    """One packet in so many, the first of each source among them."""
+    """Sampling: one packet in this many, including the first of each source."""
     collect: list[str] = Field(["node", "ports", "latency", "queue", "egress_time", "bytes"], min_length=1)
-    """What nodes are asked for."""
+    """Data that nodes collect."""
     hops: int = Field(8, ge=0, le=255)
-    """In mode md: the most nodes that put something in."""
+    """Maximum number of nodes that insert data, in mode md."""
 
     @field_validator("protocol", mode="before")
     @classmethod
@@ -150,7 +150,7 @@ def _port(key: str, given: str | int | None) -> tuple[int, int] | None:
 
 
 class StepsConfig(Section):
-    """What is worth a report. What is left out is no event."""
+    """Thresholds of reports. Omitted ones cause no event."""
 
     depth: int | None = Field(None, ge=1, le=LARGEST)
     """Packets: the queue's depth crosses this, up or down."""
@@ -172,7 +172,7 @@ class StepsConfig(Section):
 
 
 class QueuesConfig(StepsConfig):
-    """The same for all queues, whoever's packets go through them."""
+    """Queue settings, the same for all queues and any packets in them."""
 
     classes: list[int] = Field([0], min_length=1)
     """The queues of each port, by priority: 0 is the bulk class, 7 control."""
@@ -183,12 +183,12 @@ def _off(value: object) -> object:
 
 
 class TelemetryConfig(Section):
-    """What is watched, what is worth a report, and where reports go."""
+    """Watched packets, thresholds of reports, and the reports' destination."""
 
     collector: str | None = None
     port: int = Field(REPORT_PORT, ge=1, le=65_535)
     dscp: int = Field(0, ge=0, le=63)
-    """Of reports on their way; 48 is the control class."""
+    """DSCP of reports; 48 is the control class."""
     mark: Presence = Presence.UDP_PORT
     mtu: int | None = Field(None, ge=576, le=9216)
     watch: list[FlowsConfig] = Field([])
@@ -201,7 +201,7 @@ class TelemetryConfig(Section):
     @field_validator("drops", mode="before")
     @classmethod
     def _by_name(cls, value: object) -> object:
-        """`telling`: all that tell of something wrong."""
+        """Names of drop reasons; `telling`: all that indicate an error."""
         match value:
             case "telling":
                 return sorted(TELLING_DROPS)
@@ -230,7 +230,7 @@ class TelemetryConfig(Section):
         return read_section(cls, written)
 
     def watching(self, topology: Topology, where: str) -> IntConfig:
-        """What it means in this fabric. Raises ExperimentError, with `where` in front."""
+        """Resolve the settings in this fabric. Raises ExperimentError, with `where` in front."""
         flows = []
         place = ""
         try:

@@ -1,4 +1,4 @@
-"""Sections `training` and `workload` of a run file: what is trained, and for how long."""
+"""Sections `training` and `workload` of a run file: the workload, and the training's length."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from .sections import Duration, Section, one_of_or_user_file
 
 
 class TrainingConfig(Section):
-    """For how long is trained, and how the digits' network is, where the run has no workload of its own."""
+    """Length of the training, and the digits' network, if the run has no workload of its own."""
 
     hidden: int = Field(128, ge=1, le=4096)
-    """Of the digits' network: units of the hidden layer."""
+    """Units of the digits' network's hidden layer."""
     batch: int = Field(16, ge=1, le=1024)
-    """Of the digits' network: images per worker and step."""
+    """Images per worker and step, for the digits' network."""
     steps: int = Field(150, ge=1)
     learning_rate: float = Field(0.15, gt=0)
-    """Of the digits' network."""
+    """Learning rate of the digits' network."""
     momentum: float = Field(0.9, ge=0, lt=1)
-    """Of the digits' network, with an optimiser that has momentum."""
+    """Momentum of the digits' network, with an optimiser that has momentum."""
     optimiser: Annotated[str, one_of_or_user_file(OPTIMISERS)] = "sgd"
-    """Of the digits' network: sgd, adam, lars or lamb, or the path of a Python file."""
+    """Optimiser of the digits' network: sgd, adam, lars or lamb, or the path of a Python file."""
     optimiser_options: dict[str, float] = Field({})
-    """Of the digits' network: the optimiser's other options."""
+    """Other options of the digits' network's optimiser."""
     compute: Duration = 500_000
     """Virtual time that a worker takes for one gradient."""
 
@@ -61,7 +61,7 @@ OF_THE_DIGITS: Final = frozenset({"hidden", "batch", "learning_rate", "momentum"
 
 
 class WorkloadConfig(Section):
-    """What is trained in the digits' place: workers that a Python file makes."""
+    """Workload in place of the digits: workers that a Python file makes."""
 
     script: str
     """The file, from the run's file; a record has the whole path."""

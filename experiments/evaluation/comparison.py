@@ -1,4 +1,4 @@
-"""What the strategies came to under each condition, over all its seeds, and how `widest` stands against the others."""
+"""Comparison of the strategies under each condition, over all its seeds, and of `widest` with the others."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from .statistics import Interval
 
 OURS: Final = "widest"
 AIMED_AT: Final[tuple[str, ...]] = ("rack", "atp", "hierarchy", "grid")
-"""What the aim against published strategies names."""
+"""Published strategies that the aim names."""
 PUBLISHED: Final[tuple[str, ...]] = (*AIMED_AT, "canary")
-"""What others have published, or do by hand."""
+"""Strategies that others have published, or that are done by hand."""
 NOT_OTHERS: Final = (OURS, STRIPED, BLIND_TOGETHER, "oracle", "scarce")
 """Weir's own methods, and the judge of all: the mean of the others is without them."""
 AGG: Final = "agg"
@@ -28,7 +28,7 @@ TREES: Final = ("hierarchy", "canary")
 
 
 def label(strategy: str) -> str:
-    """What tables and plots call a strategy, or what is compared with them."""
+    """Label of a strategy, or of a reference, in tables and plots."""
     return REFERENCE_SCHEMES[strategy].label if strategy in REFERENCE_SCHEMES else label_of(strategy)
 
 
@@ -47,16 +47,16 @@ class Row:
     saved: Interval | None
     """Share of its time that `widest` saves, where both ran."""
     gap: Interval | None
-    """How much longer it takes than the oracle, where that ran."""
+    """Relative extra time compared with the oracle, if that ran."""
     predicted_ms: float | None
-    """What the controller's model says of the steps, where it was asked."""
+    """Step time by the controller's model, if it was evaluated."""
     errors: tuple[float, ...]
-    """By how much, as a share of its time, the model is off in each of these steps, of all seeds; the least first."""
+    """Relative errors of the model in each of these steps, of all seeds, ascending."""
 
 
 @dataclass(frozen=True)
 class Agg:
-    """What AGG saves against others; below 0 where it takes longer."""
+    """Savings of AGG compared with others; below 0 if it takes longer."""
 
     others: Interval
     """Against the mean of all others but Weir's own, and `blind`."""
@@ -75,25 +75,25 @@ class Condition:
     background: float
     rows: tuple[Row, ...]
     against_others: Interval | None
-    """What `widest` saves against the mean of the others."""
+    """Saving of `widest` compared with the mean of the others."""
     published: tuple[str, ...]
     """The published strategies that placed the job at every seed."""
     against_published: tuple[str, Interval] | None
-    """The best of these, and what `widest` saves against it."""
+    """Best published strategy, and the saving of `widest` compared with it."""
     against_blind: Interval | None
     depth: Interval | None
     """`statistics.depth_share`."""
     looks: Interval | None
-    """Of what `widest` saves against the server alone, what looks at running jobs save that know no others' traffic."""
+    """Share of `widest`'s saving over the server alone that re-placement without others' traffic achieves."""
     telemetry: Interval | None
-    """And what telemetry saves besides."""
+    """Additional share that telemetry achieves."""
     against_blind_together: Interval | None
     agg: Agg | None
-    """How the paper's model stands against others, where it ran."""
+    """Comparison of the paper's model with others, if it ran."""
 
 
 def conditions_of(records: Sequence[PointRecord]) -> Iterator[Condition]:
-    """In the order of the suite."""
+    """Yield the conditions in the order of the suite."""
     groups: dict[str, list[PointRecord]] = {}
     for record in records:
         groups.setdefault(json.dumps(record.point.conditions), []).append(record)

@@ -1,11 +1,11 @@
-"""One strategy at one point, in the flow-level simulator, with a controller that looks, decides and moves jobs.
+"""One strategy at one point, in the flow-level simulator, with a controller that observes, decides and moves jobs.
 
-A look has the mean traffic of every link since the look before, without the jobs' own, as probes have it; what becomes
-of it on its way is the point's `telemetry`. Jobs come one after another within the first steps, each placed beside the
-streams of those that run. A strategy that re-solves is asked at every look, and jobs move where the controller would
-move them: by its model of a step, and as far as that is worth a move (`controller.planning.improvement`,
-`controller.jobs.migration_cost`). A look's mean is of several periods of telemetry, so one is as steady as two of the
-controller's readings.
+An observation has the mean traffic of every link since the previous one, without the jobs' own, like probes; the
+point's `telemetry` determines the delay and loss of observations. Jobs arrive one after another within the first steps,
+each placed given the streams of running ones. A strategy that re-solves is called at every observation, and jobs move
+if the controller would move them: by its model of a step, if the gain is worth a move
+(`controller.planning.improvement`, `controller.jobs.migration_cost`). An observation's mean covers several periods of
+telemetry, so one is as steady as two of the controller's readings.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ from .records import Figures
 from .scenario import JobHosts, Scenario, rng_of
 
 OLD_LOOKS: Final = 10
-"""Old telemetry is that of so many looks ago."""
+"""Age of old telemetry, in observations."""
 KEPT: Final = 12
 """Looks that speak for a move, at most, as the controller keeps readings."""
 LOST_SHARE: Final = 0.3
 """Lossy telemetry lacks each reading with this probability; the last one stands."""
 _HORIZON: Final = 5.0
-"""Others' flows come for so many times as long as the jobs would take on idle links."""
+"""Duration of other traffic, as a multiple of the jobs' time on idle links."""
 _PATIENCE: Final = 200.0
-"""A run is given up after so many times as long."""
+"""Time limit of a run, as a multiple of the same."""
 
 Parts = list[tuple[Coflow, float]]
 
@@ -63,7 +63,7 @@ class _Job:
     parts: Parts = field(default_factory=list)
     moved_at: float = -np.inf
     account: MigrationBudget | None = None
-    """What its moves have won; None before it was looked at."""
+    """Gains of its moves; None before the first observation."""
 
 
 def run(scenario: Scenario, name: str) -> Figures:
@@ -166,7 +166,7 @@ class _Run:
     # --- telemetry ---
 
     def _look(self) -> None:
-        """Mean traffic since the last look, and what of it is known."""
+        """Record the mean traffic since the last observation, and the part of it that is known."""
         carried = self.simulator.carried_bytes()
         before = np.zeros_like(carried)
         before[: len(self.last)] = self.last
@@ -186,7 +186,7 @@ class _Run:
         self.readings.append((self.simulator.now, self._loads()))
 
     def _loads(self) -> Mapping[Endpoint, LinkLoad]:
-        """What is known of others' traffic; that of the jobs is known without telemetry."""
+        """Known traffic of others; that of the jobs is known without telemetry."""
         if self.is_blind:
             return {}
         look = self.looks[0] if self.point.telemetry == "old" else self.looks[-1]
@@ -200,7 +200,7 @@ class _Run:
     # --- decisions ---
 
     def _problem(self, job: _Job, loads: Mapping[Endpoint, LinkLoad], *, beside: bool = True) -> Problem:
-        """`beside`: the other jobs' streams, which are known."""
+        """Placement problem of a job; `beside`: with the other jobs' streams, which are known."""
         return Problem(
             self.scenario.routes,
             job.hosts.workers,
@@ -280,7 +280,7 @@ class _Run:
         return [reading for reading in self.readings if reading[0] > moved_at]
 
     def _alone(self, job: _Job) -> None:
-        """As the controller's improver decides of one job beside the others."""
+        """Decide on one job given the others, like the controller's improver."""
         assert self.strategy is not None
         assert job.placement is not None
         now, readings = self.simulator.now, self._since(job.moved_at)
@@ -303,7 +303,7 @@ class _Run:
             self._move_tree(job, account.baseline, price)
 
     def _together(self, jobs: Sequence[_Job]) -> None:
-        """As it decides of all of them, a tree for each."""
+        """Decide on all of them, a tree each, like the controller's improver."""
         assert self.strategy is not None
         readings = self._since(max(job.moved_at for job in jobs))
         if not readings:
@@ -365,7 +365,9 @@ class _Run:
         self.moves += 1
 
     def _stripe(self, jobs: Sequence[_Job], coming: _Job | None = None) -> None:
-        """All of them together, others' traffic as telemetry has it; who runs moves with the others or not at all."""
+        """Place all striped jobs together, with others' traffic from telemetry; running jobs move all together or not
+        at all.
+        """
         loads = self._loads()
         problems = [self._problem(job, loads, beside=False) for job in jobs]
         started = time.thread_time()
@@ -405,6 +407,6 @@ def _slowest(jobs: Sequence[Parts], free: Floats) -> float:
 
 
 def _same(parts: Parts, others: Parts) -> bool:
-    """Whether the trees are the same, and their shares, whatever was hashed."""
+    """Return whether the trees and their shares are the same, regardless of hashing."""
     told = [sorted((share, sorted(coflow.links.tolist())) for coflow, share in mine) for mine in (parts, others)]
     return told[0] == told[1]

@@ -1,7 +1,7 @@
 """All points of a suite on Dask: local processes, or a cluster by its address. A point is kept once it is done.
 
-Whatever ends an evaluation, the next one of the same suite into the same folder goes on: points that have a record are
-not run again.
+After an interruption of any kind, the next evaluation of the same suite into the same folder continues: points with a
+record are not run again.
 """
 
 from __future__ import annotations
@@ -30,9 +30,20 @@ _DASKS_LOGGERS: Final = ("distributed", "distributed.client", "distributed.gc")
 def evaluate(
     suite: Suite, folder: Path, processes: int, cluster: str | None, done: Callable[[int, int], object]
 ) -> list[PointRecord]:
-    """Run what has no record yet; the records of all points, in the suite's order. `done` hears how many of how many.
+    """Run all points without a record.
 
-    Raises ExperimentError where the cluster cannot be reached, or a point fails.
+    Args:
+        suite: the suite.
+        folder: folder of the records.
+        processes: number of local processes.
+        cluster: address of a Dask cluster; None for local processes.
+        done: called with the number of finished points and the total.
+
+    Returns:
+        The records of all points, in the suite's order.
+
+    Raises:
+        ExperimentError: the cluster cannot be reached, or a point fails.
     """
     points = list(suite.points())
     missing = [point for point in points if PointRecord.load(folder, point) is None]
@@ -86,15 +97,16 @@ def _client(processes: int, cluster: str | None) -> Iterator[Client]:
 
 
 def _dasks_level() -> int:
-    """From which level on Dask's messages are shown: as everybody's, and none where errors alone are wanted. Those of a
-    point are raised; what Dask calls one is often a worker that ends while it is spoken to.
+    """Level of Dask's log messages: the root's, and none if only errors are shown.
+
+    Errors of a point are raised; Dask often logs an error for a worker that ends during a request.
     """
     level = logging.getLogger().getEffectiveLevel()
     return level if level < logging.ERROR else logging.CRITICAL
 
 
 def _results(client: Client, points: Sequence[Point]) -> Iterator[PointRecord]:
-    """As they are done; a few are given out at a time."""
+    """Yield records as they are done; only a few points are submitted at a time."""
     from distributed import as_completed
 
     waiting = iter(points)

@@ -27,7 +27,7 @@ _FULLEST: Final = 0.45
 """Two flows may be hashed onto one link; so none has more than this share of it."""
 _INPUTS: Final = 64
 _CLASSES: Final = 10
-"""Of the model whose gradients a run sums."""
+"""Classes of the model whose gradients a run sums."""
 
 
 def run(scenario: Scenario, name: str) -> Figures:
@@ -78,7 +78,7 @@ async def _run(scenario: Scenario, config: RunConfig, name: str) -> Figures:
 
 
 def _others_bytes(cluster: Cluster) -> dict[Endpoint, int]:
-    """What others have brought onto each directed link so far."""
+    """Bytes that others have sent on each directed link so far."""
     return {link.end: link.background_bytes for link in cluster.links()}
 
 

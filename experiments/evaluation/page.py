@@ -20,11 +20,11 @@ from .suite import Grid, Suite
 
 DATA: Final = "results.csv.gz"
 _NEAR: Final = 0.1
-"""The model is off by no more than this share of a step's time where it tells it well."""
+"""Relative error of a step's time up to which the model counts as accurate."""
 
 
 def printed(suite: Suite, records: Sequence[PointRecord], as_json: bool) -> str:
-    """What the command prints."""
+    """Output of the command."""
     conditions = list(conditions_of(records))
     if as_json:
         told = _finite({"suite": suite.name, "conditions": [asdict(one) for one in conditions]})
@@ -33,7 +33,7 @@ def printed(suite: Suite, records: Sequence[PointRecord], as_json: bool) -> str:
 
 
 def _finite(value: Any) -> Any:
-    """The same with None for what is no number."""
+    """Return the same value with None for numbers that are not finite."""
     match value:
         case dict():
             return {key: _finite(each) for key, each in value.items()}
@@ -53,7 +53,7 @@ def _text(condition: Condition) -> str:
 
 
 def written(suite: Suite, records: Sequence[PointRecord], source: Path, page: Path) -> None:
-    """Write the page, and plots and data into the folder beside it that is called as it is. Raises OSError."""
+    """Write the page, and plots and data into the folder of the same name. Raises OSError."""
     folder = page.with_suffix("")
     folder.mkdir(parents=True, exist_ok=True)
     write_csv(records, folder / DATA)
@@ -122,7 +122,7 @@ hierarchy, GRID-like rounding and congestion-aware trees.
 
 
 def _beside(records: Sequence[PointRecord]) -> list[str]:
-    """What there is in the tables that is no strategy, in a paragraph."""
+    """Describe the rows of the tables that are not strategies, in a paragraph."""
     named = {own.strategy for record in records for own in record.figures}
     told = [f"*{each.label}* ({each.summary})" for name, each in REFERENCE_SCHEMES.items() if name in named]
     return [f"Compared besides, and no strategies: {'; '.join(told)}.\n"] if told else []
@@ -161,9 +161,7 @@ def _summary_table(conditions: Sequence[Condition]) -> str:
 
 
 def _several_jobs(conditions: Sequence[Condition]) -> list[str]:
-    """What depth, looks at running jobs and telemetry each save, in a paragraph and a table; nothing where it is not
-    known of any.
-    """
+    """Describe the savings of depth, re-placement and telemetry in a paragraph and a table; empty without data."""
     told = [one for one in conditions if one.looks is not None and one.told["jobs"] > 1]
     if not told:
         return []
@@ -181,7 +179,7 @@ def _several_jobs(conditions: Sequence[Condition]) -> list[str]:
 
 
 def _agg(conditions: Sequence[Condition]) -> list[str]:
-    """The paper's comparison, as far as it is known, and what came of it here; nothing where AGG did not run."""
+    """Describe the paper's comparison, as far as it is known, and its outcome here; empty if AGG did not run."""
     told = [(one, one.agg) for one in conditions if one.agg is not None]
     if not told:
         return []
@@ -216,7 +214,7 @@ def _loaded(conditions: Sequence[Condition]) -> list[Condition]:
 
 
 def _verdict(loaded: Sequence[Condition]) -> str:
-    """Which aims are reached, from the figures."""
+    """List the aims that the figures reach."""
     others = [(one, one.against_others.value) for one in loaded if one.against_others is not None]
     published = [(one, one.against_published[1].value) for one in loaded if one.against_published is not None]
     apart = [(one, saved) for one, saved in published if set(AIMED_AT) - set(one.published)]
@@ -260,7 +258,9 @@ def _section(grid: Grid, conditions: Sequence[Condition], plot: str) -> str:
 
 
 def _within(conditions: Sequence[Condition]) -> str:
-    """In how many steps the controller's model tells the time well, by others' traffic; empty where nobody asked it."""
+    """Share of steps in which the controller's model predicts the time well, by background; empty if it was not
+    used.
+    """
     errors: dict[str, list[float]] = {}
     for one in conditions:
         traffic = one.told["background"] if one.told["load"] else "idle"
@@ -308,7 +308,7 @@ def _table(condition: Condition) -> str:
 
 
 def _prediction(row: Row) -> str:
-    """Two cells: what the model says, and by how much it is off."""
+    """Format two cells: the model's prediction, and its error."""
     if row.predicted_ms is None:
         return "– | –"
     return f"{_rounded(row.predicted_ms, 3)} | {100 * median(row.errors):.0f} % ({100 * row.errors[-1]:.0f} %)"
@@ -321,11 +321,11 @@ _UNTOLD: Final[dict[str, tuple[object, str]]] = {
     "telemetry": ("fresh", "telemetry"),
     "jobs": (1, "jobs"),
 }
-"""Values that go without saying, and what the others are called."""
+"""Default values, which are left unnamed, and the names of the others."""
 
 
 def _named(condition: Condition, among: Sequence[Condition]) -> str:
-    """A condition by what it has of its own."""
+    """Name a condition by the values that set it apart."""
     told = condition.told
     grids = len({one.told["grid"] for one in among}) > 1
     words = [f"{told['grid']}:"] if grids else []
@@ -343,7 +343,7 @@ def _ms(value: Interval) -> str:
 
 
 def _rounded(value: float, digits: int) -> str:
-    """To so many digits, and none of them an exponent's."""
+    """Round to this many digits, without an exponent."""
     return f"{float(f'{value:.{digits}g}'):,.10g}"
 
 

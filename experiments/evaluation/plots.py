@@ -11,16 +11,16 @@ from typing import Final
 from .comparison import Condition, label
 
 _WIDTH: Final = 5.8
-"""Inches: pages that show code with a column beside it have room for so much, and words keep their size."""
+"""Width in inches: the room on pages that show code in a side column, at unscaled font size."""
 _ROW: Final = 0.2
 _POINTS: Final = 9.5
-"""Of all words but the title, which is larger."""
+"""Font size of all text except the title, which is larger."""
 _LINE: Final = 64
 """Characters of a condition's name in one row."""
 _ROUND: Final = (1, 2, 5, 10)
-"""What ends of the axis and marks on it are, times a power of ten."""
+"""Axis ends and ticks, times a power of ten."""
 _MANY: Final = 200
-"""From one end of the axis to the other: with more, powers of ten alone are marked."""
+"""Ratio of the axis's ends above which only powers of ten are marked."""
 _COLOURS: Final = {"widest": "#1f7a5c", "striped": "#2b6f9e", "oracle": "#444444", "blind": "#8f8f8f"}
 _OTHER: Final = "#c9b38a"
 

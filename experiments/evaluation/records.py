@@ -1,4 +1,4 @@
-"""What is kept of a point: a JSON file of its own, whole or not at all, so that an evaluation can go on."""
+"""Record of a point: a JSON file of its own, written atomically, so that an evaluation can continue."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class _Record(BaseModel):
 
 
 class Figures(_Record):
-    """What one strategy came to at one point."""
+    """Results of one strategy at one point."""
 
     strategy: str
     mean_s: float | None
@@ -40,19 +40,19 @@ class Figures(_Record):
     background: float
     """Mean load of the links between switches by others' traffic, as it was."""
     predicted_s: float | None = None
-    """What the controller's model says of the steps in which the job did not move, with others' traffic as it was, on
-    mean; None: not asked, or it moved in each.
+    """Mean step time by the controller's model, over steps in which the job did not move, with the actual background;
+    None: not evaluated, or the job moved in each.
     """
     errors: tuple[float, ...] = ()
-    """Of each of these steps: the predicted time over the measured one, less 1."""
+    """Predicted over measured time, minus 1, of each of these steps."""
     broken: tuple[str, ...] = ()
-    """Queues that held more than was promised of them at the time, in packets."""
+    """Queues that exceeded the bound of the time, in packets."""
     failed: str = ""
-    """Why the strategy could not."""
+    """Reason that the strategy failed."""
 
     @classmethod
     def of_failure(cls, strategy: str, background: float, why: Exception) -> Figures:
-        """Of a strategy that could not place the jobs of a point with so much background."""
+        """Figures of a strategy that could not place the jobs of a point with this background."""
         return cls(
             strategy=strategy,
             mean_s=None,
@@ -73,8 +73,8 @@ class PointRecord(_Record):
     seconds: float
     """Processor time that the point took, of all strategies together."""
     made_by: dict[str, str] = {}
-    """Versions, commit and processor; empty where that was not kept yet. A point is the same whatever made it: this is
-    for who wonders why figures differ.
+    """Versions, commit and processor; empty if not recorded. They do not identify a point, but help to explain
+    differences between figures.
     """
 
     def save(self, folder: Path) -> None:
@@ -103,12 +103,12 @@ class PointRecord(_Record):
 
 @cache
 def maker() -> dict[str, str]:
-    """What runs points here."""
+    """Versions, commit and processor of this machine."""
     return {**versions(), "commit": checkout(), "processor": processor()}
 
 
 def processor() -> str:
-    """As the kernel calls it."""
+    """Name of the processor, from the kernel."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

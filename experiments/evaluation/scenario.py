@@ -1,4 +1,4 @@
-"""What a point of the grid comes to under its seed: fabric, hosts of the jobs, others' traffic. The same for all of the
+"""Scenario of a point of the grid under its seed: fabric, hosts of the jobs, background traffic. It is the same for all
 strategies that are compared there.
 """
 
@@ -16,14 +16,14 @@ from ...topologies.schema import parse_topology
 from .suite import Point, fabric_name
 
 MIXED_SHARES: Final = (0.4, 1.0)
-"""With mixed rates, a link between switches has one of these shares of the fabric's rate."""
+"""Shares of the fabric's rate that links between switches have with mixed rates."""
 ROOM_SHARE: Final = 0.5
-"""With scarce memory, a switch has room with this probability."""
+"""Probability that a switch has slots with scarce memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobHosts:
-    """Who takes part in one job."""
+    """Participants of one job."""
 
     workers: tuple[str, ...]
     server: str
@@ -37,7 +37,7 @@ class Scenario:
     routes: Routes
     jobs: tuple[JobHosts, ...]
     room: dict[str, int] | None
-    """How many jobs each switch takes; None: every switch has room."""
+    """Number of jobs that each switch can sum; None: unlimited."""
 
     @classmethod
     def drawn(cls, point: Point) -> Scenario:
@@ -57,7 +57,7 @@ class Scenario:
 
     @property
     def rate_bps(self) -> int:
-        """Of the hosts' links."""
+        """Rate of the hosts' links, in bit/s."""
         topology = self.routes.topology
         return max(link.rate_bps for link in topology.links)
 
@@ -86,7 +86,9 @@ def fabric_of(fabric: str, mixed_seed: int | None) -> Routes:
 
 
 def ordered_hosts(topology: Topology, spread: str, rng: random.Random) -> Sequence[str]:
-    """As jobs take them: rack by rack from one by lot (packed), one of each rack in turn (spread), or by lot."""
+    """Hosts in the order in which jobs take them: rack by rack from a random one (packed), one of each rack in turn
+    (spread), or at random.
+    """
     racks: dict[str, list[str]] = {}
     for host in topology.hosts:
         racks.setdefault(topology.attached_switch(host.name).name, []).append(host.name)

@@ -27,7 +27,7 @@ class Interval:
 
 
 def mean(values: Sequence[float]) -> Interval:
-    """By Student's t. The interval of one value is the value."""
+    """Mean with its confidence interval by Student's t. The interval of one value is the value."""
     sample = np.asarray(values, np.float64)
     middle = float(sample.mean())
     if len(sample) < 2 or np.ptp(sample) == 0.0:
@@ -57,15 +57,13 @@ def saved(mine: float, other: float) -> float:
 
 
 def depth_share(server: float, blind: float, best: float) -> float:
-    """Of what is saved against the server alone, the share that sums at every level save without telemetry.
+    """Share of the saving over the server alone that sums at every level achieve without telemetry.
 
-    What is left of 1 is telemetry's. NaN where nothing is saved.
+    The rest up to 1 is telemetry's share. NaN without any saving.
     """
     return part_of_saving(server, server, blind, best)
 
 
 def part_of_saving(server: float, before: float, after: float, best: float) -> float:
-    """Of what is saved against the server alone, the share that one method saves more than another. NaN where nothing
-    is saved.
-    """
+    """Share of the saving over the server alone by which one method exceeds another. NaN without any saving."""
     return (before - after) / (server - best) if server > best else float("nan")

@@ -1,4 +1,4 @@
-"""What an evaluation is: grids of conditions, from a YAML file. Every error names file, key and value."""
+"""Suite of an evaluation: grids of conditions, from a YAML file. Every error names file, key and value."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ StrategyName = Annotated[str, one_of_or_user_file([*STRATEGIES, *REFERENCE_SCHEM
 
 
 class Timing(Section):
-    """How long things take; the same for all points of a grid."""
+    """Durations, the same for all points of a grid."""
 
     steps: int = Field(20, ge=1)
     """Steps that each job makes."""
@@ -48,9 +48,9 @@ class Timing(Section):
     interval: Duration = Field(20_000_000, gt=0)
     """Between two looks at telemetry."""
     shift: Duration = Field(400_000_000, gt=0)
-    """Background `shifting` is drawn anew so often."""
+    """Period of the background `shifting`."""
     pause: Duration = 2_000_000
-    """What a move costs a job."""
+    """Cost of a move to a job, in ns."""
     gain: float = Field(0.15, ge=0, lt=1)
     """A running job is moved when the predicted completion time falls by more than this share."""
 
@@ -63,11 +63,11 @@ class Point(Section):
     fabric: dict[str, Any]
     """`generate:` of a fabric's file."""
     workers: int
-    """Of each job; one host more is its parameter server."""
+    """Workers of each job; its parameter server is one more host."""
     spread: Spread
     rates: Rates
     load: float
-    """Of the links between switches by others' traffic, on mean."""
+    """Mean load of the links between switches by other traffic."""
     background: Background
     jobs: int
     memory: Memory
@@ -79,8 +79,9 @@ class Point(Section):
 
     @property
     def key(self) -> str:
-        """What its record is called: the same for the same conditions, seed and strategies; another one where the file
-        of one's own strategy is another. Raises OSError where that is there no more.
+        """Name of the point's record, a digest of conditions, seed and strategies, and of the file of a user strategy.
+
+        Raises OSError if that file is gone.
         """
         own = [Path(name).read_bytes() for name in self.strategies if name.endswith(user_files.ENDING)]
         told = json.dumps([FORMATS[self.engine], self.model_dump(mode="json")], sort_keys=True)
@@ -88,7 +89,7 @@ class Point(Section):
 
     @property
     def conditions(self) -> dict[str, Any]:
-        """All but the seed and what is the same in the whole grid."""
+        """All conditions except the seed and values that are constant in the grid."""
         kept = ("grid", "workers", "spread", "rates", "load", "background", "jobs", "memory", "telemetry")
         return {"fabric": fabric_name(self.fabric), **{name: getattr(self, name) for name in kept}}
 
@@ -98,21 +99,21 @@ class Grid(Section):
 
     name: Title
     about: str = ""
-    """For the page: what the grid is to show."""
+    """Purpose of the grid, for the page."""
     engine: Engine = "flows"
     """The flow-level simulator, or the packet fabric."""
     fabrics: list[dict[str, Any]] = Field(min_length=1)
     """Each as `generate:` of a fabric's file."""
     workers: list[Annotated[int, Field(ge=1, le=4096)]] = Field([8], min_length=1)
-    """Of each job; one host more is its parameter server."""
+    """Workers of each job; its parameter server is one more host."""
     spread: list[Spread] = Field(["random"], min_length=1)
     """Jobs' hosts: rack by rack, one of each rack in turn, or by lot."""
     rates: list[Rates] = Field(["equal"], min_length=1)
     """Links between switches have the fabric's rate, or by lot 0.4 of it."""
     load: list[Annotated[float, Field(ge=0, le=0.8)]] = Field([0.3], min_length=1)
-    """Of the links between switches by others' traffic, on mean."""
+    """Mean load of the links between switches by other traffic."""
     background: list[Background] = Field(["static"], min_length=1)
-    """Others' traffic: at rates that stay or are drawn anew, or flows of published sizes."""
+    """Background traffic: at constant or redrawn rates, or flows of published sizes."""
     jobs: list[Annotated[int, Field(ge=1, le=64)]] = Field([1], min_length=1)
     memory: list[Memory] = Field(["ample"], min_length=1)
     """Every switch has room for all jobs, or by lot for one or none."""
@@ -160,7 +161,7 @@ class Grid(Section):
         return self
 
     def _check_packets(self) -> None:
-        """What packets cannot have, or would take too long for."""
+        """Refuse conditions that the packet engine does not support, or that would take too long in it."""
         taken: Mapping[str, list[Any]] = {
             "jobs": [1],
             "rates": ["equal"],
@@ -188,7 +189,7 @@ class Suite(Section):
     strategies: list[StrategyName] = Field(min_length=1)
     grids: list[Grid] = Field(min_length=1)
     findings: str = ""
-    """For the page: what its author makes of the figures."""
+    """The author's conclusions, for the page."""
 
     @field_validator("strategies")
     @classmethod
@@ -223,7 +224,7 @@ class Suite(Section):
 
     @classmethod
     def json_schema(cls) -> dict[str, Any]:
-        """The JSON schema of a suite's file; a grid's fabrics are what a fabric's file has as `generate`."""
+        """JSON schema of a suite's file; a grid's fabrics are like `generate` in a fabric's file."""
         suite, fabric = cls.model_json_schema(), file_keys.json_schema()
         generated = fabric["$defs"]["GeneratedKeys"]["properties"]["generate"]
         suite["$defs"]["Grid"]["properties"]["fabrics"]["items"] = generated

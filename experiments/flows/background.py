@@ -1,4 +1,4 @@
-"""Others' traffic between racks: at fixed rates, or as flows of published sizes that share links with the jobs.
+"""Background traffic between racks: at fixed rates, or as flows of published sizes that share links with the jobs.
 
 Flow sizes are points of cumulative distributions, joined by straight lines on a logarithmic axis of bytes:
 
@@ -64,14 +64,14 @@ FLOW_SIZES: Final[Mapping[str, Sequence[tuple[float, float]]]] = {
         (1_000_000_000, 1.0),
     ],
 }
-"""By name: (bytes, share of the flows that are no larger), ascending."""
+"""Flow sizes by distribution: (bytes, cumulative share of flows), ascending."""
 
 FULLEST: Final = 0.9
 """No link is loaded by more than this share of its rate with traffic at fixed rates."""
 _RATES: Final = (0.1, 0.2, 0.4, 0.6)
 """Fixed rates, as shares of a path's slowest link."""
 _PATIENCE: Final = 200
-"""So many flows in a row that fit nowhere, and the fabric is taken for full."""
+"""Number of consecutive flows without room after which the fabric counts as full."""
 
 
 def drawn_sizes(name: str, count: int, rng: np.random.Generator) -> Floats:
@@ -94,7 +94,7 @@ def mean_size(name: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Racks:
-    """Where others' traffic comes from and goes to: switches with hosts, whose own links it does not load."""
+    """Sources and destinations of background traffic: switches with hosts, whose own links it does not load."""
 
     routes: Routes
     names: tuple[str, ...]
@@ -109,7 +109,7 @@ class Racks:
         return cls(routes, names)
 
     def path(self, rng: random.Random) -> list[int]:
-        """From one rack to another, both by lot, by one of the ways that hashing may take."""
+        """Return a path between two random racks, along a random one of the hashed ways."""
         number = Links.of(self.routes).number
         source, sink = rng.sample(self.names, 2)
         return [number[link] for link in drawn_path(self.routes, source, sink, rng)]
@@ -122,10 +122,10 @@ def between_switches(routes: Routes) -> Floats:
 
 
 def paced(routes: Routes, load: float, rng: random.Random) -> Floats:
-    """(links,): bit/s of traffic at fixed rates whose mean load of the links between switches is `load`.
+    """Draw traffic at fixed rates, as bit/s per link, (links,), with this mean load of the links between switches.
 
-    Flows between random racks are added until the mean is reached. One that would load a link beyond FULLEST does not
-    come; where so many in a row do not that the fabric is full, the mean stays below what was asked for.
+    Flows between random racks are added until the mean is reached. A flow that would load a link beyond FULLEST is
+    rejected. After enough consecutive rejections the fabric counts as full, and the mean stays below `load`.
     """
     fabric, racks = Links.of(routes), Racks.of(routes)
     inside = between_switches(routes) > 0
@@ -146,9 +146,9 @@ def paced(routes: Routes, load: float, rng: random.Random) -> Floats:
 def flows(
     routes: Routes, sizes: str, load: float, seconds: float, rng: random.Random, min_bytes: float = 0.0
 ) -> Arrivals:
-    """Flows of published sizes that come at random (Poisson) and offer `load` to the links between switches, on mean.
+    """Draw flows of published sizes with Poisson arrivals and the mean offered `load` on links between switches.
 
-    Flows below `min_bytes` are left out, bytes and all: what they would offer is not offered by others instead.
+    Flows below `min_bytes` are left out; their load is not replaced by others.
     """
     fabric, racks = Links.of(routes), Racks.of(routes)
     capacity = float(fabric.rate_bps[between_switches(routes) > 0].sum()) / 8

@@ -1,8 +1,8 @@
-"""A job's streams as one flow: what a tree, or a ring, puts on every link, and how long its first and last rounds take.
+"""A job's streams as one flow: load of a tree, or a ring, on every link, and duration of its first and last rounds.
 
-A job's rounds go up, are merged and come down in a pipeline whose window couples it all, so that all its streams go in
-step: on each link the job has the rate of its streams times how many of them cross it. Around that, a step begins with
-the scale rounds' round trip and the first chunk's way up, and ends with the last chunk's way down.
+A job's rounds go up, are merged and come down in a pipeline whose window couples all streams, so that they progress
+together: on each link the job has the rate of its streams times how many of them cross it. Around that, a step begins
+with the scale rounds' round trip and the first chunk's way up, and ends with the last chunk's way down.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SCALE_BYTES: Final = HEADER_BYTES + FRAME_HEADER_BYTES
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """What bounds a job besides links."""
+    """Limits of a job other than links."""
 
     window: int = 512
     """W: rounds in flight at most."""
@@ -46,7 +46,7 @@ class Coflow:
     links: Ints
     """Directed links, by their places in `Links`, each once."""
     streams: Floats
-    """How many cross each."""
+    """Number of streams that cross each link."""
     lead_seconds: float
     """Before bytes flow at the pace of the slowest link: scale rounds there and back, the first chunk up."""
     trail_seconds: float

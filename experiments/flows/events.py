@@ -42,7 +42,7 @@ class Pool(NamedTuple):
         )
 
     def doubled(self) -> Pool:
-        """With as much room again."""
+        """Return a pool of twice the capacity."""
         both = zip(self, Pool.of(len(self.begin)), strict=True)
         return Pool(*(np.concatenate(arrays) for arrays in both))
 

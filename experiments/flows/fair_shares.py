@@ -1,9 +1,9 @@
 """Max-min fair rates of flows that each load several links (native code, by Numba).
 
 A flow of rate r puts `weight · r` on each link that it uses: a plain flow has weight 1 everywhere; a job, whose streams
-all go in step, is one flow, and its weight on a link is how many of its streams cross it. Rates grow together from zero
-(progressive filling: Bertsekas & Gallager, Data Networks, §6.5.2); where a link is full, the flows on it stop, and so
-does a flow at its own limit. So each flow is at its limit or has a full link on which no other flow is faster.
+progress together, is one flow, and its weight on a link is the number of its streams there. Rates grow together from
+zero (progressive filling: Bertsekas & Gallager, Data Networks, §6.5.2); on a full link the flows stop growing, as does
+a flow at its own limit. So each flow is at its limit or has a full link on which no other flow is faster.
 """
 
 from __future__ import annotations

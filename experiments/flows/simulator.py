@@ -26,10 +26,10 @@ from .events import NONE, Pool, advance
 from .fair_shares import Floats, Ints
 
 MIN_SHARE: Final = 0.05
-"""Of a link's rate that traffic at a fixed rate leaves to flows, at the least: queues are fair to some extent."""
+"""Minimum share of a link's rate that traffic at a fixed rate leaves to flows: queues are fair to some extent."""
 
 _AHEAD_SECONDS: Final = 1.0
-"""How far time is let pass where no timer says."""
+"""Simulated seconds per advance if no timer is set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,21 +58,21 @@ class _Part:
     flow: int
     """Its place in the pool."""
     done: bool = True
-    """Whether all of it is there, in this step."""
+    """Whether all of the step's data has arrived."""
 
 
 @dataclass
 class FlowJob:
-    """One job. `Simulator.add` makes it; what is public may be read at any time."""
+    """One job, made by `Simulator.add`; public attributes may be read at any time."""
 
     name: str
     number: int
-    """From 1; 0 is others' traffic."""
+    """Number of the job, from 1; 0 is background traffic."""
     bytes: float
-    """Of each worker's stream in a step, headers included."""
+    """Bytes of each worker's stream in a step, headers included."""
     compute_seconds: float
     steps: int
-    """How many it does before it goes."""
+    """Number of steps until it leaves."""
     parts: list[_Part] = field(default_factory=list)
     durations: list[float] = field(default_factory=list)
     """Seconds of each step's aggregation phase so far."""
@@ -80,7 +80,7 @@ class FlowJob:
     began: float = 0.0
     """When the last aggregation phase began."""
     epoch: int = 0
-    """Counts placements, so that a timer of an earlier one is nobody's."""
+    """Number of placements, which invalidates timers of earlier ones."""
     computing: bool = True
 
 
@@ -120,11 +120,11 @@ class Simulator:
 
     @property
     def events(self) -> int:
-        """How often rates were divided anew."""
+        """Number of recomputations of the rates."""
         return int(self._events[0])
 
     def pace(self, bps: Floats) -> None:
-        """From now on, others' traffic at fixed rates loads the links so; it does not yield to flows."""
+        """Set background traffic at fixed rates on the links from now on; it does not yield to flows."""
         self._add_paced()
         self._paced = np.asarray(bps, np.float64).copy()
 
@@ -167,7 +167,7 @@ class Simulator:
         return job
 
     def move(self, job: FlowJob, parts: Sequence[tuple[Coflow, float]], pause_seconds: float) -> None:
-        """Sum a running job's chunks along other trees from now on; what is left of a step waits for the pause."""
+        """Sum a running job's chunks along other trees from now on; the rest of a step waits for the pause."""
         if job.ended:
             raise ExperimentError(f"job {job.name} has ended and cannot be moved")
         left = 0.0
@@ -219,7 +219,7 @@ class Simulator:
         self._send(job)
 
     def _share_out(self, job: FlowJob, total: float) -> None:
-        """What each part has to send of so many bytes."""
+        """Divide this many bytes among the parts."""
         for part in job.parts:
             part.done = False
             self._pool.left[part.flow] = total * part.share * part.coflow.bytes_factor

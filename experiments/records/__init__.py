@@ -1,1 +1,1 @@
-"""Run records: what a run was and did, as files that can be read, shown and replayed."""
+"""Run records: configuration and results of a run, as files that can be read, shown and replayed."""

@@ -1,5 +1,5 @@
-"""How evenly jobs share what they share: Jain's index of the rounds that each has complete meanwhile. Rounds of
-exponents count as others do: windows allow both alike, and who has them before a sum has no smaller share.
+"""Fairness among jobs: Jain's index of the rounds that each completes in a window of time. Rounds of exponents count as
+others do: windows allow both alike, and a job in its exponents has no smaller share.
 
 Jain, Chiu, Hawe, "A Quantitative Measure of Fairness and Discrimination", DEC-TR-301, 1984: (Σx)²/(n·Σx²), 1 where all
 have the same, 1/n where one has all.
@@ -18,30 +18,30 @@ import numpy as np
 from .record import FlowTrace, JobTrace
 
 ROUND_TRIPS: Final = 20
-"""Within so many of a job's joining all are to have the same: in empty queues, but none shorter than a round of every
-stream takes on the link that they share, as the full queue makes it.
+"""Round trips after a job joins until all should have equal shares: round trips in empty queues, but none shorter than
+a round of every stream on the shared link, as a full queue causes.
 """
 MEASURED: Final = 10
-"""The index is of what each had in the last so many of them."""
+"""Number of last round trips that the index covers."""
 
 
 def jain(shares: Sequence[float]) -> float:
-    """The index; 1 where nobody had anything."""
+    """Jain's index; 1 if all shares are 0."""
     squares = sum(share**2 for share in shares)
     return sum(shares) ** 2 / (len(shares) * squares) if squares else 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """What became of the others' shares when a job joined them."""
+    """Change of the others' shares after a job joined."""
 
     job: int
     joined_ns: int
     """The controller had taken it in."""
     held_ns: int
-    """For so long it sent nothing, until all others obeyed smaller windows."""
+    """Time without sending, until all others applied smaller windows, in ns."""
     jobs: int
-    """How many summed, with it."""
+    """Number of jobs that summed, including it."""
     index: float
     """Jain's, over the second ten round trips after it began to send: of the job that is farthest away of all that sum
     then, for nothing can be told of its rate sooner; and each as long as all streams take turns at least.
@@ -49,19 +49,19 @@ class Join:
 
 
 def rounds_between(trace: JobTrace, start_ns: float, end_ns: float) -> float:
-    """How many rounds of a job were complete between two instants."""
+    """Number of rounds of a job completed between two times."""
     before, after = np.interp([start_ns, end_ns], trace.time_ns, trace.rounds)
     return float(after - before)
 
 
 def rate_bps(flow: FlowTrace, start_ns: float, end_ns: float) -> float:
-    """What of a flow came to its destination between two instants."""
+    """Rate of a flow at its destination between two times, in bit/s."""
     before, after = np.interp([start_ns, end_ns], flow.time_ns, flow.packets)
     return float(8e9 * flow.packet_bytes * (after - before) / (end_ns - start_ns))
 
 
 def all_send(flows: Sequence[FlowTrace]) -> tuple[int, int] | None:
-    """From when to when all of them send; None: never."""
+    """Interval in which all of them send; None if there is none."""
     start_ns = max(flow.start_ns for flow in flows)
     end_ns = min(flow.time_ns[-1] if flow.stop_ns is None else min(flow.stop_ns, flow.time_ns[-1]) for flow in flows)
     return (start_ns, end_ns) if start_ns < end_ns else None
@@ -75,12 +75,12 @@ class Sharer:
     end_ns: int
     round_trip_ns: float
     had: Callable[[float, float], float]
-    """What it had between two instants."""
+    """Function that returns its share between two times."""
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """How evenly those shared that were there in all of it."""
+    """Fairness among the flows or jobs present in all of a window."""
 
     start_ns: float
     end_ns: float
@@ -106,8 +106,8 @@ def flows_that_share(flows: Iterable[FlowTrace]) -> list[Sharer]:
 
 
 def over_time(sharers: Sequence[Sharer]) -> list[Window]:
-    """Jain's index over windows of ten round trips of the farthest that is there, anew from each instant at which one
-    comes or goes: the second window after that is the one by which a join is judged.
+    """Jain's index over windows of ten of the longest round trips, restarted at each arrival or departure. The second
+    window after that is the criterion for a join.
     """
     changes = sorted({instant for one in sharers for instant in (one.start_ns, one.end_ns)})
     windows = []

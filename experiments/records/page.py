@@ -64,7 +64,7 @@ class DrawFabric(Protocol):
 
 
 def write(record: RunRecord, folder: Path, draw_fabric: DrawFabric, seen: Sequence[SeenFabric] = ()) -> Path:
-    """Write plots and index.html into `folder`. `seen`: what a history has kept of the run's controllers."""
+    """Write plots and index.html into `folder`. `seen`: the history of the run's controllers."""
     plots = plots_of(record, seen)
     fabrics = [
         (result, index, phase, Picture(*(draw_fabric(result, phase, upright=upright) for upright in (False, True))))
@@ -150,7 +150,7 @@ def _html_mininet(record: RunRecord) -> str:
 
 
 def _html_modes(record: RunRecord, plot: Picture) -> str:
-    """What came of the synchronisation modes."""
+    """Section of the synchronisation modes."""
     caption = html.escape(mode_title(record))
     table = f"<h2>{caption[0].upper()}{caption[1:]}</h2>{_table(MODE_COLUMNS, mode_rows(record))}"
     return table + plot.html("plot", "The held-out loss over virtual time, in each mode.")
@@ -162,7 +162,7 @@ def _html_seen(loads: Picture, queues: Picture) -> str:
 
 
 def _part(roots: Sequence[str | None], shard: int) -> str:
-    """Of which part of a job a move was."""
+    """Name the part of a job that moved."""
     if len(roots) == 1:
         return ""
     return f"stripe {shard + 1} " if roots[shard] is None else f"part of {roots[shard]} "

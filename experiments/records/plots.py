@@ -29,12 +29,12 @@ COLOURS: Final[Mapping[str, str]] = {
 
 _BROAD_INCHES: Final = 11.0
 _NARROW_INCHES: Final = 3.7
-"""How wide plots are for a desk's screen, and for a phone's: no text is ever smaller than 9 points."""
+"""Width of plots on a phone's screen; there is a wider one for a desk's. Text is never smaller than 9 points."""
 _PLOT_INCHES: Final = 3.8
 _SMALL_INCHES: Final = 1.15
-"""How high a plot is, and each of several that share an axis."""
+"""Height of a plot, and of each of several that share an axis."""
 _PAGE_POINTS: Final = 880.0
-"""How wide a drawing may be on a desk's screen."""
+"""Maximum width of a drawing on a desk's screen."""
 _THROUGHPUT_WINDOW_NS: Final = 1_000_000
 _MARK: Final = "#7d93a4"
 
@@ -47,7 +47,7 @@ class Picture:
     narrow: str
 
     def html(self, kind: str, caption: str = "") -> str:
-        """A figure, `plot` or `fabric`. What is too wide for any page is shown as on a narrow one."""
+        """A figure, `plot` or `fabric`. If too wide for any page it has the narrow layout."""
         fits = _width_points(self.broad) <= _PAGE_POINTS
         broad = f"<div class=broad>{self.broad}</div>" if fits else ""
         narrow = f'<div class="narrow{"" if fits else " alone"}">{self.narrow}</div>'
@@ -55,9 +55,10 @@ class Picture:
 
 
 def plots_of(record: RunRecord, seen: Sequence[SeenFabric]) -> dict[str, Picture]:
-    """All that there is to plot, by name: `iterations`, `queues`, `throughput` of a job that is alone, and where the
-    record has such things `jobs`, `flows`, `fairness` among them, `heartbeats`, `modes`, and `seen-loads` and
-    `seen-queues` of what a history has kept.
+    """All plots by name.
+
+    `iterations`, `queues`, and `throughput` of a job that is alone; if the record has data for them, `jobs`, `flows`,
+    `fairness`, `heartbeats`, `modes`, and `seen-loads` and `seen-queues` of a history.
     """
     plots = {"iterations": _iterations(record), "queues": _queues(record)}
     if alone := [result for result in record.results if not result.jobs]:
@@ -153,7 +154,7 @@ def _flows(record: RunRecord) -> Picture:
 
 
 def _throughput(record: RunRecord, alone: Sequence[StrategyResult]) -> Picture:
-    """What a job that is alone sums in each step, and what is achievable."""
+    """Throughput of a job that is alone in each step, with the achievable one."""
     config = record.config
     bits = 32 * config.gradient_values
 
@@ -175,7 +176,7 @@ def _throughput(record: RunRecord, alone: Sequence[StrategyResult]) -> Picture:
 
 @dataclass(frozen=True, slots=True)
 class _Shared:
-    """Who shared something under one strategy, and how evenly."""
+    """Sharing under one strategy: the participants, and their fairness."""
 
     title: str
     colour: str | None
@@ -223,7 +224,7 @@ def _levels(axes: Any, spans_ns: Any, values: Any, **style: Any) -> None:
 
 
 def _heartbeats(record: RunRecord) -> Picture:
-    """What part of all heartbeats had not come after so long."""
+    """Plot the share of heartbeats not yet received, by time."""
     shown = [(result, beats) for result in record.results if (beats := result.heartbeats) is not None]
 
     def draw(figure: Any, _: float) -> None:
@@ -246,7 +247,7 @@ def _heartbeats(record: RunRecord) -> Picture:
 
 
 def _step_rates(axes: Any, from_ns: int, time_ns: list[int], counts: list[int], bits: int, label: str) -> None:
-    """The rate in Mbit/s of what has been counted until each of these instants, each worth so many bits."""
+    """Plot the rate in Mbit/s of counts at these times, each worth this many bits."""
     ends = np.arange(from_ns, time_ns[-1] if time_ns else 0, _THROUGHPUT_WINDOW_NS)
     counted = np.diff(np.interp(ends, time_ns, counts)) if len(ends) else ends
     axes.step(ends[1:] / 1e6, counted * bits / _THROUGHPUT_WINDOW_NS * 1e3, label=label, linewidth=1.3)
@@ -305,7 +306,7 @@ def _finish_seen(axes: Any, seen: SeenFabric) -> None:
         axes.legend(loc="upper right", fontsize=9, ncols=3, frameon=False)
 
 
-# --- what all have in common ---
+# --- common parts ---
 
 
 def _stack(figure: Any, titles: Sequence[str], across: str, up: str) -> Any:
@@ -319,13 +320,13 @@ def _stack(figure: Any, titles: Sequence[str], across: str, up: str) -> Any:
 
 
 def _picture(draw: Callable[[Any, float], None], small: int = 0) -> Picture:
-    """What `draw` makes of a figure of so many inches' width; `small`: how many small plots are in it."""
+    """Draw a figure with `draw` at several widths; `small`: number of small plots in it."""
     height = max(_PLOT_INCHES, 0.6 + _SMALL_INCHES * small)
     return Picture(*(_svg(draw, (inches, height)) for inches in (_BROAD_INCHES, _NARROW_INCHES)))
 
 
 def _legend_above(figure: Any, inches: float) -> None:
-    """Beside the data, not over them."""
+    """Place the legend outside the data."""
     handles, labels = figure.axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=5 if inches == _BROAD_INCHES else 2, frameon=False)
 

@@ -36,7 +36,7 @@ from ..errors import ExperimentError
 
 RECORD_FILE: Final = "record.json"
 _DIGEST: Final = "digest"
-"""SHA-256 of the record beside it in the file, so that one that was changed is found."""
+"""SHA-256 of the record, stored in the same file to detect changes."""
 _UNDER_WAY: Final = ".under-way-"
 _PACKAGES: Final = ("weir", "numpy", "llvmlite", "numba", "grpcio", "finsy", "cvxpy", "highspy", "scikit-learn")
 
@@ -54,7 +54,7 @@ class QueueTrace(_Record):
 
 
 class PromiseRecord(_Record):
-    """What is promised of one queue from an instant on, or why nothing is."""
+    """Bound of one queue from a time on, or the reason that there is none."""
 
     time_ns: int
     text: str
@@ -83,7 +83,7 @@ class MoveRecord(_Record):
     switches: list[str]
     """The switches that sum from now on."""
     shard: int = 0
-    """Which of the job's servers it is about, by its place among them."""
+    """Index of the job's server that it concerns."""
 
 
 class Phase(_Record):
@@ -94,13 +94,13 @@ class Phase(_Record):
     start_ns: int
     end_ns: int
     trees: list[dict[str, str]]
-    """For each of the job's servers or stripes: every worker and summing switch → the node that it sends to."""
+    """Parent of every worker and summing switch, per server or stripe of the job."""
     link_load: dict[str, float]
     """Load of each directed link (named by its sending endpoint) meanwhile, 0…1."""
 
 
 class HeartbeatFigures(_Record):
-    """What became of the workers' heartbeats through the fabric."""
+    """Statistics of the workers' heartbeats through the fabric."""
 
     sent: int
     delivered: int
@@ -108,11 +108,11 @@ class HeartbeatFigures(_Record):
     """Delay that 99.9 % of those delivered do not exceed."""
     longest_us: float
     bound_us: float
-    """What is promised for those of the control class."""
+    """Delay bound of those of the control class, in µs."""
     delays_us: list[float] = []
-    """Of those delivered, the longest first: the more of the tail the nearer its end. Records of old have none."""
+    """Delays of delivered heartbeats in µs, descending, denser towards the tail's end. Old records have none."""
     longer: list[int] = []
-    """How many took longer than each of these."""
+    """Number of delays longer than each of these."""
     taken_for_dead: int
     """Verdicts over workers; none of them was dead."""
     explained: int
@@ -127,18 +127,18 @@ class HeartbeatFigures(_Record):
 
 
 class MininetHeartbeats(_Record):
-    """What became of the hosts' heartbeats through Mininet's switches: processes' turns on the machine are in all
-    delays.
+    """Statistics of the hosts' heartbeats through Mininet's switches: all delays include processes' turns on the
+    machine.
     """
 
     sent: int
-    """From each host's first that came to its last."""
+    """Number sent, from each host's first received one to its last."""
     delivered: int
     p999_ms: float
     """Delay that 99.9 % do not exceed."""
     longest_ms: float
     lease_ms: float
-    """A host that was not heard of for so long is taken for dead."""
+    """Silence after which a host counts as dead, in ms."""
     taken_for_dead: int
     explained: int
     """Silences of a lease that telemetry explained by the network."""
@@ -152,33 +152,32 @@ class MininetHeartbeats(_Record):
 
 
 class JobTrace(_Record):
-    """How far one of a run's jobs was over time."""
+    """Progress of one of a run's jobs over time."""
 
     job: int
     """Its number on the wire; the trained job has the first, one for each of its servers."""
     workers: int
     round_trip_ns: int
-    """From its slowest worker to the root and back, in empty queues."""
+    """Round trip from its slowest worker to the root in empty queues, in ns."""
     turn_ns: int = 0
-    """In which a packet of every stream that was there when it joined, its own among them, crosses the link of its way
-    that needs the longest for them: no window is less than a round, so full queues make a round trip no shorter.
-    Records of old have none.
+    """Time in which a packet of every stream present at its start, its own included, crosses the slowest link of its
+    way, in ns. No window is less than a round, so full queues make a round trip no shorter. Old records have none.
     """
     joined_ns: int
     """When the controller had taken it in."""
     sends_ns: int
-    """From when on its workers may send: those that are there already obey windows with room for it then."""
+    """Time from which its workers may send: the others apply windows with room for it by then."""
     left_ns: int | None = None
     """When it left; None: it was there to the end."""
     time_ns: list[int]
     chunks: list[int]
-    """How many chunks its slowest worker had the sums of then."""
+    """Number of chunks summed at its slowest worker, by time."""
     rounds: list[int] = []
-    """How many rounds that had complete then, those of exponents among them. Records of old have none."""
+    """Number of rounds complete at that worker, by time, those of exponents included. Old records have none."""
 
 
 class FlowTrace(_Record):
-    """How one background flow that yields fared."""
+    """Trace of one yielding background flow."""
 
     source: str
     destination: str
@@ -187,22 +186,22 @@ class FlowTrace(_Record):
     stop_ns: int | None
     """When it began to send no more; None: it did to the end."""
     packet_bytes: int
-    """Of a frame with data."""
+    """Bytes of a data frame."""
     sent: int
     acknowledged: int
     marked: int
-    """Of those acknowledged: they met a queue that was over its threshold."""
+    """Number of acknowledged packets that met a queue above its threshold."""
     lost: int
-    """What the sender took for lost."""
+    """Number of packets that the sender took for lost."""
     mean_delay_us: float
-    """From the source's NIC to the destination."""
+    """Mean delay from the source's NIC to the destination, in µs."""
     time_ns: list[int]
     packets: list[int]
-    """How many had come to the destination then."""
+    """Number of packets received at the destination, by time."""
 
 
 class _Timed(_Record):
-    """What one strategy did with the job, somewhere."""
+    """Timed results of one strategy, in any backend."""
 
     strategy: str
     iteration_ns: list[int]
@@ -218,12 +217,10 @@ class _Timed(_Record):
 
 
 class StrategyResult(_Timed):
-    """What one strategy did with the job in the virtual fabric."""
+    """Results of one strategy in the virtual fabric."""
 
     achievable_ns: list[float | None] = []
-    """How long each would have taken at best (docs/congestion.md §5); None where the job moved. Records of old have
-    none.
-    """
+    """Lower bound of each step's time (docs/congestion.md §5); None if the job moved. Old records have none."""
     sums: list[str]
     """SHA-256 of each step's sum, the same at every worker."""
     busiest_link: str
@@ -231,52 +228,51 @@ class StrategyResult(_Timed):
     """Bytes of the job that crossed its busiest link, in one direction."""
     largest_queue: str
     largest_queue_packets: int
-    """Of the data class, over every enqueue."""
+    """Maximum depth of the data class's queue over all enqueues."""
     promised: dict[str, int | None]
-    """By egress port: packets that its data queue was never to exceed, the loosest bound of the run; None: at some time
-    nothing was promised.
-    """
+    """Queue bound by egress port, in packets: the loosest of the run; None if there was no bound at some time."""
     promises: list[PromiseRecord] = []
-    """What was said of queues before anything was sent under it."""
+    """Queue bounds announced before anything was sent under them."""
     broken: list[str]
-    """Queues that held more than was promised at the time."""
+    """Queues that exceeded the bound of the time."""
     fullest_queue: QueueUse | None = None
     """The queue that came closest to its own bound; None: no queue had a bound, or the record is older."""
     heartbeats: HeartbeatFigures | None = None
-    """Of a run whose workers' heartbeats go through the fabric."""
+    """Heartbeats, for a run whose workers' heartbeats go through the fabric."""
     resends: int
     drops: dict[str, int]
     """Packets dropped, by reason, over all switches, links and hosts; reasons that never occurred are left out."""
     accuracy: float | None
-    """On held-out data, 0…1; None where the workload measures none."""
+    """Accuracy on held-out data, 0…1; None if the workload measures none."""
     weights: str
     """SHA-256 of the final weights, the same at every worker."""
     fabric: str
     """Digest of every frame that the fabric carried, with its time and port."""
     shares: list[int] = []
-    """In which proportions the job's servers, or its stripes, had the tensors' chunks. Records of old have none."""
+    """Proportions in which the job's servers, or its stripes, divided the tensors' chunks. Old records have none."""
     trees: list[dict[str, str]]
-    """At the end of the run, for each of the job's servers or stripes (one without): every worker and summing switch →
-    the node that it sends to; the root is no key."""
+    """Parent of every worker and summing switch at the end of the run, per server or stripe of the job (one without).
+    The root is not a key.
+    """
     moves: list[MoveRecord]
     link_load: dict[str, float]
     """Load of each directed link (named by its sending endpoint) over the run, 0…1."""
     phases: list[Phase] = []
-    """Of the whole run, in order; a move begins a new one with the step after it. Records of old have none."""
+    """Phases of the whole run, in order; a move begins a new one with the step after it. Old records have none."""
     queues: list[QueueTrace]
     jobs: list[JobTrace] = []
-    """Of a run of several jobs: all of them, in the order in which they were taken in."""
+    """Traces of all jobs, in order of admission, for a run of several jobs."""
     flows: list[FlowTrace] = []
     """Background flows that yield. Records of old have none."""
     telemetry: TelemetryCost | None = None
-    """What probes and reports were on the links; None in records from before it was measured."""
+    """Traffic of probes and reports on the links; None in records from before it was measured."""
     solver_ms: list[float]
     """Wall-clock time of each placement decision."""
     wall_s: float
 
     @property
     def share(self) -> float | None:
-        """Of the achievable throughput, over the steps in which the job did not move; None: it always did."""
+        """Share of the achievable throughput, over steps in which the job did not move; None without such a step."""
         pairs = [(best, took) for best, took in zip(self.achievable_ns, self.iteration_ns, strict=False) if best]
         return sum(best for best, _ in pairs) / sum(took for _, took in pairs) if pairs else None
 
@@ -297,12 +293,12 @@ class StrategyResult(_Timed):
 
 
 class MininetResult(_Timed):
-    """What one strategy did with the same job in Mininet: real processes and packets. Times are the machine's; they
-    begin when the last worker has handed its gradient over.
+    """Results of one strategy with the same job in Mininet: real processes and packets. Times are the machine's; they
+    begin when the last worker has submitted its gradient.
     """
 
     switch: str
-    """What every switch ran: weir or bmv2."""
+    """Kind of every switch: weir or bmv2."""
     sums: list[str]
     """SHA-256 of each step's sum, the same at every worker."""
     weights: str
@@ -316,27 +312,27 @@ class MininetResult(_Timed):
     trees: list[dict[str, str]]
     """The trees at the end of the run, as `StrategyResult.trees` has them."""
     heartbeats: MininetHeartbeats | None = None
-    """Of a run whose hosts' heartbeats go through the fabric."""
+    """Heartbeats, for a run whose hosts' heartbeats go through the fabric."""
     promised: dict[str, int | None] = {}
-    """By egress port: packets that its data queue was never to exceed, the loosest bound of the run; None: at some time
-    nothing was promised. Records of old have none, nor of what follows.
+    """Queue bound by egress port, in packets: the loosest of the run; None if there was no bound at some time. Old
+    records lack this field and those below.
     """
     deepest: dict[str, int] = {}
-    """By egress port: the most packets that INT reported of its data queue, when a packet left it; what no report tells
-    of is left out.
+    """Maximum packets that INT reported of its data queue at a packet's departure, by egress port; ports without a
+    report are left out.
     """
     broken: list[str] = []
-    """Queues that held more than was promised at the time, as far as INT tells."""
+    """Queues that exceeded the bound of the time, as far as INT shows."""
     notes: list[str]
-    """What the machine or the switches could not do of what the run asks for."""
+    """Requests of the run that the machine or the switches could not fulfil."""
     wall_s: float
 
 
 class ModeResult(_Record):
-    """What the job did in one synchronisation mode, in the virtual fabric."""
+    """Results of one synchronisation mode, in the virtual fabric."""
 
     mode: str
-    """Its name; of several with the same, `index` tells which."""
+    """Name of the mode; `index` tells apart several of the same name."""
     index: int
     """Its place among the modes of the configuration."""
     reached_ns: int | None
@@ -356,7 +352,7 @@ class ModeResult(_Record):
     """Share of the workers' time in which they did not compute, 0…1."""
     resends: int
     broken: list[str] = []
-    """Queues that held more than was promised at the time. Records of old have none."""
+    """Queues that exceeded the bound of the time. Old records have none."""
     weights: str
     """SHA-256 of the first worker's weights at the end."""
     losses: list[tuple[int, float]]
@@ -375,7 +371,7 @@ class RunRecord(_Record):
     reference_accuracy: float | None
     results: list[StrategyResult]
     mininet: list[MininetResult] = []
-    """What the strategies did in Mininet, where the run was asked to go there too."""
+    """Results of the strategies in Mininet, if the run included it."""
     modes: list[ModeResult] = []
     """The synchronisation modes, where the configuration has some."""
     code: dict[str, str] = {}
@@ -397,7 +393,7 @@ class RunRecord(_Record):
 
     @property
     def mininet_switch(self) -> SwitchKind | None:
-        """What the switches ran in Mininet; None where the run was in virtual time alone."""
+        """Kind of the switches in Mininet; None if the run was in virtual time alone."""
         return SwitchKind(self.mininet[0].switch) if self.mininet else None
 
     def save(self, folder: Path) -> Path:
@@ -417,9 +413,7 @@ class RunRecord(_Record):
         return hashlib.sha256(self.model_dump_json(exclude=without).encode()).hexdigest()
 
     def only_complete(self) -> RunRecord:
-        """Of a run that was broken off: the strategies and modes that have all their results, as a run of these
-        alone.
-        """
+        """Reduce the record of an interrupted run to the strategies and modes that have all their results."""
         done = [result.strategy for result in self.results]
         if self.mininet:
             done = [result.strategy for result in self.mininet]
@@ -437,7 +431,7 @@ class RunRecord(_Record):
     @classmethod
     def load(cls, folder: Path, *, trust: bool = False) -> RunRecord:
         """Read a record from its folder (or from its record.json). Only with `trust` may it name Python files, which
-        are executed where their digests are those of the record.
+        are executed if their digests match the record.
 
         Raises:
             ExperimentError: There is none, it is not a record, or it names code that is not trusted or has changed.
@@ -464,7 +458,7 @@ class RunRecord(_Record):
         return record
 
     def differences(self, other: RunRecord) -> list[str]:
-        """What a replay (`other`) did differently, a line each; empty when it reproduced every figure."""
+        """Differences of a replay (`other`), a line each; empty if it reproduced every figure."""
         lines: list[str] = []
         if self.reference_weights != other.reference_weights:
             lines.append("reference training: other weights")
@@ -540,9 +534,14 @@ def run_folder(parent: Path) -> Iterator[Path]:
 
 
 def keep_folder(folder: Path, parent: Path, name: str) -> Path:
-    """Call a run's folder `parent/NAME-DATE`, with a number behind it when there is one already; what it is called.
+    """Rename a run's folder to `parent/NAME-DATE`, with a number if that exists already.
 
-    Raises: ExperimentError: there are too many. OSError: it cannot be renamed.
+    Returns:
+        The new path.
+
+    Raises:
+        ExperimentError: all numbers are taken.
+        OSError: the folder cannot be renamed.
     """
     stem = f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
     for suffix in ("", *(f"-{number}" for number in range(2, 100))):
@@ -554,7 +553,7 @@ def keep_folder(folder: Path, parent: Path, name: str) -> Path:
 
 
 def versions() -> dict[str, str]:
-    """Of Python and of the packages that figures may depend on."""
+    """Versions of Python and of packages that figures may depend on."""
     return {"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}}
 
 

@@ -27,7 +27,7 @@ COLUMNS: Final = (
 )
 
 PASSES: Final = 3
-"""Over the training images; what has seen them less often is not expected to know the digits."""
+"""Passes over the training images below which no accuracy is expected."""
 
 MININET_COLUMNS: Final = ("strategy", "mean\nms", "p95\nms", "resends", "drops", "last\ngeneration", "test\naccuracy")
 
@@ -84,7 +84,7 @@ def rows(results: list[StrategyResult]) -> list[tuple[str, ...]]:
 
 
 def claims(record: RunRecord) -> list[tuple[bool, str]]:
-    """What must hold of a run, each with whether it does."""
+    """Claims that must hold of a run, each with its outcome."""
     results = record.results
     lines = [
         (
@@ -180,7 +180,7 @@ def _deepest_line(result: MininetResult) -> str:
 
 
 def _job_lines(label: str, traces: list[JobTrace]) -> list[str]:
-    """How jobs beside each other fared."""
+    """Lines about several jobs."""
     lines = [
         f"jobs, {label}: job {trace.job} from {trace.joined_ns / 1e6:.1f} ms "
         f"{'to the end' if trace.left_ns is None else f'to {trace.left_ns / 1e6:.1f} ms'}, "
@@ -196,7 +196,7 @@ def _job_lines(label: str, traces: list[JobTrace]) -> list[str]:
 
 
 def _flow_lines(label: str, flows: list[FlowTrace]) -> list[str]:
-    """How flows that yield fared, each and beside each other."""
+    """Lines about yielding flows, each flow and all together."""
     lines = []
     for flow in flows:
         end_ns = flow.time_ns[-1] if flow.stop_ns is None else min(flow.stop_ns, flow.time_ns[-1])
@@ -224,7 +224,7 @@ def broken_promises(record: RunRecord) -> list[str]:
 
 
 def _bound_claim(record: RunRecord) -> tuple[bool, str]:
-    """Whether every queue kept its own bound, how close one came to it, and where the formulas are."""
+    """Claim that every queue kept its own bound, with the tightest ratio and a reference to the formulas."""
     more = "formulas: run record, weir -v; docs/congestion.md"
     if broken := broken_promises(record):
         others = f"; and {len(broken) - 1} more" if len(broken) > 1 else ""
@@ -293,13 +293,13 @@ def mode_label(record: RunRecord, result: ModeResult) -> str:
 
 
 def mode_title(record: RunRecord) -> str:
-    """What the table of modes is about."""
+    """Title of the table of modes."""
     assert record.config.synchronisation is not None
     return f"synchronisation modes: virtual time to a held-out loss of {record.config.synchronisation.target:g}"
 
 
 def mininet_rows(results: list[MininetResult]) -> list[tuple[str, ...]]:
-    """The table of what ran in Mininet, a row per strategy, under `MININET_COLUMNS`."""
+    """Table of the results in Mininet, a row per strategy, under `MININET_COLUMNS`."""
     return [
         (
             name_of(result.strategy),
@@ -315,5 +315,5 @@ def mininet_rows(results: list[MininetResult]) -> list[tuple[str, ...]]:
 
 
 def mininet_notes(record: RunRecord) -> list[str]:
-    """What the machine or the switches could not do, each said once."""
+    """Limits of the machine or the switches, each once."""
     return list(dict.fromkeys(note for result in record.mininet for note in result.notes))

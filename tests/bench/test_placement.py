@@ -1,4 +1,4 @@
-"""The placement benchmark on a small fabric: what it compares, and that trees stay and change in it."""
+"""The placement benchmark on a small fabric: its comparisons, and trees that stay or change."""
 
 from __future__ import annotations
 

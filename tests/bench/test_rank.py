@@ -1,4 +1,4 @@
-"""What a benchmark tells its processes on their command lines arrives as it was."""
+"""Command lines of a benchmark's processes arrive unchanged."""
 
 from __future__ import annotations
 

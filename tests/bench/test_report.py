@@ -1,4 +1,4 @@
-"""Figures and their tables: medians, ratios, aims, and what a document gets."""
+"""Figures and their tables: medians, ratios, aims, and the text written into a document."""
 
 from __future__ import annotations
 

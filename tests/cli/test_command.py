@@ -1,4 +1,4 @@
-"""The `weir` command: what goes wrong is one clear line and exit status 2."""
+"""The `weir` command: every error is one clear line with exit status 2."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def test_a_fabric_is_written_checked_and_drawn(tmp_path: Path) -> None:
 
 
 def test_help_and_version_load_nothing_that_is_slow_to_load(tmp_path: Path) -> None:
-    """So that they answer at once: of what pip installs, typer and rich alone."""
+    """Of the installed packages only typer and rich are loaded, so that the answer is immediate."""
     code = (
         "import sys; sys.argv[0] = 'weir'; from weir.cli.main import main\n"
         "try: main()\n"
@@ -214,7 +214,7 @@ def test_verbose_logs_what_goes_on_and_quiet_only_errors(option: str, level: str
 
 @pytest.mark.long
 def test_a_quiet_torchrun_says_nothing_of_its_own(tmp_path: Path) -> None:
-    """With something in PyTorch's place that says what it was told."""
+    """A stand-in for PyTorch prints its arguments."""
     there = tmp_path / "torch" / "distributed"
     there.mkdir(parents=True)
     for package in (there, there.parent):
@@ -230,7 +230,7 @@ def test_a_quiet_torchrun_says_nothing_of_its_own(tmp_path: Path) -> None:
 
 
 def test_the_command_is_there_before_grpc_is() -> None:
-    """For it tells grpc to be quiet, which grpc asks for once, when it is imported."""
+    """The command quietens grpc by a variable that grpc reads once, at its import."""
     done = subprocess.run(
         [sys.executable, "-c", "import sys, weir.cli.main; sys.exit('grpc' in sys.modules)"], cwd=ROOT
     )

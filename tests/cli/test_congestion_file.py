@@ -1,4 +1,4 @@
-"""`weir controller --congestion FILE`: what it is told, what it promises by that, and that this is kept."""
+"""`weir controller --congestion FILE`: the declared traffic, the resulting bounds, and that queues keep them."""
 
 from __future__ import annotations
 
@@ -56,7 +56,9 @@ async def seated(address: str) -> list[WorkerPlan]:
 
 
 def longest_queue(emulated: EmulatedFabric, plans: Sequence[WorkerPlan]) -> int:
-    """Packets, in any queue at any enqueue, while workers with these plans sum beside what was declared."""
+    """Maximum depth of any queue over all enqueues, in packets, while workers with these plans sum next to the declared
+    traffic.
+    """
     rounds = 500
     emulated.add_flow("h3", "h2", payload_bytes=1_000, rate_bps=OTHERS_BPS)
     workers = {}

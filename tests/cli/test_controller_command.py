@@ -1,4 +1,4 @@
-"""`weir controller` where switches do not answer: what it begins without, and what it says."""
+"""`weir controller` with switches that do not answer: the switches it starts without, and its messages."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Setting:
         self._fabric.write_text(RACK)
 
     def end_in(self, lost: Sequence[str]) -> None:
-        """What a controller leaves that has ended, with these switches lost."""
+        """Leave the state of a controller that has ended, with these switches lost."""
         with JournalFile(self.journal) as journal:
             for key, value in (("name", "rack"), ("owner", 7), ("lost", [*lost])):
                 journal.put("fabric", key, value)
@@ -118,7 +118,7 @@ async def test_a_controller_goes_on_although_a_switch_is_dead(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """At once where it was lost before, else after a while; whichever it is, the others take jobs."""
+    """At once if the switch was lost before, else after a wait; in both cases the other switches take jobs."""
     monkeypatch.setattr(command, "_SILENT_S", 0.05 if not lost else 600.0)
     setting.end_in(lost)
     await switches["s2"].stop()

@@ -59,7 +59,7 @@ def test_what_is_missing_is_named_with_the_way_to_get_it(monkeypatch: pytest.Mon
 def test_who_installed_by_pip_is_told_of_pip_and_who_cloned_of_make(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """With nothing on PATH and a package missing, so that every finding has its problem and remedy."""
+    """PATH is empty and a package is missing, so that every finding has its problem and remedy."""
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(metadata, "requires", lambda _: ["no-such-package"])
     said = {}

@@ -42,13 +42,13 @@ CLIENTS = 3
 LONGEST_S = 0.5
 """Until the signal comes, at most."""
 PATIENCE_S = 60
-"""Who does not end by then never does."""
+"""Seconds after which a process counts as hanging."""
 LINGER_S = 10
-"""For which clients may still be about when a server has ended."""
+"""Seconds that clients may outlive a server."""
 MAX_S = 5.0
-"""Of a processor's time, from the signal to the end: how long that takes is the other processes' matter, too."""
+"""Limit of processor time from the signal to the end: wall-clock time depends on other processes as well."""
 WAITING_S = 30.0
-"""By the clock, from the signal to the end, where several others have the processors: the end waits for nobody."""
+"""Limit of wall-clock time from the signal to the end, with several other processes on the processors."""
 
 EVERYTHING = p4r.ReadRequest(device_id=1, entities=[p4r.Entity(register_entry=p4r.RegisterEntry())] * 30)
 """All registers, thirty times."""
@@ -57,7 +57,7 @@ Call = Callable[[], object]
 
 
 class Ending:
-    """What a child process takes from now on, when it is about to be told to end."""
+    """Resources that a child process uses from just before its signal to end."""
 
     def __init__(self, pid: int) -> None:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -66,13 +66,13 @@ class Ending:
         self._begun_s = time.monotonic()
 
     def check(self) -> None:
-        """It has ended, and nobody else meanwhile. AssertionError where that took too long."""
+        """Check that it has ended, and no other process since. AssertionError if that took too long."""
         assert self._ended_s() - self._others_s - self._so_far_s < MAX_S
         assert time.monotonic() - self._begun_s < WAITING_S
 
     @staticmethod
     def _ended_s() -> float:
-        """Of all children that have ended."""
+        """Processor time of all ended children, in seconds."""
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
         return used.ru_utime + used.ru_stime
 

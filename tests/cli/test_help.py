@@ -115,7 +115,9 @@ def test_the_switchs_help_fits_too(capsys: pytest.CaptureFixture[str], monkeypat
     ],
 )
 def test_a_shell_completes_commands_options_and_names(typed: str, completed: set[str], tmp_path: Path) -> None:
-    """As the script does that `weir --install-completion` gives bash, which completes files where nothing comes."""
+    """Completion works like the script that `weir --install-completion` gives bash, which completes files without a
+    match.
+    """
     asked = {"_WEIR_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(len(typed.split(" ")) - 1)}
     done = subprocess.run([WEIR], env={**os.environ, **asked}, cwd=tmp_path, capture_output=True, text=True)
     assert set(done.stdout.split()) == completed

@@ -19,7 +19,7 @@ WEIR = Path(sys.executable).with_name("weir")
 
 
 async def weir(service: Rig, *words: str) -> str:
-    """What the command prints."""
+    """Output of the command."""
     process = await asyncio.create_subprocess_exec(
         WEIR, "jobs", *words, "--control", service.service.address, stdout=asyncio.subprocess.PIPE
     )

@@ -156,7 +156,7 @@ links:
 
 @pytest.mark.long
 def test_two_trees_share_a_loops_sums(tmp_path: Path) -> None:
-    """Each over a spine of its own; the program knows of one seat, and has the sums of all chunks."""
+    """Each tree has its own spine; the program has one seat, and receives the sums of all chunks."""
     fabric, program = tmp_path / "two_spines.yaml", tmp_path / "sums.py"
     fabric.write_text(SPINES)
     program.write_text(
@@ -209,7 +209,7 @@ def test_what_a_rank_has_started_ends_with_it(tmp_path: Path, monkeypatch: pytes
 
 
 def test_where_nobody_takes_their_lines_the_ranks_are_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As behind `weir launch … | head`."""
+    """The same happens with `weir launch … | head`."""
     reader, writer = os.pipe()
     os.close(reader)
     with open(writer, "w") as out:
@@ -229,7 +229,7 @@ def test_a_line_that_the_terminal_has_no_letters_for_is_passed_on(monkeypatch: p
 def test_a_signal_ends_all_ranks(
     fabric: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, status: int
 ) -> None:
-    """By the same signal, those in a script that is the rank, too."""
+    """The same signal also ends ranks inside a script that is the rank."""
     monkeypatch.setenv("WEIR_TEST_MARK", str(tmp_path))
     program = tmp_path / "sleeps.py"
     program.write_text(

@@ -1,4 +1,4 @@
-"""`weir controller` as a process of its own lends windows: who hears nothing any more may not go on with them."""
+"""`weir controller` as a process leases windows: a host without contact may not keep its window."""
 
 from __future__ import annotations
 

@@ -60,7 +60,9 @@ def test_a_plan_says_who_sums_how_long_it_takes_and_which_link_is_slowest(fabric
 def test_a_plan_says_of_each_switch_what_would_be_without_it(
     fabric: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By s5 a stream of s1 takes 8e6 / 3e8 s, by s6 8e6 / 1e9 s, which two in turn need without s1's sum."""
+    """Through s5 a stream of s1 takes 8e6 / 3e8 s, through s6 8e6 / 1e9 s; without s1's sum two streams need that in
+    turn.
+    """
     monkeypatch.setattr(place_without, "LONGEST_SECONDS", 60.0)
     loads = tmp_path / "loads.yaml"
     loads.write_text("s1-p4: 700Mbit\n")
@@ -132,7 +134,7 @@ def test_loads_have_loss_and_latency(fabric: Path, tmp_path: Path) -> None:
     loads.write_text("s1-p1: {rate: 200Mbit, loss: 0.25}\ns4-p3: {latency: 2ms}\n")
     job = ("--workers", "h1,h2", "--server", "h12", "--size", 1_000_000, "--loads", loads, "--json")
     (plan,) = json.loads(place(fabric, *job))["plans"]
-    assert plan["slowest_link"] == "s1-p1"  # what h1 gets back: what is lost is sent again
+    assert plan["slowest_link"] == "s1-p1"  # traffic back to h1: lost packets are sent again
     assert plan["slowest_link_seconds"] == pytest.approx(8e6 / (0.8e9 * 0.75))
     assert 2e-3 < plan["round_trip_seconds"] < 2.2e-3
 

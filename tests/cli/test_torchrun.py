@@ -1,4 +1,4 @@
-"""What `weir torchrun` starts ends with it, whatever ends it; a program that sleeps stands for torchrun here."""
+"""`weir torchrun` ends with all that it has started, for any cause; a program that sleeps stands for torchrun here."""
 
 from __future__ import annotations
 

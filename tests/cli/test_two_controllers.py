@@ -1,4 +1,4 @@
-"""Several `weir controller` on one journal: whatever is stopped, hangs, is killed or goes on, one of them runs."""
+"""Several `weir controller` on one journal: one of them runs through stops, hangs, kills and continuations."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ async def test_in_any_order_of_stops_and_deaths_one_is_left_and_jobs_are_as_they
             await asyncio.sleep(rng.uniform(0, 1.5))
         for each in alive():
             each.send(signal.SIGCONT)
-        await asyncio.sleep(0.2)  # who was told to end while it was stopped ends now
+        await asyncio.sleep(0.2)  # the one that was signalled while it was stopped ends now
         if not alive():
             await start()
         try:

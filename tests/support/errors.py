@@ -17,7 +17,7 @@ def raises(kind: type[Error], **parts: object) -> Iterator[pytest.ExceptionInfo[
 
     Args:
         kind: The class that the error is an instance of.
-        parts: Attributes of the error, such as `place`, `value` and `allowed`, and what each is equal to.
+        **parts: Attributes of the error, such as `place`, `value` and `allowed`, with their expected values.
     """
     with pytest.raises(kind) as caught:
         yield caught

@@ -1,4 +1,4 @@
-"""Fabrics for tests of one's own programs: what is written is what the switch holds, and what does not fit is said."""
+"""Fabrics for users' tests: entries written are entries in the switch, and misfits are reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""p4lang's own PTF on an emulated switch: what it sends comes out as the program says, and what is wrong fails."""
+"""p4lang's own PTF on an emulated switch: packets come out as the program requires, and wrong expectations fail."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(find_spec("ptf") is None, reason="ptf is not ins
 
 FIREWALL = ROOT / "examples" / "p4_program" / "firewall.json"
 PATIENCE_S = 900
-"""Of a busy machine."""
+"""Time limit on a busy machine, in seconds."""
 WEIR = Path(sys.executable).with_name("weir")
 
 BY_P4RUNTIME = """

@@ -1,4 +1,4 @@
-"""What a drawing shows, and what it refuses to show."""
+"""Content of drawings, and fabrics that are refused."""
 
 from __future__ import annotations
 

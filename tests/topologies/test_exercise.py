@@ -1,4 +1,4 @@
-"""Fabrics and switches as p4lang/tutorials write them are read whole, and what is wrong is said."""
+"""Fabrics and switches as p4lang/tutorials write them are read in full, and errors are reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a fabric may be, and what is said of one that may not be."""
+"""Valid fabrics, and the errors of invalid ones."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_fat_tree_has_the_right_measures(k: int) -> None:
 
 @pytest.mark.parametrize(("switches", "degree"), [(10, 3), (9, 4), (10, 6), (60, 54), (12, 11)])
 def test_a_jellyfish_is_random_and_regular(switches: int, degree: int) -> None:
-    """Where nearly all pairs have a link, too."""
+    """Dense graphs, in which nearly all pairs have a link, are included."""
     fabrics = [jellyfish(switches, degree, 1, seed=seed) for seed in (1, 1, 2)]
     for fabric in fabrics:
         assert networkx.is_connected(fabric.graph)

@@ -25,7 +25,7 @@ class IdealBatchSizes:
         self._plan = plan
         self._sizes = BatchSizes(size_rule)
         self.asked = 0
-        """How often sizes were asked for."""
+        """Number of requests for sizes."""
 
     def ask(
         self, reports: NDArray[np.float64], present: NDArray[np.bool_], *, rule: RuleName, size_step: int
@@ -62,8 +62,9 @@ def train(
     seed: int = 1,
     sizes: BatchSizeService | None = None,
 ) -> tuple[Course, Training]:
-    """Train until `done`; a call of `bytes` takes `delay_ns(bytes)` once everyone has made it. `sizes` are asked for
-    batch sizes; None: `IdealBatchSizes`.
+    """Train until `done`; a call of `bytes` takes `delay_ns(bytes)` after the last worker has made it.
+
+    `sizes` answers requests for batch sizes; None: `IdealBatchSizes`.
     """
     workload = workload or LeastSquares(8, 256, seed=seed)
     clock, course = Clock(), Course(workload.loss)

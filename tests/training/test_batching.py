@@ -31,7 +31,7 @@ MS = 1_000_000
 
 
 def updates(last: int) -> Callable[[Course], bool]:
-    """Whether a job has made so many, as `train` asks."""
+    """Return whether a job has made this many updates, for `train`."""
     return lambda course: course.updates >= last
 
 
@@ -77,7 +77,7 @@ MAX_SAMPLES = (1 << 32) - 1
 def test_the_slowest_of_the_fastest_shares_cannot_give_a_sample_away(
     workers: list[tuple[float, int]], data: st.DataObject
 ) -> None:
-    """However many samples there are: nobody with room would be done with one more before the slowest is now."""
+    """For any number of samples: no worker with room would finish one more sample before the slowest does now."""
     speeds, caps = [speed for speed, _ in workers], [cap for _, cap in workers]
     total = data.draw(st.integers(len(workers), max(len(workers), min(MAX_SAMPLES, sum(caps)))))
     shares = proportional_shares(total, speeds, caps)
@@ -89,7 +89,7 @@ def test_the_slowest_of_the_fastest_shares_cannot_give_a_sample_away(
 
 
 def test_a_cpu_cluster_is_balanced_within_a_sample() -> None:
-    """At most 1.02 times what the machines' speeds allow, and one sample, once each speed was seen."""
+    """At most 1.02 times the optimum of the machines' speeds, plus one sample, once each speed was seen."""
     speeds, batch = (1000.0, 900.0, 350.0, 120.0), 256
     course, _ = train(
         make_mode("lb-bsp"), [Machine(speed) for speed in speeds], lambda course: course.updates >= 60, batch=batch
@@ -103,7 +103,7 @@ def test_a_cpu_cluster_is_balanced_within_a_sample() -> None:
             assert times_ns.max() / 1e9 <= 1.02 * batch / sum(speeds) + 1 / min(speeds)
 
 
-# --- who asks, and when it is late ---
+# --- queries, and late answers ---
 
 
 @pytest.mark.parametrize(("rule", "asked"), [("analytic", [1, 2, 4, 6, 8]), ("numeric", list(range(1, 10)))])
@@ -147,7 +147,7 @@ def test_turns_rest_the_longer_the_longer_nothing_has_changed() -> None:
 def test_speeds_that_change_are_followed_as_soon_however_long_sizes_have_stayed(
     stayed: int, slower: float, most: int
 ) -> None:
-    """Two equal workers for so many iterations, then one is slower; and one interval later at most."""
+    """Two equal workers for a number of iterations, then one is slower; the change takes at most one more interval."""
     manager, turns, changed = BatchSizeManager(100, 2), Turns("analytic"), []
     sizes = manager.sizes
     for iteration in range(stayed + 40):
@@ -165,7 +165,7 @@ def test_speeds_that_change_are_followed_as_soon_however_long_sizes_have_stayed(
 
 @dataclass
 class LateSizes:
-    """A controller that answers a question when so many updates are done."""
+    """A controller that answers after this many updates."""
 
     at: int
     course_updates: int = 0
@@ -182,7 +182,7 @@ class LateSizes:
         return [30, 2]
 
     def until(self, last: int) -> Callable[[Course], bool]:
-        """As `train` asks: whether it is over."""
+        """Return whether the training is over, for `train`."""
 
         def over(course: Course) -> bool:
             self.course_updates = course.updates
@@ -192,7 +192,7 @@ class LateSizes:
 
 
 def test_a_controller_that_hangs_holds_up_one_step() -> None:
-    """By a tenth of a second; then all go on as they were, and take its answer when it comes."""
+    """The delay is a tenth of a second; then all continue with their sizes, and take the answer when it comes."""
     sizes = LateSizes(at=2)
     course, training = train(make_mode("lb-bsp"), [Machine(1000.0)] * 2, sizes.until(8), sizes=sizes)
     began = {(each.worker, each.clock): each.began_ns for each in course.iterations}
@@ -210,7 +210,7 @@ def test_a_controller_that_hangs_holds_up_one_step() -> None:
 
 
 def test_unequal_batches_train_as_one_process_does() -> None:
-    """On the same samples; a mean that does not weigh by samples would not."""
+    """Same samples; a mean without weights by samples would differ."""
     workload = LeastSquares(20, 500, seed=3)
     machines = [Machine(speed) for speed in (1000.0, 700.0, 300.0, 150.0)]
     course, training = train(
@@ -262,7 +262,7 @@ class Device:
 
 
 def optimum_s(devices: Sequence[Device], total: int, limits: Sequence[int]) -> float:
-    """By halving: a device holds what it has done by then."""
+    """Minimum time, by bisection: a device holds the samples it finishes by then."""
     low, high = 0.0, 100.0
     for _ in range(60):
         middle = (low + high) / 2
@@ -384,7 +384,7 @@ def test_memory_limits_are_learned_and_kept() -> None:
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_narx_foresees_what_the_machine_shows(seed: int) -> None:
-    """On speeds that jump with the free processor, its error is at most 0.8 times the best other one's."""
+    """On speeds that jump with the free processor, its error is at most 0.8 times the best other predictor's."""
     rng = np.random.default_rng(seed)
     count = 1200
     cpu = np.repeat(stepping(rng, count), rng.integers(10, 60, count))[:count]

@@ -95,7 +95,7 @@ def test_a_step_takes_the_first_of_its_quorum_and_drops_the_rest(
     released = [each for each in taken if each.given_ns >= 0]
     assert course.updates >= 1
     assert course.dropped + quorum * course.updates <= len(taken) < course.dropped + quorum * (course.updates + 1)
-    for each in released:  # whoever waits is released by the update that makes a step whole, or was late
+    for each in released:  # a waiting worker is released by the update that completes a step, or was late
         assert each.given_ns == each.taken_ns or any(other.taken_ns == each.given_ns for other in taken)
     if quorum == len(machines):
         assert course.dropped == 0
@@ -157,7 +157,7 @@ def test_a_staleness_of_0_trains_as_a_quorum_of_all_does() -> None:
 
 @pytest.mark.parametrize("name", ["bsp", "local", "backup", "ssp", "asp", "r2sp", "easgd"])
 def test_every_mode_learns(name: str) -> None:
-    """Of the loss the measurements' noise is left, and as much again."""
+    """The rest of the loss is at most twice the measurements' noise."""
     machines = [Machine(speed) for speed in (1000.0, 700.0, 500.0, 250.0)]
     course, _ = train(
         make_mode(name),

@@ -37,7 +37,7 @@ def run(*words: object, **options: Any) -> str:
     "command", [[*TORCHRUN, SCRIPT, "gloo"], [WEIR, "torchrun", "-n", 2, SCRIPT]], ids=["gloo", "weir"]
 )
 def test_the_slow_rank_gets_fewer_samples(command: list[object]) -> None:
-    """Whatever the machine does meanwhile, the sleeps alone make one rank five times as slow.
+    """Sleeps make one rank five times as slow, on any machine.
 
     Ranks share a pipe, and torchrun has them write a line and its end apart, so that one line may begin in another.
     """
@@ -103,7 +103,7 @@ def test_unequal_batches_train_as_one_process_does(tmp_path: Path) -> None:
 
 
 class TwoRanks:
-    """In the place of torch.distributed: two ranks in this process, by turns, whose computing takes virtual time."""
+    """Stand-in for torch.distributed: two ranks in this process, by turns, with computation in virtual time."""
 
     group = SimpleNamespace(WORLD=None)
 

@@ -23,7 +23,7 @@ NAMES = [
 
 
 def near(workload: Workload, seed: int, spread: float = 0.05) -> np.ndarray:
-    """Weights beside the initial ones, away from kinks."""
+    """Weights close to the initial ones, away from kinks."""
     rng = np.random.default_rng(seed)
     return workload.initial() + rng.normal(0, spread, workload.parameters).astype(np.float32)
 

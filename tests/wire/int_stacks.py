@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 
 class Said(NamedTuple):
-    """What one switch pushes."""
+    """Entry that one switch pushes."""
 
     node: int
     port: int
@@ -41,5 +41,5 @@ def int_header(hops: Iterable[Said], remaining: int = 9, port: int = 22341) -> b
 
 
 def int_headers(stacks: Iterable[Iterable[Said]]) -> NDArray[np.uint8]:
-    """Of messages whose ways are equally long, (n, size)."""
+    """INT headers of messages whose ways are equally long, (n, size)."""
     return np.array([list(int_header(hops)) for hops in stacks], np.uint8)

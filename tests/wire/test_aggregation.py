@@ -69,7 +69,7 @@ def test_scapy_reads_what_numpy_writes(
 ) -> None:
     message = np.zeros(1, MESSAGE)
     header = message["header"]
-    for field in REDUCED:  # what scapy has where nothing is given
+    for field in REDUCED:  # scapy's defaults
         header[field.name] = field.neutral
     header["version_type"] = aggregation.version_type(MessageType.RESULT)
     header["flags"] = 3

@@ -1,4 +1,4 @@
-"""Frames: what scapy reads of ours, what we read of scapy's, and what is rejected."""
+"""Frames: scapy reads ours, we read scapy's, and invalid ones are rejected."""
 
 from __future__ import annotations
 

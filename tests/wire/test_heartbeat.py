@@ -1,4 +1,4 @@
-"""Heartbeats as bytes: what is packed is read, and only who knows the token packs."""
+"""Heartbeats as bytes: packed ones are read back, and packing takes the token."""
 
 from __future__ import annotations
 

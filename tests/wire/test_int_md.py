@@ -201,7 +201,7 @@ FRAME = finished(0xFC00, 10, bytes(range(80)), domain_bitmap=0x8000, payload=b"i
 
 @given(data=st.data())
 def test_damage_is_rejected_or_read_within_the_frame(data: st.DataObject) -> None:
-    """What a damaged length says is never believed beyond the frame: its neighbours come out as they are."""
+    """A damaged length is never followed beyond the frame: its neighbours come out unchanged."""
     damaged = bytearray(FRAME)
     for _ in range(data.draw(st.integers(1, 4))):
         damaged[data.draw(st.integers(0, len(FRAME) - 1))] = data.draw(st.integers(0, 255))

@@ -1,4 +1,4 @@
-"""Messages behind INT-MD: what hosts put in front and take off, and what links say in it."""
+"""Messages behind INT-MD: headers that hosts add and remove, and the links' data in them."""
 
 from __future__ import annotations
 

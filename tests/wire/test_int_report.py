@@ -1,4 +1,6 @@
-"""Telemetry reports 2.0: the specification's example byte by byte, any report there and back, and scapy beside them."""
+"""Telemetry reports 2.0: the specification's example byte by byte, round trips of any report, and scapy as a
+reference.
+"""
 
 from __future__ import annotations
 

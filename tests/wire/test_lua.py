@@ -36,7 +36,7 @@ def test_message_types_have_their_names() -> None:
 
 
 def test_the_headers_fields_are_declared_as_the_table_of_fields_has_them() -> None:
-    """By name: the bits of the number that it is read from, and those of them that are its own."""
+    """Compared by name: the bits of the number that a field is read from, and its mask."""
     declared = {}
     for kind, name, rest in re.findall(r'ProtoField\.(\w+)\("weir_agg\.(\w+)", (.*)\),', between("local a = {", "\n}")):
         mask = re.search(r"0x[0-9A-F]+$", rest)
@@ -54,7 +54,7 @@ def test_the_headers_fields_are_declared_as_the_table_of_fields_has_them() -> No
 
 
 def test_the_headers_fields_are_read_where_the_table_of_fields_has_them() -> None:
-    """By name: offset and bytes."""
+    """Compared by name: offset and bytes."""
     dissector = between("function agg.dissector", "\nend\n")
     read = {
         name: (int(offset), int(size))

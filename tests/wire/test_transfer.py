@@ -1,4 +1,4 @@
-"""Packets of transfers as bytes: what is packed is read, and acknowledgements have the numbers of what they are for."""
+"""Packets of transfers as bytes: round trips, and acknowledgements with the numbers of their packets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Packets of the transport as bytes: the design's table, the scapy layer, and what the check finds."""
+"""Packets of the transport as bytes: the design's table, the scapy layer, and errors that the check detects."""
 
 from __future__ import annotations
 

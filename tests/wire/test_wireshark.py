@@ -1,5 +1,5 @@
-"""Wireshark's dissector for aggregation messages, INT and reports: what tshark says of captures from the emulator is
-what was sent.
+"""Wireshark's dissector for aggregation messages, INT and reports: tshark's reading of captures from the emulator
+equals the messages sent.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ WORDS: Final = {
     8: (("buffer_id", 1), ("buffer_occupancy", 3)),
     15: (("complement", 4),),
 }
-"""What a node pushes for a bit of the bitmap, by the dissector's names and bytes (INT 2.1, section 5.7)."""
+"""Data that a node pushes for a bit of the bitmap, by the dissector's names and bytes (INT 2.1, section 5.7)."""
 OF_DOMAIN: Final = {0: (("bytes_sent", 8),), 1: (("free_slots", 4),)}
 
 
 def dissected(frames: list[bytes], folder: Path, *fields: str) -> list[dict[str, list[str]]]:
-    """By frame: the values of these fields, each as often as it occurs."""
+    """Values of these fields, by frame, each as often as it occurs."""
     from scapy.layers.l2 import Ether
     from scapy.utils import wrpcap
 

@@ -50,7 +50,7 @@ def test_a_tensor_that_holds_its_numbers_in_others_is_refused() -> None:
     torch = pytest.importorskip("torch")
 
     class Wrapper(torch.Tensor):  # type: ignore[name-defined,misc]
-        """As DTensor is one."""
+        """A wrapper like DTensor."""
 
         @classmethod
         def __torch_dispatch__(cls, *_: Any, **__: Any) -> Any:
@@ -72,7 +72,7 @@ def test_workers_whose_machines_order_bytes_differently_meet_in_one_job(op: str)
 
 
 def test_bit_patterns_cross_byte_orders() -> None:
-    """In structures and dates, too, and what is bits in the one order is the same bits in the other."""
+    """Structures and dates included; bits in one byte order are the same bits in the other."""
     for little, values in (
         (np.dtype([("a", "<i2"), ("b", "<f8", (2,))]), [(1, (2.5, 3)), (-4, (5, 6))]),
         (np.dtype("<M8[s]"), ["2020-02-02T02:02:02", "1970-01-01T00:00:01"]),

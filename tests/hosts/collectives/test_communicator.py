@@ -1,4 +1,4 @@
-"""Collectives: what each worker gets, whatever the type, the shape, the others' calls and their deaths."""
+"""Collectives: the result at each worker, over types, shapes, other workers' calls and deaths."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_nan_and_infinity_reach_every_worker() -> None:
 
 
 def test_many_of_all_types_in_flight_from_the_last_to_the_first() -> None:
-    """As a backward pass starts them; they are waited for in another order again."""
+    """Calls start in the order of a backward pass, and are awaited in yet another order."""
     kinds = data_types()
     shapes: list[tuple[int, ...]] = [(), (0,), (3, 5), (700,), (2, 300), (1, 1, 1)]
     layers = [(f"layer {i}.{kind.name}", shape, kind) for i, shape in enumerate(shapes) for kind in kinds]
@@ -335,7 +335,7 @@ def test_broadcast_and_gather_miss_a_lost_worker() -> None:
         job.lost[2] = 5
         call(members[2])
         messages = set()
-        for handle in handles * 2:  # who asks again is told again
+        for handle in handles * 2:  # a second wait has the same answer
             assert handle.done()
             with pytest.raises(WorkerMissing) as caught:
                 handle.wait()
@@ -375,7 +375,7 @@ def test_allreduce_many_gives_weights() -> None:
 
 
 def memory_of_a_sum(arrays: list[Numbers], dtype: str) -> tuple[float, Numbers]:
-    """The most that summing takes beside a worker's array, as a multiple of it; and the sum."""
+    """Peak extra memory of a sum, as a multiple of a worker's array, and the sum."""
     _, members = communicators(len(arrays), lead=1024, batch=256)
     tracemalloc.start()
     try:

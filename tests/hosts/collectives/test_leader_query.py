@@ -1,4 +1,4 @@
-"""Questions that one worker asks for all: who asks, what everyone is told, and when, with losses and late answers."""
+"""Queries of one worker on behalf of all: the sender, the common answer and its time, with losses and late answers."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ Numbers = np.ndarray
 
 @dataclass
 class Oracle:
-    """Who knows: it keeps what it was asked, and is as late as the test says."""
+    """Oracle: it keeps the queries, and answers as late as the test requires."""
 
     questions: list[Question] = field(default_factory=list)
     at_once: Any = None
-    """What it answers at once: numbers, or an error; None: nothing."""
+    """Immediate answer: numbers, or an error; None: no answer."""
 
     def ask(self, reports: Numbers, present: Numbers) -> Question:
         self.questions.append(Question(reports.copy(), present.copy(), self.at_once))
@@ -61,7 +61,7 @@ class Played:
         ]
 
     def asked(self, reports: Numbers) -> set[int]:
-        """The reports are told, and the leader asks; who waits for an answer."""
+        """Deliver the reports and have the leader send the query; return the ranks that wait for an answer."""
         handles = [query.report(own) for query, own in zip(self.queries, reports, strict=True)]
         told = {rank: handle.wait() for rank, handle in enumerate(handles) if rank not in self.job.lost}
         waits = {rank for rank, words in told.items() if self.queries[rank].ask(*words) is not None}
@@ -73,7 +73,7 @@ class Played:
         return waits
 
     def answered(self) -> list[list[int] | None]:
-        """What each survivor is told, by rank."""
+        """Answer at each survivor, by rank."""
         handles = [query.answer() for query in self.queries]
         return [handle.wait() for rank, handle in enumerate(handles) if rank not in self.job.lost]
 
@@ -95,7 +95,9 @@ def test_the_first_rank_asks_and_all_are_told() -> None:
 
 
 def test_reports_keep_their_bits() -> None:
-    """Of numbers that no sum of floats would keep: all exponents, NaN, −0, more workers than fit into a message."""
+    """The reports hold numbers that no sum of floats would keep: all exponents, NaN, −0, more workers than fit a
+    message.
+    """
     bits = np.random.default_rng(5).integers(0, 1 << 64, (120, 3), np.uint64)
     bits[7] = np.array([-0.0, np.nan, np.inf]).view(np.uint64)
     played = Played(120)
@@ -179,7 +181,7 @@ def test_a_refusal_is_raised_at_all() -> None:
 
 @given(st.integers(1, 5), st.integers(0, 10**6), st.integers(1, 12))
 def test_survivors_are_told_the_same_whatever_is_lost_or_late(workers: int, seed: int, steps: int) -> None:
-    """And never an answer twice, one that is none, or one for others than those who are left."""
+    """No answer comes twice, none is malformed, and none is for other ranks than the remaining ones."""
     rng = np.random.default_rng(seed)
     played = Played(workers, seed)
     present, leader = np.ones(workers, np.bool_), 0

@@ -1,4 +1,4 @@
-"""HPCC's law, fed by hand with what links say."""
+"""HPCC's law, fed by hand with reports of links."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ US = 1_000
 TRIP_NS = 100 * US
 RATE_BPS = 1e9
 PRODUCT_BYTES = 12_500
-"""C·T: what fills the link for a round trip."""
+"""C·T: bytes that fill the link for a round trip."""
 FRAME_BYTES = 125
 """100 rounds fill it."""
 ROUND_BYTES = FRAME_BYTES - 44
-"""Without the INT of one switch."""
+"""Bytes of a round without the INT of one switch."""
 LINK = (1, 7)
 
 
 def hpcc(links: int = 1, flows: int = 10) -> Hpcc:
-    """With INT of so many switches in each result."""
+    """Law with INT of this many switches in each result."""
     rates = {(LINK[0], LINK[1] + number): RATE_BPS for number in range(links)}
     return Hpcc(rates, round_bytes=FRAME_BYTES - 16 - 28 * links, flows=flows, hops=9)
 
@@ -44,8 +44,10 @@ class Link:
         self.law.begin(Pacing(window=40, **pacing), 0)
 
     def hear(self, after_ns: int, sent: int, queue: int, rounds: int = 1, in_flight: int = 0) -> float:
-        """Results that come so much later, when the link has sent so many bytes more and its queue has so many; the
-        law's window, exactly. With no rounds one result tells, which is not counted.
+        """Feed results and return the law's exact window.
+
+        The results come `after_ns` later; the link has sent `sent` more bytes, and its queue holds `queue` bytes. With
+        no rounds one result reports, without being counted.
         """
         self.now_ns += after_ns
         self.sent += sent
@@ -73,8 +75,8 @@ def test_what_is_in_flight_on_a_link_by_two_readings() -> None:
 
 
 def test_within_a_round_trip_it_goes_by_the_window_before_it() -> None:
-    """Many results of one round trip say the same of one excess: it is cut from W_c, and not again and again. W_c is
-    set anew when what was sent since then begins to come back, however small the window has become meanwhile.
+    """Many results of one round trip report the same excess. It is cut once from W_c, not repeatedly. W_c is set again
+    when data sent since then begins to come back, however small the window has become meanwhile.
     """
     link = Link()
     link.hear(TRIP_NS, 0, PRODUCT_BYTES, rounds=0)
@@ -88,7 +90,7 @@ def test_within_a_round_trip_it_goes_by_the_window_before_it() -> None:
 
 
 def test_an_idle_link_between_two_tensors_is_no_reason_to_grow() -> None:
-    """A tensor begins with rounds of exponents only, which tell of no round trip: what was read before is forgotten."""
+    """A tensor begins with rounds of exponents only, which give no round trip: earlier readings are forgotten."""
     link = Link()
     link.hear(TRIP_NS, 0, 0)
     before = link.hear(TRIP_NS, PRODUCT_BYTES, 0)
@@ -177,7 +179,7 @@ def test_the_fullest_link_counts_and_who_knows_no_round_trip_waits() -> None:
 
 
 def test_of_one_instants_results_each_link_is_read_once_by_the_newest() -> None:
-    """Rounds end by different ways: a link that only some of them crossed is compared with what it said last."""
+    """Rounds end by different ways: a link that only some of them crossed is compared with its own last report."""
     law = hpcc(links=2)
     law.begin(Pacing(window=40), 0)
     near, far = LINK, (LINK[0], LINK[1] + 1)
@@ -219,7 +221,7 @@ def test_a_switch_that_came_up_anew_and_a_link_beyond_its_rate_are_no_measure() 
 @pytest.mark.parametrize("byte_ns", [1, 2])
 @pytest.mark.parametrize("beyond", [0, 1])
 def test_a_full_link_may_be_a_frame_and_a_tick_of_the_clock_ahead(beyond: int, byte_ns: int) -> None:
-    """Of 1,000 ns: two readings are not at the same place of theirs."""
+    """The clock ticks every 1,000 ns: two readings are at different phases of a tick."""
     law = Hpcc({LINK: 8e9 / byte_ns}, round_bytes=ROUND_BYTES, flows=10, hops=9)
     law.begin(Pacing(window=40), 0)
     law.take(feedback(TRIP_NS, Said(*LINK, 0, TRIP_NS, 0)))
@@ -256,7 +258,9 @@ def test_int_that_is_missing_garbled_or_of_unknown_links_is_counted_and_nothing_
 
 
 def test_flows_in_step_settle_without_a_queue() -> None:
-    """N flows on one link, whose queue is what exceeds C·T: ΣW comes to η·C·T + N·W_AI, which fills it and no more."""
+    """N flows share one link, whose queue holds the excess over C·T: ΣW converges to η·C·T + N·W_AI, which just fills
+    it.
+    """
     flows, sent = 4, 0.0
     laws = [hpcc(flows=flows) for _ in range(flows)]
     for law in laws:

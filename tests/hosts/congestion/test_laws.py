@@ -176,7 +176,7 @@ def test_dctcp_cuts_by_the_share_of_marks() -> None:
 
 
 def test_dctcp_cuts_once_for_a_window_of_data() -> None:
-    """Eight rounds were under way when the first mark came: what the others say is of the window before the cut."""
+    """Eight rounds were in flight at the first mark: the other marks describe the window before the cut."""
     law = Dctcp()
     law.begin(Pacing(window=9), 0)
     law.take(heard(0, None, marked=1, in_flight=8))
@@ -291,7 +291,7 @@ def test_delay_finds_its_target() -> None:
 
 
 def test_delay_grows_up_to_its_target_and_cuts_by_the_excess() -> None:
-    """The target is 1.5 least round trips; a cut takes 0.8 of what is beyond it, as a share of the round trip."""
+    """The target is 1.5 minimum round trips; a cut takes 0.8 of the excess, as a share of the round trip."""
     law = DelayTarget()
     law.begin(Pacing(window=100), 0)
     for now_ns, round_trip_ns, window in (
@@ -319,7 +319,7 @@ def test_delay_halves_for_every_loss_until_it_knows_a_round_trip() -> None:
 
 
 def test_delay_halves_once_a_round_trip_for_losses() -> None:
-    """As Swift has it: a queue that drops is found full at many looks, and what they find was sent before the cut."""
+    """Like in Swift: a dropping queue is found full several times, by packets sent before the cut."""
     law = DelayTarget()
     law.begin(Pacing(window=32), 0)
     law.take(Feedback(1_000, 1, 0, 0, None, 1_000))
@@ -345,7 +345,7 @@ def test_delay_halves_once_a_round_trip_for_losses() -> None:
 
 
 def test_windows_are_lent_from_when_the_plan_is_here() -> None:
-    """Who does not sum yet hears of no smaller window, and may not use the plan's once its lease is over."""
+    """A worker that does not sum yet receives no smaller window, and may not use the plan's after its lease."""
     pacing = Pacing(window=32, lease_ns=1_000)
     core = WorkerCore(WorkerPlan(1, 1, 0, 1, 1, 1, 64, 32, members=(1,), pacing=pacing))
     assert core.deadline_ns == 0

@@ -1,4 +1,4 @@
-"""A flow that yields: its window against RFC 8257's formulas, and what its sender has in the network."""
+"""A yielding flow: its window compared with RFC 8257's formulas, and its sender's packets in the network."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_where_nothing_ever_comes_the_time_out_doubles_up_to_a_minute() -> None:
         due_ns = sender.deadline_ns(now_ns)
         assert due_ns is not None
         waits.append(due_ns - now_ns)
-        now_ns = due_ns + 5  # who looks a little late finds it over as well
+        now_ns = due_ns + 5  # a late look finds it over as well
     assert waits == [min(100 * MS << doubling, 60_000 * MS) for doubling in range(13)]
     sender.poll(now_ns)
     sender.receive(now_ns + 1 * MS, [(13, False)])
@@ -191,8 +191,8 @@ def test_where_nothing_comes_the_time_out_doubles() -> None:
 def test_no_more_is_in_the_network_than_the_receiver_lets_be(
     window: int, threshold: int, lossy: int, seed: int
 ) -> None:
-    """Over one queue that marks, and loses some: whatever comes of it, no more packets and acknowledgements are under
-    way than the window, and all that was sent is acknowledged, lost, or under way.
+    """One queue marks packets and loses some. At any time, at most a window of packets and acknowledgements is in
+    flight, and every sent packet is acknowledged, lost, or in flight.
     """
     rng = random.Random(seed)
     sender, now_ns, sent = YieldingSender(window), 0, 0

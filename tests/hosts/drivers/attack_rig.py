@@ -43,20 +43,20 @@ from weir.wire.frames import DEFAULT_TTL, FRAME_HEADER_BYTES, encapsulate
 
 STEPS: Final = 20
 MAX_STEPS: Final = 190
-"""By then every attack has been seen, or something is wrong with this test."""
+"""Steps by which every attack has been observed, unless the test is wrong."""
 SIZE: Final = 1_000
 ROUNDS: Final = 12 * MAX_STEPS
 """More than the job has."""
 AHEAD: Final = 1 << 22
 SLOTS: Final = 64
 STRANGER: Final = "h4"
-"""The address that questions come from which are answered to nobody: the server's host asks for no round."""
+"""Source address of queries that get no answer: the server's host requests no round."""
 NOBODY: Final = 65534
 ATTACKERS: Final = ("neighbour", "spoofer")
 PAUSE_S: Final = 0.002
 """Between batches: the attacks need not take the processor away."""
 KINDS: Final = 4
-"""Of drops that attacks are to show at every worker."""
+"""Number of kinds of drops that attacks must cause at every worker."""
 
 
 def address(host: str) -> int:
@@ -86,7 +86,7 @@ def forgeries(job: int, kind: MessageType, bit: int, rounds: NDArray[np.int64]) 
 
 
 def batches(job: int) -> list[tuple[str, str, NDArray[np.uint8]]]:
-    """Who is said to send to whom, and what."""
+    """Claimed source, destination, and packets of each batch."""
     near = np.arange(ROUNDS)
     out = []
     for rounds in (near, near[:SLOTS] + AHEAD):
@@ -148,7 +148,7 @@ def say_ready() -> None:
 
 
 def attacked(service: Service) -> Any:
-    """For each rank its sums by step, the generation at the end, and what was dropped why."""
+    """Sums by step, last generation, and drops by reason, for each rank."""
     job, tokens = service.register(slots=SLOTS)
     begun = threading.Barrier(len(WORKERS))
     with ExitStack() as stack:
@@ -179,7 +179,7 @@ def attacked(service: Service) -> Any:
 
 
 def drops(membership: Membership) -> dict[str, int]:
-    """What a worker has dropped, by what the attacks should meet."""
+    """Drops of a worker that the attacks should cause, by reason."""
     socket = membership.worker.endpoint.socket
     assert isinstance(socket, DatagramSocket)
     counters = membership.counters

@@ -40,7 +40,7 @@ class Service:
     def __init__(self, control: str) -> None:
         self.control = control
         self.failures: list[str] = []
-        """What servers failed with."""
+        """Errors of servers."""
         self._server = UdpHost(int(TOPOLOGY.host(SERVER).address))
         self._serving: list[threading.Thread] = []
 
@@ -73,7 +73,7 @@ class Service:
 
 
 def at_each(work: Callable[[int], Any]) -> list[Any]:
-    """What it returns for each rank, at once."""
+    """Run `work` for each rank concurrently; return its results."""
     with ThreadPoolExecutor(len(WORKERS)) as pool:
         return list(pool.map(work, range(len(WORKERS))))
 
@@ -99,8 +99,9 @@ def groups(service: Service) -> Any:
 
 
 def groups_that_cannot_be(service: Service) -> Any:
-    """The second of them has a worker on a host that is not there: what each worker is told, and how many jobs there
-    are then.
+    """Request groups of which the second has a worker on an unknown host.
+
+    Returns each worker's error, and the number of jobs afterwards.
     """
     job, tokens = service.register()
     hosts = (*WORKERS[:2], "h9")
@@ -122,8 +123,8 @@ def groups_that_cannot_be(service: Service) -> Any:
 
 
 def batch_sizes(service: Service) -> Any:
-    """Steps of all workers, and of those who are left when the first one, who has asked for all, is lost; and what
-    they are told where nobody holds the samples.
+    """Steps of all workers, and of the survivors after the leader was lost; and the error if the samples are
+    unknown.
     """
     job, tokens = service.register(policy="continue")
 
@@ -149,7 +150,7 @@ def batch_sizes(service: Service) -> Any:
 
 
 def refused_tensor(service: Service) -> Any:
-    """One worker's second tensor has a NaN, under each policy: what the second call of each worker comes to."""
+    """Outcome of each worker's second call, per policy, if one worker's second tensor has a NaN."""
 
     def under(policy: str) -> Any:
         job, tokens = service.register(policy=policy)

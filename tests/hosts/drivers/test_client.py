@@ -1,4 +1,4 @@
-"""Joining a job: what a worker does as its controller says, and what it does without one."""
+"""Joining a job: a worker with the controller's messages, and without a controller."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ HERE: Final[dict[str, Any]] = {"port": PORT, "options": PATIENT}
 
 
 class Stand:
-    """One stream at the controller's side, by turns: what the host says is heard, and it is told."""
+    """Controller's end of one stream, driven step by step: receive the host's messages, send it commands."""
 
     def __init__(self, requests: Iterator[pb.FromHost], context: grpc.ServicerContext) -> None:
         self._said: queue.SimpleQueue[pb.FromHost] = queue.SimpleQueue()
         self.kinds: list[str | None] = []
-        """Of all that the host has said so far."""
+        """Kinds of all messages from the host so far."""
         self.hung_up, self.over = threading.Event(), threading.Event()
         """The host has ended what it says, and did not break off; and: the stream has ended in both directions."""
         self.hangs = False
@@ -147,7 +147,7 @@ def server() -> Iterator[UdpEndpoint]:
 
 @contextmanager
 def slow_link(address: str, delay_s: float) -> Iterator[str]:
-    """Another address of a TCP server, whose bytes take so long in either direction."""
+    """Another address of a TCP server, with this delay in both directions."""
     host, port = address.split(":")
     listener = socket.create_server(("127.0.0.1", 0))
     sockets = [listener]
@@ -178,7 +178,7 @@ def slow_link(address: str, delay_s: float) -> Iterator[str]:
 
 
 def in_background(work: Callable[[], Any]) -> Future[Any]:
-    """What it returns or raises; a test that has failed does not wait for it."""
+    """Start `work` on a thread; a failed test does not wait for it."""
     future: Future[Any] = Future()
 
     def run() -> None:
@@ -295,7 +295,7 @@ def test_a_worker_moves_to_a_new_generation(service: StandIn, server: UdpEndpoin
 def test_a_new_plan_is_confirmed_once_it_is_followed(
     service: StandIn, server: UdpEndpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And by who follows it already once more, for the first answer may be lost."""
+    """A host that follows the plan already confirms again, since the first confirmation may be lost."""
     go_on, followed, apply = threading.Event(), threading.Event(), UdpEndpoint.resume
     applied = []
 
@@ -362,7 +362,7 @@ def test_sums_go_on_without_a_controller_and_it_is_found_again(service: StandIn,
     sums = in_background(work)
     stand = service.stand()
     stand.tell(JOINED, to_host(PLAN), grpc.StatusCode.UNAVAILABLE)
-    again = service.stand()  # it comes back, with what it knows
+    again = service.stand()  # the host returns with its state
     assert again.hear("join").generation == 1
     again.tell(None)
     once_more = service.stand()
@@ -419,7 +419,7 @@ def departures(*, final: bool, calls: int = 1) -> pb.ToHost:
 def test_a_sum_that_lacks_a_worker_that_left_raises_and_names_it(
     service: StandIn, server: UdpEndpoint, order: str
 ) -> None:
-    """With and without the abort that another worker, which was told first, has brought about."""
+    """With and without the abort that another worker, notified first, has caused."""
     summed, asked = threading.Event(), threading.Event()
 
     def work() -> None:
@@ -540,7 +540,7 @@ def test_a_sum_that_does_not_come_says_what_it_waits_for(service: StandIn) -> No
 
 
 def seat(address: str, job: int = 7) -> MembershipStream:
-    """Of a server that was not told its plan yet."""
+    """Stream of a server without a plan."""
     return MembershipStream(
         address,
         job,
@@ -682,7 +682,7 @@ def test_a_server_whose_socket_is_gone_says_so_and_ends(service: StandIn) -> Non
 
 @contextmanager
 def heartbeats() -> Iterator[tuple[int, Callable[[], tuple[Heartbeat, str, int]]]]:
-    """An address where they are taken; and what gives the next one, with its sender and its TOS."""
+    """Receiver's address of heartbeats, and a function that returns the next one with its sender and TOS."""
     address = 0x7F0B_0000 | os.getpid() % (1 << 16)
     with closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as bound:
         bound.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
@@ -766,7 +766,7 @@ def test_heartbeats_of_another_pace_count_on(service: StandIn) -> None:
 
 
 def test_who_is_told_the_same_again_goes_on_with_its_heartbeats(service: StandIn) -> None:
-    """Where they come from, whereto and how often: what sends them is not begun anew, which might fail."""
+    """Source, destination and period stay; the sender is not restarted, since that might fail."""
 
     def senders() -> list[threading.Thread]:
         return [thread for thread in threading.enumerate() if thread.name == "heartbeats of job 7"]
@@ -846,7 +846,7 @@ def test_addresses_and_policies_that_are_none() -> None:
 def test_a_mistake_in_what_a_stream_does_ends_the_host_with_a_reason(
     service: StandIn, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whoever waits for the job's end would wait for ever, since nobody hears the controller any more."""
+    """Otherwise a thread that waits for the job's end would wait for ever, without contact to the controller."""
 
     def fails(_: ParameterServerCore) -> Held:
         raise MemoryError("no room for what is held")

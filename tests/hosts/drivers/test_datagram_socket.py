@@ -1,4 +1,4 @@
-"""Whole batches through a real socket: what is taken apart by size, what is lost, what is an error."""
+"""Whole batches through a real socket: grouping by size, losses, errors."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_what_arrives_together_is_given_by_size_in_the_order_of_the_first(
     while sum(count for count, _ in batches) < len(sizes):
         assert select.select([there], [], [], 10)[0]
         batches += [(len(batch), batch.payload.shape[1]) for batch in there.receive()]
-    # what is too long for any message shows by its size
+    # a datagram beyond the longest message shows by its size
     assert batches == [(2, MESSAGE_BYTES), (1, HEADER_BYTES), (1, 0), (1, MESSAGE_BYTES + 4)]
 
 
@@ -106,7 +106,7 @@ def test_what_comes_from_another_port_is_dropped_and_counted(pair: tuple[Datagra
 
 
 def test_a_closed_port_costs_only_what_is_sent_there(pair: tuple[DatagramSocket, DatagramSocket]) -> None:
-    """The kernel tells of a closed port on a later call, which then sends nothing: that datagram is lost, not the
+    """The kernel reports a closed port on a later call, which then sends nothing: that datagram is lost, not the
     endpoint.
     """
     here, there = pair

@@ -30,7 +30,7 @@ def batch(count: int, size: int, seed: int = 0) -> Datagrams:
 
 
 def content(batches: list[Datagrams]) -> list[tuple[list[int], bytes]]:
-    """Of datagrams, whatever batches they came in."""
+    """Content of datagrams regardless of their batches."""
     return [
         ([int(address)], row.tobytes())
         for each in batches

@@ -1,10 +1,11 @@
-"""A host with a socket in a job where another member asks for INT: what comes with INT it does not see, and asks again.
+"""A host with a socket in a job whose other member requests INT: it does not receive results with INT, and requests
+them
 
 ::
 
     rank 0, UdpWorker ──▶ the job's port ┐                 ┌─▶ the job's port   results without INT
                                          ├─▶ server's core ┤
-    rank 1, by hand ─────── with INT ────┘                 └─▶ port 5000        results with INT, where nobody listens
+    rank 1, by hand ─────── with INT ────┘                 └─▶ port 5000        results with INT, closed
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ SERVER: Final = 0x7F40_0000 + os.getpid() % (1 << 16)
 STEPS: Final = 3
 REQUEST: Final = link_request(AGGREGATION_PORT, 9)
 STACK: Final = int_header([Said(1, 2, 3, 4, 5)])
-"""What a switch on the way makes of the request."""
+"""INT headers that a switch on the way adds to the request."""
 
 
 def plan(rank: int) -> WorkerPlan:
@@ -56,7 +57,7 @@ def row(data: bytes, rows: int = 1) -> np.ndarray:
 
 
 class Asking(FixedWindow):
-    """Has contributions ask for INT, and keeps what is told."""
+    """Law whose contributions request INT, and which keeps the reports."""
 
     int_header = REQUEST
 
@@ -112,7 +113,7 @@ class ByHand:
                 self._deliver(results)
 
     def _deliver(self, results: Datagrams) -> None:
-        """With INT to port 5000 at rank 0, and to the job's, too, where nobody expects it."""
+        """Deliver results with INT to port 5000 at rank 0, and to the job's port, too, where they are unexpected."""
         mine, headers = results.addresses == address(1), results.int_headers
         if np.count_nonzero(mine):
             sources = np.full(np.count_nonzero(mine), SERVER, np.uint32)

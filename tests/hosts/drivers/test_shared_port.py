@@ -79,7 +79,7 @@ def holder(port: int) -> Iterator[subprocess.Popen[str]]:
 
 @pytest.fixture
 def far(port: int) -> Iterator[UdpHost]:
-    """Where the jobs' servers run."""
+    """Host of the jobs' servers."""
     with UdpHost(SERVER, port) as host:
         yield host
 
@@ -114,7 +114,7 @@ def test_the_first_process_may_hang_or_end_and_others_come_later(
     with ExitStack() as stack:
         first = job(stack, 1, HOST, far)
         holder.send_signal(signal.SIGSTOP)
-        second = job(stack, 2, HOST, far)  # the port is handed over by whoever runs
+        second = job(stack, 2, HOST, far)  # any running process hands over the port
         check_sums([first, second])
         holder.kill()
         third = job(stack, 3, HOST, far)
@@ -136,7 +136,7 @@ def test_a_job_of_another_process_is_not_taken_twice(far: UdpHost, port: int) ->
 
 @contextmanager
 def two_processes_ends(port: int) -> Iterator[tuple[SharedPort, SharedPort]]:
-    """Who bound a port, and who was handed it."""
+    """The process that bound a port, and one that received it."""
     with ExitStack() as stack:
         first = stack.enter_context(closing(SharedPort(HOST, port)))
         with ThreadPoolExecutor(1) as threads:
@@ -158,7 +158,7 @@ def test_what_was_passed_on_to_jobs_that_are_over_leaves_nothing_open(port: int)
         for number in range(100, 200):
             second.take_job(number)
             assert len(first.pass_on(datagram_of(number), {1})) == 0
-            passed = [each for _ in range(2) for each in second.receive()]  # who connects is let in first
+            passed = [each for _ in range(2) for each in second.receive()]  # a connecting process is accepted first
             assert [job_numbers(each).tolist() for each in passed] == [[number]]
             second.drop_job(number)
             assert first.receive() == []

@@ -147,7 +147,7 @@ def test_what_cannot_be_sent_is_said_by_the_timeout_and_stops_nobody(port: int) 
 
 
 def test_waking_never_waits(port: int) -> None:
-    """Not even while the thread that is woken waits for whoever wakes it."""
+    """Not even if the thread to wake waits for the waking thread."""
     with UdpHost(address(0), port) as host, host.changed:
         host.wake()
 

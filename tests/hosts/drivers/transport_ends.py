@@ -1,4 +1,4 @@
-"""Ends of the transport on loopback, which may be in other processes: what they import is here, not in a test."""
+"""Ends of the transport on loopback, possibly in other processes: their imports are here, not in a test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A small job over real sockets on loopback, whose ranks may be processes: what they import is here, not in a test."""
+"""A small job over real sockets on loopback, whose ranks may be processes: their imports are here, not in a test."""
 
 from __future__ import annotations
 

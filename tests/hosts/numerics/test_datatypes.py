@@ -103,7 +103,7 @@ def test_a_sum_is_within_its_bound_of_the_exact_one(kind: FloatType, workers: in
 @pytest.mark.parametrize("kind", [FLOAT32, FLOAT64])
 @pytest.mark.parametrize("workers", [1, 2, 3, 40])
 def test_the_bound_holds_where_every_worker_s_rounding_is_at_its_worst(kind: FloatType, workers: int) -> None:
-    """Beside a 1 a number of half a quantum is lost at each of them. What that is, is looked for."""
+    """With a 1 in the chunk, each worker loses a number of half a quantum. The test searches for that number."""
     lost = []
     for exponent in range(-110, -10):
         values = np.array([[1.0, math.ldexp(1, exponent)]] * workers, kind.storage)
@@ -295,7 +295,7 @@ def test_float16_sums_beyond_its_range_are_infinite_and_their_mean_is_not() -> N
 @given(st.sampled_from(FLOATS), st.integers(2, 9), st.integers(0, 2**32 - 1))
 @settings(deadline=None, max_examples=100)
 def test_nan_and_infinity_are_summed_as_ieee_addition_does(kind: FloatType, workers: int, seed: int) -> None:
-    """And all other elements are what they are without them."""
+    """All other elements are unchanged."""
     rng = np.random.default_rng(seed)
     values = np.ldexp(rng.standard_normal((workers, 300)), rng.integers(-5, 5, (workers, 1)))
     clean = stored(values, kind)
@@ -473,7 +473,7 @@ def test_shapes(kind: DataType, shape: tuple[int, ...]) -> None:
 
 
 def test_layouts() -> None:
-    """Fortran order, steps, reversed and foreign byte order: what is summed is what NumPy shows."""
+    """Fortran order, steps, reversed and foreign byte order: the sum is that of NumPy's view."""
     base = np.arange(40 * 30, dtype=np.float32).reshape(40, 30)
     for view in (
         base.T,
@@ -542,7 +542,7 @@ def test_a_data_type_is_registered_once_and_copied_never() -> None:
 @pytest.mark.parametrize("lanes", [4, 32, 64])
 @pytest.mark.parametrize("kind", ["float32", "float64", "int64"])
 def test_messages_of_fewer_lanes_carry_the_same_sum(kind: str, lanes: int) -> None:
-    """Where the numbers need no rounding: their exponents are agreed by chunk, and chunks are shorter."""
+    """The numbers need no rounding: exponents are agreed by chunk, and chunks are shorter."""
     rng = np.random.default_rng(lanes)
     arrays = [rng.integers(-(2**20), 2**20, (3, 101)).astype(kind) for _ in range(3)]
     np.testing.assert_array_equal(reference_sum(arrays, lanes=lanes), sum(arrays[1:], arrays[0]))

@@ -55,7 +55,7 @@ class Job:
         return int(max(-127, *exponents[counted].tolist(), -127)) + reserved - 31
 
     def results(self, values: np.ndarray) -> np.ndarray:
-        """What a fabric returns for the workers' chunks (n, v), by the code under test."""
+        """Result of a fabric for the workers' chunks (n, v), by the code under test."""
         encoding = encoding_of(self.kind, self.workers, mean=self.mean)
         chunks = np.zeros((self.workers, encoding.values), self.kind.storage)
         chunks[:, : values.shape[1]] = values

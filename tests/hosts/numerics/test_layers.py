@@ -49,7 +49,7 @@ def test_layers_of_one_array_are_summed_as_each_alone(
 
 
 def test_a_layer_of_1e_minus_6_beside_one_of_1_keeps_its_digits() -> None:
-    """Each layer's error is bounded by its own largest number, whatever lies beside it; without cuts it is not."""
+    """Each layer's error is bounded by its own maximum, regardless of its neighbours; without cuts it is not."""
     rng = np.random.default_rng(5)
     workers, sizes = 8, [200, 10, 90, 300, 3]
     scales = [1.0, 1e-6, 1e-3, 1e-6, 1.0]

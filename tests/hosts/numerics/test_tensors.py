@@ -57,7 +57,7 @@ def test_a_weight_below_0_is_refused() -> None:
 
 
 def test_weights_of_a_reference_are_1() -> None:
-    """As an integer shows for which there is a mean with no larger weight."""
+    """The test uses an integer with a mean that no larger weight allows."""
     largest = np.array([2**62])
     assert reference_sum(arrays=[largest], mean=True).tolist() == largest.tolist()
     with raises(InvalidTensor, place="tensor 'tensor of worker 0'", value=0):

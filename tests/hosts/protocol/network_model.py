@@ -47,14 +47,14 @@ class Faults:
     corruption: float = 0.0
     """Probability that one bit of a packet flips."""
     corrupt_lanes: bool = True
-    """Whether lanes may be hit too: towards a switch that is undone by a new generation only."""
+    """Whether lanes may be damaged too, towards a switch; only a new generation undoes that."""
     delay_ns: tuple[int, int] = (5 * US, 50 * US)
     """Uniform, each packet by itself: a wide range reorders."""
 
 
 @dataclass(frozen=True)
 class Tree:
-    """Who contributes to whom. `parents`: node address → its parent; the root has none. Bits follow the order."""
+    """Tree of contributions. `parents`: node address → its parent; the root has none. Bits follow the order."""
 
     parents: dict[int, int]
 
@@ -66,7 +66,7 @@ class Tree:
         return next(bit for bit, address in self.children(self.parents[child]).items() if address == child)
 
     def workers_of(self, node: int) -> int:
-        """How many workers' numbers are in what it contributes."""
+        """Number of workers whose data a node's contribution includes."""
         return sum(map(self.workers_of, self.children(node).values())) or 1
 
     @property
@@ -75,7 +75,7 @@ class Tree:
 
 
 def make_tree(kind: str, ranks: list[int]) -> Tree:
-    """Of these kinds.
+    """Make a tree of one kind.
 
     `server`: all to the parameter server · `inner`: one switch below it · `tree`: two levels of switches below it ·
     `mixed`: some workers behind a switch, some at the server · `root`: one switch, no server · `tree-root`: two levels.
@@ -148,7 +148,7 @@ class Fabric:
         self.packets = 0
         self.sums: dict[int, dict[int, Reduced]] = {rank: {} for rank in self.ranks}
         self.final_rounds: list[set[int]] = []
-        """What was final at each move."""
+        """Final rounds at each move."""
         options = WorkerOptions(
             initial_timeout_ns=400 * US,
             min_timeout_ns=200 * US,
@@ -260,7 +260,7 @@ class Fabric:
             self.at(self.now + rng.randint(*faults.delay_ns), partial(self._arrive, source, destination, data))
 
     def _damageable(self, payload: bytes) -> int:
-        """How many leading bytes of a packet may be hit. A round's lanes are hit once at most.
+        """Number of leading bytes of a packet that may be damaged. A round's lanes are damaged at most once.
 
         The linear check finds any damage to one lane; damage to the same high bit of two lanes can cancel in it.
         """

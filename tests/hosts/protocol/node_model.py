@@ -27,7 +27,7 @@ from weir.wire.aggregation import (
 from weir.wire.fields import REDUCED
 
 Packet = tuple[int, bytes]
-"""(address, payload): the source of what is received, the destination of what is sent."""
+"""Address and payload: the source of a received packet, the destination of a sent one."""
 
 _UP = (MessageType.CONTRIBUTION, MessageType.SCALE)
 _DOWN = (MessageType.RESULT, MessageType.SCALE_RESULT)
@@ -36,7 +36,7 @@ _RESULT_OF = dict(zip(_UP, _DOWN, strict=True))
 
 @dataclass(frozen=True)
 class JobEntry:
-    """What `jobs` holds for one (job, generation); no parent: the switch is the root."""
+    """Entry of `jobs` for one (job, generation); without a parent the switch is the root."""
 
     slot_base: int
     slots: int

@@ -1,12 +1,12 @@
-"""Every order of events of a small job: real cores and settle rule, model switches, a network that may do anything.
+"""Every order of events of a small job: real cores and settle rule, model switches, an arbitrary network.
 
-The network only grows: whatever was sent may be delivered at any time from then on, any number of times, or never. So
-all losses, copies and reorderings are in the search, without a bound, and so are all resends: a worker that sends a
-round again adds nothing to such a network.
+The network only grows: a sent message may be delivered at any later time, any number of times, or never. So all losses,
+copies and reorderings are in the search, without a bound, and so are all resends: a worker that sends a round again
+adds nothing to such a network.
 
 A state is (a number for each node, the controller's number, the messages sent so far), and the search is breadth-first:
-a counterexample is as short as can be. In every reachable state the results that hosts hold are right, are the same
-everywhere and are those held before; and when all that is in flight is lost there, resends alone still finish the job.
+a counterexample is as short as can be. In every reachable state the results at hosts are right, the same everywhere and
+equal to earlier ones; and if all messages in flight are lost there, resends alone still finish the job.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ class Search:
         max_states: int = 20_000_000,
         past: Past = NO_PAST,
     ) -> None:
-        """Without `resends` it is not asked whether resends finish the job: for a look at wrong sums alone."""
+        """Prepare a search. Without `resends` it skips the check that resends finish the job, and finds wrong sums
+        only.
+        """
         self.setup = setup
         self.nodes = Nodes(setup, make_switch, past)
         self.controller = Controller(setup)
@@ -158,7 +160,7 @@ class Search:
         number = self.controller.step(number, event, held)
         return (*state[:index], after, *state[index + 1 : -2], number, network | sent), index
 
-    # --- what must hold ---
+    # --- invariants ---
 
     def _what_is_wrong(self, state: State, changed: int) -> str:
         if changed >= self._hosts:
@@ -189,9 +191,9 @@ class Search:
         return control.move is None and all(self.nodes.facts[rank][nodes[rank]].idle for rank in workers)
 
     def _finishes(self, state: State, log: list[str] | None = None) -> bool:
-        """Whether resends finish the job (and the controller its move) when all that is in flight now is lost.
+        """Whether resends finish the job (and the controller its move) after a loss of all messages in flight.
 
-        `log`: takes what happens, for a state from which they do not.
+        `log`: receives the events, for a state from which they do not.
         """
         way: list[State] = []
         nodes = (*state[:-1], 0)

@@ -1,4 +1,4 @@
-"""The controller of a searched job, as numbered states: the real Move, and what may happen at which moment."""
+"""The controller of a searched job, as numbered states: the real Move, and the possible events at each moment."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from weir.wire.aggregation import next_generation
 from weir.wire.control import Held, Resume
 
 ControlEvent = tuple[str, int]
-"""What happens, and the address of the host or switch that it happens to (0: nobody)."""
+"""Event, and the address of its host or switch (0: none)."""
 
 
 @dataclass
@@ -27,11 +27,11 @@ class Control:
     """Those that have taken part so far, generation by generation: a round may be summed over any of these."""
     server: bool
     moves: int
-    """How many more may begin."""
+    """Number of moves that may still begin."""
     restarts: int
-    """How many more switches may lose their registers."""
+    """Number of further switches that may lose their registers."""
     deaths: int = 0
-    """How many more hosts may die."""
+    """Number of further hosts that may die."""
     dead: frozenset[int] = frozenset()
     """Dead hosts that the controller has not given up yet."""
     forgot: bool = False
@@ -137,7 +137,7 @@ class Controller:
     def _compute(self, number: int, event: ControlEvent, held: Held | None) -> int:
         control: Control = pickle.loads(pickle.dumps(self.controls[number]))
         name, address = event
-        if name == "unheard":  # the host resumes, and what it says of that is lost
+        if name == "unheard":  # the host resumes, and its confirmation is lost
             return number
         if name == "restart":
             control.restarts -= 1

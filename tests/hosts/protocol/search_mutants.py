@@ -1,4 +1,4 @@
-"""The protocol broken on purpose, one rule at a time: what an exhaustive search has to find (docs/verification.md)."""
+"""Mutants of the protocol, one broken rule each, which an exhaustive search must find (docs/verification.md)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from weir.wire.control import FinalRound, Held, Resume
 
 
 class WithoutTag(SwitchModel):
-    """Does not compare the round: whatever comes belongs to what the slot holds."""
+    """A switch that does not compare the round: any message counts for the slot's round."""
 
     @staticmethod
     def _age(slot: Slot, job: int, generation: int, chunk: int) -> int:
@@ -83,12 +83,12 @@ _resume = WorkerCore.resume
 
 
 def settle_without_servers(workers: Mapping[int, Held], servers: Mapping[int, Held], slots: int) -> Settlement:
-    """What only the parameter server holds is not final."""
+    """Results that only the parameter server holds do not become final."""
     return settle(workers, {}, slots)
 
 
 def settle_without_fetches(workers: Mapping[int, Held], servers: Mapping[int, Held], slots: int) -> Settlement:
-    """Whoever lacks a final round is not told where to fetch it."""
+    """A host without a final round gets no address to fetch it from."""
     settlement = settle(workers, servers, slots)
     return replace(settlement, fetches=dict.fromkeys(workers, ()))
 
@@ -109,7 +109,9 @@ _pause = WorkerCore.pause
 
 
 def lose_and_settle_by_old_answers(move: Move, addresses: Iterable[int], now_ns: int) -> None:
-    """A host lost among the Resumes: what the others have completed since they answered Pause is not asked."""
+    """After the loss of a host during Resumes, results that others completed since their answer to Pause are
+    ignored.
+    """
     answers = move._held
     _lose(move, addresses, now_ns)
     if move.phase is Phase.PAUSING and not move._held:
@@ -136,12 +138,12 @@ _sendable = Stream.sendable
 
 
 def begin_anew(history: History) -> int:
-    """Whoever had the number before, its generations begin with the first."""
+    """A reused job number begins with the first generation."""
     return FIRST_GENERATION
 
 
 def take_any_registers(loading: Loading, cookie: int, program: int) -> bool:
-    """What another controller's jobs have left in a switch is as good as one's own."""
+    """Registers of another controller's jobs count as the controller's own."""
     return True
 
 
@@ -155,7 +157,7 @@ def accept_plan(*plans: object) -> None:
 
 @contextmanager
 def broken(changes: tuple[tuple[str, object], ...]) -> Iterator[None]:
-    """Names of modules and classes here, `__` for the dot, with what they become."""
+    """Patch names of modules and classes here, with `__` for the dot."""
     owners = {owner.__name__: owner for owner in (WorkerCore, ParameterServerCore, Move, Stream, History, Loading)}
     patches: list[AbstractContextManager[object]] = []
     for name, new in changes:
@@ -176,7 +178,7 @@ def broken(changes: tuple[tuple[str, object], ...]) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Mutant:
-    """One broken rule, the smallest job that shows it, and a word of what the search must find."""
+    """One broken rule, the smallest job that shows it, and a word of the expected finding."""
 
     name: str
     setup: Setup
@@ -186,7 +188,7 @@ class Mutant:
 
     @property
     def resends(self) -> bool:
-        """Whether the search is to look for stuck states; else it goes on behind them, to a wrong sum."""
+        """Whether the search looks for stuck states; else it continues beyond them, to a wrong sum."""
         return self.finds == "stuck"
 
 

@@ -34,7 +34,7 @@ Core = WorkerCore | ParameterServerCore | SwitchModel
 Message = tuple[int, int, bytes]
 """Source, destination, payload."""
 Event = Hashable
-"""A message's bit, FIRE, or what the controller does: a tuple whose first element names it."""
+"""A message's bit, FIRE, or a controller's event: a tuple whose first element names it."""
 
 FIRE = -1
 """A worker's timers expire."""
@@ -54,9 +54,11 @@ _WITHOUT_MEANING = frozenset(
         "_check",  # the same in every state
     ]
 )
-"""Counters, scratch memory and timers: timers may fire at any time here, so their readings tell no states apart. What
-is in the network, and what is lost, limits what may be sent by the window that queues allow; here they allow the whole
-span, so the order of sendings decides only when something is sent again; the window in force is `InFlight`'s."""
+"""Counters, scratch memory and timers: timers may fire at any time here, so their readings do not distinguish states.
+
+The network's content and losses limit sending through the window. Here the window is the whole span, so the order of
+sendings only affects the time of resends; the window in force is `InFlight`'s.
+"""
 
 
 def canonical(value: Any) -> Hashable:
@@ -79,7 +81,7 @@ def canonical(value: Any) -> Hashable:
 
 @dataclass(frozen=True)
 class Setup:
-    """What is searched: a job, its tree, and how often what may go wrong.
+    """Searched setup: a job, its tree, and the number of each kind of fault.
 
     The network may lose, copy and reorder without bound in any case.
     """
@@ -90,7 +92,7 @@ class Setup:
     window: int = 1
     chunks: int = 1
     tensors: int = 1
-    """Of so many chunks each, all submitted at the beginning."""
+    """Number of tensors of that many chunks each, all submitted at the beginning."""
     moves: int = 0
     """Changes of generation."""
     next_kind: str = ""
@@ -102,14 +104,14 @@ class Setup:
     dies_in_moves: bool = False
     """Hosts may also die between their answer to Pause and their Resume, which may go unheard when they take it."""
     restarts: int = 0
-    """How often a switch loses its registers."""
+    """Number of times that a switch loses its registers."""
     after: str = ""
-    """How another job that had its number went: "ended" by the controller, or "forgotten", as another controller came
-    that knows of no job; at any moment.
+    """End of an earlier job with the same number, at any moment: "ended" by the controller, or "forgotten" by a new
+    controller without the journal.
     """
     first_generation: int = 1
     seed: int = 1
-    """Of the gradients."""
+    """Seed of the gradients."""
 
     def __str__(self) -> str:
         parts = [f"{self.kind}, {self.workers} workers, S = {self.slots}, W = {self.window}, {self.chunks} chunks"]
@@ -187,7 +189,7 @@ class Gradients:
         self.scales = scale_table(setup.workers)
         size = (setup.workers, setup.chunks, LANES)
         self.arrays = []
-        """By tensor and rank."""
+        """Arrays by tensor and rank."""
         for _ in range(setup.tensors):
             scaled = rng.standard_normal(size, np.float32) * np.ldexp(1, rng.integers(0, 4, size[:2]))[:, :, None]
             self.arrays.append(scaled.astype(np.float32).reshape(setup.workers, -1))
@@ -230,7 +232,7 @@ class Gradients:
         return result
 
     def tensor(self, contents: list[tuple[int, int, int, bytes | None]]) -> bytes:
-        """What a tensor's float32 sum must be when its rounds had these results."""
+        """Expected float32 sum of a tensor whose rounds had these results."""
         agreed = np.array([content[0] for content in contents[: self.count]], np.uint8)
         lanes = np.frombuffer(b"".join(content[3] or b"" for content in contents), np.int32)
         return dequantize(lanes.reshape(-1, LANES), agreed, self.scales).tobytes()
@@ -238,23 +240,23 @@ class Gradients:
 
 @dataclass(frozen=True)
 class Facts:
-    """What the search asks about a node's state."""
+    """Properties of a node's state for the search."""
 
     results: tuple[int, ...] = ()
-    """By round: the number of the result that this host held first, 0 for none."""
+    """Number of the result that this host held first, by round, 0 for none."""
     idle: bool = False
     wrong: str = ""
-    """What is wrong with this state in itself."""
+    """Error that this state shows by itself."""
 
 
 @dataclass(frozen=True)
 class Past:
-    """What there is from before when a job begins."""
+    """Remains of an earlier job at the start."""
 
     messages: tuple[Message, ...] = ()
     """All that may still arrive, at any time."""
     slots: frozenset[tuple[bytes, ...]] = frozenset()
-    """What the switches' slots may hold, pickled, by switch: one of these; none: they are empty."""
+    """Possible contents of the switches' slots, pickled, by switch; none: they are empty."""
 
 
 NO_PAST: Final = Past()
@@ -299,7 +301,7 @@ class Nodes:
             cores.append(switch)
         self.index = {address: index for index, address in enumerate(self.addresses)}
         self.destined = [0] * len(cores)
-        """By node: the bits of the messages to it."""
+        """Bits of the messages to each node."""
         self.snapshots: list[list[bytes]] = [[] for _ in cores]
         self.facts: list[list[Facts]] = [[] for _ in cores]
         self._numbers: list[dict[Hashable, int]] = [{} for _ in cores]
@@ -336,7 +338,7 @@ class Nodes:
         return known
 
     def held(self, index: int, state: int) -> Held:
-        """What a host answers to Pause in this state."""
+        """Host's answer to Pause in this state."""
         if (index, state) not in self._held:
             core = self.load(index, state)
             assert not isinstance(core, SwitchModel)
@@ -426,7 +428,7 @@ class Nodes:
                 bits |= self._bit(self.addresses[index], destination, row.tobytes())
         return bits
 
-    # --- what is right ---
+    # --- expected results ---
 
     def _look(self, core: WorkerCore | ParameterServerCore, before: tuple[int, ...]) -> Facts:
         results = list(before)

@@ -1,8 +1,8 @@
-"""A job whose number another one had before it, or that a controller begins which knows nothing of what there was.
+"""A job with the number of an earlier one, or under a new controller without any record of the past.
 
-The job before is searched first, in every order of events. Whatever its switches held at any moment they may hold when
-the next one begins, and all that it has ever sent may arrive at any time in the life of the next one. So the
-controller may have ended or forgotten it at any moment, and hosts that have not heard of that may go on for ever.
+The job before is searched first, in every order of events. Any past content of its switches may be present when the
+next one begins, and every message it has ever sent may arrive at any time in the life of the next one. So the
+controller may have ended or forgotten it at any moment, and hosts without notice of that may continue for ever.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from weir.tests.hosts.protocol.search_nodes import Message, Past, Setup
 from weir.wire.aggregation import HEADER, HEADER_BYTES, split_tag
 
 PROGRAM = 1 << 63
-"""What the switch program is called in cookies."""
+"""Number of the switch program in cookies."""
 FORGETTING, FORGETFUL = 1, 2
 """Owners: the controller that is no more, and the one that follows it."""
 
@@ -30,7 +30,7 @@ FORGETTING, FORGETFUL = 1, 2
 def searches(
     setup: Setup, make_switch: Callable[[int, int], SwitchModel] = SwitchModel, *, resends: bool = True
 ) -> Iterator[Search]:
-    """What is to be searched of a setup; with a job before it, once for every generation that it may begin in."""
+    """Searches of a setup; with an earlier job, one for every generation in which the new one may begin."""
     if not setup.after:
         yield Search(setup, make_switch, resends=resends)
         return
@@ -46,7 +46,7 @@ def searches(
 
 
 def _follow(before: Search, state: State, how: str) -> tuple[int, int, tuple[bytes, ...]]:
-    """The next job's first generation, the last one in which hosts of the former may send, and what slots hold."""
+    """First generation of the next job, last one in which the earlier job's hosts may send, and contents of slots."""
     control = before.controller.controls[state[-2]]
     last = max(resume.plan.generation for resume in control.resumes.values()) if control.resumes else 1
     switches = []

@@ -1,4 +1,4 @@
-"""What a job's check lets pass: all true sums, and of altered ones no more than the analysis says."""
+"""Detection by a job's check: all true sums pass, and altered ones no more often than the analysis states."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_the_sum_of_checks_is_the_check_of_the_sum(
 
 
 def test_by_definition() -> None:
-    """As sums of whole numbers, for the prime and the coefficients that a check of single lanes shows."""
+    """Compared with sums of Python integers, with the prime and coefficients that checks of single lanes reveal."""
     check = SumCheck(KEY, 8)
     p = check.prime
     assert 1 << 28 < p < 1 << 29
@@ -115,7 +115,9 @@ class Definition:
 @pytest.mark.parametrize("key", [KEY, OTHER_KEY])
 @pytest.mark.parametrize(("workers", "lanes"), [(1, LANES), (2, 4), (3, LANES), (300, 64)])
 def test_all_hosts_make_the_same_of_a_key(key: str, workers: int, lanes: int) -> None:
-    """Of whatever version, so that theirs add up: as the module's description says it is derived."""
+    """Hosts of all versions derive the same checks, so that theirs add up: the derivation in the module's
+    description.
+    """
     check, definition = SumCheck(key, workers), Definition(key, workers)
     assert check.prime == definition.of_primes[0]
     numbers = np.array([0, 1, 3, (1 << 32) - 1, (1 << 40) + 7, 12])
@@ -229,7 +231,7 @@ def test_what_wraps_is_known_of_each_tensor(dtype: str, nonfinite: str, wraps: b
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64"])
 def test_a_forged_sum_is_refused_by_server_and_worker(dtype: str) -> None:
-    """All is known to the forger but the key: job, generation, bit, round, and what the lanes hold."""
+    """The forger has everything except the key: job, generation, bit, round, and the lanes' values."""
     server_address, addresses = 100, (1, 2)
     plans = [
         WorkerPlan(5, 1, rank, 2, server_address, 1 << rank, 16, 8, members=addresses, key=KEY) for rank in range(2)
@@ -309,8 +311,8 @@ def test_a_round_that_was_summed_with_a_worker_that_is_gone_passes_when_it_is_fe
 
 
 def test_primes_are_told_from_all_other_odd_numbers() -> None:
-    """Those that Fermat's test takes for primes by every base among them: Carmichael's, as 294,409 = 37 · 73 · 109; and
-    those that Miller's takes for primes by two of the three bases, and by one or two beside the third.
+    """The odd numbers include Fermat pseudoprimes to every base (Carmichael's, such as 294,409 = 37 · 73 · 109), and
+    strong pseudoprimes to one or two of the three bases.
     """
     sieve = np.ones(300_000, np.bool_)
     sieve[:2] = False

@@ -1,4 +1,4 @@
-"""Workers that leave a job in good order: which calls of the others still complete, and what the others are refused."""
+"""Workers that leave a job in good order: the calls of the others that still complete, and those that are refused."""
 
 from __future__ import annotations
 

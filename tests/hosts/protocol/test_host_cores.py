@@ -1,4 +1,4 @@
-"""One worker or one server alone: what each counts, sends, waits for and refuses."""
+"""One worker or one server alone: its counters, messages, deadlines and refusals."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def tags(datagrams: list[Datagrams]) -> list[int]:
 
 
 def test_datagrams_are_for_the_job_that_they_name() -> None:
-    """Of another job, and too short to name one, for the first, whose core counts them."""
+    """Datagrams of another job, or too short to name one, go to the first core, which counts them."""
     told = np.zeros(4, HEADER)
     told["job"] = [9, 300, 5, 300]
     datagrams = Datagrams(np.arange(4, dtype=np.uint32), told.view(np.uint8).reshape(4, HEADER_BYTES))
@@ -132,7 +132,7 @@ class Job:
         self.now = 0
 
     def answer(self) -> list[list[Datagrams]]:
-        """What the server sends to each worker for what both have to send."""
+        """Messages of the server to each worker, in answer to the pending messages of both."""
         for worker, address in zip(self.workers, (WORKER, OTHER), strict=True):
             for datagrams in worker.poll(self.now):
                 self.server.receive(self.now, sources(datagrams, address))
@@ -340,7 +340,7 @@ def test_of_two_results_the_later_round_s_window_is_obeyed() -> None:
 
 
 class Listener(ExplicitWindow):
-    """Obeys, and keeps what it was told."""
+    """Law that applies windows and keeps its inputs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -423,8 +423,8 @@ def test_rounds_leave_at_a_laws_pace_and_a_seldom_look_finds_more_of_them_due() 
 
 
 def test_a_round_that_is_lost_while_the_pace_forbids_to_repair_it_is_sent_when_it_allows_that() -> None:
-    """Repairs are due after 20 ms here and a gap is 50 ms, but the time-out of what is sent first has doubled so often
-    that the worker looks in between, and finds nothing to send.
+    """Repairs are due after 20 ms here and a gap is 50 ms, but the time-out of first sendings has doubled so often that
+    the worker wakes up in between, and finds nothing to send.
     """
     gap_ns = 50 * MS
     job = Job(pacing=Pacing(window=32, gap_ns=gap_ns))
@@ -436,7 +436,7 @@ def test_a_round_that_is_lost_while_the_pace_forbids_to_repair_it_is_sent_when_i
         assert worker.poll(looks_ms * MS) == [], "it is lost, and not to be sent yet"
         assert worker.deadline_ns == sent_ms * MS + gap_ns
     job.now = 150 * MS
-    job.step()  # the exponents are there; the round trip of what was sent so often tells nothing
+    job.step()  # the exponents are there; repeated sendings give no round-trip time
     assert len(worker.poll(200 * MS)) == 1
     assert worker.poll(250 * MS) == []
     assert worker.deadline_ns == 280 * MS, "its first time-out"
@@ -478,7 +478,7 @@ def test_small_tensors_overlap_but_wait_for_their_own_exponents() -> None:
 
 
 def test_every_sum_and_the_failure_settle_once_taken_or_not() -> None:
-    """Whoever waits is woken by that."""
+    """Waiting threads are woken by that."""
     job = Job()
 
     def sum_all(*signatures: int) -> list[int]:
@@ -950,7 +950,7 @@ def test_a_server_takes_rounds_as_far_ahead_as_it_has_slots() -> None:
 
 
 def test_a_server_takes_rounds_as_far_beyond_the_final_ones_as_it_has_slots() -> None:
-    """Who holds them all goes on there, while the one that is not final is summed."""
+    """A sender that has them all continues there, while the one that is not final is summed."""
     server = ParameterServerCore(SERVER_PLAN)
     server.pause()
     final = tuple(FinalRound(at, OTHER) for at in [*range(17, 32), *range(16)])

@@ -1,4 +1,4 @@
-"""Workers, servers and model switches together: whatever the network does, every worker gets the same bits."""
+"""Workers, servers and model switches together: over any network behaviour, every worker gets the same bits."""
 
 from __future__ import annotations
 
@@ -109,7 +109,9 @@ class Jumping(ExplicitWindow):
 
 
 def run_jumping(seed: int) -> None:
-    """Several tensors, and windows that go up and down: no worker gives all its room to what others have not begun."""
+    """Several tensors, with growing and shrinking windows: no worker spends all its room on rounds that others have not
+    begun.
+    """
     rng = random.Random(seed)
     workers = rng.choice([2, 3, 5])
     faults = Faults(loss=rng.choice([0, 0, 0.05]))
@@ -204,7 +206,9 @@ def test_every_round_number_wraps(kind: str) -> None:
 
 
 def test_a_damaged_sum_in_a_switch_is_undone_by_a_new_generation() -> None:
-    """No resend can repair what a switch has added up; every host refuses it until the controller starts anew."""
+    """No resend can repair a damaged sum in a switch; every host refuses it until the controller starts a new
+    generation.
+    """
     fabric = Fabric(3, 2, "root")
     arrays = tensors(3, 2, [3 * LANES])
     submit_all(fabric, arrays)

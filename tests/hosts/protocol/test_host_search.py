@@ -42,7 +42,7 @@ QUICK = [
     Setup("root", tensors=2, after="ended"),
     Setup("root", moves=1, lost=(LAST_OF_2,), after="ended"),
     Setup("root", moves=1, lost=(LAST_OF_2,), after="forgotten"),
-    # what mutants are caught in is sound without them
+    # setups that catch mutants are sound without them
     *(mutant.setup for mutant in MUTANTS if mutant.setup.window <= mutant.setup.slots // 2),
 ]
 

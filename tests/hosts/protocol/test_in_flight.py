@@ -1,4 +1,4 @@
-"""A worker's rounds in flight alone: what may be in the network, what is taken for lost, whose turn a repair is."""
+"""A worker's rounds in flight alone: rounds in the network, detected losses, turns of repairs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def land(which: InFlight, *rounds: int, now_ns: int = 0) -> None:
 
 
 def repaired(which: InFlight, now_ns: int = 0) -> list[int]:
-    """What is sent again now."""
+    """Rounds that are sent again now."""
     places = which.to_repair(now_ns)
     rounds: list[int] = which.round[places].tolist()
     which.relaunch(places, now_ns)
@@ -101,8 +101,10 @@ def rounds_in_the_network(*, window: int, trip: int, lose: int | None, rounds: i
 def test_repairs_shorten_queues_and_never_idle_the_network() -> None:
     assert rounds_in_the_network(window=200, trip=10, lose=None) == 200
     assert rounds_in_the_network(window=200, trip=10, lose=10) <= SPAN // (2 * TURNS)
-    assert 110 < rounds_in_the_network(window=400, trip=100, lose=10) <= 2 * 110  # what fills a long network, twice
-    assert rounds_in_the_network(window=80, trip=100, lose=10) >= 72  # the window is what binds, but for what is lost
+    assert (
+        110 < rounds_in_the_network(window=400, trip=100, lose=10) <= 2 * 110
+    )  # twice the rounds that fill a long network
+    assert rounds_in_the_network(window=80, trip=100, lose=10) >= 72  # the window is the limit, apart from lost rounds
 
 
 @pytest.mark.parametrize("measured_before", [0, 1])
@@ -187,7 +189,7 @@ def test_other_ways_are_measured_anew() -> None:
 
 
 def test_who_waited_long_sends_nothing_again_once_rounds_come() -> None:
-    """With a window of one for as long as nothing came: the others of its rounds have waited for a slow worker, too."""
+    """The window is one during the silence: the other rounds have waited for a slow worker, too."""
     one = in_flight()
     launch(one, *range(10))
     one.obey(1)

@@ -1,4 +1,4 @@
-"""INT in front of messages, as the cores pass it on: from a law's request to what the law is told of each result."""
+"""INT in front of messages in the cores: from a law's request to the law's reading of each result."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Asking(Listener):
 
 
 def stacks(*marks: int) -> NDArray[np.uint8]:
-    """Of messages of one hop, told apart by what their switch says of its queue."""
+    """Stacks of messages of one hop, told apart by the switch's queue depth."""
     return int_headers([[Said(1, 2, mark, 4, 5)] for mark in marks])
 
 

@@ -1,4 +1,4 @@
-"""Who reads and changes what is on a link does what docs/threat-model.md (§4) says it can, and no more."""
+"""An attacker who reads and changes packets on a link can do what docs/threat-model.md (§4) lists, and no more."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ WINDOW = 8
 WORD = 1 << 32
 
 Change = Callable[[int, NDArray[np.void]], None]
-"""What is done on the way to a batch of messages with lanes, or without, that one rank sends or is sent."""
+"""Change on the way to a batch of messages with lanes, or without, from or to one rank."""
 
 
 def nothing(rank: int, messages: NDArray[np.void]) -> None: ...
 
 
 class Job:
-    """Two workers and their server; whatever they send passes whoever is on the way."""
+    """Two workers and their server; every message passes the attacker."""
 
     def __init__(self, lanes: int = 8, first_round: int = 0) -> None:
         self.lanes = lanes
@@ -60,7 +60,7 @@ class Job:
         ]
 
     def sums(self, arrays: list[NDArray[Any]], up: Change = nothing, down: Change = nothing) -> list[NDArray[Any]]:
-        """What each worker has in the end; nothing is sent twice, so all that is sent is taken."""
+        """Final sums of each worker; messages are sent once only, so each of them counts."""
         handles = self.run(arrays, up, down)
         taken = [worker.take(handle) for worker, handle in zip(self.workers, handles, strict=True)]
         assert None not in taken, self.drops
@@ -107,7 +107,7 @@ def numbers(seed: int, dtype: str, size: int) -> list[NDArray[Any]]:
     return list(rng.standard_normal((2, size)).astype(np.float32))
 
 
-# --- who reads can make messages --------------------------------------------------------------------------------------
+# --- a reader can make messages --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", ["int32", "float32"])
@@ -144,7 +144,7 @@ def test_two_messages_of_a_worker_make_a_third(dtype: str) -> None:
 
 @dataclass(frozen=True)
 class Solution:
-    """What a reader has found out of a check: Σ coefficients · (lanes, round, 1), of one worker's message."""
+    """Result of a reader's analysis of a check: Σ coefficients · (lanes, round, 1), of one worker's message."""
 
     coefficients: list[int]
     modulus: int
@@ -246,8 +246,8 @@ def test_as_many_messages_of_a_worker_as_a_check_has_secrets_make_any_message(dt
 
 
 def test_an_exponent_that_is_changed_in_results_for_one_worker_parts_the_workers() -> None:
-    """Of a round without lanes and of one with: twice the exponent's unit, so one's own numbers count half at others,
-    and theirs twice here. Nobody notices.
+    """For a round without lanes and one with: with twice the exponent's unit, own numbers count half at other workers,
+    and theirs twice here. The change stays undetected.
     """
     rng, chunks, lanes = np.random.default_rng(3), 2 * WINDOW, 8
     own, other = rng.integers(-999, 999, (2, chunks, lanes)).astype(np.float32)
@@ -283,7 +283,7 @@ def test_an_exponent_that_is_raised_in_a_contribution_makes_all_sums_as_coarse()
 
 
 def test_where_an_exponent_is_lowered_until_lanes_wrap_no_sum_is_taken() -> None:
-    """By one unit there is room for two workers; by two there is none for numbers of one sign."""
+    """A change of one unit leaves room for two workers; two units leave none for numbers of one sign."""
     array = np.full(8, 1000, np.float32)
     for lowered, taken in ((1, True), (2, False)):
 
@@ -300,7 +300,7 @@ def test_where_an_exponent_is_lowered_until_lanes_wrap_no_sum_is_taken() -> None
             assert worker.counters.bad_check == (not taken)
 
 
-# --- what is changed, kept, repeated or put elsewhere without solving -------------------------------------------------
+# --- messages changed, kept, repeated or moved without solving -----------------------------------------------------
 
 
 class OnPath(Fabric):
@@ -448,7 +448,7 @@ class Hoarder(Fabric):
 
 
 def test_a_result_of_before_a_worker_was_lost_is_refused_after() -> None:
-    """The others have the sum without that worker: who took the older one would differ from them without a word."""
+    """The others have the sum without that worker: a worker with the older one would silently differ from them."""
     lead = 4
     fabric = Hoarder(lead + 2)
     rng = np.random.default_rng(1)

@@ -37,7 +37,7 @@ Sent = list[tuple[int, bytes]]
 
 
 def model_switch() -> SwitchModel:
-    """With the same jobs as `small_fabric.tables`."""
+    """Model switch with the jobs of `small_fabric.tables`."""
     switch = SwitchModel(SWITCH, 3 * SLOTS)
     for generation in range(GENERATION, GENERATION + 4):
         switch.jobs[INNER, generation] = JobEntry(0, SLOTS, BITS, PARENT, 1 << 31)
@@ -47,7 +47,7 @@ def model_switch() -> SwitchModel:
 
 
 def compiled(node: EmulatedNode, source: int, port: int, payload: bytes) -> Sent:
-    """What the compiled program sends: (destination, message)."""
+    """Output of the compiled program: (destination, message)."""
     frames = [frame for _, frame in node.forward(packet(payload, source), port)]
     return [(int.from_bytes(frame[30:34], "big"), frame[HEADERS:]) for frame in frames]
 
@@ -73,9 +73,9 @@ def server_sends(server: ParameterServerCore, source: int, payload: bytes) -> Se
 
 
 class Sequence:
-    """Messages of a job as loss, copies, reordering and new generations make them.
+    """Sequence of a job's messages with losses, copies, reordering and new generations.
 
-    `wrong`: how many are what nobody should send; without them the rounds go on by `completed` alone.
+    `wrong`: number of messages that no node should send; without them the rounds advance by `completed` alone.
     """
 
     def __init__(self, seed: int, *, wrong: float) -> None:
@@ -140,7 +140,7 @@ class Sequence:
 
 
 def compare(seed: int, count: int) -> dict[str, int]:
-    """The compiled program beside the model switch; returns the model's drops."""
+    """Compare the compiled program with the model switch; return the model's drops."""
     sequence, node, model = Sequence(seed, wrong=0.15), EmulatedNode(tables()), model_switch()
     for number in range(count):
         job = int(sequence.rng.choice([INNER, ROOT, LONE], p=[0.45, 0.45, 0.1]))
@@ -155,7 +155,9 @@ def compare(seed: int, count: int) -> dict[str, int]:
 
 
 def compare_with_server(seed: int, count: int) -> int:
-    """The compiled program and the model switch as roots beside the parameter server; returns what they sent."""
+    """Compare the compiled program and the model switch as roots above the parameter server; return the messages they
+    sent.
+    """
     sequence, node, model = Sequence(seed, wrong=0), EmulatedNode(tables()), model_switch()
     sequence.round += SLOTS // 2 - 1
     children = tuple(Child(bit, address) for bit, address in BITS.items())

@@ -1,7 +1,7 @@
 """PyTorch's own tests of back ends, those inside its wheel, unmodified, over an emulated fabric: `make test-torch`.
 
-`python -m weir.tests.hosts.torch.public_suite [TEST…]` says how many ran, passed, were skipped and why; its exit status
-is 1 where one failed, or fewer passed than PyTorch gates by nothing but what a machine without a GPU has.
+`python -m weir.tests.hosts.torch.public_suite [TEST…]` prints the numbers of tests run, passed and skipped, with
+reasons. Its exit status is 1 if one failed, or if fewer passed than PyTorch enables on a machine without a GPU.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from weir.tests.hosts.torch.rig import HOSTS, running_fabric
 
 RANKS: Final = 3
 MIN_PASSED: Final = 67
-"""Of PyTorch 2.13's, on three ranks without a GPU."""
+"""Minimum number of passed tests of PyTorch 2.13, on three ranks without a GPU."""
 _INNER: Final = "--inner"
 
 

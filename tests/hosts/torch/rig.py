@@ -1,7 +1,7 @@
 """Ranks of `torch.distributed` over an emulated fabric: PyTorch is imported once, and ranks are forked.
 
-`python -m weir.tests.hosts.torch.rig` takes one JSON line for each scenario (its name, how many ranks, what is added to
-their environment) and answers with what each rank returned, or the error that it ended with.
+`python -m weir.tests.hosts.torch.rig` takes one JSON line for each scenario (its name, the number of ranks, additions
+to their environment) and answers with each rank's result or error.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Ranks:
         )
 
     def play(self, scenario: str, ranks: int = 3, **environment: str) -> list[Any]:
-        """What each rank returned; {"error": type, "text": …} of one that raised, {"exit": status} of one that died."""
+        """Result of each rank; {"error": type, "text": …} of one that raised, {"exit": status} of one that died."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps([scenario, ranks, environment]) + "\n")
@@ -62,7 +62,7 @@ class Ranks:
 
 @contextmanager
 def running_fabric() -> Iterator[dict[str, str]]:
-    """A fabric of four hosts in this process; what its ranks are told."""
+    """Fabric of four hosts in this process; yields the environment of its ranks."""
     told: dict[str, str] = {}
     up, done = threading.Event(), threading.Event()
 

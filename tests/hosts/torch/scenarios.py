@@ -1,4 +1,4 @@
-"""What ranks do: each function is one rank's part, and returns what JSON can hold."""
+"""Scenarios of ranks: each function is one rank's part, and returns JSON data."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FLOATS = {torch.float32: "float32", torch.float64: "float64", torch.float16: "fl
 
 
 def end() -> None:
-    """What the interpreter's end does, which a forked process has not."""
+    """Do the work of the interpreter's end, which a forked process lacks."""
     end_relay()
     completers.close()
 
@@ -50,7 +50,7 @@ def numbers(seed: int, count: int, kind: torch.dtype = torch.float32) -> torch.T
 
 
 def expected(tensors: list[torch.Tensor], **how: Any) -> torch.Tensor:
-    """What the fabric must return, bit for bit."""
+    """Result that the fabric must return, bit for bit."""
     kind = tensors[0].dtype
     bits = {torch.float16: torch.float16, torch.bfloat16: torch.int16}.get(kind, kind)
     arrays = [tensor.view(bits).numpy() for tensor in tensors]
@@ -135,10 +135,10 @@ def sums(rank: int, ranks: int, store: Any) -> Any:
 
 
 class Accelerator:
-    """A runtime as `torch.cuda` is one, whose memory is the CPU's.
+    """A runtime like `torch.cuda`, whose memory is the CPU's.
 
-    What a script puts on its stream is done when something waits for the event behind it, and not before; what is
-    noted says in which order streams were used.
+    Work on the script's stream is done when the event behind it is awaited, and not before. The log records the order
+    in which streams were used.
     """
 
     def __init__(self) -> None:
@@ -155,7 +155,7 @@ class Accelerator:
         return self
 
     def record_event(self) -> list[Callable[[], object]]:
-        """The event: what was launched before it."""
+        """Event: the work launched before it."""
         launched, self.launched = self.launched, []
         return launched
 
@@ -178,7 +178,7 @@ class Accelerator:
 
 
 class AcceleratorStream:
-    """One beside the script's."""
+    """Stream other than the script's."""
 
     def __init__(self, runtime: Accelerator) -> None:
         self.runtime = runtime
@@ -193,8 +193,8 @@ class AcceleratorStream:
 
 
 def staged(rank: int, ranks: int, store: Any) -> Any:
-    """Tensors of an accelerator: what was launched before the call is in the sum; copies are done on another stream,
-    through memory that is pinned once, before who waits goes on.
+    """Tensors of an accelerator: work launched before the call is in the sum; copies are done on another stream,
+    through memory that is pinned once, before a waiting thread continues.
     """
     runtime = Accelerator()
     staging.runtime_of = lambda device: runtime
@@ -213,7 +213,7 @@ def staged(rank: int, ranks: int, store: Any) -> Any:
 
 
 def threads_at_the_end(rank: int, ranks: int, store: Any) -> Any:
-    """Which of the back end's threads are there while it is at work, and when the interpreter may go."""
+    """Threads of the back end that exist while it is at work, and when the interpreter may end."""
     begin(rank, ranks, store)
     dist.all_reduce(torch.ones(6000))
     at_work = _own_threads()
@@ -312,7 +312,7 @@ def train(rank: int, ranks: int, how: str, local: bool) -> str:
 
 
 def digest(model: nn.Module) -> str:
-    """Of the weights' bits."""
+    """Digest of the weights' bits."""
     return hashlib.sha256(b"".join(value.detach().numpy().tobytes() for value in model.parameters())).hexdigest()
 
 
@@ -593,7 +593,7 @@ def strided(rank: int, ranks: int, store: Any) -> Any:
 
 
 def outcome(call: Any) -> Any:
-    """How a call ends: what it returns, or the type and the text of its error, and within how many seconds."""
+    """Outcome of a call: its result, or its error's type and text, and the time limit in seconds that it kept."""
     began = time.monotonic()
     try:
         result: Any = call()
@@ -748,7 +748,7 @@ def interrupted(rank: int, ranks: int, store: Any) -> Any:
 
 
 def configured_anew(rank: int, ranks: int, store: Any) -> Any:
-    """As torchft recovers: one rank is gone, the others configure the same group without it, then with it again."""
+    """Recovery like torchft's: one rank is gone; the others configure the same group without it, then with it again."""
     from weir.hosts.torch.process_group import WeirProcessGroup
 
     torch_entry.register()
@@ -783,7 +783,7 @@ def configured_anew(rank: int, ranks: int, store: Any) -> Any:
 
 
 def destroyed_early(rank: int, ranks: int, store: Any) -> Any:
-    """Rank 0 starts a sum that nobody else comes to, and destroys its group."""
+    """Rank 0 starts a sum without the others, and destroys its group."""
     begin(rank, ranks, store)
     dist.barrier()
     if rank:
@@ -797,9 +797,9 @@ def destroyed_early(rank: int, ranks: int, store: Any) -> Any:
 
 
 def comes_back(rank: int, ranks: int, store: Any) -> Any:
-    """The last rank's process is killed in mid-step, and one started anew takes its place without torchft.
+    """The last rank's process is killed in mid-step, and a restarted one takes its place without torchft.
 
-    For each rank what `rejoins` returns; and how the last rank's processes have ended.
+    Returns the result of `rejoins` for each rank, and the exit of both of the last rank's processes.
     """
     if "DIES" in os.environ and rank == ranks - 1:
         awaited = "gone on" if os.environ["WEIR_POLICY"] == "continue" else ""
@@ -813,9 +813,7 @@ def comes_back(rank: int, ranks: int, store: Any) -> Any:
 
 
 def _in_lives(live: Any, rank: int, ranks: int, store: Any, awaited: str) -> Any:
-    """What a process returns that is started anew where one was killed, as soon as that key is in the store; and how
-    both have ended.
-    """
+    """Result of a process that replaces a killed one as soon as that key is in the store, and the exit of both."""
     context = get_context("fork")
     statuses = []
     for dies in (True, False):
@@ -844,7 +842,7 @@ def rejoins(rank: int, ranks: int, store: Any, dies: bool) -> Any:
     It ends when all have made `TOGETHER` steps together, and as many after the one at which a process dies.
     """
     torch_entry.register()
-    torch.manual_seed(10 * (rank == ranks - 1 and not dies))  # whoever comes again has weights of its own at first
+    torch.manual_seed(10 * (rank == ranks - 1 and not dies))  # a returning rank starts with other weights
     model = nn.Linear(60, 40)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     made: list[list[Any]] = []
@@ -881,7 +879,7 @@ def rejoins(rank: int, ranks: int, store: Any, dies: bool) -> Any:
 
 
 def recovered(rank: int, ranks: int, store: Any) -> Any:
-    """torchft's own flow: the last replica's process is killed in mid-step, and one started anew takes its part."""
+    """torchft's own flow: the last replica's process is killed in mid-step, and a restarted one takes its part."""
     if rank == 0:
         from torchft.coordination import LighthouseServer
 
@@ -913,7 +911,7 @@ def replica(rank: int, ranks: int, store: Any, dies: bool) -> Any:
     from torchft import Manager, Optimizer
 
     own = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    torch.manual_seed(rank + 10 * dies)  # whoever comes again has other weights, until a survivor's reach it
+    torch.manual_seed(rank + 10 * dies)  # a returning rank has other weights, until a survivor's reach it
     model = nn.Linear(60, 40)
     inner = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     group = torch_entry.unconfigured(timedelta(seconds=30))

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(
 
 RANKS = 3
 BOUND_S = 20.0
-"""In which a lost rank is told to the others, on any machine: ten leases."""
+"""Seconds within which the others receive the loss of a rank, on any machine: ten leases."""
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def test_training_has_the_bits_of_the_same_script_with_local_sums(ranks: Ranks) 
 
 
 def test_a_bucket_is_as_exact_as_its_layers_alone(ranks: Ranks) -> None:
-    """Of scales 1e-6 … 1, all in one bucket, from the first step on."""
+    """Layers have scales 1e-6 … 1, all in one bucket, from the first step on."""
     for buckets, found in ranks.play("scaled_bucket"):
         assert buckets == str(4 * 300 * 7)
         assert found == [True] * 3 * 7
@@ -129,7 +129,9 @@ def test_steps_that_lack_a_rank_that_left_fail_at_every_other_rank(ranks: Ranks)
 
 
 def test_a_call_through_the_switches_that_is_one_over_gloo_elsewhere_fails_at_every_rank(ranks: Ranks) -> None:
-    """With both calls in words, before a time-out; whoever finds it first may have told the others by its reason."""
+    """The error names both calls, before a time-out; the first rank to detect it may have sent its reason to the
+    others.
+    """
     for outcomes in ranks.play("ways_differ"):
         for number, each in enumerate(outcomes, 1):
             kind, text = each["result"]
@@ -221,7 +223,7 @@ def test_a_group_is_configured_anew_without_a_lost_rank_and_with_it_again(ranks:
 
 @pytest.fixture(scope="module")
 def undisturbed(ranks: Ranks) -> str:
-    """The weights of the training that ranks come back to, where nobody is killed."""
+    """Weights of the uninterrupted training."""
     played = ranks.play("comes_back")
     steps = DIES_AT + TOGETHER
     assert [each["made"] for each in played] == [[[step, EVERYONE] for step in range(steps)]] * RANKS
@@ -233,7 +235,7 @@ def undisturbed(ranks: Ranks) -> str:
 def test_a_process_started_anew_takes_part_from_the_step_on_at_which_it_was_killed(
     ranks: Ranks, undisturbed: str, policy: str
 ) -> None:
-    """With weights and momentum from a survivor: the result has the bits of training in which nobody was killed."""
+    """Weights and momentum come from a survivor: the result has the bits of uninterrupted training."""
     *survivors, again = ranks.play("comes_back", WEIR_POLICY=policy, DIES="1")
     assert again["statuses"] == [-9, 0]
     for each in survivors:
@@ -258,7 +260,7 @@ def test_a_process_started_anew_comes_back_where_the_others_have_gone_on(ranks: 
 
 @pytest.mark.skipif(find_spec("torchft") is None, reason="torchft is not installed (pip install torchft)")
 def test_torchft_takes_a_replica_back_that_was_killed_in_mid_step(ranks: Ranks) -> None:
-    """With a survivor's weights and optimizer, at a step's boundary; the others go on meanwhile."""
+    """The weights and optimizer come from a survivor, at a step's boundary; the others continue meanwhile."""
     *survivors, again = ranks.play("recovered", WEIR_POLICY="abort")
     assert again["statuses"] == [-9, 0]
     for each in survivors:

@@ -29,7 +29,7 @@ ANSWER_S: Final = 20.0
 
 
 def a_seat(control: Path) -> dict[str, Any]:
-    """In a job whose controller does not answer, and is waited for as long as training may take to begin."""
+    """Seat in a job whose controller does not answer, and is awaited as long as a slow start of training may take."""
     return {"control": f"unix:{control}", "job": 7, "token": "secret", "timeout_s": 1800.0, "nic": ""}
 
 
@@ -51,7 +51,7 @@ def test_it_ends_with_its_process_whatever_its_seats_wait_for(tmp_path: Path) ->
 def test_a_seat_that_is_over_is_forgotten_when_the_next_is_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the gradients that were on their way."""
+    """Gradients in flight are forgotten, too."""
     memberships: list[weakref.ref[Membership]] = []
 
     class Known(Membership):
@@ -81,7 +81,7 @@ def test_a_seat_that_is_over_is_forgotten_when_the_next_is_taken(
 
 
 def test_a_mistake_in_a_seat_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever waits for its sums would wait for ever."""
+    """Otherwise threads that wait for its sums would wait for ever."""
 
     class Broken(Membership):
         def __enter__(self) -> Any:

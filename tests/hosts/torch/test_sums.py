@@ -1,4 +1,4 @@
-"""One group's side of its sums by itself: what fails is told to all that wait, and nothing is delivered behind that."""
+"""One group's sums alone: a failure reaches all waiting threads, and nothing is delivered after it."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_what_fails_while_its_sum_comes_keeps_its_own_numbers(relay: OneSeat, su
 
 
 def test_what_is_aborted_while_it_is_delivered_is_summed(relay: OneSeat, sums: FabricSums) -> None:
-    """Its numbers are there when whoever waits goes on, and not a moment later."""
+    """Its numbers are in place when a waiting thread continues."""
     tensor, begun, go_on = torch.zeros(4), threading.Event(), threading.Event()
 
     def deliver(_: torch.Tensor) -> None:

@@ -1,4 +1,4 @@
-"""The example's script by `weir torchrun`: in the emulated fabric, in Mininet, and beside its sums done locally."""
+"""The example's script with `weir torchrun`: in the emulated fabric, in Mininet, and compared with local sums."""
 
 from __future__ import annotations
 

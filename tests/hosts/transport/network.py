@@ -34,7 +34,7 @@ class Faults:
     forged: float = 0.0
     """Packets that an off-path forger, who lacks the key, makes of each one that it sees."""
     replayed: float = 0.0
-    """Recorded packets of any age that come again, beside each packet."""
+    """Rate of replayed packets of any age, per packet."""
     jitter_ns: int = 0
 
 

@@ -1,4 +1,4 @@
-"""Random schedules of the transport: calls, faults and restarts that a seed draws, and what must come of them."""
+"""Random schedules of the transport: calls, faults and restarts drawn from a seed, and the required outcomes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The transport's core: what it refuses, what a lost peer costs, and what strangers can do."""
+"""The transport's core: refused input, the cost of a lost peer, and the limits of strangers."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_a_peer_that_takes_nothing_is_not_sent_more_than_its_inbox() -> None:
 
 
 def random_packets(seed: int, plan: TransportPlan) -> list[Datagrams]:
-    """Anything at all, and packets that are right but for their key."""
+    """Arbitrary packets, and packets that are right except for their key."""
     rng = np.random.default_rng(seed)
     found = []
     for size in (0, 1, HEADER_BYTES - 1, HEADER_BYTES, HEADER_BYTES + 30, 2000):
@@ -135,7 +135,7 @@ def test_strangers_packets_are_counted_and_change_nothing(seed: int) -> None:
 
 
 def test_a_recorded_opening_does_not_replace_a_connection() -> None:
-    """The peer has begun anew since: its earlier packets, all of them authentic, change nothing."""
+    """The peer has restarted since: its earlier packets, all of them authentic, change nothing."""
     network = Network(3, 2, faults=Faults(replayed=0.01))
     network.settle([network.cores[0].send(1, b"first")])
     old = [row for source, to, row in network._recorded if (source, to) == (0, 1)]

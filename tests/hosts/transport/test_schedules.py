@@ -1,7 +1,7 @@
-"""Random schedules of the transport: whatever the network does, messages come once, whole and in order.
+"""Random schedules of the transport: over any network behaviour, messages come once, whole and in order.
 
 A schedule is its seed: `WEIR_SEED=… pytest tests/hosts/transport/test_schedules.py` plays that one alone.
-`WEIR_SCHEDULES` says how many the long run has.
+`WEIR_SCHEDULES` is the number of schedules in the long run.
 """
 
 from __future__ import annotations

@@ -21,9 +21,9 @@ from weir.topologies.mininet.fabric import MininetFabric, SwitchKind
 
 DATAGRAMS = 8
 MTU = 4000
-"""Of all links, beyond what interfaces have by themselves."""
+"""MTU of all links, above the interfaces' default."""
 LARGEST_PAYLOAD = MTU - 28
-"""Fills a packet, which nobody may cut into fragments."""
+"""Payload that fills a packet; it may not be fragmented."""
 
 HOST = """
 import json, select, socket, sys
@@ -63,7 +63,7 @@ def traffic(topology: Topology, seed: int) -> list[tuple[str, str, str]]:
 
 
 def exchange(fabric: MininetFabric, sent: list[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
-    """What arrived, as (source, destination, payload)."""
+    """Received messages, as (source, destination, payload)."""
     processes: dict[str, subprocess.Popen[str]] = {}
     for host in fabric.topology.hosts:
         address = str(host.address)

@@ -100,7 +100,7 @@ def test_a_signal_ends_all_that_was_started(number: signal.Signals, tmp_path: Pa
 @pytest.mark.long
 @pytest.mark.skipif(obstacle() is not None, reason=f"Mininet: {obstacle()}")
 def test_a_kill_ends_all_that_was_started_and_the_next_fabric_can_be_built(tmp_path: Path) -> None:
-    """The links between switches outlive a SIGKILL, which nobody can handle; the next one removes them."""
+    """Links between switches outlive a SIGKILL, which cannot be handled; the next fabric removes them."""
     dump_topology(leaf_spine(1, 1, 1), tmp_path / "fabric.yaml")
     code = "import typer; from weir.cli.mininet import mininet; typer.run(mininet)"
     with subprocess.Popen(["unshare", "--net", "sh", "-c", "ip link set lo up && echo up && cat"], **PIPES) as network:
@@ -213,7 +213,7 @@ def test_delay_and_loss_of_a_link() -> None:
 
 
 def test_a_signal_that_is_ignored_stays_ignored() -> None:
-    """As behind nohup, which has SIGHUP ignored."""
+    """The same holds under nohup, which ignores SIGHUP."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with orderly_end():

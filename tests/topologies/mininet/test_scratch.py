@@ -1,4 +1,4 @@
-"""Folders that are gone with whoever made them, however many begin at once."""
+"""Temporary folders that disappear with their process, for any number of concurrent starts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_dead_ones_folder_is_removed_and_a_living_ones_is_not(tmp_path: Path) 
 def test_a_folder_that_another_start_takes_for_a_dead_ones_is_made_anew(
     taken: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The other one looks at the one moment at which it is there and nobody holds it."""
+    """The other start looks just when the folder exists and is not held yet."""
     made: list[Path] = []
     open_file = os.open
 

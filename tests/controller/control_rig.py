@@ -97,7 +97,7 @@ class Host:
         raise AssertionError(f"the stream ended without {content}: {await self.call.code()}")
 
     async def end(self) -> tuple[grpc.StatusCode, str]:
-        """How the stream ends."""
+        """Status and message at the end of the stream."""
         async with asyncio.timeout(ANSWER_S):
             with suppress(grpc.aio.AioRpcError):
                 while await self.call.read() is not grpc.aio.EOF:
@@ -118,7 +118,7 @@ async def rig(
     topology: Topology = TOPOLOGY,
     placed_by: str = "ps",
 ) -> AsyncIterator[Rig]:
-    """`client`: what the channel shows; without, it is not secured. `placed_by` is a strategy's name."""
+    """`client`: credentials of the channel; without, it is not secured. `placed_by` is a strategy's name."""
     async with AsyncExitStack() as stack:
         sessions, switches = {}, {}
         for node in topology.switches:

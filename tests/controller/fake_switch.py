@@ -28,11 +28,11 @@ class FakeSwitch(p4r_grpc.P4RuntimeServicer):
         self.packets_out: list[p4r.PacketOut] = []
         self.refuse: Callable[[p4r.Update], bool] = lambda update: False
         self.refuse_pipeline = ""
-        """Why no pipeline is taken; empty: they are."""
+        """Reason for which pipelines are refused; empty: they are accepted."""
         self.hangs_up = False
         """Streams end as soon as they have begun."""
         self.compiles_s = 0.0
-        """So long it takes to load a program."""
+        """Time in seconds to load a program."""
         self.silent = False
         self.mute = asyncio.Event()
         """Cleared: writes are not answered."""

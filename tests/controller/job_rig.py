@@ -1,7 +1,7 @@
-"""A job on emulated switches in virtual time, with the real controller and the real protocol cores, and what may
-befall them: hosts that die or hang, switches that die or start anew, links that break.
+"""A job on emulated switches in virtual time, with the real controller and the real protocol cores, and their faults:
+hosts that die or hang, switches that die or restart, links that break.
 
-What controller and hosts tell each other arrives at once; every host's heartbeat goes with every tick.
+Messages between controller and hosts arrive at once; every host's heartbeat goes with every tick.
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ class Job:
         return {name: agent for name, agent in self.agents.items() if isinstance(agent.core, WorkerCore)}
 
     def take(self, handle: int = 0) -> dict[str, bytes | None]:
-        """By worker: what it has got for a tensor."""
+        """Result of a tensor, by worker."""
         totals = {name: worker.core.take(handle) for name, worker in self.workers.items()}
         return {name: None if total is None else total.array.tobytes() for name, total in totals.items()}
 
     def sum_of(self, *hosts: str) -> bytes:
-        """What the workers must get, were it over the tensors of these alone; the scale is all workers'."""
+        """Expected sum over the tensors of these hosts alone; the scale is that of all workers."""
         return reference_sum([self.arrays[host] for host in hosts or self.arrays]).tobytes()
 
 
@@ -89,9 +89,9 @@ class Rig:
         self.dead: set[str] = set()
         """Switches whose P4Runtime server is gone."""
         self.first_round = 0
-        """Where workers begin to count."""
+        """Number of the workers' first round."""
         self.told: list[tuple[int, Message]] = []
-        """When, and what."""
+        """Messages, with their times."""
         self.aborted: dict[str, str] = {}
         self.controller: Controller
         self._seen: dict[str, tuple[int, int]] = {}
@@ -103,7 +103,9 @@ class Rig:
     # --- the controller ---
 
     async def start_controller(self, strategy: Strategy) -> Mapping[str, Diff]:
-        """With sessions of its own, and the journal if there is one; what it had to write."""
+        """Start a controller with sessions of its own, and the journal if there is one; return its changes to the
+        switches.
+        """
         sessions = {}
         for node in self.topology.switches:
             address = self.rpc[node.name].address
@@ -130,7 +132,7 @@ class Rig:
         return await self.controller.start(now_ns)
 
     async def stop_controller(self) -> None:
-        """As if it died: nothing is said to anyone."""
+        """Stop the controller without notice, like a crash."""
         for session in self.controller.switches.sessions.values():
             await session.__aexit__(None, None, None)
         if self._journal is not None:
@@ -221,7 +223,7 @@ class Rig:
             case Abort(_, reason):
                 self.aborted[host.name] = reason
 
-    # --- what befalls them ---
+    # --- faults ---
 
     async def kill_switch(self, name: str) -> None:
         """It carries nothing any more, and its P4Runtime server is gone."""

@@ -1,5 +1,5 @@
-"""Running jobs without switches and hosts: what moves them and looks for better places is pure, and is told what a test
-says that telemetry, strategies and switches answer.
+"""Running jobs without switches and hosts: the migrator and the improver are pure, and the test supplies the answers of
+telemetry, strategies and switches.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NOTHING_KNOWN = Snapshot({}, frozenset(), frozenset())
 
 
 class Told(LinkState):
-    """Telemetry that says what it is told to."""
+    """Telemetry with given values."""
 
     def __init__(self, topology: Topology, period_ns: int) -> None:
         super().__init__(topology, period_ns=period_ns)
@@ -46,7 +46,7 @@ class Told(LinkState):
 
 
 class Rig:
-    """A fabric's jobs from `now_ns` on; what is written to switches is noted, and refused where `troubles` are."""
+    """A fabric's jobs from `now_ns` on; writes to switches are recorded, or refused during `troubles`."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Rig:
         return job
 
     async def advance(self, now_ns: int) -> list[Message]:
-        """What hosts are told then."""
+        """Advance to this time and return the messages to hosts."""
         await self.moves.advance(now_ns, self._write)
         return self.jobs.take_outbox()
 

@@ -160,8 +160,8 @@ async def test_a_job_that_does_not_fit_gets_less_and_is_told_what_and_why(
 async def test_who_stays_has_no_more_rounds_of_exponents_than_its_queues_let_go_at_once(
     rig: Rig, given: int | None
 ) -> None:
-    """Three streams meet at h4, with what probes there are: no queue allows more than 64 packets. The job has as many
-    chunks as before, whoever is there with it.
+    """Three streams meet at h4, with probes: no queue allows more than 64 packets. The job has as many chunks as
+    before, with any other participants.
     """
     controller = rig.controller
     for number in (1, 2):
@@ -231,12 +231,12 @@ async def test_a_move_pauses_writes_the_next_generation_and_resumes(rig: Rig) ->
 
 @pytest.mark.parametrize("rig", [replace(OPTIONS, congestion=CongestionOptions(2))], indirect=True)
 async def test_hosts_are_told_of_another_pace_by_another_generation_as_jobs_come_and_go(rig: Rig) -> None:
-    """A queue that is promised two packets, one of them a probe, has room for one round of one job."""
+    """A queue with a bound of two packets, one of them a probe, has room for one round of one job."""
     controller = rig.controller
     gap_ns = 2 * 8 * round_bytes(FABRIC)  # at 1 Gbit/s
 
     async def moved(job: int, now_ns: int) -> Pacing:
-        """What hosts are told when they have paused, as they are asked to."""
+        """Pacing in the hosts' messages after they have paused on request."""
         generation = controller.jobs[job].plan.generation
         assert await controller.tick(now_ns) == [Message(host, Pause(job, generation)) for host in ("h1", "h3")]
         for host in ("h1", "h3"):
@@ -298,8 +298,8 @@ async def test_probes_count_as_often_as_the_controller_sends_them(rig: Rig) -> N
 
 @pytest.mark.parametrize("rig", [replace(OPTIONS, congestion=CROSSING)], indirect=True)
 async def test_nobody_new_sends_while_a_switch_on_the_way_does_not_take_the_smaller_windows(rig: Rig) -> None:
-    """A spine, which sums for neither job: beside others' 200 Mbit/s two jobs are promised its queue only if it leaves
-    the first less of its window than that alone had.
+    """The switch is a spine that sums for neither job. With 200 Mbit/s of other traffic, two jobs have a bound of its
+    queue only if it leaves the first less of its window than that job alone had.
     """
     controller, spines = rig.controller, ("s3", "s4")
     rig.strategy.switch = "s2"
@@ -475,7 +475,7 @@ async def test_jobs_are_looked_at_one_after_another_so_that_hosts_are_heard_betw
 
 @pytest.mark.parametrize("rig", [replace(OPTIONS, decide_aside=True)], indirect=True)
 async def test_a_placement_is_thought_out_beside_the_event_loop(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ticks go on, other jobs are not kept waiting, and what is decided for a job that has ended is nobody's."""
+    """Ticks continue, other jobs do not wait, and a decision for an ended job is dropped."""
     controller, place, may_answer = rig.controller, rig.strategy.place, threading.Event()
     monkeypatch.setattr(controller.moves.outlook, "background", lambda now_ns: _busy(0.5))
     for number in (4, 5):
@@ -611,7 +611,7 @@ async def test_probes_go_out_once_a_period_and_are_counted(rig: Rig) -> None:
 
 
 async def test_every_source_of_reports_is_asked_before_anything_is_decided(rig: Rig) -> None:
-    """And whoever wants to know is told each time when promises may have changed."""
+    """Observers are notified each time that bounds may have changed."""
     asked, told = list[int](), list[int]()
     rig.controller.sources.append(asked.append)
     rig.controller.bounded.append(told.append)
@@ -633,7 +633,7 @@ async def test_queues_with_more_than_is_promised_are_said(
 async def test_what_switches_should_hold_is_made_anew_only_when_that_has_changed(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Which takes the longer the more jobs there are."""
+    """Its cost grows with the number of jobs."""
     controller, made = rig.controller, Mock(wraps=fabric_state)
     monkeypatch.setattr(module, "fabric_state", made)
     await controller.admit(JobSpec(4, ("h1", "h3")), 0)

@@ -49,7 +49,7 @@ class Emulation:
         self.server.start()
 
     def deliver(self, until_ns: int) -> None:
-        """Advance virtual time without the controller; what hosts get is kept."""
+        """Advance virtual time without the controller; messages to hosts are kept."""
         while wakes := self.fabric.run(until_ns):
             for wake in wakes:
                 self.received[wake.host] += [frame.tobytes() for frames in wake.frames for frame in frames]
@@ -79,7 +79,7 @@ class Emulation:
         self.emulated.add_flow(source, destination, payload_bytes=958, rate_bps=rate_bps)
 
     def messages(self, host: str) -> list[tuple[int, int, int, int]]:
-        """(type, generation, first lane, source address) of what a host has received."""
+        """Messages received by a host: (type, generation, first lane, source address)."""
         out = []
         for frame in self.received[host]:
             datagrams, _ = decapsulate(np.frombuffer(frame, np.uint8)[None], int(TOPOLOGY.host(host).address))
@@ -90,7 +90,7 @@ class Emulation:
         return out
 
     async def run(self, controller: Controller, until_ns: int) -> list[Message]:
-        """Advance virtual time, with the clock stopped while the controller ticks; what it says to the hosts."""
+        """Advance virtual time, with the clock stopped while the controller ticks; return its messages to the hosts."""
         said: list[Message] = []
         while self.fabric.now_ns < until_ns:
             said += await controller.tick(self.fabric.now_ns)

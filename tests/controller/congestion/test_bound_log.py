@@ -1,4 +1,4 @@
-"""What people are told of promises: those that have changed, once; of many the fullest, and how many more there are."""
+"""Messages about queue bounds: changed ones, once; of many the fullest queue's, and the number of the others."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_of_many_the_fullest_are_told_and_all_are_counted() -> None:
 
 
 def test_a_window_that_queues_never_allow_is_told() -> None:
-    """Three workers' streams meet at h9, beside two probes; the link to h9 is 64 packets deep."""
+    """Three workers' streams meet at h9, together with two probes; the link to h9 is 64 packets deep."""
     workers = ("h1", "h4", "h5")
     plan = plan_of(3, workers, Placement(dict.fromkeys(workers, "h9"), {}, "h9"), server="h9")
     [told] = [link for link in plan.max_streams if FABRIC.peer(link).node == "h9"]

@@ -1,4 +1,4 @@
-"""A queue that telemetry reports with more packets than is promised of it: somebody's traffic was not declared."""
+"""Telemetry reports a queue above its bound: some traffic was not declared."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TOPOLOGY = leaf_spine(2, 1, 3, rate_bps=1_000_000_000)
 AT_LEAF = Placement({"h1": "s1", "h2": "s1"}, {}, "s1")
 SOURCES = ("h2", "h3")
 CROWDED = Endpoint("s1", 4)
-"""To the spine, by which both sources send."""
+"""Port to the spine, which both sources use."""
 RATE_BPS = 600e6
 
 
@@ -41,7 +41,7 @@ def declared() -> tuple[Uncontrolled, ...]:
 async def test_what_was_not_declared_is_told_once_by_the_queue_that_it_fills(
     uncontrolled: tuple[Uncontrolled, ...], pipeline: Pipeline, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """1200 Mbit/s on a link of 1 Gbit/s, from two hosts: of a queue where that was declared nothing is promised."""
+    """1200 Mbit/s on a link of 1 Gbit/s, from two hosts: declared, it would leave the queue without a bound."""
     congestion = CongestionOptions(48, uncontrolled, lease_ns=2 * MS)
     options = Options(probe_period_ns=5 * MS, solve_period_ns=0, lease_ns=100 * MS, congestion=congestion)
     caplog.set_level(logging.WARNING, PROMISES)

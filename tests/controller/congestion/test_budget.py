@@ -123,7 +123,7 @@ def test_what_cannot_be_kept_is_said_beforehand() -> None:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_as_many_probes_count_as_may_be_in_a_queue_at_once(seed: int) -> None:
-    """Beside probes that wait at each queue of their way for some time, up to what a full one takes."""
+    """Probes wait at each queue of their way for some time, up to the drain time of a full one."""
     rng = random.Random(seed)
     rate_bps, bound = rng.choice([20_000_000, 1_000_000_000]), rng.choice([24, 64])
     fabric = leaf_spine(leaves=3, spines=2, hosts_per_leaf=2, rate_bps=rate_bps)
@@ -192,8 +192,8 @@ def test_windows_of_others_beside_leaky_buckets() -> None:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_windows_and_marks_are_the_best_that_a_queue_allows(seed: int) -> None:
-    """One queue that jobs share with another's flow, by every window that keeps its bound: the marks come as late as
-    can be, and who is marked is left twice what it needs, or as much as any window leaves.
+    """One queue is shared by jobs and another flow. Compared with every window that keeps its bound: marks come as late
+    as possible, and a marked job is left twice its need, or as much as any window leaves.
     """
     rng = random.Random(seed)
     bound, own = rng.choice([32, 48, 64, 96, 160]), rng.choice([8, 16, 32])
@@ -234,8 +234,8 @@ def test_windows_and_marks_are_the_best_that_a_queue_allows(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_no_queue_at_the_end_of_all_ways_could_be_marked_much_later(seed: int) -> None:
-    """What such a queue holds makes no other one longer, so its marks come as late as its own bound allows, wherever
-    those of others had to end; a packet earlier where those before it end just after.
+    """The content of such a queue lengthens no other one, so its marks come as late as its own bound allows, regardless
+    of the other queues' thresholds; a packet earlier if those before it end just after.
     """
     rng = random.Random(seed)
     plans = [drawn_plan(rng, job, 1) for job in range(1, 3)]
@@ -345,7 +345,9 @@ def test_windows_of_others_beyond_the_bound_are_refused_and_hold_nobody_back() -
 
 
 def test_nothing_is_promised_of_queues_whose_jobs_lose_frames() -> None:
-    """h9's link loses some: what the job of its rack sends again is summed by nobody. The other job has its promise."""
+    """h9's link loses some frames: no switch sums the retransmissions of its rack's job. The other job has its
+    bound.
+    """
     here, there = at_one_switch(1, "h1", "h2"), plan_of(2, ("h7", "h9"), Placement({"h7": "s3", "h9": "s3"}, {}, "s3"))
     jobs = [JobStreams.of(here), JobStreams.of(there)]
     lossy = Topology(
@@ -393,8 +395,10 @@ FOR_EVER = 1 << 62
 
 
 class Times:
-    """What was in force when, and from it what may be under way at worst: each worker obeys a lowered window a lease
-    and its longest round trip later, and what it sent in a generation that it has left is gone after a round trip.
+    """Record of budgets over time, and the worst case of packets in flight.
+
+    Each worker applies a lowered window after a lease and its longest round trip, and its packets of a past generation
+    are gone after a round trip.
     """
 
     def __init__(self, windows: WindowController, lease_ns: int) -> None:
@@ -403,9 +407,11 @@ class Times:
         self.begins_ns: dict[int, int] = {}
         self._lease_ns = lease_ns
         self._past: list[tuple[Mapping[Endpoint, LinkBudget], dict[int, int], int]] = []
-        """What was in force, until when each job may go by it, and until when all have obeyed and are gone."""
+        """Past budgets, with the time until which each job may apply it, and the time by which all of its packets are
+        gone.
+        """
         self._gone: list[tuple[JobPlan, list[tuple[int, int]]]] = []
-        """Plans that were left, and what each of their workers may have under way until when."""
+        """Past plans, with the packets that each worker may have in flight, and until when."""
 
     def follow(self, plans: Iterable[JobPlan], now_ns: int, probes: Iterable[Probe] = ()) -> None:
         before, ways_ns = self.windows.budgets, self._round_trips_ns()
@@ -427,12 +433,12 @@ class Times:
             if job not in self.plans or self.plans[job].generation != plan.generation:
                 self.begins_ns[job] = now_ns + plan.pacing.hold_ns
                 for _, obeys, _ in self._past:
-                    obeys.pop(job, None)  # it begins by what is in force now
+                    obeys.pop(job, None)  # it starts with the budget in force
         self.plans = asked
 
     def at_worst(self, now_ns: int) -> None:
-        """Nothing that may be under way now is more than was promised when it was sent, or is promised now; and no
-        worker takes for lost what may be.
+        """Check the worst case: packets in flight stay within the bounds of their sending time and of now, and no
+        worker takes packets in flight for lost.
         """
         senders = {job: plan for job, plan in self.plans.items() if self.begins_ns[job] <= now_ns}
         for job, plan in senders.items():
@@ -464,7 +470,7 @@ class Times:
             assert largest <= max(one.bound for one in promised) + 1e-6, f"{link} at {now_ns} ns: {rounds} rounds"
 
     def _going_by(self, job: int, now_ns: int) -> list[tuple[Mapping[Endpoint, LinkBudget], int]]:
-        """What its workers may go by, each with until when."""
+        """Budgets that the job's workers may apply, each with its end."""
         past = [(there, obeys_ns.get(job, now_ns)) for there, obeys_ns, _ in self._past]
         return [(self.windows.budgets, FOR_EVER), *((there, until_ns) for there, until_ns in past if until_ns > now_ns)]
 
@@ -644,7 +650,7 @@ def test_what_is_left_of_a_job_counts_with_the_windows_that_it_had_at_last() -> 
 
 
 def test_the_promise_counts_what_is_left_where_nobody_waits_for_it() -> None:
-    """What Q* has room for beside the new generation is in the bound, as long as it is there."""
+    """The rest of an old generation counts in the bound as long as it is there, up to the room that Q* leaves."""
     windows = WindowController(FABRIC, OPTIONS)
     [first] = windows.follow(ROUTES, [at_one_switch(1, "h1", "h2")], (), 0)
     [link] = [end for end in first.max_streams if FABRIC.peer(end).node == "h1"]
@@ -665,8 +671,8 @@ def test_the_promise_counts_what_is_left_where_nobody_waits_for_it() -> None:
 
 
 def test_who_comes_waits_until_marks_leave_the_others_less() -> None:
-    """Beside 800 Mbit/s a second job leaves the first one its window, but less of it once it is marked: until all obey
-    that, the bound by marks does not hold for both.
+    """With 800 Mbit/s of other traffic, a second job leaves the first one its window, but less after marks. Until all
+    workers apply that, the bound by marks does not hold for both.
     """
     steady = (Uncontrolled("h4", "h1", 8e8, 1042),)
     windows = WindowController(FABRIC, CongestionOptions(64, steady, lease_ns=1_000_000))
@@ -695,9 +701,7 @@ def test_parts_that_are_told_their_plans_at_one_instant_do_not_wait_for_each_oth
 
 
 def test_marks_do_not_come_later_before_all_obey_the_smaller_windows() -> None:
-    """A threshold that is raised leaves queues more, and what is still sent by the windows of before would come on top
-    of that.
-    """
+    """A raised threshold leaves queues more, and packets sent under the earlier windows would come on top."""
     steady = (Uncontrolled("h4", "h1", 8e8, 1042),)
     windows = WindowController(FABRIC, CongestionOptions(40, steady, lease_ns=1_000_000))
     plans = windows.follow(ROUTES, [at_one_switch(1, "h1", "h2")], (), 0)
@@ -712,7 +716,7 @@ def test_marks_do_not_come_later_before_all_obey_the_smaller_windows() -> None:
 
 
 def test_gaps_follow_jobs_that_come_and_go_and_nobody_sends_faster_before_others_send_slower() -> None:
-    """An incast of 64 where 60 packets are promised: one job of 32 needs no gap, two need one."""
+    """Incast of 64 with a bound of 60 packets: one job of 32 needs no gap, two need one."""
     rack = leaf_spine(leaves=1, spines=0, hosts_per_leaf=65)
     routes, gap_ns = Routes(rack), math.ceil(64 * 8e9 * round_bytes(rack) / 1e9)
     hosts = [host.name for host in rack.hosts]
@@ -757,7 +761,9 @@ def test_gaps_follow_jobs_that_come_and_go_and_nobody_sends_faster_before_others
 
 
 def test_the_packets_of_all_moves_of_late_count_together() -> None:
-    """One old generation beside the new one is within the bound; two are not, as long as the first is not gone."""
+    """One old generation and the new one are within the bound; two old ones are not, as long as the first is not
+    gone.
+    """
     windows = WindowController(FABRIC, OPTIONS)
     [first] = windows.follow(ROUTES, [at_one_switch(1, "h1", "h2")], (), 0)
     [second] = windows.follow(ROUTES, [at_one_switch(1, "h1", "h2", generation=2)], (), 1_000)
@@ -773,7 +779,7 @@ def test_the_packets_of_all_moves_of_late_count_together() -> None:
 
 
 def test_who_is_started_anew_begins_with_what_the_switches_hold() -> None:
-    """Windows that wait for others to obey are not raised by a controller that knows nothing of them."""
+    """A controller without records does not raise windows that wait for other workers."""
     windows = WindowController(FABRIC, replace(OPTIONS, lease_ns=1_000_000))
     crowd = [at_one_switch(job, "h1", "h3") for job in range(1, 6)]
     crowd = windows.follow(ROUTES, crowd, (), 0)

@@ -1,4 +1,4 @@
-"""What declared traffic may bring to a link, beside what sources send that keep to what they declare."""
+"""Declared traffic on a link, together with sources that keep to their declaration."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ROUTES = Routes(FABRIC)
 
 
 def drawn_streams(rng: random.Random) -> list[tuple[Uncontrolled, Hops]]:
-    """Of one pair, one after the other or at the same time, by up to three ways."""
+    """Streams of one pair, one after the other or at the same time, by up to three ways."""
     ways: list[Hops] = [((Endpoint("s1", port),),) for port in range(rng.choice([1, 2, 3]))]
     streams, begins_ns = [], 0
     for _ in range(rng.randrange(1, 9)):
@@ -81,14 +81,14 @@ def test_what_comes_is_within_the_leaky_bucket_whoever_begins_and_ends(seed: int
 
 
 def job_at(host: str, window: int) -> JobStreams:
-    """One of whose workers it is."""
+    """Job with a worker on this host."""
     own = Endpoint(host, 0)
     return JobStreams({own: 1, FABRIC.peer(own): 1}, window)
 
 
 def left_ns(rng: random.Random, streams: Sequence[Uncontrolled], window: int, until_ns: int) -> list[list[float]]:
-    """When each stream's packets leave a NIC where a job keeps up to so many of its own, now and then, as each comes
-    back soon.
+    """Times at which each stream's packets leave a NIC on which a job now and then sends up to its window, as packets
+    return quickly.
     """
     frame_ns, order = 8 * round_bytes(FABRIC), itertools.count()
     comes: list[tuple[float, int, int]] = [
@@ -135,7 +135,7 @@ def test_what_leaves_a_host_is_within_the_bucket_whatever_waits_at_its_nic(seed:
 
 
 def test_a_host_that_sends_more_than_its_link_carries_or_obeys_no_window_leaves_nothing_to_promise() -> None:
-    """Of what it sends besides: nobody knows how long that waits there."""
+    """The queueing time of its other packets is unknown."""
     flow = Uncontrolled("h1", "h2", 1e8, 1042)
     last = FABRIC.peer(Endpoint("h2", 0))
     too_much = [Uncontrolled("h1", far, 4.8e8, 1042) for far in ("h4", "h7")]
@@ -260,7 +260,7 @@ def test_known_ports_leave_one_way_and_unknown_ones_all(seed: int) -> None:
 
 
 def test_two_flows_on_two_spines_are_half_a_link_each() -> None:
-    """By any ways both may meet on one spine, which then has more than it carries."""
+    """By arbitrary ways both may meet on one spine, which is then overloaded."""
     one, other = sorted(link for link in ROUTES.shares("h1", "h4") if link.node == "s1")
 
     def flow(source: str, destination: str, uplink: Endpoint) -> Uncontrolled:

@@ -1,4 +1,4 @@
-"""Of which queues nothing is promised where switches report to a host, and why."""
+"""Queues without a bound when switches report to a host, and the reasons."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def unpromised(watching: IntConfig | None, others: tuple[Uncontrolled, ...] = ()
 
 
 def clone_ports(watching: IntConfig) -> set[Endpoint]:
-    """Where switches are told to send their reports."""
+    """Ports to which switches send their reports."""
     found = set()
     for switch in FABRIC.switches:
         for item in watch_state(FABRIC, ROUTES, switch.name, watching).items.values():

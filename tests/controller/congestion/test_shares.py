@@ -15,8 +15,8 @@ FRAME_NS = 8_752.0
 
 
 def rates(windows: list[int], streams: list[tuple[int, int]]) -> tuple[list[float], float]:
-    """What each stream has of the link, and the wait in its queue: the q at which Σ W/(T + q) is what the link takes,
-    by halving; or 0 where the link is not full.
+    """Rate of each stream on the link, and the wait in its queue: the q with Σ W/(T + q) equal to the link's rate, by
+    bisection, or 0 if the link is not full.
     """
     counts, trips = [n for n, _ in streams], [trip for _, trip in streams]
 

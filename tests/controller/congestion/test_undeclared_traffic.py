@@ -1,4 +1,4 @@
-"""Promises and windows follow what telemetry sees of traffic that nobody declared."""
+"""Bounds and windows follow telemetry of undeclared traffic."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ WINDOW: Final = 32
 
 
 SLOW: Final = leaf_spine(leaves=3, spines=2, hosts_per_leaf=3, rate_bps=40_000_000)
-"""Where a window is no small part of what a link carries between two looks."""
+"""Fabric on which a window is a large part of a link's traffic between two observations."""
 ROUTES: Final = Routes(SLOW)
 AT_LEAF: Final = Placement(dict.fromkeys(("h1", "h2"), "s1"), {}, "s1")
 PLAN: Final = job_plan(
@@ -56,8 +56,8 @@ LINK: Final = next(end for end in PLAN.max_streams if SLOW.is_switch(end.node))
 
 
 class Sender:
-    """A job of two workers at one link: it works in bursts, and of a round's bytes some pass when it is begun, the
-    others before it is complete. Either worker tells how far it is now and then, and that takes a while.
+    """A job of two workers at one link that works in bursts: some bytes of a round pass at its start, the others before
+    its end. Each worker reports its progress now and then, with a delay.
     """
 
     def __init__(self, rng: random.Random, link: Endpoint) -> None:
@@ -101,7 +101,7 @@ class Sender:
 
 
 def readings(seed: int, others: float, declared: float) -> Iterator[tuple[int, float]]:
-    """When, and what of the link is told to be undeclared, while others take as much of it."""
+    """Times, and detected undeclared share of the link, while other traffic takes `others` of it."""
     rng = random.Random(seed)
     rate_bps = SLOW.link_at(LINK).rate_bps
     far = SLOW.peer(LINK).node
@@ -125,7 +125,7 @@ def readings(seed: int, others: float, declared: float) -> Iterator[tuple[int, f
 
 @pytest.mark.parametrize("seed", range(60))
 def test_what_is_found_is_never_more_than_there_is(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However jobs work and workers tell of it: neither theirs nor what was declared is taken for more."""
+    """For any behaviour and reports of jobs: neither their traffic nor declared traffic counts as undeclared."""
     monkeypatch.setattr(module, "SLACK", 0.0)
     monkeypatch.setattr(module, "STEPS", 1_000)
     rng = random.Random(seed)
@@ -146,8 +146,10 @@ ROUNDS: Final = 100
 
 
 def told_of(turns: Sequence[tuple[int | None, int, int, int]]) -> list[bool]:
-    """Whether something is told at each look. By look: the rounds whose bytes have passed by then, None where no report
-    says; those that the job's slowest and its fastest worker have complete; and the last look at which all were heard.
+    """Whether undeclared traffic is detected, per observation.
+
+    Each observation has the rounds whose bytes have passed by then, None without a report; the rounds complete at the
+    slowest and at the fastest worker; and the last observation at which all had reported.
     """
     links = LinkState(SLOW, period_ns=PERIOD_NS)
     undeclared = Undeclared(SLOW, ROUTES, links, CongestionOptions(64))
@@ -166,7 +168,7 @@ def told_of(turns: Sequence[tuple[int | None, int, int, int]]) -> list[bool]:
 
 
 def test_of_a_job_all_counts_that_its_slowest_worker_had_not_and_its_fastest_may_have_sent() -> None:
-    """Else what the one is ahead, what passed before a late report, or what nobody told of would be others'."""
+    """Otherwise a worker's lead, rounds before a late report, or unreported rounds would count as undeclared."""
     count = range(20)
     assert any(told_of([(ROUNDS * at, 0, 0, at) for at in count])), "nobody has complete what passes there"
     assert not any(told_of([(ROUNDS * at, 0, ROUNDS * at, at) for at in count]))
@@ -178,7 +180,7 @@ def test_of_a_job_all_counts_that_its_slowest_worker_had_not_and_its_fastest_may
 
 
 def test_windows_say_nothing_of_rates() -> None:
-    """What is declared by its receiver's window may take all that is left."""
+    """Traffic declared by its receiver's window may take all the rest."""
     links = LinkState(SLOW, period_ns=PERIOD_NS)
     far = SLOW.peer(LINK).node
     options = CongestionOptions(64, windowed=(Windowed("h9", far, 16, 1042),))
@@ -198,7 +200,7 @@ def test_windows_say_nothing_of_rates() -> None:
 
 
 def others_alone(undeclared: Undeclared, links: LinkState, jobs: Callable[[int], list[JobRounds]]) -> Iterator[float]:
-    """What is told of the link at each look, half of which others take from the first on."""
+    """Detected share per observation of a link on which undeclared traffic takes half from the first on."""
     for look in range(1, 200):
         report = np.zeros(1, REPORT)
         report["link"], report["egress_ns"] = links.links.index(LINK), look * LOOK_NS
@@ -210,7 +212,7 @@ def others_alone(undeclared: Undeclared, links: LinkState, jobs: Callable[[int],
 
 
 def test_a_new_generation_or_an_end_of_a_job_loses_nothing_that_was_seen() -> None:
-    """What is not known at the moment is not over: else windows would grow while the traffic goes on."""
+    """Missing knowledge does not clear a detection: otherwise windows would grow while the traffic continues."""
     links = LinkState(SLOW, period_ns=PERIOD_NS)
     undeclared = Undeclared(SLOW, ROUTES, links, CongestionOptions(64))
 
@@ -228,7 +230,7 @@ def test_a_new_generation_or_an_end_of_a_job_loses_nothing_that_was_seen() -> No
 
 
 def test_a_job_that_has_nothing_to_tell_delays_no_look() -> None:
-    """Its hosts have not come, one has left or is silent: whatever else crosses links is found as soon."""
+    """Its hosts have not joined, have left or are silent: other traffic is detected as soon."""
 
     def looks_until_seen(*heard: Callable[[int], JobRounds]) -> int:
         links = LinkState(SLOW, period_ns=PERIOD_NS)
@@ -257,7 +259,7 @@ def test_a_job_tells_how_far_it_is_once_all_its_workers_do() -> None:
 
 
 def test_where_more_is_seen_windows_are_no_larger() -> None:
-    """Up to all of the link, and beside whatever was declared there."""
+    """The detected share goes up to all of the link, on top of any declared traffic."""
     far = SLOW.peer(LINK).node
     for declared in (0.0, 0.3, 0.5, 0.8):
         flows = (Uncontrolled("h9", far, declared * SLOW.link_at(LINK).rate_bps, 1042),) if declared else ()
@@ -272,7 +274,7 @@ def test_where_more_is_seen_windows_are_no_larger() -> None:
 
 
 def test_windows_leave_what_is_seen_and_nothing_is_promised_there_nor_behind() -> None:
-    """They are those beside as much that was declared, but for its way, which nobody knows."""
+    """Windows are those for equal declared traffic, except for its way, which is unknown."""
     plan = PLAN
     link = next(end for end in plan.max_streams if SLOW.is_switch(end.node))
     rate_bps = SLOW.link_at(link).rate_bps
@@ -307,7 +309,7 @@ def test_windows_leave_what_is_seen_and_nothing_is_promised_there_nor_behind() -
 
 
 QUEUE: Final = Endpoint("s1", 3)
-"""To h3, where the job's server is and the undeclared flow goes."""
+"""Port to h3, the host of the job's server and the undeclared flow's destination."""
 
 
 def config_of(declared: str | None) -> RunConfig:
@@ -344,7 +346,9 @@ def undeclared_flow(cluster: Cluster, rate_bps: float, duration_ns: int) -> None
 def test_a_job_leaves_room_for_what_nobody_declared_and_keeps_its_queue_short(
     looks: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """600 Mbit/s beside a job whose windows fill Q* = 96. Whoever does not look loses packets as long as they last."""
+    """600 Mbit/s next to a job whose windows fill Q* = 96. Without observations, packets are lost as long as the flow
+    lasts.
+    """
     caplog.set_level(logging.INFO, PROMISES)
     if not looks:
         monkeypatch.setattr(Undeclared, "look", lambda *told: None)
@@ -406,7 +410,7 @@ def test_no_run_sees_what_it_did_not_declare(path: Path, monkeypatch: pytest.Mon
 
 
 def never_seen(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Whether no link of a run is ever taken for one that undeclared traffic crosses."""
+    """Whether no link of a run is ever taken for one with undeclared traffic."""
     seen = list[Endpoint]()
     act = Cluster._act
 

@@ -1,12 +1,10 @@
-"""Change detection against the emulator's record: what was not reported, and what reports a steady state costs.
+"""Oracle of change detection, from the emulator's record: unreported events, and the reports of a steady state.
 
-::
+    Tap (all packets in all queues) ─▶ hops: packets in order ─▶ missed: an event without a report
+    reports ─▶ the packet of each ─────────┘              └──▶ stretches: nothing changes by a step
 
-    Tap (what every packet met in every queue) ─▶ hops: packets in order ─▶ missed: an event that no report is about
-    reports ─▶ the packet that each is about ───────────┘              └──▶ stretches: nothing moves by a step
-
-What is an event is decided here by the guide (docs/telemetry.md): depth or latency differs by a step or more from what
-it was when it last was an event, or is on the threshold's other side; a flow's first packet is one of both.
+Events are defined by the guide (docs/telemetry.md): depth or latency differs by a step or more from its value at the
+last event, or is on the threshold's other side; a flow's first packet is an event of both.
 """
 
 from __future__ import annotations
@@ -26,23 +24,23 @@ from weir.wire.int_md import PROBE_PORT
 from weir.wire.int_report import ReportFlag
 
 FLOW_CELLS = 4096
-"""Of a node, for the flows that it compares; two flows in one cell are reported each time that they take turns."""
+"""Cells per node for the flows that it compares; two flows in one cell cause a report at each alternation."""
 _HOP = struct.Struct("!IHHIIQQ")
-"""What a node pushes where nothing else is asked for: node, ports, latency, queue, egress time, bytes sent."""
+"""Default data that a node pushes: node, ports, latency, queue, egress time, bytes sent."""
 _STACK = 20 + 8 + 4 + 12
-"""Where it begins in an IPv4 packet that the UDP port marks."""
+"""Offset of the stack in an IPv4 packet that the UDP port marks."""
 
 
 @dataclass
 class Hop:
-    """What went through one queue, or a flow's packets at one node."""
+    """Packets of one queue, or of a flow at one node."""
 
     depths: list[int] = field(default_factory=list)
     latencies: list[int] = field(default_factory=list)
     times: list[int] = field(default_factory=list)
     """Egress, in µs."""
     told: set[int] = field(default_factory=set)
-    """Which packets reports tell of, by their place in these lists."""
+    """Indices in these lists of the packets that reports describe."""
 
     def add(self, departure: Departure) -> int:
         self.depths.append(departure.depth)
@@ -53,7 +51,7 @@ class Hop:
 
 @dataclass
 class Subject:
-    """A queue, a flow at a node, or (MD) a flow along its whole way, whose hops one report tells of."""
+    """A queue, a flow at a node, or (MD) a flow along its whole way, whose hops one report describes."""
 
     name: str
     steps: Steps
@@ -62,7 +60,7 @@ class Subject:
     mode: Mode | None = None
 
     def missed(self) -> Iterator[str]:
-        """Every packet that was an event, or came a period after the last report, and that no report tells of."""
+        """Events without a report, and packets a period after the last report without one."""
         for number, hop in enumerate(self.hops):
             kinds = (
                 ("depth", hop.depths, self.steps.depth_step, self.steps.depth_threshold),
@@ -119,12 +117,13 @@ class Subject:
                 spans = [[values[index], values[index]] for values, _, _ in bands] if index < len(times) else []
 
     def reports_in(self, stretch: range) -> int:
-        """How many packets of it were reported."""
+        """Number of reported packets in the stretch."""
         return sum(any(index in hop.told for hop in self.hops) for index in stretch)
 
     def max_in(self, stretch: range) -> int:
-        """As many reports of it as there may be: once each quantity may come to be known, then periods pass. A sink
-        has one for the stack and one for its own queue.
+        """Maximum number of reports of the stretch: once each quantity may become known, then one per period.
+
+        A sink reports once for the stack and once for its own queue.
         """
         assert self.steps.period_us is not None
         times = self.hops[0].times
@@ -133,7 +132,7 @@ class Subject:
 
 
 def subjects(fabric: WatchedFabric) -> list[Subject]:
-    """Everything that the fabric's switches compare, as the emulator had it, with what was reported of each.
+    """All subjects that the fabric's switches compare, from the emulator's record, with the reports of each.
 
     Asserts that each report is about a packet that the emulator recorded, with the depth and latency that it had. A
     flow that shares its cell with another one is left out.
@@ -212,12 +211,12 @@ def subjects(fabric: WatchedFabric) -> list[Subject]:
 
 
 def flow_of(packet: bytes) -> int:
-    """Which of the flows an IPv4 packet belongs to: address and source port tell it."""
+    """Flow of an IPv4 packet, from address and source port."""
     return int.from_bytes(packet[12:16], "big") << 16 | int.from_bytes(packet[20:22], "big")
 
 
 def _key(frame: bytes) -> bytes:
-    """A flow as switches tell it: addresses, protocol and ports, as they are without INT."""
+    """Key by which switches tell flows apart: addresses, protocol and ports, as they are without INT."""
     has_int = frame[36:38] == PROBE.to_bytes(2, "big")
     return frame[26:34] + frame[23:24] + frame[34:36] + (frame[44:46] if has_int else frame[36:38])
 

@@ -59,7 +59,7 @@ def missed(found: list[Subject]) -> list[str]:
 
 
 async def test_steady_traffic_is_seldom_reported_and_no_event_above_its_step_is_missed() -> None:
-    """Two flows that fit a link for themselves; in between a third that does not fit beside them."""
+    """Two flows fit a link by themselves; a third one in between overloads it."""
     watching = IntConfig((Flows(Mode.XD),), collector="h4", flow_steps=STEPS, queue_steps=STEPS)
     async with watched_fabric(TOPOLOGY, watching) as fabric:
         loads = [
@@ -173,7 +173,7 @@ async def play_seeds(seeds: Iterable[int]) -> None:
 
 
 async def test_drawn_loads_and_steps() -> None:
-    """What no report tells of is below its step, and a steady state costs a tenth of the reports, or less."""
+    """Unreported changes are below their step, and a steady state costs at most a tenth of the reports."""
     await play_seeds(range(1))
 
 

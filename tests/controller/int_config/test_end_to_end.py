@@ -1,7 +1,7 @@
-"""From a switch's queue to the controller's picture of it: entries by the controller, traffic, reports by UDP, state.
+"""The path from a switch's queue to the controller's state: entries by the controller, traffic, reports by UDP, state.
 
-Nothing is put into a switch by hand. What the collector makes of the reports is held against what the emulator's own
-runtime recorded at each switch.
+All entries come from the controller. The collector's state is compared with the record of the emulator's own runtime at
+each switch.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ COLLECTOR = "h4"
 _HEADERS = 16
 """Bytes of the shim and of the INT-MD header."""
 _MD, _M = 46, 0x02
-"""Where the INT-MD header begins in a frame that the UDP port marks; its bit for an MTU that left no room."""
+"""Offset of the INT-MD header in a frame that the UDP port marks; its bit for an MTU without room."""
 SENDERS = ("h1", "h2", "h3")
 
 
@@ -70,7 +70,7 @@ def ways(fabric: WatchedFabric) -> dict[int, list[Departure]]:
 
 
 def assert_delivered(fabric: WatchedFabric, packets: list[tuple[str, str, bytes]]) -> None:
-    """Every packet is at its host as it was sent, but for its TTL."""
+    """Assert that every packet is at its host unchanged, except for its TTL."""
     hops = {number: len(way) for number, way in ways(fabric).items()}
     for host in SENDERS:
         sent = [as_delivered(each, hops[n]) for n, (_, to, each) in enumerate(packets, 1) if to == host]
@@ -172,7 +172,7 @@ async def test_int_has_the_room_that_the_narrowest_link_has(hops: int | None, tm
 def int_on_links(
     truth: dict[int, list[Departure]], packets: list[tuple[str, str, bytes]]
 ) -> dict[Endpoint, tuple[int, int]]:
-    """How many packets left each switch's port longer than they were sent, and by how much, all together."""
+    """Number of packets that left each switch's port longer than they were sent, and the sum of the differences."""
     found: dict[Endpoint, tuple[int, int]] = {}
     for number, way in truth.items():
         for each in way:
@@ -188,8 +188,10 @@ def total(loads: dict[Endpoint, tuple[int, int]]) -> tuple[int, int]:
 
 
 def reports_of(mode: Mode, truth: dict[int, list[Departure]]) -> int:
-    """How many the specification asks for: a node's own each (XD, MX); the stack's and the sink's own (MD), and the
-    stack's besides for MX, where it has none in it. A packet that stays at one switch is reported by that alone.
+    """Number of reports by the specification.
+
+    One per node (XD, MX); the stack's and the sink's own (MD); for MX none for a stack. A packet that stays at one
+    switch is reported by that switch alone.
     """
     count = 0
     for way in truth.values():

@@ -1,4 +1,4 @@
-"""What a switch holds for what is watched: whole states, and refusals of what a fabric or the program cannot do."""
+"""Entries of a switch for watched packets: whole states, and refusals of impossible requests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TOPOLOGY = leaf_spine(2, 1, 1)
 
 
 def lines(switch: str, watching: IntConfig) -> set[str]:
-    """The switch's state, but for defaults' lines: these begin alike for every table."""
+    """State of the switch without the lines of defaults, which begin alike for every table."""
     routes = Routes(TOPOLOGY)
     check_int_config(TOPOLOGY, watching)
     state = watch_state(TOPOLOGY, routes, switch, watching)

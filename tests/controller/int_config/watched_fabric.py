@@ -47,11 +47,11 @@ class WatchedFabric:
     reports: ReportSocket
     collector: ReportCollector
     received: dict[str, list[bytes]] = field(default_factory=lambda: defaultdict(list))
-    """Frames by host, but for reports to the collector."""
+    """Frames by host, except reports to the collector."""
     payloads: list[bytes] = field(default_factory=list)
     """Reports' UDP payloads, in the order in which they were sent to the socket."""
     log: list[Departure] = field(default_factory=list)
-    """What left the switches' ports, as the emulator's runtime had it."""
+    """Departures at the switches' ports, from the emulator's runtime."""
     taps: list[Tap] = field(default_factory=list)
 
     @property
@@ -59,12 +59,12 @@ class WatchedFabric:
         return self.emulated.fabric.now_ns
 
     def tap(self) -> None:
-        """From now on the log is kept. Switches have their program."""
+        """Keep the log from now on. Switches have their program."""
         self.taps = [Tap(name, switch, self.log) for name, switch in self.emulated.switches.items()]
 
     @property
     def data(self) -> list[Departure]:
-        """What hosts have sent, at each switch that it left: no probes, no reports, no clones."""
+        """Packets of hosts, at each switch that they left: no probes, no reports, no clones."""
         return [each for each in self.log if each.instance_type == NORMAL and self._is_data(each.frame)]
 
     def _is_data(self, frame: bytes) -> bool:

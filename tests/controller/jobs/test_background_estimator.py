@@ -1,4 +1,4 @@
-"""What jobs are known to bring onto links, where they are or go, and which links have surely carried it."""
+"""Known traffic of jobs on links, at their present and future places, and the links that have surely carried it."""
 
 from __future__ import annotations
 

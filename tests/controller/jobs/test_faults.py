@@ -1,4 +1,6 @@
-"""Hosts, switches and links fail in the middle of a job: the survivors' sums are exact, or everyone is told why not."""
+"""Failures of hosts, switches and links during a job: the survivors' sums are exact, or everyone receives the
+reason.
+"""
 
 from __future__ import annotations
 
@@ -249,7 +251,7 @@ async def test_a_broken_session_with_a_switch_that_goes_on_disturbs_no_job(rig: 
 
 
 async def test_a_job_of_which_not_all_are_heard_is_not_settled(rig: Rig) -> None:
-    """How far it is says nothing then of what it sends."""
+    """A partial report of progress does not determine the job's traffic."""
     await rig.admit(spec())
     await rig.run(20 * MS)
     running = rig.controller.jobs[1]
@@ -392,7 +394,7 @@ async def test_two_workers_and_the_server_die_one_after_the_other(rig: Rig) -> N
 
 
 class SlowToH2(SlowPaths):
-    """What telemetry says explains any silence of h2."""
+    """Telemetry that explains any silence of h2."""
 
     def why_slow(self, host: str, lease_ns: int, now_ns: int) -> str:
         return "nothing was heard of s1-p2 of late" if host == "h2" else ""

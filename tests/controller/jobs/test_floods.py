@@ -1,4 +1,4 @@
-"""Floods from hosts of no job: probes come through them, and nobody is taken for cut off because of one."""
+"""Floods from hosts of no job: probes pass through them, and no host counts as cut off because of one."""
 
 from __future__ import annotations
 

@@ -124,8 +124,8 @@ async def test_late_copies_of_pause_and_resume_change_nothing(rig: Rig) -> None:
 
 @pytest.mark.parametrize("first_round", [CHUNKS // 2 + 7, 3 * CHUNKS - 5])
 async def test_a_server_that_becomes_the_root_late_knows_where_the_job_is(rig: Rig, first_round: int) -> None:
-    """A chunk's number tells rounds within 2²³ of a known one: counting from 0 it would take them for others, and what
-    it alone holds would be lost.
+    """A chunk's number identifies rounds within 2²³ of a known one: counted from 0 they would be taken for others, and
+    rounds that only the server holds would be lost.
     """
     rig.first_round = first_round
     job = await admit(rig, AT_SWITCH, SERVER)

@@ -168,7 +168,7 @@ def test_as_many_lines_may_be_out_of_date_as_are_in_force_and_256_more(tmp_path:
 
 
 def test_no_descriptor_stays_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever goes wrong; and no journal is anybody else's for as long as it takes to close it to them."""
+    """Under any fault; and no journal is locked for others while it is closed."""
     path, open_file = tmp_path / "journal", os.open
 
     def note(file: Path, flags: int, mode: int = 0o777) -> int:
@@ -202,7 +202,7 @@ def put_often(journal: JournalFile) -> None:
 def test_a_folder_that_cannot_be_synced_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As on some file systems; or there are no more descriptors when a journal has just been written anew."""
+    """As on some file systems; or no descriptors are left just after a journal was rewritten."""
     sync, open_file = os.fsync, os.open
 
     def no_folders(file: int) -> None:
@@ -271,7 +271,7 @@ def test_others_may_not_read_a_journal_that_is_there_already(tmp_path: Path) -> 
 
 
 def flip_and_cut(damages: int) -> None:
-    """No bit that differs is read as another journal; what is cut off is read as a crash at that byte."""
+    """No differing bit is read as another journal; truncation is read as a crash at that byte."""
     seed = int(os.environ.get("WEIR_SEED") or random.randrange(1 << 32))
     sys.stdout.write(f"WEIR_SEED={seed}\n")
     rng = random.Random(seed)

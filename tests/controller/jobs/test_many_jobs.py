@@ -1,4 +1,6 @@
-"""Jobs come and go: memory is never given twice nor lost, starved jobs finish, and old rounds in slots match nobody."""
+"""Jobs come and go: memory is never assigned twice nor lost, starved jobs finish, and old rounds in slots match no
+job.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ async def rig(pipeline: Pipeline) -> AsyncIterator[Rig]:
 
 
 def check_memory(rig: Rig) -> None:
-    """No two jobs share a slot or a rid, and nobody but the running ones has any."""
+    """No two jobs share a slot or a rid, and only running jobs have any."""
     for node in TOPOLOGY.switches:
         held = [
             rig.controller.planner.memory.held(number)[node.name]
@@ -45,7 +47,7 @@ def check_memory(rig: Rig) -> None:
 
 
 async def come_and_go(rig: Rig, rng: random.Random, jobs: int) -> list[str]:
-    """So many jobs, up to five at a time, under few numbers that are used again and again; what they were told."""
+    """Run this many jobs, up to five at a time, with few numbers that are reused; return their messages."""
     running: list[Job] = []
     notes: list[str] = []
     for turn in range(jobs):

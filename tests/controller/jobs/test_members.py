@@ -1,4 +1,4 @@
-"""What hosts say of themselves, what is known of a job by it, and whom it takes for lost: without switches or hosts."""
+"""Reports of hosts, the resulting state of a job, and the hosts taken for lost: without switches or hosts."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_who_waits_for_so_long_without_a_round_is_stuck(rig: Rig) -> None:
     assert job.stuck(1) == []
 
 
-# --- what it waits for, for people ---
+# --- the awaited event, for users ---
 
 
 def test_what_a_job_waits_for(rig: Rig) -> None:
@@ -197,7 +197,7 @@ async def test_what_a_job_waits_for_as_it_moves(rig: Rig) -> None:
     assert told_at_last == "job 7, generation 2: moves on (it should); waits for h2, h5, h8 to resume"
 
 
-# --- who takes part ---
+# --- participants ---
 
 
 def test_only_a_job_s_own_hosts_are_heard(rig: Rig) -> None:
@@ -251,8 +251,8 @@ def test_who_leaves_is_neither_silent_nor_failed(rig: Rig) -> None:
 
 @pytest.mark.parametrize("first", [7, 8])
 def test_of_those_who_are_done_jobs_wait_for_nobody(rig: Rig, first: int) -> None:
-    """Of two jobs, in either order, one is done and the other goes on: without its own, once someone waits; and nobody
-    has left the job before them.
+    """One of two jobs, in either order, has finished and the other continues, without the finished workers once a
+    worker waits; no worker has left the job before them.
     """
     members = Membership(rig.jobs, rig.moves)
     add(rig, 6, ("h5",))

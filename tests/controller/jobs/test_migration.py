@@ -31,7 +31,7 @@ def server_plan(slots: int) -> ServerPlan:
 
 @dataclass
 class Host:
-    """What a worker or server has completed, under the protocol's window."""
+    """Completed rounds of a worker or server, under the protocol's window."""
 
     done: set[int] = field(default_factory=set)
 
@@ -175,14 +175,14 @@ def test_a_host_lost_among_the_resumes_takes_everyone_to_the_generation_after() 
     assert phase(move) is Phase.PAUSING
     again = Pause(3, GENERATION + 1)
     assert move.poll(50) == [(2, resumes[2]), (1, again), (2, again)]  # a host leaves only where it is: 2 resumes first
-    move.held(1, Held(GENERATION, 2))  # a late copy of what it said before
+    move.held(1, Held(GENERATION, 2))  # a late copy of its earlier answer
     move.held(1, Held(GENERATION + 1, 3))
     assert move.poll(60) == [(2, resumes[2]), (2, again)]
     move.resumed(2, GENERATION + 1)
     assert move.poll(70) == [(2, again)]
     move.held(2, Held(GENERATION + 1, 2))
     assert move.settlement is not None
-    assert move.settlement.fetches == {1: (), 2: (FinalRound(2, 1),)}  # what 1 completed meanwhile is final
+    assert move.settlement.fetches == {1: (), 2: (FinalRound(2, 1),)}  # rounds that 1 completed meanwhile are final
     move.settled({a: worker_plan(r, 3, 4, GENERATION + 2) for r, a in enumerate((1, 2))}, 80)
     for address in (1, 2):
         move.resumed(address, GENERATION + 1)  # late copies

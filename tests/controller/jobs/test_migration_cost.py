@@ -1,4 +1,4 @@
-"""Whether moves are worth it: jobs that move by the rule against jobs that stay, over loads drawn to last any time."""
+"""Worth of moves: jobs that move by the rule compared with jobs that stay, over loads drawn with any duration."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PLACES = tuple(Placement({"h1": f"s{n}"}, {}, f"s{n}") for n in range(3))
 
 @dataclass(frozen=True)
 class Case:
-    """What a step takes at each place, by look, and what a move takes."""
+    """Duration of a step at each place, by observation, and cost of a move."""
 
     steps: list[list[float]]
     price: float
@@ -50,7 +50,7 @@ def by_the_rule(case: Case) -> tuple[float, int]:
     account = MigrationBudget.opened(PLACES[at], 0.0)
     for look in range(1, len(case.steps)):
         time, before = look * LOOK, case.steps[look - 1]
-        # what was, a reading tells at its end; a job works back to back
+        # a reading shows the past at its end; a job works back to back
         lost += LOOK * (1 - before[0] / before[at])
         home = PLACES.index(account.baseline)
         account.update(time, before[home] / before[at] - 1)
@@ -75,7 +75,7 @@ def by_the_rule(case: Case) -> tuple[float, int]:
 
 
 def at_once(case: Case) -> float:
-    """The same by whoever moves wherever it is better by the last reading."""
+    """The same for a job that moves whenever another place is better by the last reading."""
     at, lost = 0, 0.0
     for before in case.steps[:-1]:
         lost += LOOK * (1 - before[0] / before[at])
@@ -87,7 +87,7 @@ def at_once(case: Case) -> float:
 
 @pytest.mark.parametrize("seed", range(0, 100, 10))
 def test_whoever_moves_by_the_rule_is_never_behind_one_that_stays(seed: int) -> None:
-    """Whatever loads do and moves take: by a fiftieth of the time, three moves and a look at most."""
+    """The loss is at most a fiftieth of the time, three moves and an observation, for any loads and cost of moves."""
     for each in range(seed, seed + 10):
         case = drawn(each)
         lost, moves = by_the_rule(case)
@@ -117,7 +117,7 @@ def test_a_move_is_earned_when_staying_has_cost_as_much() -> None:
 
 
 def test_a_move_that_saves_nothing_by_the_last_reading_is_never_earned() -> None:
-    """As what several jobs save together may be; what readings said before it does not count."""
+    """As a joint saving of several jobs may be; earlier readings do not count."""
     assert seconds_to_break_even(1e-9, [0.0, 5.0], [0.0, 1.0], 1.0) == math.inf
     assert seconds_to_break_even(0.0, [-0.5], [0.0], 1.0) == math.inf
     assert (

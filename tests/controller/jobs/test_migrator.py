@@ -1,4 +1,4 @@
-"""How jobs get from one generation to the next, and who is taken out of them: the mover alone, without switches."""
+"""Generations of jobs, and the removal of hosts from them: the mover alone, without switches."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def rig(lease_ns: int | None = None, path: Path | None = None) -> Rig:
 
 
 def again(folder: Path) -> Rig:
-    """What a controller goes on with that finds the folder's journal as the one before it has left it."""
+    """State of a new controller that finds the folder's journal as its predecessor left it."""
     shutil.copy(folder / "journal", folder / "left")
     after = rig(path=folder / "left")
     restore_jobs(TOPOLOGY, after.planner, after.jobs, after.moves, 0)
@@ -331,7 +331,7 @@ def test_hosts_are_told_another_pace_once_all_are_there() -> None:
     assert jobs[1].renew == "no gap is needed"
 
 
-# --- who is lost ---
+# --- lost participants ---
 
 
 @pytest.mark.parametrize(
@@ -606,7 +606,7 @@ async def test_a_spare_that_had_taken_over_is_paused_by_the_next_controller_too(
     assert told == pauses(("h1", "h2", SPARE), generation=2)
 
 
-# --- what outlives the controller ---
+# --- state that outlives the controller ---
 
 
 @pytest.mark.parametrize("step", ["begins", "resumes", "is over", "loses a host"])

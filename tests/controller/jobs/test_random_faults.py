@@ -20,7 +20,7 @@ OPTIONS = Options(probe_period_ns=5 * MS, solve_period_ns=0, retry_ns=2 * MS, le
 
 
 class Mishaps:
-    """What may happen, each at any time."""
+    """Possible faults, each at any time."""
 
     def __init__(self, rig: Rig, job: Job, spec: JobSpec, rng: random.Random) -> None:
         self.rig, self.job, self.spec, self.rng = rig, job, spec, rng
@@ -116,7 +116,7 @@ async def play(seed: int, pipeline: Pipeline, journal: Path) -> None:
 
 
 def check(rig: Rig, job: Job, policy: FailurePolicy, story: str) -> None:
-    """Who is in the job to the end has every sum, and they are the same; if none was lost, they are those of all."""
+    """A participant to the end has every sum, the same as the others; without losses these are the sums of all."""
     if 1 not in rig.controller.jobs:
         assert rig.aborted or 1 in rig.controller.jobs.aborted, story  # the one that told them may have died since
         assert policy is not FailurePolicy.WAIT, story

@@ -60,7 +60,9 @@ def moves(rig: Rig) -> list[int]:
 async def train(
     rig: Rig, jobs: list[Job], until_ns: int, think_ns: int = 0, handles: dict[int, int] | None = None
 ) -> dict[int, int]:
-    """Sums without end, each compared with what it must be. How many there were, by job; `handles`: before."""
+    """Run sums without end, each compared with the expected one. Returns the number of sums by job; `handles`: earlier
+    number.
+    """
     handles = {} if handles is None else handles
     while rig.fabric.now_ns < until_ns:
         for job in jobs:
@@ -84,7 +86,7 @@ SECOND = spec(2, "h2", "h4", server="h6")
 
 
 def noisy(rig: Rig, monkeypatch: pytest.MonkeyPatch, share: float, seed: int = 7) -> None:
-    """Telemetry that is off by up to this share of each link's rate, in every reading anew."""
+    """Make telemetry wrong by up to this share of each link's rate, drawn for every reading."""
     rng, true = np.random.default_rng(seed), rig.controller.links.snapshot
 
     def snapshot(now_ns: int, exclude: Mapping[object, float] | None = None) -> Snapshot:
@@ -183,7 +185,7 @@ async def test_of_two_jobs_that_were_put_on_one_spine_one_moves_once(rig: Rig) -
 
 
 class Held:
-    """Decides nothing before it is told to."""
+    """Improver that decides only on request."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[Callable[[], Any], Future[Any]]] = []
@@ -198,7 +200,7 @@ class Held:
 async def test_what_is_decided_of_a_job_that_is_not_where_it_was_is_dropped(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, meanwhile: str, together: bool
 ) -> None:
-    """Of two on one spine one would move, by itself or with the other."""
+    """Of two jobs on one spine one would move, alone or with the other."""
     rig.controller.moves.options = replace(OPTIONS, together=together)
     await admit_both_at_one_spine(rig)
     held = Held()
@@ -245,8 +247,8 @@ async def test_a_job_that_others_leave_room_for_moves_only_if_it_pays(rig: Rig) 
 
 
 async def test_a_job_moves_around_others_traffic_within_two_periods_and_stays(rig: Rig) -> None:
-    """Within two periods after the move is earned: since readings speak for the other spine, the job has lost as much
-    time there as the move takes, with what it holds back after it. Not before.
+    """The move is earned when the job has lost as much time as the move takes, its pause included, since readings
+    favour the other spine. It happens within two periods after that, and not before.
     """
     rig.controller.moves.options = replace(OPTIONS, solve_period_ns=PERIOD, dwell_ns=10 * PERIOD)
     job = await rig.admit(FIRST)
@@ -258,7 +260,9 @@ async def test_a_job_moves_around_others_traffic_within_two_periods_and_stays(ri
     better = rig.controller.planner.better
 
     def watched(plan, workers, readings, gain, beside):  # type: ignore[no-untyped-def]
-        """Note what the last reading alone says: seconds that the other spine saves in each, and what a move takes."""
+        """Record the verdict of the last reading: seconds that the other spine saves in each, and the cost of a
+        move.
+        """
         found, running = better(plan, workers, readings[-1:], gain, beside)(), rig.controller.jobs[1]
         if found is None:
             looks.append((rig.fabric.now_ns, 0.0, 0.0))
@@ -427,7 +431,7 @@ async def test_a_lower_job_gives_a_higher_one_the_better_spine_and_stays_where_i
 async def test_a_job_whose_home_is_lost_goes_on_where_it_is(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The spine that it moved away from dies: nobody asks any more what being there would save."""
+    """The spine that it moved away from dies: the saving of a return is not computed any more."""
     options = replace(OPTIONS, solve_period_ns=PERIOD, dwell_ns=0, lease_ns=4 * PERIOD)
     async with make_rig(TOPOLOGY, pipeline, strategy("widest"), options) as rig:
         await rig.run(5 * PERIOD)

@@ -1,4 +1,4 @@
-"""When running jobs are looked at, by which readings, and what is done with the answers: the improver alone."""
+"""Re-placement of running jobs: its times, readings and decisions: the improver alone."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ class Scene(Rig):
         self.saving = 0.25
         """Seconds of a step, against home."""
         self.asked: list[tuple[int, ...]] = []
-        """Whom decisions were about, one after another: one job, or all."""
+        """Subjects of the decisions in order: one job, or all."""
         self.readings = 0
-        """Of the last decision."""
+        """Number of readings in the last decision."""
         self.around: list[LinkConditions] = []
         self.beside: list[tuple[int, ...]] = []
         self.movable: list[bool] = []
@@ -98,12 +98,12 @@ class Scene(Rig):
             self.improver.consider(now_ns)
 
     def look(self, times: int, now_ns: int = LOOK) -> None:
-        """So many times at this instant."""
+        """Observe this many times at this instant."""
         for _ in range(times):
             self.improver.consider(now_ns)
 
     def goes(self, number: int, steps_per_second: float) -> None:
-        """Its hosts report so many steps."""
+        """Report this number of steps from the job's hosts."""
         rounds = steps_per_second * sum(rounds_of_step(self.job(number).spec, TOPOLOGY))
         self.job(number).progress = {
             worker: Progress(0, 0, 0, True, average=rounds) for worker in self.job(number).active
@@ -158,7 +158,7 @@ def test_who_still_waits_for_its_turn_is_looked_at_before_all_are_again() -> Non
 
 
 def test_readings_that_are_closer_than_a_period_are_one() -> None:
-    """Where looks come at odd times."""
+    """Observations at odd times are included."""
     scene = Scene()
     for before_ns in (19 * MS, 12 * MS, 8 * MS, 1 * MS):
         scene.improver.consider(LOOK - before_ns)
@@ -228,7 +228,7 @@ def test_links_of_which_too_little_is_known_speak_for_no_move(kind: str) -> None
 
 
 class Later:
-    """Decides nothing before it is told to."""
+    """Improver that decides only on request."""
 
     def __init__(self) -> None:
         self.pending: list[tuple[Callable[[], Any], Future[Any]]] = []
@@ -363,7 +363,7 @@ def test_where_no_move_was_seen_it_takes_a_period_and_a_round() -> None:
 
 
 def gone(scene: Scene) -> RunningJob:
-    """A job that has moved from s3 to s4, and nobody has answered yet what that wins."""
+    """A job that has moved from s3 to s4, before the decision on its gain."""
     job = scene.job()
     scene.look(1)
     assert job.account is not None
@@ -438,7 +438,7 @@ def test_a_job_goes_home_where_moves_have_lost_too_much_and_staying_has_cost_as_
 
 @pytest.mark.parametrize(("over", "goes"), [(0.999, True), (1.001, False)])
 def test_a_job_may_owe_a_fiftieth_of_its_time(over: float, goes: bool) -> None:
-    """It moves on then, to where it is better, and else goes home."""
+    """It moves on to a better place, or else returns."""
     scene = Scene()
     job = gone(scene)
     account = job.account
@@ -484,7 +484,7 @@ def test_several_jobs_are_looked_at_together_after_each_alone() -> None:
 
 
 def test_a_job_that_is_left_alone_meanwhile_is_looked_at_alone() -> None:
-    """What speaks against a move of one job is not asked of all together."""
+    """A reason against moving one job does not apply to all together."""
     scene = Scene(jobs=2, options=TOGETHER)
     scene.look(2)
     scene.jobs.remove(2)

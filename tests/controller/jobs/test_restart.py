@@ -161,7 +161,7 @@ async def test_a_job_goes_on_after_another_controller_has_had_its_switches(rig: 
 async def test_what_cannot_be_written_down_is_not_said_and_is_done_once_it_can(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The disk is full when a worker is lost; nobody would find it stuck."""
+    """The disk is full when a worker is lost; the loss must not be forgotten."""
     rig.controller.moves.options = replace(OPTIONS, stuck_ns=None)
     rig.controller.planner.strategy = WIDEST
     job = await rig.admit(spec())
@@ -201,7 +201,7 @@ async def test_many_hosts_that_join_at_once_are_one_line(rig: Rig, tmp_path: Pat
 
 @pytest.mark.parametrize("messages", [0, 2, 4, 6, 8])
 async def test_a_move_is_finished_wherever_the_controller_died_in_it(rig: Rig, messages: int) -> None:
-    """It dies when so many of a move's messages have reached their hosts; what it had said since is lost."""
+    """The controller dies when this number of a move's messages have reached their hosts; later messages are lost."""
     job = await rig.admit(spec())
     await rig.run(500 * MS)
     rig.submit(job, 2, chunks=40)
@@ -377,7 +377,7 @@ async def test_a_controller_begins_without_a_switch_that_does_not_answer(rig: Ri
 def test_a_journal_that_does_not_fit_is_refused(
     pipeline: Pipeline, tmp_path: Path, kind: str, key: str, value: object, says: str
 ) -> None:
-    """By a line that names it, whatever another version of Weir wrote."""
+    """The error names the entry, for journals of any version of Weir."""
     sessions = {
         node.name: SwitchSession(node.name, "127.0.0.1:1", device_id=node.device_id, pipeline=pipeline)
         for node in TOPOLOGY.switches

@@ -1,4 +1,4 @@
-"""What tells a slow network from a dead worker: links on a heartbeat's way, by what telemetry says of them."""
+"""Slow networks and dead workers told apart: links on a heartbeat's way, by telemetry."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from weir.topologies import Endpoint, Routes, TopologyError, leaf_spine
 
 TOPOLOGY = leaf_spine(2, 1, 2)
 WAY = [Endpoint("s1", 3), Endpoint("s3", 2)]
-"""From h1's leaf by the spine to h3's; what hosts send on is not measured."""
+"""Ports from h1's leaf through the spine to h3's; the hosts' own links are not measured."""
 IDLE = LinkView(0.0, 0.0, queue_packets=0, latency_us=0, loss=0, age_ns=0, confidence=1)
 LEASE_NS = 1_000_000
 
 
 @dataclass
 class Told(LinkState):
-    """What telemetry says, as it is."""
+    """Telemetry with given values."""
 
     said: Snapshot
 
@@ -57,7 +57,7 @@ def test_so_much_loss_that_all_heartbeats_of_a_lease_may_be_gone_does() -> None:
 
 
 def test_queues_that_hold_heartbeats_back_for_their_share_of_a_lease_do() -> None:
-    """Waits of both links add up: each takes half of what is a heartbeat's part of a lease."""
+    """Waits of both links add up: each takes half of a heartbeat's part of a lease."""
     half_us = LEASE_NS / 1e3 / HEARTBEATS_IN_A_LEASE / 2
     slow = replace(IDLE, latency_us=half_us)
     assert why(first=slow, last=slow) == f"packets wait for {2 * half_us / 1e3:.3g} ms on the way from h1"

@@ -1,4 +1,4 @@
-"""What a move, a loss or an end leaves behind: for the controller after this one, for who takes over, for the hosts."""
+"""State that a move, a loss or an end leaves behind: for the next controller, a replacement server, and the hosts."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ async def test_a_number_goes_on_counting_generations_in_the_next_controller_too(
 async def test_a_controller_that_dies_while_a_switch_refuses_the_next_plan_is_followed_by_one_that_pauses_anew(
     rig: Rig,
 ) -> None:
-    """The hosts are still in the generation that they are to leave, and would hear of no other."""
+    """The hosts are still in the generation that they are to leave, and would not follow another."""
     await rig.controller.admit(JobSpec(4, WORKERS), 0)
     rig.controller.moves.begin(4, 0, at("s4"))
     await rig.controller.tick(0)

@@ -168,7 +168,7 @@ def test_what_is_no_history_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_stranger_s_history_reaches_no_other_file(tmp_path: Path) -> None:
-    """Neither by a view in the place of a table, nor by what is asked."""
+    """Neither a view in place of a table, nor the query, reaches another file."""
     import duckdb
 
     path, secret, written = tmp_path / "history.duckdb", tmp_path / "secret", tmp_path / "written.csv"

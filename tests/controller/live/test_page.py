@@ -1,4 +1,4 @@
-"""The live page: what is published reaches every watcher, over broken connections too, and a browser shows it."""
+"""The live page: published state reaches every watcher, over broken connections too, and a browser shows it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is to be seen of a controller is what it knows, and what happens to it becomes events."""
+"""The picture of a controller shows its state, and events show its changes."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def test_the_cost_of_probes_is_what_the_switches_counted_where_nothing_els
         await rig.run(39 * MS)
         links = [link for link in rig.controller.links.links if TOPOLOGY.is_switch(TOPOLOGY.peer(link).node)]
         counters = [rig.switches[link.node].port_counters(link.port) for link in links]
-        await rig.run(41 * MS)  # what came back is taken with the next tick, which sends more
+        await rig.run(41 * MS)  # the next tick processes the answers, and sends more
         state = LiveView().look(rig.controller, rig.fabric.now_ns)
         busiest = max(counter.tx_bytes for counter in counters)
         overhead = state["overhead"]
@@ -111,14 +111,14 @@ async def test_what_happens_is_told_once_and_no_move_is_missed(rig: Rig) -> None
 
 
 def drawn_offset() -> int:
-    """How long after a tick something befalls the fabric: any moment of a period."""
+    """Time of a fault after a tick: any moment of a period."""
     seed = int(os.environ.get("WEIR_SEED") or random.randrange(1 << 32))
     sys.stdout.write(f"WEIR_SEED={seed}\n")
     return random.Random(seed).randrange(OPTIONS.probe_period_ns)
 
 
 def shown_stale(rig: Rig, state: dict[str, Any]) -> set[str]:
-    """The links that are stale, by what the page gets; the terminal page says the same."""
+    """Stale links in the page's data; the terminal page shows the same."""
     views = dict(zip(map(str, rig.controller.links.links), state["links"], strict=True))
     stale = {name for name, view in views.items() if view is not None and view[6]}
     console = Console(record=True, width=150, file=io.StringIO())
@@ -129,8 +129,8 @@ def shown_stale(rig: Rig, state: dict[str, Any]) -> set[str]:
 
 
 def lines_due(rig: Rig, stale: set[str], died_ns: int) -> list[str]:
-    """What the controller has to have said of these, which became stale when their newest report was three periods old,
-    to the nanosecond; and that report was of before the death.
+    """Expected lines about links that became stale, to the nanosecond three periods after their newest report, which
+    was before the death.
     """
     now_ns, links = rig.fabric.now_ns, rig.controller.links
     by_time: dict[int, list[str]] = defaultdict(list)
@@ -148,7 +148,9 @@ def lines_due(rig: Rig, stale: set[str], died_ns: int) -> list[str]:
 async def test_a_stale_link_is_shown_within_three_periods_with_what_placement_does(
     rig: Rig, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whenever it dies: three periods later, to the nanosecond, it is shown, and what placement does has been said."""
+    """The switch dies at any moment: three periods later, to the nanosecond, the page shows it, and the consequence for
+    placement was logged.
+    """
     view = LiveView()
     await rig.run(30 * MS + drawn_offset())
     assert view.look(rig.controller, rig.fabric.now_ns)["telemetry"] == "telemetry of all 12 links is fresh"

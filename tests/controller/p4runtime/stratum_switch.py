@@ -1,7 +1,7 @@
-"""A P4Runtime server that keeps what it is written and refuses what Stratum for Tofino refuses, in its codes.
+"""A P4Runtime server that keeps written entities and refuses what Stratum for Tofino refuses, with its codes.
 
 Source: stratum/stratum f8f71301, stratum/hal/lib/barefoot (bfrt_node, bfrt_table_manager, bfrt_pre_manager,
-bfrt_constants). What fails a check there without a code of its own is INTERNAL here.
+bfrt_constants). Failed checks that have no code there are INTERNAL here.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from finsy.proto import p4i, p4r, rpc_code
 from weir.tests.controller.fake_switch import FakeSwitch
 
 API_VERSION = "1.4.0-rc.5"
-"""Replicas have their port as a number then; what later versions have in its place is not read."""
+"""Version in which replicas have a number as port; the field of later versions is not read."""
 LAST_CLONE_SESSION = 1015
 LAST_GROUP = 65_535
 LAST_INSTANCE = 65_535
@@ -27,7 +27,7 @@ TAKEN = {
 }
 """Kinds of entities that it knows; all others are UNIMPLEMENTED."""
 BARE_CELL = 7
-"""Of each meter that is read this cell is given out without a rate, as all are that have none."""
+"""Cell of each meter that is read without a rate, like all cells that have none."""
 
 Refusal = tuple[int, str]
 
@@ -40,7 +40,7 @@ class StratumSwitch(FakeSwitch):
         self._actions = {action.preamble.id: action for action in p4info.actions}
         self._meters = {meter.preamble.id: meter for meter in p4info.meters}
         self.rates: dict[tuple[int, int], p4r.Entity] = {}
-        """Of meters, by id and cell."""
+        """Rates of meters, by id and cell."""
 
     async def Capabilities(self, request: Any, context: Any) -> p4r.CapabilitiesResponse:
         return p4r.CapabilitiesResponse(p4runtime_api_version=API_VERSION)
@@ -200,7 +200,9 @@ class StratumSwitch(FakeSwitch):
         return self._misfit(table, entry)
 
     def _misfit(self, table: p4i.Table, entry: p4r.TableEntry) -> Refusal | None:
-        """What the driver has no key field or action parameter for, or no room: values without leading zeros."""
+        """Refusal of an entry that the driver has no key field, action parameter or room for: values without leading
+        zeros.
+        """
         widths = {field.id: field.bitwidth for field in table.match_fields}
         for field in entry.match:
             value = getattr(field, field.WhichOneof("field_match_type") or "").value

@@ -1,4 +1,4 @@
-"""What a Tofino loads, packed for Stratum: whole, and only where a controller's P4Info means what its schema means."""
+"""A Tofino's program, packed for Stratum: whole, and only if the controller's P4Info matches its schema."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def typed(width: int) -> dict[str, Any]:
 
 
 def schema_of(info: p4i.P4Info) -> dict[str, Any]:
-    """As p4c writes it: tables under their own numbers, whatever is no table under others."""
+    """Schema as p4c writes it: tables under their own numbers, other objects under others."""
     actions = {action.preamble.id: action for action in info.actions}
     tables: list[dict[str, Any]] = []
     for table in info.tables:
@@ -73,7 +73,7 @@ def schema_of(info: p4i.P4Info) -> dict[str, Any]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """What p4c leaves of the program for Tofino 1, in brief."""
+    """Abridged output of p4c for the program on Tofino 1."""
     compiled = tmp_path / "compiled"
     compiled.mkdir()
     (compiled / "bfrt.json").write_text(json.dumps(schema_of(p4info())))
@@ -151,7 +151,7 @@ def test_what_a_controller_would_write_wrongly_is_said(change: str, folder: Path
 
 
 def test_what_the_controller_does_not_write_may_differ() -> None:
-    """Tables whose entries stand in the program, and what is under no name of P4Info."""
+    """Tables with constant entries, and objects without a name in P4Info."""
     schema = schema_of(p4info())
     constant = next(table.preamble.name for table in p4info().tables if table.is_const_table)
     table(schema, constant).update(id=77, size=1, key=[], action_specs=[])

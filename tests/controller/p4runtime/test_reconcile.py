@@ -99,8 +99,8 @@ async def test_at_no_moment_does_an_entry_lead_to_one_that_is_not_there(
         state: dict[tuple[str, object], Item] = {}
 
         def apply(request: p4r.WriteRequest) -> None:
-            """A batch may be done in any order: what it removes is gone at once, what it adds is there at its end
-            only.
+            """Apply a batch, which may be done in any order: removals take effect at once, additions only at the
+            end.
             """
             fresh = []
             for update in request.updates:

@@ -103,7 +103,7 @@ async def test_a_refused_write_keeps_every_update_with_its_code(fake: FakeSwitch
             await session.write_updates(deletes=EVERYTHING[2:])
         assert [(u.kind, u.item, u.is_not_found) for u in missing.value.refused] == [
             (UpdateKind.DELETE, item, True)
-            for item in EVERYTHING[3:]  # what was not refused has been written
+            for item in EVERYTHING[3:]  # entries that were not refused have been written
         ]
         assert (missing.value.is_not_found, missing.value.is_resource_exhausted) == (True, False)
         fake.refuse = lambda update: update.type == p4r.Update.MODIFY
@@ -322,7 +322,7 @@ async def test_what_is_under_way_when_the_stream_breaks_is_an_error_and_nobody_i
         fake.mute.clear()
         writing = asyncio.create_task(session.write_updates(inserts=EVERYTHING))
         await asyncio.sleep(0)
-        writing.cancel()  # by whoever asked
+        writing.cancel()  # by the caller
         with pytest.raises(asyncio.CancelledError):
             await writing
         fake.mute.set()

@@ -1,4 +1,4 @@
-"""What plans for a fabric of Tofinos ask of their P4Runtime servers, held to what Stratum for Tofino takes."""
+"""P4Runtime requests of plans for a fabric of Tofinos, checked against Stratum for Tofino."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ async def stratum() -> AsyncIterator[StratumSwitch]:
 
 @pytest.fixture(scope="module")
 def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the compiler for the chip would have made, which the recording server takes unread."""
+    """Stand-in for the output of the chip's compiler, which the recording server takes unread."""
     path = tmp_path_factory.mktemp("tofino") / "fabric.pb.bin"
     path.write_bytes(b"packed")
     return path
@@ -122,8 +122,8 @@ async def test_all_of_the_demos_plans_is_taken(stratum: StratumSwitch, packed: P
 
 
 async def test_plans_are_read_back_and_replaced(stratum: StratumSwitch, packed: Path) -> None:
-    """By other marks, and by what is left when a link is lost: nothing is refused on the way, and what stands as it is
-    to be is written no second time.
+    """Plans with other marks, and after the loss of a link: nothing is refused on the way, and unchanged entries are
+    not written a second time.
     """
     plan = demo_plan("widest")
     between = [each for each in FABRIC.directed_links if FABRIC.is_switch(each.node)]
@@ -221,14 +221,14 @@ def is_rate_of(bytes_per_s: int, byte_cost: int) -> bool:
 
 
 def arguments(state: SwitchState, table: str) -> dict[tuple[tuple[str, FieldValue], ...], dict[str, int]]:
-    """By match, what the entries of a table say."""
+    """Parameters of a table's entries, by match."""
     entries = [item for item in state.items.values() if isinstance(item, Entry) and item.table == table]
     return {each.match: dict(each.calls[0].args) for each in entries}
 
 
 def test_what_marks_by_dscp_is_policed_with_its_mark() -> None:
-    """Policers see packets before the mark is taken off, so at ports of hosts it does not count; nor does it elsewhere
-    make another class of what the control class does not have.
+    """Policers see packets before the mark is removed, so at ports of hosts it does not count. At other ports it does
+    not change the class of packets outside the control class.
     """
     plan = demo_plan("widest")
     by_port, by_dscp = (

@@ -1,4 +1,4 @@
-"""Which switches are lost, and which have started anew: what was summed in those must be summed again."""
+"""Lost and restarted switches: sums in restarted ones must be repeated."""
 
 from __future__ import annotations
 

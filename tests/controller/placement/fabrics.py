@@ -49,9 +49,11 @@ def jellyfish(rng: random.Random, switches: int = 8, degree: int = 3) -> Topolog
 
 
 def uneven_fabric(rng: random.Random) -> Topology:
-    """Two to four leaves with two hosts each, and one with one host, the last: of the ways there, by a spine of each
-    leaf's own and one of all, hashing takes each as often as it has links, of which there may be others for the way
-    back. Between leaves and spines links are fast, and between spines and the last leaf 10 Gbit/s.
+    """Fabric on which hashing is uneven.
+
+    Two to four leaves have two hosts each, and the last leaf one host. Ways to it go by a spine of each leaf's own and
+    one of all; hashing takes each as often as it has links, and there may be more links for the way back. Between
+    leaves and spines links are fast, and between spines and the last leaf 10 Gbit/s.
     """
     leaves = rng.randint(2, 4)
     last, shared = leaves, 2 * leaves + 1
@@ -74,7 +76,7 @@ def uneven_fabric(rng: random.Random) -> Topology:
 
 
 def any_fabric(rng: random.Random) -> Topology:
-    """Of every kind."""
+    """Fabric of a random kind."""
     match rng.randrange(10):
         case 0 | 1:
             return leaf_spine(rng.randint(2, 4), rng.randint(1, 3), 3)

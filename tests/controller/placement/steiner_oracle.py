@@ -14,7 +14,7 @@ from weir.controller.placement.model.links import Bools, Floats
 def exact_tree(
     pairs: Sequence[tuple[int, int]], usable: Bools, costs: Floats, ends: Collection[int]
 ) -> tuple[frozenset[int] | None, float]:
-    """Its pairs by their numbers, and what they cost; None where no usable pairs join all ends."""
+    """Indices of the tree's pairs, and their cost; None if no usable pairs join all ends."""
     graph = nx.Graph()
     graph.add_nodes_from(ends)
     for pair in np.flatnonzero(usable).tolist():

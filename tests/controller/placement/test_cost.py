@@ -1,4 +1,4 @@
-"""Predicted completion times, by hand, and what is no problem or no tree."""
+"""Predicted completion times, compared with calculations by hand; invalid problems and trees."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_after_a_change_times_are_those_of_the_new_problem() -> None:
     directed = topology.directed_links
 
     def drawn(base: Problem, at: list[Endpoint]) -> Problem:
-        """With something else on these links, or nothing any more."""
+        """Problem with other load, or none, on these links."""
         loads, others = dict(base.loads), dict(base.others)
         for link in at:
             loads.pop(link, None)
@@ -134,7 +134,7 @@ def test_after_a_change_times_are_those_of_the_new_problem() -> None:
 
 
 def test_a_stream_goes_where_it_is_counted() -> None:
-    """To the server; to a switch with room by the only shortest path; or to a neighbour, by whichever cable."""
+    """To the server; to a switch with slots by the only shortest path; or to a neighbour, by any cable."""
     one = leaf_spine(2, 2, 2)
     [cable] = (link for link in one.links if {link.a.node, link.b.node} == {"s1", "s3"})
     twice = replace(one, links=(*one.links, replace(cable, a=Endpoint("s1", 20), b=Endpoint("s3", 20))))

@@ -51,7 +51,7 @@ def all_placements(problem: Problem) -> Iterator[Placement]:
 def grown(
     problem: Problem, aggregators: dict[str, str], parents: dict[str, str], root: str, to: dict[str, list[str]]
 ) -> Iterator[Placement]:
-    """With every choice of parents for the switches that have none yet."""
+    """Yield all choices of parents for switches that have none yet."""
     used = {*aggregators.values(), *parents.values()} - {root} - set(parents)
     if not used:
         placement = Placement(aggregators, parents, root)
@@ -135,7 +135,7 @@ def test_an_oracle_whose_time_is_up_says_how_good_its_tree_is(seed: int, monkeyp
 
 
 def compare_ample(seeds: range, *, shared: bool = False) -> int:
-    """How many problems with room everywhere were compared; `shared`: other jobs have streams there, too."""
+    """Compare problems with slots everywhere; return their number. `shared`: other jobs have streams there, too."""
     widest = WidestTree()
     for seed in seeds:
         problem = any_problem(seed)
@@ -166,7 +166,7 @@ def test_the_widest_tree_is_the_oracles_equal_over_thousands() -> None:
 
 
 def compare_large(seeds: range) -> None:
-    """On fat-trees of 80 switches."""
+    """Compare on fat-trees of 80 switches."""
     for seed in seeds:
         rng = random.Random(seed)
         topology = fat_tree(8)
@@ -188,7 +188,7 @@ def test_the_widest_tree_is_the_oracles_equal_on_many_large_fat_trees() -> None:
 
 
 def compare_scarce(seeds: Iterable[int], *, shared: bool = False) -> tuple[int, float]:
-    """How many problems with little room had a tree, and the fast method's largest gap."""
+    """Return the number of problems with few slots that had a tree, and the fast method's largest gap."""
     placed, largest = 0, 1.0
     for seed in seeds:
         fan_in = random.Random(seed).choice((None, None, 4))
@@ -282,7 +282,7 @@ def test_parallel_links_carry_more_streams_than_one() -> None:
 
 
 def test_no_tree_is_faster_than_the_bound_where_hashing_spreads_streams_unevenly() -> None:
-    """Without room there is but one tree: all streams go to the server, with shares such as 2/3 on a pair. Links are
+    """Without slots there is only one tree: all streams go to the server, with shares such as 2/3 on a pair. Links are
     about as fast as each must be for it, so that other ways would hardly make it faster.
     """
     close = 0
@@ -323,8 +323,8 @@ def test_scarce_memory_is_placed_as_the_oracle_does_over_many() -> None:
 
 
 def by_the_relaxation_and_without(problem: Problem, seconds: float) -> tuple[list[ScarceMemory], list[Placement]]:
-    """As it ships but for that, and that who is to prove something has time for it on a busy machine, too: `seconds`
-    for the one without.
+    """Solve with and without the relaxation, with time enough for proofs on a busy machine; `seconds` is for the
+    latter.
     """
     methods = [ScarceMemory(seconds=60), ScarceMemory(relaxed=False, seconds=seconds)]
     return methods, [method.improved(problem) for method in methods]
@@ -346,7 +346,7 @@ def test_without_the_relaxation_more_programs_are_solved() -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("seed", [1, 2, 5])
 def test_without_the_relaxation_nothing_is_proven_of_many_workers_on_a_large_fabric(seed: int) -> None:
-    """Of a tree that it proves to be within 5 % of the best at once."""
+    """With the relaxation, the tree is proven at once to be within 5 % of the optimum."""
     rng = random.Random(seed)
     topology = fat_tree(12)
     server, *workers = rng.sample([host.name for host in topology.hosts], 301)
@@ -359,8 +359,8 @@ def test_without_the_relaxation_nothing_is_proven_of_many_workers_on_a_large_fab
 
 
 def switches_too_many(seeds: Iterable[int]) -> dict[int, int]:
-    """Of the widest tree, by seed, against all trees as wide that load no link twice, by brute force; for jobs with a
-    server where no links are parallel.
+    """Number of extra switches of the widest tree, by seed, compared by brute force with all trees of the same width
+    that load no link twice; for jobs with a server, without parallel links.
     """
     more: dict[int, int] = {}
     for seed in seeds:
@@ -432,8 +432,10 @@ def changed_at_random(problem: Problem, rng: random.Random) -> tuple[Problem, li
 
 
 def resolved(seed: int, changes: int) -> int:
-    """What is on the links changes again and again. The tree of before is kept exactly while no new one's slowest link
-    is faster by more than the slack; else the answer is what is placed anew. How often it changed.
+    """Number of changes of the tree under changing load.
+
+    The earlier tree is kept exactly while no new one's slowest link is faster by more than the slack; else the answer
+    is a fresh placement.
     """
     rng, widest = random.Random(seed), WidestTree()
     now = replace(any_problem(seed), slack=rng.choice((0.0, 0.1, 0.5)))
@@ -454,7 +456,7 @@ def test_a_tree_is_kept_while_no_wider_one_is_there_and_else_placed_anew() -> No
 
 
 def test_a_tree_within_its_slack_is_left_once_the_other_way_is_faster_by_more() -> None:
-    """By s3 a stream takes 2 units; by s4 first 2.5, then 1.8, which is no reason to move, and at last 1."""
+    """Through s3 a stream takes 2 units; through s4 first 2.5, then 1.8, which is no reason to move, and finally 1."""
     problem = Problem(Routes(leaf_spine(2, 2, 2)), ("h1",), "h3", 1_000_000, slack=0.5)
     rng, widest = random.Random(0), WidestTree()
     topology = problem.topology

@@ -23,7 +23,7 @@ from weir.topologies import Routes, fat_tree, leaf_spine
 
 
 def has_tree(problem: Problem, fan_in: int) -> bool:
-    """Whether any set of switches and any root makes a tree of parents nearer to the root, by a flow for each."""
+    """Whether any set of switches and any root makes a tree of parents closer to the root, by a flow for each."""
     switches = [switch.name for switch in problem.topology.switches if problem.takes(switch.name)]
     return any(
         _flows(problem, fan_in, root, frozenset(chosen) - {root})
@@ -49,7 +49,7 @@ def _flows(problem: Problem, fan_in: int, root: str, chosen: frozenset[str]) -> 
 
 @pytest.mark.parametrize("seeds", [range(20), pytest.param(range(20, 60), marks=pytest.mark.long)])
 def test_a_tree_is_found_wherever_one_exists(seeds: range) -> None:
-    """With nodes that take 2 or 3 children, so that small fabrics are narrow, against all sets of switches."""
+    """Nodes take 2 or 3 children, so that small fabrics are narrow; compared with all sets of switches."""
     found = {True: 0, False: 0}
     for seed in seeds:
         rng = random.Random(seed)
@@ -88,7 +88,7 @@ def tree_or_reason(problem: Problem, wanted: Mapping[str, str], seconds: float) 
 
 @pytest.mark.long
 def test_where_time_is_up_the_tree_is_any_that_fits_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a program that ends with nothing, with its best tree so far, and with one that has idle switches."""
+    """The program ends without a result, with its best tree so far, and with one that has idle switches."""
     program = scipy.optimize.milp
 
     def nothing(*how: Any, **more: Any) -> Any:
@@ -134,7 +134,7 @@ def test_where_time_is_up_the_tree_is_any_that_fits_and_says_so(monkeypatch: pyt
 
 
 def test_what_is_gathered_at_once_is_a_tree_and_where_that_is_proven_the_nearest() -> None:
-    """Against the program: nobody is moved there either, and it takes as many switches."""
+    """Compared with the program: no worker moves there either, and the number of switches is the same."""
     proven = 0
     for seed in range(80):
         rng = random.Random(seed)

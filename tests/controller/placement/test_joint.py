@@ -1,4 +1,4 @@
-"""Running jobs looked at together: against every choice of trees there is, and what pays and what does not."""
+"""Joint placement of running jobs, compared with every choice of trees, and the moves that pay."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_the_heavier_job_gets_a_spine_of_its_own() -> None:
 def test_the_lightest_and_the_heaviest_job_keep_no_others_from_moving(
     weight: float, gradient_bytes: int, alone: bool
 ) -> None:
-    """One that matters to nobody leaves each of the others a spine; any other gets one that both of them leave."""
+    """A job of negligible weight leaves each of the others a spine; any other job gets one that both of them leave."""
     topology = leaf_spine(3, 2, 3)
     problems = side_by_side(topology, 3)
     problems[2] = replace(problems[2], gradient_bytes=gradient_bytes)
@@ -132,7 +132,7 @@ def test_a_job_does_not_move_out_of_an_equal_ones_way_where_that_costs_more_than
 def test_a_lower_job_moves_out_of_a_higher_ones_way_and_not_back(
     priorities: tuple[int, int], lower: int, higher: int
 ) -> None:
-    """To where it takes 40 ms in place of 16, for 8 ms in place of 16."""
+    """The lower job then takes 40 ms instead of 16, so that the higher one takes 8 ms instead of 16."""
     jobs = beside_others_traffic(priorities)
     better = better_jointly(place, [jobs], GAIN)
     assert [at for at, each in better.items() if each.placement != jobs[at].placement] == [lower]
@@ -243,7 +243,9 @@ def on_two_spines(weights: tuple[float, ...]) -> list[Running]:
 
 @pytest.mark.parametrize(("weight", "moves"), [(1.0, True), (5.0, False)])
 def test_a_job_moves_for_its_own_good_unless_that_slows_down_one_that_counts_more(weight: float, moves: bool) -> None:
-    """Of three on a spine one would take two thirds of its time beside a fourth, which would take twice its own."""
+    """Of three jobs on a spine one would take two thirds of its time next to a fourth, which would take twice its
+    own.
+    """
     jobs = on_two_spines((1.0, 1.0, 1.0, weight))
     others = Times(jobs).others([Times(jobs).bytes_of(at, job.placement) for at, job in enumerate(jobs)], 0)
     beside, current = replace(jobs[0].problem, others=others), jobs[0].placement
@@ -337,8 +339,9 @@ def slowest_first(jobs: list[Running]) -> list[tuple[int, float]]:
 
 
 def settle(jobs: list[Running]) -> tuple[list[Running], int]:
-    """Moves that pay until there are none; in how many turns. Times in descending order, the highest jobs' first, only
-    fall.
+    """Apply paying moves until there are none; return the jobs and the number of turns.
+
+    Times in descending order, the highest jobs' first, only decrease.
     """
     for turn in itertools.count():
         moved = better_together(jobs, place, GAIN)
@@ -362,8 +365,8 @@ def test_jobs_come_to_rest_and_none_would_be_better_off_alone(seed: int) -> None
 
 @pytest.mark.parametrize("seed", [62, 63, 237, 395])
 def test_where_each_by_itself_gets_no_further_the_stripes_trees_do(seed: int) -> None:
-    """Of the draws in which turns from where jobs are end a fifth to two fifths above what no shares can be faster
-    than.
+    """Only draws count in which turns from the present places end a fifth to two fifths above the bound of all
+    shares.
     """
     jobs = drawn(seed)
     moved = better_together(jobs, place, GAIN)
@@ -396,7 +399,7 @@ def on_three_spines(rng: random.Random) -> list[Problem]:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_the_slowest_job_is_near_that_of_the_best_of_all_choices(seed: int) -> None:
-    """Of every spine for every job, under loads: no further off than what hysteresis leaves."""
+    """All choices of a spine per job, under loads: the distance is within the hysteresis."""
     problems = on_three_spines(random.Random(seed))
     topology, choices = problems[0].topology, []
     for problem in problems:
@@ -418,8 +421,8 @@ def test_the_slowest_job_is_near_that_of_the_best_of_all_choices(seed: int) -> N
 
 @pytest.mark.parametrize("seed", [*range(24), 209])
 def test_the_slowest_of_the_highest_jobs_is_near_that_of_the_best_of_all_choices(seed: int) -> None:
-    """Of a spine for each rack of every job, of any sizes, wherever the lower ones have to go for that; in the last
-    draw all at once.
+    """All choices of a spine for each rack of every job, of any sizes, regardless of the lower jobs; the last draw has
+    all cases at once.
     """
     rng = random.Random(seed)
     problems = [replace(each, gradient_bytes=rng.choice((1_000_000, 3_000_000))) for each in on_three_spines(rng)]

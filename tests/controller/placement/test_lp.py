@@ -86,7 +86,7 @@ def test_lp_is_the_lexicographic_min_max_of_all_assignments(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_agg_shares_streams_out_as_is_best_among_switches_that_take_unequal_numbers_of_them(seed: int) -> None:
-    """Of all flows into the switches of its placement, none of them into more than a switch takes."""
+    """Compared with all flows into the switches of its placement that respect each switch's limit."""
     rng = random.Random(seed)
     topology = leaf_spine(3, 3, 3)
     server, *workers = rng.sample([host.name for host in topology.hosts], 7)
@@ -158,7 +158,7 @@ def combinatorial(
     unit on an arc is an arc of its own and costs what it adds to Σ M^rank, which Python's integers hold.
     """
     reached = [seconds for links in times for by_unit in links for seconds in by_unit]
-    part = max(reached, default=1.0) * 1e-12  # of the longest; what differs by less is rounding
+    part = max(reached, default=1.0) * 1e-12  # relative to the longest; smaller differences are rounding
     rank = {each: at for at, each in enumerate(sorted({round(seconds / part) for seconds in reached}))}
     base = sum(len(links) for links in times) + 1
     graph = networkx.MultiDiGraph()
@@ -226,8 +226,9 @@ def slowest_by_integer_program(
 
 
 def three_solvers(seed: int) -> int:
-    """How many instances of a seed were solved alike by the linear program, the network simplex and an integer program.
-    Those that have no flow, of which only the former two are asked, do not count.
+    """Number of instances of a seed that the linear program, the network simplex and an integer program solved alike.
+
+    Infeasible ones, which only the former two get, do not count.
     """
     instances = 0
     rng = random.Random(seed)
@@ -260,7 +261,7 @@ def three_solvers(seed: int) -> int:
 
 
 def agree(first_seed: int, instances: int) -> None:
-    """On so many instances, of as many seeds as that takes."""
+    """Run this many instances, with as many seeds as needed."""
     seeds = itertools.count(first_seed)
     while instances > 0:
         instances -= three_solvers(next(seeds))
@@ -277,7 +278,7 @@ def test_the_three_agree_on_thousands(first_seed: int) -> None:
 
 
 def test_a_matrix_that_is_no_graphs_is_refused() -> None:
-    """By its columns before anything is solved, and by its vertex whatever the columns were."""
+    """The columns reveal it before anything is solved; with any columns, the vertex does."""
     routes = Routes(leaf_spine(2, 1, 2))
     network = build(routes, {"s1": 1}, ["s1"], None)
     program = FlowProgram(network)
@@ -310,7 +311,7 @@ def test_ways_that_would_let_a_flow_be_read_in_two_ways_are_left_out_and_counted
 
 
 def test_networks_keep_to_routed_paths() -> None:
-    """Where arcs of several pairs could be joined to a path that routing does not take, a pair is given up."""
+    """If arcs of several pairs could be joined to a path that routing does not take, a pair is given up."""
     for seed in range(60):
         rng = random.Random(seed)
         topology = random_fabric(rng)

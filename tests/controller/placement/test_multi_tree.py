@@ -43,7 +43,7 @@ def drawn(seed: int, count: int) -> list[Problem]:
 
 
 def loads_of(problems: Sequence[Problem], striping: Striping) -> float:
-    """Of the slowest link, from the placements themselves and by `Costs`, stream by stream."""
+    """Load of the slowest link, from the placements themselves by `Costs`, stream by stream."""
     total: Floats | None = None
     for problem, stripes in zip(problems, striping.stripes, strict=True):
         costs = Costs(problem)
@@ -91,7 +91,7 @@ def test_stripes_are_within_two_percent_of_the_bound_over_many() -> None:
 
 
 def lengths(problems: Sequence[Problem], seconds: float) -> tuple[Striping, float]:
-    """What stripes are had in that time, whose slowest link is checked, and that of one tree for each after another."""
+    """Stripes found in that time, with their slowest link checked, and that of one tree per job, one after another."""
     striping = stripe(problems, seconds=seconds)
     assert all(sum(one.parts for one in mine) == PARTS for mine in striping.stripes)
     assert loads_of(problems, striping) == pytest.approx(striping.slowest_seconds, rel=1e-6)
@@ -108,7 +108,7 @@ def test_after_nearly_no_time_each_job_has_its_tree_after_the_others(seed: int) 
 
 
 def test_wherever_time_ends_the_best_until_then_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a clock that goes on by a second each time that it is read: stopped after every look in turn."""
+    """The clock advances by a second per reading, and the search is stopped after each observation in turn."""
     problems = drawn(1, 4)
     slowest = []
     for seconds in range(60):
@@ -148,7 +148,7 @@ def test_jobs_that_are_alike_but_for_their_servers_have_trees_of_the_same_links_
 
 
 def readings(topology: Topology, rng: random.Random, off: float) -> dict[Endpoint, LinkLoad]:
-    """Of idle links between switches, each off by up to this share of the link's rate."""
+    """Readings of idle links between switches, each wrong by up to this share of the link's rate."""
     return {
         link: LinkLoad(topology.link_at(link).rate_bps * rng.uniform(0, off))
         for link in topology.directed_links
@@ -157,7 +157,9 @@ def readings(topology: Topology, rng: random.Random, off: float) -> dict[Endpoin
 
 
 def test_two_equal_jobs_settle_at_once_and_never_move() -> None:
-    """One spine each. Whoever looks again, the other staying, finds its own tree, with readings 30 % off, too."""
+    """Each gets one spine. With the other fixed, a new placement finds the same tree, also with readings wrong by 30
+    %.
+    """
     topology = leaf_spine(4, 2, 4)
     hosts = [host.name for host in topology.hosts]
     routes = Routes(topology)
@@ -184,7 +186,7 @@ def test_two_equal_jobs_settle_at_once_and_never_move() -> None:
 
 
 def test_a_job_that_counts_more_gets_the_wider_part() -> None:
-    """Two jobs cross the same two links; the times of both, weighted, are what is least."""
+    """Two jobs cross the same two links; the weighted sum of both times is minimal."""
     topology = leaf_spine(2, 2, 4)
     hosts = [host.name for host in topology.hosts]
     routes = Routes(topology)

@@ -24,7 +24,7 @@ SEVERAL = "by ports of several pipes, each of which sums for itself"
 
 
 def drawn(rng: random.Random) -> Topology:
-    """Two or three leaves under two spines, chips but for some, each with its links at ports of any pipe."""
+    """Two or three leaves under two spines, most of them chips, each with its links at ports of any pipe."""
     leaves = rng.randint(2, 3)
     switches, links, hosts = list[Switch](), list[Link](), list[Host]()
     free: dict[str, list[int]] = {}
@@ -46,7 +46,7 @@ def drawn(rng: random.Random) -> Topology:
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_every_placement_can_be_laid(name: str) -> None:
-    """Of drawn fabrics; where a switch is passed over, the job is told why."""
+    """On drawn fabrics; for a skipped switch the job receives the reason."""
     told = 0
     for seed in range(25):
         rng = random.Random(seed)
@@ -77,7 +77,7 @@ def test_a_chip_is_passed_over_only_where_several_pipes_meet() -> None:
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_a_server_with_more_workers_than_it_takes_has_them_gathered_elsewhere(name: str) -> None:
-    """Where the strategy finds nothing, what is laid instead passes over such a chip, too, or says that all is full."""
+    """If the strategy finds nothing, the fallback skips such a chip, too, or reports that all are full."""
     rng = random.Random(5)
     for other in (BMV2_32, LIKE_TOFINO):
         leaf, spine = Switch("s1", 1, target=LIKE_TOFINO), Switch("s2", 2, target=other)

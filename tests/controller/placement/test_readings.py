@@ -1,4 +1,4 @@
-"""What placement makes of readings and fabrics that are not as they should be: a stated rule, or a clear error."""
+"""Placement with odd readings and fabrics: a stated rule, or a clear error."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from weir.topologies import Endpoint, Host, Link, Routes, Switch, Topology, Topo
 
 MBIT = 1_000_000
 UP = Endpoint("s1", 3)
-"""From the first leaf to the first spine, s3."""
+"""Port from the first leaf to the first spine, s3."""
 
 
 def problem(loads: Mapping[Endpoint, LinkLoad] | None = None, room: Mapping[str, int] | None = None) -> Problem:
@@ -94,7 +94,7 @@ def test_a_reading_that_is_no_figure_makes_the_controller_take_the_link_for_full
     around = surroundings(view(**{name: value}))
     assert around.loads[UP] is FULL
     assert spine(problem(loads=around.loads)) == "s4"
-    assert around.discard_untrusted([], own=[UP]).loads[UP] == LinkLoad()  # who is there has no reason to leave
+    assert around.discard_untrusted([], own=[UP]).loads[UP] == LinkLoad()  # a job that is there has no reason to leave
     assert around.discard_untrusted([], own=[]).loads[UP] is FULL
 
 

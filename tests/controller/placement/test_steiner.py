@@ -49,8 +49,8 @@ def test_a_switch_that_led_to_an_end_is_left_out_once_a_later_way_is_cheaper() -
 
 
 def test_on_large_fabrics_trees_cost_little_more_than_by_all_shortest_ways() -> None:
-    """Beside networkx's approximation by the metric closure (Kou, Markowsky, Berman), over 30 draws of 60 switches: it
-    is the better one of the two on mean.
+    """Compared with networkx's approximation by the metric closure (Kou, Markowsky, Berman), over 30 draws of 60
+    switches: it is better on average.
     """
     ours, theirs = 0.0, 0.0
     for seed in range(30):

@@ -36,7 +36,7 @@ from weir.wire.aggregation import FAN_IN
 GBIT = 1_000_000_000
 WORKERS = tuple(f"h{i}" for i in range(1, 9))
 BUSY = {"s1-p4": 0.7, "s5-p1": 0.6, "s2-p5": 0.75, "s6-p2": 0.6, "s3-p4": 0.8, "s5-p4": 0.6, "s4-p4": 0.6}
-"""Of some links between leaves and spines, the share that background traffic takes."""
+"""Background share of some links between leaves and spines."""
 
 
 def demo(fabric: Topology | None = None, busy: dict[str, float] | None = None) -> Problem:
@@ -284,7 +284,7 @@ def test_widest_keeps_to_switches_with_room() -> None:
 
 
 def fits(problem: Problem, placement: Placement) -> None:
-    """A tree over the workers, fan-in kept, all streams on paths that no hash decides, but for those to the server."""
+    """Check for a tree over the workers within fan-in, all streams on unhashed paths, except those to the server."""
     placement.check(problem)
     assert max(map(len, placement.children.values())) <= FAN_IN
     for child, parent in placement.edges:

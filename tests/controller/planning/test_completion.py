@@ -1,4 +1,4 @@
-"""How long steps take by the model, against the packet fabric: the compiled program and the real protocol."""
+"""Predicted step times, compared with the packet fabric: the compiled program and the real protocol."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from weir.topologies import Endpoint, Routes, leaf_spine
 CLOSE = 0.05
 FARTHER = 0.09
 FARTHER_SEEDS = {11, 27, 31, 35}
-"""The drawn runs whose steps the model tells within this share alone."""
+"""Seeds of runs whose steps the model predicts only within this larger share."""
 STRATEGIES = ("ps", "rack", "hierarchy", "root", "nearest", "random", "blind", "widest", "scarce")
 
 
@@ -75,19 +75,19 @@ def drawn_run(seed: int) -> RunConfig:
 
 @dataclass(frozen=True)
 class Measured:
-    """What was seen of a run."""
+    """Measurements of a run."""
 
     seconds: float
-    """What a step took."""
+    """Duration of a step."""
     placement: Placement
     streams: Mapping[Endpoint, float]
-    """By the job's plan."""
+    """Streams by the job's plan."""
     others: dict[Endpoint, float]
     """bit/s of others' traffic, by directed link."""
     job_bytes: dict[Endpoint, float]
-    """What the job put on each link in a step; other messages of the fabric's own are in it."""
+    """Bytes of the job on each link in a step, including other messages of the fabric's own."""
     rounds: Rounds
-    """Of a step, in a job with the window that it was given."""
+    """Rounds of a step, in a job with its given window."""
     window: int
     """That the workers were told."""
     resends: int
@@ -120,7 +120,7 @@ async def measured(config: RunConfig, steps: int = 2) -> Measured:
 
 
 async def compare_run(config: RunConfig, off: float = 0.03) -> Measured:
-    """Hold the model to a run: each stream's way, but for so many streams more or less, and a step's time."""
+    """Compare the model with a run: each stream's way, up to this many streams, and a step's time."""
     seen = await measured(config)
     rounds, bytes_ = seen.rounds, seen.rounds.bytes(256)
     for link, count in seen.job_bytes.items():

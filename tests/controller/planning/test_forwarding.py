@@ -1,4 +1,4 @@
-"""Which links a job's messages take: what can be known of that. `test_completion` holds it to the packet fabric."""
+"""Predicted links of a job's messages, as far as possible. `test_completion` compares them with the packet fabric."""
 
 from __future__ import annotations
 

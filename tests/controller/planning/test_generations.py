@@ -1,4 +1,4 @@
-"""A number's generations go on counting, and pass by what others may still send in."""
+"""Generations of a reused number continue to count, beyond those in which earlier hosts may still send."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ALL = range(FIRST_GENERATION, GENERATIONS)
 
 
 def generation(number: int) -> int:
-    """Of the so manieth of a job."""
+    """Generation of the job's nth plan."""
     return ALL[(number - 1) % len(ALL)]
 
 

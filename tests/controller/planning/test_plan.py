@@ -1,4 +1,4 @@
-"""What the plan puts into every switch, line by line, and which placements it refuses."""
+"""Plans: the entries of every switch, line by line, and refused placements."""
 
 from __future__ import annotations
 

@@ -13,11 +13,11 @@ from weir.controller.planning.slots import Pool
 
 FIRST, SIZE = 1, 6
 REQUESTS = [(owner, want) for owner in range(3) for want in (None, 1, 2, 3, SIZE, SIZE + 1)]
-"""What one may ask for, and None to give up what one has."""
+"""Possible requests, and None to give up a range."""
 
 
 def free_pieces(owned: dict[int, range]) -> list[int]:
-    """How long the runs of numbers are that nobody has."""
+    """Lengths of the free runs of numbers."""
     used = {at for its in owned.values() for at in its}
     drawn = "".join("x" if at in used else "." for at in range(FIRST, FIRST + SIZE))
     return [len(run) for run in drawn.split("x") if run]

@@ -1,4 +1,4 @@
-"""Batch sizes from the control service: what a worker that asks for all at a step's end is told."""
+"""Batch sizes from the control service: its answer to the leader's query at a step's end."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ COUNTS = (0, 1, 2, 5, 1 << 16, 1 << 31, MOST)
 
 @pytest.mark.parametrize("seed", range(3))
 def test_any_question_is_refused_or_all_samples_are_given_out(seed: int) -> None:
-    """Nobody gets none, and nobody more than it holds."""
+    """No worker gets zero, nor more than it holds."""
     rng, sizes = random.Random(seed), BatchSizes(size_rule)
     answered = 0
     for _ in range(100):
@@ -208,7 +208,7 @@ async def test_a_worker_that_is_lost_has_no_batch(service: Rig) -> None:
 
 
 async def _goes_on(host: Host) -> None:
-    """What a worker without rounds says when its job gets another generation."""
+    """Send the message of a worker without rounds after a new generation."""
     await host.say(held=pb.Held(generation=(await host.hear("pause")).generation))
     await host.say(resumed=pb.Resumed(generation=(await host.hear("resume")).worker_plan.generation))
 
@@ -267,7 +267,7 @@ async def test_questions_that_nobody_answers_say_so_and_later_ones_find_who_does
 
 
 def test_a_question_without_an_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a controller that hangs; the next question is put anew."""
+    """The controller hangs; the next question is sent again."""
     monkeypatch.setattr(size_questions, "_ANSWER_S", 0.0)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"

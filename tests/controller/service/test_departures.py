@@ -1,4 +1,4 @@
-"""Workers that leave a job in good order before the others: who is told, and what the job's policy makes of it."""
+"""Workers that leave a job in good order before the others: notices to the others, and the job's policy."""
 
 from __future__ import annotations
 

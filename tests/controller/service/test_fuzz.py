@@ -43,7 +43,7 @@ class Fuzzer:
         self.service = service
         self.seats: list[tuple[int, str]] = [(1, ""), (9, "x")]
         self.workers = {1: 2, 9: 2}
-        """How many the job of a seat has, by its number."""
+        """Number of workers of a seat's job, by its number."""
 
     async def call(self) -> None:
         with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
@@ -181,9 +181,11 @@ def tasks() -> list[asyncio.Task[object]]:
 
 
 def of_grpc_itself(record: logging.LogRecord) -> bool:
-    """Whether gRPC says that it woke a second event loop of this process in vain, or one of a test before this one, for
-    calls that were cancelled there: it has one queue of events for all loops (github.com/grpc/grpc/issues/25364). Or
-    that a message found its client gone, of which gRPC keeps silent only where it heard so before it sent.
+    """Return whether a log record is one of two harmless ones of gRPC.
+
+    gRPC may report a vain wake-up of a second event loop, of this process or an earlier test, for calls cancelled
+    there: it has one queue of events for all loops (github.com/grpc/grpc/issues/25364). Or it may report a message
+    whose client was gone, which it only omits if it had noticed that before sending.
     """
     failure = record.exc_info[1] if record.exc_info else None
     in_vain = isinstance(failure, BlockingIOError) or str(failure) == "Event loop is closed"

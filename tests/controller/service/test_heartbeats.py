@@ -1,4 +1,4 @@
-"""Heartbeats that come through the fabric: whose they are, what they keep alive, and what they do not."""
+"""Heartbeats through the fabric: their owners, and the states that they do and do not keep alive."""
 
 from __future__ import annotations
 

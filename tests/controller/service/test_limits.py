@@ -1,5 +1,5 @@
-"""What no client can take from the others: hosts that died or hang before a job begins, jobs that nobody wants, quotas,
-queues, and words without end.
+"""Limits on the harm a client can do to others: hosts that die or hang before a job begins, unwanted jobs, quotas,
+queues, and endless messages.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from weir.wire.errors import WireError
 
 WORKERS = ["h1", "h2"]
 _MANY_LEASES_S = 40.0
-"""Of one second each; on a busy machine, too."""
+"""Time of many leases of one second each, also on a busy machine."""
 
 JOINS_AND_HANGS = """
 import sys, threading

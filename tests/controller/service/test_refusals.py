@@ -1,4 +1,4 @@
-"""What a fabric cannot do, and readings that are none: whoever registers a job is told, or gets what is left."""
+"""Requests beyond the fabric, and invalid readings: registration gets an error, or the remaining resources."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FABRIC = leaf_spine(2, 2, 2)
 
 async def test_a_fabric_in_two_pieces() -> None:
     async with rig(topology=FABRIC, placed_by="widest") as service:
-        # what the controller does when links are lost, but for the routes: these switches take no entry back
+        # the controller's reaction to lost links, without the routes: these switches take no entry back
         service.controller.planner.follow([Endpoint("s1", 3), Endpoint("s1", 4)], [])
         for server, cut_off in (("", "h3"), ("h4", "h1")):
             given, details = await refusal(service.register(workers=["h1", "h3"], server=server))
@@ -45,7 +45,7 @@ async def test_no_memory_anywhere() -> None:
 
 
 async def test_a_reading_that_is_no_figure_keeps_jobs_off_its_link(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the two spines the one is taken whose links are known to be well, whichever that is."""
+    """The spine with links known to be good is chosen, whichever of the two it is."""
     async with rig(topology=FABRIC, placed_by="widest") as service:
         controller = service.controller
         true, well = controller.links.snapshot, LinkView(0.0, 0.0, 0.0, 0.0, 0.0, 0, 1.0)

@@ -1,4 +1,4 @@
-"""The control service: what registering, attending and ending a job promise to hosts and operators."""
+"""The control service: its guarantees to hosts and operators on registering, attending and ending a job."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ async def test_workers_that_are_done_wait_for_each_other(service: Rig) -> None:
 
 
 async def test_a_job_ends_when_all_have_left_but_those_whom_it_has_lost(service: Rig) -> None:
-    """Whoever is done needs not wait until it has paused for the others, nor stay for anybody."""
+    """A finished worker need not wait until the job has paused for the others, nor stay for any."""
     registration = await service.register(workers=WORKERS)
     hosts = [await service.joined(registration, rank) for rank in range(2)]
     for host in hosts:
@@ -191,7 +191,7 @@ async def test_how_the_last_thousand_jobs_ended_is_remembered(service: Rig) -> N
 
 @pytest.mark.parametrize("started", [False, True])
 def test_seats_outlive_the_controller(started: bool) -> None:
-    """Whoever had a plan, as all but spares have in a job that has started, may hold sums by then."""
+    """A host that had a plan, as all but spares have in a started job, may hold sums by then."""
     seats = JobSeats.assign(JobSpec(9, ("h1", "h2"), SERVER, spares=("h4",)))
     seats.started, seats.stripes = started, {9: 3, 12: 1}
     again = JobSeats.from_json(9, json.loads(json.dumps(seats.as_json())))
@@ -225,7 +225,7 @@ async def test_what_a_job_waits_for_is_said_once_and_that_it_has_started_is_kept
 
 
 async def test_hosts_have_their_plans_only_once_the_next_controller_would_know_of_it(service: Rig) -> None:
-    """Whatever this one is busy with: the next is not to answer for hosts that run as though they did not."""
+    """Under any load: the next controller must not answer for running hosts as if they did not run."""
     registration = await service.register(workers=WORKERS)
     running = service.controller.jobs[registration.job]
     done = asyncio.Event()
@@ -272,7 +272,7 @@ async def test_a_job_starts_when_that_can_be_written_down(service: Rig, monkeypa
 
 @pytest.mark.parametrize("joins", ["after the move", "in the middle of it"])
 async def test_a_job_that_moves_before_all_have_joined_starts_where_it_has_got_to(joins: str) -> None:
-    """Those who are there know of no plan that they could leave: nobody asks them to."""
+    """Those present have no plan to leave, so they receive no request to leave one."""
     async with rig(placed_by="widest") as service:
         registration = await service.register(workers=WORKERS, server=SERVER)
         running = service.controller.jobs[registration.job]
@@ -386,7 +386,7 @@ async def test_the_end_of_a_service_is_no_failure(caplog: pytest.LogCaptureFixtu
 async def test_connections_are_watched_as_closely_as_leases_are(
     monkeypatch: pytest.MonkeyPatch, lease_ns: int | None, silence_ms: int
 ) -> None:
-    """What gRPC is told: pings a lease apart, and a lease for their answers, but never less than a second."""
+    """gRPC's options: pings a lease apart, and a lease for their answers, but never less than a second."""
     built = Mock(wraps=grpc.aio.server)
     monkeypatch.setattr(grpc.aio, "server", built)
     async with rig(lease_ns=lease_ns, limits=Limits(first_words_s=2.5)):
@@ -423,7 +423,7 @@ async def test_a_number_that_is_picked_is_none_of_a_job_that_runs_or_has_just_en
 
 
 async def test_nobody_waits_before_it_has_said_so(service: Rig) -> None:
-    """Else whoever left before the first heartbeat of the others would be taken out of the job at once."""
+    """Otherwise a worker that left before the others' first heartbeat would be removed from the job at once."""
     registration = await service.register(workers=WORKERS)
     hosts = [await service.joined(registration, rank) for rank in range(2)]
     for host in hosts:
@@ -488,7 +488,7 @@ async def test_a_stream_that_another_one_has_taken_the_place_of_is_not_heard(ser
         yield join
         await asyncio.Event().wait()
 
-    nobody: Any = None  # what a stream needs of its context is to be aborted
+    nobody: Any = None  # the stream only needs its context to abort
     old = service.service.attend(speak(), nobody)
     assert (await anext(old)).WhichOneof("content") == "joined"
     said.put_nowait(pb.FromHost(heartbeat=pb.Heartbeat(rounds=3)))
@@ -614,7 +614,7 @@ NAN = "InvalidTensor: tensor 'loss': element 3 is nan"
 async def test_the_others_are_told_at_once_what_a_worker_failed_by(
     service: Rig, policy: int, least: int, says: str
 ) -> None:
-    """No lease is in force here: but for what it says they would wait for ever."""
+    """No lease is in force here: without the message they would wait for ever."""
     registration = await service.register(workers=WORKERS, server=SERVER, policy=policy, least_workers=least)
     hosts = [await service.joined(registration, seat) for seat in range(3)]
     for host, plan in zip(hosts, ("worker_plan", "worker_plan", "server_plan"), strict=True):
@@ -684,7 +684,7 @@ async def test_a_spare_that_has_taken_over_and_fails_is_lost_at_once(service: Ri
 
 
 async def test_the_next_controller_knows_that_a_spare_has_taken_over(service: Rig) -> None:
-    """So it has sums to lose: started anew, it is lost to the job. One that does not serve yet has none."""
+    """It then holds sums: after a restart, it is lost to the job. A spare that does not serve yet has none."""
     registration = await service.register(workers=WORKERS, server=SERVER, spares=["h4"])
     hosts = [await service.joined(registration, seat) for seat in range(4)]
     for host, kind in zip(hosts[:3], ("worker_plan", "worker_plan", "server_plan"), strict=True):
@@ -741,7 +741,7 @@ async def test_a_spare_that_is_started_anew_has_lost_nothing(service: Rig, in_mi
 
 @pytest.mark.parametrize("at_ns", [4, 1 << 50])
 async def test_a_job_that_nobody_comes_to_ends_after_its_time_and_not_before(at_ns: int) -> None:
-    """Whatever the clock says: from 2⁵⁰ − 1 to 2⁵⁰ ns is one."""
+    """For any time of the clock: from 2⁵⁰ − 1 to 2⁵⁰ ns is one nanosecond."""
     async with rig(limits=Limits(unattended_ns=1 << 30)) as service:
         _announce_nothing(service)
         registration = await service.register(workers=WORKERS)
@@ -888,7 +888,7 @@ async def test_a_path_serves_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kept", [{"seats": []}, {"seats": [["h1", 0]], "started": True}, {"seats": 1, "started": 1}])
 async def test_seats_of_a_journal_that_are_none_are_refused(service: Rig, kept: dict[str, Any]) -> None:
-    """By a line that names the job, whatever another version of Weir wrote."""
+    """The error names the job, for journals of any version of Weir."""
     registration = await service.register(workers=WORKERS)
     service.controller.jobs.keep(registration.job, kept)
     with pytest.raises(JournalError, match=f"^job {registration.job} cannot go on: "):
@@ -931,7 +931,7 @@ async def test_with_tls_only_those_with_a_certificate_are_heard(tmp_path: Path) 
 
 
 async def test_both_sides_packets_are_of_the_control_class(service: Rig) -> None:
-    """Where they cross the fabric they wait for no gradients. The rig's own channel asks for nothing of the kind."""
+    """Across the fabric they do not wait behind gradients. The rig's own channel does not request this."""
 
     def ends() -> dict[tuple[int, int], int]:
         """DSCP by the ports of each connection of this process, its own first."""

@@ -16,7 +16,7 @@ S = 1_000_000_000
 
 
 class Clock:
-    """Runs when it is told to."""
+    """Clock that advances on request."""
 
     def __init__(self) -> None:
         self.now_ns = 7 * S

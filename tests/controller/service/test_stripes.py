@@ -84,7 +84,7 @@ async def test_what_ends_one_stripe_ends_the_others(service: Rig) -> None:
 
 
 async def test_a_controller_that_finds_a_job_without_all_its_stripes_ends_it(service: Rig) -> None:
-    """As a journal has it that was cut off between them."""
+    """The journal was cut off between them."""
     registration = await service.register(workers=WORKERS, stripes=2)
     numbers = [stripe.job for stripe in registration.stripes]
     again = Seating(service.controller, service.service._runner, Limits())
@@ -128,7 +128,7 @@ async def test_there_are_no_more_stripes_than_are_worth_it(service: Rig) -> None
 
 
 async def test_a_job_that_is_to_have_no_stripes_is_not_divided(service: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What that takes grows with the fabric."""
+    """The cost of striping grows with the fabric."""
     monkeypatch.setattr(service.controller, "shares", Mock(side_effect=AssertionError("nobody asked for any")))
     for stripes in (0, 1):
         assert (await service.register(workers=["h1", "h2"], stripes=stripes)).job

@@ -1,7 +1,7 @@
-"""What the collector is held to: reports taken one by one, in plain Python, by `int_report.decode` and dicts.
+"""Reference model of the collector: reports processed one by one, in plain Python, by `int_report.decode` and dicts.
 
-Numbers are −1 where a node could not say. Nothing is forgotten here but what is late: of flows, halves and streams the
-tests draw few enough.
+Numbers are −1 if a node could not supply them. Nothing is forgotten here except late reports: the tests draw few enough
+flows, halves and streams.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NEAR, AFAR, NUMBERS = 1024, 1 << 20, 1 << 22
 
 
 def signed(value: int) -> int:
-    """As 64 bits hold it."""
+    """Number as a signed integer of 64 bits."""
     return (value + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
@@ -67,7 +67,7 @@ class Stream:
     late: int = 0
     restarts: int = 0
     seen: dict[int, bytes] = field(default_factory=dict)
-    """What tells a number's report from another."""
+    """Distinguishing content of a number's report."""
     after_stray: int | None = None
     strange: tuple[int, bytes] | None = None
     begun_late: set[int] = field(default_factory=set)
@@ -108,7 +108,7 @@ class Model:
         self.streams: dict[tuple[int, int], Stream] = {}
         self.flows: dict[tuple[int, int, int, int, int], Flow] = {}
         self.halves: dict[tuple[int, int], list[tuple[int, Flow, bool, int]]] = {}
-        """By node and what the bits of the packet's number fold to, of the newest four."""
+        """Newest four halves, by node and the folded bits of the packet's number."""
         self.free_slots: dict[str, int] = {}
         self.drops: Counter[tuple[str, int]] = Counter()
         self.faults: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""The collector: what reports tell is right whatever is lost, doubled, late or damaged, and loss is counted exactly."""
+"""The collector: its state is right under losses, duplicates, delays and damage, and losses are counted exactly."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def datagram(
 
 
 def measured(number: int) -> dict[str, Any]:
-    """What s1 says of LINK at a time of its own."""
+    """Report of s1 about LINK at a distinct time."""
     return {
         "ingress_port": 1,
         "egress_port": LINK.port,

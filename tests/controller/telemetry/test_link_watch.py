@@ -1,4 +1,4 @@
-"""Leases end once, when nobody renews them; links are down in a lease, and up again when they answer steadily."""
+"""Leases end once without renewal; links are down within a lease, and up again after steady answers."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_a_link_that_something_else_comes_over_is_not_down_for_want_of_probes() 
         assert wires.run(at, at + LEASE) == []
     assert wires.run(1000, 1200) == [901 + LEASE]
     assert wires.watch.down == BOTH
-    wires.crossed_ns[CUT] = 1200  # what is down comes up by answers alone
+    wires.crossed_ns[CUT] = 1200  # only answers bring a link up again
     assert wires.run(1200, 1300) == []
 
 

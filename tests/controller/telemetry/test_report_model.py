@@ -193,7 +193,7 @@ def test_collector_and_plain_loop_know_the_same(turn: int) -> None:
 
 
 def test_a_switch_that_begins_anew_where_numbers_wrap_has_not_lost_all_others() -> None:
-    """Of this draw, one life of a stream shows by 0 and a number just before it, in this order."""
+    """In this draw, one life of a stream shows 0 and a number just before it, in this order."""
     assert max(stream.expected for stream in _compared(798551841).streams()) < 1 << 21  # all numbers are twice as many
 
 

@@ -27,6 +27,7 @@ PURE: Final = {
     "controller/leases.py": {},
     "controller/options.py": {},
     "controller/congestion": {},
+    "controller/gossip": {},
     "controller/jobs": {},
     "controller/planning": {"planner.py": {"random"}},  # a generator from the seed that it is given
     "controller/int_config": {},

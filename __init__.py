@@ -14,7 +14,17 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .emulator import Fabric, Program, Switch
-    from .hosts import Communicator, ControlClient, HostError, Transport, TransportOptions, connect, join, serve
+    from .hosts import (
+        Communicator,
+        Compression,
+        ControlClient,
+        HostError,
+        Transport,
+        TransportOptions,
+        connect,
+        join,
+        serve,
+    )
     from .topologies import Topology, TopologyError, dump_topology, fat_tree, leaf_spine, load_topology
 elif __package__:  # pytest loads this file by itself where the checkout's folder has a name that no package can have
     from .imports.extras import lazily
@@ -25,6 +35,7 @@ elif __package__:  # pytest loads this file by itself where the checkout's folde
             "emulator": ("Fabric", "Program", "Switch"),
             "hosts": (
                 "Communicator",
+                "Compression",
                 "ControlClient",
                 "HostError",
                 "Transport",
@@ -41,6 +52,7 @@ __version__ = "0.2.0"
 
 __all__ = [
     "Communicator",
+    "Compression",
     "ControlClient",
     "Fabric",
     "HostError",

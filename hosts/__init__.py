@@ -5,12 +5,14 @@ Training loops call `Communicator`: all-reduce and other collectives of arrays o
 fabric must return, bit for bit. `WorkerCore` and `ParameterServerCore` are the protocol as state machines without I/O,
 for a driver with a clock and a network: the emulated fabric, or `udp`'s sockets.
 
-`numerics` turns numbers into lanes, `protocol` has the cores, `transport` messages between two hosts, `collectives` the
-calls of training loops, `drivers` the sockets and the seats in jobs, `torch` the back end of torch.distributed: each
-imports only folders that stand before it. This package imports `wire` alone, and `torch` PyTorch.
+`numerics` turns numbers into lanes, `compression` has codecs, `protocol` the cores, `transport` messages between two
+hosts, `collectives` the calls of training loops, `drivers` the sockets and the seats in jobs, `torch` the back end of
+torch.distributed: each imports only folders that stand before it. This package imports `wire` alone, and `torch`
+PyTorch.
 """
 
 from .collectives.communicator import Communicator, Driver, Handle, wait_all
+from .collectives.compression import Compression
 from .drivers.client import Membership, join, serve
 from .drivers.control_client import ControlClient
 from .drivers.udp import UdpEndpoint, UdpHost, UdpWorker
@@ -50,6 +52,7 @@ __all__ = [
     "AllreduceTimeout",
     "CallMismatch",
     "Communicator",
+    "Compression",
     "ControlAbsent",
     "ControlClient",
     "ControlRefused",

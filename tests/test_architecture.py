@@ -20,6 +20,7 @@ USERS: Final = ("bench", "examples", "tests")
 CLOCKS_AND_NETWORKS: Final = {"asyncio", "finsy", "grpc", "random", "selectors", "socket", "threading", "time"}
 
 PURE: Final = {
+    "hosts/compression": {},
     "hosts/congestion": {},
     "hosts/numerics": {},
     "hosts/protocol": {},

@@ -226,6 +226,7 @@ def check_ptf(words: Sequence[str], folder: Path) -> None:
 
 RUN_BY_OTHERS: Final = {
     "README.md": "its one line of PyTorch is that of docs/pytorch.md",
+    "docs/compression.md": "tests/hosts/collectives/test_compression.py makes these calls, and runs the codec",
     "docs/getting-started.md": "tests/test_examples.py compares it with examples/train.py, which test_launch.py runs",
     "docs/pytorch.md": "the programs of tests/hosts/torch begin with the first, and have the others' calls",
     "docs/transport.md": "tests/hosts/drivers/test_udp_transport.py and examples/gossip.py make these calls",

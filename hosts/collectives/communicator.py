@@ -17,8 +17,9 @@ from ..errors import EndpointClosed, HostError, InvalidTensor, WorkerMissing
 from ..numerics.tensors import NonFinite, Reduced, Tensor, as_cuts
 from ..transport.transport import Transport
 from .arrays import opened
+from .compression import Compression
 from .gathering import Gathering, array_of, words_of
-from .operations import OPERATIONS, Call
+from .operations import OPERATIONS, Call, Started
 
 _POLICIES: Final = get_args(NonFinite)
 
@@ -47,6 +48,8 @@ class Reduction(TypedDict, total=False):
     """Elements, in C order, at which a new chunk begins; any iterable of integers, by default none. Layers in one array
     are summed as exactly as each alone if there is a cut in front of each; a cut costs less than a chunk.
     """
+    compression: Compression | None
+    """Lossy compression of a sum or a mean of floating numbers (docs/compression.md); by default None."""
 
 
 class Driver(Protocol):
@@ -77,27 +80,56 @@ class Driver(Protocol):
 class Handle:
     """One collective call on its way."""
 
-    def __init__(self, driver: Driver, number: int, timeout_s: float, finish: Callable[[Reduced], Any]) -> None:
+    def __init__(
+        self,
+        driver: Driver,
+        number: int,
+        timeout_s: float,
+        finish: Callable[[Reduced], Any],
+        *,
+        may_continue: bool = False,
+    ) -> None:
+        """Wait for sum `number` of the driver; `may_continue`: `finish` may start another sum in place of a result."""
         self._driver = driver
         self._number = number
         self._timeout_s = timeout_s
         self._finish = finish
+        self._may_continue = may_continue
         self._reduced: Reduced | None = None
         """The driver's result, until the caller's result is made of it."""
         self._results: list[Any] = []
 
     def done(self) -> bool:
-        """True if `wait` would return, or raise, at once."""
-        return bool(self._results) or self._reduced is not None or self._driver.done(self._number)
+        """True if `wait` would return, or raise, at once. Starts the second sum of a call that has two."""
+        if self._results or self._reduced is not None:
+            return True
+        if not self._driver.done(self._number):
+            return False
+        if not self._may_continue:
+            return True
+        try:
+            return bool(self._advance(0.0))
+        except HostError:
+            return True
 
     def wait(self, timeout_s: float | None = None) -> Any:
         """The call's result; the same one if asked again. Raises what the call raises."""
-        if not self._results:
-            if self._reduced is None:
-                self._reduced = self._driver.wait(self._number, self._timeout_s if timeout_s is None else timeout_s)
-            self._results.append(self._finish(self._reduced))
-            self._reduced = None
+        limit_s = self._timeout_s if timeout_s is None else timeout_s
+        while not self._results:
+            self._advance(limit_s)
         return self._results[0]
+
+    def _advance(self, timeout_s: float) -> list[Any]:
+        """Wait for the sum on its way, and make the result of it or start the next sum."""
+        if self._reduced is None:
+            self._reduced = self._driver.wait(self._number, timeout_s)
+        made = self._finish(self._reduced)
+        self._reduced = None
+        if isinstance(made, Started):
+            self._number, self._finish = self._driver.submit(made.tensor), made.finish
+        else:
+            self._results.append(made)
+        return self._results
 
 
 class Communicator:
@@ -247,6 +279,7 @@ class Communicator:
         dtype: str | None = None,
         nonfinite: NonFinite = "error",
         cuts: Iterable[int] = (),
+        compression: Compression | None = None,
     ) -> Handle:
         """Start a reduction for the rank `root`, or for all if None. `finish` replaces the operation's own result
         function.
@@ -271,27 +304,28 @@ class Communicator:
                 allowed=_POLICIES,
             )
         values, dtype, restore = opened(array, name, dtype)
-        signature = _signature(collective, root or 0, operation.name, nonfinite, name, values, dtype, cuts)
-        tensor, made = operation.start(
-            Call(
-                values=values,
-                name=name,
-                weight=1 if weight is None else weight,
-                dtype=dtype,
-                nonfinite=nonfinite,
-                cuts=cuts,
-                signature=signature,
-                rank=self.rank,
-                workers=self.size,
-                lanes=self._driver.lanes,
-            )
+        way = operation.name if compression is None else f"{operation.name} {compression.name}"
+        call = Call(
+            values=values,
+            name=name,
+            weight=1 if weight is None else weight,
+            dtype=dtype,
+            nonfinite=nonfinite,
+            cuts=cuts,
+            signature=_signature(collective, root or 0, way, nonfinite, name, values, dtype, cuts),
+            rank=self.rank,
+            workers=self.size,
+            lanes=self._driver.lanes,
         )
+        tensor, made = operation.start(call) if compression is None else compression.start(call, operation.name)
 
-        def restored(reduced: Reduced) -> Any:
+        def restored(reduced: Reduced, made: Callable[[Reduced], Any] = made) -> Any:
             result = made(reduced)
+            if isinstance(result, Started):
+                return Started(result.tensor, partial(restored, made=result.finish))
             return restore(result) if root in (None, self.rank) else None
 
-        return self._start(tensor, finish or restored)
+        return self._start(tensor, finish or restored, may_continue=compression is not None)
 
     # --- bit patterns ---
 
@@ -408,10 +442,11 @@ class Communicator:
     def _tensor(self, values: NDArray[Any], **options: Any) -> Tensor:
         return Tensor(values, workers=self.size, lanes=self._driver.lanes, **options)
 
-    def _start(self, tensor: Tensor, finish: Callable[[Reduced], Any]) -> Handle:
+    def _start(self, tensor: Tensor, finish: Callable[[Reduced], Any], *, may_continue: bool = False) -> Handle:
         if self._closed:
             raise EndpointClosed("its communicator was closed", place=f"tensor {tensor.name!r}")
-        return Handle(self._driver, self._driver.submit(tensor), self.timeout_s, finish)
+        number = self._driver.submit(tensor)
+        return Handle(self._driver, number, self.timeout_s, finish, may_continue=may_continue)
 
     def _checked_root(self, root: int, name: str) -> int:
         """The root as Python's int, so that NumPy's has the same signature."""

@@ -49,8 +49,10 @@ class Started(NamedTuple):
     """A worker's tensor to submit, and the function that makes the result of its sum."""
 
     tensor: Tensor
-    finish: Callable[[Reduced], NDArray[Any]]
-    """Result, of the shape and storage type of the call's array; the same bits at every worker."""
+    finish: Callable[[Reduced], NDArray[Any] | Started]
+    """Result, of the shape and storage type of the call's array, the same bits at every worker; or the tensor that is
+    to be summed next, which all workers start alike.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,3 +2,4 @@
 
 from . import native_types as native_types  # noqa: I001 - data types are registered, and named to users, in this order
 from . import bfloat16 as bfloat16
+from . import packed as packed

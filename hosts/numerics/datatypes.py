@@ -8,7 +8,7 @@ its own (`native_types`, `bfloat16`), imported by the package.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, ClassVar, Final, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -49,6 +49,9 @@ class FloatScalars(Scalars, Protocol):
 
 class DataType(ABC):
     """A type of numbers. There is one object of each: a copy is the object itself."""
+
+    lossy: ClassVar[bool] = False
+    """True for a type that keeps a few levels of each number, without a bound relative to it."""
 
     def __init__(self, name: str, storage: type[np.generic]) -> None:
         self.name = name
@@ -137,8 +140,8 @@ def register(kind: Type) -> Type:
 
 
 def data_types() -> tuple[DataType, ...]:
-    """All that are registered."""
-    return tuple(_REGISTERED.values())
+    """Registered types whose sums are exact, or have an error bound; lossy ones are asked for by name alone."""
+    return tuple(kind for kind in _REGISTERED.values() if not kind.lossy)
 
 
 def find_data_type(name: str) -> DataType | None:
@@ -150,26 +153,27 @@ def data_type(name: str) -> DataType:
     """The type of this name. Raises `InvalidTensor` for one whose numbers cannot be summed."""
     kind = find_data_type(name)
     if kind is None:
-        raise InvalidTensor(f"dtype {name} cannot be summed; convert it to one of {', '.join(_REGISTERED)}", value=name)
+        exact = ", ".join(kind.name for kind in data_types())
+        raise InvalidTensor(f"dtype {name} cannot be summed; convert it to one of {exact}", value=name)
     return kind
 
 
-def as_numbers(array: ArrayLike, name: str, dtype: str | None = None) -> tuple[NDArray[Any], DataType]:
+def as_numbers(array: ArrayLike, name: str, dtype: str | DataType | None = None) -> tuple[NDArray[Any], DataType]:
     """Return an array in its type's storage, copied only if needed, and the type.
 
     Args:
         array: Array of any shape.
         name: Name in errors.
-        dtype: Name of the type, if the array's own does not express it: "bfloat16" for uint16.
+        dtype: The type or its name, if the array's own does not express it: "bfloat16" for uint16.
 
     Raises:
         InvalidTensor: The type cannot be summed: a silent conversion would violate the error bounds.
     """
     values = np.asarray(array)
     own = values.dtype.name
-    wanted = own if dtype is None else dtype
+    wanted = own if dtype is None else dtype.name if isinstance(dtype, DataType) else dtype
     try:
-        kind = data_type(wanted)
+        kind = dtype if isinstance(dtype, DataType) else data_type(wanted)
     except InvalidTensor as error:
         raise error.within(f"tensor {name!r}") from None
     if own == kind.storage.name:

@@ -21,19 +21,40 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...wire.aggregation import LANES
+from ..array_types import BoolArray
 from ..errors import InvalidTensor
 from .datatypes import LARGEST_EXPONENT, DataType, Exponents, FloatType, Scalars
+from .draws import Draws, UintArray
 from .quantization import HEADROOM_BITS, Int32Array, reserved_bits
 
 _LANE_BITS: Final = 32
+_NO_DRAWS: Final = Draws()
 _MAX_COUNTED: Final = 0xFFFF
 """Workers that a counter of half a lane holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Chunks of a tensor, by their numbers, and the seeds of its call: lossy types draw random numbers by them."""
+
+    chunks: UintArray
+    """Their numbers, (k,)."""
+    draws: Draws = _NO_DRAWS
+
+    @classmethod
+    def first(cls, count: int) -> Place:
+        """Return the first chunks of a tensor, with seeds of 0."""
+        return cls(np.arange(count, dtype=np.uint32))
+
+    def of(self, these: BoolArray) -> Place:
+        """Return the chunks that a mask (k,) selects."""
+        return Place(self.chunks[these], self.draws)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,8 +105,17 @@ class Encoding:
             exponents[beyond] = self.scalars.exponents(self._finite(values[beyond]), factor)
         return exponents
 
-    def encode(self, values: NDArray[Any], exponents: NDArray[np.uint8], weight: int) -> Int32Array:
-        """Chunks (k, v) as lanes, int32 (k, lanes), by the agreed exponents (k,)."""
+    def check_weight(self, weight: int) -> None:
+        """Raise InvalidTensor for a weight that this type cannot have."""
+
+    def ask(self, values: NDArray[Any], weight: int, place: Place) -> Exponents:
+        """Return `exponents` of this worker's chunks (k, v), and change the chunks to what `encode` takes."""
+        return self.exponents(values, weight)
+
+    def encode(
+        self, values: NDArray[Any], exponents: NDArray[np.uint8], weight: int, place: Place | None = None
+    ) -> Int32Array:
+        """Chunks (k, v) as lanes, int32 (k, lanes), by the agreed exponents (k,); `place` None: the first chunks."""
         factor = weight if self.mean else 1
         finite = self._finite(values) if self._takes_all else values
         lanes = self._padded(self.scalars.encode(finite, exponents, factor))
@@ -98,7 +128,13 @@ class Encoding:
             lanes[:, self._used : self._used + flags.shape[1]] = flags
         return lanes
 
-    def decode(self, sums: Int32Array, exponents: NDArray[np.uint8], weights: NDArray[np.int64]) -> NDArray[Any]:
+    def decode(
+        self,
+        sums: Int32Array,
+        exponents: NDArray[np.uint8],
+        weights: NDArray[np.int64],
+        place: Place | None = None,
+    ) -> NDArray[Any]:
         """Summed lanes (k, lanes) as numbers (k, v), which `weights` (k,), if not 0, divides for a mean."""
         limbs = sums[:, : self._used].reshape(len(sums), self.scalars.limbs, self.values)
         values = self.scalars.decode(limbs, exponents, np.maximum(weights, 1) if self.mean else None)
@@ -115,6 +151,10 @@ class Encoding:
                 for where, number in ((positive, "+inf"), (negative, "-inf"), (positive & negative, "nan")):
                     values[where] = self.kind.special(number)
         return values
+
+    def refused(self, values: NDArray[Any], weight: int) -> int:
+        """Return the number of the first element of a finite chunk (v,) that cannot be summed."""
+        return int((self.exponents(values[:, None], weight) > LARGEST_EXPONENT).argmax())
 
     def _finite(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return the numbers with 0 for NaN and infinity; without a copy if there are none."""
@@ -146,6 +186,14 @@ class Encoding:
         return place * np.uint32(2 * self.counter_bits)
 
 
+@runtime_checkable
+class Encoded(Protocol):
+    """A type of numbers that has an encoding of its own."""
+
+    def encoding(self, workers: int, lanes: int, *, mean: bool, propagate: bool, poison: bool) -> Encoding:
+        """Same contract as `encoding_of`."""
+
+
 @lru_cache(maxsize=64)
 def encoding_of(
     kind: DataType,
@@ -170,6 +218,8 @@ def encoding_of(
     Raises:
         InvalidTensor: This number of workers cannot sum the type.
     """
+    if isinstance(kind, Encoded):
+        return kind.encoding(workers, lanes, mean=mean, propagate=propagate, poison=poison)
     scalars = kind.scalars(workers, mean=mean)
     if not isinstance(kind, FloatType) or not (propagate or poison):
         return Encoding(kind, scalars, mean, lanes // scalars.limbs, lanes=lanes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from typing import Any, Final, Literal, Self
 
@@ -17,7 +17,8 @@ from ...wire.fields import BY_NAME
 from ..array_types import IntArray
 from ..errors import CallMismatch, HostError, InvalidTensor
 from .datatypes import LARGEST_EXPONENT, DataType, FloatType, as_numbers
-from .encodings import encoding_of
+from .draws import Draws
+from .encodings import Place, encoding_of
 from .quantization import Int32Array, index_of, not_finite
 
 MAX_WEIGHTS: Final = BY_NAME["weight"].mask
@@ -26,6 +27,7 @@ NonFinite = Literal["error", "propagate", "poison"]
 Restore = Callable[[NDArray[Any]], Any]
 """Turns a result, in the type's storage, into an array of the kind that was handed in."""
 
+_NO_DRAWS: Final = Draws()
 _BLOCK_CHUNKS: Final = 256
 """Chunks whose exponents are computed at once, so that temporaries stay in cache."""
 
@@ -121,11 +123,12 @@ class Tensor:
         lanes: int = LANES,
         name: str = "tensor",
         weight: int = 1,
-        dtype: str | None = None,
+        dtype: str | DataType | None = None,
         mean: bool = False,
         nonfinite: NonFinite = "error",
         signature: int | None = None,
         cuts: Iterable[int] = (),
+        draws: Draws = _NO_DRAWS,
     ) -> None:
         """Copy a tensor for its sum over a job.
 
@@ -136,12 +139,13 @@ class Tensor:
             name: name for error messages.
             weight: summed as well, such as the number of samples behind a gradient: at most (2³² − 1) / `workers`, so
                 that the sum of all cannot wrap.
-            dtype: type of the numbers if the array's own cannot express it ("bfloat16").
+            dtype: type of the numbers if the array's own cannot express it ("bfloat16"), or its name.
             mean: return the sum of weight · x divided by the summed weight.
             nonfinite: treatment of NaN and infinity.
             signature: odd number of 32 bits, the same at all workers, see `CallMismatch`; None: unchecked.
             cuts: elements, in C order, at which another chunk begins. The parts on both sides of a cut share no
                 exponent and are summed as if each were a tensor of its own.
+            draws: seeds of lossy types.
 
         Raises:
             InvalidTensor: the array cannot be summed; the error names tensor and element.
@@ -166,6 +170,7 @@ class Tensor:
             encoding = encoding_of(
                 kind, workers, lanes, mean=mean, propagate=nonfinite == "propagate", poison=nonfinite == "poison"
             )
+            encoding.check_weight(weight)
         except InvalidTensor as error:
             raise error.within(f"tensor {name!r}") from None
         self._layers = _layers(name, numbers.size, cuts, encoding.values)
@@ -176,20 +181,13 @@ class Tensor:
         self._workers = workers
         self._signature = signature
         self._shape: tuple[int, ...] = numbers.shape
-        self._values = np.empty((count, encoding.values), kind.storage)
-        flat = self._values.ravel()
-        if cuts:
-            flat[:] = 0
-            apart = numbers.ravel()
-            for (first, last), place in self._places():
-                flat[place : place + last - first] = apart[first:last]
-        else:
-            flat[: numbers.size].reshape(numbers.shape)[...] = numbers
-            flat[numbers.size :] = 0
+        self._draws = draws
+        self._numbers = np.arange(count, dtype=np.uint32)
+        self._values = self._chunks(numbers, kind)
         self._own = np.empty(count, np.uint8)
         for start in range(0, count, _BLOCK_CHUNKS):
             block = slice(start, start + _BLOCK_CHUNKS)
-            exponents = encoding.exponents(self._values[block], weight)
+            exponents = encoding.ask(self._values[block], weight, self._place(block))
             if (beyond := exponents > LARGEST_EXPONENT).any():
                 raise self._complaint(start + int(beyond.argmax()))
             self._own[block] = exponents
@@ -198,6 +196,23 @@ class Tensor:
         self.failure: HostError | None = None
         """Error that prevents the sum; None as long as a sum is possible."""
         self.place(0, 0, 1)
+
+    def _chunks(self, numbers: NDArray[Any], kind: DataType) -> NDArray[Any]:
+        """Return a copy of the tensor's numbers as chunks (count, v), each layer's last one filled with zeros."""
+        chunks = np.empty((len(self._numbers), self._encoding.values), kind.storage)
+        flat = chunks.ravel()
+        if len(self._layers) > 1:
+            flat[:] = 0
+            apart = numbers.ravel()
+            for (first, last), place in self._places():
+                flat[place : place + last - first] = apart[first:last]
+        else:
+            flat[: numbers.size].reshape(numbers.shape)[...] = numbers
+            flat[numbers.size :] = 0
+        return chunks
+
+    def _place(self, chunks: IntArray | slice) -> Place:
+        return Place(self._numbers[chunks], self._draws)
 
     def place(self, handle: int, start: int, lead: int) -> None:
         """Give it its rounds, from `start` on; `lead` is the window by which all of the job's workers cut tensors."""
@@ -233,7 +248,7 @@ class Tensor:
         for first, last in pairwise(bounds):
             piece = type(self).__new__(type(self))
             piece.__dict__.update(self.__dict__)
-            for field in ("_values", "_own", "_agreed", "_weights"):
+            for field in ("_values", "_own", "_agreed", "_weights", "_numbers"):
                 setattr(piece, field, getattr(self, field)[first:last])
             piece._shape, piece._layers = piece._values.shape, []
             pieces.append(piece)
@@ -254,7 +269,7 @@ class Tensor:
         lanes).
         """
         chunks = _run(local - self.scale_rounds)
-        return self._encoding.encode(self._values[chunks], self._agreed[chunks], self.weight)
+        return self._encoding.encode(self._values[chunks], self._agreed[chunks], self.weight, self._place(chunks))
 
     # --- results ---
 
@@ -266,23 +281,47 @@ class Tensor:
         self._agreed[local[carries]] = exponents[carries]
         if lanes is not None:
             chunks = _run(local - self.scale_rounds)
-            self._values[chunks] = self._encoding.decode(lanes, self._agreed[chunks], weights)
+            self._values[chunks] = self._encoding.decode(lanes, self._agreed[chunks], weights, self._place(chunks))
             self._weights[chunks] = weights
         self.remaining -= len(local)
 
+    def contributed(self, array: ArrayLike) -> NDArray[Any]:
+        """Return what this worker added to the finished sum: the decoded lanes of its own numbers alone.
+
+        Args:
+            array: The array that this tensor was made of, with weight 1.
+
+        Returns:
+            The numbers, of the tensor's shape; equal to `array` only if the type loses nothing.
+        """
+        alone = replace(self._encoding, mean=False)
+        numbers, kind = as_numbers(array, self.name, self._encoding.kind)
+        chunks = self._chunks(numbers, kind)
+        for start in range(0, len(chunks), _BLOCK_CHUNKS):
+            block = slice(start, start + _BLOCK_CHUNKS)
+            place, agreed = self._place(block), self._agreed[block]
+            alone.ask(chunks[block], 1, place)
+            lanes = alone.encode(chunks[block], agreed, 1, place)
+            chunks[block] = alone.decode(lanes, agreed, np.ones(len(lanes), np.int64), place)
+        return self._joined(chunks)
+
+    def _joined(self, chunks: NDArray[Any]) -> NDArray[Any]:
+        """Return the numbers of chunks (count, v) in the tensor's shape."""
+        flat = chunks.ravel()
+        if len(self._layers) <= 1:
+            return flat[: math.prod(self._shape)].reshape(self._shape)
+        parts = [flat[place : place + last - first] for (first, last), place in self._places()]
+        return np.concatenate(parts).reshape(self._shape)
+
     def reduced(self) -> Reduced:
         """The finished sum, in this tensor's own memory where it was not cut."""
-        each, flat = self._encoding.values, self._values.ravel()
+        each, values = self._encoding.values, self._joined(self._values)
         if len(self._layers) <= 1:
-            values = flat[: math.prod(self._shape)].reshape(self._shape)
             return Reduced(self.name, self._encoding.kind, values, self._weights, each)
-        values = np.concatenate([flat[place : place + last - first] for (first, last), place in self._places()])
         sizes = [
             min(each, last - first - chunk * each) for first, last, chunks in self._layers for chunk in range(chunks)
         ]
-        return Reduced(
-            self.name, self._encoding.kind, values.reshape(self._shape), self._weights, np.array(sizes, np.int64)
-        )
+        return Reduced(self.name, self._encoding.kind, values, self._weights, np.array(sizes, np.int64))
 
     def _places(self) -> Iterator[tuple[tuple[int, int], int]]:
         """Yield each layer's elements, as first and end, and the first of its chunks."""
@@ -314,11 +353,7 @@ class Tensor:
         encoding = self._encoding
         kind, values = encoding.kind, self._values[chunk]
         finite = kind.is_finite(values)
-        if finite.all():
-            alone = encoding.exponents(values[:, None], self.weight)
-            at = int((alone > LARGEST_EXPONENT).argmax())
-        else:
-            at = int((~finite).argmax())
+        at = encoding.refused(values, self.weight) if finite.all() else int((~finite).argmax())
         value, place = kind.number(values, at), chunk * encoding.values + at
         first, start = [(first, start) for (first, _), start in self._places() if start <= place][-1]  # of its layer
         flat = first + place - start
@@ -373,10 +408,11 @@ def reference_sum(
     lanes: int = LANES,
     name: str = "tensor",
     weights: Sequence[int] | None = None,
-    dtype: str | None = None,
+    dtype: str | DataType | None = None,
     mean: bool = False,
     nonfinite: NonFinite = "error",
     cuts: Iterable[int] = (),
+    seed: int = 0,
 ) -> NDArray[Any]:
     """Compute the sum that every fabric must return, bit for bit.
 
@@ -394,6 +430,7 @@ def reference_sum(
         mean: return the weighted mean.
         nonfinite: treatment of NaN and infinity, as in the job.
         cuts: elements at which a new chunk begins.
+        seed: seed of a lossy type's call.
 
     Raises:
         InvalidTensor: the arrays cannot be summed.
@@ -424,6 +461,7 @@ def reference_sum(
                 mean=mean,
                 nonfinite=nonfinite,
                 cuts=ends,
+                draws=Draws(seed, rank),
             )
         )
     sum_locally(tensors, tensors[:1])

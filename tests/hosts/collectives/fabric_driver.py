@@ -28,8 +28,8 @@ class FabricJob:
     """Four workers in two racks, summed by their leaves and a spine, over links that lose frames."""
 
     def __init__(self, *, loss: float, seed: int) -> None:
-        topology = leaf_spine(2, 1, 2, loss=loss)
-        emulated = EmulatedFabric(topology, seed=seed)
+        self._topology = leaf_spine(2, 1, 2, loss=loss)
+        emulated = EmulatedFabric(self._topology, seed=seed)
         self._fabric = emulated.fabric
         plan = asyncio.run(_write_job(emulated))
         self._drivers = {
@@ -40,6 +40,12 @@ class FabricJob:
     @property
     def now_ns(self) -> int:
         return self._fabric.now_ns
+
+    def bytes_at_switch(self, host: str) -> tuple[int, int]:
+        """Bytes of frames that the switch of a host has received from it, and sent to it."""
+        (link,) = [link for link in self._topology.links if host in (link.a.node, link.b.node)]
+        counters = self._fabric.port_counters()[link.a if link.b.node == host else link.b]
+        return counters.rx_bytes, counters.tx_bytes
 
     def run_until(self, core: WorkerCore, handle: int, limit_ns: int) -> None:
         while not core.done(handle) and self._fabric.now_ns < limit_ns:

@@ -1,0 +1,32 @@
+"""Codecs by name. A new one is a module here that ends in its DESCRIPTION, and its test; or a file of the user's that
+ends in one, whose path is its name.
+"""
+
+from __future__ import annotations
+
+from inspect import signature
+from typing import Any, Final
+
+from ....imports.registry import Registry
+from ...errors import InvalidTensor
+from ..codec import Codec, Description
+
+__all__ = ["CODECS", "Description", "make_codec"]
+
+CODECS: Final = Registry(__name__, __path__, Description, "codec", InvalidTensor, first="packed")
+
+
+def make_codec(name: str, **options: Any) -> Codec:
+    """Create a codec by its name, or by the path of a Python file, with its options.
+
+    Raises:
+        InvalidTensor: The codec, an option or its value is unknown.
+    """
+    description = CODECS.describe(name)
+    known = list(signature(description.make).parameters)
+    for option in options:
+        if option not in known:
+            raise InvalidTensor(
+                f"unknown option {option!r}", place=f"codec {description.name}", value=option, allowed=known
+            )
+    return description.make(**options)

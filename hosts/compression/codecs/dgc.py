@@ -1,0 +1,65 @@
+"""Deep gradient compression: sampled top-k with momentum correction and masking, by all-gather (Lin et al., 2018)."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import InvalidTensor
+from ...numerics.quantization import Float32Array
+from ..codec import Codec, Description, State
+from .graddrop import GradDrop
+
+_VELOCITY: Final = "velocity/"
+_ACCUMULATED: Final = "accumulated/"
+
+
+class DeepGradientCompression(GradDrop):
+    """Each worker accumulates its own velocity; what is sent is removed from velocity and accumulation."""
+
+    def __init__(self, ratio: float, momentum: float) -> None:
+        super().__init__("dgc", ratio)
+        if not 0 <= momentum < 1:
+            raise InvalidTensor(
+                f"momentum must be at least 0 and below 1, got {momentum}", place="codec dgc", value=momentum
+            )
+        self.name = f"dgc({ratio:g}, {momentum:g})"
+        self._momentum = np.float32(momentum)
+        self._velocity: dict[str, Float32Array] = {}
+        self._accumulated: dict[str, Float32Array] = {}
+
+    @property
+    def keeps_residuals(self) -> bool:
+        return True
+
+    def compensate(self, name: str, values: Float32Array) -> Float32Array:
+        zeros = np.zeros_like(values)
+        self._velocity[name] = self._velocity.get(name, zeros) * self._momentum + values
+        return self._accumulated.get(name, zeros) + self._velocity[name]
+
+    def update(self, name: str, values: Float32Array, own: Float32Array) -> None:
+        sent = own != 0
+        self._accumulated[name] = np.where(sent, np.float32(0), values)
+        self._velocity[name][sent] = 0
+
+    def state_dict(self) -> State:
+        return {
+            **{f"{_VELOCITY}{name}": array.copy() for name, array in self._velocity.items()},
+            **{f"{_ACCUMULATED}{name}": array.copy() for name, array in self._accumulated.items()},
+        }
+
+    def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
+        for prefix, arrays in ((_VELOCITY, self._velocity), (_ACCUMULATED, self._accumulated)):
+            arrays.clear()
+            for key, array in state.items():
+                if key.startswith(prefix):
+                    arrays[key.removeprefix(prefix)] = np.array(array, np.float32)
+
+
+def make(ratio: float = 0.01, momentum: float = 0.9) -> Codec:
+    """Create DGC; the optimiser then has no momentum of its own."""
+    return DeepGradientCompression(ratio, momentum)
+
+
+DESCRIPTION: Final = Description("dgc", "sampled top-k with momentum correction, by all-gather", make)

@@ -1,0 +1,73 @@
+"""Random numbers by position: the same numbers for the same seed, chunk and place, in any order of computation.
+
+A chunk that is sent again, after a loss or on another tree, is encoded with the same numbers, so its lanes are the
+same. The generator is a hash of a counter: 32 bits mixed by two multiplications (Wellons, "lowbias32").
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+UintArray = NDArray[np.uint32]
+
+_WORD: Final = 0xFFFF_FFFF
+_STRIDE: Final = np.uint32(0x9E37_79B1)
+_FIRST: Final = np.uint32(0x7FEB_352D)
+_SECOND: Final = np.uint32(0x846C_A68B)
+_OWN_STREAM: Final = 0x5EED_0001
+"""Separates what workers draw alone from what they draw in common."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draws:
+    """Seeds of one call: one that all workers have in common, and the rank that makes a worker's own numbers."""
+
+    seed: int = 0
+    """The same at every worker, another one for each call; taken modulo 2³²."""
+    rank: int = 0
+
+    def own_uniform(self, chunks: UintArray, size: int) -> NDArray[np.float32]:
+        """Return this worker's numbers in [0, 1), multiples of 2⁻²⁴, float32 (k, size), for chunks (k,)."""
+        own = (self.seed + _OWN_STREAM * (self.rank + 1)) & _WORD
+        bits = _bits(own, chunks, size)
+        bits >>= np.uint32(8)
+        uniform = bits.astype(np.float32)
+        uniform *= np.float32(2.0**-24)
+        return uniform
+
+    def common_signs(self, chunks: UintArray, size: int) -> UintArray:
+        """Return sign bits of float32 numbers, 0 or 2³¹, (k, size), the same at every worker."""
+        return _bits(self.seed & _WORD, chunks, size) & np.uint32(1 << 31)
+
+    def common_words(self, size: int) -> UintArray:
+        """Return words (size,) of 32 random bits, the same at every worker."""
+        words: UintArray = _bits(self.seed & _WORD, np.zeros(1, np.uint32), size)[0]
+        return words
+
+
+def mixed(seed: int, *words: int) -> int:
+    """Return a seed of 32 bits from another one and more words."""
+    state = np.array([seed & _WORD], np.uint32)
+    for word in words:
+        state = _hashed(state ^ np.uint32(word & _WORD)) + _STRIDE
+    return int(_hashed(state)[0])
+
+
+def _bits(seed: int, chunks: UintArray, size: int) -> UintArray:
+    """Random words (k, size)."""
+    keys = _hashed(_hashed(chunks.astype(np.uint32) * _STRIDE) ^ np.uint32(seed))
+    return _hashed(np.arange(size, dtype=np.uint32) * _STRIDE + keys[:, None])
+
+
+def _hashed(words: UintArray) -> UintArray:
+    """Mix words of a new array in place: x ← (x ⊕ x≫16)·a, (x ⊕ x≫15)·b, x ⊕ x≫16."""
+    words ^= words >> np.uint32(16)
+    words *= _FIRST
+    words ^= words >> np.uint32(15)
+    words *= _SECOND
+    words ^= words >> np.uint32(16)
+    return words

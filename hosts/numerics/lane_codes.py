@@ -1,0 +1,289 @@
+"""Several small codes in one 32-bit lane: lossy types of numbers that switches sum as they sum int32.
+
+::
+
+    numbers of a chunk ─ spread ─▶ quantise by the agreed scale ─▶ codes 0 … L−1 ─ k fields of f bits ─▶ lanes
+    sums of lanes ─▶ sums of codes, n workers ─ restore by the scale and the number of contributors ─▶ numbers
+
+A field of f bits holds the sum of n codes, n · (L − 1) < 2^f, so fields never carry into each other, in any order or
+tree. Number i of a chunk is in field i // lanes of lane i mod lanes, field 0 in the lowest bits.
+
+The scale is agreed by the exponent rounds: the 8-bit code c stands for 2^((c − 160)/4), a quarter of an octave a step;
+0 for a chunk of zeros; 255, the maximum, for a chunk with a NaN or an infinity, all of whose numbers become NaN. The
+summed weight of a chunk is the number of its contributors, by which codes that are offsets are decoded: it is right
+also where a worker was lost.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..array_types import IntArray
+from ..errors import InvalidTensor
+from .datatypes import LARGEST_EXPONENT, Exponents, FloatScalars, FloatType
+from .draws import UintArray
+from .encodings import Encoding, Place
+from .quantization import Float32Array, Int32Array
+from .scalars import ShortFloats
+
+LANE_BITS: Final = 32
+NAN_CODE: Final = LARGEST_EXPONENT
+_BIAS: Final = 160
+_STEPS: Final = 4
+"""Scale codes in an octave."""
+
+
+def _scale_table() -> NDArray[np.float64]:
+    codes = np.arange(LARGEST_EXPONENT + 1) - _BIAS
+    table = np.ldexp(np.array([2.0 ** (step / _STEPS) for step in range(_STEPS)])[codes % _STEPS], codes // _STEPS)
+    table[0] = 0
+    table[NAN_CODE] = np.nan
+    rounded: NDArray[np.float64] = table.astype(np.float32).astype(np.float64)
+    return rounded
+
+
+SCALES: Final = _scale_table()
+"""Scale by its code, (256,): multiples of float32, so that computing with float32 or float64 starts alike."""
+LARGEST_SCALE: Final = float(SCALES[NAN_CODE - 1])
+
+
+def scale_codes(scales: NDArray[np.float64]) -> Exponents:
+    """Return the least code (k,) whose scale is not below the one asked for; 256 where there is none."""
+    codes: Exponents = np.searchsorted(SCALES[:NAN_CODE], scales, side="left").astype(np.int64)
+    codes[codes == NAN_CODE] = LARGEST_EXPONENT + 1
+    return codes
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Fields of a lane."""
+
+    bits: int
+    """f: bits of a field."""
+    levels: int
+    """L: a worker's code is 0 … L − 1."""
+
+    @property
+    def per_lane(self) -> int:
+        """k: fields of a lane."""
+        return LANE_BITS // self.bits
+
+
+def fixed_field(bits: int, workers: int, name: str) -> Layout:
+    """Return the layout of fields of `bits` bits, with as many levels as the sum of so many workers leaves.
+
+    Raises:
+        InvalidTensor: There would be less than two levels.
+    """
+    levels = ((1 << bits) - 1) // workers + 1
+    if levels < 2:
+        raise InvalidTensor(
+            f"{workers} workers; a field of {bits} bits holds the sum of {(1 << bits) - 1} at most",
+            place=f"dtype {name}",
+            value=workers,
+        )
+    return Layout(bits, levels)
+
+
+def fixed_levels(levels: int, workers: int) -> Layout:
+    """Return the layout of the narrowest fields that hold the sum of so many workers' codes."""
+    return Layout((workers * (levels - 1)).bit_length(), levels)
+
+
+class LaneCode(ABC):
+    """Rule by which numbers become codes of a few levels, and sums of codes numbers.
+
+    All methods work on whole chunks, float32 (k, v). Equal names mean equal rules: they are part of a call's signature.
+    """
+
+    name: str
+
+    @abstractmethod
+    def layout(self, workers: int) -> Layout:
+        """Return fields and levels for a job of `workers` workers.
+
+        Raises:
+            InvalidTensor: The job has too many workers.
+        """
+
+    def spread(self, chunks: Float32Array, place: Place) -> Float32Array:
+        """Return the numbers that are quantised in place of a chunk's own, such as rotated ones."""
+        return chunks
+
+    def gather(self, chunks: Float32Array, place: Place) -> Float32Array:
+        """Undo `spread`."""
+        return chunks
+
+    @abstractmethod
+    def scale(self, chunks: Float32Array, levels: int) -> NDArray[np.float64]:
+        """Return the scales (k,) that this worker asks for; workers agree on the largest one of each chunk."""
+
+    @abstractmethod
+    def quantise(
+        self, chunks: Float32Array, scales: NDArray[np.float64], levels: int, uniform: Float32Array
+    ) -> UintArray:
+        """Return codes 0 … levels − 1 (k, v), by agreed scales (k,) > 0 and this worker's random numbers (k, v)."""
+
+    @abstractmethod
+    def restore(
+        self, sums: IntArray, scales: NDArray[np.float64], levels: int, contributors: NDArray[np.int64]
+    ) -> Float32Array:
+        """Return the sums of numbers (k, v) for sums of codes (k, v) of so many contributors (k,)."""
+
+
+def centred(sums: IntArray, scales: NDArray[np.float64], levels: int, contributors: NDArray[np.int64]) -> Float32Array:
+    """Restore sums of codes whose level l stands for scale · (2l/(L − 1) − 1), rounded to float32 once."""
+    offset = 2 * sums - (contributors * (levels - 1))[:, None]
+    return (offset * (scales / (levels - 1))[:, None]).astype(np.float32)
+
+
+def stochastic(chunks: Float32Array, scales: NDArray[np.float64], levels: int, uniform: Float32Array) -> UintArray:
+    """Round to one of the two nearest of `levels` uniform levels in ±scale, at random so that the mean is the number.
+
+    Numbers beyond ±scale become the outermost level.
+    """
+    limit = scales.astype(np.float32)[:, None]
+    steps = ((levels - 1) / (2 * scales)).astype(np.float32)[:, None]
+    place = np.clip(chunks, -limit, limit)
+    place += limit
+    place *= steps
+    np.minimum(place, np.float32(levels - 1), out=place)
+    low = np.floor(place)
+    place -= low
+    codes = low.astype(np.uint32)
+    codes += uniform < place
+    return codes
+
+
+class LaneType(FloatType):
+    """A lossy type of numbers: float32 arrays whose sums are sums of a lane code."""
+
+    lossy = True
+
+    def __init__(self, code: LaneCode) -> None:
+        super().__init__(code.name, np.float32, digits=24, least=-149)
+        self.stored_as_bits = False
+        self.code = code
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return LaneType, (self.code,)
+
+    def scalars(self, workers: int, *, mean: bool) -> FloatScalars:
+        """Return float32's, for bounds that a lossy type does not have."""
+        return ShortFloats(self, workers)
+
+    def widen(self, values: NDArray[Any]) -> NDArray[Any]:
+        return values.astype(np.float32, copy=False)
+
+    def narrow(self, values: NDArray[np.float64]) -> NDArray[Any]:
+        with np.errstate(over="ignore"):
+            return values.astype(np.float32)
+
+    def encoding(self, workers: int, lanes: int, *, mean: bool, propagate: bool, poison: bool) -> Encoding:
+        """Return the encoding of this type's tensors; see `encodings.encoding_of`."""
+        if propagate:
+            raise InvalidTensor(
+                'NaN and infinity cannot be propagated; take nonfinite="error" or "poison"',
+                place=f"dtype {self.name}",
+                value="propagate",
+            )
+        layout = self.code.layout(workers)
+        return LaneEncoding(
+            self,
+            self.scalars(workers, mean=mean),
+            mean,
+            lanes * layout.per_lane,
+            lanes=lanes,
+            code=self.code,
+            layout=layout,
+            poisons=poison,
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class LaneEncoding(Encoding):
+    """Summation of codes of several numbers in each lane."""
+
+    code: LaneCode
+    layout: Layout
+    poisons: bool
+    """True if a NaN makes its chunk NaN; false if it is refused."""
+
+    @property
+    def may_wrap(self) -> bool:
+        """True: fields take all bits of a lane."""
+        return True
+
+    def check_weight(self, weight: int) -> None:
+        if weight != 1:
+            raise InvalidTensor(
+                f"weight {weight}; contributors are counted by their weights, so it must be 1",
+                place=f"dtype {self.kind.name}",
+                value=weight,
+            )
+
+    def ask(self, values: NDArray[Any], weight: int, place: Place) -> Exponents:
+        """Spread the chunks in place and return the scale codes that they ask for; 256: one cannot be summed."""
+        finite = np.isfinite(values).all(axis=1)
+        if not finite.all():
+            if not self.poisons:
+                return np.where(finite, 0, LARGEST_EXPONENT + 1)
+            codes = np.full(len(values), NAN_CODE, np.int64)
+            codes[finite] = self.ask(rest := values[finite], weight, place.of(finite))
+            values[finite] = rest
+            values[~finite] = 0
+            return codes
+        with np.errstate(over="ignore", invalid="ignore"):
+            spread = self.code.spread(values, place)
+            scales = self.code.scale(spread, self.layout.levels)
+        codes = scale_codes(np.where(np.isnan(scales), np.inf, scales))
+        if (codes <= LARGEST_EXPONENT).all():
+            values[...] = spread
+        return codes
+
+    def encode(
+        self, values: NDArray[Any], exponents: NDArray[np.uint8], weight: int, place: Place | None = None
+    ) -> Int32Array:
+        """Spread chunks (k, v) as lanes, int32 (k, lanes), by the agreed scale codes (k,)."""
+        place = place or Place.first(len(values))
+        scales = SCALES[exponents]
+        there = (exponents > 0) & (exponents < NAN_CODE)
+        uniform = place.draws.own_uniform(place.chunks, self.values)
+        codes = self.code.quantise(values, np.where(there, scales, 1.0), self.layout.levels, uniform)
+        codes[~there] = 0
+        fields = codes.reshape(len(values), self.layout.per_lane, self.lanes)
+        lanes = fields[:, 0].copy()
+        for field in range(1, self.layout.per_lane):
+            lanes |= fields[:, field] << np.uint32(field * self.layout.bits)
+        return lanes.view(np.int32)
+
+    def decode(
+        self,
+        sums: Int32Array,
+        exponents: NDArray[np.uint8],
+        weights: NDArray[np.int64],
+        place: Place | None = None,
+    ) -> NDArray[Any]:
+        """Summed lanes (k, lanes) of `weights` (k,) contributors as numbers (k, v); a mean is divided by them."""
+        place = place or Place.first(len(sums))
+        shifts = np.arange(self.layout.per_lane, dtype=np.uint32) * np.uint32(self.layout.bits)
+        fields = sums.view(np.uint32)[:, None, :] >> shifts[:, None] & np.uint32((1 << self.layout.bits) - 1)
+        codes = fields.reshape(len(sums), self.values).astype(np.int64)
+        zero, nan = exponents == 0, exponents == NAN_CODE
+        scales = np.where(nan, 1.0, SCALES[exponents])
+        values = self.code.restore(codes, scales, self.layout.levels, np.asarray(weights, np.int64))
+        values[zero | (weights == 0)] = 0
+        if self.mean:
+            values /= np.maximum(weights, 1).astype(np.float32)[:, None]
+        values = self.code.gather(values, place)
+        values[nan] = np.nan
+        return values
+
+    def refused(self, values: NDArray[Any], weight: int) -> int:
+        """Return the number of a chunk's element that cannot be summed."""
+        return int(np.abs(values).argmax())

@@ -1,0 +1,75 @@
+"""Packed numbers: uniform levels of a rotated chunk, in fields of 6, 7, 8, 10 or 15 bits.
+
+With few levels the scale is a clipped one: τ times the root mean square, where τ balances what clipping and what
+rounding lose of normal numbers. With many it is the largest magnitude, and nothing is clipped.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..array_types import IntArray
+from ..errors import InvalidTensor
+from .datatypes import register
+from .draws import UintArray
+from .encodings import Place
+from .lane_codes import LaneCode, LaneType, Layout, centred, fixed_field, stochastic
+from .quantization import Float32Array
+from .rotation import rotate, rotate_back
+
+FIELD_BITS: Final = (6, 7, 8, 10, 15)
+"""Bits of a field, of which 5, 4, 4, 3 and 2 fill a lane."""
+_MIN_UNCLIPPED: Final = 128
+"""Levels from which numbers are not clipped."""
+_CLIP: Final = 2.154
+"""τ: 1 of 32 normal numbers is beyond it."""
+
+
+class Packed(LaneCode):
+    """Uniform levels by stochastic rounding, as many as a field holds for the job's workers."""
+
+    def __init__(self, bits: int, *, rotated: bool = True) -> None:
+        """Create the code of fields of `bits` bits; `rotated`: chunks are rotated before they are quantised."""
+        if bits not in FIELD_BITS:
+            raise InvalidTensor(f"no packed numbers of {bits!r} bits", place="bits", value=bits, allowed=FIELD_BITS)
+        self.bits = bits
+        self.rotated = rotated
+        self.name = f"packed{bits}" if rotated else f"packed{bits}-unrotated"
+
+    def layout(self, workers: int) -> Layout:
+        return fixed_field(self.bits, workers, self.name)
+
+    def spread(self, chunks: Float32Array, place: Place) -> Float32Array:
+        if not self.rotated:
+            return chunks
+        return rotate(chunks, place.draws.common_signs(place.chunks, chunks.shape[1]))
+
+    def gather(self, chunks: Float32Array, place: Place) -> Float32Array:
+        if not self.rotated:
+            return chunks
+        return rotate_back(chunks, place.draws.common_signs(place.chunks, chunks.shape[1]))
+
+    def scale(self, chunks: Float32Array, levels: int) -> NDArray[np.float64]:
+        largest: NDArray[np.float64] = np.abs(chunks).max(axis=1).astype(np.float64)
+        if not self.rotated or levels >= _MIN_UNCLIPPED:
+            return largest
+        mean_square = np.square(chunks, dtype=np.float64).mean(axis=1)
+        clipped: NDArray[np.float64] = np.minimum(largest, _CLIP * np.sqrt(mean_square))
+        return clipped
+
+    def quantise(
+        self, chunks: Float32Array, scales: NDArray[np.float64], levels: int, uniform: Float32Array
+    ) -> UintArray:
+        return stochastic(chunks, scales, levels, uniform)
+
+    def restore(
+        self, sums: IntArray, scales: NDArray[np.float64], levels: int, contributors: NDArray[np.int64]
+    ) -> Float32Array:
+        return centred(sums, scales, levels, contributors)
+
+
+PACKED: Final = {bits: register(LaneType(Packed(bits))) for bits in FIELD_BITS}
+"""Registered packed types by the bits of a field, named "packed6" and so on."""

@@ -20,13 +20,13 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from weir.bench.fabric import write_job
 from weir.bench.measure import Aim, Figure
 from weir.controller.congestion import CongestionOptions
 from weir.controller.placement import Placement
 from weir.controller.planning.plan import JobSpec
 from weir.experiments.backends.agents import HostAgent, VirtualHost
 from weir.experiments.backends.emulated import EmulatedFabric
+from weir.experiments.backends.written_job import write_job
 from weir.hosts.protocol.server import ParameterServerCore
 from weir.hosts.protocol.worker import WorkerCore
 from weir.topologies import Topology

@@ -24,7 +24,8 @@ from subprocess import PIPE
 from typing import Any, Final
 
 from weir.bench.measure import Aim, Figure
-from weir.bench.mininet import GLOO_AIM, RATE_BPS, WORKERS, fabric
+from weir.bench.mininet import GLOO_AIM
+from weir.experiments.backends.all_reduce import RATE_BPS, WORKERS, fabric
 from weir.experiments.backends.live import live_fabric
 from weir.topologies import Endpoint
 from weir.topologies.mininet import fabric as mininet_fabric

@@ -19,6 +19,7 @@ from .help import COMPARE, CONTROL, FABRICS, MACHINE, PROGRAMS, TRAIN, command_g
 from .jobs import app as jobs_app
 from .launch import launch
 from .mininet import mininet
+from .papers import app as papers_app
 from .place import place
 from .ptf import ptf
 from .runs import demo, replay, run
@@ -123,6 +124,7 @@ app.command(
         "weir baselines my.yaml --scheme explicit --scheme dctcp",
     ),
 )(baselines)
+app.add_typer(papers_app, name="papers", rich_help_panel=COMPARE)
 app.add_typer(topology_app, name="topology", rich_help_panel=FABRICS)
 app.command(
     rich_help_panel=FABRICS,

@@ -23,7 +23,7 @@ from weir.tests.schedules.test_schedules import LONG, MAX_FOR_MUTANTS, MORE, QUI
 PAGES: Final = {str(path.relative_to(ROOT)): path for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"))}
 FOLDERS: Final = ["docs", *sorted({path.parent.name for path in ROOT.glob("[a-z]*/*.py")})]
 CODE: Final = "|".join(FOLDERS)
-READERS: Final = {"my_loop.py", "my_mode.py", "my_operation.py", "test_mine.py"}
+READERS: Final = {"my_loop.py", "my_mode.py", "my_operation.py", "my_paper.py", "test_mine.py"}
 """Files that the guides have a reader write."""
 
 _PATH: Final = re.compile(rf"(?<![\w./-])(?:{CODE})(?:/[\w.*-]+)+/?")

@@ -285,6 +285,11 @@ def test_the_wheel_holds_the_packages_and_their_data_and_no_tests(wheel: Path, c
         for path in (clone / "p4src").rglob("*")
         if path.suffix in {".p4", ".json", ".txtpb", ".txt", ".sha256"}
     }
+    data |= {
+        str(path.relative_to(clone))
+        for path in (clone / "experiments" / "papers").rglob("*")
+        if path.suffix in {".yaml", ".json"}
+    }
     for runs in ("heartbeats", "queues"):
         data |= {str(path.relative_to(clone)) for path in (clone / "experiments" / runs).glob("*.yaml")}
     data |= {str(path.relative_to(clone)) for path in (clone / "examples").rglob("*") if path.is_file()}

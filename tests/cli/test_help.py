@@ -53,6 +53,7 @@ def test_every_command_is_there(helps: dict[str, str]) -> None:
         "jobs": ["register", "end"],
         "topology": ["check", "draw", "leaf-spine", "fat-tree"],
         "telemetry": ["runs", "links", "link", "events", "sql"],
+        "papers": ["show", "run", "page"],
     }
     nested = {f"{name} {each}" for name, all_of in within.items() for each in all_of}
     assert set(helps) == {"", *plain.split(), *within, *nested}
@@ -64,7 +65,7 @@ def test_help_fits_eighty_columns(helps: dict[str, str]) -> None:
 
 
 def test_a_list_of_commands_says_what_each_is_for_in_a_whole_sentence(helps: dict[str, str]) -> None:
-    for name in ("", "jobs", "topology", "telemetry"):
+    for name in ("", "jobs", "papers", "topology", "telemetry"):
         rows = re.findall(r"^  ([a-z][a-z-]*) {2,}(\S.*)$", helps[name].partition("Examples:")[0], re.MULTILINE)
         assert {row[0] for row in rows} == {
             each.removeprefix(name).strip() for each in helps if each and each.rpartition(" ")[0] == name
@@ -76,7 +77,13 @@ def test_examples_stand_at_the_end_and_are_what_the_command_takes(helps: dict[st
     for name, text in helps.items():
         before, heading, lines = text.partition("  Examples:\n")
         assert heading, name
-        assert before.rstrip().endswith("Show this message and exit.") or name in ("", "jobs", "topology", "telemetry")
+        assert before.rstrip().endswith("Show this message and exit.") or name in (
+            "",
+            "jobs",
+            "papers",
+            "topology",
+            "telemetry",
+        )
         words = [line.strip() for line in lines.splitlines()]
         assert any(re.search(rf"\bweir {name}", line) for line in words), name
         for line in words:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
-from weir.bench.fabric import write_job
 from weir.controller.congestion import CongestionOptions
 from weir.controller.placement import Placement
 from weir.controller.planning.plan import JobPlan, JobSpec
 from weir.experiments.backends.agents import VirtualHost, VirtualWorker
 from weir.experiments.backends.emulated import EmulatedFabric
+from weir.experiments.backends.written_job import write_job
 from weir.hosts import Reduced, WorkerCore
 from weir.topologies.generators import leaf_spine
 

@@ -1,18 +1,18 @@
-"""One job written into a fabric's switches by P4Runtime, as a controller does, for benchmarks that measure the rest."""
+"""One job written into a fabric's switches by P4Runtime, as a controller does, for whoever measures the rest."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from weir.controller.congestion import CongestionOptions, WindowController
-from weir.controller.congestion.marking import marked_states
-from weir.controller.p4runtime.reconcile import reconcile_all
-from weir.controller.p4runtime.session import SwitchSession
-from weir.controller.placement import Placement
-from weir.controller.planning.admission import admitting_states
-from weir.controller.planning.memory import FabricMemory
-from weir.controller.planning.plan import JobPlan, JobSpec, base_state, fabric_state, job_plan
-from weir.topologies import Routes, Topology
+from ...controller.congestion import CongestionOptions, WindowController
+from ...controller.congestion.marking import marked_states
+from ...controller.p4runtime.reconcile import reconcile_all
+from ...controller.p4runtime.session import SwitchSession
+from ...controller.placement import Placement
+from ...controller.planning.admission import admitting_states
+from ...controller.planning.memory import FabricMemory
+from ...controller.planning.plan import JobPlan, JobSpec, base_state, fabric_state, job_plan
+from ...topologies import Routes, Topology
 
 
 async def write_job(

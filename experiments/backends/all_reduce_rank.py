@@ -1,4 +1,6 @@
-"""One rank of a benchmark's all-reduce, a process in its host: `python -m weir.bench.rank RANK`, by Weir or by Gloo.
+"""One rank of a timed all-reduce, a process in its host: `python -m weir.experiments.backends.all_reduce_rank RANK`.
+
+The sum is Weir's or Gloo's.
 
 It reads a `Rank` from its command line, says "ready" on its standard output, and for every line on its standard input
 sums its tensor with the others' and answers in one line how many seconds that took.
@@ -17,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
-from weir.hosts.drivers.udp import UdpWorker
-from weir.hosts.protocol.worker import WorkerCore, WorkerOptions
-from weir.wire.control import WorkerPlan
+from ...hosts.drivers.udp import UdpWorker
+from ...hosts.protocol.worker import WorkerCore, WorkerOptions
+from ...wire.control import WorkerPlan
 
 OPTIONS: Final = WorkerOptions(initial_timeout_ns=100_000_000, min_timeout_ns=20_000_000)
 """Options for many processes on few cores: late packets are rarely lost."""
@@ -78,13 +80,18 @@ def _gloo(task: Rank) -> Iterator[Allreduce]:
     distributed.destroy_process_group()
 
 
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
 def main() -> None:
     """Serve the lines of the standard input."""
     task = Rank.load(sys.argv[1])
     tensor = np.full(task.values, task.rank + 1, np.float32)
     expected = task.ranks * (task.ranks + 1) / 2
     with _gloo(task) if task.plan is None else _weir(task, task.plan) as allreduce:
-        print("ready", flush=True)
+        _say("ready")
         for _ in sys.stdin:
             mine = tensor.copy()
             started = time.perf_counter()
@@ -92,7 +99,7 @@ def main() -> None:
             seconds = time.perf_counter() - started
             if not (total == expected).all():
                 raise RuntimeError(f"rank {task.rank}: the sum is wrong")
-            print(seconds, flush=True)
+            _say(str(seconds))
 
 
 if __name__ == "__main__":

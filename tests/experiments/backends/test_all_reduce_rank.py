@@ -1,10 +1,10 @@
-"""Command lines of a benchmark's processes arrive unchanged."""
+"""Ranks of a timed all-reduce: their command line is read as it was written."""
 
 from __future__ import annotations
 
 import pytest
 
-from weir.bench.rank import Rank
+from weir.experiments.backends.all_reduce_rank import Rank
 from weir.wire.control import Pacing, WorkerPlan
 
 PLAN = WorkerPlan(1, 2, 3, 4, 5, 1, 64, 8, members=(7, 8), key="ab" * 32, pacing=Pacing(window=3, round_trip_ns=10_000))

@@ -1,0 +1,133 @@
+"""Every entry of the table of papers has a complete record, a strong baseline, and its section of the page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from weir.experiments.errors import ExperimentError
+from weir.experiments.papers import PAPERS, record_path, repeat, whole_page
+from weir.experiments.repetition.page import page, strongest
+from weir.experiments.repetition.paper import Contender, Figure, Paper, Sample, command
+from weir.experiments.repetition.record import PaperRecord, missing, results
+from weir.tests.paths import ROOT
+
+TIME: Final = Figure("time", "s")
+
+
+def times(paper: Paper) -> Iterator[Sample]:
+    """The system takes 1 s and 3 s, the first baseline twice that, the second one never ends in its limit of 5 s."""
+    for seed in (1, 2):
+        yield Sample("time", "idle", "mine", seed, 2.0 * seed - 1)
+        yield Sample("time", "idle", "twice", seed, 2 * (2.0 * seed - 1))
+        yield Sample("time", "idle", "endless", seed, 5.0, limited=True)
+
+
+ENTRY: Final = Paper(
+    name="entry",
+    title="An entry",
+    published="nowhere",
+    headline="half the time",
+    system=Contender("mine", "Mine"),
+    baselines=(Contender("twice", "Twice", strong=True), Contender("endless", "Endless", strong=True)),
+    figures=(TIME,),
+    regime="two seeds",
+    run_files=(),
+    seeds=2,
+    findings="None.",
+    measure=times,
+)
+RECORD: Final = PaperRecord.of(ENTRY, "entry", times(ENTRY), 12.4)
+
+
+@pytest.mark.parametrize("name", PAPERS)
+class TestRegisteredEntries:
+    def test_record_has_every_contender_figure_and_seed(self, name: str) -> None:
+        record = PaperRecord.load(record_path(name))
+        assert record.paper == name
+        assert missing(PAPERS[name], record) == []
+
+    def test_record_names_the_command_that_repeats_it(self, name: str) -> None:
+        assert PaperRecord.load(record_path(name)).command == command(name)
+
+    def test_a_baseline_is_strong(self, name: str) -> None:
+        assert any(baseline.strong for baseline in PAPERS[name].baselines)
+
+    def test_run_files_exist(self, name: str) -> None:
+        assert [file for file in PAPERS[name].files if not file.is_file()] == []
+
+
+def test_page_follows_from_the_records() -> None:
+    """`weir papers page docs/papers.md` writes it again."""
+    assert (ROOT / "docs" / "papers.md").read_text() == whole_page()
+
+
+def test_no_record_is_without_entry() -> None:
+    folder = ROOT / "experiments" / "papers" / "records"
+    assert {path.stem for path in folder.iterdir()} == set(PAPERS)
+
+
+def test_changes_compare_the_means_of_paired_seeds() -> None:
+    mine, twice, endless = results(ENTRY, RECORD)
+    assert mine.change is None
+    assert (mine.mean.value, twice.mean.value) == (2.0, 4.0)
+    assert twice.change is not None
+    assert (twice.change.value, twice.change.low, twice.change.high) == (-0.5, -0.5, -0.5)
+    assert endless.limited == 2
+    assert endless.change is not None
+    assert endless.change.value == pytest.approx(2 / 5 - 1)
+
+
+def test_a_system_at_its_limit_has_no_change() -> None:
+    samples = [replace(sample, limited=sample.contender == "mine") for sample in times(ENTRY)]
+    record = PaperRecord.of(ENTRY, "entry", samples, 1)
+    assert [result.change for result in results(ENTRY, record)] == [None, None, None]
+
+
+def test_the_summary_has_the_best_strong_baseline() -> None:
+    assert [result.contender.name for result in strongest(ENTRY, RECORD)] == ["twice"]
+    more = replace(ENTRY, figures=(replace(TIME, less_is_better=False),))
+    assert [result.contender.name for result in strongest(more, RECORD)] == ["endless"]
+    assert "| [entry](#an-entry) | time | idle | Twice: 4" in page([(ENTRY, RECORD)])
+
+
+def test_an_incomplete_record_is_told_by_what_it_lacks() -> None:
+    samples = [sample for sample in times(ENTRY) if (sample.contender, sample.seed) != ("twice", 2)]
+    assert missing(ENTRY, PaperRecord.of(ENTRY, "entry", samples, 1)) == ["twice, idle: 1 seeds instead of 2"]
+    samples = [sample for sample in samples if sample.contender != "endless"]
+    assert len(missing(ENTRY, PaperRecord.of(ENTRY, "entry", samples, 1))) == 2
+    assert missing(ENTRY, PaperRecord.of(ENTRY, "entry", [], 1)) == ["entry: no samples"]
+
+
+MINE: Final = """
+from weir.tests.experiments.test_papers import ENTRY
+
+DESCRIPTION = ENTRY
+"""
+
+
+def test_a_users_file_is_repeated_beside_itself(tmp_path: Path) -> None:
+    (tmp_path / "my_paper.py").write_text(MINE)
+    heard: list[Sample] = []
+    record = repeat(str(tmp_path / "my_paper.py"), heard.append)
+    assert heard == list(times(ENTRY))
+    assert PaperRecord.load(tmp_path / "my_paper.json") == record
+    assert record.series == RECORD.series
+
+
+@pytest.mark.parametrize("content", [None, "{}", "no JSON"])
+def test_a_missing_or_damaged_record_is_an_error(tmp_path: Path, content: str | None) -> None:
+    path = tmp_path / "record.json"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(ExperimentError):
+        PaperRecord.load(path)
+
+
+def test_an_unknown_name_is_an_error() -> None:
+    with pytest.raises(ExperimentError):
+        repeat("no-such-paper")

@@ -55,7 +55,7 @@ class Pair:
         self.packets = 0
         """Packets compared so far."""
         self.forwarded = 0
-        """Frames that left the emulated switch, so that a test can tell that its packets were not all dropped."""
+        """Frames that left the emulated switch: a test checks with it that not all packets were dropped."""
         self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> Pair:
@@ -137,7 +137,7 @@ class Pair:
         return found
 
     def compare_direct_counters(self) -> None:
-        """Both switches' counters of all tables' entries, but for tables that PI cannot read back from bmv2."""
+        """Compare both switches' counters of all tables' entries, except tables that PI cannot read back from bmv2."""
         for name, table in self.encoder.tables.items():
             if table.preamble.id not in self.encoder.direct_counters:
                 continue

@@ -37,7 +37,7 @@ V1Switch(Parse(), Verify(), Forward(), Leave(), Update(), Deparse()) main;
 
 
 class ExpressionProgram:
-    """`source` is P4; `header_bytes` is what its packets must have at least."""
+    """Program of one expression: `source` is P4; `header_bytes` is the minimum length of its packets."""
 
     def __init__(self, seed: int) -> None:
         self._rng = random.Random(seed)

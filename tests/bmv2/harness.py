@@ -43,7 +43,7 @@ CPU_PORT: Final = 510
 DEVICE_ID: Final = 1
 PRIORITIES: Final = 8
 PATIENCE_S: Final = 20.0
-"""For what must come; it is there at once unless the machine is very busy."""
+"""Time limit in seconds for expected output, which comes at once unless the machine is very busy."""
 CLONE_NEWNET: Final = 0x40000000
 PACKET_IGNORE_OUTGOING: Final = 23
 SOL_PACKET: Final = 263
@@ -129,13 +129,13 @@ class Bmv2:
         return self._process.pid
 
     def inject(self, packets: Iterable[tuple[int, bytes]], *, packet_ins: int = 0) -> list[list[Output]]:
-        """Send (port, frame) pairs in order; for each, everything that came of it, by port and bytes.
+        """Send (port, frame) pairs in order; for each, return all output that it caused, by port and bytes.
 
         The order of departure is not kept: bmv2's four egress threads race for the copies of one packet.
 
-        Packets through the CPU port carry no trace of what caused them and are given to the last input, which should be
-        the only one that causes any; `packet_ins` of them are waited for. Frames to ports that do not exist are
-        dropped, as they are by real interfaces. At most 64 packets fit into an egress queue: send fewer at a time.
+        Packets through the CPU port carry no trace of their cause and are assigned to the last input, which should be
+        the only one that causes any; `packet_ins` of them are awaited. Frames to ports that do not exist are dropped,
+        as real interfaces do. At most 64 packets fit into an egress queue: send fewer at a time.
         """
         packets = list(packets)
         first = self._next_id
@@ -154,17 +154,19 @@ class Bmv2:
         return [sorted(found) for found in outputs]
 
     def packet_out(self, payload: bytes, metadata: Iterable[tuple[int, int]], *, expected: int) -> list[Output]:
-        """Send a packet-out; the first `expected` frames that left ports, or what did in 0.2 s if none is expected."""
+        """Send a packet-out; return the first `expected` frames that left ports, or those of 0.2 s if none is
+        expected.
+        """
         while (outputs := self._packet_out(payload, list(metadata), expected)) is None:
             pass  # the switch took a stream that asked who listens for the listener, and refused ours
         return sorted(outputs)
 
     def _packet_out(self, payload: bytes, metadata: list[tuple[int, int]], expected: int) -> list[Output] | None:
-        """As `packet_out`; None when nothing was sent, for the switch had a listener already."""
+        """Do the work of `packet_out`; None when nothing was sent because the switch had a listener already."""
         seen, refused = threading.Event(), threading.Event()
 
         def while_listening() -> Iterator[Any]:
-            self._wait_until_listening()  # what leaves before the switch knows its listener is lost
+            self._wait_until_listening()  # packets that leave before the switch has registered its listener are lost
             if not refused.is_set():
                 self.client.packet_out(payload, metadata)
                 seen.wait(0.2 if expected == 0 else PATIENCE_S)

@@ -1,8 +1,8 @@
-"""A v1model program run as its BMv2 JSON reads, one step after another, on Python's integers: a judge that is plain.
+"""Plain reference interpreter: runs a v1model program from its BMv2 JSON, step by step, on Python's integers.
 
 Written from P4-16's specification and behavioral-model's `docs/JSON_format.md`; it shares nothing with the emulated
-switch. It knows what `expression_programs` and `random_programs` can make and a little more. Anything else is
-`Unsupported` by its name when the program is loaded; what a packet makes of it that P4 does not define is `Undefined`.
+switch. It supports the output of `expression_programs` and `random_programs` and a little more. Loading any other
+program raises `Unsupported`; a packet with behaviour that P4 does not define raises `Undefined`.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ DROP_PORT: Final = 511
 STANDARD: Final = "standard_metadata"
 VALID: Final = "$valid$"
 LONGEST_SHIFT: Final = 1 << 12
-"""In bits; p4c's are below 2^8 where the program is of sound mind, and bmv2 needs memory for all of them."""
+"""Longest shift in bits; p4c's are below 2^8 in reasonable programs, and bmv2 needs memory for all of them."""
 MAX_STEPS: Final = 2000
-"""Of one action: those that jump back may go round for ever."""
+"""Maximum number of steps of one action, which may loop by jumping back."""
 MAX_STATES: Final = 1000
-"""Of a parser, on one packet's way."""
+"""Maximum number of parser states on one packet's way."""
 MAX_COPIES: Final = 60
-"""Of one packet, those that go round among them."""
+"""Maximum number of copies of one packet, recirculated ones included."""
 GREEN, YELLOW, RED = 0, 1, 2
 INGRESS_CLONE, EGRESS_CLONE, RECIRCULATED, REPLICA, RESUBMITTED = 1, 2, 4, 5, 6
-"""Instance types; what came in is of type 0."""
+"""Instance types; received packets are of type 0."""
 OF_TIME: Final = (
     *("enq_timestamp", "enq_qdepth", "deq_timedelta", "deq_qdepth"),
     *("ingress_global_timestamp", "egress_global_timestamp"),
 )
-"""Of the standard metadata, what the packet does not decide."""
+"""Fields of the standard metadata that do not depend on the packet alone."""
 
 
 class Unsupported(Exception):
@@ -43,7 +43,7 @@ class Unsupported(Exception):
 
 
 class Undefined(Exception):
-    """A packet reads what is not there or what depends on time, or needs more than anyone promises."""
+    """A packet reads data that does not exist or depends on time, or exceeds guaranteed resources."""
 
 
 class ParserError(Exception):
@@ -97,11 +97,11 @@ BINARY: Final[Mapping[str, Callable[[Any, Any], int]]] = {
 }
 UNARY: Final[Mapping[str, Callable[[Any], int]]] = {"~": operator.invert, "not": operator.not_, "d2b": bool, "b2d": int}
 LAZY: Final = frozenset({"and", "or", "?"})
-"""What need not look at all its operands."""
+"""Operators that do not evaluate all operands."""
 OF_STACKS: Final = frozenset({"last_stack_index"})
 OF_UNIONS: Final = frozenset({"valid_union"})
 INDEX_BITS: Final = 32
-"""Of `lastIndex`."""
+"""Width of `lastIndex`."""
 VALUES: Final = frozenset(
     {"expression", "field", "hexstr", "bool", "local", "runtime_data", "lookahead", "stack_field"}
 )
@@ -112,7 +112,7 @@ NAMES: Final = frozenset(
     }
 )
 INPUTS: Final = frozenset({"field", "hexstr", "payload"})
-"""What checksums and hashes may be of."""
+"""Possible inputs of checksums and hashes."""
 
 
 HASHES: Final[Mapping[str, Callable[[bytes], int]]] = {
@@ -129,7 +129,7 @@ HASHES: Final[Mapping[str, Callable[[bytes], int]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Varying:
-    """What a field of varying width holds."""
+    """Value of a field of varying width."""
 
     value: int = 0
     width: int = 0
@@ -148,7 +148,7 @@ class Entry:
 
 @dataclass(slots=True)
 class Bucket:
-    """A meter that earns nothing: what it still lets through, packets or bytes as its array has it."""
+    """Meter without refill: the packets or bytes that it still passes."""
 
     committed: int
     peak: int
@@ -186,7 +186,7 @@ class Table:
 
 
 def matches(part: dict[str, Any], value_and_width: tuple[int, int]) -> bool:
-    """Whether a value matches one part of an entry's `match_key`."""
+    """Return whether a value matches one part of an entry's `match_key`."""
     value, width = value_and_width
     match part["match_type"]:
         case "exact":
@@ -218,7 +218,7 @@ class Interpreter:
         """(width, whether it has a sign) of each field; the width "*" varies."""
         longest = {each["name"]: each.get("max_length") for each in document["header_types"]}
         self.longest = {each["name"]: longest[each["header_type"]] for each in document["headers"]}
-        """In bytes, of headers with such a field."""
+        """Maximum length in bytes of headers with such a field."""
         names = {each["id"]: each["name"] for each in document["headers"]}
         self.stacks: dict[str, list[str]] = {
             each["name"]: [names[id_] for id_ in each["header_ids"]] for each in document["header_stacks"]
@@ -336,13 +336,13 @@ class Packet:
     def __init__(self, program: Interpreter, frame: bytes, *, port: int = 0) -> None:
         self.program = program
         self.frame = frame
-        """As it came in."""
+        """Received frame."""
         self.rest = frame
-        """What no header has taken."""
+        """Part of the frame behind the extracted headers."""
         self.octets = len(frame)
-        """As it came in, which is what counters count."""
+        """Received length, which counters count."""
         self.length = len(frame)
-        """With the headers that were added, without those removed."""
+        """Length including added headers, without removed ones."""
         self.headers: dict[str, dict[str, Any]] = {}
         """The values of the headers that are there."""
         self.forget()
@@ -354,7 +354,7 @@ class Packet:
         self.cloned: tuple[int, int] | None = None
         self.resubmitted: int | None = None
         self.recirculated: int | None = None
-        """What is to be done at this side's end, with the list of fields that are kept, and the clone's session."""
+        """Action at this side's end, with the list of preserved fields, and the clone's session."""
         self.longest: int | None = None
         """Bytes of the frame that may leave."""
 
@@ -445,7 +445,7 @@ class Packet:
         return checksum["if_cond"] is None or bool(self.value(checksum["if_cond"]))
 
     def hashed(self, calculation: str) -> int:
-        """By name, over its fields one behind the other."""
+        """Compute a named calculation over its concatenated fields."""
         bits = total = 0
         described = self.program.calculations[calculation]
         payload = b""
@@ -511,7 +511,7 @@ class Packet:
             self.filled[target["value"]] += 1
 
     def extract_varying(self, target: dict[str, Any], bits: dict[str, Any]) -> None:
-        """A header with a field of so many bits."""
+        """Extract a header with a field of this many bits."""
         name, width = target["value"], self.value(bits)
         fixed = sum(each for each, _ in self.program.headers[name].values() if each != "*")
         if width % 8:
@@ -599,7 +599,7 @@ class Packet:
             self.headers[header][name] = signed(value, width) if has_sign else unsigned(value, width)
 
     def value(self, node: dict[str, Any], data: Sequence[int] = ()) -> Any:
-        """What an operand is, with an action's data."""
+        """Evaluate an operand, with an action's data."""
         value = node["value"]
         match node["type"]:
             case "expression":
@@ -702,7 +702,7 @@ class Packet:
             self.appear(target["value"], dict(self.headers[source["value"]]))
 
     def add_header(self, _: Sequence[int], target: dict[str, Any]) -> None:
-        """Its fields are 0, which P4 does not promise and bmv2 keeps."""
+        """Add a header. Its fields are 0, which P4 does not guarantee and bmv2 keeps."""
         if target["value"] not in self.headers:
             fields = self.program.headers[target["value"]].items()
             self.appear(target["value"], {name: Varying() if width == "*" else 0 for name, (width, _) in fields})
@@ -729,7 +729,7 @@ class Packet:
         self.filled[stack] = between(self.filled[stack] + by, 0, len(elements))
 
     def octets_of(self, header: str) -> int:
-        """Of one that is there."""
+        """Bytes of a valid header."""
         values, fields = self.headers[header], self.program.headers[header]
         bits: int = sum(values[name].width if width == "*" else width for name, (width, _) in fields.items())
         return bits // 8
@@ -829,7 +829,7 @@ PRIMITIVES: Final[Mapping[str, Callable[..., None]]] = {
 JUMPS: Final = frozenset({"_jump", "_jump_if_zero"})
 
 
-# ---- what is known
+# ---- supported elements
 
 
 def check(document: dict[str, Any]) -> None:

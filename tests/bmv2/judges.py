@@ -1,7 +1,7 @@
-"""Who judges a program: the interpreter and the emulated switch, and bmv2 where a `Pair` brings it.
+"""Judges of a program: the interpreter and the emulated switch, and bmv2 if a `Pair` provides it.
 
-All get the same entries, cells and packets. A packet of which the interpreter says that P4 leaves something open goes
-to none.
+All get the same entries, cells and packets. Packets whose behaviour P4 leaves open, according to the interpreter, are
+sent to none.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ SHOWN: Final = 4
 
 class Judges:
     def __init__(self, json: bytes, *, pair: Pair | None = None, interpreted: bytes | None = None) -> None:
-        """`interpreted` is what the interpreter gets for the program, if not the same. Raises `Unsupported`."""
+        """Prepare the judges; `interpreted` is the interpreter's program, if different. Raises `Unsupported`."""
         self.interpreter = Interpreter(interpreted or json)
         self.program = Program.load(json)
         self.compared = 0
         """Packets that were compared so far."""
         self.forwarded = 0
-        """Frames that left the emulated switch, so that a test can tell that its packets were not all dropped."""
+        """Frames that left the emulated switch: a test checks with it that not all packets were dropped."""
         self._counted: list[tuple[str, TableEntry, Entry]] = []
-        """Entries with a counter: table, what it has, and what the interpreter has."""
+        """Entries with a counter: table, entry, and the interpreter's entry."""
         self._pair = pair
         if pair is None:
             self._switch = Switch(1, ports=range(CPU_PORT))
@@ -120,7 +120,7 @@ class Judges:
         return [(rng.randrange(8), mutate(rng, packet(rng, document) or b"\0")) for _ in range(count)]
 
     def differences(self, packets: Iterable[tuple[int, bytes]]) -> list[str]:
-        """Send packets to all; what differs, in words. Raises AssertionError where bmv2 differs from the emulator."""
+        """Send packets to all; return differences in words. Raises AssertionError if bmv2 differs from the emulator."""
         defined, expected = [], []
         for port, frame in packets:
             try:
@@ -171,7 +171,7 @@ def written(match: Match) -> dict[str, Any]:
 
 
 def judged(json: bytes, seed: int, packets: int, pair: Pair | None = None) -> Judges:
-    """Entries and packets from a seed, sent to all. Raises AssertionError with what differs first."""
+    """Send entries and packets from a seed to all. Raises AssertionError with the first difference."""
     judges, rng = Judges(json, pair=pair), random.Random(seed)
     judges.fill(rng)
     found = judges.differences(judges.random_packets(rng, packets))

@@ -6,7 +6,7 @@ import random
 
 
 def mutate(rng: random.Random, frame: bytes, rate: float = 0.2) -> bytes:
-    """With probability `rate` the frame cut short, with bits flipped, or with bytes after it; never empty."""
+    """Cut the frame short, flip bits or append bytes, with probability `rate`; the result is never empty."""
     if rng.random() >= rate:
         return frame
     match rng.randrange(3):

@@ -75,7 +75,7 @@ class Encoder:
         return message
 
     def meter_entry(self, meter: str, index: int, rates: MeterRates) -> Any:
-        """Of two rates, whole numbers per second."""
+        """Entry of a meter with two rates, whole numbers per second."""
         message = p4r.MeterEntry(meter_id=self.meters[meter].preamble.id, index=p4r.Index(index=index))
         message.config.cir, message.config.cburst = int(rates.committed_rate), rates.committed_burst
         message.config.pir, message.config.pburst = int(rates.peak_rate), rates.peak_burst
@@ -242,7 +242,7 @@ class Client:
         return [(cells[i].packet_count, cells[i].byte_count) for i in range(schema.size)]
 
     def direct_counter(self, table: str) -> dict[tuple[object, ...], tuple[int, int]]:
-        """(packets, bytes) of every entry of a table with a direct counter, by its priority and what it matches."""
+        """Packets and bytes of every entry of a table with a direct counter, by priority and match."""
         assert self.encoder is not None
         schema = self.encoder.tables[table]
         whole = {field.id: bytestring((1 << field.bitwidth) - 1) for field in schema.match_fields}

@@ -1,10 +1,12 @@
-"""Whole P4 programs for v1model, from a seed: parsers that branch, look ahead, go round and refuse; tables with entries
-of their own and others, registers, counters, meters, hashes and checksums; header stacks, unions, headers that come and
-go and such as vary in length; in every third program packets that are copied, or pass ingress or all twice.
+"""Random P4 programs for v1model, from a seed.
 
-All are well-typed and defined: headers are read only where they are there, and written whole where they are added;
-indices are below the sizes; packets leave through ports 0 to 7. What is copied comes to no register or meter behind the
-switch's queues, where several copies are at work at once, nor to any where it comes from there once more.
+Parsers branch, look ahead, loop and reject. There are tables with constant and other entries, registers, counters,
+meters, hashes and checksums; header stacks, unions, added and removed headers, and headers of varying length. In every
+third program packets are copied, or pass ingress or all twice.
+
+All are well-typed and defined: headers are read only if valid, and written whole if added; indices are below the sizes;
+packets leave through ports 0 to 7. Copies access no register or meter behind the switch's queues, where several copies
+are processed at once, nor any that they could reach from there again.
 """
 
 from __future__ import annotations
@@ -15,11 +17,11 @@ from typing import Final
 from weir.tests.bmv2.expression_programs import DEPTH, WIDTHS, ExpressionProgram, type_name
 
 CELLS: Final = 8
-"""Of each register and counter, a power of two."""
+"""Cells of each register and counter, a power of two."""
 MATCH_KINDS: Final = ("exact", "ternary", "lpm", "range")
 LONGEST_RANGE: Final = 64
 LONGEST_LPM: Final = 64
-"""In entries that a program has itself: of longer masks p4c says that they are none of a prefix."""
+"""Longest prefix in a program's own entries: p4c does not accept longer masks as prefixes."""
 TAGS: Final = 3
 """Elements of the header stack."""
 SESSION, GROUP, KEPT = 3, 1, 1
@@ -27,7 +29,7 @@ SESSION, GROUP, KEPT = 3, 1, 1
 HASHES: Final = ("crc16", "crc32", "csum16", "xor16", "identity")
 
 SIZES: Final = {"first": 7, "second": 4, "third": 3, "tags": 1, "either.left": 2, "either.right": 1}
-"""Fields of each header, but for one that fills the last byte."""
+"""Fields of each header, except the one that fills the last byte."""
 LONGEST_DATA: Final = 64
 """Bits of the field of varying width."""
 
@@ -69,7 +71,7 @@ V1Switch(Parse(), Verify(), Forward(), Leave(), Update(), Deparse()) main;
 
 
 class RandomProgram(ExpressionProgram):
-    """`source` is P4; `header_bytes` is what its packets must have at least."""
+    """Random program: `source` is P4; `header_bytes` is the minimum length of its packets."""
 
     def __init__(self, seed: int) -> None:
         self._rng = random.Random(seed)
@@ -113,7 +115,7 @@ class RandomProgram(ExpressionProgram):
     def _parser(self) -> str:
         states: tuple[str, ...] = ("second", "third", "tags", "left", "right", "options", "accept")
         everything = self._base
-        if self._copies:  # what a clone's parser finds in metadata, bmv2 leaves open
+        if self._copies:  # bmv2 does not define the metadata in a clone's parser
             self._base = self._headers["first"]
         self._variables = self._targets = self._base
         lines = [f"    state start {{ packet.extract(hdr.first); {self._verified()} {self._select(states)} }}"]
@@ -147,8 +149,8 @@ class RandomProgram(ExpressionProgram):
         return "\n".join(lines)
 
     def _select(self, states: tuple[str, ...], again: str = "") -> str:
-        """A transition on one or two fields; what leads on is likely. `again` is the state itself, from which another
-        way must lead.
+        """Make a transition on one or two fields, which probably leads on. `again` is the state itself: another way
+        must lead out of it.
         """
         rng = self._rng
         fields = [variable for variable in self._variables if variable[0].startswith("hdr") and not variable[2]]
@@ -164,7 +166,7 @@ class RandomProgram(ExpressionProgram):
                 masks = (1, whole, whole ^ 1, rng.getrandbits(width))
                 if values:
                     values.append(rng.choice((f"{value}", f"{value} &&& {rng.choice((0, *masks))}", "_")))
-                else:  # p4c makes a default of what any key matches, and of several bmv2 takes the last, wherever it is
+                else:  # an entry that any key matches becomes a default of p4c, of which bmv2 takes the last
                     values.append(rng.choice((f"{value}", f"{value} &&& {rng.choice(masks) or 1}")))
             cases.append(f"({', '.join(values)}): {rng.choice((*states, again) if again else states)};")
         cases.append(f"default: {rng.choice(states)};")
@@ -177,7 +179,7 @@ class RandomProgram(ExpressionProgram):
         return f"verify({self._truth(1)} || {self._truth(1)}, error.{error});"
 
     def _checksum(self) -> str:
-        """Of whole words, into a field of the first header that has room for it."""
+        """Checksum of whole words, into a field of the first header that has room for it."""
         if self._rng.random() < 0.5:
             return ""
         wide = [(name, width) for name, width, signed in self._headers["first"] if width >= 16 and not signed]
@@ -241,7 +243,7 @@ class RandomProgram(ExpressionProgram):
         return f"{action}({', '.join(self._bits(width, 2) for width in widths)});"
 
     def _copied(self) -> str:
-        """What makes more of a packet that has just come in, or has it come in once more."""
+        """Statement that copies a received packet, or resubmits it."""
         if self._prefix == "f":
             ways: tuple[str, ...] = (
                 f"clone_preserving_field_list(CloneType.I2E, {SESSION}, {KEPT});",
@@ -310,7 +312,7 @@ class RandomProgram(ExpressionProgram):
         return f"const entries = {{ {' '.join(f'({key}): {action};' for key, action in entries.items())} }}"
 
     def _key(self, width: int, kind: str) -> str:
-        """What an entry has for a field: small more often than not."""
+        """Key of an entry for a field: mostly small."""
         value, whole = self._rng.getrandbits(self._rng.choice((min(width, 3), width))), (1 << width) - 1
         match kind:
             case "lpm":
@@ -385,7 +387,7 @@ class RandomProgram(ExpressionProgram):
         return self._rng.choice(kinds)
 
     def _with_header(self, header: str) -> str:
-        """Something about a header that may be there or not; what is added is written whole."""
+        """Statement about a header that may be invalid; added headers are written whole."""
         fields = self._headers[header]
         if self._rng.random() < 0.3:
             text = f"hdr.{header}.setInvalid();"
@@ -400,7 +402,7 @@ class RandomProgram(ExpressionProgram):
         return f"if ({self._truth(1)}) {{ {text} }}"
 
     def _among(self, fields: list[Variable], statements: int) -> str:
-        """So many statements that may read and write these fields, too."""
+        """Make this many statements that may also read and write these fields."""
         before = self._variables, self._targets
         self._variables, self._targets = ([*names, *fields] for names in before)
         text = " ".join(self._statement() for _ in range(statements))
@@ -438,7 +440,7 @@ class RandomProgram(ExpressionProgram):
         return [(f"hdr.tags{part}.{_short(name)}", width, signed) for name, width, signed in self._headers["tags"]]
 
     def _with_stack(self) -> str:
-        """Something about the header stack; what is pushed is written whole."""
+        """Statement about the header stack; pushed headers are written whole."""
         at = self._rng.randrange(TAGS)
         match self._rng.randrange(4):
             case 0:

@@ -1,8 +1,8 @@
 """Every program of p4src, examples and tests through bmv2 and the emulated switch: random packets, random entries.
 
 Packets follow the program's own parser (`tests.emulator.generation`) and are then cut short, damaged or made longer.
-The seed stands in the test's name, so a failure replays by itself. What no two switches can do alike is left out, for
-the reasons that stand here.
+The seed is in the test's name, so a failure can be replayed alone. Behaviour that may legitimately differ between
+switches is left out, for the reasons given here.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ DEFINED: Final[dict[str, Callable[[bytes], bool]]] = {
     # a choice that is not there, or is beyond the stack
     "absent": lambda frame: frame[0] == 1 and len(frame) >= 6 and frame[1] < 3,
 }
-"""Which packets a program treats in a defined way, beyond those that lack its first header: in the fields of a header
-that is not there, bmv2 leaves what an earlier packet had in them.
+"""Predicate of the packets that a program treats in a defined way, beyond those that lack its first header: bmv2 leaves
+values of an earlier packet in the fields of an invalid header.
 """
 GUARDED: Final = ("fabric",)
 """Programs that ask whether their first header is there."""

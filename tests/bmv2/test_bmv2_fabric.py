@@ -116,7 +116,7 @@ def test_every_row_of_the_state_machine(pair: Pair, lanes: bool) -> None:
 
 
 def test_a_program_that_is_loaded_anew_has_empty_slots(pair: Pair) -> None:
-    """What a controller relies on that knows nothing of the rounds that a switch may hold."""
+    """A controller without knowledge of rounds in the switch relies on this."""
     rng = np.random.default_rng(5)
 
     def contribution(child: int) -> tuple[int, bytes]:
@@ -140,7 +140,7 @@ def test_a_program_that_is_loaded_anew_has_empty_slots(pair: Pair) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_random_rounds_with_losses_and_repeats(pair: Pair, seed: int) -> None:
-    """Some messages carry INT, which goes on with what leaves of their rounds, but for times and depths."""
+    """Some messages carry INT, which continues in the results of their rounds; times and depths are not compared."""
     rng = np.random.default_rng(seed)
     packets: list[tuple[int, bytes]] = []
 
@@ -229,7 +229,7 @@ def test_what_ports_of_hosts_let_in(pair: Pair) -> None:
 
 
 def test_policers_go_by_the_class_of_each_dscp(pair: Pair) -> None:
-    """No time comes into it: of what these policers hold back nothing passes, in all 64 DSCPs and of both kinds."""
+    """Time does not matter: these policers hold back everything, in all 64 DSCPs and of both kinds."""
     rng = np.random.default_rng(6)
     held_back = {(1, 7, 0), (2, 7, 1), (3, 0, 1)}  # port, priority, whether it is a message
     table = "FabricIngress.policing.policers"
@@ -307,7 +307,9 @@ def test_equal_cost_paths_of_many_flows(pair: Pair) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_probes(pair: Pair, seed: int) -> None:
-    """INT-MD in transit, to this switch and to a sink, with every mix of instructions, but for times and depths."""
+    """INT-MD in transit, to this switch and to a sink, with every mix of instructions; times and depths are not
+    compared.
+    """
     rng, damage = np.random.default_rng(seed), random.Random(seed)
     packets: list[tuple[int, bytes]] = []
     while len(packets) < 200:

@@ -1,4 +1,4 @@
-"""bmv2 itself under the harness: what a test may rely on before it compares anything."""
+"""bmv2 itself under the harness: properties that a test may rely on before it compares anything."""
 
 from __future__ import annotations
 

@@ -62,7 +62,9 @@ def watched_flow(mode: Mode, source_port: int, every: int = 1, hops: int = 8) ->
 
 
 def watched(switch: str, presence: Presence) -> IntConfig:
-    """By the source port: MD, MX, XD, and MD of every third packet with too few hops; the others are not watched."""
+    """Watchlist by the source port: MD, MX, XD, and MD of every third packet with too few hops; others are not
+    watched.
+    """
     return IntConfig(
         (
             watched_flow(Mode.MD, 1000),

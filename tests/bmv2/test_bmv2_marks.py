@@ -1,4 +1,4 @@
-"""Which packets fabric.p4 marks on bmv2: by the depth that they meet, by how long they wait, by the virtual queue."""
+"""Marks of fabric.p4 on bmv2: by the depth at arrival, by the waiting time, by the virtual queue."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def pair() -> Iterator[Pair]:
 
 
 def bound(pair: Pair, *, depth: int = MAX_DEPTH, us: int = MAX_US, cost: int = 0, backlog: int = MAX_BACKLOG) -> None:
-    """Mark at so many packets, after such a wait, or from this backlog on where a byte costs that, in 2⁻¹⁶ µs."""
+    """Mark at a depth in packets, after a wait, or from a backlog on if a byte costs `cost`, in 2⁻¹⁶ µs."""
     call = ActionCall("FabricEgress.congestion.bound_queue", (depth, us, cost, backlog, 9, 3))
     entry = TableEntry((Exact(PORT),), call)
     pair.insert(pair.encoder.table_entry("FabricEgress.congestion.marking", entry))
@@ -49,7 +49,7 @@ def packet(ecn: int, length: int = 60) -> tuple[int, bytes]:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What INT says of one packet of a burst, and whether the switch marked it."""
+    """INT data of one packet of a burst, and whether the switch marked it."""
 
     came_ns: int
     left_ns: int
@@ -71,7 +71,7 @@ def probe() -> tuple[int, bytes]:
 
 
 def sent_in_burst(pair: Pair) -> list[Sent]:
-    """Of packets that come together, or as nearly so as this machine lets them, and leave at RATE_PPS."""
+    """Results of packets that arrive together, as far as this machine allows, and leave at RATE_PPS."""
     pair.bmv2.set_queue_rate(PORT, RATE_PPS)
     left = [output.frame for (output,) in pair.bmv2.inject([probe()] * BURST)]
     hops = int_md.parse_frames(left).hops
@@ -81,9 +81,9 @@ def sent_in_burst(pair: Pair) -> list[Sent]:
 
 
 def left_before(sent: list[Sent]) -> list[int]:
-    """How many had left the queue when each came to it: the ones that left fewer behind than were still to come.
+    """Number of packets that had left the queue at each arrival: those that left fewer behind than were still to come.
 
-    Of a queue that has n behind the packet that leaves as the j-th, j + 1 + n have come.
+    If the queue has n packets behind the one that leaves as the j-th, j + 1 + n have arrived.
     """
     come = [j + 1 + each.behind for j, each in enumerate(sent)]
     return [sum(count <= i for count in come) for i in range(BURST)]
@@ -115,8 +115,8 @@ def test_marks_begin_with_the_wait(pair: Pair) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_marks_begin_where_the_virtual_queue_is_full(pair: Pair, seed: int) -> None:
-    """With bytes so dear that nothing to speak of drains meanwhile: by the bytes of all packets so far, whoever they
-    are, and only those that know ECN are marked.
+    """Bytes cost so much that almost nothing drains meanwhile: marks follow the bytes of all packets so far, and only
+    packets with ECN are marked.
     """
     rng = random.Random(seed)
     lengths, ecns = [rng.randrange(40, 1400) for _ in range(60)], [rng.randrange(4) for _ in range(60)]

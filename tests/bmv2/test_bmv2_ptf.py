@@ -37,12 +37,12 @@ LINE: Final = next(line for page, line in LINES if page == "docs/ptf.md" and lin
 PORTS: Final = (1, 2, 3, 4)
 ADDRESS: Final = "127.0.0.1:9559"
 PATIENCE_S: Final = 900
-"""Of a busy machine."""
+"""Time limit on a busy machine, in seconds."""
 
 
 @contextlib.contextmanager
 def switch() -> Iterator[None]:
-    """In a network namespace that this thread is in, with the guide's interfaces."""
+    """Switch in a network namespace that this thread has entered, with the guide's interfaces."""
     ends = make_pairs(PORTS)
     interfaces = [word for port in PORTS for word in ("-i", f"{port}@{ends[port][0]}")]
     command = [EXECUTABLE, "--device-id", "0", "--no-p4", "--log-level", "off", *interfaces]
@@ -67,7 +67,7 @@ def switch() -> Iterator[None]:
     "target", [pytest.param(BMV2_32, marks=pytest.mark.long), BMV2], ids=lambda target: target.name
 )
 def test_the_program_passes(target: Target, tmp_path: Path) -> None:
-    """By the guide's line, as it stands and with more lanes."""
+    """Run the guide's line, as it stands and with more lanes."""
     script = shutil.which("ptf", path=str(Path(sys.executable).parent)) or shutil.which("ptf")
     assert script is not None
     assert LINE.count(f"'{BMV2_32.name}'") == 1

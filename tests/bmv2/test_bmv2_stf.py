@@ -1,6 +1,6 @@
-"""The packet tests of the guides (docs/stf.md) on the real bmv2: what they expect of the emulated switch, it does, too.
+"""The guides' packet tests (docs/stf.md) on the real bmv2, which meets the same expectations as the emulated switch.
 
-Of STF there is what these tests say; registers are left out, which bmv2's P4Runtime server does not read.
+These tests cover the supported part of STF; registers are left out, which bmv2's P4Runtime server does not read.
 """
 
 from __future__ import annotations

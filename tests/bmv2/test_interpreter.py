@@ -1,4 +1,6 @@
-"""The interpreter beside the emulated switch: programs that are compiled here, and random ones where p4c is."""
+"""The interpreter compared with the emulated switch: programs compiled in the repository, and random ones if p4c is
+installed.
+"""
 
 from __future__ import annotations
 
@@ -63,13 +65,13 @@ OUTSIDE: Final = {
     "stf/stacks": "operator access_field",
     "stf/statements": "primitive assert",
 }
-"""What the first thing is that the interpreter does not know of the other programs."""
+"""First construct that the interpreter does not support, for each of the other programs."""
 PACKETS: Final = 120
 MANY_PACKETS: Final = 400
 TRIES: Final = 24
 BATCH: Final = 50
 SHARE: Final = 9
-"""One damage in so many is looked at."""
+"""Sampling of damages: one in this many is examined."""
 
 
 # ---- programs that are compiled here
@@ -122,7 +124,7 @@ def damaged(text: bytes, number: int) -> bytes:
 
 
 def places(node: Any) -> list[tuple[dict[str, Any], str]]:
-    """Where a program can be changed, as a part of its JSON and a key of that."""
+    """Places at which a program can be changed: a part of its JSON and a key in it."""
     found = []
     for part in dictionaries(node):
         found += [(part, "op")] if part.get("op") in SWAPPED else []
@@ -140,7 +142,7 @@ def misread(text: bytes, op: str) -> bytes:
 
 
 def noticed(text: bytes, wrong: bytes, tries: int = TRIES) -> bool:
-    """Whether the emulated switch, which has the sound program, and the interpreter differ in some packet."""
+    """Return whether the emulated switch, with the sound program, and the interpreter differ in some packet."""
     for seed in range(tries):
         judges, rng = Judges(text, interpreted=wrong), random.Random(seed)
         judges.fill(rng)
@@ -155,7 +157,7 @@ def noticed(text: bytes, wrong: bytes, tries: int = TRIES) -> bool:
 
 @cache
 def asked_for(text: bytes) -> tuple[int, ...]:
-    """Bytes of a program's numbers: what most programs here do with a packet stands in its first byte."""
+    """Bytes of a program's numbers: most programs here act on a packet's first byte."""
     numbers = re.findall(rb'"value" ?: ?"0x((?:[0-9a-f]{2}){1,2})"', text)
     return tuple(sorted({byte for number in numbers for byte in bytes.fromhex(number.decode())}))
 

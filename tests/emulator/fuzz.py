@@ -22,18 +22,20 @@ from weir.tests.emulator.generation import damaged, fill, packet
 BATCH = 2000
 FRAME = 192
 EVERY_SO_OFTEN = 5
-"""One batch in so many has frames of any length up to the longest."""
+"""Interval of batches that have frames of any length up to the longest."""
 LONGEST = 2048
 LONG_BATCH = 200
 BASES = 100
 PASSES = 6
 """Few, so that a program that clones itself to death dies sooner."""
 KEPT_PACKETS = 100_000
-"""A switch whose frames have turned into so many at once is thrown away with its memory."""
+"""Number of packets from one switch's frames above which the switch and its memory are discarded."""
 
 
 def fuzz(program: Program, seed: int, frames: int) -> int:
-    """Send so many frames through switches with random entries; returns how many frames left. Raises AssertionError."""
+    """Send this many frames through switches with random entries; return the number that left. Raises
+    AssertionError.
+    """
     rng = random.Random(seed)
     arrays = np.random.default_rng(seed)
     bases = [packet(rng, program._document) for _ in range(BASES)] + [b""]

@@ -42,7 +42,7 @@ MAX_ENTRIES = 12
 
 
 def number(rng: random.Random, width: int) -> int:
-    """An integer of so many bits."""
+    """Random integer of this width."""
     kind = rng.randrange(8)
     if kind < 4:
         return rng.randrange(min(8, 1 << width))
@@ -63,7 +63,7 @@ class _Walk:
     """(first bit, width) of the fields extracted so far."""
     filled: dict[str, int] = field(default_factory=dict)
     wishes: list[tuple[int, int, int, int]] = field(default_factory=list)
-    """(first bit, width, value, mask) of what transitions want to find."""
+    """Matches that transitions require: (first bit, width, value, mask)."""
 
 
 def packet(rng: random.Random, document: Document) -> bytes:
@@ -123,7 +123,7 @@ def _follow(rng: random.Random, document: Document, walk: _Walk, state: ParseSta
 
 
 def _place(walk: _Walk, part: Expr) -> tuple[int, int] | None:
-    """Where the bits of a select's expression come from."""
+    """Position of the bits of a select's expression in the packet."""
     match part:
         case Field():
             return walk.places.get(part)
@@ -169,7 +169,7 @@ def damaged(
     return data, lengths.astype(np.int64)
 
 
-# ---- what a control plane writes
+# ---- entries of the control plane
 
 
 def match(rng: random.Random, kind: str, width: int) -> Match:

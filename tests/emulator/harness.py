@@ -25,7 +25,7 @@ _FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 
 @dataclass
 class Outcome:
-    """The packet's record after each side; `frame` is what the deparser made, None if the packet was dropped."""
+    """Packet record after each side; `frame` is the deparser's result, None if the packet was dropped."""
 
     ingress: dict[str, int]
     egress: dict[str, int] | None
@@ -103,9 +103,10 @@ def seeded_random() -> random.Random:
 
 
 def watched(command: Sequence[str], silence_s: float, cwd: Path, environment: Mapping[str, str]) -> str:
-    """What a child process says until it ends; the test fails with that if it ends badly, or says nothing for so long.
+    """Output of a child process until it ends; the test fails with it if the child fails, or is silent for this many
+    seconds.
 
-    However it goes, the child is gone afterwards.
+    The child has ended afterwards in any case.
     """
     said = b""
     child = subprocess.Popen(

@@ -134,7 +134,7 @@ def _working() -> set[str]:
 
 
 def eventually(holds: Callable[[], object], seconds: float = 30.0) -> bool:
-    """Whether something becomes true in time."""
+    """Return whether a condition becomes true in time."""
     deadline = time.monotonic() + seconds
     while not holds():
         if time.monotonic() > deadline:

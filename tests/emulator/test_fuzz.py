@@ -30,11 +30,11 @@ FRAMES = 10_000
 MANY_FRAMES = 1_000_000
 SAMPLE_FRAMES = 50_000
 SILENCE_S = 280
-"""What a few thousand frames may take, which is less than a second: a packet without end takes for ever."""
+"""Time limit in seconds for a few thousand frames, which take less than a second: an endless packet takes for ever."""
 
 
 def fuzz(programs: Sequence[Path], frames: int) -> str:
-    """What the child says last."""
+    """Last output of the child."""
     seed = int(os.environ.get("WEIR_SEED") or random.randrange(1 << 32))
     sys.stdout.write(f"WEIR_SEED={seed}\n")
     command = [sys.executable, "-m", "weir.tests.emulator.fuzz", str(seed), str(frames), *map(str, programs)]

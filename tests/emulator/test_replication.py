@@ -1,4 +1,4 @@
-"""The replication engine's own contract; what packets make of it is tested with the switch."""
+"""Contract of the replication engine; its effects on packets are tested with the switch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A switch by itself: what its traffic manager does with a packet, as simple_switch's documentation has it."""
+"""A switch alone: actions of its traffic manager on a packet, by simple_switch's documentation."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_an_unknown_session_clones_nothing_and_lets_the_packet_go() -> None:
 
 
 def test_another_drop_port() -> None:
-    """What goes there is dropped, in ingress and egress, and port 511 means nothing any more."""
+    """Packets to that port are dropped, in ingress and egress, and port 511 has no meaning any more."""
     switch = Switch(1, ports=[1, 5], drop_port=5)
     switch.load((STF / "replication.json").read_bytes())
     switch.replication.set_group(1, (Replica(1, 0), Replica(5, 0)))

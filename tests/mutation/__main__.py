@@ -1,4 +1,4 @@
-"""Break so many places, and say which of them no test has noticed."""
+"""Command line: break a number of places, and list those that no test has detected."""
 
 from __future__ import annotations
 
@@ -26,14 +26,16 @@ from weir.tests.mutation.targets import PROGRAM_TESTS, TARGETS, Target
 from weir.tests.paths import ROOT
 
 MIN_SHARE: Final = 0.95
-"""Of the mutants, to be killed."""
+"""Share of mutants to be killed."""
 JUDGED: Final = 200
-"""From so many mutants on, the share itself is asked for; of fewer, what such tests would reach in 19 of 20 draws."""
+"""Number of mutants from which the share itself is required; for fewer, the share that such tests would reach in 19 of
+20 draws.
+"""
 EQUIVALENT: Final = Path(__file__).with_name("equivalent.txt")
 _TOLD: Final = 10
-"""Of so many mutants, one tells how far the run is."""
+"""Interval of mutants after which progress is printed."""
 _SLOWER: Final = 8
-"""A test that takes so many times as long as the slowest did, and half a minute more, runs for ever: a failure, too."""
+"""Factor on the slowest test's time, plus half a minute, after which a test counts as endless, which is a failure."""
 _FAILED: Final = (1, 2, 3)
 """pytest's: a test failed, the run was interrupted, pytest itself failed (a module that cannot be imported)."""
 _NOT_FOUND: Final = 4
@@ -41,17 +43,17 @@ _NOT_FOUND: Final = 4
 
 
 class Verdict(Enum):
-    """What the tests say of a mutant."""
+    """Verdict of the tests on a mutant."""
 
     KILLED = "killed"
     LIVES = "lives"
     TIMED_OUT = "timed out"
-    """None failed, nor took longer than one may, but together they took too long: nobody knows."""
+    """No test failed, nor exceeded its limit, but together they took too long: the outcome is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Tests in the order in which they are asked, until one fails."""
+    """Tests in the order of their use, until one fails."""
 
     tests: tuple[str, ...]
     each_s: float
@@ -61,14 +63,14 @@ class Run:
 
 
 def run_of(tests: Sequence[str], seconds: Mapping[str, float]) -> Run:
-    """With a patience that grows with what each test took when nothing was broken."""
+    """Make a run whose time limits grow with each test's time on unbroken code."""
     took = [seconds[test] for test in tests]
     each = 30 + _SLOWER * max(took)
     return Run(tuple(tests), each, 60 + _SLOWER * sum(took) + each)
 
 
 def drawn(count: int, seed: int, only: str) -> list[tuple[Mutant, Target | None]]:
-    """So many mutants, each with whose it is; a tenth of them are the program's, which are nobody's."""
+    """Draw mutants, each with its target; a tenth of them are the program's, without a target."""
     rng = random.Random(seed)
     known = known_equivalent()
     places = [
@@ -91,7 +93,9 @@ def drawn(count: int, seed: int, only: str) -> list[tuple[Mutant, Target | None]
 
 
 def asked(mutants: list[tuple[Mutant, Target | None]], jobs: int) -> list[tuple[Mutant, tuple[Run, ...]]]:
-    """Each mutant with the tests that are to notice it. Each file or folder of tests runs once, whoever asks for it."""
+    """Pair each mutant with the tests that are to detect it. Each file or folder of tests runs once for all of its
+    mutants.
+    """
     targets = [target for target in TARGETS if any(target is whose for _, whose in mutants)]
     wanted: dict[str, list[str]] = {tests: [] for target in targets for tests in target.tests}
     for target in targets:
@@ -140,7 +144,7 @@ def verdict_on(mutant: Mutant, runs: Sequence[Run]) -> Verdict:
         file.write_text(f"{mutant.path}\n{mutant.content}")
         for run in runs:
             words = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "weir.tests.mutation.plugin"]
-            # a test that hangs ends its process, for what it leaves to be cleared away may hang as well
+            # a test that hangs ends its process, since the cleanup of its remains may hang as well
             words += ["-p", "no:cacheprovider", "--timeout", f"{run.each_s:.0f}", "--timeout-method", "thread"]
             words += run.tests
             try:
@@ -170,7 +174,7 @@ def results(mutants: list[tuple[Mutant, tuple[Run, ...]]], jobs: int) -> Iterato
 
 
 def tolerated(count: int) -> int:
-    """How many of so many may not be killed."""
+    """Number of mutants among `count` that may survive."""
     beyond = 1 - MIN_SHARE
     if count >= JUDGED:
         return int(beyond * count + 1e-9)

@@ -1,7 +1,7 @@
-"""Which tests run which lines: `lines_run` asks pytest, whose run loads this module as a plugin and writes them down.
+"""Map from lines to the tests that run them: `lines_run` runs pytest with this module as a plugin that records them.
 
-What a mutant breaks only a test can notice that runs the line, so nobody else is asked. A line that a child process
-runs is not seen, and a mutant is not imported there either.
+Only a test that runs a mutant's line can detect it, so only those tests are used. Lines run by a child process are not
+recorded, and a mutant is not imported there either.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from weir.tests.paths import ROOT
 _ASKED: Final = "WEIR_LINES"
 """The environment's: the modules whose lines are wanted and the file to write to, as JSON."""
 IMPORT: Final = ""
-"""In a test's place: no test runs, modules are imported."""
+"""Marker in place of a test: no test runs, modules are imported."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinesRun:
-    """Of some modules, by paths from the repository's root."""
+    """Lines run of some modules, by paths from the repository's root."""
 
     seconds: dict[str, float]
-    """How long each test took."""
+    """Duration of each test, in seconds."""
     tests: dict[str, dict[int, list[str]]]
-    """Of a module and a line; `IMPORT` is among them where it runs as the module is imported."""
+    """Tests by module and line; `IMPORT` is among them if the line runs as the module is imported."""
 
     def tests_of(self, path: str, line: int) -> list[str]:
         """Those that run the statement at a line, the quickest first.
@@ -68,7 +68,7 @@ def lines_run(modules: Sequence[str], tests: Sequence[str]) -> LinesRun:
 
 
 def merged(runs: Iterable[LinesRun]) -> LinesRun:
-    """What several runs of other tests have seen."""
+    """Merge the records of several runs of different tests."""
     seconds: dict[str, float] = {}
     tests: defaultdict[str, defaultdict[int, list[str]]] = defaultdict(lambda: defaultdict(list))
     for run in runs:
@@ -93,7 +93,7 @@ def _statement(path: str, line: int) -> range:
 
 
 class _Recorder:
-    """Of one run of pytest."""
+    """Recorder of one run of pytest."""
 
     def __init__(self, modules: Sequence[str], file: Path) -> None:
         self._modules = modules

@@ -20,7 +20,9 @@ _FAMILIES: Final = (
     *("ReplaceFalseWithTrue", "ReplaceAndWithOr", "ReplaceOrWithAnd", "ReplaceBreakWithContinue"),
     *("ReplaceContinueWithBreak", "NumberReplacer", "ZeroIterationForLoop"),
 )
-"""Of cosmic-ray's operators, which are named FAMILY_CHANGE. The others break names and decorators: imports fail."""
+"""Families of cosmic-ray's operators, which are named FAMILY_CHANGE. The others break names and decorators: imports
+fail.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +30,7 @@ class Mutant:
     """One change."""
 
     path: str
-    """From the repository's root."""
+    """Path from the repository's root."""
     line: int
     before: str
     """The lines that are changed, without indentation."""
@@ -97,7 +99,9 @@ def _by_operator(source: str, operator: Any, occurrence: int) -> Callable[[], st
 
 
 def _has_an_effect(statement: ast.AST) -> bool:
-    """A call for its own sake, or what is written into an object or an array: names left out are told by who reads."""
+    """Return whether a statement is a call for its own sake, or writes into an object or an array; missing names are
+    found by their readers.
+    """
     match statement:
         case ast.Expr(value=ast.Call()) | ast.AugAssign():
             return True
@@ -121,7 +125,9 @@ def _without(source: str, statement: ast.AST) -> Callable[[], str]:
 
 
 def _meaning(source: str) -> str | None:
-    """What of it is run: annotations and docstrings are not, nor a dataclass's slots. None for what is no Python."""
+    """Executed part of the source, without annotations, docstrings and a dataclass's slots. None if it is not
+    Python.
+    """
     try:
         tree = ast.parse(source)
     except SyntaxError:

@@ -24,7 +24,7 @@ from weir.tests.paths import ROOT
 
 VARIABLE: Final = "WEIR_MUTANT"
 _GRACE_S: Final = 10
-"""So long after a test's time is over the process ends, if the thread that should have ended it does not get to run."""
+"""Seconds after a test's time limit until the process ends, if the thread that should have ended it does not run."""
 
 
 class _Mutated(MetaPathFinder, Loader):
@@ -53,7 +53,7 @@ class _Mutated(MetaPathFinder, Loader):
 
 
 def install(mutant: Path) -> None:
-    """From now on, it is what is imported."""
+    """Import the mutant in place of its module from now on."""
     path, _, content = mutant.read_text().partition("\n")
     if path.endswith(".json"):
         broken = mutant.with_suffix(".json")

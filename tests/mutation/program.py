@@ -11,7 +11,7 @@ from weir.tests.mutation.mutants import Mutant
 from weir.tests.paths import ROOT
 
 _WIDE: Final = 16
-"""So many entries of a table are drawn at most: the tables of 256 would give nearly all mutants."""
+"""Maximum number of drawn entries per table: the tables of 256 would dominate the mutants."""
 
 
 def program_mutants(rng: random.Random) -> list[Mutant]:

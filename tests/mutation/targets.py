@@ -1,4 +1,4 @@
-"""What is broken, and which tests are to say so."""
+"""Targets of the mutants, and the tests that are to detect them."""
 
 from __future__ import annotations
 

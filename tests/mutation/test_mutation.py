@@ -1,4 +1,4 @@
-"""What breaks the code does break it, and is noticed where a test looks."""
+"""Mutants change the code, and are detected by tests that check it."""
 
 from __future__ import annotations
 

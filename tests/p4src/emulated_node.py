@@ -38,7 +38,7 @@ def exact_entries(tables: Tables) -> Iterator[tuple[str, tuple[int, ...], str, t
 
 
 class EmulatedNode:
-    """As `NodeModel`, it has `forward` and `drops`."""
+    """Emulated switch with the interface of `NodeModel`: `forward` and `drops`."""
 
     def __init__(self, tables: Tables, program: bytes | None = None) -> None:
         """It runs the switch program unless given another one."""
@@ -83,7 +83,7 @@ class EmulatedNode:
         return dict(zip(DROP_REASONS, counts, strict=True))
 
     def slot(self, index: int) -> Slot:
-        """What the registers hold of one slot."""
+        """Registers' content for one slot."""
         values = {name: register.values for name, register in self.state.registers.items()}
 
         def at(register: str) -> int:

@@ -1,7 +1,8 @@
-"""Fabrics of switches in virtual time for the tests of INT: random trees, tables, and what the emulator itself saw.
+"""Fabrics of switches in virtual time for the tests of INT: random trees, tables, and the emulator's own records.
 
-What a switch reports is held against records taken where the runtime calls the compiled egress: before the call the
-standard metadata, after it the frame. So the truth about depths, times and bytes is the runtime's, not the program's.
+A switch's reports are compared with records taken at the point where the runtime calls the compiled egress: before the
+call the standard metadata, after it the frame. So the truth about depths, times and bytes is the runtime's, not the
+program's.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class Departure(NamedTuple):
     depth: int
     priority: int
     frame: bytes
-    """As it leaves; empty where egress dropped it."""
+    """Departing frame; empty if egress dropped it."""
     sent_before: int
     """Bytes that the port had sent before."""
     sent_in_window: int
@@ -63,7 +64,7 @@ class Departure(NamedTuple):
 
     @property
     def packet(self) -> int:
-        """The IPv4 identification, by which the tests tell packets apart; a report's is 0."""
+        """IPv4 identification, which identifies packets in the tests; a report's is 0."""
         return int.from_bytes(self.frame[18:20], "big")
 
 
@@ -144,8 +145,8 @@ class Watch:
 
 @dataclass
 class Tree:
-    """A random tree of switches with two hosts at each, and the collector at the first; queues have no limit, so that
-    what is missing was never sent.
+    """A random tree of switches with two hosts at each, and the collector at the first. Queues have no limit, so that a
+    missing packet was never sent.
     """
 
     rng: np.random.Generator
@@ -281,7 +282,7 @@ class Tree:
         self.insert(number, "FabricEgress.int_source.watchlist", reports, "ignore", priority=10_000)
 
     def run(self, until_ns: int) -> None:
-        """Let time pass; what hosts receive is kept by their address, or for the collector."""
+        """Let time pass; received frames are kept by the host's address, or for the collector."""
         while self.fabric.now_ns < until_ns:
             for wake in self.fabric.run(until_ns):
                 self.received[wake.host] += [bytes(frame) for frame in wake.frames]
@@ -349,7 +350,7 @@ def l4_checksum(packet: bytes) -> int:
 
 
 def with_ipv4_checksum(ethernet: bytes, packet: bytes) -> bytes:
-    """The frame with its IPv4 header's checksum made anew."""
+    """Recompute the checksum of the frame's IPv4 header."""
     total: int = sum(struct.unpack("!10H", packet[:10] + b"\0\0" + packet[12:20]))
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)

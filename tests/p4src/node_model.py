@@ -78,7 +78,7 @@ class Policer(NamedTuple):
 
 @dataclass
 class Tables:
-    """What the control plane wrote."""
+    """Entries of the control plane."""
 
     addresses: set[int] = field(default_factory=set)
     jobs: dict[tuple[int, int], Job] = field(default_factory=dict)
@@ -94,9 +94,9 @@ class Tables:
     replicas: dict[int, tuple[int, int, int]] = field(default_factory=dict)
     """replica id → (address, source MAC, destination MAC)"""
     marking: dict[int, Bound] = field(default_factory=dict)
-    """egress port → what bounds its queue"""
+    """egress port → bound of its queue"""
     policers: dict[tuple[int, int, int], Policer] = field(default_factory=dict)
-    """(ingress port, priority, whether it is a message) → what may come"""
+    """(ingress port, priority, whether it is a message) → permitted traffic"""
     hosts: dict[int, tuple[int, int]] = field(default_factory=dict)
     """ingress port → address of the host there, and a bit for each type of message that it may send"""
     sinks: dict[int, int] = field(default_factory=dict)
@@ -105,7 +105,7 @@ class Tables:
 
 
 Header = dict[str, int]
-"""An aggregation header: what a switch tells apart, by name."""
+"""Aggregation header by name: the fields that a switch distinguishes."""
 
 
 def parse_header(data: bytes) -> Header:
@@ -161,7 +161,7 @@ class Packet:
         self.md: list[int] | None = None
         self.stack = b""
         self.marked = b""
-        """Of a datagram, what reads as INT by DSCP"""
+        """part of a datagram that reads as INT by DSCP"""
         self.priority = 0
         self.group = 0
         self.rid = 0
@@ -240,7 +240,7 @@ class Packet:
 
     @property
     def int_bytes(self) -> int:
-        """Of a datagram, those in front of its payload."""
+        """Bytes of a datagram's INT in front of its payload."""
         return 4 * (self.shim[1] + 1) if self.shim and self.md else 0
 
     @property
@@ -289,12 +289,12 @@ class NodeModel:
         self.sent: list[tuple[int, int, int]] = []
         """(port, window of 4096 µs, bytes) of each frame that has left"""
         self.depth = self.wait_us = 0
-        """What packets find in the queue that they leave by, and how long they wait there."""
+        """Depth and waiting time of packets in their egress queue."""
         self.buckets: dict[int, int] = {}
         self.virtual_queues: dict[int, int] = {}
 
     def forward(self, frame: bytes, port: int, now_us: int = 0) -> list[tuple[int, bytes]]:
-        """What leaves for one frame, as (port, frame)."""
+        """Frames that leave for one frame, as (port, frame)."""
         try:
             packet = Packet(frame, port)
             egress_port = self._ingress(packet, len(frame), now_us)
@@ -527,7 +527,7 @@ class NodeModel:
 
     @staticmethod
     def _covered(packet: Packet) -> bytes:
-        """What the UDP checksum covers and a hop may change."""
+        """Bytes that the UDP checksum covers and a hop may change."""
         assert packet.udp
         assert packet.shim
         assert packet.md

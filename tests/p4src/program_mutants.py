@@ -1,6 +1,6 @@
 """Rules of the switch program broken on purpose: its compiled form with one primitive changed.
 
-What a constant entry says is broken in `tests.schedules.mutants`, without compiling anew.
+Constant entries are broken in `tests.schedules.mutants`, without compiling again.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from weir.wire.frames import ETHERNET_BYTES
 from weir.wire.int_md import MD_WORDS
 
 STACK_INNER_BYTES: Final = TOFINO.stack_clone_bytes - ETHERNET_BYTES
-"""Of a packet in the report of its stack, at most: p4src/tofino's."""
+"""Maximum bytes of a packet in the report of its stack: p4src/tofino's."""
 SAME: Final = 1
-"""Of the switch's `Freshness`."""
+"""Member of the switch's `Freshness`."""
 Rewrite = Callable[[Any], None]
 """Changes the compiled program, BMv2 JSON as Python has it."""
 
@@ -61,14 +61,14 @@ def keep_what_does_not_fit_out(program: Any) -> None:
 
 
 def tell_latency_in_nanoseconds(program: Any) -> None:
-    """`push_latency` does not tell microseconds."""
+    """Make `push_latency` write a unit other than microseconds."""
     [latency] = _primitives(program, "push_latency", "assign", "FabricEgress.telemetry")
     thousand, bits = {"type": "hexstr", "value": "0x3e8"}, {"type": "hexstr", "value": "0xffffffff"}
     latency[1] = {"type": "expression", "value": _operation("&", _operation("*", latency[1], thousand), bits)}
 
 
 def report_latency_in_nanoseconds(program: Any) -> None:
-    """`capture` does not tell microseconds."""
+    """Make `capture` write a unit other than microseconds."""
     [latency] = _assigned(program, "capture", "metadata_t.report_latency")
     thousand, bits = {"type": "hexstr", "value": "0x3e8"}, {"type": "hexstr", "value": "0xffffffff"}
     latency[1] = {"type": "expression", "value": _operation("&", _operation("*", latency[1], thousand), bits)}
@@ -155,7 +155,7 @@ def end_int_as_a_chip_does(program: Any) -> None:
 
 
 def tell_no_utilisation(program: Any) -> None:
-    """`push_utilisation` has nothing to tell."""
+    """Make `push_utilisation` push nothing."""
     [bytes_in_window] = _primitives(program, "push_utilisation", "assign", "FabricEgress.telemetry")
     bytes_in_window[1] = {"type": "hexstr", "value": "0xffffffff"}
 
@@ -217,12 +217,12 @@ def _operation(op: str, left: Any, right: Any, **more: Any) -> Any:
 
 
 def _condition(value: bool) -> Any:
-    """Of a jump in an action."""
+    """Condition of a jump in an action."""
     return _jump_unless({"type": "bool", "value": value})
 
 
 def _jump_unless(condition: Any) -> Any:
-    """Of a jump in an action, which is taken where the condition does not hold."""
+    """Jump in an action that is taken if the condition does not hold."""
     number = {"op": "b2d", "left": None, "right": condition}
     return {"type": "expression", "value": {"type": "expression", "value": number}}
 

@@ -17,13 +17,13 @@ _ENTRY = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 
 
 class Queue(NamedTuple):
-    """What a packet, and each of its copies, meets between ingress and egress."""
+    """Queue between ingress and egress as a packet, and each of its copies, meets it."""
 
     depth: int
     """Packets at its enqueue"""
     wait_us: int
     left: int
-    """What is behind it at its dequeue, in the switch's own unit"""
+    """depth behind it at its dequeue, in the switch's own unit"""
 
 
 EMPTY: Final = Queue(0, 0, 0)

@@ -1,4 +1,4 @@
-"""What the compiled program lets in at the ports of hosts: their own addresses, and messages that they may send."""
+"""Admission by the compiled program at hosts' ports: their own addresses, and messages that they may send."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def addresses(frame: bytes) -> tuple[int, int, int, int]:
 
 
 def lane_registers(node: EmulatedNode) -> np.ndarray[Any, Any]:
-    """What all lanes of all slots hold: (256, slots)."""
+    """Content of all lanes of all slots: (256, slots)."""
     prefix = "FabricIngress.aggregation.lane_sums.lane_"
     return np.stack([node.state.registers[f"{prefix}{lane}"].values for lane in range(LANES)])
 
@@ -155,7 +155,7 @@ def test_a_repeated_contribution_of_a_complete_round_is_answered_again(node: Emu
     again = node.forward(*contribution(1, lanes=99, window=1, weight=7, exponent=255))
     assert again == first
     ((_, frame),) = node.forward(*contribution(1, lanes=99, flags=2))
-    assert int(read(frame)[0]["flags"]) == 2  # what was asked for again says so
+    assert int(read(frame)[0]["flags"]) == 2  # the answer to a repeated request has this flag
     assert dropped(node) == {}
 
 
@@ -412,7 +412,7 @@ def test_a_packet_out_leaves_as_it_is(node: EmulatedNode) -> None:
 
 
 def marked(threshold: int, payload: bytes, **options: int) -> bytes:
-    """What leaves towards STRANGER through a port whose queue is bounded; the queue is empty."""
+    """Frame towards STRANGER through a port whose queue is bounded and empty."""
     bounded = tables()
     bounded.marking[STRANGER_PORT] = Bound(threshold, window=25, congested_window=25)
     frame = packet(payload, WORKERS[0], STRANGER, **options)

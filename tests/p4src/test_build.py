@@ -1,4 +1,4 @@
-"""The compiled program that is checked in is what its sources say."""
+"""The compiled program in the repository matches its sources."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The program for Tofino fits its chips: what the back end said is on record, with the digest of the sources."""
+"""The program for Tofino fits its chips: the back end's results are on record, with the digest of the sources."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_the_report_is_of_the_sources_as_they_are(chip: Chip) -> None:
 
 
 def stages_of(record: str) -> dict[str, tuple[int, int]]:
-    """By direction, how many of how many."""
+    """Used and available stages, by direction."""
     found = re.findall(r"^(ingress|egress) +(\d+) of (\d+) stages$", record, re.MULTILINE)
     return {gress: (int(used), int(there_are)) for gress, used, there_are in found}
 
@@ -87,7 +87,7 @@ def test_what_is_beyond_the_chip_is_refused(change: dict[str, Any], refused: lis
 
 
 def written(folder: Path, last_stage: int = 1) -> Path:
-    """As the back end leaves a program of two stages, in brief."""
+    """Abridged output of the back end for a program of two stages."""
     logs = folder / "pipe" / "logs"
     logs.mkdir(parents=True)
     stage = {

@@ -122,7 +122,7 @@ def test_what_a_host_sends_does_not_look_as_if_it_had_int() -> None:
 
 @pytest.mark.parametrize("presence", ["udp-port", "dscp"])
 def test_no_message_passes_as_int(presence: str) -> None:
-    """In an odd DSCP, and of a generation that looks like INT's version, it would be looked at by no policer."""
+    """With an odd DSCP, and a generation that looks like INT's version, no policer would examine it."""
     tree = two_switches(presence)
     as_int, as_message = (message(generation=generation) for generation in (0x20, 0x10))
     frames_ = [
@@ -141,7 +141,9 @@ def test_no_message_passes_as_int(presence: str) -> None:
 @pytest.mark.parametrize("discard", [False, True])
 @pytest.mark.parametrize(("presence", "at"), [("dscp", 46), ("probe-marker", 54)])
 def test_another_way_to_mark_is_no_int(presence: str, at: int, discard: bool) -> None:
-    """What looks like INT marked by DSCP or a marker passes as it is where the fabric marks by port, probes as well."""
+    """If the fabric marks by port, packets that look like INT marked by DSCP or a marker pass unchanged, probes as
+    well.
+    """
     other = two_switches(presence)
     other.watch(0, Watch("md"))
     send(other, 1)
@@ -206,7 +208,7 @@ def test_fragments_are_left_alone() -> None:
 
 @pytest.mark.parametrize("presence", ["udp-port", "dscp", "probe-marker"])
 def test_a_wrong_checksum_stays_as_wrong_as_it_was(presence: str) -> None:
-    """So INT hides no damage: with it and without it whoever looks finds the same difference."""
+    """INT thus hides no damage: with and without it the receiver finds the same difference."""
     tree = two_switches(presence)
     tree.watch(0, Watch("md"))
     good = [
@@ -247,7 +249,7 @@ def test_a_new_udp_header_has_a_source_port_by_the_flow() -> None:
 
 
 def steps(tree: Tree, switch: int, *, depth_step: int = 2**32 - 1, period_us: int = 39_500) -> None:
-    """What a node reports a flow for, and its sinks in any case."""
+    """Set the thresholds of a node's reports on a flow; sinks report in any case."""
     never = 2**32 - 1
     limits = (never, depth_step, never, never, period_us)  # threshold and step for depth, then for latency; the period
     tree.set_default(switch, "FabricEgress.int_events.flow_steps", "set_steps", *limits)
@@ -284,13 +286,13 @@ def test_a_steady_flow_is_reported_once_a_period(mode: str) -> None:
 
 
 def burst(tree: Tree, source: int, count: int = 12) -> None:
-    """So many packets of no watched flow fill the queue to the far host."""
+    """Fill the queue to the far host with this many packets of no watched flow."""
     for number in range(1000, 1000 + count):
         tree.fabric.send(tree.host(source), udp_frame(source, FAR, bytes(1200), number, source_port=8))
 
 
 def of_flow(tree: Tree, node: int, *, stacks: bool) -> list[int]:
-    """The packets that a node reports as their sink, or by what they met in its queue."""
+    """Packets that a node reports as their sink, or for their encounter with its queue."""
     told = [report for id_, report in reports(tree) if id_ == node and ("egress_port" in report.metadata) != stacks]
     return [int.from_bytes(report.inner[4:6], "big") for report in told]
 
@@ -364,7 +366,7 @@ def watched_node(*drops: tuple[int, int]) -> EmulatedNode:
 
 
 def test_a_report_has_as_many_words_as_its_items() -> None:
-    """Of any of them together."""
+    """Any combination of items is included."""
     node = watched_node()
     action = "FabricEgress.int_source.export_xd"
     for bits in range(1, 128):
@@ -393,7 +395,7 @@ def as_reports(frame: bytes) -> tuple[Report, ...]:
 
 
 def test_a_probe_that_ends_at_its_sink_is_no_event_of_a_queue() -> None:
-    """The controller hears of it by the probe, and what the queue's next packet is compared with stays."""
+    """The controller receives it by the probe, and the reference of the queue's next packet stays."""
     node = watched_node()
     node.state.tables["FabricEgress.probe_sinks"].insert(
         TableEntry((Exact(PARENT_PORT),), ActionCall("FabricEgress.report", (PROBE_SESSION,)))
@@ -457,7 +459,7 @@ def test_other_drops_are_not_reported() -> None:
 
 
 NODE_ID = b"\0\0\0\1"
-"""What the small fabric's switch says of itself."""
+"""Node id of the small fabric's switch."""
 
 
 def carrying_int(frame: bytes, told: bytes) -> bytes:
@@ -469,7 +471,7 @@ def carrying_int(frame: bytes, told: bytes) -> bytes:
 
 @pytest.mark.parametrize("job", [INNER, ROOT])
 def test_what_leaves_of_a_round_has_the_stack_of_the_message_that_completed_it(job: int) -> None:
-    """And of the one that asks again; where no sink takes INT out, the sums are what they are without."""
+    """A repeated request gets the stack of its own message; if no sink removes INT, the sums are unchanged."""
     plain, node = EmulatedNode(tables()), EmulatedNode(tables())
     sent: list[tuple[int, bytes]] = []
     expected: list[tuple[int, bytes]] = []
@@ -507,7 +509,7 @@ def test_a_probe_is_no_message() -> None:
 
 @pytest.mark.parametrize("mode", ["md", "mx"])
 def test_watched_aggregation_traffic_is_summed_as_if_it_were_not(mode: str) -> None:
-    """A contribution with INT in it comes to the switch that sums it: the sum is what it is without."""
+    """A contribution with INT in it reaches the switch that sums it: the sum is unchanged."""
     plain, node = EmulatedNode(tables()), watched_node()
     sinks = node.state.tables["FabricIngress.int_sink.sinks"]
     sinks.insert(TableEntry((Exact(SWITCH),), ActionCall("FabricIngress.int_sink.strip", (0,))))

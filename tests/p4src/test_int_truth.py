@@ -1,4 +1,4 @@
-"""INT on fabrics in virtual time: what is reported is what the emulator saw, and what is delivered is what was sent.
+"""INT on fabrics in virtual time: reports equal the emulator's records, and delivered packets equal the sent ones.
 
 Random trees, bitmaps, hop limits, MTUs, flows and bursts. The expected stack is put together here by INT 2.1, from the
 records of `int_fabric.Tap`.
@@ -35,7 +35,7 @@ BASELINE = range(15)
 
 @dataclass
 class Packet:
-    """One packet of the traffic, and what INT was asked for on it."""
+    """One packet of the traffic, and the INT requested for it."""
 
     frame: bytes
     source: int
@@ -52,7 +52,7 @@ def switch_number(departure: Departure) -> int:
 
 
 def item(bit: int, departure: Departure) -> bytes:
-    """What a node says under one bit of the instruction bitmap (0: the most significant)."""
+    """Data of a node for one bit of the instruction bitmap (0: the most significant)."""
     known = {
         0: struct.pack("!I", switch_number(departure) + 1),
         1: struct.pack("!HH", departure.ingress_port, departure.port),
@@ -154,7 +154,7 @@ def comparable(packet: bytes, wrapped: bool) -> bytes:
 
 
 def own_metadata(watch: Watch, departure: Departure) -> dict[str, int]:
-    """What a report of the node's own holds: the bits asked for that are available."""
+    """Content of a node's own report: the available data among the requested bits."""
     found: dict[str, int] = {}
     bits = watch.instructions & 0x7F00
     domain_bits = watch.domain_instructions & (DomainBit.BYTES_SENT | DomainBit.FREE_SLOTS)
@@ -333,15 +333,16 @@ def check(tree: Tree, packets: list[Packet]) -> Counter[str]:
 
 
 def as_cloned(leaving: bytes, arrived: bytes) -> bytes:
-    """A packet as a switch clones it in egress: before its UDP or TCP checksum is made anew. One that comes with INT's
-    own UDP header, or goes on with it, has the segment's checksum as it was, or none.
+    """Packet as a switch clones it in egress: before its UDP or TCP checksum is recomputed.
+
+    A packet that arrives with INT's own UDP header, or leaves with it, has the segment's checksum as it was, or none.
     """
     at = {6: 50, 17: 40}[leaving[23]]
     return leaving[:at] + arrived[at : at + 2] + leaving[at + 2 :] if arrived[23] == leaving[23] else leaving
 
 
 def has_headers(tree: Tree, packet: Packet, report: Report) -> bool:
-    """Whether a report's inner packet still has INT in it: the stack's report, and no report of the sink's own."""
+    """Return whether a report's inner packet still has INT in it: the stack's report, but not the sink's own."""
     return report.inner[:4] != packet.frame[14:18] or bool(report.inner[20:24] != packet.frame[34:38])
 
 

@@ -32,7 +32,7 @@ def bounded_by(bound: Bound) -> Tables:
 
 
 def through_the_bottleneck(*frames: bytes, bound: Bound = DEPTH) -> list[bytes]:
-    """What reaches STRANGER when a worker sends these at once over a link 100 times as fast."""
+    """Frames that reach STRANGER when a worker sends these at once over a link 100 times as fast."""
     bounded = bounded_by(bound)
     fabric = Fabric()
     fabric.add_switch("s1", EmulatedNode(bounded).switch)
@@ -73,7 +73,7 @@ def test_a_probe_sees_the_queue_and_the_wait() -> None:
 
 
 def times(frames: list[bytes]) -> list[tuple[int, int]]:
-    """Of each of these frames, sent at once: when it comes to the slow link's queue, and when its turn comes, in ns."""
+    """Times in ns at which each of these simultaneous frames reaches the slow link's queue, and its head."""
     came = np.cumsum([8 * 10**9 // FAST_BPS * len(frame) for frame in frames]).tolist()
     begun, free_ns = [], 0
     for frame, came_ns in zip(frames, came, strict=True):
@@ -83,7 +83,7 @@ def times(frames: list[bytes]) -> list[tuple[int, int]]:
 
 
 def as_modelled(frames: list[bytes], bound: Bound) -> list[bytes]:
-    """What NodeModel makes of them, as each finds the queue."""
+    """Frames after NodeModel, as each finds the queue."""
     model, sent = NodeModel(bounded_by(bound)), []
     known = times(frames)
     for at, (frame, (came_ns, begun_ns)) in enumerate(zip(frames, known, strict=True)):

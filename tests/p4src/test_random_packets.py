@@ -35,7 +35,7 @@ NEAR_THE_WRAP = 2**24 - 4
 
 
 POLICED_BYTE_COST = (1 << 16) // 40
-"""A byte in 1/40 us: less than what comes, as packets are 17 us apart."""
+"""Cost of a byte, 1/40 us: less than the arriving traffic, as packets are 17 us apart."""
 
 
 def random_bound(rng: np.random.Generator) -> Bound:
@@ -248,7 +248,7 @@ def run(seed: int, packets: int, program: bytes | None = None) -> dict[str, int]
     assert node.bytes_sent == model.bytes_sent, f"seed {seed}"
     for index, held in model.slots.items():
         slot = node.slot(index)
-        # what lanes that a round does not have were before is nobody's matter
+        # earlier values of lanes that a round does not have do not matter
         slot = slot._replace(lanes=slot.lanes[: len(held.lanes)])
         assert slot == held, f"seed {seed}, slot {index}"
     return model.drops

@@ -23,11 +23,11 @@ CLAIM = "FabricIngress.aggregation.claim"
 ROUND = "FabricIngress.aggregation.slot_round"
 
 Access = tuple[str, Any]
-"""What is done, and at which index; what p4c keeps for an index in a temporary stands for itself."""
+"""Kind and index of an access; an index that p4c keeps in a temporary stands for itself."""
 
 
 def accesses(program: Any) -> dict[int, dict[str, list[Access]]]:
-    """By action and register: reads and writes, in their order."""
+    """Reads and writes in order, by action and register."""
     found: dict[int, dict[str, list[Access]]] = {}
     for action in program["actions"]:
         own = found.setdefault(action["id"], {})
@@ -50,7 +50,7 @@ def touches(program: Any, pipeline: str) -> dict[str, int]:
     [control] = [item for item in program["pipelines"] if item["name"] == pipeline]
     touched = accesses(program)
     ways: dict[str, list[tuple[int | None, str | None]]] = {}
-    """By node: (action that runs, next node)."""
+    """Ways by node: (action that runs, next node)."""
     for condition in control["conditionals"]:
         ways[condition["name"]] = [(None, condition["true_next"]), (None, condition["false_next"])]
     for table in control["tables"]:

@@ -1,4 +1,4 @@
-"""What the fabric's model says of a kind of switch is what its program was compiled with."""
+"""The fabric's model of a kind of switch matches the constants its program was compiled with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""INT on the compiled program: what a probe collects, when a hop may not push, how a probe reaches the CPU."""
+"""INT on the compiled program: data that a probe collects, limits on pushing, and a probe's way to the CPU."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def raw_probe(words: int, bitmap: int, *, domain: int = DOMAIN, domain_bitmap: i
 
 
 def pushed(frame: bytes) -> bytes:
-    """What the switch put behind the INT header of a probe that had no stack."""
+    """Bytes that the switch put behind the INT header of a probe without a stack."""
     ((port, sent),) = EmulatedNode(tables()).forward(frame, PARENT_PORT, 5)
     assert port == STRANGER_PORT
     return sent[42 + 16 :]
@@ -97,7 +97,7 @@ def test_each_instruction_alone(bit: int) -> None:
 
 @pytest.mark.parametrize("which", ["bits 0 to 7", "bits 8 to 15", "the domain's 0 to 7", "the domain's 8 to 15"])
 def test_instructions_together_push_what_each_pushes_alone(which: str) -> None:
-    """All of a byte's, one item behind the other; what the port has sent grows meanwhile."""
+    """All instructions of a byte, one item behind the other; the port's byte count grows meanwhile."""
     node, sent = EmulatedNode(tables()), int(int_md.DomainInstruction.BYTES_SENT)
 
     def pushed_for(byte: int) -> bytes:

@@ -1,6 +1,6 @@
-"""The program for Tofino: p4c's front and mid end take it as TNA, and it does as the one for bmv2, packet by packet.
+"""The program for Tofino: p4c's front and mid end accept it as TNA, and it equals the one for bmv2, packet by packet.
 
-Run where p4test is on PATH; the rest of what the compiler for the chip would say is not known here.
+Runs if p4test is on PATH; further errors of the compiler for the chip are not covered.
 """
 
 from __future__ import annotations
@@ -69,10 +69,10 @@ ABSENT = {"out_of_window"}
 
 
 COLLECTOR = (1, 2, 3, 4, 5, 6, 7, 8)
-"""What reports are addressed with."""
+"""Address parameters of reports."""
 BEFORE_THE_CARRY = (1, 10)
 BYTES_BEFORE = 2**32 - 3000
-"""Of a port's low half, which is full after some packets"""
+"""Initial value of a port's low half, which overflows after some packets"""
 
 
 @pytest.fixture(scope="module")
@@ -150,12 +150,12 @@ OF_ONE_CHIP = {
         "if (eg_intr_md.egress_port == 9w0) {",
     ),
 }
-"""How the lines end that the program for one Tofino has and that for the other has not, in the order of the text."""
+"""Ends of lines that the program for one Tofino has and the other lacks, in the order of the text."""
 
 
 def test_the_programs_for_both_chips_are_the_same_but_for_numbers(text: str, tmp_path: Path) -> None:
     def own_lines(text: str) -> list[str]:
-        """Without annotations for the back end and without what p4c numbers anew."""
+        """Lines without annotations for the back end and without p4c's new numbers."""
         text = re.sub(r"@pa_(byte|no)_pack\(.*?\) |#include.*", "", text)
         return [re.sub(r"_\d+\b", "", " ".join(line.split())) for line in text.splitlines()]
 
@@ -254,7 +254,7 @@ def test_a_hop_that_cannot_fill_an_item_of_the_domain_pushes_nothing(text: str, 
 @pytest.mark.parametrize("dscp", [0, 1])
 @pytest.mark.parametrize("behind", range(0, 32, 4))
 def test_a_segment_with_a_marker_has_int_only_where_there_is_room_for_it(text: str, behind: int, dscp: int) -> None:
-    """Of a TCP segment with so many bytes of marker, shim and INT-MD behind its header."""
+    """The TCP segment has this many bytes of marker, shim and INT-MD behind its header."""
     int_headers = MARKER + bytes([0x10, 3, 0, 0, 0x20]) + bytes(19)
     body = bytes(12) + int_headers[:behind]
     frame = bytearray(packet(body, PARENT, STRANGER, destination_port=9, dscp=dscp))
@@ -521,7 +521,7 @@ def _compare_seeds(text: str) -> None:
 
 
 SOURCE_PORTS = {(presence, mode): 10 * at + presence for at, mode in enumerate(("mx", "md")) for presence in (1, 2, 3)}
-"""By which a source knows how a packet is to be marked, and with what."""
+"""Source port that selects the marking of a packet, and its mode."""
 
 
 def take_int_out_again(text: str) -> None:
@@ -587,8 +587,8 @@ def at_a_sink(text: str) -> TnaNode:
 
 
 def with_stack(words: int, payload: bytes = b"payload!", presence: int = 1, protocol: int = 17) -> bytes:
-    """A packet to the stranger with INT-MD in front of its payload, of so many words behind the header, and with a
-    checksum of UDP or TCP that holds.
+    """Packet to the stranger with INT-MD in front of its payload, this many words behind the header, and a valid UDP or
+    TCP checksum.
     """
     header = bytearray(int_md.md_header(9, 0xF000, 0, remaining_hops=0))
     header[1] = 3 + words
@@ -626,7 +626,7 @@ def test_a_sink_reports_nothing_of_what_is_damaged(text: str) -> None:
 
 
 MAX_WORDS = {(1, 17): 16, (2, 17): 16, (3, 17): 11, (2, 6): 11, (3, 6): 11}
-"""Of a stack that a sink takes out, by presence and protocol: as far as the parser of egress goes."""
+"""Maximum words of a stack that a sink removes, by presence and protocol: the reach of egress's parser."""
 
 
 @pytest.mark.parametrize(("presence", "protocol"), MAX_WORDS)
@@ -662,7 +662,7 @@ def leave_what_is_too_long(text: str, presence: int, protocol: int) -> None:
 
 @pytest.mark.parametrize("missing", [1, 4, 30])
 def test_nothing_leaves_a_sink_of_a_packet_that_ends_within_its_stack(text: str, missing: int) -> None:
-    """But what came, in a report that is as much too short."""
+    """Only the received bytes leave, in a report that is as much too short."""
     sent = with_stack(12, b"")[:-missing]
     [(port, report)] = at_a_sink(text).forward(sent, PARENT_PORT)
     assert port == PARENT_PORT
@@ -681,9 +681,7 @@ def reported(frame: bytes, met: str) -> int_report.Report:
 
 
 def overtaken(text: str) -> list[tuple[int, bytes]]:
-    """What leaves for a worker that asks for a complete round again, whose slot a newer round takes between the
-    passes.
-    """
+    """Frames to a worker that requests a complete round again, whose slot a newer round takes between the passes."""
 
     def send(worker: int, number: int) -> list[tuple[int, bytes]]:
         payload = message(round_number=number, lanes=number, width=32, job=ROOT, contributors=1 << worker)

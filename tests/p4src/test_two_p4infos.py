@@ -1,4 +1,6 @@
-"""One controller drives the programs for bmv2 and for Tofino: their P4Infos agree but for what is listed here."""
+"""One controller drives the programs for bmv2 and for Tofino: their P4Infos agree except for the differences listed
+here.
+"""
 
 from __future__ import annotations
 
@@ -30,13 +32,13 @@ DIFFERENT = {
         "a virtual queue's rate and burst are a meter's",
     ),
 }
-"""What stands in the program for Tofino where a table is not the same in both, and why."""
+"""Differing entries of the Tofino program's tables, with reasons."""
 
 METERS = {
     "FabricIngress.policing.buckets": (2008, p4i.MeterSpec.BYTES, 1024),
     "FabricEgress.congestion.virtual_queues": (2009, p4i.MeterSpec.BYTES, 512),
 }
-"""What are registers in the program for bmv2, under the same names and numbers."""
+"""Meters that are registers in the program for bmv2, with the same names and numbers."""
 
 
 def p4info(program: str) -> Any:

@@ -18,17 +18,19 @@ RECIRCULATION = 68
 MAX_PASSES = 2
 EXACT = -1
 BRIDGED_BYTES = 10
-"""In front of a packet between ingress and egress."""
+"""Bytes in front of a packet between ingress and egress."""
 CELLS = 5
-"""Of each packet in a queue."""
+"""Cells of each packet in a queue."""
 FCS_BYTES = 4
-"""Of the frame's checksum, which a chip counts"""
+"""Bytes of the frame's checksum, which a chip counts"""
 TICKS_PER_NS = Fraction(1 << 16, 1000)
-"""Of the leaky buckets of the program for bmv2."""
+"""Ticks of the leaky buckets of the program for bmv2, per ns."""
 
 
 class TnaNode:
-    """As `QueuedNode`, it has `forward`, `drops` and `queue`. Tables are told in the units of the program for bmv2."""
+    """TNA switch with the interface of `QueuedNode`: `forward`, `drops` and `queue`. Tables use the units of the
+    program for bmv2.
+    """
 
     def __init__(self, program: Program, tables: Tables) -> None:
         self.program = program
@@ -61,7 +63,7 @@ class TnaNode:
             self.program.set_default(table, action, *params)
 
     def watch(self, match: tuple[tuple[int, int], ...], priority: int, action: str, params: tuple[int, ...]) -> None:
-        """As `QueuedNode.watch`, of the highest priority first."""
+        """Add a watchlist entry, in the order of `QueuedNode.watch`: the highest priority first."""
         self.program.insert("FabricEgress.int_source.watchlist", match, action, *params)
 
     def report_to(self, port: int) -> None:
@@ -97,7 +99,7 @@ class TnaNode:
         self.program.insert(table, tuple((value, EXACT) for value in key), action, *params)
 
     def forward(self, data: bytes, port: int, now_us: int = 0, passes: int = 1) -> list[tuple[int, bytes]]:
-        """What leaves for one frame, as (port, frame)."""
+        """Frames that leave for one frame, as (port, frame)."""
         assert passes <= MAX_PASSES, "a packet goes round and round"
         self.now_us = now_us
         frame = Frame(data=data, now_ns=1000 * now_us, length=len(data))
@@ -120,8 +122,8 @@ class TnaNode:
         return mirrored + [leaving for port, rid in copies for leaving in self._egress(sent, port, rid)]
 
     def _mirrored(self, frame: Frame, data: bytes) -> list[tuple[int, bytes]]:
-        """What leaves for a frame's mirror, if it has one, of these bytes: in ingress those that came, in egress those
-        that leave.
+        """Frames that leave for a frame's mirror, if it has one: of the received bytes in ingress, of the departing
+        ones in egress.
         """
         if frame.mirrored is None:
             return []

@@ -1,8 +1,7 @@
 """A TNA program run as p4c's mid end leaves it: one flat text per control, with parsers, tables and register actions.
 
-It is the program's own source that runs, not a model written beside it; p4test makes the text (`flattened`). What
-a chip adds (stages, the limits of a register's unit) is not looked at. What is known of P4_16 here is what that text
-uses; anything else raises.
+The program's own source runs, not a separate model; p4test makes the text (`flattened`). Limits of a chip (stages, a
+register's unit) are not modelled. The subset of P4_16 that this text uses is supported; anything else raises.
 """
 
 from __future__ import annotations
@@ -47,8 +46,8 @@ class TooShort(Exception):
 
 
 def flattened(folder: Path, generation: int = 1) -> str:
-    """The program for Tofino 1 or 2 after p4c's front and mid end; every warning is an error but for what common/ has
-    for others.
+    """Text of the program for Tofino 1 or 2 after p4c's front and mid end; warnings are errors, except those that
+    common/ causes for other targets.
     """
     chip = f"-D__TARGET_TOFINO__={generation}"
     options = [chip, "--Werror", "--Wdisable=unused", "--top4", "MidEndLast", "--dump", str(folder)]
@@ -68,22 +67,22 @@ class Frame:
     valid: set[str] = field(default_factory=set)
     data: bytes = b""
     bit: int = 0
-    """Where the parser stands."""
+    """Position of the parser, in bits."""
     out: list[tuple[int, int]] = field(default_factory=list)
     """Emitted (value, width)."""
     sums: dict[str, bytes] = field(default_factory=dict)
     now_ns: int = 0
     """When it is where it is."""
     length: int = 0
-    """How many bytes of it meters count."""
+    """Bytes of it that meters count."""
     mirrored: tuple[int, list[tuple[int, int]]] | None = None
-    """The session of its mirror, and what is put in front of the mirrored frame."""
+    """Session of its mirror, and the bytes in front of the mirrored frame."""
     summed: bool = False
     """Fields are read for a deparser's checksum, for which headers that are not there do not count."""
 
     def in_place_of(self, path: str) -> int:
-        """What a chip has where a field of a header that is not there would be: any field of any other header, for
-        those that do not come together share their places.
+        """Value that a chip holds in place of a field of an invalid header: any field of a header that never occurs
+        together with it, since such headers share storage.
         """
         return 0 if self.summed else random.Random(path.encode() + self.data).getrandbits(256)
 
@@ -105,7 +104,7 @@ class Frame:
 
 @dataclass
 class Meter:
-    """The peak rate of a meter as RFC 2698 has it: what finds too few tokens is red, and takes none."""
+    """Peak rate of a meter by RFC 2698: a packet that finds too few tokens is red, and takes none."""
 
     bytes_per_ns: Fraction
     burst_bytes: Fraction
@@ -125,7 +124,7 @@ class Meter:
 
 Run = Callable[[Frame], Any]
 Typed = tuple[Run, int]
-"""What evaluates, and how many bits it has; 0: a bool, or a number without a width."""
+"""Evaluator and width in bits; 0: a bool, or a number without a width."""
 
 
 @dataclass
@@ -177,7 +176,7 @@ class Program:
         self.types: dict[str, list[tuple[str, str]]] = {}
         self._header_types: set[str] = set()
         self._headers: set[str] = set()
-        """By their path."""
+        """Headers by their path."""
         self.controls: dict[str, Control] = {}
         self.registers: dict[str, dict[int, dict[str, int]]] = {}
         self.counters: dict[str, dict[int, int]] = {}
@@ -319,7 +318,7 @@ class Program:
         self._next()
 
     def _next_is_parameter(self) -> bool:
-        """Reads one parameter, with what follows it."""
+        """Read one parameter and the comma behind it, or the end; return whether there was one."""
         if self._peek() == ")":
             self._next()
             return False
@@ -638,7 +637,7 @@ class Program:
         return self._postfix()
 
     def _postfix(self) -> Typed:
-        """A literal, a path, a call, a slice, a cast, or what is in brackets."""
+        """Parse a literal, a path, a call, a slice, a cast, or an expression in brackets."""
         kind, value = self._tokens[self._at]
         if kind == "number":
             self._next()

@@ -40,11 +40,11 @@ BEFORE_THE_CLOCK_WRAPS_US = 2**32 // 1000 - 2_000
 """32 bits of nanoseconds end in a sequence."""
 TICKS_PER_US = 1 << 16
 FILLED_OF_THE_DOMAIN = (0, 0x4000, 0x8000, 0xC000)
-"""Domain instructions that the program for a chip fills; it pushes nothing where others are asked for."""
+"""Domain instructions that the program for a chip fills; with others it pushes nothing."""
 
 
 STRANGERS_PORTS = (1000, 1001, 9)
-"""UDP's and TCP's, of what the stranger sends"""
+"""UDP and TCP ports of the stranger's packets"""
 
 
 def busy_tables(rng: np.random.Generator) -> Tables:
@@ -75,7 +75,7 @@ Row = tuple[str, tuple[int, ...], str, tuple[int, ...]]
 
 
 def rows_of_int(rng: np.random.Generator) -> list[Row]:
-    """Which way INT is marked, what links and this node are called, and how much fits a link."""
+    """Rows that set INT's marking, the names of links and of this node, and the links' MTU."""
     rows: list[Row] = [("FabricIngress.marks", (int(rng.integers(2, 4)),), "FabricIngress.recognise", ())]
     if rng.random() < 0.4:
         rows.append(("FabricIngress.edges", (PARENT_PORT,), "FabricIngress.clear_mark", ()))
@@ -99,8 +99,10 @@ ANY = (0, 0)
 
 
 def watchlist(rng: np.random.Generator) -> list[Watched]:
-    """What is wanted of whose packets; the first that matches counts. INT is only for what the stranger and
-    this node send: the program for bmv2 reports what has a shim that it has read and not recognised.
+    """Rows of the watchlist; the first match counts.
+
+    INT is only for packets of the stranger and of this node: the program for bmv2 reports packets with a shim that it
+    has read and not recognised.
     """
     own = (ANY, ANY, (17, 0xFF), ANY, (REPORT_PORT, 0xFFFF))
     found: list[Watched] = [(own, "ignore", ())]
@@ -119,7 +121,7 @@ def watchlist(rng: np.random.Generator) -> list[Watched]:
         )
         bitmap = int(rng.choice([0xDC00, 0xFF00, int(rng.integers(0, 2**8)) << 8, int(rng.integers(0, 2**16))]))
         if source == SWITCH:
-            bitmap &= ~0x4000  # of what goes around once more a chip says another port
+            bitmap &= ~0x4000  # a chip has another port for recirculated packets
         domain_bitmap = int(rng.choice(FILLED_OF_THE_DOMAIN))
         want = (entry, int(rng.choice([1, 2, 5], p=[0.6, 0.2, 0.2])), bitmap, domain_bitmap)
         presence = int(rng.integers(1, 4))
@@ -134,15 +136,17 @@ def watchlist(rng: np.random.Generator) -> list[Watched]:
 
 
 def report_destination(rng: np.random.Generator) -> tuple[int, tuple[int, ...]]:
-    """The port that reports leave by, and what they are addressed with; nothing where they go nowhere."""
+    """Port of the reports, and their address parameters; empty if there is no destination."""
     port = int(rng.choice([CPU_PORT, PARENT_PORT], p=[0.3, 0.7]))
     address = (int(rng.integers(0, 2**32)), MAC + port, host_mac(PARENT), SWITCH, PARENT, 5555, REPORT_PORT, 10)
     return port, address if rng.random() < 0.77 else ()
 
 
 def compared_with(sent: tuple[int, bytes]) -> tuple[int, bytes]:
-    """What leaves by a port. Of a report without what stands behind it, for a chip cuts all alike, and without the
-    inner checksum of UDP or TCP, which bmv2 clones as it was before INT came in.
+    """Comparable part of a departing frame.
+
+    Reports are cut at the same length by a chip, so the bytes behind it are left out, as is the inner checksum of UDP
+    or TCP, which bmv2 clones as it was before INT came in.
     """
     port, frame = sent
     at = 2 if port == CPU_PORT else 0
@@ -168,7 +172,7 @@ class Traffic:
         """When the frame arrives"""
         self.queue = EMPTY
         self.int_ends: int | None = None
-        """Where INT's header ends in the frame, if it has one"""
+        """End of INT's header in the frame, if it has one"""
 
     def next(self) -> tuple[bytes, int]:
         rng = self.rng
@@ -255,7 +259,7 @@ class Traffic:
         return frame, STRANGER_PORT
 
     def _flow(self) -> tuple[bytes, int]:
-        """What a watchlist is about: of any length that headers of INT may still fit, whole or a fragment."""
+        """Packet of a watched flow, of any length that INT headers may still fit, whole or a fragment."""
         rng = self.rng
         is_tcp = bool(rng.random() < 0.4)
         most = int(rng.choice([600, frames.MTU])) - 28
@@ -278,8 +282,9 @@ class Traffic:
         return bytes(frame), PARENT_PORT
 
     def _packet_out(self) -> tuple[bytes, int]:
-        """Its egress port stays one that the switch has. A chip has another port for the CPU, so its INT neither asks
-        for ports nor ends here, and nobody watches it.
+        """Packet-out with an existing egress port.
+
+        A chip has another port for the CPU, so its INT neither requests ports nor ends here, and it is not watched.
         """
         frame, _ = self._plain() if self.rng.random() < 0.5 else self._probe(~0x4000, ends=False)
         return frame[:26] + OTHER_SWITCH.to_bytes(4) + frame[30:], CPU_PORT
@@ -293,7 +298,7 @@ class Traffic:
         domain = int(rng.choice([int_md.DOMAIN, 0, 1], p=[0.8, 0.1, 0.1]))
         domain_bitmap = int(rng.choice([0x8000, 0, int(rng.integers(0, 2**16))])) & max(FILLED_OF_THE_DOMAIN)
         words = int_md.hop_words(bitmap, domain_bitmap if domain == int_md.DOMAIN else 0)
-        if rng.random() < 0.2:  # what nobody knows is not counted, or anything is
+        if rng.random() < 0.2:  # unknown values are not counted, or anything is
             known = int_md.hop_words(bitmap & 0xFF00, domain_bitmap if domain == int_md.DOMAIN else 0)
             words = int(rng.choice([known, int(rng.integers(0, 32))]))
         words %= 32

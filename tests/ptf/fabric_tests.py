@@ -1,4 +1,4 @@
-"""What PTF is to find in `fabric/`, for whoever starts it."""
+"""Expected tests in `fabric/` for the callers of PTF."""
 
 from __future__ import annotations
 
@@ -17,4 +17,4 @@ TESTS: Final = (
     "telemetry.BeyondTheHopLimitNothingIsPushed",
     "telemetry.AFinishedProbeGoesToTheController",
 )
-"""In its order."""
+"""Names of the tests, in PTF's order."""

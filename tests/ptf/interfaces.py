@@ -8,8 +8,10 @@ from pathlib import Path
 
 
 def make_pairs(ports: Sequence[int]) -> dict[int, tuple[str, str]]:
-    """By port, the switch's interface and PTF's: port i has veth<2i-2> and veth<2i-1>, which are up and send nothing by
-    themselves. Raises CalledProcessError where one is there already.
+    """Make pairs of interfaces: for each port, the switch's and PTF's.
+
+    Port i has veth<2i-2> and veth<2i-1>, which are up and send nothing by themselves. Raises CalledProcessError if one
+    exists already.
     """
     ends = {port: (f"veth{2 * port - 2}", f"veth{2 * port - 1}") for port in ports}
     links = [

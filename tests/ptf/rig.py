@@ -1,4 +1,4 @@
-"""One switch of any kind under PTF, run by Weir's own controller: what the tests in `fabric/` have in common.
+"""One switch of any kind under PTF, run by Weir's own controller: common parts of the tests in `fabric/`.
 
 ::
 
@@ -6,8 +6,8 @@
                           ├── s1 (10.255.0.1)
     h4 ── a server ───────┘
 
-Test parameters: `grpcaddr`, where P4Runtime is served, `device` (0), `target`, the kind of switch (bmv2), and `ports`
-that h1 … h4 are at (1,2,3,4).
+Test parameters: `grpcaddr`, the P4Runtime address, `device` (0), `target`, the kind of switch (bmv2), and `ports` of h1
+… h4 (1,2,3,4).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _RUNNER: Final = asyncio.Runner()
 
 
 class FabricTest(BaseTest):
-    """A switch that holds routes, classes, telemetry, and what a test adds."""
+    """A switch with routes, classes, telemetry, and a test's additions."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -101,7 +101,7 @@ class FabricTest(BaseTest):
         _RUNNER.run(held())
 
     def drops(self) -> dict[str, int]:
-        """By reason, how many packets the switch has dropped."""
+        """Packets dropped by the switch, by reason."""
 
         async def read() -> tuple[int, ...]:
             async with self._session() as session:
@@ -156,7 +156,7 @@ class FabricTest(BaseTest):
         return self.frame(self.message(MessageType.CONTRIBUTION, job, number, **told), worker, SWITCH)
 
     def result(self, child: str, job: int, *, ttl: int = 64, **fields: int) -> bytes:
-        """What a child gets of the round when all have contributed: a copy, or by itself, which is routed."""
+        """Result of the round for a child when all have contributed: a copy, or a single frame, which is routed."""
         payload = self.message(MessageType.RESULT, job, 1 + 2 + 3, weight=1 + 2 + 3, **fields)
         return self.frame(payload, SWITCH, child, left=True, ttl=ttl)
 
@@ -164,7 +164,7 @@ class FabricTest(BaseTest):
         tu.send_packet(self, self.ports[host], frame)
 
     def expect(self, **by_host: bytes) -> None:
-        """These hosts get these frames, and nobody gets another."""
+        """Expect these frames at these hosts, and none elsewhere."""
         for host, frame in by_host.items():
             tu.verify_packet(self, frame, self.ports[host])
         self.expect_nothing()

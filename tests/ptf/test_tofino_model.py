@@ -1,4 +1,4 @@
-"""What starts the vendor's model and Stratum for PTF; an emulated switch stands for the two, and all else is real."""
+"""Start of the vendor's model and Stratum for PTF; an emulated switch stands for the two, and the rest is real."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ os.execv("BIN/weir-switch", ["BIN/weir-switch", *words, "--cpu-port", "510", "--
 
 @pytest.fixture
 def stand_ins(tmp_path: Path) -> Path:
-    """A folder with both for PATH, which write there what they are told."""
+    """Folder for PATH with stand-ins of both, which write their arguments there."""
     for name, text in ((MODEL, STANDS_FOR_THE_MODEL), (STRATUM, STANDS_FOR_STRATUM)):
         for word, value in (("TOLD", repr(str(tmp_path))), ("NODE", NODE), ("ADDRESS", ADDRESS), ("BIN", BIN)):
             text = text.replace(word, str(value))
@@ -53,7 +53,7 @@ def stand_ins(tmp_path: Path) -> Path:
 
 
 def play(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """In a network namespace of its own, with what is kept under `folder`."""
+    """Run in a network namespace of its own, with results under `folder`."""
     environment = {
         **os.environ,
         "PATH": f"{folder}:{BIN}:{os.environ['PATH']}",

@@ -47,7 +47,7 @@ START_S: Final = 300.0
 
 
 class NotHereError(Exception):
-    """What it takes is not on this machine, or does not start."""
+    """A requirement is not on this machine, or does not start."""
 
 
 def chassis() -> str:
@@ -66,7 +66,7 @@ def chassis() -> str:
 
 
 def check(target: str) -> Path:
-    """Where the studio is installed. Raises NotHereError with all that is missing, and where it comes from."""
+    """Return the studio's folder. Raises NotHereError with all missing parts and their sources."""
     missing, sde = [], os.environ.get("SDE_INSTALL", "")
     if os.geteuid() != 0:
         missing.append("root, for network interfaces")

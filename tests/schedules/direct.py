@@ -1,8 +1,8 @@
-"""A controller's session with an emulated switch in the same process: what gRPC would carry is called instead.
+"""A controller's session with an emulated switch in the same process: direct calls take the place of gRPC.
 
-It has what a `Controller` uses of `SwitchSession`, so that hundreds of fabrics a minute can be
-built, run and thrown away. Entries are decoded from the switch's own tables on every read: nothing is remembered
-here, so that what a switch has lost is missed.
+It has the part of `SwitchSession` that a `Controller` uses, so that hundreds of fabrics a minute can be built, run and
+thrown away. Entries are decoded from the switch's own tables on every read: nothing is cached here, so that entries
+lost by a switch are missed.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _ACTIONS: Final = {
     "identify": "FabricEgress.telemetry.identify",
     "report": "FabricEgress.report",
 }
-"""By the last part of their names, as the controller has them."""
+"""Full names of actions by the last part of their names."""
 _CODES: Final = {
     EntryExists: "ALREADY_EXISTS",
     EntryNotFound: "NOT_FOUND",
@@ -60,7 +60,7 @@ _CODES: Final = {
     EmulatorError: "INVALID_ARGUMENT",
 }
 _PROGRAM: Final = 1 << 63
-"""What the switch program is called in cookies."""
+"""Number of the switch program in cookies."""
 _PACKET_IN_BYTES: Final = 2
 """ingress_port (9 bits), padding (7)."""
 
@@ -85,7 +85,7 @@ class StatePool:
         return state
 
     def give_back(self, states: Iterable[ProgramState]) -> None:
-        """Of switches that run no more."""
+        """Return the states of stopped switches."""
         self._free += states
 
 
@@ -103,7 +103,7 @@ class DirectSession:
         self._switch = switch
         self._loading = Loading()
         self._cookie = 0
-        """As P4Runtime keeps it with the program; 0: nobody has loaded one, and nothing is in the registers yet."""
+        """Cookie kept with the program, as in P4Runtime; 0: no program was loaded, and the registers are empty."""
         self._packets: list[PacketIn] = []
         switch.on_packet_in = self._packet_in
 
@@ -117,7 +117,7 @@ class DirectSession:
         return self.reachable
 
     async def claim(self, owner: int, *, forgetful: bool) -> None:
-        """What another owner has loaded is loaded anew, which empties tables and registers."""
+        """Load the program again if another owner loaded it, which empties tables and registers."""
         self._loading.claim(owner, forgetful=forgetful)
         self._check_reachable("load its program")
         if self._loading.accepts(self._cookie, _PROGRAM):

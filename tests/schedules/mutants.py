@@ -1,8 +1,8 @@
 """Rules broken on purpose, in the compiled switch program and in the hosts: the schedules must convict each of them.
 
-The switch's rules are the constant entries of its program, which can be replaced in an emulated switch, and what its
-actions make of a slot's registers, which is changed in the compiled program. Rules whose breach needs a rare order of
-events are broken in the exhaustive search instead (`tests.hosts.protocol.search_mutants`).
+The switch's rules are the constant entries of its program, which can be replaced in an emulated switch, and its actions
+on a slot's registers, which are changed in the compiled program. Rules whose breach needs a rare order of events are
+broken in the exhaustive search instead (`tests.hosts.protocol.search_mutants`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from weir.tests.schedules.schedule import Schedule
 from weir.wire.control import WorkerPlan
 
 ADD: Final = 2
-"""Of the switch's `Sum`."""
+"""Member of the switch's `Sum`."""
 Row = tuple[str, int, str, int]
 """Table, index of its constant entry, action and parameter that it gets."""
 
@@ -54,11 +54,11 @@ class Mutant:
     name: str
     rows: tuple[Row, ...] = ()
     rewrite: Rewrite | None = None
-    """Of the compiled switch program."""
+    """Change of the compiled switch program."""
     changes: tuple[tuple[object, str, object], ...] = ()
-    """Modules or classes, the name of what is replaced in them, and by what."""
+    """Modules or classes, with the name to replace in each, and the replacement."""
     shows: Callable[[Schedule], bool] = lambda schedule: True
-    """In which schedules it may show: the others need not be played."""
+    """Predicate of the schedules that may show it: the others need not be played."""
 
 
 def pass_any_check(check: SumCheck, rounds: IntArray, *contents: object) -> BoolArray:
@@ -72,7 +72,7 @@ def begin_with_all_slots(core: WorkerCore, plan: WorkerPlan, options: WorkerOpti
 
 
 def remove_with_history(jobs: JobRegistry, number: int) -> None:
-    """A number that is given to another job begins anew."""
+    """A number that is reassigned begins with the first generation."""
     _remove(jobs, number)
     jobs._planner.histories.pop(number, None)
 
@@ -86,7 +86,7 @@ def comes_after(schedule: Schedule, how: str) -> bool:
 
 
 def take_any_registers(loading: Loading, cookie: int, program: int) -> bool:
-    """What another controller's jobs have left in a switch is as good as one's own."""
+    """Registers of another controller's jobs count as the controller's own."""
     return True
 
 

@@ -34,18 +34,18 @@ from weir.wire.aggregation import CHUNKS
 REST_NS = 100 * MS
 """Until all switches are back, and rid of a job that has ended."""
 LIMIT_NS = 3_000 * MS
-"""Of virtual time: a job that takes longer is stuck."""
+"""Limit of virtual time: a job that takes longer is stuck."""
 
 
 @dataclass
 class Seen:
-    """What one or many schedules came to meet; a fault that never happens proves nothing."""
+    """Events that one or many schedules met; a fault that never happens proves nothing."""
 
     schedules: int = 0
     sums: int = 0
     generations: int = 0
     longest_ns: int = 0
-    """Of virtual time."""
+    """Longest virtual time."""
     hosts: Counter[str] = field(default_factory=Counter)
     switches: Counter[str] = field(default_factory=Counter)
     happenings: Counter[str] = field(default_factory=Counter)
@@ -267,7 +267,7 @@ class _Play:
                 rig.take_down(end, noticed_ns, for_ns)
 
     def _reach(self, host: str) -> int | None:
-        """Which job's process fails with a host; None: all there. Of the job beside one worker must be left."""
+        """Job whose process fails with a host; None: all of them. Of the other job one worker must survive."""
         beside = self.schedule.beside
         return self.schedule.job if beside is not None and host == beside.workers[0] else None
 

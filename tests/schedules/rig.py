@@ -51,9 +51,9 @@ MS: Final = 1_000_000
 _STATES: Final = StatePool()
 
 _JOB: Final = FRAME_HEADER_BYTES + BY_NAME["job"].offset
-"""Where a message's job is in a frame."""
+"""Offset of a message's job in a frame."""
 _FIRST_LANE: Final = FRAME_HEADER_BYTES + HEADER_BYTES
-"""Where lanes begin in a frame, the highest byte of each first."""
+"""Offset of lanes in a frame, the highest byte of each first."""
 
 Action = Callable[[], Awaitable[None] | None]
 Seat = tuple[int, str]
@@ -77,7 +77,7 @@ class Chosen:
 
 @dataclass(frozen=True)
 class Control:
-    """How the messages between controller and hosts travel."""
+    """Transport of the messages between controller and hosts."""
 
     delay_ns: tuple[int, int] = (10 * US, 200 * US)
     """Uniform, each by itself."""
@@ -129,7 +129,7 @@ class Rig:
         self.dead: set[Seat] = set()
         """Processes that died, or were told that the job goes on without them."""
         self.hung: dict[Seat, list[Callable[[], None]]] = {}
-        """Processes that do nothing, with what awaits them."""
+        """Hung processes, with their pending events."""
         self.flips = _Flips(paired_flips, seed)
         self._processes: defaultdict[str, dict[int, _Process]] = defaultdict(dict)  # by host and job
         self._control = control
@@ -188,12 +188,12 @@ class Rig:
                 self._processes[seat[1]].pop(job, None)
 
     async def forget(self) -> None:
-        """Another controller, which knows of no job, takes the place of this one."""
+        """Replace the controller by another one without knowledge of any job."""
         self.controller = self._make_controller(self.now_ns)
         await self.controller.start(self.now_ns)
 
     def is_busy(self, host: str) -> bool:
-        """Whether any job has a part there."""
+        """Return whether any job has a part on the host."""
         return any(name == host for _, name in self.seats)
 
     def worker(self, job: int, name: str) -> WorkerCore:
@@ -209,7 +209,7 @@ class Rig:
     # --- faults ---
 
     def kill(self, host: str, job: int | None = None) -> None:
-        """A host stops for good, or only its process of one job; what it has sent is still on its way."""
+        """Stop a host for good, or only its process of one job; its packets in flight stay."""
         self.dead |= {seat for seat in self.seats if seat[1] == host and job in (None, seat[0])}
 
     def hang(self, host: str, for_ns: int, job: int | None = None) -> None:
@@ -278,7 +278,7 @@ class Rig:
             assert self.now_ns < end_ns, f"{what}: not done in {limit_ns / MS:g} ms of virtual time; {self.waiting()}"
 
     async def rest(self, for_ns: int) -> None:
-        """Let time go on for so long."""
+        """Let this much time pass."""
         end_ns = self.now_ns + for_ns
         self.after(for_ns, lambda: None)  # or time would go on to the limit
         await self.run(lambda: self.now_ns >= end_ns, 2 * for_ns, "a rest")
@@ -380,7 +380,7 @@ class Rig:
                 raise TypeError(f"a running job is not told {type(other).__name__}")
 
     def _answer(self, job: int, give: Callable[[], None]) -> None:
-        """A host's message to the controller sets out; it is for nobody if the job has ended meanwhile."""
+        """Send a host's message to the controller; it is dropped if the job has ended meanwhile."""
         running = self.controller.jobs.get(job)
 
         def arrive() -> None:
@@ -402,10 +402,10 @@ class Rig:
         self._answer(job, lambda: self.controller.members.heartbeat(job, name, rounds, self.now_ns, waiting=waiting))
         self.after(self._control.heartbeat_ns, lambda: self._beat(seat))
 
-    # --- what can be seen ---
+    # --- observations ---
 
     def waiting(self) -> str:
-        """What the jobs and every worker that is not idle wait for."""
+        """Awaited events of the jobs and of every worker that is not idle."""
         lines = [self.controller.jobs.waiting_for(job, self.now_ns) for job in self.controller.jobs]
         for job in self.controller.jobs:
             workers = (self.worker(job, name) for name in self.workers(job))
@@ -413,13 +413,13 @@ class Rig:
         return "; ".join(lines)
 
     def drops(self, switch: str) -> dict[str, int]:
-        """By reason, since the switch started (docs/design.md §4.3)."""
+        """Drops by reason, since the switch started (docs/design.md §4.3)."""
         state = self.switches[switch].state
         assert state is not None
         return dict(zip(DROP_REASONS, state.counters[DROPS].packets.tolist(), strict=True))
 
     async def check_empty(self) -> None:
-        """Without any job, every switch holds what it should, and its memory is all free."""
+        """Assert that without any job, every switch has its base entries, and its memory is all free."""
         assert not self.controller.jobs
         for name, diff in (await self.controller.verify()).items():
             raise AssertionError(f"{name} does not hold what it should:\n{diff}")
@@ -428,7 +428,7 @@ class Rig:
 
 
 class _Process:
-    """What a process of a host has of the fabric, as `VirtualHost` knows it: the host's links, and a timer."""
+    """Part of the fabric that a host's process uses, as `VirtualHost` sees it: the host's links, and a timer."""
 
     def __init__(self, rig: Rig, host: str) -> None:
         self.topology = rig.topology
@@ -451,8 +451,8 @@ class _Process:
 
 
 class _Flips:
-    """Bits flipped in pairs on hosts' links, the highest ones of two lanes: what the public check is blind to, in what
-    a host gets as in what a switch adds up (docs/design.md §2.2).
+    """Bits flipped in pairs on hosts' links, the highest ones of two lanes: the public check is blind to these, in
+    frames to a host and in a switch's sums (docs/design.md §2.2).
     """
 
     def __init__(self, rate: float, seed: int) -> None:

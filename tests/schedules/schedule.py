@@ -1,6 +1,6 @@
-"""What one seed stands for: a fabric, a job, its tensors, the links' faults, and what happens when.
+"""Schedule of one seed: a fabric, a job, its tensors, the links' faults, and events with their times.
 
-`Schedule.draw(seed)` is the whole of it; `repr` tells it. Nothing else is random.
+`Schedule.draw(seed)` is the whole of it; `repr` shows it. Nothing else is random.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def fabric_named(name: str) -> tuple[Topology, Routes]:
 
 @dataclass(frozen=True)
 class Happening:
-    """Something that is done once the fastest worker has completed so many rounds, and a little later."""
+    """Event that happens shortly after the fastest worker has completed this many rounds."""
 
     rounds: int
     delay_ns: int
@@ -55,7 +55,7 @@ class MoveTo(Happening):
 class Kill(Happening):
     rank: int
     whole: bool
-    """The host, with what other jobs have there; else the job's process alone."""
+    """Whether the host fails with all jobs on it; else only the job's process."""
 
 
 @dataclass(frozen=True)
@@ -99,16 +99,16 @@ class Damage:
 
 @dataclass(frozen=True)
 class Before:
-    """What was there before the job, and left rounds in slots of switches: another one of the same hosts."""
+    """Earlier job of the same hosts, which left rounds in slots of switches."""
 
     how: str
-    """"ended" by the controller; "forgotten", since another controller has come that knows nothing; or "dirty": slots
-    hold what jobs and generations of long ago may have left. Where a server alone has summed, no switch tells which
-    generations to avoid: there jobs are forgotten only if they have keys, another each time.
+    """Kind of its end: "ended" by the controller; "forgotten", by a new controller without records; or "dirty": slots
+    hold possible remains of jobs and generations of long ago. If only a server has summed, no switch shows the
+    generations to avoid: such jobs are forgotten only if they have keys, a different one each time.
     """
     job: int = 0
     rounds: int = 0
-    """It ends once its fastest worker has completed so many."""
+    """Number of rounds at its fastest worker after which it ends."""
     extra: bool = False
     """It has a worker more, which goes on by the old plan where the job is forgotten."""
 
@@ -137,14 +137,14 @@ class Schedule:
     server: bool
     """Whether the job has a parameter server."""
     spare: bool
-    """Whether another host can take its place."""
+    """Whether another host can replace it."""
     server_root: bool
     sizes: tuple[int, ...]
     gap_ns: int
     """Between two tensors' submissions; 0: all are in flight at once."""
     first_round: int
     slots_before: int
-    """Of every switch's memory, taken by others."""
+    """Slots of every switch that others occupy."""
     loss: float
     duplicate: float
     reorder: float
@@ -153,9 +153,9 @@ class Schedule:
     poll_ns: int
     control_loss: float
     key: str
-    """Of the job; "" for none."""
+    """Key of the job; "" for none."""
     paired_flips: float
-    """How many of the frames to and from hosts have the highest bits of two lanes flipped; only where a key is."""
+    """Rate of frames to and from hosts with the highest bits of two lanes flipped; only with a key."""
     heavy: bool
     """The weights add up to nearly 2³²."""
     before: Before | None
@@ -217,7 +217,7 @@ class Schedule:
 
     @property
     def may_stand_still(self) -> bool:
-        """Whether a round may need a new generation, and not only the workers' resends."""
+        """Return whether a round may need a new generation, beyond the workers' resends."""
         return (
             any(not isinstance(one, MoveTo) for one in self.happenings)
             or (self.damage is not None and self.damage.way != "down")
@@ -254,7 +254,7 @@ class Schedule:
 
 
 def other_key(key: str) -> str:
-    """Of another job, which has one where this one has."""
+    """Key of another job, which has one if this one does."""
     return key[::-1]
 
 

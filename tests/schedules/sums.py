@@ -1,4 +1,4 @@
-"""Tensors that one job sums on a rig, and what the sums must be: exact, and the same at every survivor."""
+"""Tensors that one job sums on a rig, and the required sums: exact, and the same at every survivor."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from weir.tests.schedules.rig import Rig
 from weir.wire.aggregation import LANES
 
 Tensors = Sequence[Sequence[NDArray[np.float32]]]
-"""By tensor and rank."""
+"""Arrays by tensor and rank."""
 
 
 def draw_tensors(seed: int, sizes: Sequence[int], workers: int) -> Tensors:
@@ -28,10 +28,10 @@ def draw_tensors(seed: int, sizes: Sequence[int], workers: int) -> Tensors:
 
 
 def telling_weights(workers: int, *, heavy: bool = False) -> tuple[int, ...]:
-    """Weights by rank whose sum tells who is in it, and that nobody is in it twice; of up to eight workers.
+    """Weights by rank whose sum identifies the contributors, each at most once, for up to eight workers.
 
-    They are powers of 16; or they add up to nearly 2³², the most that they may: each is the largest that is allowed
-    less 2^rank, so that c of them fall short of c times that by c different powers of two.
+    They are powers of 16; or they add up to nearly 2³², the maximum: each is the largest allowed one minus 2^rank, so
+    that the sum of c of them falls short of c times that by c different powers of two.
     """
     if heavy:
         return tuple(((1 << 32) - 1) // workers - (1 << rank) for rank in range(workers))
@@ -74,12 +74,12 @@ class Summing:
                 sums[len(sums)] = reduced
 
     def has(self, number: int) -> bool:
-        """Whether every worker that is left has this tensor's sum."""
+        """Return whether every remaining worker has this tensor's sum."""
         return all(number in self.sums[name] for name in self._rig.workers(self.job))
 
     @property
     def finished(self) -> bool:
-        """Whether every worker that is left has every sum. AssertionError when the job was aborted."""
+        """Return whether every remaining worker has every sum. AssertionError when the job was aborted."""
         aborted = self._rig.controller.jobs.aborted
         assert self.job not in aborted, aborted[self.job]
         return all(len(self.sums[name]) == len(self._tensors) for name in self._rig.workers(self.job))
@@ -99,7 +99,7 @@ class Summing:
 def check_sums(
     tensors: Tensors, names: Sequence[str], weights: Sequence[int], sums: dict[str, dict[int, Reduced]]
 ) -> None:
-    """All survivors hold the same bits, and these are the exact sum over the workers that the weights tell.
+    """All survivors hold the same bits, and these are the exact sum over the workers that the weights identify.
 
     `weights` are those of `telling_weights`, `sums` is by survivor and tensor.
     """

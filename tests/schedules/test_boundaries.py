@@ -26,7 +26,7 @@ WORKERS = ("h1", "h2", "h5")
 
 @dataclass(frozen=True)
 class Bound:
-    """A job at some bound; what is not given is usual."""
+    """A job at some limit; omitted values have defaults."""
 
     job: int = 7
     workers: tuple[str, ...] = WORKERS
@@ -35,7 +35,7 @@ class Bound:
     sizes: tuple[int, ...] = (10 * LANES,)
     first_round: int = 0
     slots_before: int = 0
-    """Of each switch's memory."""
+    """Occupied slots of each switch."""
 
 
 BOUNDS = {
@@ -155,7 +155,7 @@ async def test_a_switch_that_was_left_long_ago_sums_again() -> None:
 
 @pytest.mark.parametrize("server", [None, f"h{FAN_IN + 1}"])
 async def test_a_node_with_all_its_children(server: str | None) -> None:
-    """As many workers as a node takes, on one switch that is the root, and on one below a server."""
+    """The maximum number of workers of a node, on one switch that is the root, and on one below a server."""
     names = tuple(f"h{number}" for number in range(1, FAN_IN + 1))
     placement = Placement(dict.fromkeys(names, "s1"), {} if server is None else {"s1": server}, server or "s1")
     rig = Rig(leaf_spine(1, 0, FAN_IN + 1), Chosen(lambda problem: placement), link={"loss": 0.002})

@@ -1,8 +1,8 @@
-"""Packets that lie, in the middle of running jobs: they change no sum, and are dropped for the right reason.
+"""Forged packets among those of running jobs: they change no sum, and are dropped for the right reason.
 
 Two jobs run on a leaf-spine fabric; a stranger's host, and hosts of the jobs themselves, send forged packets through
-the real switches: whatever field is a lie, the switch that is addressed drops and counts it, or the one by which it
-comes in.
+the real switches: for any false field, the addressed switch, or the one at which the packet enters, drops and counts
+it.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ SERVER = "h6"
 
 @dataclass(frozen=True)
 class Lie:
-    """A forged packet: who sends it, to whom, what is wrong, and how it ends."""
+    """A forged packet: source, destination, false field, and outcome."""
 
     name: str
     reason: str
-    """Of the drop at the switch that is addressed, or that it `comes_to`, or of the host's counter."""
+    """Drop reason at the addressed switch, or at `comes_to`, or of the host's counter."""
     sender: str = "h1"
     to: str = "s1"
     source: str = "h1"
     kind: MessageType = MessageType.CONTRIBUTION
     job: int = 1
     ahead: int = 0
-    """Of the generation."""
+    """Offset of the generation."""
     contributors: int = 1
     fields: tuple[tuple[str, int], ...] = ()
     bad_checksum: bool = False
     comes_to: str = ""
-    """Where it is dropped; "": where it is sent to."""
+    """Switch that drops it; "": its destination."""
     port: int = AGGREGATION_PORT
     """UDP, that it is sent from."""
     cut: int = 0
@@ -170,7 +170,7 @@ class Fabric:
         self.rig.close()
 
     def drops(self) -> Counter[str]:
-        """What switches and hosts have dropped, apart from what loss and time-outs bring."""
+        """Drops of switches and hosts, apart from those of loss and time-outs."""
         seen: Counter[str] = Counter()
         for name in self.rig.switches:
             seen.update(self.rig.drops(name))
@@ -199,7 +199,7 @@ async def test_a_lie_is_dropped_for_its_reason_and_changes_no_sum(lie: Lie) -> N
     await rig.run(lambda: fabric.finished, 1_000 * MS, lie.name, look)
     await rig.rest(MS)
     assert told == 20
-    if lie.to == "h2" and not lie.comes_to:  # what it does not wait for it drops for that reason
+    if lie.to == "h2" and not lie.comes_to:  # a host drops unexpected messages for that reason
         dropped = +Counter(rig.worker(1, "h2").counters.drops)
         assert dropped[lie.reason]
         assert dropped.keys() <= {lie.reason, "duplicate", "out_of_window"}

@@ -18,7 +18,7 @@ from weir.tests.schedules.sums import Summing, draw_tensors
 from weir.topologies.generators import leaf_spine
 
 SLOTS = 64
-"""Of each switch: two or three jobs fit at once as they would like."""
+"""Slots of each switch: two or three jobs fit at once with their preferred window."""
 STRATEGIES = ("ps", "rack", "random", "widest")
 
 

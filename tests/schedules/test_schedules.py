@@ -1,7 +1,7 @@
-"""Random schedules on the compiled switch program: whatever happens, every sum is exact and nothing is left behind.
+"""Random schedules on the compiled switch program: after any events, every sum is exact and nothing is left behind.
 
 A schedule is its seed: `WEIR_SEED=… pytest tests/schedules/test_schedules.py` plays that one alone, and prints it.
-`WEIR_SCHEDULES` says how many the long run has.
+`WEIR_SCHEDULES` is the number of schedules in the long run.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ _REPLAYED = os.environ.get("WEIR_SEED")
 
 
 async def play_seeds(seeds: range) -> Seen:
-    """All of them, however many fail; what they met. Raises AssertionError with every seed that failed."""
+    """Play all of them, regardless of failures; return their events. Raises AssertionError with every seed that
+    failed.
+    """
     seen, failures = Seen(), []
     for seed in [int(_REPLAYED)] if _REPLAYED else seeds:
         schedule = Schedule.draw(seed)

@@ -1,8 +1,8 @@
-"""Damaged BMv2 JSON into the loader, in a process of its own: run with SEED COUNT COMPILED PROGRAM.json...
+"""Fuzzer of the loader with damaged BMv2 JSON, in a process of its own: SEED COUNT COMPILED PROGRAM.json...
 
-Programs are damaged in bytes and in structure. Each is either refused by an `UnsupportedProgram` or read; of those that
-are read, so many are compiled and get random packets, which must not crash either. In a process of its own, with its
-own cache of native code.
+Programs are damaged in bytes and in structure. Each is either refused by an `UnsupportedProgram` or read. Of those that
+are read, a limited number is compiled and gets random packets, which must not crash either. The process has its own
+cache of native code.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def main(arguments: Sequence[str]) -> None:
         try:
             read(text)
             if rng.random() * int(count) < 2 * int(compiled):
-                Path("program.json").write_bytes(text)  # what a crash leaves behind
+                Path("program.json").write_bytes(text)  # kept for analysis after a crash
                 sys.stdout.write(f"{number}: {paths[which]}\n")
                 sys.stdout.flush()
                 fuzz(Program.load(text), number, FRAMES)

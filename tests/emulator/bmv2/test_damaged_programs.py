@@ -25,7 +25,7 @@ SAMPLES = sorted(
     ]
 )
 SILENCE_S = 250
-"""What some hundred programs may take that are only read, and one that is compiled."""
+"""Time limit in seconds for some hundred programs that are only read, and one that is compiled."""
 
 
 def damage(count: int, compiled: int, folder: Path) -> None:
@@ -175,7 +175,7 @@ def test_more_constant_entries_than_the_table_holds() -> None:
 
 
 def test_an_action_with_fewer_parameters_than_the_one_of_that_name_elsewhere() -> None:
-    """Its rows would be too short for what a control plane writes, which knows actions by name."""
+    """Its rows would be too short for writes of a control plane, which identifies actions by name."""
     root = tables()
     by_name = {table["name"]: table for table in root["pipelines"][0]["tables"]}
     elsewhere = by_name["Forward.keyless"]["action_ids"][0]

@@ -1,4 +1,4 @@
-"""What the parser, actions, externs and deparser of a compiled program do to one packet."""
+"""Effects of the parser, actions, externs and deparser of a compiled program on one packet."""
 
 from __future__ import annotations
 

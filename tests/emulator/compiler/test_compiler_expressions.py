@@ -34,7 +34,7 @@ def hexstr(value: int) -> Json:
 
 
 class Trees:
-    """Random expressions within the forms that p4c makes: what grows is cut or cast."""
+    """Random expressions within the forms that p4c makes: growing values are cut or cast."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
@@ -282,7 +282,7 @@ def test_expressions_out_of_range_are_refused_by_name_and_line(tree: Json, probl
 
 
 def test_the_code_of_wide_shifts_and_products_stands_once_in_a_program() -> None:
-    """Else compiling takes time as the square of what it is given."""
+    """Otherwise compile time would grow as the square of the input."""
     a, g = ({"type": "field", "value": ["in", name]} for name in "ag")
     statements = []
     for number in range(12):
@@ -297,7 +297,7 @@ def test_the_code_of_wide_shifts_and_products_stands_once_in_a_program() -> None
 
 
 def test_wide_metadata_are_read_where_they_lie() -> None:
-    """At multiples of 8: of what says nothing LLVM assumes multiples of 16, and the process may end for it."""
+    """Alignment is a multiple of 8: LLVM assumes multiples of 16 by default, which may crash the process."""
     document = read((STF / "wide.json").read_bytes())
     text = str(build_module(document, plan(document)))
     accesses = re.findall(r"(?:= load i(?:128|192),|store i(?:128|192) ).*", text)

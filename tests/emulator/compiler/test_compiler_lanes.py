@@ -1,4 +1,4 @@
-"""Sums of 256 lanes in registers, and checksummed IPv4 forwarding: what must be right and fast at once."""
+"""Sums of 256 lanes in registers, and checksummed IPv4 forwarding: correct and fast at once."""
 
 from __future__ import annotations
 

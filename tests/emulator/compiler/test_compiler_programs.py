@@ -1,4 +1,4 @@
-"""Loading: what a program says of itself, what is refused and how, and where native code is kept."""
+"""Loading: a program's properties, refusals, and the cache of native code."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_native_code_is_kept_by_content(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_programs_that_nobody_has_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    """But for the last ones; each was kept for ever, as a controller may push many. Who has one has it as it was."""
+    """Only the last ones are kept, since a controller may push many. A program in use stays valid."""
     monkeypatch.setattr(program_module, "_KEPT", 2)
     monkeypatch.setattr(Program, "_recent", OrderedDict())
     text = (PROGRAMS / "selector.json").read_bytes()
@@ -128,7 +128,7 @@ def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def own_folder(fresh: Path) -> Path:
-    """Where code is kept when the chosen folder is not used."""
+    """Folder of code when the chosen folder is not used."""
     return fresh / "tmp" / f"weir-cache-{os.geteuid()}"
 
 
@@ -189,7 +189,7 @@ def test_machine_code_comes_from_folders_that_others_cannot_change(
 def test_files_of_others_are_not_loaded_nor_links_nor_other_names(
     fresh: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In a folder like /tmp others may put files, but not replace one's own."""
+    """In a folder like /tmp other users may create files, but not replace one's own."""
     folder = fresh / "cache"
     folder.mkdir()
     folder.chmod(0o1777)

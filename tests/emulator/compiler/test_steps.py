@@ -1,4 +1,4 @@
-"""What traced programs note of their tables and messages; and that they do what they do untraced."""
+"""Notes of traced programs about tables and messages; traced and untraced programs behave the same."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def traced(name: str) -> Rig:
 
 
 def notes(rig: Rig, frame: bytes) -> list[list[int]]:
-    """What ingress has noted of a frame."""
+    """Notes of ingress on a frame."""
     rig.begin(frame)
     rig.ingress()
     state = rig.state

@@ -27,7 +27,7 @@ PROGRAMS = (
     *(config().p4_device_config for config in (load_config, load_config, load_config, externs_config, stages_config)),
     *(load_config().p4_device_config[:-100], b"{}", b"[]", b"\x1a\x02{}", b"\xff"),
 )
-"""Programs that are compiled once, and what is none."""
+"""Programs that are compiled once, and an invalid one."""
 
 
 class Maker:
@@ -268,9 +268,9 @@ def damaged(message: Message, rng: random.Random) -> bytes:
 
 
 def pipeline_request(rng: random.Random, info: p4i.P4Info, ids: list[int]) -> bytes:
-    """A SetForwardingPipelineConfig of the primary with election id 1, with something wrong in it more often than not.
+    """SetForwardingPipelineConfig of the primary with election id 1, more often than not with an error in it.
 
-    Its program is one of `PROGRAMS` as it is, so that damage compiles none anew.
+    Its program is one of `PROGRAMS` unchanged, so that damage causes no compilation.
     """
     request = p4r.SetForwardingPipelineConfigRequest(device_id=1)
     request.action = p4r.SetForwardingPipelineConfigRequest.Action.ValueType(rng.choice(SET_ACTIONS))
@@ -281,7 +281,7 @@ def pipeline_request(rng: random.Random, info: p4i.P4Info, ids: list[int]) -> by
             mutate(request, rng, ids)
         request.config.p4_device_config = b""
     content = damaged(request, rng) if rng.random() < 0.2 else request.SerializeToString()
-    if rng.random() < 0.9:  # what is appended is merged into the message
+    if rng.random() < 0.9:  # appended bytes are merged into the message
         program = p4r.ForwardingPipelineConfig(p4_device_config=rng.choice(PROGRAMS))
         content += p4r.SetForwardingPipelineConfigRequest(config=program).SerializeToString()
     return content
@@ -314,7 +314,7 @@ def stream_messages(rng: random.Random, ids: list[int], election_id: int) -> lis
 
 
 def _claims_the_default_role(content: bytes) -> bool:
-    """Whether the bytes are an arbitration message that could take the default role from its primary."""
+    """Return whether the bytes are an arbitration message that could take the default role from its primary."""
     try:
         message = p4r.StreamMessageRequest.FromString(content).arbitration
     except DecodeError:
@@ -323,7 +323,7 @@ def _claims_the_default_role(content: bytes) -> bool:
 
 
 def reparsed(message: Any, rng: random.Random) -> Any:
-    """The message after damage to its bytes; unchanged where they are none of its type any more."""
+    """Message after damage to its bytes; unchanged if they are not a message of its type any more."""
     try:
         return type(message).FromString(damaged(message, rng))
     except DecodeError:

@@ -1,4 +1,4 @@
-"""What the tests drive the server with: a data path that records frames, and a raw gRPC client."""
+"""Rig of the P4Runtime tests: a data path that records frames, and a raw gRPC client."""
 
 from __future__ import annotations
 
@@ -265,7 +265,7 @@ class Client:
         return ["OK"] * len(queries)
 
     def dump(self, *queries: object) -> set[str]:
-        """What the queries find, as text."""
+        """Results of the queries, as text."""
         return {text(found) for found in self.read(*queries)}
 
 

@@ -1,6 +1,6 @@
-"""Run by p4runtime-shell's own interpreter: drives the server at argv[1] as a user of the shell would.
+"""Session of p4runtime-shell, run by its own interpreter: drives the server at argv[1] as a user would.
 
-Prints one JSON object with what the shell saw. argv: address, device id, P4Info, BMv2 JSON.
+Prints one JSON object with the shell's results. argv: address, device id, P4Info, BMv2 JSON.
 """
 
 import json

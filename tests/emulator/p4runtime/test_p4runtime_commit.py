@@ -1,4 +1,4 @@
-"""A commit while packets come: what they count and write is kept, and each program's packet-ins are its own."""
+"""A commit under traffic: counts and written values are kept, and each program's packet-ins are its own."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def busy_client(busy: BusySwitch) -> Iterator[Client]:
 
 
 def counted(client: Client, names: Names) -> tuple[int, int, int]:
-    """What the packets of `BusySwitch` left: counts of a counter and of their entry, and the last one's time in µs."""
+    """Effects of `BusySwitch`'s packets: counts of a counter and of their entry, and the last one's time in µs."""
     key = names.exact_entry(b"\x00", b"\x00")
     counter = p4r.CounterEntry(counter_id=names.counter["ports"], index=p4r.Index(index=0))
     register = p4r.RegisterEntry(register_id=names.register["last_seen"], index=p4r.Index(index=0))
@@ -111,7 +111,7 @@ def test_what_packets_count_meanwhile_is_added_to_what_was_written_to_a_saved_co
 
 
 def test_a_packet_in_of_a_new_program_is_told_as_its_p4info_has_it(busy: BusySwitch) -> None:
-    """The one before has no header for packet-ins: there they are told whole."""
+    """The previous program has no header for packet-ins, which arrive whole."""
     headless = load_config()
     del headless.p4info.controller_packet_metadata[:]
     with P4RuntimeServer([busy]) as server, Client(server.address) as client:

@@ -41,7 +41,7 @@ async def address(switch: Switch) -> AsyncIterator[str]:
 
 
 def read(sw: fy.Switch, *queries: EntityT) -> AsyncIterator[EntityT]:
-    """Everything that the queries find; finsy's own annotation promises a coroutine."""
+    """Results of the queries; finsy's own annotation declares a coroutine."""
     return cast(AsyncIterator[EntityT], sw.read(queries))
 
 

@@ -60,9 +60,11 @@ OF_AN_UPDATE = {
     *("RESOURCE_EXHAUSTED", "OUT_OF_RANGE", "UNIMPLEMENTED"),
 }
 MEETS = {"OK", "NOT_FOUND", "ALREADY_EXISTS", "FAILED_PRECONDITION", "RESOURCE_EXHAUSTED"}
-"""What may become of an update that is well-formed, by what is there already."""
+"""Possible codes of a well-formed update, depending on the present state."""
 MAY_NOT = ("cannot be mixed in", "no key", "needs an action", "was made with max_size")
-"""Why a well-formed update may be invalid: what is there already, or the little that `Maker` does not look at."""
+"""Messages that make a well-formed update invalid: conflicts with the present state, or details that `Maker`
+ignores.
+"""
 RESOURCES: dict[str, Any] = {
     "counter_data": p4r.CounterData(),
     "meter_config": p4r.MeterConfig(),
@@ -81,7 +83,7 @@ WHOLE = (
 OF_A_STREAM = {"OK", "INVALID_ARGUMENT", "NOT_FOUND", "FAILED_PRECONDITION", "RESOURCE_EXHAUSTED"}
 STREAM_EVERY = 4
 PIPELINE_EVERY = 10
-"""Of so many rounds of four calls, one has a stream, or a pipeline."""
+"""Interval of rounds of four calls in which one round has a stream, or a pipeline."""
 
 
 class Ended(Exception):
@@ -89,13 +91,13 @@ class Ended(Exception):
 
 
 class Context:
-    """What an RPC ends with: those parts of gRPC's context that the servicer uses."""
+    """Outcome of an RPC: the parts of gRPC's context that the servicer uses."""
 
     def __init__(self) -> None:
         self.code, self.details_text, self.parts = "OK", "", list[p4r.Error]()
 
     def as_grpcs(self) -> grpc.ServicerContext:
-        """For the servicer, which uses no part of a context that is missing here."""
+        """Context typed for the servicer, which uses no part that is missing here."""
         return cast(grpc.ServicerContext, self)
 
     def set_trailing_metadata(self, trailing_metadata: tuple[tuple[str, bytes], ...]) -> None:
@@ -164,7 +166,7 @@ class Rig:
         return "OK", ["OK"] * len(request.entities), found
 
     def state(self, *, colors: bool = True) -> list[bytes]:
-        """All that can be read, in an order of its own; without `colors` but for counts by color."""
+        """All readable state, sorted; without `colors` the counts by color are left out."""
         request = p4r.ReadRequest(device_id=1, entities=[entity(query) for query in WHOLE])
         code, _, found = self.read(request)
         assert code == "OK"
@@ -182,7 +184,7 @@ class Rig:
         return request
 
     def clear(self) -> None:
-        """Delete whatever can be deleted; what remains of the services' notes would be a leak."""
+        """Delete everything that can be deleted; leftovers of the services would be a leak."""
         queries = (p4r.TableEntry(), p4r.ActionProfileGroup(), p4r.ActionProfileMember(), p4r.DigestEntry())
         for query in (*queries, p4r.MulticastGroupEntry(), p4r.CloneSessionEntry()):
             _, _, found = self.read(p4r.ReadRequest(device_id=1, entities=[entity(query)]))
@@ -239,7 +241,7 @@ def fuzz_writes(rig: Rig, rng: random.Random, count: int, checked: float) -> Cou
 
 
 def _excused(info: p4i.P4Info, code: str, message: str, update: p4r.Update) -> bool:
-    """Whether a well-formed update may fail like that for what P4Info or the state says."""
+    """Return whether P4Info or the state explains this failure of a well-formed update."""
     entry = update.entity.table_entry
     tables = {table.preamble.id: table for table in info.tables}
     if code == "PERMISSION_DENIED":

@@ -1,4 +1,4 @@
-"""What is large: batches that fail, reads of millions of cells, and both when the client or the server leaves."""
+"""Large requests: batches that fail, reads of millions of cells, and both when the client or the server leaves."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_a_batch_ends_when_the_server_does(
     datapath: RecordingDatapath,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What is written stays, what is left is not begun."""
+    """Written entities stay, the rest is not begun."""
     entry = names.exact_entry(b"\x01", b"\x02", names.call("drop"))
     request = loaded.write_request()
     for _ in range(100_000):
@@ -253,7 +253,7 @@ def test_a_table_named_outside_its_control_is_a_table(client: Client, stream: St
 def test_the_program_may_come_in_pis_message_around_it(
     client: Client, stream: Stream, datapath: RecordingDatapath
 ) -> None:
-    """As p4lang/tutorials send it: `reassign` (field 1) set, and the JSON as `device_data` (field 3)."""
+    """Message as p4lang/tutorials send it: `reassign` (field 1) set, and the JSON as `device_data` (field 3)."""
     config = load_config()
     json = config.p4_device_config
     size = len(json)

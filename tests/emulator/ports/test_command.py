@@ -308,7 +308,7 @@ threading.Event().wait()
 
 @pytest.mark.parametrize("reader", ["asleep", "gone"])
 def test_a_signal_ends_it_though_nobody_reads_what_it_says(reader: str) -> None:
-    """Its standard output is a pipe that is full, or that nobody has the other end of."""
+    """Its standard output is a pipe that is full, or whose other end is closed."""
     out, into = os.pipe()
     if reader == "gone":
         os.close(out)
@@ -357,9 +357,9 @@ def test_a_log_file_has_lines_for_each_packet_and_its_tables(net: Network, tmp_p
 
 @needs_namespaces
 def test_a_capture_ends_with_a_whole_frame_where_the_disk_takes_no_more(net: Network, tmp_path: Path) -> None:
-    """Three and a half records fit. The switch goes on; and what there is room for later does not follow a gap.
+    """Three and a half records fit. The switch continues; later frames that would fit are not appended behind a gap.
 
-    The last frame but one comes when all before it have been written, or not.
+    The last frame but one arrives after all before it have been written, or earlier.
     """
     arguments = [*attached(net), "--grpc-server-addr", "127.0.0.1:0", "--pcap", str(tmp_path), str(PAIRS)]
     frames = [FRAME[:-1] + bytes([number]) for number in range(7)]

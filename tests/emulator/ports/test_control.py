@@ -1,4 +1,4 @@
-"""`weir-switch ctl`: rates and depths of a running switch, and what it says of its ports."""
+"""`weir-switch ctl`: rates and depths of a running switch, and its messages about ports."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_rates_and_depths_while_packets_flow(net: Network, wired: WiredSwitch, t
     counters = wired.counters()[2].port
     assert counters.drops[0] > 40
     assert counters.max_depth_packets == 4
-    assert say("set_queue_rate none 2") == ""  # and what waits goes at once
+    assert say("set_queue_rate none 2") == ""  # waiting packets leave at once
     assert len(net.receive(2, 64 - counters.drops[0], 2.0)) == 64 - counters.drops[0]
     assert say("set_queue_depth none") == say("set_queue_bytes 2500 all") == ""
     assert [wired.switch.port_config(port).queue_packets for port in (1, 2, 3)] == [None] * 3

@@ -1,4 +1,4 @@
-"""What docs/weir-switch.md says of others' harnesses: each row has tests that are there, and its flags are taken."""
+"""Harnesses in docs/weir-switch.md: each row has existing tests, and its flags are accepted."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ TESTS: Final[Mapping[str, Sequence[str]]] = {
     "`PYTHONPATH`": [f"{COMMAND}test_packages_of_a_foreign_pythonpath_are_not_taken"],
     "SIGTERM, SIGINT": [f"{COMMAND}test_a_signal_ends_it_with_its_counters"],
 }
-"""By how a row begins."""
+"""Tests by the beginning of a row."""
 
 VALUES: Final = {
     "-i": "1@s1-eth1",

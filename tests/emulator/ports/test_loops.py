@@ -36,7 +36,7 @@ def order(what: int, times: int = 0) -> bytes:
 
 
 def passes(frame: bytes) -> int:
-    """How often ingress has seen a frame."""
+    """Number of passes of a frame through ingress."""
     return int.from_bytes(frame[2:4], "big")
 
 
@@ -114,7 +114,7 @@ def test_other_packets_go_on_while_some_go_round(net: Network, what: int) -> Non
     with WiredSwitch(s, net.interfaces) as wired:
         net.send(1, order(what))
         assert eventually(lambda: s.counters.ingress_packets + s.counters.egress_packets > MAX_PASSES)
-        net.receive(2, int(what == CLONE))  # what its clones come of
+        net.receive(2, int(what == CLONE))  # result of its clones
         for number in range(50):
             frame = order(ONCE)[:-1] + bytes([number])
             net.send(1, frame)

@@ -30,7 +30,7 @@ from weir.tests.paths import ROOT
 
 SOAK_SECONDS = float(os.environ.get("SOAK_SECONDS", "600"))
 GROWTH_KB = 4096
-"""What the allocator and the page cache of a process may do over minutes."""
+"""Growth in KB allowed for the allocator and the page cache of a process over minutes."""
 
 
 def test_a_port_of_a_fabric_that_gets_three_times_its_rate() -> None:
@@ -155,7 +155,7 @@ def test_memory_of_weir_switch_in_a_soak(net: Network) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(SOAK_SECONDS + 300)
 def test_memory_of_a_switch_in_memory_in_a_soak() -> None:
-    """In a process of its own: packets, and entries, groups and programs that change meanwhile."""
+    """The process handles packets while entries, groups and programs change."""
     command = [sys.executable, "-c", "from weir.tests.emulator.ports.test_overload import churn; churn()"]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdin is not None
@@ -174,7 +174,7 @@ def test_memory_of_a_switch_in_memory_in_a_soak() -> None:
 
 
 def churn() -> None:
-    """For every line of standard input, a round of packets and changes."""
+    """Run a round of packets and changes for every line of standard input."""
     program = ROOT / "p4src" / "build" / "fabric.json"
     made = Switch(1, ports=range(8))
     made.load(program.read_bytes())

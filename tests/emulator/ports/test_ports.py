@@ -1,4 +1,4 @@
-"""A switch on real interfaces: frames through veth pairs, queues in wall-clock time, and what interfaces do to it."""
+"""A switch on real interfaces: frames through veth pairs, queues in wall-clock time, and events of interfaces."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_the_fabric_program_forwards_as_in_memory(net: Network) -> None:
     counters = wired.counters()
     assert [counters[port].port.tx_packets for port in (1, 2, 3)] == [0, 40, 40]
     assert counters[1].port.rx_packets == 81
-    # What a switch sends it does not receive.
+    # A switch does not receive its own frames.
     assert counters[2].port.rx_packets == counters[3].port.rx_packets == 0
 
 
@@ -314,12 +314,14 @@ def test_frames_beyond_the_mtu_are_counted(net: Network, ring: bool) -> None:
 
 
 def test_an_mtu_that_changes_while_the_switch_runs(net: Network, ring: bool) -> None:
-    """What the interface does not take any more is counted; what it takes now is sent, as far as the ring holds it."""
+    """Frames that the interface no longer takes are counted; frames that it takes now are sent, as far as the ring
+    holds them.
+    """
     switch = fabric()
     with WiredSwitch(switch, net.interfaces, ring=ring) as wired:
 
         def send(mtu: int, size: int) -> bool:
-            """Whether a frame of this size leaves through port 2 at this MTU."""
+            """Return whether a frame of this size leaves through port 2 at this MTU."""
             ip(f"link set far2 mtu {mtu}")
             ip(f"link set s1-eth2 mtu {mtu}")
             assert eventually(lambda: wired._interfaces[2].mtu == mtu)
@@ -373,7 +375,9 @@ def test_frames_that_turn_into_many_wait_for_the_pool_to_grow(net: Network, ring
 
 @pytest.mark.parametrize(("limit", "sent"), [(1 << 24, 1500), (5000, 50)])
 def test_a_slow_interface_fills_the_queues_or_drops_by_itself(net: Network, limit: int, sent: int) -> None:
-    """With a long queue of the interface's own the kernel makes us wait for its memory; with a short one it refuses."""
+    """With a long queue of the interface's own, the kernel makes the switch wait for memory; with a short one it
+    refuses.
+    """
     shaper = f"tc qdisc add dev s1-eth2 root tbf rate 50mbit burst 4kb limit {limit}"
     if shutil.which("tc") is None or subprocess.run(shaper.split(), check=False).returncode != 0:
         pytest.skip("no tc on PATH, or no token bucket filter (sch_tbf) in the kernel")
@@ -431,7 +435,7 @@ def test_flows_avoid_a_port_whose_link_is_down(net: Network) -> None:
     ]
 
     def leave_by(*ports: int) -> bool:
-        """Whether flows come to leave through these ports, all of them."""
+        """Return whether flows eventually leave through all of these ports."""
 
         def found() -> bool:
             net.send(1, *flows)
@@ -451,7 +455,7 @@ def test_flows_avoid_a_port_whose_link_is_down(net: Network) -> None:
 
 
 def test_a_log_of_packets(net: Network, caplog: pytest.LogCaptureFixture) -> None:
-    """What came, what left, and what was dropped why, in order; nothing where nobody logs."""
+    """Arrivals, departures, and drops with reasons, in order; nothing is logged if logging is off."""
     made = fabric(rate_bps=1e3, queue_packets=1)
     with caplog.at_level("DEBUG", logger="packets"), WiredSwitch(made, net.interfaces) as wired:
         net.send(1, packet(2, size=100), packet(9, size=90))
@@ -475,7 +479,7 @@ def test_a_log_of_packets(net: Network, caplog: pytest.LogCaptureFixture) -> Non
 
 
 def test_a_log_of_what_tables_do(net: Network, caplog: pytest.LogCaptureFixture) -> None:
-    """Of a traced program. What was noted of one that has been replaced meanwhile nobody can tell any more."""
+    """The program is traced. Notes of a program that has been replaced meanwhile cannot be resolved."""
     made = fabric(traced=True)
     with caplog.at_level("DEBUG", logger="packets"), WiredSwitch(made, net.interfaces):
         net.send(1, packet(2, size=100))

@@ -1,7 +1,7 @@
-"""A hand-written program for tests of the runtime: what to do with a frame stands in the frame.
+"""Hand-written program for tests of the runtime: the frame contains the actions to apply to it.
 
-A frame begins with HEADER (64 bytes, little-endian), which ingress copies to the PHV and egress writes back, with what
-the traffic manager said. The state is an array of int64 counters: packets seen in ingress, in egress, and by `reparse`.
+A frame begins with HEADER (64 bytes, little-endian), which ingress copies to the PHV and egress writes back, with the
+traffic manager's data. The state is an array of int64 counters: packets seen in ingress, in egress, and by `reparse`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ HEADER = np.dtype(
         ("truncate", "<u2"),
         ("grow", "<u2"),  # bytes that egress puts in front of the frame
         ("endless", "<u2"),  # clones ask for a clone, too
-        # what egress saw
+        # observations of egress
         ("ingress_timestamp", "<u4"),
         ("egress_timestamp", "<u4"),
         ("enq_timestamp", "<u4"),

@@ -1,4 +1,4 @@
-"""The fabric's promises about time, order and hosts."""
+"""The fabric's guarantees about time, order and hosts."""
 
 from __future__ import annotations
 

@@ -79,6 +79,6 @@ print(sorted(hosts) == list(range(1, 3001)), sent.min(), sent.max(), min(samples
 
 
 def test_events_beyond_the_heap_s_first_capacity_grow_it() -> None:
-    """In a process of its own: a write beyond the heap would end it."""
+    """The test runs in a process of its own: a write beyond the heap would end it."""
     done = subprocess.run([sys.executable, "-c", _MANY], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["True", "1", "1", "1", "1"]

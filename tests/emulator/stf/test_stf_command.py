@@ -1,4 +1,4 @@
-"""`weir stf`: what it prints and returns for a program's tests and for a folder of p4c's kind."""
+"""`weir stf`: output and exit status for a program's tests and for a folder of p4c's kind."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_the_root_of_a_source_tree_stands_for_its_tests(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("option", [(), ("-q",)])
 def test_a_folders_progress_is_a_note_that_quiet_silences(option: tuple[str, ...], tmp_path: Path) -> None:
-    """On a terminal. The compiler has to be there, and is not called."""
+    """Standard output is a terminal. The compiler has to exist, and is not called."""
     (tmp_path / "alone.stf").write_text("wait\n")
     (tmp_path / "p4c-bm2-ss").touch(0o755)
     command, where = [str(WEIR), *option, "stf", "--p4c", str(tmp_path)], f"{tmp_path}:{os.environ['PATH']}"

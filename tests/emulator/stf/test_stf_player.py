@@ -1,4 +1,4 @@
-"""What the player of STF tests accepts, resolves and reports, on the programs of `test_stf_programs`."""
+"""Player of STF tests: accepted, resolved and reported statements, on the programs of `test_stf_programs`."""
 
 from __future__ import annotations
 

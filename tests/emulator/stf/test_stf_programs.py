@@ -22,7 +22,7 @@ from weir.tests.paths import STF as FOLDER
 TESTS = sorted(FOLDER.glob("*.stf"))
 SOURCES = sorted(path for path in FOLDER.glob("*.p4") if path.name != "skeleton.p4")
 SILENT = ("unsupported", "unused", "invalid-header", "uninitialized-use")
-"""Of what p4c would warn: a test is to read headers that are not there."""
+"""Silenced warnings of p4c: a test is to read invalid headers."""
 OPTIONS = ["--arch", "v1model", "--Werror", *(f"--Wdisable={each}" for each in SILENT)]
 
 

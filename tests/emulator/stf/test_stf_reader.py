@@ -1,4 +1,4 @@
-"""STF text to statements, and what it says of text that is none."""
+"""STF text to statements, and errors for invalid text."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Packets in one thread, batches of changes in another, links in a third, and freed memory that bites.
+"""Stress test of tables: packets in one thread, batches of changes in another, links in a third, and poisoned memory.
 
-What is freed is filled with bytes that are no pointer and no key, and blocks are not handed out again; garbage rests
-hardly at all, so that the packets' own comings and goings protect them. Run as a program, for a wild
-pointer ends the process: `python -m weir.tests.emulator.tables.poisoned [batches] [seconds that garbage rests]`.
+Freed memory is filled with bytes that are neither pointers nor keys, and blocks are not reused; garbage rests only
+briefly, so that the packets' own activity protects it. Run as a program, since a wild pointer ends the process: `python
+-m weir.tests.emulator.tables.poisoned [batches] [seconds that garbage rests]`.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def poison() -> None:
 
 
 def told(batches: int) -> Iterator[int]:
-    """So many numbers, and a dot for each: who watches sees that it goes on."""
+    """Yield numbers and print a dot for each, which shows progress."""
     for batch in range(batches):
         yield batch
         sys.stdout.write(".")

@@ -1,4 +1,4 @@
-"""Stacks, unions, stacks of unions and varbit fields; what is expected is what bmv2 sends."""
+"""Stacks, unions, stacks of unions and varbit fields; the expected output is bmv2's."""
 
 from __future__ import annotations
 

@@ -238,7 +238,7 @@ def test_a_switch_hands_digests_to_whoever_asked_for_them(switch: Switch) -> Non
 
 
 def is_marked(switch: Switch, value: int, pair: int) -> bool:
-    """Whether `numbers`, then `members` matched."""
+    """Return whether `numbers`, then `members` matched."""
     ((_, frame),) = switch.forward(order(0, value, tail=pair.to_bytes(2, "big")), IN_PORT)
     return frame[4:8] == bytes.fromhex("0000abcd")
 

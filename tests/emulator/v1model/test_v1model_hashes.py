@@ -29,7 +29,7 @@ def packed(*fields: tuple[int, int]) -> bytes:
 
 
 class Packet:
-    """A packet of this program with random fields; `extra` is there if `what` is odd."""
+    """Packet of this program with random fields; `extra` is present if `what` is odd."""
 
     def __init__(self, what: int, seed: int) -> None:
         rng = random.Random(seed)

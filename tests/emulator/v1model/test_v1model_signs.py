@@ -28,7 +28,7 @@ def packed(amount: int, wide: int, pad: int, entry: int) -> bytes:
 
 
 def reference(amount: int, wide: int) -> bytes:
-    """What the program does, with Python's integers."""
+    """Result of the program, with Python's integers."""
     pad = 5 if (as_signed(wide, 13), as_signed(amount, 8)) in ((-3, -100), (-4096, 7)) else 0
     amount, wide = as_signed(amount - 3, 8), wide - 4096
     entry = {-8: 8, 4: 4}.get(amount, 0)

@@ -5,7 +5,7 @@ from weir.wire.aggregation import MessageFlag, MessageType
 
 
 class TheRootGivesItsChildrenTheSum(FabricTest):
-    """When all have contributed, and again to whoever asks again."""
+    """The root answers when all have contributed, and answers each repeated request."""
 
     def runTest(self) -> None:
         job = 11

@@ -19,7 +19,7 @@ SECONDS_LONG = CongestionOptions(bound_packets=500_000)
 
 class MarkingTest(FabricTest):
     def bounds(self, threshold: int) -> Iterator[Item]:
-        """Of all ports' queues: over from 0 packets on, or never with what a test sends."""
+        """Entries for all ports' queues: over the threshold from 0 packets on, or never with a test's traffic."""
         for port in self.ports.values():
             budget = LinkBudget(
                 Endpoint(SWITCH, port),
@@ -40,7 +40,7 @@ class MarkingTest(FabricTest):
             yield from marking_entries(self.topology, budget, SECONDS_LONG)
 
     def datagram(self, ecn: int, *, left: bool) -> bytes:
-        """From h1 to h2, as it comes in or as it has left."""
+        """Datagram from h1 to h2, as received or as departing."""
         packet = Ether(self.frame(b"payload", "h1", "h2", left=left, destination_port=9, ttl=64 - left))
         packet.payload.tos = ecn
         del packet.payload.chksum
@@ -48,7 +48,7 @@ class MarkingTest(FabricTest):
 
 
 class WhatWaitsIsMarked(MarkingTest):
-    """Where its transport knows ECN."""
+    """Waiting packets are marked if their transport supports ECN."""
 
     def runTest(self) -> None:
         self.hold(self.state(more=self.bounds(threshold=0)))

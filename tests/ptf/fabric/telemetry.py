@@ -1,4 +1,4 @@
-"""INT-MD: what a hop pushes, when it pushes nothing, and where a probe ends."""
+"""INT-MD: data pushed by a hop, reasons to push none, and the end of a probe."""
 
 import struct
 
@@ -9,12 +9,12 @@ from weir.wire.int_md import INT_PORT, PROBE_PORT, Instruction, probe_frame
 
 DISCARD, EXCEEDED = 0x08, 0x04
 SHIM_LENGTH, FLAGS, REMAINING, STACK = 1, 4, 7, 16
-"""Where these are behind the UDP header."""
+"""Offsets behind the UDP header."""
 
 
 class IntTest(FabricTest):
     def body(self, remaining: int = 8, discard: bool = False) -> bytearray:
-        """What UDP carries to INT's port: a header that asks for the node's id and its ports, and eight bytes."""
+        """UDP payload to INT's port: a header that requests the node's id and its ports, and eight bytes."""
         asked = Instruction.NODE_ID | Instruction.PORTS
         addresses = {"source": 0, "destination": 0, "source_mac": 0, "destination_mac": 0}
         frame = probe_frame(
@@ -57,7 +57,7 @@ class BeyondTheHopLimitNothingIsPushed(IntTest):
 
 
 class AFinishedProbeGoesToTheController(IntTest):
-    """With this hop's items, and not on to the host."""
+    """The finished probe has this hop's items, and does not reach the host."""
 
     def runTest(self) -> None:
         body = self.body(discard=True)

@@ -136,7 +136,7 @@ def test_a_new_primary_is_told_anew_and_acknowledges_alone(
 def test_what_waits_for_its_list_is_told_whoever_becomes_primary(
     externs: Client, externs_stream: Stream, switch: Switch, role: str
 ) -> None:
-    """Nobody has been told yet: it is not what a new primary of this role or of another is told anew."""
+    """A digest not yet sent is no repetition for a new primary of this or another role."""
     assert externs.write((INSERT, digest(10 * MS, 0, 1 << 60))) == ["OK"]
     learn(switch, 1, MS)
     newcomer = externs.stream()

@@ -1,4 +1,4 @@
-"""Action profiles, counter and register arrays, multicast groups and clone sessions; and what this switch has not."""
+"""Action profiles, counter and register arrays, multicast groups and clone sessions; and entities without support."""
 
 from __future__ import annotations
 
@@ -398,7 +398,7 @@ def test_clone_sessions(loaded: Client, datapath: RecordingDatapath) -> None:
     assert loaded.read_outcome(p4r.CloneSessionEntry(session_id=100)) == ["NOT_FOUND"]
 
 
-# -- what this switch has not
+# -- unsupported entities
 
 
 def test_externs_are_unimplemented(loaded: Client) -> None:

@@ -1,4 +1,4 @@
-"""Idle timeouts: what entries tell, notifications, and when they are repeated. Times are the switch's."""
+"""Idle timeouts: values in entries, notifications, and their repetition. Times are the switch's."""
 
 from __future__ import annotations
 

@@ -229,7 +229,7 @@ def value_set(set_id: int, *members: tuple[int, ...]) -> p4r.ValueSetEntry:
 
 
 def marked(switch: Switch, number: int, pair: int) -> bool:
-    """Whether the parser found both members and marked the packet."""
+    """Return whether the parser found both members and marked the packet."""
     frame = bytes(2) + number.to_bytes(2, "big") + bytes(4) + pair.to_bytes(2, "big")
     [(_, sent)] = switch.forward(frame, 0)
     return sent[4:8] == bytes.fromhex("0000abcd")
@@ -265,7 +265,7 @@ def test_value_sets_steer_the_parser(externs: Client, switch: Switch) -> None:
 
 
 def test_members_match_as_p4info_says(externs: Client, switch: Switch) -> None:
-    """The same program with other match kinds, which only P4Info tells."""
+    """The same program with other match kinds, which only P4Info contains."""
     kinds = p4i.MatchField
     info = p4i.P4Info()
     info.CopyFrom(EXTERNS)

@@ -1,4 +1,4 @@
-"""Nonsense from clients: random bytes and random messages get canonical codes, never UNKNOWN, and harm nobody."""
+"""Nonsense from clients: random bytes and messages get canonical codes, never UNKNOWN, without harm to others."""
 
 from __future__ import annotations
 
@@ -233,7 +233,9 @@ def test_more_streams_than_there_is_room_for(client: Client) -> None:
 
 
 def test_a_controller_that_does_not_read_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Packet-ins beyond the limit are dropped; what may not be dropped ends the stream, after what was waiting."""
+    """Packet-ins beyond the limit are dropped; messages that must not be dropped end the stream, after the waiting
+    ones.
+    """
     monkeypatch.setattr(session, "MAX_WAITING", 3)
     slow = session.Session()
     message = p4r.StreamMessageResponse()

@@ -1,4 +1,4 @@
-"""Roles: who may write, read and hear what, by a role's config and by annotations in the P4 source."""
+"""Roles: permissions to write, read and receive, by a role's config and by annotations in the P4 source."""
 
 from __future__ import annotations
 
@@ -246,7 +246,7 @@ def test_a_primary_that_hears_nothing_of_a_digest_has_nobody_told_anew(
 
 
 def test_annotations_give_objects_to_roles(stages: Client, externs_server: P4RuntimeServer, roled: list[Roled]) -> None:
-    """In `stages.p4` the table `seconds` is the role second's, the meter `paced` the role meterer's."""
+    """The table `seconds` of `stages.p4` belongs to the role second, the meter `paced` to the role meterer."""
     second, meterer = Roled(externs_server.address, "second").primary(), Roled(externs_server.address, "meterer")
     greedy = Roled(externs_server.address, "greedy", Config(shared_p4_ids=[stage("seconds")])).primary()
     roled += [second, meterer.primary(), greedy]

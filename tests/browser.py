@@ -1,4 +1,4 @@
-"""Headless Chromium for tests, and what may be wrong with words that it shows."""
+"""Headless Chromium for tests, and checks of the words that it shows."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def chromium() -> Iterator[Any]:
 
 
 def look(browser: Any, width: int, *, dark: bool = False) -> None:
-    """Show the page on a screen that is so many pixels of CSS wide; a narrow one is a phone's."""
+    """Show the page on a screen of this width in CSS pixels; a narrow one is a phone's."""
     metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
     scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
@@ -47,8 +47,8 @@ def look(browser: Any, width: int, *, dark: bool = False) -> None:
 
 
 def words_at_fault(browser: Any) -> list[str]:
-    """What a reader would trip over: words of pictures that are over others, cut off, or of fewer than nine points, and
-    pictures that run past the page's edge.
+    """Illegible words: those of pictures that overlap others, are cut off, or are smaller than nine points; and
+    pictures that exceed the page's edge.
     """
     found: list[str] = browser.execute_script(_LOOK, MIN_POINTS)
     return found

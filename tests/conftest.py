@@ -1,4 +1,4 @@
-"""For every test: a run that is over ends, and a slow machine is no failure."""
+"""Settings of all tests: an interrupted run ends, and a slow machine is no failure."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
 settings.load_profile("any machine")
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as for what a shell starts in the background
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # like a shell's background processes
     signal.signal(signal.SIGINT, signal.default_int_handler)  # else what tests start would ignore Ctrl-C, too
 
 _LAST_S: Final = 60.0
-"""How long threads and processes that tests left may take to end."""
+"""Time in seconds that threads and processes of tests may take to end."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

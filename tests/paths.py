@@ -1,4 +1,4 @@
-"""Where the tests find what they read: the checkout, and the programs that are compiled beside them."""
+"""Paths of the tests' inputs: the checkout, and the programs compiled in it."""
 
 from __future__ import annotations
 

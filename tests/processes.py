@@ -1,4 +1,4 @@
-"""Which processes run on this machine, for tests of what is to end with another one."""
+"""Processes on this machine, for tests of processes that end with another one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def processes_with(mark: str) -> list[str]:
 
 
 def left_with(mark: str) -> list[str]:
-    """The same, once there are none any more, or after a minute."""
+    """Processes with the mark, once there are none any more, or after a minute."""
     deadline = time.monotonic() + _END_S
     while (found := processes_with(mark)) and time.monotonic() < deadline:
         time.sleep(0.05)

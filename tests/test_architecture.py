@@ -34,11 +34,11 @@ PURE: Final = {
     "controller/int_config": {},
     "controller/telemetry": {
         "prober.py": {"asyncio"},  # sends the probes that `probes` plans
-        "report_socket.py": {"socket"},  # what the collector takes comes there
+        "report_socket.py": {"socket"},  # the collector's input arrives there
     },
     "training": {"torch_steps.py": {"time"}},  # on the wall clock
 }
-"""What gets its bytes, its time and its seed as arguments; by file, what it may import all the same."""
+"""Modules that get bytes, time and seed as arguments; by file, exceptions to the forbidden imports."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Room:
     may_import: set[str]
     """Other rooms."""
     parts: list[str]
-    """Its wings and the modules beside them, bottom first."""
+    """Its wings and single modules, bottom first."""
 
 
 def drawn_rooms() -> dict[str, Room]:
@@ -69,7 +69,7 @@ def name_of(path: Path) -> str:
 
 
 def modules_under(*folders: str) -> dict[str, Path]:
-    """A room that is one module stands beside the folders."""
+    """Modules by name. A room that is one module stands next to the folders."""
     files = [path for folder in folders for path in (ROOT / f"{folder}.py", *sorted((ROOT / folder).rglob("*.py")))]
     return {name_of(path): path for path in files if path.exists()}
 
@@ -118,7 +118,7 @@ def room_of(name: str) -> str | None:
 
 
 def height(name: str) -> int:
-    """Where a module stands in its room, from the bottom; the room's `__init__` on top, unless the table says where."""
+    """Position of a module in its room, from the bottom; the room's `__init__` is on top, unless the table differs."""
     _, room, *rest = name.split(".")
     parts = ROOMS[room].parts
     part = rest[0] if rest else "__init__"

@@ -1,7 +1,7 @@
-"""The command lines of README and docs run as they stand there; those that another test runs, or none, are named here.
+"""The command lines of README and docs run unchanged; exceptions, run by another test or not at all, are named here.
 
-They run in a folder that has all that a clone has, with the installed commands on PATH and the environment that `make`
-would set up. `sudo .venv/bin/` is left out: what needs root runs as root in a network of its own.
+They run in a folder with all files of a clone, with the installed commands on PATH and the environment that `make`
+would set up. `sudo .venv/bin/` is left out: commands that need root run as root in a network of their own.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ IN_MININET: Final = [
     "weir mininet topologies/leaf_spine.yaml --program own.json --p4info own.p4info.txtpb --entries s1=s1-runtime.json "
     "--entries s2=s2-runtime.json",
 ]
-"""Lines that end where nobody types anything."""
+"""Lines that end by themselves without input."""
 RUN_IN_MININET: Final = "weir run experiments/demo.yaml --fabric mininet"
 """A line that takes several minutes."""
 
@@ -135,7 +135,7 @@ NEEDS: Final[Mapping[str, Callable[[], str | None]]] = {
     "p4c-bm2-ss": lambda: None if shutil.which("p4c-bm2-ss") else "it is not on PATH",
     "weir stf --p4c": lambda: None if shutil.which("p4c-bm2-ss") else "p4c-bm2-ss is not on PATH",
 }
-"""By their beginnings, why lines cannot run here."""
+"""Reasons that lines cannot run here, by their beginnings."""
 
 OF_THIS_SUITE: Final = sorted(
     line
@@ -246,7 +246,7 @@ grids:
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
-    """What a clone has, and what the reader is to bring."""
+    """Folder with a clone's files, and the files that the reader is to supply."""
     for path in ROOT.iterdir():
         if not path.name.startswith(".") and path.name not in ("docs", "runs", "build"):
             (tmp_path / path.name).symlink_to(path)
@@ -276,7 +276,7 @@ def clone(tmp_path: Path) -> Path:
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """With a place of its own for the sockets of `weir-switch ctl`, which go by device id."""
+    """Environment with a separate place for the sockets of `weir-switch ctl`, which are named by device id."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     return {**os.environ, "PATH": path, "XDG_RUNTIME_DIR": str(folder)}
 
@@ -297,7 +297,7 @@ def output_of(words: Sequence[str], folder: Path, patience_s: float = PATIENCE_S
 
 
 def in_its_own_network(script: str) -> list[str]:
-    """Interfaces, and names of network namespaces, are nobody else's."""
+    """Command that runs a script with interfaces and names of network namespaces of its own."""
     mounted = "ip link set lo up && mkdir -p /run/netns && mount -t tmpfs none /run/netns"
     return ["unshare", "--net", "--mount", "bash", "-ec", f"{mounted}\n{script}"]
 
@@ -360,7 +360,7 @@ def evaluate_few_seeds(clone: Path) -> None:
 @pytest.mark.document
 @pytest.mark.parametrize("line", OF_THIS_SUITE)
 def test_a_line_that_runs_tests_finds_some(line: str, clone: Path) -> None:
-    """Without running them: `make test`, `make test-long` and this run do that."""
+    """The tests are not run: `make test`, `make test-long` and this run do that."""
     collect = "export PYTEST_ADDOPTS='--collect-only -q'"
     assert re.search(
         r"^\d+(/\d+)? tests? collected", output_of(["bash", "-ec", f"{collect}; {line}"], clone), re.MULTILINE

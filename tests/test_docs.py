@@ -1,4 +1,4 @@
-"""What the guides point at is there: files, folders, modules, and the names that their examples import."""
+"""References of the guides exist: files, folders, modules, and the names that their examples import."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def paths_in(text: str) -> set[str]:
 
 
 def resolves(dotted: str) -> bool:
-    """Whether a dotted name is a module of this package, or something in one."""
+    """Return whether a dotted name is a module of this package, or a name in one."""
     module, thing = "weir", import_module("weir")
     if dotted.split(".")[0] != module:
         return False
@@ -55,7 +55,7 @@ def resolves(dotted: str) -> bool:
 
 
 def imported_names(page: str) -> Iterator[str]:
-    """By a page's Python examples, from this package: `weir.module.name`."""
+    """Names imported by a page's Python examples from this package: `weir.module.name`."""
     for example in _EXAMPLE.findall(PAGES[page].read_text()):
         for node in ast.walk(ast.parse(example)):
             if isinstance(node, ast.Import):
@@ -91,7 +91,7 @@ def test_links_into_pages_lead_to_a_heading(page: str) -> None:
 
 
 def anchors(text: str) -> set[str]:
-    """As GitHub makes them of headings: small letters and hyphens, nothing else."""
+    """Anchors of headings, as on GitHub: small letters and hyphens only."""
     headings = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading.strip().lower()).replace(" ", "-") for heading in headings}
 
@@ -126,7 +126,7 @@ def all_tests() -> str:
 
 
 def test_as_much_is_verified_as_is_told() -> None:
-    """Of random schedules, mutants, bounds and lies."""
+    """Numbers of random schedules, mutants, bounds and lies in the text equal those in the code."""
     page = PAGES["docs/verification.md"].read_text()
     in_switches = sum(bool(mutant.rows or mutant.rewrite) for mutant in MUTANTS)
     told = [
@@ -154,7 +154,7 @@ def test_the_searched_states_add_up() -> None:
 
 
 def test_recipes_count_the_files_that_they_name() -> None:
-    """In the first column of their tables: `folder/` (6) is six files of it, without a number one."""
+    """First columns of their tables: `folder/` (6) stands for six files of it, without a number for one."""
     recipes = PAGES["CONTRIBUTING.md"].read_text().split("\n### ")[1:]
     counted = {}
     for recipe in recipes:

@@ -1,4 +1,4 @@
-"""What examples/ holds runs as its pages say, from any folder."""
+"""Contents of examples/ run as its pages state, from any folder."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EXAMPLES: Final = ROOT / "examples"
 WEIR: Final = Path(sys.executable).with_name("weir")
 PATIENCE_S: Final = 280.0
 OF_A_PACKET: Final = "Processing packet received"
-"""In bmv2's log."""
+"""Text in bmv2's log."""
 
 
 def output_of(*words: object, cwd: Path) -> str:
@@ -51,7 +51,7 @@ def test_a_training_loop_of_ones_own_on_an_emulated_fabric(tmp_path: Path) -> No
 
 
 def test_a_p4_program_of_ones_own_under_pytest(tmp_path: Path) -> None:
-    """In a copy, where no configuration of this project's tests reaches it."""
+    """The test runs in a copy, out of reach of this project's test configuration."""
     folder = shutil.copytree(EXAMPLES / "p4_program", tmp_path / "p4", ignore=shutil.ignore_patterns("__pycache__"))
     plugin = ("-p", "weir.testing.plugin")  # which an installed Weir brings by itself (test_packaging.py)
     assert re.search(r"\b9 passed\b", output_of(sys.executable, "-m", "pytest", "-q", *plugin, cwd=folder))
@@ -152,7 +152,7 @@ def test_the_exercises_program_is_what_p4c_makes_of_its_source(tmp_path: Path) -
 
 
 def test_who_cannot_build_a_fabric_is_told_why(tmp_path: Path) -> None:
-    """From a copy that has nothing of a clone around it."""
+    """The copy has no clone around it."""
     copy = shutil.copytree(EXAMPLES, tmp_path / "copy", ignore=shutil.ignore_patterns("__pycache__"))
     environment = {**os.environ, "PATH": str(tmp_path)}
     words = [sys.executable, str(copy / "on_a_fabric.py")]

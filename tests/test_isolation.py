@@ -1,4 +1,4 @@
-"""Tests do not depend on the order of others: what one does to logging is undone before the next."""
+"""Independence of tests: changes of logging by one are undone before the next."""
 
 from __future__ import annotations
 

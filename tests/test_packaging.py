@@ -1,4 +1,4 @@
-"""What is installed: the wheel and the source distribution, in environments of their own, without any registry."""
+"""Installed files: the wheel and the source distribution, in environments of their own, without any registry."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from weir.imports.extras import EXTRAS, PURPOSES
 from weir.tests.paths import ROOT
 
 USERS: Final = {"bench", "examples", "tests"}
-"""What of the checkout is installed as no package."""
+"""Folders of the checkout that are not installed."""
 DECOYS: Final = (
     "controller.py",
     "emulator.py",
@@ -63,7 +63,7 @@ def output_of(*words: object, cwd: Path, **changes: str) -> str:
 
 
 def leave_out(folder: str, names: list[str]) -> Iterable[str]:
-    """What a clone has not, but a checkout that somebody works in."""
+    """Files that a clone lacks, but a working checkout has."""
     made = {"build", "dist", "runs"} if Path(folder) == ROOT else set()
     return [
         name
@@ -95,7 +95,7 @@ def sdist(clone: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def wheel(sdist: Path) -> Path:
-    """Built from the source distribution, as whoever downloads that does."""
+    """Wheel built from the source distribution, as after a download."""
     words = ["-m", "pip", "wheel", "--quiet", "--no-index", "--no-deps", "--no-build-isolation", "--wheel-dir", "."]
     output_of(sys.executable, *words, sdist, cwd=sdist.parent)
     (path,) = sdist.parent.glob("*.whl")
@@ -117,7 +117,7 @@ def site_packages(folder: Path) -> Path:
 
 
 def always_required(distribution: str) -> set[str]:
-    """What pip installs with it, by the distributions' own word."""
+    """Distributions that pip installs with it, by their metadata."""
     found = {distribution}
     for line in metadata.requires(distribution) or ():
         name = re.match(r"[\w.-]+", line)
@@ -128,7 +128,7 @@ def always_required(distribution: str) -> set[str]:
 
 @pytest.fixture(scope="module")
 def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What `pip install weir` makes: of the packages that are here, those that it asks for without an extra."""
+    """Environment of `pip install weir`: only the packages required without an extra."""
     folder = environment(tmp_path_factory.mktemp("bare") / "venv", wheel)
     into = site_packages(folder)
     with zipfile.ZipFile(wheel) as archive:
@@ -149,7 +149,7 @@ def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def full(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel beside everything that is installed here, but for the checkout."""
+    """Environment with the wheel and everything that is installed here, except the checkout."""
     folder = environment(tmp_path_factory.mktemp("full") / "venv", wheel)
     others = [path for path in sys.path if Path(path).name in {"site-packages", "dist-packages"}]
     (site_packages(folder) / "others.pth").write_text("\n".join(others) + "\n")
@@ -229,7 +229,7 @@ def test_extras_have_the_packages_that_the_code_thinks_they_have() -> None:
     ],
 )
 def test_an_extra_brings_what_its_rooms_import(room: str, extra: str | None) -> None:
-    """Inside functions, too; what only type checkers see aside."""
+    """Imports inside functions count, those for type checkers do not."""
     brought = {"google", "grpc", "numpy", *(EXTRAS[extra] if extra else ())}
     apart = {"wire/scapy_layers.py", "topologies/drawing.py", "controller/live/history.py", "controller/live/server.py"}
     apart |= {"training/workloads/digits.py"}
@@ -241,7 +241,7 @@ def test_an_extra_brings_what_its_rooms_import(room: str, extra: str | None) -> 
 
 
 def imported_by(path: Path) -> set[str]:
-    """The first names of all that a module imports absolutely, but for what is under `if TYPE_CHECKING`."""
+    """First names of all absolute imports of a module, except those under `if TYPE_CHECKING`."""
     tree = ast.parse(path.read_text())
     unseen = {
         inner
@@ -304,7 +304,7 @@ def test_the_source_distribution_holds_the_tests_and_the_guides(sdist: Path) -> 
 
 
 def test_a_worker_needs_numpy_grpcio_and_protobuf_alone(bare: Path, tmp_path: Path) -> None:
-    """Two workers and their parameter server on loopback, with what a machine of theirs has."""
+    """Two workers and their parameter server on loopback, with only a worker's packages."""
     port = 32_000 + os.getpid() % 2_000
     program = f"""
 import sys
@@ -410,7 +410,7 @@ def test_files_of_the_users_do_not_take_the_place_of_ours(full: Path, tmp_path: 
 
 
 def test_the_version_stands_in_one_place() -> None:
-    """And the changelog begins with what that version brings."""
+    """The changelog begins with that version."""
     assert "version" not in project()["project"]
     assert project()["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "weir.__version__"}
     assert re.findall(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[0] == __version__

@@ -14,7 +14,7 @@ from weir.tests.paths import ROOT
 (PICTURE,) = re.findall(r"^<picture>.*?^</picture>", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
 PHONES: Final = {320: 288, 390: 358, 600: 568}
 WITH_A_COLUMN_BESIDE: Final = {1012: 564, 1280: 832, 1600: 832}
-"""Pixels that a page of so many has for README's text; where code is hosted, wide pages have a column beside it."""
+"""Pixels for README's text by the page's width; hosting sites show a side column on wide pages."""
 
 PAGE: Final = """<!doctype html><meta charset=utf-8><meta name=viewport content="width=device-width">
 <style>body {{ margin: 0; width: {width}px }} img {{ max-width: 100% }}</style>{content}"""
@@ -32,7 +32,7 @@ def shown(browser: Any, page: Path, width: int, room: int) -> tuple[Path, float]
 
 
 def faint_words(browser: Any) -> list[str]:
-    """Words of a picture that stand out from what is behind them by less than 4.5 : 1, as WCAG 2.2 §1.4.3 asks."""
+    """Words of a picture with a contrast below 4.5 : 1, the minimum of WCAG 2.2 §1.4.3."""
     found: list[str] = browser.execute_script(_CONTRAST)
     return found
 

@@ -1,7 +1,7 @@
-"""Every snippet and command of README and docs runs as it is written, or another test runs it that is named here.
+"""Snippets and commands of README and docs run as written, or another test that is named here runs them.
 
-Python that joins a job runs as the processes of one fabric in real time; what needs a network of its own is played in
-one. All command lines are read by the commands' own parsers: what they name exists.
+Python that joins a job runs as the processes of one fabric in real time; snippets that need a network run in one of
+their own. All command lines are parsed by the commands' own parsers: the names in them exist.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ PLACEHOLDERS: Final = {
     "FOLDER": ".",
     "P4C_SOURCE_TREE": ".",
 }
-"""What a reader puts own files for."""
+"""Placeholders that stand for a reader's own files."""
 
 
 def command_lines() -> list[tuple[str, str]]:
@@ -115,8 +115,9 @@ LINES: Final = command_lines()
 
 
 def passing_commands() -> list[tuple[str, str]]:
-    """Commands with arguments that pages name in a sentence or a table. Names alone (`weir top`) and what is said to be
-    no more than a part, by "…", are none.
+    """Commands with arguments that pages mention in a sentence or a table.
+
+    Names alone (`weir top`), and parts marked by "…", do not count.
     """
     found = []
     for page in PAGES:
@@ -149,7 +150,9 @@ def test_commands_that_are_named_in_passing_are_what_they_take() -> None:
 
 
 def lacks_arguments(line: str) -> bool:
-    """Whether this is an option with its command's name rather than a command. Raises what `check_line` raises."""
+    """Return whether this is an option with its command's name rather than a command. Raises the errors of
+    `check_line`.
+    """
     try:
         check_line(line)
     except Exception as error:
@@ -160,7 +163,7 @@ def lacks_arguments(line: str) -> bool:
 
 
 def check_line(line: str) -> None:
-    """Raises what the commands' own parsers raise, or AssertionError for what is not there."""
+    """Parse a line. Raises the errors of the commands' own parsers, or AssertionError for missing files."""
     folder = ROOT / "examples" / "exercise" if "../../" in line else ROOT
     for part in re.split(r"; |&& ", re.sub(r"\s(#.*|> \S+)", "", line)):
         words = [PLACEHOLDERS.get(word, word) for word in shlex.split(part, comments=True)]
@@ -178,7 +181,7 @@ def weir_command() -> Any:
 
 
 def check_command(words: Sequence[str], folder: Path) -> None:
-    """Raises what the command's own parser raises, or AssertionError for what is not there."""
+    """Parse a command. Raises the errors of its own parser, or AssertionError for missing files."""
     match words:
         case ["weir", *rest]:
             command: Any = weir_command()
@@ -209,7 +212,7 @@ def check_command(words: Sequence[str], folder: Path) -> None:
 
 
 def check_ptf(words: Sequence[str], folder: Path) -> None:
-    """By PTF itself, which lists the tests that it would run; not at all where it is not installed."""
+    """Have PTF list the tests that it would run, if it is installed."""
     script = shutil.which("ptf", path=str(Path(sys.executable).parent)) or shutil.which("ptf")
     if script is None:
         return
@@ -255,7 +258,7 @@ IN_A_JOB: Final = [
         "assert (row is None) == (job_rank not in (0, 1))\nassert row is None or parts.shape == (2, 3)",
     ),
 ]
-"""What is there before, page and words of the snippet, and what holds after: at each of four ranks."""
+"""Context, page and words of a snippet, and a condition that holds after it at each of four ranks."""
 
 
 async def run_in_jobs(folder: Path) -> None:
@@ -411,7 +414,7 @@ FILES: Final = {
     "docs/telemetry.md": 1,
     "docs/training.md": 1,
 }
-"""How many a page shows; the tests below load all of them."""
+"""Number of files that a page shows; the tests below load all of them."""
 
 
 def files_of(page: str) -> list[str]:

@@ -30,7 +30,7 @@ AS_NOBODY: Final = (
     *(f"--inh-caps={READING}", f"--ambient-caps={READING}", f"--bounding-set={READING}"),
 )
 PATIENCE_S: Final = 900
-"""Of a busy machine; the first line compiles what root keeps beside the sources."""
+"""Time limit in seconds on a busy machine; the first line compiles code that root keeps next to the sources."""
 
 pytestmark = [
     pytest.mark.timeout(PATIENCE_S),
@@ -41,7 +41,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def home() -> Iterator[Path]:
-    """What a newcomer has: the examples and the first loop, and the native code that the tests have made already."""
+    """Home of a newcomer: the examples and the first loop, and native code that the tests have already compiled."""
     folder = Path(tempfile.mkdtemp(prefix="weir-nobody-"))
     try:
         shutil.copytree(ROOT / "examples", folder / "examples", ignore=shutil.ignore_patterns("__pycache__"))

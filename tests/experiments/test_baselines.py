@@ -86,7 +86,9 @@ def test_every_run_about_queues_can_be_run_under_every_scheme(path: Path) -> Non
 
 
 def test_a_broken_promise_is_said_and_tells_in_the_exit_status(tmp_path: Path) -> None:
-    """One job keeps 256 rounds in the network whatever switches say; the other is promised that nobody does."""
+    """One job keeps 256 rounds in the network regardless of the switches; the other's bound assumes that no job
+    does.
+    """
     file = tmp_path / "pair.yaml"
     lying = RUN.replace("window: 32, slots: 64}\ncongestion", "window: 256, slots: 512, obeys: false}\ncongestion")
     file.write_text(lying.replace("delay: 2us", "delay: 20us, queue: 256"))

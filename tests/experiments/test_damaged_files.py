@@ -28,7 +28,7 @@ RAW = re.compile(
     r"Input should|Extra inputs|Field required|pydantic|https?://|(List|String|Dictionary|Value) should|Value error|"
     r"validation error|unable to parse|object at 0x|Error\(|attribute|NoneType|<class|unicode string|truncated to"
 )
-"""Words of libraries and of Python, which mean nothing to who wrote the file."""
+"""Words of libraries and of Python, which mean nothing to the author of the file."""
 
 SPELLED_OUT: dict[str, Any] = {
     "name": "two",
@@ -144,7 +144,7 @@ def written(path: Path, data: Any) -> Path:
 
 
 def refusal(path: Path) -> str | None:
-    """What is said of a file; None where it is taken."""
+    """Error message about a file; None if it is accepted."""
     read, _ = KINDS[path.name]
     try:
         read(path)

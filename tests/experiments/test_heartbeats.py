@@ -33,7 +33,7 @@ GUIDE = (ROOT / "docs" / "congestion.md").read_text().splitlines()
 
 
 def flooded(**heartbeats: Any) -> RunConfig:
-    """Flows to the controller's host, and beside it, that bring half as much again as its links carry."""
+    """Configuration with flows to and near the controller's host that exceed its links' rate by half."""
     config = RunConfig.load(RUNS / "in-class.yaml")
     return config.replaced("a test", heartbeats={"to": "h6", "interval": "200us", "lease": "800us", **heartbeats})
 
@@ -46,8 +46,10 @@ class Register:
         self.came: list[tuple[str, int]] = []
 
     def lost(self, cluster: Cluster, late_us: float = 0) -> set[tuple[str, int]]:
-        """Those that have not come though they were sent longer ago than is promised, or so much more, and than their
-        host has waited since to look. None comes twice, and the run's figures are of these.
+        """Heartbeats that have not arrived within their delay bound, plus `late_us` and the time since their host last
+        sent.
+
+        None comes twice, and the run's figures are of these.
         """
         seen, came = cluster.heartbeat_figures, set(self.came)
         assert seen is not None
@@ -60,7 +62,7 @@ class Register:
 
 @pytest.fixture
 def register(monkeypatch: pytest.MonkeyPatch) -> Register:
-    """Of the heartbeats of the test's run."""
+    """Register of the heartbeats of the test's run."""
     register = Register()
     beat, init = VirtualHeartbeats.beat, VirtualHeartbeats.__init__
 
@@ -87,7 +89,9 @@ def register(monkeypatch: pytest.MonkeyPatch) -> Register:
 
 
 def run(config: RunConfig, heartbeats: int, register: Register) -> tuple[HeartbeatFigures, list[str], int]:
-    """Sums and pauses until so many were sent; what could not be promised beforehand; and how many were lost."""
+    """Sum and pause until this many heartbeats were sent; return figures, refusals of bounds, and the number of lost
+    ones.
+    """
 
     async def go() -> tuple[HeartbeatFigures, list[str], int]:
         async with Cluster(config, "widest") as cluster:
@@ -153,7 +157,7 @@ def test_telemetry_tells_a_slow_network_from_a_dead_worker(register: Register) -
 
 
 def _late(detector: str, seen: HeartbeatFigures) -> str:
-    """How a row of the guide begins."""
+    """First cell of a row of the guide."""
     times = f"{seen.p999_us:,.0f} µs | {seen.longest_us:,.0f} µs"
     return f"| bulk | {detector} | {seen.sent:,} | {seen.delivered:,} | {times} | – |"
 
@@ -183,7 +187,7 @@ def test_bulk_that_lies_of_its_class_is_policed_and_delays_nobody(register: Regi
     """A host floods the controller's with frames of the control class: 2 % of its link and a burst of 2 KB pass."""
     config = flooded(detector="timer").model_copy(update={"background": []})
     liar, sender_class = "h9", 500e6
-    burst_us = 3 * 8 * 2_048 / 1e3  # what passes may come before a heartbeat, at each of three switches
+    burst_us = 3 * 8 * 2_048 / 1e3  # policed traffic may come before a heartbeat, at each of three switches
 
     async def go() -> tuple[HeartbeatFigures, dict[str, int], float]:
         async with Cluster(config, "widest") as cluster:
@@ -216,8 +220,8 @@ def test_bulk_that_lies_of_its_class_is_policed_and_delays_nobody(register: Regi
 
 
 def test_what_is_no_heartbeat_is_dropped_and_counted(register: Register) -> None:
-    """Damaged, cut, made with another token: nobody's, and harmless; in another's name it comes no further than to the
-    first switch.
+    """Damaged, cut, made with another token: dropped without harm; with another's address it ends at the first
+    switch.
     """
     config = flooded(detector="timer").model_copy(update={"background": []})
 

@@ -1,4 +1,4 @@
-"""HPCC's workers read INT out of the frames of their own rounds: what the law is told is what switches had."""
+"""HPCC's workers read INT out of the frames of their own rounds: the law's input equals the switches' values."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ def config_of(*, law: str = "hpcc", server: str | None = "h6", **sections: objec
 @dataclass
 class Seen:
     switches: dict[int, str] = field(default_factory=dict)
-    """By node id."""
+    """Switches by node id."""
     departures: list[Departure] = field(default_factory=list)
     """Packets as they left switches' egress, by the runtime's own records."""
     told: dict[int, list[Feedback]] = field(default_factory=dict)
-    """By the worker's rank, in time's order."""
+    """Feedback by the worker's rank, in order of time."""
     rejected: int = 0
     unread: int = 0
 
 
 def watched_run(strategy: str, server: str | None, monkeypatch: pytest.MonkeyPatch) -> Seen:
-    """Two sums over real frames; every switch's egress is looked at, and so is all that the laws are told."""
+    """Run two sums over real frames; every switch's egress and all input of the laws are recorded."""
     seen = Seen()
     laws: list[Hpcc] = []
     original = Hpcc.take
@@ -92,7 +92,7 @@ def watched_run(strategy: str, server: str | None, monkeypatch: pytest.MonkeyPat
     [
         # h1 and h2 by s1, the spine and s2, the others by s2 alone; the result back to either
         pytest.param("ps", "h6", {2, 4, 6}, marks=pytest.mark.long),
-        # racks sum; what the server is sent of the far one crosses three switches
+        # racks sum; messages of the far one to the server cross three switches
         ("hierarchy", "h6", {2, 4, 6, 3, 5}),
         # no host has a part but the workers: the root is a switch
         ("hierarchy", None, {1, 2, 3, 4, 5}),
@@ -135,7 +135,7 @@ def test_what_the_law_is_told_is_what_switches_had_when_the_packet_left(
 
 
 def test_garbled_int_changes_no_sum_and_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half of what workers send has bitmaps that ask for anything, or says that some node had no room."""
+    """Half of the workers' messages have bitmaps with arbitrary requests, or report that some node had no room."""
     rng = np.random.default_rng(4)
     laws: list[Hpcc] = []
 

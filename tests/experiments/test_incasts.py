@@ -1,4 +1,4 @@
-"""Runs of queues/: no queue holds more than was promised at any enqueue, and long sums have what is achievable."""
+"""Runs of queues/: no queue exceeds its bound at any enqueue, and long sums reach the achievable throughput."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from weir.wire.aggregation import LANES
 
 QUEUES: Final = ROOT / "experiments" / "queues"
 SHARE: Final = 0.97
-"""Of the achievable throughput."""
+"""Required share of the achievable throughput."""
 SHORTENED: Final = {
     # steps, units of the hidden layer; whether the sums are long enough for the share
     "deep": (1, 340, True),
@@ -36,7 +36,7 @@ SHORTENED: Final = {
     "yielding": (2, 300, True),
 }
 LYING: Final = {"liar"}
-"""Of these nothing can be promised."""
+"""Runs without a bound."""
 
 
 def run_of(name: str) -> RunConfig:
@@ -105,7 +105,7 @@ def test_a_run_of_the_file_keeps_what_it_promises(name: str) -> None:
 
 
 def kept_by(config: RunConfig, share: float | None = None) -> None:
-    """A run keeps what it promises of each queue, which is no more than Q*, and has this share."""
+    """Check that a run keeps each queue's bound, which is at most Q*, and has this share."""
     result = asyncio.run(run_strategy(config, config.strategies[0]))
     assert result.broken == []
     assert (result.drops, result.resends) == ({}, 0)
@@ -122,8 +122,8 @@ def kept_by(config: RunConfig, share: float | None = None) -> None:
 
 @pytest.mark.long
 def test_a_window_beyond_what_queues_allow_costs_nothing() -> None:
-    """Of `incast-64`, whose jobs ask for 32 rounds and never have more than two in the network: so many of exponents
-    come before each sum, and not 32, which would go one by one.
+    """Jobs of `incast-64` request 32 rounds and never have more than two in the network: only two rounds of exponents
+    precede each sum, not 32 that would go one by one.
     """
     config = run_of("incast-64")
 
@@ -142,7 +142,7 @@ def test_a_window_beyond_what_queues_allow_costs_nothing() -> None:
     ("name", "streams", "rounds"), [("incast-2", 2, 600), pytest.param("incast-64", 64, 360, marks=pytest.mark.long)]
 )
 def test_a_long_sum_has_what_is_achievable(name: str, streams: int, rounds: int) -> None:
-    """Jobs beside the trained one have begun, and are in a long sum, too."""
+    """Other jobs have begun, and are in a long sum as well."""
     config = run_of(name)
     others = [job.model_copy(update={"values": 8 * LANES * rounds}) for job in config.other_jobs]
     config = config.model_copy(update={"other_jobs": others})

@@ -85,7 +85,7 @@ def test_whoever_is_there_has_all_of_the_link(config: RunConfig, result: Strateg
 
 @pytest.mark.long
 def test_hpcc_takes_in_who_comes_and_goes_with_short_queues(config: RunConfig) -> None:
-    """Nothing is promised, nothing is lost, and the shares are even, though the link is not full."""
+    """There is no bound and no loss, and the shares are even, though the link is not full."""
     law = {**config.congestion.model_dump(), "law": "hpcc"}
     result = asyncio.run(run_strategy(config.replaced("a test", congestion=law), "widest"))
     assert None in result.promised.values()
@@ -172,7 +172,9 @@ def test_jobs_of_unlike_round_trips_have_the_same_rate() -> None:
 def test_fairness_over_time_is_plotted_as_jobs_share(
     config: RunConfig, result: StrategyResult, drawn: Callable[[RunRecord], dict[str, Any]]
 ) -> None:
-    """Over ten round trips after ten, anew when a job comes or goes; the second of them is what a join is judged by."""
+    """Windows cover ten round trips, and restart when a job comes or goes; the second one after a join is its
+    criterion.
+    """
     record = RunRecord.begin(config, result.weights, result.accuracy)
     record.results.append(result)
     [axes] = drawn(record)["fairness"].axes
@@ -227,7 +229,7 @@ def test_the_page_of_jobs_is_legible_on_desk_and_phone(
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(1, 40))
 def test_the_bound_holds_whoever_comes_and_goes(seed: int, config: RunConfig) -> None:
-    """Jobs of any sizes and windows, over several ways, beside flows that never yield."""
+    """Jobs of any sizes and windows, over several ways, next to flows that never yield."""
     rng = random.Random(seed)
     hosts = [f"h{n}" for n in range(1, 17)]
     rng.shuffle(hosts)

@@ -1,7 +1,7 @@
-"""The JSON schemas of people's files: they take what is shipped, and refuse nothing that the commands take.
+"""The JSON schemas of users' files: they accept shipped files, and refuse nothing that the commands accept.
 
-Keys are the models' own by construction; what is written into the schemas by hand are the notations of rates, delays,
-ports and names, which are compared with what reads them.
+Keys are the models' own by construction; the schemas' hand-written parts are the notations of rates, delays, ports and
+names, which are compared with their parsers.
 """
 
 from __future__ import annotations
@@ -257,7 +257,7 @@ def test_what_may_be_left_out_has_its_value_as_one_would_write_it(tmp_path: Path
 
 
 def test_a_key_given_twice_in_the_fabric_of_a_run_is_refused(tmp_path: Path) -> None:
-    """As in a fabric that is read by itself."""
+    """The same applies to a fabric in a file of its own."""
     (tmp_path / "twice.yaml").write_text("name: x\nhosts: {h1:, h1:}\nswitches: {s1:}\nlinks: [{ends: [h1, s1-p1]}]\n")
     (tmp_path / "run.yaml").write_text("name: x\nfabric: twice.yaml\njob: {workers: [h1]}\n")
     with pytest.raises(ExperimentError, match='"h1" is given twice'):

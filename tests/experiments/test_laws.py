@@ -1,4 +1,4 @@
-"""Laws that workers may follow, side by side in an incast: only obeyed windows are promised a bound, and keep it."""
+"""Window laws compared in an incast: only windows that the switches allow have a bound, and keep it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def config_of(
 
 
 def incast(law: str, rounds: int = 100, host_poll: str = "0us", workers: int = WORKERS, delay: str = "2us") -> Incast:
-    """One sum of so many rounds."""
+    """One sum of this many rounds."""
     config = config_of(law, host_poll, workers=workers, delay=delay)
 
     async def run() -> Incast:
@@ -97,8 +97,8 @@ def test_only_who_obeys_is_promised_a_bound(law: str) -> None:
     "marks", ["sojourn", *(pytest.param(marks, marks=pytest.mark.long) for marks in ("depth", "virtual"))]
 )
 def test_marks_of_every_kind_reach_the_workers_and_hold_the_queue(marks: str) -> None:
-    """In the second sum, when DCTCP has found its windows: without marks all of them are in the queue, 8 · 32 packets
-    but for those on their way. K = Q* − N is 56.
+    """The second sum counts, when DCTCP has found its windows: without marks all of them are in the queue, 8 · 32
+    packets minus those in flight. K = Q* − N is 56.
     """
     config = config_of("dctcp", queue=512, marks=marks)
 
@@ -124,14 +124,14 @@ def test_marks_of_every_kind_reach_the_workers_and_hold_the_queue(marks: str) ->
     ],
 )
 def test_each_law_uses_as_much_of_the_link_as_it_is_to(law: str, least: float, most: float) -> None:
-    """What 120 rounds more take, by how long the server's link takes for them: HPCC is to use η = 0.95 of it,
-    of which INT has 4 %: 16 bytes and 28 of the one switch, in 1,138.
+    """The time of 120 more rounds is compared with the server's link. HPCC should use η = 0.95 of it, of which INT has
+    4 %: 16 bytes and 28 of the one switch, in 1,138.
     """
     assert least <= share_of(law) <= most + 1e-3
 
 
 def share_of(law: str, workers: int = WORKERS, delay: str = "2us") -> float:
-    """Of the server's link, for 120 rounds more than 60."""
+    """Share of the server's link, for 120 rounds more than 60."""
     short, long = (incast(law, rounds, "10us", workers, delay).duration_ns for rounds in (60, 180))
     return 120 * workers * 8 * (MESSAGE_BYTES + FRAME_HEADER_BYTES) / (long - short)
 
@@ -139,7 +139,9 @@ def share_of(law: str, workers: int = WORKERS, delay: str = "2us") -> float:
 @pytest.mark.long
 @pytest.mark.parametrize("delay", ["2us", "50us"])
 def test_hpcc_uses_what_it_is_to_where_more_than_a_few_frames_fill_the_link(delay: str) -> None:
-    """16 and 30 workers: with delays of 2 us a frame that waits is a sixth of what fills the link, with 50 us 4 %."""
+    """16 and 30 workers: with delays of 2 us a waiting frame is a sixth of the link's capacity in flight, with 50 us 4
+    %.
+    """
     few, many = (share_of("hpcc", workers, delay) for workers in (16, 30))
     if delay == "50us":
         assert min(few, many) >= 0.9

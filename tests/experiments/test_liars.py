@@ -27,7 +27,7 @@ _TOS, _HEADER, _CHECKSUM = 15, slice(14, 34), slice(24, 26)
 
 
 class InOtherClasses(FrameWriter):
-    """What a host's frames become that says of its messages that they are of these DSCPs, one after the other."""
+    """Frames of a host that rewrites the DSCP of its messages, one value after the other."""
 
     def __init__(self, honest: FrameWriter, dscps: Sequence[int]) -> None:
         self._honest = honest
@@ -65,7 +65,7 @@ def test_messages_in_the_control_class_pass_nowhere_and_nobody_else_notices() ->
     size = config.gradient_values
 
     async def run() -> tuple[list[int], dict[str, int], list[str], int]:
-        """How long four sums take, two of them beside the liar."""
+        """Durations of four sums, two of them next to the liar."""
         took, gradients = [], [np.full(size, rank, np.float32) for rank in range(2)]
         async with Cluster(config, "ps") as cluster:
             await cluster.compute(5_000_000)
@@ -103,7 +103,7 @@ def test_who_ignores_windows_loses_and_others_do_not() -> None:
     after_ns = begin_ns + 6_900_000
 
     def share(job: JobTrace, start_ns: float) -> float:
-        """Of the link, from then on."""
+        """Share of the link from a time on."""
         return rounds_between(job, start_ns, end_ns) / rounds.total * 3 * alone_ns / (end_ns - start_ns)
 
     shares = [4 * share(job, begin_ns) for job in honest]
@@ -137,9 +137,9 @@ def test_who_ignores_windows_loses_and_others_do_not() -> None:
 
 
 def test_who_floods_in_every_dscp_is_held_to_its_class() -> None:
-    """A worker that obeys no window sends its messages in all 64 DSCPs, one after the other: the others' sums take no
-    longer, none of their messages is lost, the queue that they share is no longer than promised, and what the policers
-    let through at once; and heartbeats are as early as promised.
+    """A worker without a window sends its messages in all 64 DSCPs, one after the other. The others' sums take no
+    longer, none of their messages is lost, their queue exceeds its bound at most by the policers' burst, and heartbeats
+    keep their delay bound.
     """
     config = RunConfig.model_validate(
         {
@@ -157,7 +157,7 @@ def test_who_floods_in_every_dscp_is_held_to_its_class() -> None:
         async with Cluster(config, "ps") as cluster:
             promised = cluster.promised[shared]
             assert promised == 2 * window + 1, "one stream of each job, and a probe"
-            await cluster.compute(5_000_000)  # what the liar sent before it was policed is gone
+            await cluster.compute(5_000_000)  # messages that the liar sent before it was policed are gone
             took = [(await cluster.allreduce(gradients, 1))[1]]
             began_ns, before = cluster.now_ns, await cluster.drops()
             for name in config.other_jobs[0].workers:
@@ -194,9 +194,9 @@ class Overheard(FrameWriter):
 
 
 def test_what_a_liar_can_break_is_what_its_bucket_lets_through() -> None:
-    """A host that sends messages of its job at the rate of its link, without end and in bursts, beside nine honest
-    streams on a link: the queue is longer than promised, and no longer than (ΣW + P + σ)/(1 − u) with σ = 2·W + 8 and
-    u = W/T as its policer has them; when what it has sent is gone, the promise holds again.
+    """A host sends messages of its job at the rate of its link, without end and in bursts, next to nine honest streams
+    on a link. The queue exceeds its bound, but not (ΣW + P + σ)/(1 − u) with σ = 2·W + 8 and u = W/T of its policer;
+    when its messages are gone, the bound holds again.
     """
     honest = [f"h{number}" for number in range(2, 11)]
     config = RunConfig.model_validate(

@@ -1,4 +1,4 @@
-"""What a run's page plots: the figures of the record, none of them cut off."""
+"""Plots of a run's page: the figures of the record, none of them cut off."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The promise of a run's queues, over every enqueue of the emulated fabric, and that it costs no throughput: the job
-has at least 97 % of what is achievable beside others.
+"""Queue bounds of a run, over every enqueue of the emulated fabric, and their cost: the job has at least 97 % of the
+achievable throughput.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CROSSING: Final = (("h3", "h6", 2), ("h6", "h9", 1), ("h9", "h3", 2))
 
 
 def run_of(strategy: str, rate: str | None, delay: str, bound: int, window: int) -> RunConfig:
-    """Eight workers over four leaves and two spines, and flows beside them that never yield."""
+    """Eight workers over four leaves and two spines, with flows that never yield."""
     flows: list[dict[str, Any]] = [
         {"source": source, "destination": destination, "rate": rate, "port": port}
         for source, destination, port in CROSSING
@@ -115,8 +115,8 @@ def test_what_workers_send_besides_waits_with_their_rounds_and_leaves_in_bursts(
 
 
 def test_who_is_marked_is_told_the_smaller_window_and_obeys_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Switches put w in place of W into what they mark, sums carry the least window and every mark up, and results both
-    down to all workers at once; and no worker has more in the network when what it had sent before has come back.
+    """Switches replace W by w in marked packets, sums carry the minimum window and every mark up, and results both down
+    to all workers at once. No worker has more in the network once its earlier messages have come back.
     """
     heard: dict[int, list[Feedback]] = {}
 
@@ -153,12 +153,14 @@ def test_who_is_marked_is_told_the_smaller_window_and_obeys_it(monkeypatch: pyte
 
 
 def one_at_a_time(heard: dict[int, list[Feedback]]) -> list[Feedback]:
-    """What was told of a single result each."""
+    """Feedback of a single result each."""
     return [each for feedbacks in heard.values() for each in feedbacks if each.rounds == 1]
 
 
 def test_what_is_achievable_is_reckoned_of_the_rounds_that_a_sum_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The queues of this rack allow fewer rounds than the job asks for, and so many of exponents come first."""
+    """The queues of this rack allow fewer rounds than the job requests, and that many rounds of exponents come
+    first.
+    """
     reckoned: list[Achievable] = []
 
     def kept(*args: Any, **options: Any) -> Achievable:
@@ -189,8 +191,8 @@ def test_what_is_achievable_is_reckoned_of_the_rounds_that_a_sum_takes(monkeypat
     ],
 )
 def test_the_bound_costs_the_demo_little(strategy: str, steps: int) -> None:
-    """Its sums are of 38 chunks each, which nobody has at the rate of a link. So they are compared with windows that
-    nobody limits, and buffers that never overflow: the bounded ones are at least 97 % as fast.
+    """The demo's sums have 38 chunks each, too few for the rate of a link. So they are compared with unlimited windows
+    and unlimited buffers: bounded ones are at least 97 % as fast.
     """
     bounded = RunConfig.load(ROOT / "experiments" / "demo.yaml")
     bounded = bounded.model_copy(update={"training": bounded.training.model_copy(update={"steps": steps})})
@@ -217,7 +219,7 @@ def test_the_bound_costs_the_demo_little(strategy: str, steps: int) -> None:
     ids=lambda fabric: fabric["kind"],
 )
 def test_background_takes_the_ways_by_which_it_is_counted(fabric: dict[str, Any]) -> None:
-    """Switches hash each flow onto one of many paths; the promise counts it on that one and on no other."""
+    """Switches hash each flow onto one of many paths; the bound counts it on that one and on no other."""
     rng = random.Random(5)
     generated = {"name": "ways", "generate": {**fabric, "rate": "1Gbit", "delay": "2us"}}
     hosts = [host.name for host in parse_topology(generated, "ways").hosts]
@@ -250,7 +252,9 @@ def test_background_takes_the_ways_by_which_it_is_counted(fabric: dict[str, Any]
 
 
 def test_background_counts_by_its_ports_and_while_it_lasts() -> None:
-    """Of each pair of the demo's hosts one flow ends when the other begins, so it never sends more than one does."""
+    """For each pair of the demo's hosts one flow ends when the other begins, so together they never send more than
+    one.
+    """
     config = RunConfig.load(ROOT / "experiments" / "demo.yaml")
     declared = config.congestion_options.uncontrolled
     for flow, own in zip(config.steady, declared, strict=True):

@@ -85,7 +85,7 @@ def test_a_changed_record_is_refused_or_means_the_same(
         other.write_bytes(changed)
         try:
             read = RunRecord.load(other)
-        except (ExperimentError, TopologyError):  # what the command tells in a line
+        except (ExperimentError, TopologyError):  # errors that the command prints in one line
             refused += 1
         else:
             assert read == record

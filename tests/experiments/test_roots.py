@@ -1,4 +1,4 @@
-"""Training gives the same bits whoever is the root of a job's trees: a parameter server, several, or a switch."""
+"""Training gives the same bits for any roots of a job's trees: a parameter server, several, or a switch."""
 
 from __future__ import annotations
 

@@ -205,7 +205,7 @@ def test_the_page_of_a_run_shows_what_its_history_has(
 
 
 def test_the_page_of_a_run_is_legible_on_desk_and_phone(executed: tuple[RunRecord, Path]) -> None:
-    """Pictures fit, no words are over others, cut off or tiny; what is drawn for narrow pages is there instead."""
+    """Pictures fit, no words overlap, are cut off or tiny; narrow pages show their own drawings."""
     shown = (
         '[...document.querySelectorAll(".broad, .narrow")].filter(each => each.offsetWidth).map(each => each.className)'
     )

@@ -32,9 +32,9 @@ from weir.tests.browser import chromium
 from weir.topologies.model import Topology
 
 SLOWER: Final = 100
-"""So many seconds of a person's time are one of the run's."""
+"""Seconds of a viewer's time per second of the run."""
 PATIENCE_S: Final = 300
-"""A browser that has shown nothing for so long has failed; nothing is measured by it."""
+"""Time limit in seconds for a browser without output; it measures nothing."""
 SHOWN: Final = """
 const row = document.querySelector("#jobs tr"), move = [...document.querySelectorAll("#events li")]
   .find(item => item.querySelector("b").textContent === "move" && item.textContent.includes("generation 2"))
@@ -76,7 +76,9 @@ class Onlooker(Watch):
         self._browser, self._url = browser, server.url
 
     def begin(self, topology: Topology, title: str, now_ns: int = 0) -> None:
-        """Switches and controller have begun: a browser that starts beside them may take all of a small machine."""
+        """Wait until switches and controller have started: a browser that starts at the same time may take all of a
+        small machine.
+        """
         super().begin(topology, title, now_ns)
         self._browser.get(self._url)
         until(self._browser, 'return document.getElementById("title").textContent', f"Weir: {title}")

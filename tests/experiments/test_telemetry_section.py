@@ -1,4 +1,4 @@
-"""What people write of telemetry: what it means in a fabric, and errors that name file, key, value and remedy."""
+"""The telemetry section: its meaning in a fabric, and errors with file, key, value and remedy."""
 
 from __future__ import annotations
 

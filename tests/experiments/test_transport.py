@@ -1,4 +1,4 @@
-"""The transport through the compiled switch program, beside a job and alone: goodput, and the queues' bounds."""
+"""The transport through the compiled switch program, with and without a job: goodput, and the queues' bounds."""
 
 from __future__ import annotations
 

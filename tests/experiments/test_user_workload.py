@@ -89,7 +89,7 @@ def test_the_traffic_is_that_of_the_scripts_gradients(tmp_path: Path) -> None:
 
 
 def test_a_script_that_was_changed_is_not_taken_for_the_records(tmp_path: Path) -> None:
-    """As in a replay: the configuration has the digest of the script that it was run with."""
+    """Like a replay: the configuration has the digest of the script that it was run with."""
     config = RunConfig.load(write(tmp_path))
     recorded = config.model_dump()
     recorded["workload"]["digest"] = hashlib.sha256(SCRIPT.replace("1 + rank", "2 + rank").encode()).hexdigest()

@@ -1,5 +1,5 @@
-"""Background flows that yield, through the compiled program: a bound where their receivers' windows allow one, what is
-left of a job's link for them, and said beforehand where nothing can be promised.
+"""Yielding background flows, through the compiled program: a bound if their receivers' windows allow one, the share of
+a job's link that they use, and an announcement if no bound is possible.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ def test_the_bound_holds_with_others_windows_in_it(config: RunConfig, result: St
 
 
 def test_flows_yield_to_the_job_and_take_what_it_leaves(config: RunConfig, result: StrategyResult) -> None:
-    """All of the link between two sums; less than half of it in a sum, though two and at times three are there beside
-    one stream of the job.
+    """Between two sums they use all of the link; during a sum less than half of it, though two or sometimes three flows
+    share it with one stream of the job.
     """
     ends = np.cumsum(np.array(result.iteration_ns) + config.training.compute) + config.control.warm_up
     for end_ns, took_ns in zip(ends[1:], result.iteration_ns[1:], strict=True):
@@ -107,8 +107,8 @@ def test_figures_lines_and_page(config: RunConfig, result: StrategyResult, tmp_p
 
 @pytest.mark.long
 def test_beyond_the_bound_nothing_is_promised_and_marks_hold_the_queue(config: RunConfig) -> None:
-    """Three times 64 packets are more than Q*: the run says so. What keeps the queue then are marks: once the flows
-    have found their windows, while the job waits, it is near K = Q*/4, and the link is full.
+    """Three times 64 packets are more than Q*, which the run reports. Marks then hold the queue: once the flows have
+    found their windows, while the job waits, it is near K = Q*/4, and the link is full.
     """
 
     async def run() -> None:

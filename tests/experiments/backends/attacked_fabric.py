@@ -1,10 +1,9 @@
-"""A job of processes over real switches, attacked from hosts of the fabric by who knows all of it but its key.
+"""A job of processes over real switches, attacked from hosts of the fabric with full knowledge of it except the key.
 
-Mininet carries it: every host has a network namespace of its own, and what it sends passes `weir-switch` processes. The
+Mininet carries it: every host has a network namespace of its own, and its packets pass `weir-switch` processes. The
 attackers are
 
-* `stranger`: root on a host that is in no job, with raw frames in anybody's name, and for a while as fast as its link
-  takes them;
+* `stranger`: root on a host that is in no job, with raw frames of any source, for a while at the rate of its link;
 * `tenant`: the same on a host of another job, which may send messages, but not these;
 * `neighbour`: a process without rights on a worker's host, which has the host's address but not its port;
 * `insider`: root on a worker's host, which is trusted with that host's part; once, at the end.
@@ -57,16 +56,16 @@ STEPS: Final = 10
 """That the job goes on under attack, at least."""
 STEP_S: Final = 0.05
 PAUSE_S: Final = 0.005
-"""Between batches: forgeries are to arrive, beside the job's messages."""
+"""Seconds between batches: forgeries have to arrive next to the job's messages."""
 LEASE_S: Final = 12
 FLOOD_S: Final = 2 * LEASE_S + 2.0
-"""So long that whoever was not heard of meanwhile would be lost."""
+"""Duration in seconds in which a host without contact would be lost."""
 LATEST: Final = 8
 """Rounds forged before and after those that are being summed."""
 
 
 Forged = tuple[str, str, NDArray[np.uint8]]
-"""Who is said to send, to whom, and what."""
+"""Claimed source, destination, and packets."""
 
 
 def address(node: str) -> int:
@@ -194,7 +193,7 @@ def send(link: socket.socket, frame: NDArray[np.uint8]) -> None:
         time.sleep(PAUSE_S)
 
 
-# --- the fabric and what is seen ---
+# --- the fabric and observations ---
 
 
 def until_ready(attacker: Worker) -> None:

@@ -34,7 +34,7 @@ SERVER: Final = "h4"
 SPARE: Final = "h5"
 LEASE_S: Final = 2.0
 PATIENCE_S: Final = 100.0
-"""Nothing here takes so long unless it hangs."""
+"""Time limit in seconds, which only a hang exceeds."""
 ACTS: Final = 8
 MAX_CONTROLLERS: Final = 3
 LONGEST_S: Final = 3.0
@@ -42,7 +42,7 @@ LONGEST_S: Final = 3.0
 
 
 class Worker:
-    """One process and what it has said so far."""
+    """One process with its output so far."""
 
     def __init__(self, process: subprocess.Popen[str], token: str) -> None:
         self.process = process
@@ -80,7 +80,7 @@ def wait(done: Callable[[], bool], what: str) -> None:
 
 
 class Controller:
-    """A `weir controller` that was started, and what it has said so far."""
+    """A `weir controller` that was started, with its output so far."""
 
     def __init__(self, process: subprocess.Popen[str], said: list[str]) -> None:
         self.process = process
@@ -95,7 +95,7 @@ class Controller:
 
     @property
     def serves(self) -> bool:
-        """Whether it has begun to, and not ended."""
+        """Return whether it serves, and has not ended."""
         return self.process.poll() is None and any("jobs are served at" in line for line in self.said)
 
     @property
@@ -108,7 +108,7 @@ class Job:
 
     def __init__(self, stack: ExitStack, folder: Path, switches: str, timeout_s: float, **fields: Any) -> None:
         self.said: list[str] = []
-        """By the controllers, in their logs."""
+        """Log lines of the controllers."""
         self._stack = stack
         self._switches = switches
         self._folder = folder
@@ -316,7 +316,9 @@ def restarted_controller() -> dict[str, Any]:
 
 
 def several_controllers(seed: int) -> dict[str, Any]:
-    """Started, stopped, continued, killed and ended in some order while the workers sum; who is left rules."""
+    """Controllers started, stopped, continued, killed and ended in a random order while the workers sum; the survivor
+    controls.
+    """
     rng = random.Random(seed)
     signals = {"stop": signal.SIGSTOP, "continue": signal.SIGCONT, "kill": signal.SIGKILL, "end": signal.SIGTERM}
     done = []
@@ -340,7 +342,7 @@ def several_controllers(seed: int) -> dict[str, Any]:
             time.sleep(rng.uniform(0, LONGEST_S))
         for each in alive():
             each.process.send_signal(signal.SIGCONT)
-        time.sleep(0.2)  # who was told to end while it was stopped ends now
+        time.sleep(0.2)  # the one that was signalled while it was stopped ends now
         if not alive():
             controllers.append(running.another_controller())
         wait(lambda: sum(each.serves for each in alive()) == 1 and running.all_attend(), f"one to serve: {done}")

@@ -1,7 +1,7 @@
-"""A worker that sums the same tensor again and again, and says what it got: a JSON line for each step.
+"""A worker that sums the same tensor again and again, and prints a JSON line with the result of each step.
 
-Run as a module with CONTROL JOB STOP TIMEOUT_S, the token on standard input. All stop after the
-step in which one of them found the file STOP, which they tell each other by that step's weights.
+Run as a module with CONTROL JOB STOP TIMEOUT_S, the token on standard input. All stop after the step in which one of
+them found the file STOP, which that step's weights signal to the others.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ SIZE = 20_000
 STOP = 1_000
 """The weight that says so."""
 STEP_S = 0.02
-"""For each step to take a while, so that there is something to break."""
+"""Seconds of work in each step, which leave time for faults."""
 
 
 def value(rank: int, step: int) -> float:
-    """What every element of a rank's tensor is: sums tell who was in them."""
+    """Value of every element of a rank's tensor: sums identify the contributors."""
     return float(16**rank * (1 + step % 3))
 
 

@@ -25,11 +25,11 @@ def test_forgeries_through_real_switches_change_no_sum_and_stop_no_job() -> None
     alone = said["steps"][TENANT]
     assert alone == [[step, [1.0 + step]] for step in range(len(alone))]
 
-    # who is outside: not even a round had to be summed again, and every defence was needed
+    # attackers outside: not even a round had to be summed again, and every defence was needed
     assert set(said["generations"].values()) == {1}
     for reason in ("foreign_source", "foreign_type", "foreign_port"):
         assert said["switches"]["s1"][reason] > 0, said["switches"]
     assert said["switches"]["s2"]["foreign_source"] > 0
     assert said["hosts"][WORKERS[0]]["foreign_ports"] > 0, said["hosts"]
-    # root on a worker's host is trusted with its part: what it forges costs a generation, and no sum
+    # root on a worker's host is trusted with its part: its forgeries cost a generation, and no sum
     assert said["last generation"] > 1

@@ -1,4 +1,4 @@
-"""A topology's emulated fabric: what its file says of links holds."""
+"""A topology's emulated fabric: links have the properties in the file."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def test_what_is_promised_of_queues_goes_by_what_the_smallest_one_holds(queue: i
 
 
 def test_a_block_ends_with_its_controller() -> None:
-    """Another controller has taken the switches: whoever works by the first is told at once."""
+    """Another controller has taken the switches: jobs of the first receive the error at once."""
 
     class Deposed:
         async def wait(self) -> None:

@@ -26,7 +26,7 @@ TO_H1 = Endpoint("s1", 1)
 
 
 async def seated(rig: Rig) -> tuple[list[Host], Pacing]:
-    """The hosts of a job that has begun, and what its workers are told of their windows."""
+    """Hosts of a job that has begun, and the pacing of its workers."""
     registration = await rig.register(workers=WORKERS, window=128, slots=256)
     hosts = [await rig.joined(registration, seat) for seat in range(len(registration.seats))]
     plan = told(pb.ToHost(worker_plan=await hosts[0].hear("worker_plan")))
@@ -80,7 +80,9 @@ async def test_a_silent_jobs_windows_are_nobody_elses_until_its_leases_have_run_
 async def test_what_nobody_declared_takes_a_promise_and_room_where_it_is_to_have_some(
     makes_room: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Half of a link, while a job that does not send tells how far it is: the switch is written what is left."""
+    """Half of a link is undeclared traffic, while an idle job reports its progress: the switch gets the remaining
+    window.
+    """
     enter = RealTimeFabric.__enter__
 
     def beside_others(fabric: RealTimeFabric) -> RealTimeFabric:

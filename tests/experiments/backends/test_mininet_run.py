@@ -50,8 +50,8 @@ RUN: dict[str, Any] = {
 
 
 def watched_by_top(command: list[str], seen: Path) -> tuple[str, list[dict[str, Any]]]:
-    """What a program prints that makes a network of its own and ends well; and the states of its live page, which
-    `weir top` has written to the file `seen` from within that network.
+    """Output of a program that makes a network of its own and ends well, with the states of its live page, which `weir
+    top` has written to the file `seen` from within that network.
     """
     with seen.open("w") as lines, subprocess.Popen(command, cwd=ROOT, stdout=PIPE, stderr=PIPE, text=True) as running:
         network = Path(f"/proc/{running.pid}/ns/net")
@@ -69,7 +69,9 @@ def watched_by_top(command: list[str], seen: Path) -> tuple[str, list[dict[str, 
 
 
 def assert_seen_live(states: list[dict[str, Any]]) -> None:
-    """Of a run over the real fabric: its job, summed in the switches; every link, some with traffic; drops; events."""
+    """Check states of a run over the real fabric: its job, summed in the switches; every link, some with traffic;
+    drops; events.
+    """
     assert {state["fabric"] for state in states} == {"leaf-spine"}
     jobs = [job for state in states for job in state["jobs"]]
     assert {(tuple(job["workers"]), job["server"]) for job in jobs} == {(("h1", "h2", "h3"), "h4")}
@@ -84,7 +86,9 @@ def assert_seen_live(states: list[dict[str, Any]]) -> None:
 
 
 def assert_in_time(real: MininetResult) -> None:
-    """All heartbeats of three workers and their server came within their deadline, and nobody was taken for dead."""
+    """Check that all heartbeats of three workers and their server came within their deadline, and no host counted as
+    dead.
+    """
     beats = real.heartbeats
     assert beats is not None
     assert beats.sent == beats.delivered >= 4
@@ -160,8 +164,8 @@ def test_sums_and_weights_are_the_virtual_fabrics_bit_for_bit(kind: SwitchKind, 
 @pytest.mark.skipif(obstacle() is not None, reason=f"Mininet: {obstacle()}")
 def test_queues_keep_their_bounds_as_int_reports_them_and_heartbeats_pass_them_in_time(run_file: Path) -> None:
     """Three workers send to one server in another rack over a link of 20 Mbit/s, and every change of a queue's depth is
-    reported; heartbeats go the same way to a host beside the server. In real time a round that is only late may be sent
-    again, and a copy of it may wait beside it.
+    reported; heartbeats go the same way to a host next to the server. In real time a late round may be sent again, and
+    its copy may wait as well.
     """
     dump_topology(leaf_spine(2, 1, 3, rate_bps=20_000_000), run_file.parent / "fabric.yaml")
     run = {
@@ -176,7 +180,7 @@ def test_queues_keep_their_bounds_as_int_reports_them_and_heartbeats_pass_them_i
     run_file.write_text(yaml.safe_dump(run))
     command = [*WEIR, "run", str(run_file), "--fabric", "mininet", "--out", str(run_file.parent / "runs"), "--json"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=240)
-    assert done.returncode == 0, done.stderr  # which is what the queues of the virtual fabric held
+    assert done.returncode == 0, done.stderr  # the depths of the virtual fabric
     (real,) = RunRecord.load(Path(json.loads(done.stdout)["folder"])).mininet
     port = "s1-p4"  # to the spine
     bound = real.promised[port]

@@ -1,4 +1,6 @@
-"""Another user of the machine reaches no emulated switch: what he would write, sums and tables come from."""
+"""Isolation of emulated switches from other users of the machine, who could otherwise write the sources of sums and
+tables.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Real processes that die, hang and come back: survivors have equal sums, and who cannot go on is told why."""
+"""Real processes that die, hang and return: survivors have equal sums, and excluded ones receive the reason."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_a_controller_that_was_killed_goes_on_from_its_journal(scenarios: dict[s
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(100, 110))
 def test_whatever_becomes_of_controllers_nobody_who_sums_is_disturbed(seed: int) -> None:
-    """In any order of starts, stops, deaths and ends of up to three at once, of which one serves when it is over."""
+    """Up to three controllers at once start, stop, die and end in any order; one of them serves at the end."""
     seen = play("weir.tests.experiments.backends.process_rig", f"several_controllers-{seed}", timeout_s=280)
     assert (seen["serving"], seen["generation"], seen["statuses"]) == (1, 1, [0, 0]), seen["done"]
     generations = check_steps(seen["workers"], lost=2)

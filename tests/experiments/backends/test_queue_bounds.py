@@ -1,4 +1,4 @@
-"""What queues hold is compared with the bound in force at the time, whatever was promised of them before or after."""
+"""Queue depths compared with the bound in force at the time, for any bounds before or after."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from weir.topologies import Endpoint
 LEASE_NS = 1_000_000
 TO_H1 = next(end for end in FABRIC.directed_links if FABRIC.peer(end).node == "h1")
 ONE, FIVE = 32, 60
-"""What the queue is promised with the 32 rounds of one job's stream, and with 12 of each of five jobs', as Q* is 64."""
+"""Bounds of the queue with the 32 rounds of one job's stream, and with 12 of each of five jobs', as Q* is 64."""
 
 
 class Queue:
-    """The queue to h1: what jobs are promised, and what a test says that it held."""
+    """The queue to h1: jobs' bounds, and depths given by the test."""
 
     def __init__(self, bound: int = 64, late_ns: int = 0) -> None:
         self.windows = WindowController(FABRIC, CongestionOptions(bound, lease_ns=LEASE_NS))
@@ -31,7 +31,7 @@ class Queue:
         self._held = max(self._held, packets)
 
     def follow(self, jobs: int, now_ns: int) -> None:
-        """So many jobs have a worker behind it now."""
+        """Set the number of jobs with a worker behind it."""
         plans: list[JobPlan] = [at_one_switch(job, "h1", "h2") for job in range(1, jobs + 1)]
         self.windows.follow(ROUTES, plans, (), now_ns)
         self.promises.note(now_ns)
@@ -49,7 +49,7 @@ def test_a_bound_of_another_time_is_no_excuse() -> None:
 
 
 def test_packets_of_larger_windows_are_no_breach_until_all_obey() -> None:
-    """Four of five jobs leave: what they have sent may be there for a longest round trip."""
+    """Four of five jobs leave: their packets may be there for a longest round trip."""
     queue = Queue()
     queue.follow(5, 0)
     queue.follow(1, 1_000_000)

@@ -1,4 +1,4 @@
-"""Which program and P4Info each switch of a fabric gets, where they are the user's own."""
+"""Program and P4Info of each switch of a fabric, if the user supplies them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of an evaluation: what it claims of its figures, and that the one in docs/ is what its data come to."""
+"""The page of an evaluation: its claims about its figures, and that the page in docs/ follows from its data."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_p95_and_depth_have_their_intervals_and_several_jobs_their_dagger() -> N
 
 @cache
 def published() -> tuple[Suite, list[Condition]]:
-    """What docs/evaluation/results.csv.gz comes to, with the four digits that it has."""
+    """Conditions computed from docs/evaluation/results.csv.gz, with its four digits."""
     suite = Suite.load(ROOT / "experiments" / "evaluation.yaml")
     told = list(csv.DictReader(gzip.decompress(DATA.read_bytes()).decode().splitlines()))
     rows = {(*(row[key] for key in row if key in _CONDITIONS), row["seed"], row["strategy"]): row for row in told}

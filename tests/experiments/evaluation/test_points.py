@@ -128,7 +128,7 @@ def test_every_strategy_ends_under_every_condition(telemetry: str, background: s
 
 @pytest.mark.long
 def test_jobs_move_in_the_simulator_only_where_that_is_worth_what_it_takes() -> None:
-    """By the controller's own rule: with pauses of ten seconds nobody moves."""
+    """The controller's own rule decides: with pauses of ten seconds no job moves."""
     moves = dict.fromkeys((0, 10000000000), 0)
     for seed in range(1, 6):
         for pause in moves:
@@ -212,7 +212,7 @@ SUITE = {
 
 
 def predicted(background: str, seed: int, errors: dict[str, tuple[float, ...]], load: float = 0.3) -> PointRecord:
-    """A point of which the model is so far off in each strategy's steps; it was not asked where these are none."""
+    """A point with these errors of the model in each strategy's steps; empty if it was not evaluated."""
     figures = tuple(
         Figures(
             strategy=name,
@@ -232,7 +232,7 @@ def predicted(background: str, seed: int, errors: dict[str, tuple[float, ...]], 
 
 
 def test_the_page_says_of_how_many_steps_the_model_tells_the_time() -> None:
-    """To a tenth, more or less, of all strategies and seeds, by others' traffic."""
+    """Accuracy is within a tenth, over all strategies and seeds, by background traffic."""
     grid = Grid(name="packets", fabrics=[LEAF_SPINE])
     records = [
         predicted("static", 1, {"ps": (0.1, -0.1, 0.11), "widest": (-0.2,)}),
@@ -358,7 +358,7 @@ def test_a_quiet_evaluation_says_its_results_alone(tmp_path: Path) -> None:
 
 
 def test_a_strategy_of_ones_own_goes_by_its_label(tmp_path: Path) -> None:
-    """In the terminal, on the page and in its plot; of a file that is there no more, by its path."""
+    """In the terminal, on the page and in its plot; a missing file appears by its path."""
     mine, gone = tmp_path / "mine.py", str(tmp_path / "gone.py")
     mine.write_text((ROOT / "examples" / "user_strategy.py").read_text())
     (tmp_path / "suite.yaml").write_text(yaml.safe_dump({**SUITE, "seeds": 1, "strategies": ["ps", "mine.py"]}))
@@ -375,7 +375,7 @@ def test_a_strategy_of_ones_own_goes_by_its_label(tmp_path: Path) -> None:
 
 
 def test_what_is_no_number_is_null_in_json() -> None:
-    """As the time that a ring's decision takes, since there is none: JSON has no NaN."""
+    """A ring takes no decision, so its time is not a number: JSON has no NaN."""
     suite = Suite.model_validate({**SUITE, "seeds": 1, "strategies": ["ring", "widest"]})
     records = [run_point(point) for point in suite.points()]
     printed = page.printed(suite, records, as_json=True)
@@ -429,7 +429,7 @@ def test_a_point_in_packets() -> None:
 
 @pytest.mark.long
 def test_steps_in_packets_take_as_long_as_the_model_says() -> None:
-    """Of each step in which the job stays where it is; the page has the two side by side."""
+    """Only steps without a move count; the page has both times side by side."""
     told = point(
         engine="packets",
         fabric={**LEAF_SPINE, "rate": "1Gbit"},

@@ -28,7 +28,7 @@ def test_one_value_and_equal_values_have_no_width() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_paired_figure_is_scipys_bootstrap(seed: int) -> None:
-    """Up to what 2,000 resamples leave to chance."""
+    """Up to the randomness of 2,000 resamples."""
     rng = np.random.default_rng(seed)
     ours = rng.exponential(3.0, 20)
     theirs = ours * rng.uniform(1.2, 2.0, 20)

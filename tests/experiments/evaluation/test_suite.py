@@ -1,4 +1,4 @@
-"""A suite's file: what it crosses, and what it says of what is wrong."""
+"""A suite's file: its conditions, and errors."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ OWN = (ROOT / "examples" / "user_strategy.py").read_text()
 
 
 def test_strategies_of_ones_own_stand_beside_the_suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What they find is kept as long as their files are the same."""
+    """Their results are kept as long as their files are the same."""
     (tmp_path / "mine.py").write_text(OWN)
     (tmp_path / "other.py").write_text(OWN)
     monkeypatch.chdir("/")

@@ -55,8 +55,8 @@ def drawn(seed: int) -> tuple[list[dict[int, float]], Floats, Floats]:
 
 @pytest.mark.parametrize("seed", range(200))
 def test_the_certificate_of_fairness(seed: int) -> None:
-    """No link is overloaded; each flow is at its limit, or on a full link where nobody is faster: these are exactly the
-    max-min fair rates (Bertsekas & Gallager, proposition 6.1). It also is work conservation.
+    """No link is overloaded; each flow is at its limit, or on a full link on which no flow is faster: these are exactly
+    the max-min fair rates (Bertsekas & Gallager, proposition 6.1). They also are work-conserving.
     """
     paths, capacity, limits = drawn(seed)
     rates = fair_rates(paths, capacity, limits)

@@ -20,8 +20,8 @@ from weir.topologies import Routes
 STEPS = 3
 CLOSE = 0.04
 LONGER = {35: 1.20}
-"""By seed, how many times as long as flows packets take where the queues' bounds leave the job 3 of its 16 rounds,
-which wait behind others' packets: of that flows know nothing.
+"""Ratio of packets' time to flows' time, by seed, if the queues' bounds leave the job 3 of its 16 rounds, which wait
+behind other packets: flows do not model that.
 """
 
 

@@ -33,7 +33,7 @@ def packet(source: str, destination: str) -> bytes:
     return ethernet + bytes(12) + IPv4Address(source).packed + IPv4Address(destination).packed + b"payload"
 
 
-def test_whoever_is_inside_reaches_everybody(switch: Switch) -> None:
+def test_inside_hosts_reach_everybody(switch: Switch) -> None:
     frame = packet("10.0.0.1", "198.51.100.7")
     assert switch.forward(frame, port=INSIDE) == [(OUTSIDE, frame)]
 
@@ -52,5 +52,5 @@ def test_only_allowed_sources_come_in_and_both_are_counted(switch: Switch) -> No
 
 
 @pytest.mark.parametrize("frame", [b"\xff" * 6 + b"\x02" * 6 + b"\x08\x06" + bytes(28), b"short"])
-def test_what_is_not_ipv4_stays_outside(switch: Switch, frame: bytes) -> None:
+def test_packets_other_than_ipv4_stay_outside(switch: Switch, frame: bytes) -> None:
     assert switch.forward(frame, port=OUTSIDE) == []

@@ -20,7 +20,7 @@ def packet(source: str, destination: str) -> bytes:
     return ethernet + bytes(12) + IPv4Address(source).packed + IPv4Address(destination).packed + b"payload"
 
 
-def test_what_both_switches_admit_comes_through(fabric: MakeFabric, send: Send, received: Received) -> None:
+def test_packets_that_both_switches_admit_pass(fabric: MakeFabric, send: Send, received: Received) -> None:
     network = fabric("two_firewalls.yaml", "firewall.json")
     for name in ("s1", "s2"):
         network.switch(name).add("allowed", {"hdr.ipv4.src_addr": "203.0.113.0/24"}, "admit")

@@ -38,7 +38,7 @@ def test_loss_on_every_link_costs_a_fifth_at_most(scenario: Scenario) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
-def test_loss_on_every_link_costs_a_fifth_at_most_wherever_it_is_summed(scenario: Scenario) -> None:
+def test_loss_on_every_link_costs_at_most_a_fifth(scenario: Scenario) -> None:
     tensors = gradients(4 * CHUNKS)
     for seed in range(1, 4):
         outcome = measure(scenario, tensors, loss=LOSS, seed=seed)

@@ -18,7 +18,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(bench, name, value)
 
 
-def test_beside_the_widest_tree_stand_the_search_the_rounding_and_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_widest_tree_is_compared_with_search_and_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     routes = Routes(leaf_spine(4, 2, 4))
     placed, *beside = bench._large(routes)
     assert (placed.name, len(placed.values)) == ("12 workers, 6 switches placed", 2)
@@ -47,7 +47,7 @@ def test_trees_stay_and_change_where_jobs_are_solved_again() -> None:
     assert all(len(figure.values) == 2 and figure.aim == Aim(0.002) for figure in (stays, other))
 
 
-def test_a_named_links_change_is_measured_on_fabrics_of_several_sizes() -> None:
+def test_a_named_links_change_is_measured_on_several_sizes() -> None:
     figures = list(bench._named())
     assert [figure.name for figure in figures] == [
         f"5 workers, {switches} switches, a named link's load changed: the tree stays" for switches in (20, 45)

@@ -35,7 +35,7 @@ def table(switch: Switch, name: str) -> Any:
     return switch.state.tables[name]
 
 
-def test_the_router_routes_what_the_driver_sends_and_drops_what_a_router_drops() -> None:
+def test_the_router_routes_the_drivers_packets_and_drops_others() -> None:
     switch = running("l3")
     call = ActionCall("RouterIngress.forward", (OUT_PORT, 1, 2))
     table(switch, "RouterIngress.routes").insert(TableEntry((Lpm(0x0A000200, 24),), call))
@@ -82,7 +82,7 @@ def test_every_lookup_is_answered_by_an_entry_of_its_own_table(name: str, masks:
 @pytest.mark.p4c
 @pytest.mark.skipif(shutil.which("p4c-bm2-ss") is None, reason="p4c-bm2-ss is not on PATH")
 @pytest.mark.parametrize("name", ["l3", "lookups"])
-def test_the_compiled_programs_are_what_p4c_makes_of_their_sources(name: str, tmp_path: Path) -> None:
+def test_compiled_programs_match_their_sources(name: str, tmp_path: Path) -> None:
     made, info = tmp_path / f"{name}.json", tmp_path / f"{name}.p4info.txtpb"
     command: list[str | Path] = ["p4c-bm2-ss", "--std", "p4-16", "--arch", "v1model", "-o", made]
     command += ["--p4runtime-files", info, f"{name}.p4"]

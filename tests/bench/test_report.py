@@ -84,9 +84,7 @@ def test_a_table_names_its_machine_and_whether_the_aim_is_met() -> None:
     assert "| forwarding | 600 k packets/s | 0% | bmv2 | 30 k packets/s | 20 | ≥ 20 × | ✓ |" in text
 
 
-def test_a_document_without_a_place_is_refused_before_anything_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_document_without_a_place_is_refused_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     document = tmp_path / "results.md"
     document.write_text("<!-- bench a -->\n<!-- end bench a -->\n")
     monkeypatch.setattr(command, "BENCHMARKS", ("a", "b"))
@@ -96,7 +94,7 @@ def test_a_document_without_a_place_is_refused_before_anything_runs(
         command.main(["--write", str(document)])
 
 
-def test_the_command_runs_the_benchmarks_asked_for_and_says_what_it_skips_and_what_failed(
+def test_the_command_runs_named_benchmarks_and_reports_others(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def measure() -> Iterator[Figure]:
@@ -126,7 +124,7 @@ def test_the_command_runs_the_benchmarks_asked_for_and_says_what_it_skips_and_wh
     assert "unable is skipped: it takes root" in err
 
 
-def test_every_benchmark_has_a_title_figures_and_a_place_in_the_results() -> None:
+def test_every_benchmark_has_title_figures_and_place() -> None:
     for name in command.BENCHMARKS:
         module = __import__(f"weir.bench.{name}", fromlist=[name])
         assert (module.__doc__ or "").partition("\n")[0], name

@@ -178,7 +178,7 @@ def _call(rng: random.Random, pair: Pair, table: Any, entry: bool = False) -> Ac
     return ActionCall(action.preamble.name, tuple(number(rng, param.bitwidth) for param in action.params))
 
 
-def test_what_is_left_out_is_there() -> None:
+def test_excluded_packets_exist() -> None:
     stems = {path.stem for path in TESTS.glob("emulator/**/*.json")}
     assert stems >= APART.keys()
     assert len(programs()) > 15

@@ -211,7 +211,7 @@ def test_refusals(pair: Pair, seed: int) -> None:
         assert seed not in COVERING or found[reason] > 0, f"drop reason {reason} was never met"
 
 
-def test_what_ports_of_hosts_let_in(pair: Pair) -> None:
+def test_host_ports_admit_the_same_packets(pair: Pair) -> None:
     """All types of messages to another node: from a host that may send all, one that may not, and one not looked at; in
     their own names and in another's; and to the switch, from another UDP port.
     """

@@ -89,7 +89,7 @@ def test_programs_that_are_compiled_here(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", sorted(set(programs()) - set(WITHIN)), ids=lambda path: name_of(path))
-def test_what_it_does_not_know_it_names(path: Path) -> None:
+def test_unsupported_constructs_are_named(path: Path) -> None:
     with pytest.raises(Unsupported, match=f"^the interpreter does not know {re.escape(OUTSIDE[name_of(path)])}$"):
         Interpreter(path.read_bytes())
 

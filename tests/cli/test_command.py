@@ -141,7 +141,7 @@ def test_a_bad_run_file_is_named_with_key_and_value(
         ("", "is empty; a run is a YAML mapping with name, fabric and job"),
     ],
 )
-def test_what_is_no_run_file_is_said_to_be_none(tmp_path: Path, text: str, expected: str) -> None:
+def test_a_file_that_is_no_run_file_is_refused(tmp_path: Path, text: str, expected: str) -> None:
     path = tmp_path / "run.yaml"
     path.write_text(text)
     with pytest.raises(ExperimentError) as caught:
@@ -250,7 +250,7 @@ def test_the_command_finds_its_files_from_any_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("job", [{}, {"server": None}])
-def test_without_a_server_the_strategies_are_those_that_need_none(
+def test_without_a_server_default_strategies_need_none(
     content: dict[str, Any], tmp_path: Path, job: dict[str, Any]
 ) -> None:
     del content["strategies"]

@@ -76,7 +76,7 @@ def longest_queue(emulated: EmulatedFabric, plans: Sequence[WorkerPlan]) -> int:
 
 
 @pytest.mark.parametrize("declared", [True, False])
-async def test_a_controller_promises_what_its_file_says_and_its_jobs_keep_it(declared: bool, tmp_path: Path) -> None:
+async def test_a_file_sets_bounds_and_jobs_keep_them(declared: bool, tmp_path: Path) -> None:
     (tmp_path / "congestion.yaml").write_text(FILE)
     (tmp_path / "fabric.yaml").write_text(TOPOLOGY)
     quiet = ("--probe", "1000s", "--lease", "1000s", "--solve", "0ms")
@@ -128,7 +128,7 @@ def test_a_whole_file(tmp_path: Path) -> None:
     )
 
 
-def test_what_is_left_out_is_as_without_a_file(tmp_path: Path) -> None:
+def test_omitted_keys_have_the_defaults_of_no_file(tmp_path: Path) -> None:
     (tmp_path / "congestion.yaml").write_text("marks: depth")
     options = ControllerCongestion.load(tmp_path / "congestion.yaml", leaf_spine(1, 1, 3))
     assert options == CongestionOptions(lease_ns=WALL_CLOCK_LEASE_NS)
@@ -151,7 +151,7 @@ def test_what_is_left_out_is_as_without_a_file(tmp_path: Path) -> None:
         ("background: [{source: h1, destination: h2, kind: yielding, packet_bytes: 99}]", '"window" is missing'),
     ],
 )
-def test_what_no_controller_can_promise_by_is_told(text: str, why: str, tmp_path: Path) -> None:
+def test_declarations_without_a_possible_bound_are_refused(text: str, why: str, tmp_path: Path) -> None:
     (tmp_path / "congestion.yaml").write_text(text)
     with pytest.raises(ExperimentError) as caught:
         ControllerCongestion.load(tmp_path / "congestion.yaml", leaf_spine(1, 1, 3))

@@ -143,7 +143,7 @@ async def test_a_switch_that_comes_while_it_is_waited_for_is_kept(
         await switches["s2"].asked.wait()
 
 
-async def test_who_waits_for_another_to_go_does_not_wait_for_a_switch_that_dies_meanwhile(
+async def test_a_waiting_controller_ignores_a_switch_that_dies(
     setting: Setting,
     switches: dict[str, FakeSwitch],
     monkeypatch: pytest.MonkeyPatch,
@@ -175,7 +175,7 @@ async def test_drops_are_told_without_a_switch_that_was_never_there() -> None:
     watch.take_drops.assert_called_once_with({reason: at for at, reason in enumerate(DROP_REASONS)}, 5)
 
 
-async def test_where_no_switch_answers_nothing_begins(
+async def test_without_any_switch_the_controller_does_not_start(
     setting: Setting, switches: dict[str, FakeSwitch], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A wrong port is no reason to give up all the jobs."""

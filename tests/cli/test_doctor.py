@@ -37,7 +37,7 @@ def test_all_that_is_required_is_here_where_the_tests_run() -> None:
     assert findings["root"]["ok"] == (os.geteuid() == 0)
 
 
-def test_what_is_missing_is_named_with_the_way_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_parts_are_named_with_their_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Neither commands nor a cache folder: the optional ones alone would not fail it."""
     monkeypatch.setenv("PATH", str(tmp_path))
     status, output = report()
@@ -56,9 +56,7 @@ def test_what_is_missing_is_named_with_the_way_to_get_it(monkeypatch: pytest.Mon
     assert "something needed is missing" in output
 
 
-def test_who_installed_by_pip_is_told_of_pip_and_who_cloned_of_make(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_remedies_name_pip_or_make_by_the_installation(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """PATH is empty and a package is missing, so that every finding has its problem and remedy."""
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(metadata, "requires", lambda _: ["no-such-package"])

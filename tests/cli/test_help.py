@@ -64,7 +64,7 @@ def test_help_fits_eighty_columns(helps: dict[str, str]) -> None:
     assert wide == {}
 
 
-def test_a_list_of_commands_says_what_each_is_for_in_a_whole_sentence(helps: dict[str, str]) -> None:
+def test_a_list_of_commands_describes_each_in_a_sentence(helps: dict[str, str]) -> None:
     for name in ("", "jobs", "papers", "topology", "telemetry"):
         rows = re.findall(r"^  ([a-z][a-z-]*) {2,}(\S.*)$", helps[name].partition("Examples:")[0], re.MULTILINE)
         assert {row[0] for row in rows} == {
@@ -73,7 +73,7 @@ def test_a_list_of_commands_says_what_each_is_for_in_a_whole_sentence(helps: dic
         assert [said for _, said in rows if not said.endswith(".") or said.endswith("..")] == []
 
 
-def test_examples_stand_at_the_end_and_are_what_the_command_takes(helps: dict[str, str]) -> None:
+def test_examples_come_last_and_parse(helps: dict[str, str]) -> None:
     for name, text in helps.items():
         before, heading, lines = text.partition("  Examples:\n")
         assert heading, name

@@ -86,7 +86,7 @@ async def test_a_job_of_several_trees_is_registered_and_ended_as_one() -> None:
         assert line.split(":")[1] in await weir(service, "register", "h1", "h2", "--stripes", "2")
 
 
-def test_where_the_switches_are() -> None:
+def test_switch_addresses_follow_the_options() -> None:
     assert switch_addresses(TOPOLOGY, ["s2=10.9.9.9:1"], 50_051) == {"s1": "127.0.0.1:50051", "s2": "10.9.9.9:1"}
     for wrong in ("s3=127.0.0.1:1", "127.0.0.1:1"):
         with pytest.raises(
@@ -95,7 +95,7 @@ def test_where_the_switches_are() -> None:
             switch_addresses(TOPOLOGY, [wrong], 50_051)
 
 
-async def test_options_before_the_command_count_and_what_workers_say_is_no_markup() -> None:
+async def test_leading_options_count_and_errors_are_no_markup() -> None:
     async with rig() as service:
         address = service.service.address
 

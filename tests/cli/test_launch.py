@@ -78,7 +78,7 @@ def test_a_rank_that_fails_ends_the_others_who_are_told_why(fabric: Path, tmp_pa
     assert re.search(r"^weir: rank [01] ended with status 1; the others are ended$", done.stderr, re.MULTILINE)
 
 
-def test_heartbeats_of_ranks_go_through_the_fabric_to_a_host_without_one(fabric: Path) -> None:
+def test_ranks_heartbeats_cross_the_fabric_to_a_free_host(fabric: Path) -> None:
     program = "import weir\nwith weir.join() as communicator: communicator.barrier()"
 
     async def go() -> tuple[int, str | None, int, int, int, int]:
@@ -112,7 +112,7 @@ def test_heartbeats_of_ranks_go_through_the_fabric_to_a_host_without_one(fabric:
         (["-n", "2", "--policy", "abbort", LOOP], 'policy "abbort" is none; there are continue, wait, abort'),
     ],
 )
-def test_what_cannot_be_launched_is_one_line(
+def test_an_impossible_launch_is_one_line(
     words: list[str], complaint: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Said before a fabric is made."""
@@ -198,7 +198,7 @@ def ranks_of(*commands: Sequence[str], **options: Any) -> int:
 SLEEPS: Final = "import time; time.sleep(1000)"
 
 
-def test_what_a_rank_has_started_ends_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_children_of_a_rank_end_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The rank that fails, or another: of a script that starts a program, the program ends, too."""
     monkeypatch.setattr(launching, "_TO_END_S", 0.3)
     monkeypatch.setenv("WEIR_TEST_MARK", str(tmp_path))
@@ -208,7 +208,7 @@ def test_what_a_rank_has_started_ends_with_it(tmp_path: Path, monkeypatch: pytes
     assert left_with(f"WEIR_TEST_MARK={tmp_path}") == []
 
 
-def test_where_nobody_takes_their_lines_the_ranks_are_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_end_when_the_output_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same happens with `weir launch … | head`."""
     reader, writer = os.pipe()
     os.close(reader)
@@ -218,7 +218,7 @@ def test_where_nobody_takes_their_lines_the_ranks_are_ended(monkeypatch: pytest.
             ranks_of([sys.executable, "-c", f"print('a line', flush=True); {SLEEPS}"])
 
 
-def test_a_line_that_the_terminal_has_no_letters_for_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_the_terminal_cannot_encode_are_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     written = io.TextIOWrapper(io.BytesIO(), "ascii")
     monkeypatch.setattr(sys, "stdout", written)
     assert ranks_of([sys.executable, "-X", "utf8", "-c", "print('10 µs')"]) == 0

@@ -33,7 +33,7 @@ def place(fabric: Path, *words: object) -> str:
     return done.output
 
 
-def test_a_plan_says_who_sums_how_long_it_takes_and_which_link_is_slowest(fabric: Path, tmp_path: Path) -> None:
+def test_a_plan_shows_tree_step_time_and_slowest_link(fabric: Path, tmp_path: Path) -> None:
     loads = tmp_path / "loads.yaml"
     loads.write_text("s1-p4: 700Mbit\n")
     job = ("--workers", "h1,h2,h4", "--server", "h12", "--size", 1_000_000, "--loads", loads)
@@ -102,7 +102,7 @@ def test_plans_without_switches_that_take_too_long_are_named(fabric: Path, monke
     assert "plans without s1, s5 were not computed: it takes too long" in " ".join(place(fabric, *job).split())
 
 
-def test_a_plan_is_drawn_keeps_off_full_switches_and_its_matrix_is_proven(fabric: Path, tmp_path: Path) -> None:
+def test_a_plan_is_drawn_avoids_full_switches_and_is_proven(fabric: Path, tmp_path: Path) -> None:
     picture = tmp_path / "plan.svg"
     job = ("--workers", "h1,h2,h4", "--server", "h12")
     printed = place(fabric, *job, "--full", "s5", "--draw", picture, "--check")
@@ -226,7 +226,7 @@ def test_a_job_that_counts_more_has_a_spine_of_its_own(
     assert plan["streams"] == {"job 1": 1.0, "job 2": 1.0}
 
 
-def test_a_higher_job_has_a_spine_of_its_own_though_it_comes_last(fabric: Path, tmp_path: Path) -> None:
+def test_a_higher_job_gets_its_own_spine_though_it_comes_last(fabric: Path, tmp_path: Path) -> None:
     """Others fill four fifths of one spine, where a lower one goes for that."""
     loads = tmp_path / "loads.yaml"
     full = [*((f"s{leaf}", 5) for leaf in range(1, 5)), *(("s6", port) for port in range(1, 5))]
@@ -275,7 +275,7 @@ jobs:
 """
 
 
-def test_all_that_is_wrong_with_a_file_of_jobs_is_said_with_its_line(fabric: Path, tmp_path: Path) -> None:
+def test_all_errors_of_a_jobs_file_have_their_line(fabric: Path, tmp_path: Path) -> None:
     path = tmp_path / "jobs.yaml"
     path.write_text(JOBS)
     with pytest.raises(ExperimentError) as caught:
@@ -311,7 +311,7 @@ def test_options_of_one_job_are_refused_beside_a_file_of_jobs(fabric: Path, tmp_
         place(fabric, "--server", "h12", "--stripes", 2, "--check")
 
 
-def test_the_schema_of_a_file_of_jobs_takes_and_refuses_what_the_command_does() -> None:
+def test_the_schema_of_a_jobs_file_accepts_what_the_command_does() -> None:
     done = CliRunner().invoke(app, ["schema", "jobs"])
     schema = jsonschema.Draft202012Validator(json.loads(done.stdout))
     schema.validate({"jobs": [one_of_each_rack(1), {"name": "two", "workers": ["h1"]}]})
@@ -334,7 +334,7 @@ links: [{ends: [h1, s1-p1]}, {ends: [h2, s1-p2]}, {ends: [h3, s2-p1]}%s]
 """
 
 
-def test_a_fabric_in_pieces_or_with_a_link_that_carries_nothing_is_none(tmp_path: Path) -> None:
+def test_a_split_fabric_or_one_with_a_dead_link_is_refused(tmp_path: Path) -> None:
     apart, still = tmp_path / "apart.yaml", tmp_path / "still.yaml"
     apart.write_text(TWO % "")
     still.write_text(TWO % ", {ends: [s1-p3, s2-p2], rate: 0}")
@@ -344,7 +344,7 @@ def test_a_fabric_in_pieces_or_with_a_link_that_carries_nothing_is_none(tmp_path
         place(still, "--server", "h3")
 
 
-def test_without_memory_anywhere_the_server_sums_alone_and_without_a_server_nobody(fabric: Path) -> None:
+def test_without_slots_the_server_sums_alone_or_placement_fails(fabric: Path) -> None:
     full = [word for number in range(1, 7) for word in ("--full", f"s{number}")]
     (plan,) = json.loads(place(fabric, "--workers", "h1,h4", "--server", "h12", "--json", *full))["plans"]
     assert plan["workers"] == {"h1": "h12", "h4": "h12"}
@@ -352,7 +352,7 @@ def test_without_memory_anywhere_the_server_sums_alone_and_without_a_server_nobo
         place(fabric, "--workers", "h1,h4", *full)
 
 
-def test_a_plan_of_ones_own_strategy_that_leaves_a_worker_out_is_refused(fabric: Path, tmp_path: Path) -> None:
+def test_a_user_strategys_plan_without_a_worker_is_refused(fabric: Path, tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text(
         "from weir.controller.placement import Placement\n"

@@ -108,9 +108,7 @@ SERVED = "jobs are served at"
 
 
 @pytest.mark.long
-async def test_whoever_comes_second_waits_and_takes_over_when_the_first_is_gone(
-    rpc: P4RuntimeServer, tmp_path: Path
-) -> None:
+async def test_a_second_controller_waits_and_takes_over(rpc: P4RuntimeServer, tmp_path: Path) -> None:
     """Even with a higher election id, and while the first hangs: it may go on at any moment."""
     async with setting(rpc, tmp_path) as of:
         first = await of.start(10)
@@ -148,7 +146,7 @@ async def test_whoever_comes_second_waits_and_takes_over_when_the_first_is_gone(
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(100, 120))
-async def test_in_any_order_of_stops_and_deaths_one_is_left_and_jobs_are_as_they_were(
+async def test_any_stops_and_deaths_leave_one_controller_and_all_jobs(
     seed: int, rpc: P4RuntimeServer, tmp_path: Path
 ) -> None:
     rng = random.Random(seed)

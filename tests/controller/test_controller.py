@@ -111,9 +111,7 @@ async def test_a_job_comes_and_goes_and_leaves_no_trace(rig: Rig) -> None:
     assert astuple(controller.jobs.counts) == (1, 0, 0, 0, 0), "it was admitted, and nothing else has happened"
 
 
-async def test_a_job_that_does_not_fit_gets_less_and_is_told_what_and_why(
-    rig: Rig, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_job_that_does_not_fit_gets_less_with_the_reason(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     controller = rig.controller
     await controller.admit(JobSpec(1, ("h1", "h2")), 0)
@@ -157,9 +155,7 @@ async def test_a_job_that_does_not_fit_gets_less_and_is_told_what_and_why(
     ],
     indirect=["rig"],
 )
-async def test_who_stays_has_no_more_rounds_of_exponents_than_its_queues_let_go_at_once(
-    rig: Rig, given: int | None
-) -> None:
+async def test_a_remaining_job_has_only_as_many_exponent_rounds_as_fit(rig: Rig, given: int | None) -> None:
     """Three streams meet at h4, with probes: no queue allows more than 64 packets. The job has as many chunks as
     before, with any other participants.
     """
@@ -230,7 +226,7 @@ async def test_a_move_pauses_writes_the_next_generation_and_resumes(rig: Rig) ->
 
 
 @pytest.mark.parametrize("rig", [replace(OPTIONS, congestion=CongestionOptions(2))], indirect=True)
-async def test_hosts_are_told_of_another_pace_by_another_generation_as_jobs_come_and_go(rig: Rig) -> None:
+async def test_a_changed_pace_comes_with_a_new_generation(rig: Rig) -> None:
     """A queue with a bound of two packets, one of them a probe, has room for one round of one job."""
     controller = rig.controller
     gap_ns = 2 * 8 * round_bytes(FABRIC)  # at 1 Gbit/s
@@ -266,7 +262,7 @@ async def test_hosts_are_told_of_another_pace_by_another_generation_as_jobs_come
     assert await controller.tick(150 * MS) == []
 
 
-async def test_nobody_is_paused_for_a_pace_who_is_not_there_yet_or_whose_rival_is_not_admitted(rig: Rig) -> None:
+async def test_absent_hosts_and_unadmitted_rivals_cause_no_pause(rig: Rig) -> None:
     controller = rig.controller
     controller.windows.options = CongestionOptions(2)
     await controller.admit(JobSpec(4, ("h1", "h3")), 0)
@@ -297,7 +293,7 @@ async def test_probes_count_as_often_as_the_controller_sends_them(rig: Rig) -> N
 
 
 @pytest.mark.parametrize("rig", [replace(OPTIONS, congestion=CROSSING)], indirect=True)
-async def test_nobody_new_sends_while_a_switch_on_the_way_does_not_take_the_smaller_windows(rig: Rig) -> None:
+async def test_no_new_job_sends_before_all_switches_lower_windows(rig: Rig) -> None:
     """The switch is a spine that sums for neither job. With 200 Mbit/s of other traffic, two jobs have a bound of its
     queue only if it leaves the first less of its window than that job alone had.
     """
@@ -324,7 +320,7 @@ async def test_nobody_new_sends_while_a_switch_on_the_way_does_not_take_the_smal
 
 
 @pytest.mark.parametrize("rig", [replace(OPTIONS, congestion=CROSSING)], indirect=True)
-async def test_who_moves_waits_for_the_smaller_windows_of_switches_that_are_none_of_its_tree(rig: Rig) -> None:
+async def test_a_moving_job_waits_for_switches_outside_its_tree(rig: Rig) -> None:
     controller = rig.controller
     rig.strategy.switch = "s2"
     await controller.admit(JobSpec(4, ("h1", "h2")), 0)
@@ -352,7 +348,7 @@ async def test_who_moves_waits_for_the_smaller_windows_of_switches_that_are_none
         assert told.plan.pacing.hold_ns >= MS + longest_ns
 
 
-async def test_a_move_interrupted_by_a_refusal_is_taken_up_by_the_next_tick(rig: Rig) -> None:
+async def test_a_move_interrupted_by_a_refusal_resumes_next_tick(rig: Rig) -> None:
     controller = rig.controller
     controller.moves.options = Options(patience_ns=50 * MS, solve_period_ns=0)
     await controller.admit(JobSpec(4, ("h1", "h2", "h3")), 0)
@@ -372,7 +368,7 @@ async def test_a_move_interrupted_by_a_refusal_is_taken_up_by_the_next_tick(rig:
     assert await controller.verify() == {}
 
 
-async def test_a_strategy_that_finds_no_place_leaves_the_job_and_says_so(
+async def test_a_failed_strategy_leaves_the_job_and_logs_it(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     controller = rig.controller
@@ -425,7 +421,7 @@ def _busy(share: float, stale: bool = False) -> Snapshot:
     return Snapshot({link: view}, frozenset({link} if stale else ()), frozenset())
 
 
-async def test_jobs_move_by_themselves_only_on_fresh_telemetry_for_a_clear_gain_and_not_too_often(
+async def test_jobs_move_on_fresh_telemetry_for_clear_gains_and_rarely(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     controller, strategy = rig.controller, rig.strategy
@@ -455,9 +451,7 @@ async def test_jobs_move_by_themselves_only_on_fresh_telemetry_for_a_clear_gain_
     assert room["s3"] == 2  # its own place counts as free
 
 
-async def test_jobs_are_looked_at_one_after_another_so_that_hosts_are_heard_between(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_jobs_are_examined_in_turn_with_hosts_served_between(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     controller, asked = rig.controller, rig.strategy.asked
     for number in (4, 5):
         await controller.admit(JobSpec(number, ("h1", "h3")), 0)
@@ -522,7 +516,7 @@ async def test_reports_of_progress_tell_the_jobs_own_traffic(rig: Rig, monkeypat
         controller.members.heartbeat(5, "h1", 1, 0)
 
 
-async def test_a_job_is_placed_by_what_the_others_bring_onto_links_in_a_step(rig: Rig) -> None:
+async def test_a_job_is_placed_given_the_others_bytes_per_step(rig: Rig) -> None:
     controller = rig.controller
     jobs = [JobSpec(4, ("h1", "h3"), gradient_bytes=3_000), JobSpec(5, ("h2", "h4"), gradient_bytes=500)]
     for spec in jobs:
@@ -551,7 +545,7 @@ async def test_links_are_settled_a_while_after_jobs_have_come_and_gone(rig: Rig)
     assert not outlook.unsettled(2 * settled_ns)
 
 
-async def test_a_job_is_stuck_only_where_a_worker_waits_without_progress(rig: Rig) -> None:
+async def test_a_job_is_stuck_only_if_a_worker_waits_without_progress(rig: Rig) -> None:
     controller = rig.controller
     controller.moves.options = Options(solve_period_ns=0, stuck_ns=50 * MS)
     await controller.admit(JobSpec(4, ("h1", "h3")), 0)
@@ -579,7 +573,7 @@ async def test_a_job_is_stuck_only_where_a_worker_waits_without_progress(rig: Ri
     assert controller.jobs[4].plan.placement == rig.strategy.at(("h1", "h3"))
 
 
-async def test_a_job_whose_reports_come_seldom_is_not_stuck_between_them(rig: Rig) -> None:
+async def test_a_job_with_rare_reports_is_not_stuck_between_them(rig: Rig) -> None:
     """Heartbeats a second apart, and a job that counts as stuck after 50 ms: it goes on where each says of progress."""
     controller = rig.controller
     controller.moves.options = Options(solve_period_ns=0, stuck_ns=50 * MS)
@@ -610,7 +604,7 @@ async def test_probes_go_out_once_a_period_and_are_counted(rig: Rig) -> None:
     assert controller.prober.reports.rejected == 1
 
 
-async def test_every_source_of_reports_is_asked_before_anything_is_decided(rig: Rig) -> None:
+async def test_every_source_of_reports_is_read_before_a_decision(rig: Rig) -> None:
     """Observers are notified each time that bounds may have changed."""
     asked, told = list[int](), list[int]()
     rig.controller.sources.append(asked.append)
@@ -630,9 +624,7 @@ async def test_queues_with_more_than_is_promised_are_said(
     assert [(record.levelno, record.getMessage()) for record in caplog.records] == [(logging.WARNING, said)]
 
 
-async def test_what_switches_should_hold_is_made_anew_only_when_that_has_changed(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_switch_states_are_recomputed_only_on_changes(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its cost grows with the number of jobs."""
     controller, made = rig.controller, Mock(wraps=fabric_state)
     monkeypatch.setattr(module, "fabric_state", made)
@@ -646,7 +638,7 @@ async def test_what_switches_should_hold_is_made_anew_only_when_that_has_changed
     assert made.call_count == 2
 
 
-async def test_of_a_job_that_runs_nothing_is_told_that_befell_another_of_its_number(rig: Rig) -> None:
+async def test_a_running_job_ignores_events_of_a_predecessors_number(rig: Rig) -> None:
     rig.controller.jobs.aborted[4] = "h1 was silent for 2 s"
     await rig.controller.admit(JobSpec(4, ("h1", "h3")), 0)
     assert rig.controller.jobs.aborted == {}

@@ -127,7 +127,7 @@ async def controller(emulation: Emulation, pipeline: Pipeline) -> AsyncIterator[
         yield controller
 
 
-async def test_real_switches_hold_exactly_the_plan_and_tampering_is_found(
+async def test_switches_hold_exactly_the_plan_and_tampering_is_found(
     emulation: Emulation, controller: Controller
 ) -> None:
     assert await controller.verify() == {}
@@ -183,7 +183,7 @@ async def test_the_plan_makes_switches_sum_and_every_worker_hear(
         assert {reason for reason, count in drops.items() if count} <= {"duplicate"}, name
 
 
-async def test_a_server_as_root_gets_the_sum_and_the_next_generation_fences_the_last(
+async def test_a_root_server_gets_the_sum_and_generations_are_fenced(
     emulation: Emulation, controller: Controller
 ) -> None:
     controller.planner.strategy = Fixed(Placement({"h1": "s1", "h2": "s1", "h3": "h4"}, {"s1": "h4"}, "h4"))
@@ -257,7 +257,7 @@ async def test_a_broken_link_makes_its_probes_lost_and_its_state_stale(
     assert caplog.messages == said
 
 
-async def test_traffic_that_nobody_has_declared_is_found_and_not_taken_for_there_by_other_routes(
+async def test_undeclared_traffic_is_detected_on_its_own_route_only(
     emulation: Emulation, controller: Controller
 ) -> None:
     emulation.background("h1", "h3", 40e6)
@@ -268,9 +268,7 @@ async def test_traffic_that_nobody_has_declared_is_found_and_not_taken_for_there
     assert controller.windows.undeclared == {}
 
 
-async def test_others_traffic_makes_the_exact_strategy_move_a_job_around_it(
-    emulation: Emulation, controller: Controller
-) -> None:
+async def test_other_traffic_moves_a_job_of_the_exact_strategy(emulation: Emulation, controller: Controller) -> None:
     controller.moves.options = Options(probe_period_ns=PERIOD, solve_period_ns=4 * PERIOD, dwell_ns=0)
     controller.planner.strategy = strategy("widest")
     await emulation.run(controller, 3 * PERIOD)

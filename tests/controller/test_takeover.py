@@ -44,9 +44,7 @@ async def eventually(what: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_the_higher_election_id_takes_over_and_the_next_one_is_promoted_when_it_goes(
-    rpc: P4RuntimeServer, pipeline: Pipeline
-) -> None:
+async def test_the_higher_election_id_takes_over_and_the_next_follows(rpc: P4RuntimeServer, pipeline: Pipeline) -> None:
     def session(election_id: int, standby: bool = False) -> SwitchSession:
         return SwitchSession(
             "s1", rpc.address, device_id=1, pipeline=pipeline, timeout_s=60, election_id=election_id, standby=standby
@@ -92,9 +90,7 @@ async def test_a_standby_waits_for_its_turn_and_does_not_disturb(rpc: P4RuntimeS
         assert (await standby.read()).lines() == {str(MINE), str(OTHER)}
 
 
-async def test_a_controller_that_another_has_taken_over_from_leaves_the_fabric_alone(
-    rpc: P4RuntimeServer, pipeline: Pipeline
-) -> None:
+async def test_a_superseded_controller_leaves_the_fabric_alone(rpc: P4RuntimeServer, pipeline: Pipeline) -> None:
     def session(name: str, device_id: int, election_id: int) -> SwitchSession:
         return SwitchSession(
             name, rpc.address, device_id=device_id, pipeline=pipeline, timeout_s=60, election_id=election_id

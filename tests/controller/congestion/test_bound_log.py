@@ -28,7 +28,7 @@ def promise(port: int, bound: int | None) -> Promise:
     return Promise(Endpoint("s1", port), bound, f"s1-p{port}: {bound}")
 
 
-def test_of_many_the_fullest_are_told_and_all_are_counted() -> None:
+def test_the_fullest_queue_is_logged_and_all_are_counted() -> None:
     kept = [promise(port, bound) for port, bound in enumerate((3, 9, 1, 7, 5), 1)]
     assert summary(kept) == ["s1-p2: 9", "s1-p4: 7", "3 more queues: at most as much each"]
     refused = [promise(port, None) for port in (6, 7, 8)]

@@ -38,7 +38,7 @@ def declared() -> tuple[Uncontrolled, ...]:
 
 
 @pytest.mark.parametrize("uncontrolled", [(), declared()], ids=["undeclared", "declared"])
-async def test_what_was_not_declared_is_told_once_by_the_queue_that_it_fills(
+async def test_undeclared_traffic_is_reported_once_by_its_queue(
     uncontrolled: tuple[Uncontrolled, ...], pipeline: Pipeline, caplog: pytest.LogCaptureFixture
 ) -> None:
     """1200 Mbit/s on a link of 1 Gbit/s, from two hosts: declared, it would leave the queue without a bound."""
@@ -72,7 +72,7 @@ async def test_what_was_not_declared_is_told_once_by_the_queue_that_it_fills(
         assert told() == lines, "once"
 
 
-def test_reports_count_from_when_all_obey_the_bounds_in_force_and_each_bound_is_told_of_once() -> None:
+def test_violations_count_from_applied_bounds_and_once_per_bound() -> None:
     period_ns = 5 * MS
     links = LinkState(FABRIC, period_ns=period_ns)
     budgets = link_budgets(FABRIC, ROUTES, [JobStreams.of(at_one_switch(1, "h1", "h2"))], PROBES, OPTIONS)

@@ -109,7 +109,7 @@ def test_no_budget_goes_beyond_its_bound_without_saying_so(seed: int) -> None:
         assert (budget.share >= 1) <= bool(budget.refusal)
 
 
-def test_what_cannot_be_kept_is_said_beforehand() -> None:
+def test_impossible_bounds_are_reported_beforehand() -> None:
     flood = (Uncontrolled("h1", "h9", 1.2e9, 1042),)
     budgets = link_budgets(FABRIC, ROUTES, [], PROBES, replace(OPTIONS, uncontrolled=flood))
     [flooded] = [p for p in promises(budgets.values()) if FABRIC.peer(p.link).node == "h9"]
@@ -153,7 +153,7 @@ def test_as_many_probes_count_as_may_be_in_a_queue_at_once(seed: int) -> None:
         assert counted == {link: b.probes for link, b in link_budgets(fabric, routes, [], probes, OPTIONS).items()}
 
 
-def test_windows_of_others_count_both_ways_and_leave_the_rest_to_jobs() -> None:
+def test_others_windows_count_both_ways_and_leave_jobs_the_rest() -> None:
     """Two connections of ten packets between h1 and h4: their packets or acknowledgements may all be in one queue."""
     plan = at_one_switch(1, "h1", "h2")
     others = (Windowed("h1", "h4", 10, 1042), Windowed("h4", "h1", 10, 1042))
@@ -233,7 +233,7 @@ def test_windows_and_marks_are_the_best_that_a_queue_allows(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_no_queue_at_the_end_of_all_ways_could_be_marked_much_later(seed: int) -> None:
+def test_no_queue_at_the_end_of_all_ways_could_mark_much_later(seed: int) -> None:
     """The content of such a queue lengthens no other one, so its marks come as late as its own bound allows, regardless
     of the other queues' thresholds; a packet earlier if those before it end just after.
     """
@@ -302,7 +302,7 @@ def ring(switches: int, queue_packets: int) -> Topology:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_no_burst_is_less_than_the_queues_before_it_make_it_in_a_ring_of_paths_either(seed: int) -> None:
+def test_bursts_cover_earlier_queues_in_a_ring_of_paths_too(seed: int) -> None:
     """Each queue waits for the one before it, and behind some of them Q* is not kept, or all delay each other until
     they are full.
     """
@@ -331,7 +331,7 @@ def test_no_burst_is_less_than_the_queues_before_it_make_it_in_a_ring_of_paths_e
         assert bool(budgets[link].refusal) == (budgets[link].bound >= 65)
 
 
-def test_windows_of_others_beyond_the_bound_are_refused_and_hold_nobody_back() -> None:
+def test_others_windows_beyond_the_bound_are_refused() -> None:
     plan = at_one_switch(1, "h1", "h2")
     many = replace(OPTIONS, windowed=(Windowed("h1", "h4", 100, 1042),))
     alone = link_budgets(FABRIC, ROUTES, [JobStreams.of(plan)], PROBES, OPTIONS)
@@ -485,7 +485,7 @@ class Times:
         return {job: self.windows.round_trip_ns(plan) for job, plan in self.plans.items()}
 
 
-def test_windows_shrink_at_once_and_who_comes_waits_until_all_obey() -> None:
+def test_windows_shrink_at_once_and_a_new_job_waits_for_that() -> None:
     windows = WindowController(FABRIC, replace(OPTIONS, lease_ns=1_000_000))
     first = at_one_switch(1, "h1", "h2")
     [paced] = windows.follow(ROUTES, [first], (), 0)
@@ -523,7 +523,7 @@ def drawn_plan(rng: random.Random, job: int, generation: int) -> JobPlan:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_whatever_may_be_under_way_is_within_the_promise_while_jobs_come_move_and_go(seed: int) -> None:
+def test_packets_stay_in_bound_as_jobs_come_move_and_go(seed: int) -> None:
     rng = random.Random(seed)
     lease_ns = rng.choice([100_000, 1_000_000])
     others = []
@@ -562,7 +562,7 @@ def test_whatever_may_be_under_way_is_within_the_promise_while_jobs_come_move_an
         {"uncontrolled": (Uncontrolled("h4", "h3", 1e8, 1514, burst_packets=30),)},
     ],
 )
-def test_a_round_waits_for_others_frames_which_may_be_longer_than_its_own(others: dict[str, Any]) -> None:
+def test_a_rounds_wait_includes_longer_frames_of_others(others: dict[str, Any]) -> None:
     """Rounds of 32 lanes are 198 bytes."""
     rack = leaf_spine(leaves=1, spines=0, hosts_per_leaf=4, target=BMV2_32)
     spec = JobSpec(1, ("h1", "h2"), server="h3", slots=8, window=4)
@@ -586,7 +586,7 @@ def test_a_change_that_did_not_happen_leaves_nothing() -> None:
     assert windows.follow(ROUTES, [first], (), 1_000) == []
 
 
-def test_no_window_grows_before_all_obey_what_a_switch_has_taken_late() -> None:
+def test_no_window_grows_before_a_late_switch_is_applied() -> None:
     windows = WindowController(FABRIC, replace(OPTIONS, lease_ns=1_000_000))
     every = [switch.name for switch in FABRIC.switches]
 
@@ -621,7 +621,7 @@ def test_no_window_grows_before_all_obey_what_a_switch_has_taken_late() -> None:
     assert windows.budgets[link].window == 32
 
 
-def test_a_moved_job_waits_until_its_old_packets_are_gone_where_they_would_not_fit() -> None:
+def test_a_moved_job_waits_until_its_old_packets_are_gone() -> None:
     windows = WindowController(FABRIC, replace(OPTIONS, bound_packets=40))
     [first] = windows.follow(ROUTES, [at_one_switch(1, "h1", "h2")], (), 0)
     [moved] = windows.follow(ROUTES, [at_one_switch(1, "h1", "h2", generation=2)], (), 1_000)
@@ -635,7 +635,7 @@ def test_a_moved_job_waits_until_its_old_packets_are_gone_where_they_would_not_f
     assert moved.pacing.hold_ns > 0
 
 
-def test_what_is_left_of_a_job_counts_with_the_windows_that_it_had_at_last() -> None:
+def test_a_past_jobs_packets_count_with_its_last_windows() -> None:
     """Five jobs of 9 rounds; four leave, and the one that stays has 32: when it moves, 32 old ones are on the way."""
     windows = WindowController(FABRIC, replace(OPTIONS, bound_packets=48, lease_ns=100_000))
     crowd = windows.follow(ROUTES, [at_one_switch(job, "h1", "h2") for job in range(1, 6)], (), 0)
@@ -649,7 +649,7 @@ def test_what_is_left_of_a_job_counts_with_the_windows_that_it_had_at_last() -> 
     assert moved.pacing.hold_ns == windows.round_trip_ns(crowd[0]), "32 and 32 are more than 48"
 
 
-def test_the_promise_counts_what_is_left_where_nobody_waits_for_it() -> None:
+def test_the_bound_counts_leftovers_without_a_waiting_job() -> None:
     """The rest of an old generation counts in the bound as long as it is there, up to the room that Q* leaves."""
     windows = WindowController(FABRIC, OPTIONS)
     [first] = windows.follow(ROUTES, [at_one_switch(1, "h1", "h2")], (), 0)
@@ -670,7 +670,7 @@ def test_the_promise_counts_what_is_left_where_nobody_waits_for_it() -> None:
     assert promised().bound_packets == 32
 
 
-def test_who_comes_waits_until_marks_leave_the_others_less() -> None:
+def test_a_new_job_waits_until_marks_leave_the_others_less() -> None:
     """With 800 Mbit/s of other traffic, a second job leaves the first one its window, but less after marks. Until all
     workers apply that, the bound by marks does not hold for both.
     """
@@ -687,7 +687,7 @@ def test_who_comes_waits_until_marks_leave_the_others_less() -> None:
     assert both.marked
 
 
-def test_parts_that_are_told_their_plans_at_one_instant_do_not_wait_for_each_others_marks() -> None:
+def test_parts_planned_together_do_not_await_each_others_marks() -> None:
     """The first has heard of none yet. A smaller W is in its plan, and must be waited for."""
     steady = (Uncontrolled("h4", "h1", 8e8, 1042),)
     for own, waits in ((8, False), (32, True)):
@@ -700,7 +700,7 @@ def test_parts_that_are_told_their_plans_at_one_instant_do_not_wait_for_each_oth
         assert third.pacing.hold_ns >= 1_000_000, "the others may have heard by now"
 
 
-def test_marks_do_not_come_later_before_all_obey_the_smaller_windows() -> None:
+def test_marks_come_later_only_after_all_apply_smaller_windows() -> None:
     """A raised threshold leaves queues more, and packets sent under the earlier windows would come on top."""
     steady = (Uncontrolled("h4", "h1", 8e8, 1042),)
     windows = WindowController(FABRIC, CongestionOptions(40, steady, lease_ns=1_000_000))
@@ -715,7 +715,7 @@ def test_marks_do_not_come_later_before_all_obey_the_smaller_windows() -> None:
     assert windows.budgets[link].threshold > alone.threshold
 
 
-def test_gaps_follow_jobs_that_come_and_go_and_nobody_sends_faster_before_others_send_slower() -> None:
+def test_gaps_follow_jobs_and_shrink_after_others_slow_down() -> None:
     """Incast of 64 with a bound of 60 packets: one job of 32 needs no gap, two need one."""
     rack = leaf_spine(leaves=1, spines=0, hosts_per_leaf=65)
     routes, gap_ns = Routes(rack), math.ceil(64 * 8e9 * round_bytes(rack) / 1e9)
@@ -778,7 +778,7 @@ def test_the_packets_of_all_moves_of_late_count_together() -> None:
     assert third.pacing.hold_ns == 0
 
 
-def test_who_is_started_anew_begins_with_what_the_switches_hold() -> None:
+def test_a_restarted_controller_begins_with_the_switches_state() -> None:
     """A controller without records does not raise windows that wait for other workers."""
     windows = WindowController(FABRIC, replace(OPTIONS, lease_ns=1_000_000))
     crowd = [at_one_switch(job, "h1", "h3") for job in range(1, 6)]

@@ -65,7 +65,7 @@ def sent_ns(rng: random.Random, stream: Uncontrolled, until_ns: int) -> list[flo
 
 
 @pytest.mark.parametrize("seed", range(200))
-def test_what_comes_is_within_the_leaky_bucket_whoever_begins_and_ends(seed: int) -> None:
+def test_arrivals_stay_in_the_bucket_for_any_starts_and_ends(seed: int) -> None:
     rng = random.Random(seed)
     streams = drawn_streams(rng)
     delay_ns = {upstream: rng.choice([0, 1, 6]) * MS for _, upstream in streams}
@@ -115,7 +115,7 @@ def left_ns(rng: random.Random, streams: Sequence[Uncontrolled], window: int, un
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_what_leaves_a_host_is_within_the_bucket_whatever_waits_at_its_nic(seed: int) -> None:
+def test_departures_stay_in_the_bucket_for_any_nic_queue(seed: int) -> None:
     rng = random.Random(seed)
     window, bound = rng.choice([0, 4, 24]), 24
     destinations = rng.choice([["h2"], ["h2", "h3"]])
@@ -134,7 +134,7 @@ def test_what_leaves_a_host_is_within_the_bucket_whatever_waits_at_its_nic(seed:
                 assert count <= burst + stream.packets_per_second * within_s + 1e-6, f"seed {seed}"
 
 
-def test_a_host_that_sends_more_than_its_link_carries_or_obeys_no_window_leaves_nothing_to_promise() -> None:
+def test_a_host_with_overload_or_no_window_has_no_bound() -> None:
     """The queueing time of its other packets is unknown."""
     flow = Uncontrolled("h1", "h2", 1e8, 1042)
     last = FABRIC.peer(Endpoint("h2", 0))
@@ -179,7 +179,7 @@ def max_behind_control(rng: random.Random, bulk: Sequence[Uncontrolled], control
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_a_queue_is_within_its_bound_whatever_the_control_class_sends_before_it(seed: int) -> None:
+def test_a_queue_is_in_bound_for_any_control_class_traffic(seed: int) -> None:
     rng = random.Random(seed)
     far = ["h1", "h2", "h3", "h7", "h8", "h9"][: rng.randrange(7)]
     control = [Uncontrolled(host, "h4", 4e6, 100, rng.choice([1, 20]), in_control_class=True) for host in far]
@@ -193,7 +193,7 @@ def test_a_queue_is_within_its_bound_whatever_the_control_class_sends_before_it(
     assert max_behind_control(rng, bulk, control) <= budget.bound, f"seed {seed}: {budget}"
 
 
-def test_bulk_traffic_and_the_control_class_together_may_be_more_than_a_link_carries() -> None:
+def test_bulk_and_control_class_together_may_overload_a_link() -> None:
     flow = Uncontrolled("h1", "h4", 9.5e8, round_bytes(FABRIC))
     beats = [Uncontrolled(host, "h4", 1e7, 100, in_control_class=True) for host in ("h2", "h3", "h5", "h6", "h7")]
     budgets = link_budgets(FABRIC, ROUTES, [], (), CongestionOptions(64, (flow, *beats)))
@@ -208,7 +208,7 @@ def test_bulk_traffic_and_the_control_class_together_may_be_more_than_a_link_car
     assert all(budgets[link] == without[link] for link in idle)
 
 
-def test_bursts_of_three_that_run_one_after_the_other_meet_behind_a_slow_way() -> None:
+def test_bursts_of_three_in_sequence_meet_behind_a_slow_way() -> None:
     """The first one's is late by 6 ms, and comes when the second ends with its own and the third begins with one."""
     slow: Hops = ((Endpoint("s1", 1),),)
     spans = ((0, 10, slow), (10, 16, ()), (16, 20, ()), (20, 30, ()))
@@ -221,7 +221,7 @@ def test_bursts_of_three_that_run_one_after_the_other_meet_behind_a_slow_way() -
     assert burst == pytest.approx(2 * 8 + 0.006 * (250 + 8 / 0.004)), "as if all were late, at the rate of the shortest"
 
 
-def test_what_ends_before_others_begin_does_not_add_up() -> None:
+def test_streams_that_end_before_others_begin_do_not_add_up() -> None:
     """Twenty streams of 40 % of a link, one after the other: 40 %, a packet in 10 ms more, and a burst of two."""
     streams = [
         Uncontrolled("h1", "h4", 4e8, 1000, ports=(9, 9), start_ns=10 * MS * turn, stop_ns=10 * MS * (turn + 1))

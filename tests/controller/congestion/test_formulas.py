@@ -71,7 +71,7 @@ def test_a_burst_that_comes_by_few_links_queues_less(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_windows_that_nobody_lends_fit_beside_those_that_are_marked(seed: int) -> None:
+def test_unleased_windows_fit_together_with_marked_ones(seed: int) -> None:
     """A queue in the time of its services: streams that have W packets under way, or w while their newest result is
     marked, M packets that come again whenever they were served, and a leaky bucket; all of them wait at times to come
     together.

@@ -33,7 +33,7 @@ def clone_ports(watching: IntConfig) -> set[Endpoint]:
     return found
 
 
-def test_nothing_is_promised_of_queues_on_the_way_of_reports_and_all_of_the_others() -> None:
+def test_queues_on_the_way_of_reports_have_no_bound() -> None:
     """Leaves s1 to s3 with three hosts each, spines s4 and s5; h9 hangs at s3."""
     watching = replace(QUEUES, collector="h9", drops=frozenset({"no_route"}))
     refused = unpromised(watching)
@@ -63,7 +63,7 @@ def test_others_are_reckoned_by_frames_without_int() -> None:
     }
 
 
-def test_a_round_trip_is_reckoned_with_full_buffers_where_reports_are() -> None:
+def test_round_trips_count_full_buffers_on_the_way_of_reports() -> None:
     longest = []
     for watching in (None, replace(QUEUES, collector="h1")):
         windows = WindowController(FABRIC, CongestionOptions(64), watching)

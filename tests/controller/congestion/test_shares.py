@@ -87,7 +87,7 @@ def divided(jobs: list[Any], levels: dict[Endpoint, int]) -> list[int]:
     return fair_windows(jobs, equal, levels, dict.fromkeys(levels, FRAME_NS))
 
 
-def test_what_holds_a_job_to_less_is_a_port_that_it_alone_has() -> None:
+def test_a_job_is_held_to_less_at_a_port_of_its_own() -> None:
     shared, levels = link("s9"), {link(name): 126 for name in ("s1", "s2", "s9")}
     near, far = Job({shared: 1, link("s1"): 1}, 65_000), Job({shared: 1, link("s2"): 1}, 461_000)
     windows = divided([near, far], levels)

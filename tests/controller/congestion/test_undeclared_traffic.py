@@ -124,7 +124,7 @@ def readings(seed: int, others: float, declared: float) -> Iterator[tuple[int, f
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_what_is_found_is_never_more_than_there_is(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_detected_traffic_never_exceeds_actual_traffic(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """For any behaviour and reports of jobs: neither their traffic nor declared traffic counts as undeclared."""
     monkeypatch.setattr(module, "SLACK", 0.0)
     monkeypatch.setattr(module, "STEPS", 1_000)
@@ -134,7 +134,7 @@ def test_what_is_found_is_never_more_than_there_is(seed: int, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_what_others_take_is_found(seed: int) -> None:
+def test_traffic_of_others_is_detected(seed: int) -> None:
     found = [told for _, told in readings(seed, 0.35, 0.1)]
     assert found[-1] >= 0.25
     assert not found[(min(SPANS) + 2) * LOOK_PERIODS - 1], "not before there are looks enough"
@@ -167,7 +167,7 @@ def told_of(turns: Sequence[tuple[int | None, int, int, int]]) -> list[bool]:
     return found
 
 
-def test_of_a_job_all_counts_that_its_slowest_worker_had_not_and_its_fastest_may_have_sent() -> None:
+def test_a_job_counts_from_its_slowest_to_its_fastest_worker() -> None:
     """Otherwise a worker's lead, rounds before a late report, or unreported rounds would count as undeclared."""
     count = range(20)
     assert any(told_of([(ROUNDS * at, 0, 0, at) for at in count])), "nobody has complete what passes there"
@@ -211,7 +211,7 @@ def others_alone(undeclared: Undeclared, links: LinkState, jobs: Callable[[int],
         yield undeclared.shares.get(LINK, 0.0)
 
 
-def test_a_new_generation_or_an_end_of_a_job_loses_nothing_that_was_seen() -> None:
+def test_new_generations_and_ends_of_jobs_keep_detections() -> None:
     """Missing knowledge does not clear a detection: otherwise windows would grow while the traffic continues."""
     links = LinkState(SLOW, period_ns=PERIOD_NS)
     undeclared = Undeclared(SLOW, ROUTES, links, CongestionOptions(64))
@@ -258,7 +258,7 @@ def test_a_job_tells_how_far_it_is_once_all_its_workers_do() -> None:
     assert not job.rounds.unsettled
 
 
-def test_where_more_is_seen_windows_are_no_larger() -> None:
+def test_detected_traffic_never_enlarges_windows() -> None:
     """The detected share goes up to all of the link, on top of any declared traffic."""
     far = SLOW.peer(LINK).node
     for declared in (0.0, 0.3, 0.5, 0.8):
@@ -273,7 +273,7 @@ def test_where_more_is_seen_windows_are_no_larger() -> None:
         assert all(budget.refusal for budget in budgets)
 
 
-def test_windows_leave_what_is_seen_and_nothing_is_promised_there_nor_behind() -> None:
+def test_windows_leave_detected_traffic_and_bounds_are_dropped() -> None:
     """Windows are those for equal declared traffic, except for its way, which is unknown."""
     plan = PLAN
     link = next(end for end in plan.max_streams if SLOW.is_switch(end.node))
@@ -343,7 +343,7 @@ def undeclared_flow(cluster: Cluster, rate_bps: float, duration_ns: int) -> None
 
 
 @pytest.mark.parametrize("looks", [True, pytest.param(False, marks=pytest.mark.long)])
-def test_a_job_leaves_room_for_what_nobody_declared_and_keeps_its_queue_short(
+def test_a_job_leaves_room_for_undeclared_traffic(
     looks: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """600 Mbit/s next to a job whose windows fill Q* = 96. Without observations, packets are lost as long as the flow
@@ -385,7 +385,7 @@ def test_a_job_leaves_room_for_what_nobody_declared_and_keeps_its_queue_short(
 
 
 @pytest.mark.parametrize("undeclared_bps", [60e6, 300e6])
-def test_little_is_taken_for_noise_and_what_was_declared_is_not_counted(undeclared_bps: float) -> None:
+def test_noise_and_declared_traffic_are_not_detected(undeclared_bps: float) -> None:
     async def run() -> None:
         async with Cluster(config_of("300Mbit"), "ps") as cluster:
             await cluster.compute(300 * MS)

@@ -58,7 +58,7 @@ def missed(found: list[Subject]) -> list[str]:
     return [event for subject in found for event in subject.missed()]
 
 
-async def test_steady_traffic_is_seldom_reported_and_no_event_above_its_step_is_missed() -> None:
+async def test_steady_traffic_is_rarely_reported_and_events_always() -> None:
     """Two flows fit a link by themselves; a third one in between overloads it."""
     watching = IntConfig((Flows(Mode.XD),), collector="h4", flow_steps=STEPS, queue_steps=STEPS)
     async with watched_fabric(TOPOLOGY, watching) as fabric:

@@ -86,9 +86,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("mode", "presence"), CASES, ids=lambda each: str(each.value))
-async def test_what_is_watched_arrives_at_the_collector_and_packets_at_hosts_as_they_were_sent(
-    mode: Mode, presence: Presence
-) -> None:
+async def test_watched_packets_are_collected_and_delivered_unchanged(mode: Mode, presence: Presence) -> None:
     rng = seeded()
     watching = IntConfig((Flows(mode),), presence, COLLECTOR, drops=TELLING_DROPS)
     async with watched_fabric(TOPOLOGY, watching, rng.randrange(1 << 31)) as fabric:
@@ -242,7 +240,7 @@ async def test_the_state_of_links_is_what_the_emulator_recorded() -> None:
     assert links.state["rate"].max() > 3e6
 
 
-async def test_a_switch_that_has_lost_its_entries_gets_them_again_and_reports() -> None:
+async def test_a_switch_that_lost_its_entries_gets_them_again() -> None:
     """Reports come by packet-ins here: no host is named to send them to."""
     watching = IntConfig((Flows(Mode.XD, protocol=17),), drops=TELLING_DROPS)
     async with watched_fabric(TOPOLOGY, watching) as fabric:

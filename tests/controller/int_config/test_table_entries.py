@@ -29,7 +29,7 @@ def lines(switch: str, watching: IntConfig) -> set[str]:
     return {line for line in state.lines() if not line.startswith(names)}
 
 
-def test_a_flow_gets_int_where_it_enters_the_fabric_and_loses_it_where_it_leaves() -> None:
+def test_int_is_added_at_entry_and_removed_at_exit_of_a_flow() -> None:
     flows = Flows(
         Mode.MD,
         source=IPv4Network(TOPOLOGY.host("h1").address),
@@ -80,7 +80,7 @@ def test_a_flow_gets_int_where_it_enters_the_fabric_and_loses_it_where_it_leaves
     }
 
 
-def test_every_switch_reports_flows_without_int_and_its_queues_to_the_controller() -> None:
+def test_every_switch_reports_flows_and_queues_to_the_controller() -> None:
     watching = IntConfig(
         (Flows(Mode.XD, protocol=6), Flows(Mode.XD, destination=IPv4Network("10.0.2.0/24"))),
         queue_steps=Steps(depth_threshold=20, latency_step_us=9),
@@ -99,7 +99,7 @@ def test_every_switch_reports_flows_without_int_and_its_queues_to_the_controller
     }
 
 
-def test_reports_go_round_a_link_that_is_down_and_nowhere_where_no_way_leads() -> None:
+def test_reports_avoid_a_down_link_and_stop_without_a_way() -> None:
     watching = IntConfig((Flows(),), collector="h2")
     uplink = Endpoint("s1", 2)
     state = watch_state(TOPOLOGY, Routes(TOPOLOGY, {uplink, TOPOLOGY.peer(uplink)}), "s1", watching)
@@ -136,6 +136,6 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
 
 
 @pytest.mark.parametrize(("make", "why"), REFUSED, ids=[why[:24] for _, why in REFUSED])
-def test_what_cannot_be_is_refused_in_words(make: Callable[[], object], why: str) -> None:
+def test_impossible_settings_are_refused(make: Callable[[], object], why: str) -> None:
     with pytest.raises(PlanError, match=why.replace("(", r"\(")):
         make()

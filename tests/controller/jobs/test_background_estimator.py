@@ -33,7 +33,7 @@ def test_averages_are_over_two_periods(fabric: Rig) -> None:
     assert (fabric.outlook.period_ns, fabric.outlook.average_ns) == (PERIOD, 2 * PERIOD)
 
 
-def test_links_are_unsettled_where_a_job_was_and_where_it_is_but_not_by_a_plan_of_the_same_streams(fabric: Rig) -> None:
+def test_links_of_old_and_new_trees_are_unsettled_on_a_move(fabric: Rig) -> None:
     job = add(fabric)
     fabric.outlook.look(0)
     now_ns = 5 * PERIOD
@@ -49,7 +49,7 @@ def test_links_are_unsettled_where_a_job_was_and_where_it_is_but_not_by_a_plan_o
     assert not fabric.outlook.unsettled(2 * now_ns)
 
 
-def test_a_job_that_moves_brings_its_bytes_where_it_goes_as_far_as_there_is_a_way(fabric: Rig) -> None:
+def test_a_moving_job_brings_its_bytes_along_existing_ways(fabric: Rig) -> None:
     job, other = add(fabric), add(fabric, 2, AT_S4)
     fabric.moves.begin(1, 0, AT_S4)
     assert fabric.outlook.others(2) == {link: BYTES * count for link, count in other.plan.streams.items()}
@@ -69,7 +69,7 @@ def completes(job: RunningJob, worker: str, at_ns: int) -> None:
     job.progress[worker] = Progress(1, at_ns, at_ns, True, completed_ns=at_ns)
 
 
-def test_links_have_carried_the_rounds_that_workers_have_completed_since(fabric: Rig) -> None:
+def test_links_have_carried_the_rounds_completed_since(fabric: Rig) -> None:
     """All numbers went up, and the result down to those workers; of jobs that move nothing is known."""
     add(fabric)
     moves, runs = add(fabric, 2, AT_S4), add(fabric, 3)
@@ -81,7 +81,7 @@ def test_links_have_carried_the_rounds_that_workers_have_completed_since(fabric:
     assert carried(fabric, MS + 1) == frozenset()
 
 
-def test_where_a_round_may_have_gone_by_several_links_none_has_surely_carried_it(fabric: Rig) -> None:
+def test_rounds_over_several_possible_links_are_carried_by_none(fabric: Rig) -> None:
     """Nor has one that leads nowhere by now."""
     job = add(fabric, placement=Placement({"h1": "h5", "h4": "h5"}, {}, "h5"))
     completes(job, "h1", 0)

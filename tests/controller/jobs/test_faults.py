@@ -72,7 +72,7 @@ async def test_when_a_worker_dies_the_others_go_on_without_it(rig: Rig, server: 
     assert await rig.controller.verify() == {}
 
 
-async def test_what_survivors_sum_after_a_death_is_the_sum_over_them(rig: Rig) -> None:
+async def test_survivors_of_a_death_sum_over_themselves(rig: Rig) -> None:
     rig.controller.planner.strategy = Fixed(AT_SPINE)
     job = await rig.admit(spec())
     await rig.run(6 * MS)  # it has been heard of
@@ -89,9 +89,7 @@ async def test_what_survivors_sum_after_a_death_is_the_sum_over_them(rig: Rig) -
 
 
 @pytest.mark.parametrize("server", [SERVER, None])
-async def test_a_job_that_waits_goes_on_where_it_was_when_the_worker_is_heard_of_again(
-    rig: Rig, server: str | None
-) -> None:
+async def test_a_waiting_job_continues_when_its_worker_returns(rig: Rig, server: str | None) -> None:
     job = await rig.admit(spec(server, WAIT))
     rig.submit(job, 3)
     await rig.run(MS // 4)
@@ -117,7 +115,7 @@ async def test_a_job_that_waits_goes_on_where_it_was_when_the_worker_is_heard_of
         (CONTINUE, 3, "h2 was silent for 0.03 s; 2 workers are left, and it needs 3"),
     ],
 )
-async def test_a_job_that_cannot_go_on_is_aborted_and_every_worker_told_why(
+async def test_a_job_that_cannot_continue_aborts_with_the_reason(
     rig: Rig, policy: FailurePolicy, least: int, says: str
 ) -> None:
     job = await rig.admit(spec(SERVER, policy, least_workers=least))
@@ -172,7 +170,7 @@ async def test_when_the_server_dies_another_root_is_found(rig: Rig, spares: tupl
     assert await rig.controller.verify() == {}
 
 
-async def test_a_spare_that_has_just_taken_over_goes_on_with_those_that_are_left(rig: Rig) -> None:
+async def test_a_new_server_from_a_spare_continues_with_the_survivors(rig: Rig) -> None:
     """A worker is lost while another has not heard of the new server yet."""
     rig.controller.planner.strategy = Fixed(AT_SERVER)
     job = await rig.admit(spec(SERVER, spares=(SPARE,)))
@@ -196,7 +194,7 @@ async def test_a_spare_that_has_just_taken_over_goes_on_with_those_that_are_left
     assert survivors_agree(job.take(), "h1", "h2")
 
 
-async def test_when_a_switch_dies_jobs_and_routes_go_round_it_and_take_it_again_when_it_is_back(rig: Rig) -> None:
+async def test_jobs_and_routes_avoid_a_dead_switch_until_it_returns(rig: Rig) -> None:
     rig.controller.planner.strategy = Fixed(AT_SPINE)
     job = await rig.admit(spec())
     rig.submit(job, 6)
@@ -223,7 +221,7 @@ async def test_when_a_switch_dies_jobs_and_routes_go_round_it_and_take_it_again_
     assert job.take(1) == dict.fromkeys(WORKERS, job.sum_of())
 
 
-async def test_a_switch_that_starts_anew_is_written_anew_and_its_jobs_sum_again_what_it_forgot(rig: Rig) -> None:
+async def test_a_restarted_switch_is_rewritten_and_its_sums_repeated(rig: Rig) -> None:
     rig.controller.planner.strategy = Fixed(AT_SPINE)
     job = await rig.admit(spec())
     rig.submit(job, 8)
@@ -237,7 +235,7 @@ async def test_a_switch_that_starts_anew_is_written_anew_and_its_jobs_sum_again_
     assert await rig.controller.verify() == {}
 
 
-async def test_a_broken_session_with_a_switch_that_goes_on_disturbs_no_job(rig: Rig) -> None:
+async def test_a_broken_session_with_a_live_switch_disturbs_no_job(rig: Rig) -> None:
     rig.controller.planner.strategy = Fixed(AT_SPINE)
     job = await rig.admit(spec())
     rig.submit(job, 9)
@@ -286,7 +284,7 @@ async def test_workers_that_a_lost_leaf_cuts_off_are_done_without(rig: Rig) -> N
     assert rig.aborted["h4"].startswith("no way leads to h4")
 
 
-async def test_a_job_that_waits_is_placed_again_when_the_way_to_its_worker_is_back(rig: Rig) -> None:
+async def test_a_waiting_job_is_placed_again_when_its_way_is_back(rig: Rig) -> None:
     rig.controller.planner.strategy = Fixed(AT_SPINE)
     job = await rig.admit(spec(None, WAIT))
     rig.submit(job, 11)
@@ -303,7 +301,7 @@ async def test_a_job_that_waits_is_placed_again_when_the_way_to_its_worker_is_ba
     assert job.take() == dict.fromkeys(WORKERS, job.sum_of())
 
 
-async def test_a_link_that_goes_down_is_routed_around_in_the_middle_of_a_sum(rig: Rig) -> None:
+async def test_a_link_down_during_a_sum_is_routed_around(rig: Rig) -> None:
     rig.controller.planner.strategy = Fixed(AT_SPINE)
     job = await rig.admit(spec())
     rig.submit(job, 12, chunks=60)
@@ -344,7 +342,7 @@ def _floats(data: bytes | None) -> NDArray[np.float32]:
     return np.frombuffer(data, np.float32)
 
 
-async def test_answers_that_cannot_be_true_end_the_job_and_not_the_controller(rig: Rig) -> None:
+async def test_impossible_answers_end_the_job_but_not_the_controller(rig: Rig) -> None:
     rig.controller.planner.strategy = Fixed(AT_SPINE)
     await rig.admit(spec())
     rig.controller.moves.begin(1, 0)
@@ -400,7 +398,7 @@ class SlowToH2(SlowPaths):
         return "nothing was heard of s1-p2 of late" if host == "h2" else ""
 
 
-async def test_a_silence_that_the_network_may_explain_is_a_loss_after_ten_leases(rig: Rig) -> None:
+async def test_an_explained_silence_is_a_loss_after_ten_leases(rig: Rig) -> None:
     controller = rig.controller
     paths = SlowToH2(controller.planner, controller.links, SERVER)
     controller.members = Membership(controller.jobs, controller.moves, paths)

@@ -52,7 +52,7 @@ async def test_a_flood_from_a_stranger_takes_no_worker_out_of_a_job(rig: Rig) ->
     assert job.take() == dict.fromkeys(WORKERS, job.sum_of())
 
 
-async def test_rounds_that_workers_complete_speak_for_the_links_of_their_ways(rig: Rig) -> None:
+async def test_completed_rounds_vouch_for_the_links_of_their_ways(rig: Rig) -> None:
     def carried(since_ns: int) -> Collection[Endpoint]:
         return links_carried(rig.controller.jobs.values(), rig.controller.planner.routes, since_ns)
 

@@ -55,7 +55,7 @@ async def test_a_job_sums_exactly_and_moves_in_the_middle(rig: Rig, start: Place
     assert job.take() == dict.fromkeys(WORKERS, job.sum_of())
 
 
-async def test_rounds_that_the_server_alone_holds_are_fetched_from_it_after_the_root_has_become_a_switch(
+async def test_the_servers_rounds_are_fetched_after_a_root_change(
     rig: Rig,
 ) -> None:
     job = await admit(rig, AT_SERVER, SERVER)
@@ -123,7 +123,7 @@ async def test_late_copies_of_pause_and_resume_change_nothing(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("first_round", [CHUNKS // 2 + 7, 3 * CHUNKS - 5])
-async def test_a_server_that_becomes_the_root_late_knows_where_the_job_is(rig: Rig, first_round: int) -> None:
+async def test_a_late_root_server_knows_the_jobs_round(rig: Rig, first_round: int) -> None:
     """A chunk's number identifies rounds within 2²³ of a known one: counted from 0 they would be taken for others, and
     rounds that only the server holds would be lost.
     """

@@ -30,7 +30,7 @@ from weir.wire.control import FinalRound
 
 
 @pytest.mark.parametrize("drawn", [0, 1, (1 << 40) - 2])
-def test_a_controller_writes_as_one_owner_for_as_long_as_there_is_the_journal(
+def test_a_journal_keeps_one_owner_for_its_lifetime(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drawn: int
 ) -> None:
     """A number of 1 to 2⁴⁰ − 1."""
@@ -70,7 +70,7 @@ def test_a_journal_belongs_to_the_fabric_that_it_was_begun_for(tmp_path: Path) -
         begun(replace(other, name="elsewhere"))
 
 
-def test_what_was_put_is_there_after_a_restart_and_what_was_taken_away_is_not(tmp_path: Path) -> None:
+def test_entries_survive_a_restart_and_deletions_do_too(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     with JournalFile(path) as journal:
         journal.put("job", "1", {"slots": 64})
@@ -89,7 +89,7 @@ def test_what_was_put_is_there_after_a_restart_and_what_was_taken_away_is_not(tm
         assert path.stat().st_size == before
 
 
-def test_what_was_put_is_on_the_disk_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entries_are_on_disk_after_a_put(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """When `put` returns, a machine that loses its power there has the change: it has been synced, not only written."""
     path = tmp_path / "journal"
     on_disk: dict[int, bytes] = {}
@@ -113,7 +113,7 @@ def test_what_was_put_is_on_the_disk_itself(tmp_path: Path, monkeypatch: pytest.
         assert on_disk[tmp_path.stat().st_ino] == str(path.stat().st_ino).encode()
 
 
-def test_a_crash_at_any_byte_costs_the_change_that_was_being_written_and_no_other(tmp_path: Path) -> None:
+def test_a_crash_at_any_byte_loses_only_the_change_in_progress(tmp_path: Path) -> None:
     rng = random.Random(1)
     path = tmp_path / "journal"
     states: list[dict[str, dict[str, Any]]] = [{"job": {}, "number": {}}]
@@ -149,7 +149,7 @@ def test_it_is_written_anew_when_most_of_it_is_out_of_date(tmp_path: Path) -> No
     assert [file.name for file in tmp_path.iterdir()] == ["journal"]
 
 
-def test_as_many_lines_may_be_out_of_date_as_are_in_force_and_256_more(tmp_path: Path) -> None:
+def test_stale_lines_are_limited_to_the_live_ones_plus_256(tmp_path: Path) -> None:
     path = tmp_path / "journal"
 
     def lines() -> int:
@@ -346,7 +346,7 @@ def test_a_record_of_a_job_comes_back_as_it_was() -> None:
     assert JobRecord.from_json(of_before).spec == replace(record.spec, priority=0), "jobs had none then"
 
 
-def test_a_switch_is_not_used_again_once_what_it_holds_would_pass_for_the_present() -> None:
+def test_a_switch_with_content_that_passes_as_new_is_not_reused() -> None:
     history, generation = History(), History().next()
     history.go(generation, ["s1"])
     for absent in range(1, 400):

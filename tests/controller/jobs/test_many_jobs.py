@@ -100,7 +100,7 @@ async def test_two_hundred_jobs_come_and_go_and_every_sum_is_right(rig: Rig) -> 
     await come_and_go(rig, random.Random(seed), 200)
 
 
-async def test_a_number_that_is_given_again_does_not_meet_its_old_rounds(rig: Rig) -> None:
+async def test_a_reused_number_does_not_match_its_old_rounds(rig: Rig) -> None:
     """The same number, switch and slots: had it begun with generation 1 again, the slots' old rounds would be newer."""
     rig.controller.planner.strategy = Fixed(Placement({"h1": "s1", "h2": "s1"}, {}, "s1"))
     for turn in range(3):
@@ -114,7 +114,7 @@ async def test_a_number_that_is_given_again_does_not_meet_its_old_rounds(rig: Ri
         del rig.jobs[5]
 
 
-async def test_a_switch_that_a_job_has_not_used_for_long_is_not_used_again(rig: Rig) -> None:
+async def test_a_switch_long_unused_by_a_job_is_not_reused(rig: Rig) -> None:
     at = {name: Placement({"h1": name, "h2": name}, {}, name) for name in ("s1", "s3")}
     rig.controller.planner.strategy = Fixed(at["s1"])
     job = await rig.admit(JobSpec(5, ("h1", "h2"), slots=16, window=8))

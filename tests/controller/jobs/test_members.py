@@ -43,7 +43,7 @@ def add(rig: Rig, number: int = 7, workers: tuple[str, ...] = WORKERS, **more: o
 # --- leases ---
 
 
-def test_who_is_not_heard_of_for_a_lease_is_lost_once_and_the_most_silent_first() -> None:
+def test_a_host_silent_for_a_lease_is_lost_once_longest_first() -> None:
     leases = Leases[str](10)
     assert not leases.deadline_ns
     for now_ns, name in enumerate("abc"):
@@ -84,7 +84,7 @@ def test_without_a_length_nothing_runs_out() -> None:
 # --- a worker's progress ---
 
 
-def test_a_worker_s_rate_is_the_most_that_it_may_have_been_of_late() -> None:
+def test_a_workers_rate_is_its_recent_maximum() -> None:
     worker = Progress(100, 5 * S, 5 * S, waiting=True)
     assert worker.rounds_per_second == 0.0
     worker.report(150, 6 * S, True, 4 * S)
@@ -100,7 +100,7 @@ def test_a_worker_s_rate_is_the_most_that_it_may_have_been_of_late() -> None:
     assert worker.last == (2.0, 1e9)
 
 
-def test_a_worker_has_waited_since_its_last_round_or_since_it_began_to() -> None:
+def test_a_worker_waits_since_its_last_round_or_its_start() -> None:
     worker = Progress(4, 1, 1, waiting=True)
     assert worker.completed_ns == -1
     told = [(4, 2, True), (5, 3, True), (5, 4, True), (5, 5, False), (5, 6, False), (5, 7, True), (5, 8, True)]
@@ -131,7 +131,7 @@ def test_how_far_a_job_is_is_told_by_all_its_workers(rig: Rig) -> None:
     assert job.rounds_per_second == 0.0
 
 
-def test_who_waits_for_so_long_without_a_round_is_stuck(rig: Rig) -> None:
+def test_a_wait_without_a_round_for_too_long_is_stuck(rig: Rig) -> None:
     job = add(rig)
     members = Membership(rig.jobs, rig.moves)
     members.heartbeat(7, "h1", 4, 10)
@@ -152,7 +152,7 @@ def test_who_waits_for_so_long_without_a_round_is_stuck(rig: Rig) -> None:
 # --- the awaited event, for users ---
 
 
-def test_what_a_job_waits_for(rig: Rig) -> None:
+def test_a_job_names_its_awaited_event(rig: Rig) -> None:
     job, members = add(rig), Membership(rig.jobs, rig.moves)
 
     def told(now_ns: int = 0) -> str:
@@ -175,7 +175,7 @@ def test_what_a_job_waits_for(rig: Rig) -> None:
     assert told() == "waits for h8 (server) to join"
 
 
-async def test_what_a_job_waits_for_as_it_moves(rig: Rig) -> None:
+async def test_a_moving_job_names_its_awaited_event(rig: Rig) -> None:
     job = add(rig)
     rig.moves.begin(7, 0, why="it should")
 
@@ -221,7 +221,7 @@ def test_only_a_job_s_own_hosts_are_heard(rig: Rig) -> None:
     assert not job.must_wait_for("h1")
 
 
-def test_who_is_out_of_the_job_is_told_so_unless_it_has_left(rig: Rig) -> None:
+def test_a_removed_host_is_told_unless_it_has_left(rig: Rig) -> None:
     job, members = add(rig), Membership(rig.jobs, rig.moves)
     job.gone |= {"h1": "h1 failed", "h2": "h2 has left"}
     job.left.add("h2")
@@ -235,7 +235,7 @@ def test_who_is_out_of_the_job_is_told_so_unless_it_has_left(rig: Rig) -> None:
     assert job.joined == joined
 
 
-def test_who_leaves_is_neither_silent_nor_failed(rig: Rig) -> None:
+def test_a_host_that_leaves_is_neither_silent_nor_failed(rig: Rig) -> None:
     job, members = add(rig), Membership(rig.jobs, rig.moves)
     job.silent["h1"] = 0
     members.leave(7, "h1")
@@ -250,7 +250,7 @@ def test_who_leaves_is_neither_silent_nor_failed(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("first", [7, 8])
-def test_of_those_who_are_done_jobs_wait_for_nobody(rig: Rig, first: int) -> None:
+def test_jobs_do_not_wait_for_finished_hosts(rig: Rig, first: int) -> None:
     """One of two jobs, in either order, has finished and the other continues, without the finished workers once a
     worker waits; no worker has left the job before them.
     """
@@ -274,7 +274,7 @@ def test_of_those_who_are_done_jobs_wait_for_nobody(rig: Rig, first: int) -> Non
 
 
 @pytest.mark.parametrize("why", ["it moves", "its server has left"])
-def test_who_is_done_is_let_go_where_the_job_has_to_change_anyway(rig: Rig, why: str) -> None:
+def test_a_finished_host_is_released_when_the_job_changes_anyway(rig: Rig, why: str) -> None:
     job, members = add(rig), Membership(rig.jobs, rig.moves)
     left = "h8" if why == "its server has left" else "h1"
     members.leave(7, left)
@@ -285,9 +285,7 @@ def test_who_is_done_is_let_go_where_the_job_has_to_change_anyway(rig: Rig, why:
 
 
 @pytest.mark.parametrize("policy", [FailurePolicy.ABORT, FailurePolicy.WAIT])
-def test_a_job_that_needs_all_workers_is_aborted_while_others_wait_for_one_that_left(
-    rig: Rig, policy: FailurePolicy
-) -> None:
+def test_a_job_that_needs_all_aborts_when_a_worker_has_left(rig: Rig, policy: FailurePolicy) -> None:
     job, members = add(rig, policy=policy), Membership(rig.jobs, rig.moves)
     members.leave(7, "h2")
     members.let_go(1)
@@ -299,7 +297,7 @@ def test_a_job_that_needs_all_workers_is_aborted_while_others_wait_for_one_that_
     assert {message.host for message in rig.jobs.take_outbox()} == {"h1", "h5", "h8"}
 
 
-def test_a_job_that_needs_all_workers_goes_on_to_its_end_though_its_server_has_left(rig: Rig) -> None:
+def test_a_job_that_needs_all_finishes_after_its_server_left(rig: Rig) -> None:
     job, members = add(rig, policy=FailurePolicy.ABORT), Membership(rig.jobs, rig.moves)
     members.heartbeat(7, "h1", 1, 2)
     members.leave(7, "h8")
@@ -318,7 +316,7 @@ class SlowTo(SlowPaths):
         return f"{lease_ns / MS:g} ms are little" if host in self.hosts else ""
 
 
-def test_who_may_be_slow_keeps_nobody_from_being_lost(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_slow_host_does_not_delay_the_loss_of_others(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     job = add(rig)
     members = Membership(rig.jobs, rig.moves, SlowTo(rig, "h1", "h5"))
     rig.jobs.leases.renew((7, "h8"), LEASE)
@@ -338,7 +336,7 @@ def test_who_may_be_slow_keeps_nobody_from_being_lost(rig: Rig, caplog: pytest.L
     assert job.gone["h1"] == f"h1 was silent for {longest_silence_ns(LEASE) / 1e9:g} s" == "h1 was silent for 1 s"
 
 
-def test_who_is_waited_for_has_been_silent_since_its_last_heartbeat(rig: Rig) -> None:
+def test_an_awaited_host_is_silent_since_its_last_heartbeat(rig: Rig) -> None:
     job = add(rig, policy=FailurePolicy.WAIT)
     members = Membership(rig.jobs, rig.moves, SlowTo(rig, "h1"))
     for lease in range(1, 11):
@@ -354,7 +352,7 @@ def test_who_is_waited_for_has_been_silent_since_its_last_heartbeat(rig: Rig) ->
 # --- the registry ---
 
 
-def test_a_deadline_is_at_once_while_something_is_to_be_said_or_written(rig: Rig) -> None:
+def test_the_deadline_is_now_with_pending_messages_or_writes(rig: Rig) -> None:
     assert rig.jobs.counts == Counts(0, 0, 0, 0, 0)
     assert rig.jobs.deadline_ns is None
     job = add(rig)
@@ -372,7 +370,7 @@ def test_a_deadline_is_at_once_while_something_is_to_be_said_or_written(rig: Rig
     assert not rig.jobs.withdraw(7)
 
 
-def test_of_a_number_s_last_job_nobody_hears_in_the_next_one(rig: Rig) -> None:
+def test_a_reused_number_gets_no_message_of_its_last_job(rig: Rig) -> None:
     aborts = [Message("h1", Abort(number, "old")) for number in (6, 7, 8)]
     rig.jobs.outbox += aborts
     add(rig)

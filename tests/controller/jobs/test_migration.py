@@ -78,7 +78,7 @@ def run(seed: int, workers: int, slots: int, steps: int, with_server: bool) -> t
     steps=st.integers(0, 150),
     with_server=st.booleans(),
 )
-def test_after_a_move_all_workers_hold_the_same_final_rounds_and_nobody_sums_one_again(
+def test_after_a_move_all_workers_hold_the_same_final_rounds(
     seed: int, workers: int, slots: int, steps: int, with_server: bool
 ) -> None:
     hosts, server = run(seed, workers, slots, steps, with_server)
@@ -119,7 +119,7 @@ def test_after_a_move_all_workers_hold_the_same_final_rounds_and_nobody_sums_one
     assert {r for r in range(max(final, default=0) + 2) if move.settlement.is_final(r)} == final
 
 
-def test_requests_are_repeated_until_they_are_answered_and_answers_count_once() -> None:
+def test_requests_repeat_until_answered_and_answers_count_once() -> None:
     move = Move(job=3, generation=GENERATION, workers=[1, 2], slots=4, now_ns=100, retry_ns=10)
     assert [a for a, _ in move.poll(100)] == [1, 2]
     assert move.poll(105) == []
@@ -140,7 +140,7 @@ def test_requests_are_repeated_until_they_are_answered_and_answers_count_once() 
     assert move.deadline_ns is None
 
 
-def test_a_worker_that_never_answers_is_given_up_and_what_the_others_hold_stands() -> None:
+def test_a_worker_that_never_answers_is_given_up() -> None:
     move = Move(job=3, generation=GENERATION, workers=[1, 2, 3], slots=4, now_ns=0, patience_ns=1000, retry_ns=10)
     move.held(1, Held(GENERATION, 5))
     move.held(2, Held(GENERATION, 4, frozenset({5})))
@@ -156,7 +156,7 @@ def test_a_worker_that_never_answers_is_given_up_and_what_the_others_hold_stands
     assert not move.settlement.is_final(8)
 
 
-def test_a_host_lost_among_the_resumes_takes_everyone_to_the_generation_after() -> None:
+def test_a_loss_during_resumes_leads_to_the_next_generation() -> None:
     move = Move(job=3, generation=GENERATION, workers=[1, 2, 3], slots=4, now_ns=0, retry_ns=10, patience_ns=100)
     for address in (1, 2, 3):
         move.held(address, Held(GENERATION, 2))
@@ -191,13 +191,13 @@ def test_a_host_lost_among_the_resumes_takes_everyone_to_the_generation_after() 
     assert phase(move) is Phase.DONE
 
 
-def test_whoever_is_not_told_how_often_asks_again_after_50_ms() -> None:
+def test_the_default_retry_interval_is_50_ms() -> None:
     move = Move(job=3, generation=GENERATION, workers=[1], slots=4, now_ns=0)
     move.poll(0)
     assert move.deadline_ns == 50_000_000
 
 
-def test_patience_begins_anew_with_each_step_and_whoever_takes_no_part_changes_nothing() -> None:
+def test_patience_restarts_with_each_step() -> None:
     move = Move(job=3, generation=GENERATION, workers=[1, 2, 3], slots=4, now_ns=0, retry_ns=10, patience_ns=100)
     for address in (1, 2, 3):
         move.held(address, Held(GENERATION, 2))
@@ -223,7 +223,7 @@ def test_patience_begins_anew_with_each_step_and_whoever_takes_no_part_changes_n
     assert (phase(move), move.lost) == (Phase.DONE, frozenset({1, 3}))
 
 
-def test_who_is_lost_before_its_plan_stands_takes_what_it_alone_held_along() -> None:
+def test_a_host_lost_before_its_plan_takes_its_results_along() -> None:
     move = Move(job=3, generation=GENERATION, workers=[1, 2, 3], slots=4, now_ns=0, retry_ns=10)
     move.held(1, Held(GENERATION, 2))
     move.held(3, Held(GENERATION, 3))
@@ -239,7 +239,7 @@ def test_who_is_lost_before_its_plan_stands_takes_what_it_alone_held_along() -> 
         move.lose([2], 0)
 
 
-def test_a_worker_that_is_as_far_behind_as_hosts_keep_results_fetches_them_all() -> None:
+def test_a_worker_behind_by_all_kept_results_fetches_them_all() -> None:
     settlement = settle({1: Held(GENERATION, 6), 2: Held(GENERATION, 2)}, {}, slots=4)
     assert settlement.fetches == {1: (), 2: tuple(FinalRound(round_, 1) for round_ in (2, 3, 4, 5))}
     assert (settlement.least, settlement.newest) == (2, (FinalRound(5, 1),))
@@ -273,12 +273,12 @@ def test_a_server_that_joined_takes_part_in_what_follows(taken_up: bool) -> None
     assert [address for address, _ in move.poll(5)] == [1, SERVER]
 
 
-def test_a_final_round_that_nobody_keeps_stops_the_move_with_its_number() -> None:
+def test_a_final_round_that_is_lost_stops_the_move() -> None:
     with pytest.raises(MoveError, match="round 1 is final but no host keeps"):
         settle({1: Held(GENERATION, 6), 2: Held(GENERATION, 1)}, {}, slots=4)
 
 
-def test_steps_out_of_order_and_plans_that_do_not_fit_are_refused() -> None:
+def test_steps_out_of_order_and_unfit_plans_are_refused() -> None:
     move = Move(job=3, generation=255, workers=[1], slots=4, now_ns=0, retry_ns=10)
     with pytest.raises(MoveError, match="cannot resume while pausing"):
         move.settled({}, 0)

@@ -86,7 +86,7 @@ def at_once(case: Case) -> float:
 
 
 @pytest.mark.parametrize("seed", range(0, 100, 10))
-def test_whoever_moves_by_the_rule_is_never_behind_one_that_stays(seed: int) -> None:
+def test_moving_by_the_rule_is_never_worse_than_staying(seed: int) -> None:
     """The loss is at most a fiftieth of the time, three moves and an observation, for any loads and cost of moves."""
     for each in range(seed, seed + 10):
         case = drawn(each)
@@ -95,7 +95,7 @@ def test_whoever_moves_by_the_rule_is_never_behind_one_that_stays(seed: int) -> 
         assert lost <= most, f"seed {each}: {lost} s lost by {moves} moves"
 
 
-def test_the_rule_gains_where_loads_last_and_loses_nothing_where_they_do_not() -> None:
+def test_the_rule_gains_on_lasting_loads_and_loses_on_none() -> None:
     cases = [drawn(seed) for seed in range(60)]
     total = sum(len(case.steps) for case in cases)
     careful, rash = [by_the_rule(case)[0] for case in cases], [at_once(case) for case in cases]
@@ -116,7 +116,7 @@ def test_a_move_is_earned_when_staying_has_cost_as_much() -> None:
     assert seconds_to_break_even(1.5, [0.5, 0.5, 0.25, 0.25], [0.0, 2.0, 4.0, 9.0], 0.0) == 0.0
 
 
-def test_a_move_that_saves_nothing_by_the_last_reading_is_never_earned() -> None:
+def test_a_move_without_a_gain_in_the_last_reading_is_not_earned() -> None:
     """As a joint saving of several jobs may be; earlier readings do not count."""
     assert seconds_to_break_even(1e-9, [0.0, 5.0], [0.0, 1.0], 1.0) == math.inf
     assert seconds_to_break_even(0.0, [-0.5], [0.0], 1.0) == math.inf
@@ -147,7 +147,7 @@ def test_a_job_whose_moves_did_not_pay_stays_or_goes_home() -> None:
     assert (account.baseline, account.balance, account.behind) == (PLACES[1], -1.0, 0.0)
 
 
-def test_home_is_where_a_move_leaves_from_unless_the_account_is_below_zero() -> None:
+def test_home_is_a_moves_origin_unless_the_account_is_negative() -> None:
     account = MigrationBudget.opened(PLACES[0], 0.0)
     account.move(PLACES[1], 0.5)
     assert (account.baseline, account.at_baseline) == (PLACES[0], False)

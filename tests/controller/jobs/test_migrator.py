@@ -85,7 +85,7 @@ def kinds(messages: list[Message]) -> dict[str, type]:
 # --- one move ---
 
 
-async def test_a_move_pauses_all_writes_the_next_plan_and_resumes_all_in_the_same_instant() -> None:
+async def test_a_move_pauses_writes_and_resumes_at_one_instant() -> None:
     fabric = rig()
     job = fabric.add(spec(server=SERVER), at("s3"), BEGAN)
     assert deadline(fabric) is None
@@ -129,7 +129,7 @@ async def test_without_another_place_a_move_leads_to_where_the_job_is() -> None:
     assert job.plan == fabric.planner.plan(job.spec, at("s3"), 2)
 
 
-async def test_a_switch_that_refuses_is_tried_again_later_and_nobody_is_resumed_before() -> None:
+async def test_a_refusing_switch_is_retried_before_any_resume() -> None:
     fabric = rig()
     job = fabric.add(spec(), at("s3"))
     fabric.moves.begin(1, 0, at("s4"))
@@ -144,7 +144,7 @@ async def test_a_switch_that_refuses_is_tried_again_later_and_nobody_is_resumed_
     assert (len(fabric.written), job.troubles) == (2, ())
 
 
-async def test_several_moves_have_the_deadline_of_the_first_and_each_goes_its_way() -> None:
+async def test_several_moves_share_the_first_deadline_and_diverge() -> None:
     fabric = rig()
     fabric.add(spec(1), at("s3"))
     fabric.add(spec(2), at("s4"))
@@ -159,7 +159,7 @@ async def test_several_moves_have_the_deadline_of_the_first_and_each_goes_its_wa
     assert (third.why, third.renew) == ("it is due", "")
 
 
-async def test_what_is_due_in_the_middle_of_a_move_begins_after_it() -> None:
+async def test_work_due_during_a_move_begins_after_it() -> None:
     fabric = rig()
     job = fabric.add(spec(), at("s3"))
     fabric.moves.begin(1, 0)
@@ -172,7 +172,7 @@ async def test_what_is_due_in_the_middle_of_a_move_begins_after_it() -> None:
     assert await fabric.advance(MS) == pauses(WORKERS, generation=2)
 
 
-async def test_answers_that_cannot_be_true_end_the_job_and_nothing_is_written() -> None:
+async def test_impossible_answers_end_the_job_without_a_write() -> None:
     fabric = rig()
     fabric.add(spec(), at("s3"))
     fabric.moves.begin(1, 0)
@@ -186,7 +186,7 @@ async def test_answers_that_cannot_be_true_end_the_job_and_nothing_is_written() 
         fabric.moves.held(2, "h6", Held(1, 0))
 
 
-async def test_who_does_not_answer_is_lost_and_with_the_last_worker_the_job() -> None:
+async def test_a_silent_host_is_lost_and_the_last_worker_ends_the_job() -> None:
     fabric = rig()
     job = fabric.add(spec(server=SERVER), at("s3"))
     other = fabric.add(spec(2), at("s4"))
@@ -203,7 +203,7 @@ async def test_who_does_not_answer_is_lost_and_with_the_last_worker_the_job() ->
     assert len(fabric.written) == 1
 
 
-async def test_a_silent_host_ends_a_job_that_needs_it_and_its_move_says_nothing_more() -> None:
+async def test_a_silent_required_host_ends_the_job_and_its_move() -> None:
     fabric = rig()
     fabric.add(spec(least_workers=3), at("s3"))
     fabric.moves.begin(1, 0)
@@ -232,7 +232,7 @@ def waits(job: RunningJob, *hosts: str, since_ns: int, now_ns: int) -> None:
         job.progress[host] = Progress(1, now_ns, since_ns if host in hosts else now_ns, True)
 
 
-def test_a_job_that_is_stuck_gets_a_new_generation_and_one_that_moves_does_not(
+def test_a_stuck_job_gets_a_new_generation_unless_it_moves(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "weir.controller.jobs.migrator")
@@ -292,7 +292,7 @@ def with_pipes() -> Topology:
     return Topology("pipes", hosts, switches, links)
 
 
-async def test_a_job_whose_children_come_to_a_chip_by_another_pipe_moves_and_the_others_follow() -> None:
+async def test_a_chips_changed_pipes_move_the_job() -> None:
     fabric = Rig(with_pipes(), OPTIONS)
     fabric.planner.strategy = strategy("widest")
     split = fabric.add(spec(1, workers=("h1", "h2"), slots=16, window=8), at("s1", "h1", "h2"))
@@ -309,7 +309,7 @@ async def test_a_job_whose_children_come_to_a_chip_by_another_pipe_moves_and_the
     assert split.plan.placement == at("s3", "h1", "h2")
 
 
-async def test_a_switch_that_starts_anew_makes_a_generation_due_where_sums_were_in_it() -> None:
+async def test_a_restarted_switch_makes_a_generation_due_for_its_sums() -> None:
     fabric = rig()
     at_s3, at_s4, pausing, resuming = await at_s3_or_not(fabric)
     fabric.moves.renew(["s3"])
@@ -350,7 +350,7 @@ def test_hosts_are_told_another_pace_once_all_are_there() -> None:
         ({"policy": FailurePolicy.WAIT}, (SERVER,), ""),
     ],
 )
-def test_a_job_goes_on_without_who_is_lost_or_is_aborted_as_its_policy_has_it(
+def test_a_job_continues_or_aborts_on_a_loss_by_its_policy(
     how: dict[str, Any], lost: tuple[str, ...], says: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     fabric = rig(lease_ns=1000 * MS)
@@ -375,7 +375,7 @@ def test_a_job_goes_on_without_who_is_lost_or_is_aborted_as_its_policy_has_it(
 
 
 @pytest.mark.parametrize("paused", [False, True])
-async def test_who_leaves_in_the_middle_of_a_move_is_not_waited_for(paused: bool) -> None:
+async def test_a_host_that_leaves_during_a_move_is_not_awaited(paused: bool) -> None:
     fabric = rig()
     job = fabric.add(spec(), at("s3"))
     fabric.moves.begin(1, 0)
@@ -444,7 +444,7 @@ async def has_taken_over(fabric: Rig) -> RunningJob:
 
 
 @pytest.mark.parametrize("confirms", ["its plan", "the pause that follows"])
-async def test_a_spare_that_has_taken_over_is_paused_and_resumes_with_the_others(confirms: str) -> None:
+async def test_a_spare_in_service_pauses_and_resumes_like_others(confirms: str) -> None:
     """Another host is lost before all have resumed, so that the same move pauses everyone again: a server that runs
     takes no first plan any more. Its confirmation of that may have been lost.
     """
@@ -461,7 +461,7 @@ async def test_a_spare_that_has_taken_over_is_paused_and_resumes_with_the_others
     assert (job.move, job.plan.generation) == (None, 3)
 
 
-async def test_a_spare_that_has_not_taken_over_yet_is_told_its_first_plan_until_it_answers() -> None:
+async def test_an_idle_spare_gets_its_first_plan_until_it_answers() -> None:
     fabric = rig()
     job = await has_taken_over(fabric)
     fabric.moves.resumed(1, SPARE, 1, 0)  # of no plan that it was told
@@ -472,7 +472,7 @@ async def test_a_spare_that_has_not_taken_over_yet_is_told_its_first_plan_until_
         assert (told[0].generation, told[0].first_round, told[1:]) == (2, 5, [Pause(1, 2)])
 
 
-async def test_spares_that_are_not_there_to_follow_are_told_so_when_they_come() -> None:
+async def test_absent_spares_are_refused_when_they_come() -> None:
     fabric = rig(lease_ns=1000 * MS)
     job = fabric.add(spec(server=SERVER, spares=(SPARE, "h6")), at(SERVER))
     fabric.moves.lose(job, {SERVER: "it died"}, 0)
@@ -529,7 +529,7 @@ async def test_a_job_does_without_hosts_that_no_way_leads_to(
         assert caplog.text.count("finds no place") == 1, "it is said once"
 
 
-async def test_a_place_that_has_no_room_any_more_is_said_and_tried_again() -> None:
+async def test_a_place_without_slots_is_logged_and_retried() -> None:
     fabric = rig()
     job = fabric.add(spec(slots=256), at("s3"))
     fabric.moves.begin(1, 0, at("s4"))
@@ -542,7 +542,7 @@ async def test_a_place_that_has_no_room_any_more_is_said_and_tried_again() -> No
     assert "s4: aggregation slots" in str(job.troubles[0])
 
 
-def test_what_has_no_room_begins_no_move() -> None:
+def test_a_plan_without_slots_begins_no_move() -> None:
     fabric = rig()
     job = fabric.add(spec(slots=256), at("s3"))
     for number in (2, 3):
@@ -564,7 +564,7 @@ def test_a_move_that_had_not_come_to_its_resumes_begins_anew() -> None:
 
 
 @pytest.mark.parametrize("joins", [False, True])
-async def test_a_move_that_was_at_its_resumes_goes_on_with_those_that_were_not_confirmed(joins: bool) -> None:
+async def test_a_move_in_its_resumes_continues_with_the_unconfirmed(joins: bool) -> None:
     fabric = rig()
     job = fabric.add(spec(server=SERVER), at(SERVER))
     job.plan = fabric.planner.plan(job.spec, at(SERVER), 2)
@@ -584,9 +584,7 @@ async def test_a_move_that_was_at_its_resumes_goes_on_with_those_that_were_not_c
 
 
 @pytest.mark.parametrize("all_resumed", [False, True])
-async def test_a_spare_that_had_taken_over_is_paused_by_the_next_controller_too(
-    tmp_path: Path, all_resumed: bool
-) -> None:
+async def test_the_next_controller_pauses_a_spare_in_service_too(tmp_path: Path, all_resumed: bool) -> None:
     """The controller dies when another host has been lost: while not all have resumed, or before they are paused."""
     fabric = rig(path=tmp_path / "journal")
     job = await has_taken_over(fabric)

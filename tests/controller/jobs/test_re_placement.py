@@ -142,9 +142,7 @@ async def test_four_equal_jobs_settle_on_four_spines_and_never_move(
         assert set(looks) == {4}
 
 
-async def test_what_was_read_of_the_links_is_taken_once_for_all_jobs_and_looks(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_readings_are_taken_once_for_all_jobs(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[Snapshot] = []
 
     def noted(links: Snapshot) -> Mapping[Endpoint, LinkLoad]:
@@ -176,7 +174,7 @@ async def admit_both_at_one_spine(rig: Rig) -> None:
     rig.controller.planner.strategy = strategy("widest")
 
 
-async def test_of_two_jobs_that_were_put_on_one_spine_one_moves_once(rig: Rig) -> None:
+async def test_one_of_two_jobs_on_one_spine_moves_once(rig: Rig) -> None:
     await admit_both_at_one_spine(rig)
     jobs = list(rig.jobs.values())
     await train(rig, jobs, rig.fabric.now_ns + 25 * PERIOD)
@@ -197,7 +195,7 @@ class Held:
 
 @pytest.mark.parametrize("together", [False, True])
 @pytest.mark.parametrize("meanwhile", ["ends", "moves"])
-async def test_what_is_decided_of_a_job_that_is_not_where_it_was_is_dropped(
+async def test_decisions_for_a_job_at_another_place_are_dropped(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, meanwhile: str, together: bool
 ) -> None:
     """Of two jobs on one spine one would move, alone or with the other."""
@@ -246,7 +244,7 @@ async def test_a_job_that_others_leave_room_for_moves_only_if_it_pays(rig: Rig) 
     assert moves(rig) == []
 
 
-async def test_a_job_moves_around_others_traffic_within_two_periods_and_stays(rig: Rig) -> None:
+async def test_a_job_moves_around_others_traffic_and_stays(rig: Rig) -> None:
     """The move is earned when the job has lost as much time as the move takes, its pause included, since readings
     favour the other spine. It happens within two periods after that, and not before.
     """
@@ -317,7 +315,7 @@ def congested(rig: Rig, monkeypatch: pytest.MonkeyPatch, spine: str, start_ns: i
 
 
 @pytest.mark.parametrize(("periods", "pause_ns", "moved"), [(1, 0, 0), (12, 0, 1), (12, 10**15, 0)])
-async def test_a_job_moves_only_if_it_pays_by_two_readings_and_wins_back_its_pause(
+async def test_a_job_moves_only_if_two_readings_pay_for_its_pause(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, periods: int, pause_ns: int, moved: int
 ) -> None:
     """One reading alone moves nothing, nor does lasting traffic where moves have been seen to take 11 days."""
@@ -350,7 +348,7 @@ async def test_a_job_that_has_lost_by_moving_moves_no_more(rig: Rig, monkeypatch
 
 
 @pytest.mark.parametrize(("balance", "goes"), [(0.0, False), (-1000.0, True)])
-async def test_a_job_goes_home_where_it_has_lost_by_moving_and_home_is_better(
+async def test_a_job_returns_home_after_losing_moves(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, balance: float, goes: bool
 ) -> None:
     """And else does not, though it would be a little better there."""
@@ -375,7 +373,7 @@ async def test_a_job_goes_home_where_it_has_lost_by_moving_and_home_is_better(
     assert spines(rig, 1) == {home if goes else here}
 
 
-async def test_traffic_that_comes_and_goes_faster_than_a_job_may_move_makes_it_move_seldom(rig: Rig) -> None:
+async def test_fast_changing_traffic_makes_a_job_move_rarely(rig: Rig) -> None:
     rng = random.Random(3)
     start_ns = rig.fabric.now_ns
     for turn in range(10):
@@ -395,7 +393,7 @@ async def test_traffic_that_comes_and_goes_faster_than_a_job_may_move_makes_it_m
 
 
 @pytest.mark.parametrize(("weight", "moved"), [(1.0, 1), (5.0, 0)])
-async def test_a_job_does_not_move_beside_one_that_counts_more_than_it_gains(
+async def test_a_job_does_not_move_if_a_heavier_one_loses_more(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, weight: float, moved: int
 ) -> None:
     """Others' traffic comes onto the spine of the first; on the other spine is the second, whose time would double."""
@@ -410,7 +408,7 @@ async def test_a_job_does_not_move_beside_one_that_counts_more_than_it_gains(
 
 
 @pytest.mark.parametrize("higher", [1, 2])
-async def test_a_lower_job_gives_a_higher_one_the_better_spine_and_stays_where_it_is(
+async def test_a_lower_job_cedes_the_better_spine_and_stays(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, higher: int
 ) -> None:
     """Others' traffic comes onto one spine; the job that is there takes the other if it is the higher one, and the

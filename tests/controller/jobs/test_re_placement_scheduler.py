@@ -131,7 +131,7 @@ def test_without_a_period_nobody_is_looked_at() -> None:
     assert (scene.asked, scene.links.read_ns) == ([], [])
 
 
-def test_jobs_are_looked_at_one_by_one_and_links_read_for_two_periods_before() -> None:
+def test_jobs_are_examined_singly_after_two_periods_of_readings() -> None:
     scene = Scene(jobs=2)
     assert scene.improver.deadline_ns == LOOK
     scene.run(LOOK - 1 * MS)
@@ -149,7 +149,7 @@ def test_jobs_are_looked_at_one_by_one_and_links_read_for_two_periods_before() -
     assert (scene.asked[2:], scene.readings) == ([(1,)], 6)
 
 
-def test_who_still_waits_for_its_turn_is_looked_at_before_all_are_again() -> None:
+def test_waiting_jobs_are_examined_before_all_again() -> None:
     """Looks that come late, one each period."""
     scene = Scene(jobs=3)
     for turn in range(5):
@@ -171,7 +171,7 @@ def busy(share: float) -> Snapshot:
     return Snapshot({TO_S3: view}, frozenset(), frozenset())
 
 
-def test_readings_are_asked_about_in_their_order_and_no_more_than_the_last_dozen() -> None:
+def test_readings_are_used_in_order_and_at_most_a_dozen() -> None:
     scene = Scene(jobs=2, options=replace(OPTIONS, together=True, solve_period_ns=2 * PERIOD, dwell_ns=0))
     for period in range(21):
         scene.links.said = busy(period / 100)
@@ -192,7 +192,7 @@ def test_a_job_is_left_alone_until_it_has_dwelt_where_it_is() -> None:
     assert scene.asked == [(1,)]
 
 
-def test_what_was_read_before_a_job_moved_says_nothing_of_it_now() -> None:
+def test_readings_before_a_move_do_not_count_after_it() -> None:
     scene = Scene(options=replace(OPTIONS, dwell_ns=0))
     scene.run(LOOK - MS)
     scene.job().moved_ns = LOOK - 2 * PERIOD
@@ -255,7 +255,7 @@ def test_while_a_decision_is_awaited_nothing_else_is_begun(monkeypatch: pytest.M
     assert scene.asked == [(1,), (2,)]
 
 
-def test_a_place_that_is_not_found_is_said_and_the_next_job_looked_at(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failed_placement_is_logged_and_the_next_job_examined(caplog: pytest.LogCaptureFixture) -> None:
     scene = Scene(jobs=2, options=replace(OPTIONS, together=True))
     scene.better[1] = scene.together = PlacementError("no switch has room")
     scene.look(3)
@@ -269,7 +269,7 @@ def test_a_place_that_is_not_found_is_said_and_the_next_job_looked_at(caplog: py
 # --- one job ---
 
 
-def test_a_job_moves_at_once_where_readings_of_two_periods_say_so_and_it_has_lost_as_much_as_that_takes() -> None:
+def test_a_job_moves_after_two_periods_and_an_earned_move() -> None:
     scene = Scene()
     scene.goes(1, 2.0)
     home = scene.job().plan.placement
@@ -286,7 +286,7 @@ def test_a_job_moves_at_once_where_readings_of_two_periods_say_so_and_it_has_los
     assert (account.began, account.looked) == pytest.approx((LOOK * 1e-9, LOOK * 1e-9))
 
 
-def test_a_job_that_one_reading_alone_speaks_for_moving_is_looked_at_again_a_period_later() -> None:
+def test_one_reading_for_a_move_is_rechecked_in_a_period() -> None:
     scene = Scene(jobs=2)
     scene.moves.pauses_ns.append(0)
     scene.better[1] = elsewhere(scene.job(), (0.1,))
@@ -300,7 +300,7 @@ def test_a_job_that_one_reading_alone_speaks_for_moving_is_looked_at_again_a_per
     assert scene.job().move is not None
 
 
-def test_who_is_to_be_looked_at_again_comes_before_those_that_wait_and_once() -> None:
+def test_a_recheck_comes_first_and_once() -> None:
     scene = Scene(jobs=3)
     scene.moves.pauses_ns.append(0)
     scene.better[1] = elsewhere(scene.job(), (0.1,))
@@ -321,7 +321,7 @@ def test_who_is_to_be_looked_at_again_comes_before_those_that_wait_and_once() ->
     assert scene.asked == [(1,), (2,), (2,), (1,), (2,)]
 
 
-def test_a_move_is_begun_when_staying_has_cost_as_much_as_it_takes() -> None:
+def test_a_move_begins_when_staying_has_cost_as_much() -> None:
     """A fifth of each second is lost, of which there is 0.03 s in three readings; a move takes 0.04 s on average, and
     0.02 s to fill the network again.
     """
@@ -342,9 +342,7 @@ def test_a_move_is_begun_when_staying_has_cost_as_much_as_it_takes() -> None:
 
 
 @pytest.mark.parametrize(("reported", "counts"), [(0.0, 2.5), (1.5, 1.5), (9.0, 2.5)])
-def test_a_job_makes_as_many_steps_as_its_hosts_report_but_no_more_than_back_to_back(
-    reported: float, counts: float
-) -> None:
+def test_a_jobs_steps_are_as_reported_up_to_back_to_back(reported: float, counts: float) -> None:
     """And as many as that where they have not reported any."""
     scene = Scene()
     scene.goes(1, reported)
@@ -354,7 +352,7 @@ def test_a_job_makes_as_many_steps_as_its_hosts_report_but_no_more_than_back_to_
     assert scene.improver.deadline_ns == LOOK - PERIOD + round(40 * MS / (0.05 * counts))
 
 
-def test_where_no_move_was_seen_it_takes_a_period_and_a_round() -> None:
+def test_an_unseen_move_takes_a_period_and_a_round() -> None:
     scene = Scene()
     scene.better[1] = elsewhere(scene.job(), (0.025,))
     scene.look(1)
@@ -372,7 +370,7 @@ def gone(scene: Scene) -> RunningJob:
     return job
 
 
-def test_what_a_move_wins_is_what_each_step_saves_in_the_steps_since_the_last_look() -> None:
+def test_a_moves_gain_is_the_saving_of_each_step_since() -> None:
     scene = Scene()
     job = gone(scene)
     assert job.account is not None
@@ -395,7 +393,7 @@ def test_nothing_is_won_or_lost_at_home() -> None:
 
 
 @pytest.mark.parametrize("why", ["elsewhere", "homeless"])
-def test_who_is_not_where_it_moved_to_or_cannot_go_home_has_its_home_where_it_is(why: str) -> None:
+def test_a_job_elsewhere_or_without_a_way_home_is_at_home(why: str) -> None:
     scene = Scene()
     job = gone(scene)
     before, later_ns = job.account, LOOK + SOLVE
@@ -413,9 +411,7 @@ def test_who_is_not_where_it_moved_to_or_cannot_go_home_has_its_home_where_it_is
 
 @pytest.mark.parametrize("better", [False, True])
 @pytest.mark.parametrize(("behind", "goes"), [(0.9, False), (1.1, True)])
-def test_a_job_goes_home_where_moves_have_lost_too_much_and_staying_has_cost_as_much(
-    better: bool, behind: float, goes: bool
-) -> None:
+def test_a_job_returns_home_after_moves_that_lost_too_much(better: bool, behind: float, goes: bool) -> None:
     """Even where it would be better off at a third place; it costs what moves took."""
     scene = Scene()
     job = gone(scene)
@@ -509,14 +505,14 @@ def test_jobs_are_not_looked_at_together_while(why: str) -> None:
     assert all(len(each) == 1 for each in scene.asked)
 
 
-def test_who_has_just_moved_stays_while_others_are_moved_around_it() -> None:
+def test_a_job_that_just_moved_stays_while_others_move() -> None:
     scene = Scene(jobs=3, options=TOGETHER)
     scene.job(2).moved_ns = BEGAN + 1
     assert looked_at_together(scene)
     assert scene.movable == [True, False, True]
 
 
-def test_of_readings_that_were_not_fresh_none_counts_for_all_together_nor_any_before_it() -> None:
+def test_stale_readings_and_earlier_ones_do_not_count_jointly() -> None:
     scene = Scene(jobs=2, options=replace(TOGETHER, solve_period_ns=SOLVE))
     fresh, stale = scene.links.said, Snapshot({}, frozenset({TO_S3}), frozenset())
     scene.run(LOOK)
@@ -541,7 +537,7 @@ def both_better(scene: Scene, saved: tuple[float, ...] = (0.1, 0.1), **more: Any
     scene.together = {0: stays, 1: elsewhere(scene.job(2), saved, **more)}
 
 
-def test_of_all_together_those_move_whose_place_is_another_where_both_gains_pay() -> None:
+def test_in_a_joint_decision_jobs_move_when_both_gains_pay() -> None:
     """Each makes 2.5 steps a second and saves 0.1 s in each: half a second of each, so 5 ms are lost in a period."""
     scene = Scene(jobs=2, options=TOGETHER)
     scene.moves.pauses_ns.append(4 * MS)
@@ -574,7 +570,7 @@ def test_all_stay_where(why: str) -> None:
     assert [job.move for job in scene.jobs.values()] == [None, None]
 
 
-def test_what_several_moves_take_is_shared_by_those_that_move() -> None:
+def test_the_cost_of_a_joint_move_is_shared_by_its_movers() -> None:
     scene = Scene(jobs=3, options=TOGETHER)
     scene.moves.pauses_ns.append(2 * MS)
     scene.together = {0: elsewhere(scene.job(1), (0.1,)), 2: elsewhere(scene.job(3), (0.1,), "s5")}
@@ -584,7 +580,7 @@ def test_what_several_moves_take_is_shared_by_those_that_move() -> None:
     assert [job.target and job.target.root for job in scene.jobs.values()] == ["s4", None, "s5"]
 
 
-def test_who_gives_way_to_a_higher_job_is_at_home_where_it_goes() -> None:
+def test_a_job_that_yields_to_a_higher_one_has_its_home_there() -> None:
     scene = Scene(jobs=2, options=TOGETHER)
     scene.moves.pauses_ns.append(4 * MS)
     both_better(scene, (0.1,), counts=False)
@@ -603,7 +599,7 @@ def test_who_gives_way_to_a_higher_job_is_at_home_where_it_goes() -> None:
 
 @pytest.mark.parametrize("meanwhile", ["comes", "ends", "moves", "has moved", "has moved often", "is another"])
 @pytest.mark.parametrize("together", [False, True])
-def test_what_was_decided_is_dropped_where_meanwhile_a_job(
+def test_a_decision_is_dropped_after_a_change_of_the_job(
     monkeypatch: pytest.MonkeyPatch, together: bool, meanwhile: str
 ) -> None:
     scene, later = Scene(jobs=2, options=TOGETHER), Later()

@@ -121,7 +121,7 @@ async def test_a_controller_that_forgot_lets_no_old_sum_out(rig: Rig, tmp_path: 
 
 
 @pytest.mark.parametrize("seed", [1, 2, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(100, 130))])
-async def test_a_controller_that_forgets_at_any_moment_lets_no_wrong_sum_out(pipeline: Pipeline, seed: int) -> None:
+async def test_a_controller_that_forgets_lets_no_wrong_sum_out(pipeline: Pipeline, seed: int) -> None:
     """Again and again, with a job under way or done, whose packets are still in the fabric and its hosts gone."""
     rng = random.Random(seed)
     async with make_rig(TOPOLOGY, pipeline, Fixed(AT_SPINE), OPTIONS) as rig:
@@ -139,7 +139,7 @@ async def test_a_controller_that_forgets_at_any_moment_lets_no_wrong_sum_out(pip
             await rig.start_controller(Fixed(AT_SPINE))
 
 
-async def test_a_job_goes_on_after_another_controller_has_had_its_switches(rig: Rig, tmp_path: Path) -> None:
+async def test_a_job_survives_another_controllers_use_of_its_switches(rig: Rig, tmp_path: Path) -> None:
     """That one knew nothing of the job, took its entries away and used its number."""
     rig.controller.planner.strategy = Fixed(AT_SPINE)
     job = await rig.admit(spec(7))
@@ -158,9 +158,7 @@ async def test_a_job_goes_on_after_another_controller_has_had_its_switches(rig: 
     assert await rig.controller.verify() == {}
 
 
-async def test_what_cannot_be_written_down_is_not_said_and_is_done_once_it_can(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_changes_that_cannot_be_journalled_wait_until_they_can(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """The disk is full when a worker is lost; the loss must not be forgotten."""
     rig.controller.moves.options = replace(OPTIONS, stuck_ns=None)
     rig.controller.planner.strategy = WIDEST
@@ -232,7 +230,7 @@ async def test_a_move_is_finished_wherever_the_controller_died_in_it(rig: Rig, m
     assert max(rig.controller.moves.pauses_ns, default=0) < 300 * MS  # by these moves are weighed
 
 
-async def test_who_died_while_the_controller_was_gone_is_lost_a_lease_later(rig: Rig) -> None:
+async def test_a_host_that_died_in_the_gap_is_lost_a_lease_later(rig: Rig) -> None:
     job = await rig.admit(spec())
     await rig.run(6 * MS)
     await rig.stop_controller()
@@ -245,7 +243,7 @@ async def test_who_died_while_the_controller_was_gone_is_lost_a_lease_later(rig:
     assert sums["h1"] == sums["h4"] is not None
 
 
-async def test_who_has_not_come_when_the_controller_dies_is_waited_for_by_the_next(rig: Rig) -> None:
+async def test_the_next_controller_waits_for_hosts_yet_to_join(rig: Rig) -> None:
     """No lease runs for a worker that has not joined."""
     rig.silent.add("h4")
     job = await rig.admit(spec())
@@ -276,7 +274,7 @@ async def test_a_job_that_waits_still_waits_after_a_restart(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("fails", ["link", "switch", "both"])
-async def test_what_was_down_when_the_controller_died_is_so_until_it_answers(rig: Rig, fails: str) -> None:
+async def test_links_down_at_a_crash_stay_down_until_they_answer(rig: Rig, fails: str) -> None:
     job = await rig.admit(spec())
     await rig.run(6 * MS)
     if fails != "switch":
@@ -312,7 +310,7 @@ async def test_what_was_down_when_the_controller_died_is_so_until_it_answers(rig
 
 
 @pytest.mark.parametrize(("workers", "port"), [(("h1", "h2"), 8), (("h1", "h3"), 136)])
-async def test_a_job_at_a_chip_whose_pipes_no_longer_meet_or_would_meet_again_goes_on(
+async def test_a_job_on_a_chip_survives_changed_pipes(
     pipeline: Pipeline, tmp_path: Path, workers: tuple[str, ...], port: int
 ) -> None:
     """With a link down the children come in by several pipes, or only then by one: it moves, or stays."""
@@ -336,7 +334,7 @@ async def test_a_job_at_a_chip_whose_pipes_no_longer_meet_or_would_meet_again_go
     assert (job.move is not None) == splits
 
 
-async def test_a_controller_begins_without_a_switch_that_does_not_answer(rig: Rig) -> None:
+async def test_a_controller_begins_without_an_unresponsive_switch(rig: Rig) -> None:
     await rig.kill_switch("s3")
     await restart(rig)
     job = await rig.admit(spec(server=None))

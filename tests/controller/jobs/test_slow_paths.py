@@ -48,7 +48,7 @@ def test_a_link_that_nothing_was_heard_of_explains_silence() -> None:
     assert why("h2", stale=frozenset({Endpoint("s2", 3)})) == "", "it is not on the way"
 
 
-def test_so_much_loss_that_all_heartbeats_of_a_lease_may_be_gone_does() -> None:
+def test_loss_of_a_leases_heartbeats_explains_silence() -> None:
     limit = 1e-6 ** (1 / HEARTBEATS_IN_A_LEASE)
     assert why(last=replace(IDLE, loss=0.99 * limit)) == ""
     assert why(last=replace(IDLE, loss=1.01 * limit)).startswith("s3-p2 may lose ")
@@ -56,7 +56,7 @@ def test_so_much_loss_that_all_heartbeats_of_a_lease_may_be_gone_does() -> None:
     assert lossy == "s1-p3, s3-p2 may lose 100 % of packets"
 
 
-def test_queues_that_hold_heartbeats_back_for_their_share_of_a_lease_do() -> None:
+def test_queues_that_delay_heartbeats_by_their_share_explain_it() -> None:
     """Waits of both links add up: each takes half of a heartbeat's part of a lease."""
     half_us = LEASE_NS / 1e3 / HEARTBEATS_IN_A_LEASE / 2
     slow = replace(IDLE, latency_us=half_us)

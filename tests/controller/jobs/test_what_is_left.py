@@ -77,7 +77,7 @@ async def rig(pipeline: Pipeline, tmp_path: Path) -> AsyncIterator[Rig]:
         rig.journal.close()
 
 
-async def test_a_number_goes_on_counting_generations_in_the_next_controller_too(rig: Rig) -> None:
+async def test_generations_continue_in_the_next_controller(rig: Rig) -> None:
     """Else rounds of the number's last job, which switches still hold, would pass for the new one's."""
     await rig.controller.admit(JobSpec(4, WORKERS), 0)
     rig.controller.moves.begin(4, 0)
@@ -92,7 +92,7 @@ async def test_a_number_goes_on_counting_generations_in_the_next_controller_too(
     assert rig.controller.jobs[4].plan.generation == 3
 
 
-async def test_a_controller_that_dies_while_a_switch_refuses_the_next_plan_is_followed_by_one_that_pauses_anew(
+async def test_a_crash_during_a_refused_plan_leads_to_a_new_pause(
     rig: Rig,
 ) -> None:
     """The hosts are still in the generation that they are to leave, and would not follow another."""
@@ -156,13 +156,13 @@ async def has_moved(rig: Rig) -> None:
         rig.controller.moves.resumed(4, host, 2, MS)
 
 
-async def test_what_is_lost_just_after_a_move_is_not_forgotten(rig: Rig) -> None:
+async def test_a_loss_right_after_a_move_is_not_forgotten(rig: Rig) -> None:
     await has_moved(rig)
     rig.controller.members.fail(4, "h3", "its disk is full", MS)
     assert await rig.controller.tick(MS) == [Message(host, Pause(4, 2)) for host in ("h1", "h2")]
 
 
-async def test_the_spare_of_a_server_that_is_lost_just_after_a_move_takes_over(rig: Rig) -> None:
+async def test_a_spare_replaces_a_server_lost_right_after_a_move(rig: Rig) -> None:
     await has_moved(rig)
     rig.controller.members.fail(4, "h2", "its disk is full", MS)
     assert await rig.controller.tick(MS) == [Message(host, Pause(4, 2)) for host in WORKERS]
@@ -172,13 +172,13 @@ async def test_the_spare_of_a_server_that_is_lost_just_after_a_move_takes_over(r
     assert (takes_over.host, takes_over.content.generation) == ("h4", 3)  # type: ignore[union-attr]
 
 
-async def test_a_switch_that_starts_anew_just_after_a_move_is_not_forgotten(rig: Rig) -> None:
+async def test_a_switch_restarted_right_after_a_move_is_not_forgotten(rig: Rig) -> None:
     await has_moved(rig)
     rig.controller.moves.renew(["s3"])
     assert await rig.controller.tick(MS) == [Message(host, Pause(4, 2)) for host in ("h1", "h2", "h3")]
 
 
-async def test_a_switch_that_was_lost_and_is_back_when_a_controller_starts_is_used_at_once(rig: Rig) -> None:
+async def test_a_lost_switch_that_is_back_at_a_start_is_used_at_once(rig: Rig) -> None:
     rig.journal.put("fabric", "lost", ["s3"])
     session, fake = rig.sessions["s3"], rig.fakes["s3"]
     fake.hangs_up = True
@@ -196,7 +196,7 @@ async def test_a_switch_that_was_lost_and_is_back_when_a_controller_starts_is_us
     assert rig.controller.jobs[4].plan.placement == at("s3")
 
 
-async def test_what_is_said_once_is_said_after_the_journal_could_not_be_written(
+async def test_single_messages_are_sent_after_a_failed_journal_write(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     await rig.controller.admit(JobSpec(4, WORKERS, policy=FailurePolicy.ABORT), 0)

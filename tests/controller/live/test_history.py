@@ -32,7 +32,7 @@ def moves(newest: int) -> list[dict[str, Any]]:
     return [{"number": n, "time_ns": 10 * n, "kind": "move", "text": f"the {n}th"} for n in range(newest, 0, -1)]
 
 
-def test_what_was_seen_is_there(tmp_path: Path) -> None:
+def test_observations_are_stored(tmp_path: Path) -> None:
     path = tmp_path / "history.duckdb"
     for _ in range(2):
         with History(path) as history:
@@ -60,7 +60,7 @@ def test_what_was_seen_is_there(tmp_path: Path) -> None:
     ]
 
 
-def test_the_fullest_links_and_longest_queues_are_told_of_each_controller_of_this_run(tmp_path: Path) -> None:
+def test_loads_and_queues_are_stored_per_controller_of_the_run(tmp_path: Path) -> None:
     path = tmp_path / "history.duckdb"
     with History(path) as history:  # somebody else's, before
         history.begin(FABRIC)
@@ -141,7 +141,7 @@ print(said)
 """
 
 
-def test_where_the_disk_is_full_that_is_said_once_and_nothing_ends(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_once_and_ends_nothing(tmp_path: Path) -> None:
     path = tmp_path / "history.duckdb"
     done = subprocess.run(
         [sys.executable, "-c", WRITER, str(path)], cwd=ROOT, capture_output=True, text=True, check=False, timeout=120
@@ -151,7 +151,7 @@ def test_where_the_disk_is_full_that_is_said_once_and_nothing_ends(tmp_path: Pat
     assert said.startswith(f"{path}: telemetry cannot be kept there any more: ")
 
 
-def test_what_is_no_history_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_no_history_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "history.duckdb"
     with pytest.raises(ControllerError, match=f"{path}: there is no such file"):
         ask(path, "SELECT 1")

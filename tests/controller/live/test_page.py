@@ -63,7 +63,7 @@ def heard(stream: Any) -> tuple[str, Any]:
     raise AssertionError("the stream has ended")
 
 
-def test_every_watcher_gets_the_fabric_the_newest_state_and_all_that_follow() -> None:
+def test_every_watcher_gets_fabric_state_and_updates() -> None:
     with LiveServer(port=0) as server:
         server.show_fabric(FABRIC)
         server.show_state(state(1))
@@ -119,7 +119,7 @@ def browser() -> Iterator[Any]:
         yield browser
 
 
-def test_a_browser_shows_a_move_and_comes_back_after_the_controller_was_away(browser: Any, tmp_path: Path) -> None:
+def test_a_browser_shows_a_move_and_reconnects(browser: Any, tmp_path: Path) -> None:
     from selenium.webdriver.support.ui import WebDriverWait
 
     wait = WebDriverWait(browser, 60)

@@ -65,7 +65,7 @@ async def test_the_state_is_what_the_controller_knows(rig: Rig) -> None:
     assert (state["doing"], told(state)) == ("testing", [("job", "job 7 runs with 2 workers, summed at s1")])
 
 
-async def test_the_cost_of_probes_is_what_the_switches_counted_where_nothing_else_is_sent(pipeline: Pipeline) -> None:
+async def test_the_cost_of_probes_equals_the_switches_counts(pipeline: Pipeline) -> None:
     options = Options(probe_period_ns=5 * MS, solve_period_ns=0)
     async with make_rig(TOPOLOGY, pipeline, Fixed(AT_LEAF), options) as rig:
         await rig.run(39 * MS)
@@ -80,7 +80,7 @@ async def test_the_cost_of_probes_is_what_the_switches_counted_where_nothing_els
         assert overhead["largest_share"] == pytest.approx(8 * busiest / 1e9 / (rig.fabric.now_ns / 1e9))
 
 
-async def test_what_happens_is_told_once_and_no_move_is_missed(rig: Rig) -> None:
+async def test_events_appear_once_and_no_move_is_missed(rig: Rig) -> None:
     view = LiveView()
     controller = rig.controller
     await rig.admit(JobSpec(7, ("h1", "h2"), slots=16, window=8, policy=FailurePolicy.WAIT))
@@ -145,9 +145,7 @@ def lines_due(rig: Rig, stale: set[str], died_ns: int) -> list[str]:
     return [f"telemetry of {listed(names)} is {DOUBTED}" for _, names in sorted(by_time.items())]
 
 
-async def test_a_stale_link_is_shown_within_three_periods_with_what_placement_does(
-    rig: Rig, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_stale_link_is_shown_within_three_periods(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     """The switch dies at any moment: three periods later, to the nanosecond, the page shows it, and the consequence for
     placement was logged.
     """
@@ -169,7 +167,7 @@ async def test_a_stale_link_is_shown_within_three_periods_with_what_placement_do
     assert [line for line in caplog.messages if "s1-p3" in line] == [fresh]
 
 
-async def test_links_of_a_node_that_dies_are_shown_stale_and_then_its_job_goes_elsewhere(
+async def test_links_of_a_dead_node_are_stale_and_its_job_moves(
     pipeline: Pipeline, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A switch that sums dies, whenever: its links are untrusted until its lease runs out, then placed around."""
@@ -204,7 +202,7 @@ async def test_links_of_a_node_that_dies_are_shown_stale_and_then_its_job_goes_e
         assert {("switch", f"{spine} is lost"), ("move", moved)} <= {*told(state)}
 
 
-def test_another_controller_begins_with_no_memory_of_the_last_one() -> None:
+def test_another_controller_begins_without_the_last_ones_memory() -> None:
     view = LiveView()
     view.take_drops({"late": 3}, 1)
     view.begin_anew(5, "the next")

@@ -141,7 +141,7 @@ CHANGES: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_what_a_controller_would_write_wrongly_is_said(change: str, folder: Path) -> None:
+def test_entities_that_would_be_written_wrongly_are_reported(change: str, folder: Path) -> None:
     schema = copy.deepcopy(schema_of(p4info()))
     spoil, words = CHANGES[change]
     spoil(schema)
@@ -150,7 +150,7 @@ def test_what_a_controller_would_write_wrongly_is_said(change: str, folder: Path
         pack("fabric_tofino", folder, p4info())
 
 
-def test_what_the_controller_does_not_write_may_differ() -> None:
+def test_entities_the_controller_does_not_write_may_differ() -> None:
     """Tables with constant entries, and objects without a name in P4Info."""
     schema = schema_of(p4info())
     constant = next(table.preamble.name for table in p4info().tables if table.is_const_table)
@@ -213,7 +213,7 @@ def test_the_command_writes_the_file_or_says_why_not(folder: Path, tmp_path: Pat
     reason=f"{fit.BACK_END} and {fit.ASSEMBLER}, p4c's back end for Tofino, are not on PATH",
 )
 @pytest.mark.parametrize("chip", fit.CHIPS, ids=lambda chip: chip.target)
-def test_what_the_back_end_makes_agrees_with_the_p4info(chip: fit.Chip, tmp_path: Path) -> None:
+def test_the_back_ends_output_agrees_with_the_p4info(chip: fit.Chip, tmp_path: Path) -> None:
     fit.compile_for_chip(chip, tmp_path)
     fit.keep(tmp_path, tmp_path / "kept")
     info = text_format.Parse(p4info_of(chip.program).read_text(), p4i.P4Info())

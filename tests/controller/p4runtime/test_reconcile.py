@@ -90,9 +90,7 @@ async def test_only_what_differs_is_written(fake: FakeSwitch, pipeline: Pipeline
 
 
 @pytest.mark.parametrize("seed", range(5))
-async def test_at_no_moment_does_an_entry_lead_to_one_that_is_not_there(
-    fake: FakeSwitch, pipeline: Pipeline, seed: int
-) -> None:
+async def test_no_entry_ever_refers_to_a_missing_one(fake: FakeSwitch, pipeline: Pipeline, seed: int) -> None:
     rng = random.Random(seed)
     async with open_session(fake, pipeline) as session:
         schema = session.schema
@@ -192,7 +190,7 @@ async def test_after_a_refusal_the_same_call_takes_up_where_it_stopped(fake: Fak
             await reconcile_all({"s1": session}, {"s2": plan})
 
 
-def test_the_difference_of_equal_states_is_empty_and_of_a_state_to_nothing_its_deletion() -> None:
+def test_equal_states_have_no_difference() -> None:
     state = SwitchState.of([*BASE, *node(1, 1, 3)])
     assert not difference(state, state)
     gone = difference(state, SwitchState())

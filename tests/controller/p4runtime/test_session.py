@@ -54,7 +54,7 @@ def open_session(
     return SwitchSession("s1", fake.address, device_id=1, pipeline=pipeline, timeout_s=timeout_s, answer_s=answer_s)
 
 
-async def test_what_is_written_is_read_back_whole(fake: FakeSwitch, pipeline: Pipeline) -> None:
+async def test_written_entities_are_read_back(fake: FakeSwitch, pipeline: Pipeline) -> None:
     async with open_session(fake, pipeline) as session:
         await session.write_updates(inserts=EVERYTHING, modifies=[NODE])
         state = await session.read()
@@ -75,7 +75,7 @@ async def test_the_pipeline_is_set_only_where_another_one_runs(fake: FakeSwitch,
     assert fake.configs_set == 1
 
 
-async def test_refused_updates_are_each_named_with_switch_table_and_entry(fake: FakeSwitch, pipeline: Pipeline) -> None:
+async def test_refused_updates_name_switch_table_and_entry(fake: FakeSwitch, pipeline: Pipeline) -> None:
     async with open_session(fake, pipeline) as session:
         fake.refuse = lambda update: update.entity.HasField("table_entry")
         with pytest.raises(WriteRefused) as error:
@@ -120,7 +120,7 @@ async def test_a_refused_write_keeps_every_update_with_its_code(fake: FakeSwitch
     assert not WriteRefused("s1", two, 2).is_invalid_argument
 
 
-async def test_an_unreachable_switch_keeps_who_it_is_and_what_was_asked(fake: FakeSwitch, pipeline: Pipeline) -> None:
+async def test_an_unreachable_switch_keeps_identity_and_requests(fake: FakeSwitch, pipeline: Pipeline) -> None:
     fake.refuse_pipeline = "no such table"
     with pytest.raises(SwitchError) as refused:
         await open_session(fake, pipeline).__aenter__()
@@ -145,7 +145,7 @@ async def test_an_unreachable_switch_keeps_who_it_is_and_what_was_asked(fake: Fa
         (entry("FabricIngress.node_address", {"dst_addr": 1}, call("to_node"), call("to_node")), "2 actions"),
     ],
 )
-async def test_an_entry_that_does_not_fit_the_program_is_refused_before_it_is_sent(
+async def test_an_entry_that_does_not_fit_the_program_is_not_sent(
     fake: FakeSwitch, pipeline: Pipeline, item: Item, says: str
 ) -> None:
     async with open_session(fake, pipeline) as session:
@@ -171,7 +171,7 @@ async def test_packets_go_out_and_come_in_counted(fake: FakeSwitch, pipeline: Pi
     assert [(p.payload, p.metadata[0].value) for p in fake.packets_out] == [(b"first", b"\3"), (b"second", b"\4")]
 
 
-async def test_nobody_listening_is_one_error_and_without_a_traceback_in_the_log(
+async def test_a_closed_port_is_one_error_without_a_traceback(
     fake: FakeSwitch, pipeline: Pipeline, caplog: pytest.LogCaptureFixture
 ) -> None:
     session = open_session(fake, pipeline)
@@ -285,7 +285,7 @@ async def test_a_switch_that_falls_silent_has_its_stream_begun_anew(fake: FakeSw
 @pytest.mark.parametrize(
     ("openings", "turns"), [(1, turns) for turns in range(0, 240, 16)] + [(2, n) for n in range(8)]
 )
-async def test_a_session_ends_quietly_at_any_moment_of_being_opened_again(
+async def test_a_session_ends_quietly_at_any_moment_of_reopening(
     fake: FakeSwitch, pipeline: Pipeline, openings: int, turns: int
 ) -> None:
     async with open_session(fake, pipeline) as session:
@@ -305,9 +305,7 @@ async def test_a_pipeline_that_is_refused_is_an_error_that_says_why(fake: FakeSw
         await open_session(fake, pipeline).__aenter__()
 
 
-async def test_what_is_under_way_when_the_stream_breaks_is_an_error_and_nobody_is_cancelled(
-    fake: FakeSwitch, pipeline: Pipeline
-) -> None:
+async def test_a_broken_stream_fails_calls_without_cancelling_tasks(fake: FakeSwitch, pipeline: Pipeline) -> None:
     async with open_session(fake, pipeline) as session:
         fake.mute.clear()
         writing = asyncio.create_task(session.write_updates(inserts=EVERYTHING))
@@ -328,7 +326,7 @@ async def test_what_is_under_way_when_the_stream_breaks_is_an_error_and_nobody_i
         fake.mute.set()
 
 
-async def test_it_is_opened_again_though_the_switch_would_not_have_it_for_a_while_and_says_why(
+async def test_a_session_reopens_after_refusals_and_keeps_the_reason(
     fake: FakeSwitch, pipeline: Pipeline, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with open_session(fake, pipeline) as session:

@@ -226,7 +226,7 @@ def arguments(state: SwitchState, table: str) -> dict[tuple[tuple[str, FieldValu
     return {each.match: dict(each.calls[0].args) for each in entries}
 
 
-def test_what_marks_by_dscp_is_policed_with_its_mark() -> None:
+def test_packets_that_mark_by_dscp_are_policed_with_their_mark() -> None:
     """Policers see packets before the mark is removed, so at ports of hosts it does not count. At other ports it does
     not change the class of packets outside the control class.
     """
@@ -273,12 +273,12 @@ MARKED_BY_MD = IntConfig((Flows(Mode.MD, hops=2),))
         ),
     ],
 )
-def test_what_a_chip_does_not_report_cannot_be_watched(watching: IntConfig, why: str) -> None:
+def test_data_that_a_chip_does_not_report_cannot_be_watched(watching: IntConfig, why: str) -> None:
     with pytest.raises(PlanError, match=why):
         check_int_config(FABRIC, watching)
 
 
-def test_what_a_chip_reports_can_be_watched() -> None:
+def test_data_that_a_chip_reports_can_be_watched() -> None:
     check_int_config(FABRIC, IntConfig(presence=Presence.DSCP))
     check_int_config(FABRIC, WATCHED)
     check_int_config(FABRIC, MARKED_BY_MX)
@@ -296,7 +296,7 @@ def test_what_a_chip_reports_can_be_watched() -> None:
     [WATCHED, replace(WATCHED, collector=None), MARKED_BY_MX, MARKED_BY_MD],
     ids=["reported to a host", "reported to the controller", "marked by INT-MX", "marked by INT-MD"],
 )
-async def test_what_is_watched_is_taken(stratum: StratumSwitch, packed: Path, watching: IntConfig) -> None:
+async def test_watch_entries_are_accepted(stratum: StratumSwitch, packed: Path, watching: IntConfig) -> None:
     """A watchlist, the session and the destination of reports; a chip cuts what it mirrors, for its egress cannot."""
     states = held(demo_plan("widest"), DEMO.congestion_options, Routes(FABRIC), watching)
     async with session_with(stratum, packed) as session:

@@ -30,7 +30,7 @@ async def open_again(fake: FakeSwitch, session: SwitchSession) -> None:
 
 
 @pytest.mark.parametrize("lasts", ["all", "one batch", "nothing"])
-async def test_a_switch_that_came_back_empty_has_started_anew_though_its_last_write_was_not_answered(
+async def test_a_switch_that_came_back_empty_has_restarted(
     fake: FakeSwitch, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, lasts: str
 ) -> None:
     """Once it holds its tables again: by the first try, or by the next, which may find all that was not confirmed."""

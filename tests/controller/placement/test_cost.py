@@ -79,7 +79,7 @@ def test_hashed_streams_find_themselves_and_the_means_of_others() -> None:
     assert streams.loads().tolist() == [1.0, 4.5], "the least share counts, whichever came last"
 
 
-def test_what_other_jobs_bring_is_waited_for_where_the_job_goes() -> None:
+def test_other_jobs_streams_delay_a_job_on_its_ways() -> None:
     """10 Mbit take 10 ms on an idle link of 1 Gbit/s, and 20 ms on one that is half taken."""
     topology = leaf_spine(2, 1, 2, delay_ns=1_000)
     up, access, apart = Endpoint("s1", 3), Endpoint("h1", 0), Endpoint("h4", 0)
@@ -160,7 +160,7 @@ def test_a_switch_takes_a_job_where_it_has_registers_and_room() -> None:
     assert [some.takes(switch) for switch in slots] == [False, True, False, False]
 
 
-def test_names_mean_the_same_whatever_they_are_and_wherever_they_come_from() -> None:
+def test_names_have_one_meaning_in_any_form_and_source() -> None:
     """Hosts and switches in no order of the alphabet; a placement out of a journal has strings of its own."""
     hosts = tuple(Host(name, IPv4Address("10.0.0.1") + at) for at, name in enumerate(("ant", "zebra", "mole")))
     switches = Switch("bee", 1), Switch("yak", 2)
@@ -211,7 +211,7 @@ def test_a_node_has_as_many_children_as_it_takes() -> None:
         by_leaf.check(replace(problem, fan_in=1))
 
 
-def test_placements_that_write_the_same_are_equal_whatever_they_note() -> None:
+def test_placements_with_equal_entries_are_equal() -> None:
     plain = Placement({"h1": "h2"}, {}, "h2")
     assert plain.noted("late") == plain
     assert plain.noted("late").noted("less").note == "less; late"
@@ -237,7 +237,7 @@ def test_placements_that_write_the_same_are_equal_whatever_they_note() -> None:
         ({"h1": "s1", "h2": "s1"}, {"s1": "s3"}, "h4", "has h4 as root, but nothing leads to it"),
     ],
 )
-def test_what_is_no_tree_is_refused(
+def test_a_placement_that_is_no_tree_is_refused(
     aggregators: dict[str, str], parents: dict[str, str], root: str, message: str
 ) -> None:
     problem = Problem(Routes(leaf_spine(2, 1, 2)), ("h1", "h2"), "h4", 1, room={"s1": 1, "s3": 2})
@@ -245,7 +245,7 @@ def test_what_is_no_tree_is_refused(
         Placement(aggregators, parents, root).check(problem)
 
 
-def test_what_is_a_tree_is_what_networkx_says() -> None:
+def test_trees_are_those_of_networkx() -> None:
     """Over drawn parents of seven switches: whether each of them leads to the root."""
     fabric, rng, sound = leaf_spine(5, 2, 1), random.Random(5), 0
     names = [switch.name for switch in fabric.switches]
@@ -267,14 +267,14 @@ def test_what_is_a_tree_is_what_networkx_says() -> None:
     assert sound > 20
 
 
-def test_a_job_may_have_any_fan_in_that_the_program_has_and_many_hosts() -> None:
+def test_a_job_may_have_any_fan_in_of_the_program() -> None:
     fabric = leaf_spine(2, 1, 150)
     names = [host.name for host in fabric.hosts]
     for fan_in, slack in ((1, 0.0), (2, 0.5), (32, 0.99)):
         assert len(Problem(Routes(fabric), tuple(names[1:]), names[0], 1, fan_in=fan_in, slack=slack).hosts) == 300
 
 
-def test_what_is_no_job_is_refused() -> None:
+def test_an_invalid_job_is_refused() -> None:
     routes = Routes(leaf_spine(2, 1, 2))
     with pytest.raises(PlacementError, match="without workers"):
         Problem(routes, (), "h1", 1)

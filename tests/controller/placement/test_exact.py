@@ -183,7 +183,7 @@ def test_the_widest_tree_is_the_oracles_equal_on_large_fat_trees() -> None:
 
 
 @pytest.mark.long
-def test_the_widest_tree_is_the_oracles_equal_on_many_large_fat_trees() -> None:
+def test_the_widest_tree_equals_the_oracles_on_large_fat_trees() -> None:
     compare_large(range(1, 42))
 
 
@@ -217,7 +217,7 @@ def test_scarce_memory_is_placed_as_the_oracle_does() -> None:
 
 @pytest.mark.parametrize("seed", [2, 4, 8, 13])
 @pytest.mark.parametrize("rerouting", [True, False])
-def test_a_tree_for_which_no_program_ended_in_time_says_how_good_it_surely_is(
+def test_a_tree_without_a_finished_program_states_its_bound(
     seed: int, rerouting: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     problem = any_problem(seed, room=0.5, max_workers=7)
@@ -238,7 +238,7 @@ def test_a_tree_for_which_no_program_ended_in_time_says_how_good_it_surely_is(
         assert rerouting or longer > SAME
 
 
-def test_what_is_too_much_for_its_time_is_passed_over_and_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_problems_that_exceed_their_time_are_skipped_and_retried(monkeypatch: pytest.MonkeyPatch) -> None:
     """No program below the best time but a tenth ends in the first turn, and none begins with a tree."""
     monkeypatch.setattr(scarce, "rerouted", lambda *_: None)
     within, asked, again = TreeProgram.within, list[float](), 0
@@ -258,7 +258,7 @@ def test_what_is_too_much_for_its_time_is_passed_over_and_asked_again(monkeypatc
     assert again >= 2
 
 
-def test_the_trees_of_rerouting_are_trees_and_mostly_as_fast_as_the_best() -> None:
+def test_rerouting_yields_trees_mostly_as_fast_as_the_best() -> None:
     ratios = []
     for seed in range(80):
         problem = any_problem(seed, room=0.5, fan_in=random.Random(seed).choice((None, None, 4)), max_workers=7)
@@ -281,7 +281,7 @@ def test_parallel_links_carry_more_streams_than_one() -> None:
     assert largest == pytest.approx(1.0)
 
 
-def test_no_tree_is_faster_than_the_bound_where_hashing_spreads_streams_unevenly() -> None:
+def test_no_tree_beats_the_bound_under_uneven_hashing() -> None:
     """Without slots there is only one tree: all streams go to the server, with shares such as 2/3 on a pair. Links are
     about as fast as each must be for it, so that other ways would hardly make it faster.
     """
@@ -305,7 +305,7 @@ def test_no_tree_is_faster_than_the_bound_where_hashing_spreads_streams_unevenly
     assert close > 20
 
 
-def test_scarce_memory_beside_other_jobs_is_placed_as_the_oracle_does() -> None:
+def test_scarce_memory_next_to_other_jobs_matches_the_oracle() -> None:
     placed, _ = compare_scarce(range(100, 108), shared=True)
     assert placed >= 4
 
@@ -345,7 +345,7 @@ def test_without_the_relaxation_more_programs_are_solved() -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", [1, 2, 5])
-def test_without_the_relaxation_nothing_is_proven_of_many_workers_on_a_large_fabric(seed: int) -> None:
+def test_without_the_relaxation_large_fabrics_have_no_proof(seed: int) -> None:
     """With the relaxation, the tree is proven at once to be within 5 % of the optimum."""
     rng = random.Random(seed)
     topology = fat_tree(12)
@@ -384,14 +384,14 @@ def switches_too_many(seeds: Iterable[int]) -> dict[int, int]:
     return more
 
 
-def test_of_trees_as_wide_the_one_with_the_fewest_switches_is_taken() -> None:
+def test_the_fewest_switches_are_used_among_equally_wide_trees() -> None:
     more = switches_too_many(range(28))
     assert len(more) >= 15
     assert set(more.values()) == {0}
 
 
 @pytest.mark.long
-def test_of_trees_as_wide_one_with_the_fewest_switches_is_taken_but_where_levels_one_by_one_miss_it() -> None:
+def test_the_fewest_switches_are_used_unless_levels_miss_them() -> None:
     more = switches_too_many(range(90))
     assert len(more) == 66
     assert {seed: each for seed, each in more.items() if each} == {59: 1}
@@ -451,11 +451,11 @@ def resolved(seed: int, changes: int) -> int:
     return moves
 
 
-def test_a_tree_is_kept_while_no_wider_one_is_there_and_else_placed_anew() -> None:
+def test_a_tree_is_kept_until_a_wider_one_exists() -> None:
     assert sum(resolved(seed, 30) for seed in range(30)) >= 40
 
 
-def test_a_tree_within_its_slack_is_left_once_the_other_way_is_faster_by_more() -> None:
+def test_a_tree_in_its_slack_is_left_once_another_is_faster() -> None:
     """Through s3 a stream takes 2 units; through s4 first 2.5, then 1.8, which is no reason to move, and finally 1."""
     problem = Problem(Routes(leaf_spine(2, 2, 2)), ("h1",), "h3", 1_000_000, slack=0.5)
     rng, widest = random.Random(0), WidestTree()
@@ -479,9 +479,7 @@ def test_a_tree_within_its_slack_is_left_once_the_other_way_is_faster_by_more() 
     ("load", "message"),
     [(LinkLoad(float("nan")), "loads of s1-p2: background_bps nan"), (LinkLoad(loss=2.0), r"loss \(2\.0\) is 0…1")],
 )
-def test_what_is_no_load_is_refused_when_a_tree_is_solved_again_and_changes_nothing(
-    load: LinkLoad, message: str
-) -> None:
+def test_an_invalid_load_is_refused_on_a_new_solve(load: LinkLoad, message: str) -> None:
     problem = Problem(Routes(leaf_spine(2, 2, 3)), ("h1", "h2", "h4"), "h5", 1_000_000)
     widest, rng, link = WidestTree(), random.Random(0), Endpoint("s1", 2)
     before = widest.place(problem, rng)

@@ -87,7 +87,7 @@ def tree_or_reason(problem: Problem, wanted: Mapping[str, str], seconds: float) 
 
 
 @pytest.mark.long
-def test_where_time_is_up_the_tree_is_any_that_fits_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_timeout_yields_any_fitting_tree_and_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
     """The program ends without a result, with its best tree so far, and with one that has idle switches."""
     program = scipy.optimize.milp
 
@@ -133,7 +133,7 @@ def test_where_time_is_up_the_tree_is_any_that_fits_and_says_so(monkeypatch: pyt
     assert all(count >= 15 for count in found.values()), found
 
 
-def test_what_is_gathered_at_once_is_a_tree_and_where_that_is_proven_the_nearest() -> None:
+def test_a_gathered_tree_is_valid_and_the_nearest_if_proven() -> None:
     """Compared with the program: no worker moves there either, and the number of switches is the same."""
     proven = 0
     for seed in range(80):

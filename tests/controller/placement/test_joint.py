@@ -57,7 +57,7 @@ def side_by_side(topology: Topology, count: int) -> list[Problem]:
     ]
 
 
-def test_of_two_jobs_on_one_spine_one_moves_and_then_none() -> None:
+def test_one_of_two_jobs_on_one_spine_moves_then_none() -> None:
     topology = leaf_spine(3, 2, 2)
     jobs = [Running(problem, place(problem)) for problem in side_by_side(topology, 2)]
     assert spines(jobs[0].placement, topology) == spines(jobs[1].placement, topology)
@@ -92,9 +92,7 @@ def test_the_heavier_job_gets_a_spine_of_its_own() -> None:
     ("weight", "gradient_bytes", "alone"),
     [(LIGHTEST, 1, False), (HEAVIEST, 1, True), (LIGHTEST, MAX_GRADIENT_BYTES, True)],
 )
-def test_the_lightest_and_the_heaviest_job_keep_no_others_from_moving(
-    weight: float, gradient_bytes: int, alone: bool
-) -> None:
+def test_the_lightest_and_heaviest_jobs_do_not_block_others(weight: float, gradient_bytes: int, alone: bool) -> None:
     """A job of negligible weight leaves each of the others a spine; any other job gets one that both of them leave."""
     topology = leaf_spine(3, 2, 3)
     problems = side_by_side(topology, 3)
@@ -105,7 +103,7 @@ def test_the_lightest_and_the_heaviest_job_keep_no_others_from_moving(
     assert (taken[0] == taken[1] != taken[2]) if alone else (taken[0] != taken[1])
 
 
-def test_the_highest_job_gets_a_spine_of_its_own_whatever_the_others_weigh() -> None:
+def test_the_highest_job_gets_its_own_spine_for_any_weights() -> None:
     topology = leaf_spine(3, 2, 3)
     jobs = [Running(problem, place(problem), 1000.0) for problem in side_by_side(topology, 3)]
     jobs[2] = replace(jobs[2], weight=0.001, priority=1)
@@ -124,7 +122,7 @@ def beside_others_traffic(priorities: tuple[int, int]) -> list[Running]:
     return jobs
 
 
-def test_a_job_does_not_move_out_of_an_equal_ones_way_where_that_costs_more_than_it_gains() -> None:
+def test_a_job_does_not_yield_to_an_equal_one_at_a_net_loss() -> None:
     assert better_together(beside_others_traffic((3, 3)), place, GAIN) == {}
 
 
@@ -147,7 +145,7 @@ def test_a_lower_job_moves_out_of_a_higher_ones_way_and_not_back(
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_jobs_of_any_priorities_come_to_rest_and_lower_ones_cost_no_higher_one_what_giving_way_would_save(
+def test_jobs_of_any_priority_settle_without_loss_to_higher_ones(
     seed: int,
 ) -> None:
     """No single job can go where it would be alone, or where it is on fewest links of higher ones, for the good of
@@ -183,7 +181,7 @@ def test_stripes_have_the_time_that_is_left(monkeypatch: pytest.MonkeyPatch) -> 
     assert found == moved
 
 
-def test_what_pays() -> None:
+def test_moves_with_a_net_gain_pay() -> None:
     before, alike = np.array([4.0, 2.0, 1.0]), [np.array([0, 1, 2])]
     assert pays(before, np.array([2.0, 2.0, 2.0]), [0], GAIN, alike)  # another gets slower, but not as slow
     assert not pays(before, np.array([2.0, 2.0, 3.9]), [0], GAIN, alike)
@@ -196,7 +194,7 @@ def test_what_pays() -> None:
     assert bears(before, np.array([9.0, 2.0, 1.0]), [0], GAIN, alike)  # its own time is its own matter
 
 
-def test_what_pays_where_one_job_is_higher_than_the_others() -> None:
+def test_moves_with_a_higher_job_pay_by_its_gain() -> None:
     before, classes = np.array([4.0, 2.0, 1.0]), [np.array([1]), np.array([0, 2])]
     assert pays(before, np.array([9.0, 1.0, 1.0]), [0], GAIN, classes)  # out of the higher one's way
     assert pays(before, np.array([9.0, 1.0, 9.0]), [0, 1], GAIN, classes)
@@ -212,7 +210,7 @@ def test_what_pays_where_one_job_is_higher_than_the_others() -> None:
     assert not bears(before, np.array([0.1, 2.0, 3.5]), [0], GAIN, classes)
 
 
-def test_moves_that_pay_make_the_first_time_less_that_changes_the_highest_jobs_first() -> None:
+def test_paying_moves_shorten_the_first_changed_time() -> None:
     """So that jobs of any priorities cannot go round in circles."""
     rng, paid = random.Random(5), 0
     for _ in range(20_000):
@@ -242,7 +240,7 @@ def on_two_spines(weights: tuple[float, ...]) -> list[Running]:
 
 
 @pytest.mark.parametrize(("weight", "moves"), [(1.0, True), (5.0, False)])
-def test_a_job_moves_for_its_own_good_unless_that_slows_down_one_that_counts_more(weight: float, moves: bool) -> None:
+def test_a_job_moves_for_its_gain_unless_a_heavier_one_loses(weight: float, moves: bool) -> None:
     """Of three jobs on a spine one would take two thirds of its time next to a fourth, which would take twice its
     own.
     """
@@ -256,7 +254,7 @@ def test_a_job_moves_for_its_own_good_unless_that_slows_down_one_that_counts_mor
     assert seconds_of(jobs, {0: alone.placement}) == pytest.approx([0.016, 0.016, 0.016, 0.016])
 
 
-def test_jobs_move_though_a_slower_one_beside_them_gains_nothing_by_it() -> None:
+def test_jobs_move_though_a_slower_neighbour_gains_nothing() -> None:
     """It sums in its own rack, and takes a thousand times as long by its weight."""
     topology = leaf_spine(3, 2, 4)
     first, second, third = side_by_side(topology, 3)
@@ -268,7 +266,7 @@ def test_jobs_move_though_a_slower_one_beside_them_gains_nothing_by_it() -> None
     assert 2 not in better_together(jobs, place, GAIN)
 
 
-def test_wholes_are_shared_out_so_that_the_slowest_row_is_as_fast_as_can_be() -> None:
+def test_integers_are_divided_to_make_the_slowest_row_fastest() -> None:
     """One between the first two rows, of which the first is busy for a second; and one that the third has alone."""
     program = Sharing(np.array([1.0, 0.0, 0.5]))
     first, second, third = (program.column() for _ in range(3))
@@ -295,7 +293,7 @@ def step(problem: Problem, placement: Placement) -> Expected:
     return expected_step(problem, placement, Step(chunks=1000, scales=32, window=32, round_bytes=1000))
 
 
-def test_what_jobs_save_together_has_those_that_stay_and_are_slowed_down() -> None:
+def test_a_joint_saving_includes_slowed_jobs_that_stay() -> None:
     """One leaves the spine of three for that of the fourth, whose steps then take twice as long."""
     jobs = on_two_spines((1.0, 1.0, 1.0, 1.0))
     better = better_jointly(place, [jobs], GAIN)
@@ -364,7 +362,7 @@ def test_jobs_come_to_rest_and_none_would_be_better_off_alone(seed: int) -> None
 
 
 @pytest.mark.parametrize("seed", [62, 63, 237, 395])
-def test_where_each_by_itself_gets_no_further_the_stripes_trees_do(seed: int) -> None:
+def test_stripes_improve_where_single_moves_stall(seed: int) -> None:
     """Only draws count in which turns from the present places end a fifth to two fifths above the bound of all
     shares.
     """
@@ -374,7 +372,7 @@ def test_where_each_by_itself_gets_no_further_the_stripes_trees_do(seed: int) ->
 
 
 @pytest.mark.parametrize("seed", [*range(12), 39, 87, 88, 118])
-def test_nobody_moves_for_nothing(seed: int) -> None:
+def test_no_job_moves_without_need(seed: int) -> None:
     """Without any one of the moves some job takes longer."""
     jobs = drawn(seed)
     moved = better_together(jobs, place, GAIN)
@@ -420,7 +418,7 @@ def test_the_slowest_job_is_near_that_of_the_best_of_all_choices(seed: int) -> N
 
 
 @pytest.mark.parametrize("seed", [*range(24), 209])
-def test_the_slowest_of_the_highest_jobs_is_near_that_of_the_best_of_all_choices(seed: int) -> None:
+def test_the_slowest_of_the_highest_jobs_is_near_the_optimum(seed: int) -> None:
     """All choices of a spine for each rack of every job, of any sizes, regardless of the lower jobs; the last draw has
     all cases at once.
     """

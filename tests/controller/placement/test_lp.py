@@ -85,7 +85,7 @@ def test_lp_is_the_lexicographic_min_max_of_all_assignments(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_agg_shares_streams_out_as_is_best_among_switches_that_take_unequal_numbers_of_them(seed: int) -> None:
+def test_agg_divides_streams_optimally_among_unequal_switches(seed: int) -> None:
     """Compared with all flows into the switches of its placement that respect each switch's limit."""
     rng = random.Random(seed)
     topology = leaf_spine(3, 3, 3)
@@ -267,7 +267,7 @@ def agree(first_seed: int, instances: int) -> None:
         instances -= three_solvers(next(seeds))
 
 
-def test_the_linear_program_a_combinatorial_solver_and_an_integer_program_agree() -> None:
+def test_linear_combinatorial_and_integer_solvers_agree() -> None:
     agree(0, 60)
 
 
@@ -292,7 +292,7 @@ def test_a_matrix_that_is_no_graphs_is_refused() -> None:
         program.lexicographic({"s1": 1}, {"s1": 1}, [[[1.0]] for _ in network.arcs])
 
 
-def test_ways_that_would_let_a_flow_be_read_in_two_ways_are_left_out_and_counted() -> None:
+def test_ambiguous_ways_of_a_flow_are_excluded_and_counted() -> None:
     """The placement is of the ways that are left, and says how many are not."""
     told = 0
     for seed in range(30):

@@ -81,7 +81,7 @@ def compare(seeds: range) -> None:
             assert striping.bound_seconds * (1 - 1e-9) <= quick.slowest_seconds, f"seed {seed}"
 
 
-def test_stripes_are_within_two_percent_of_the_bound_and_never_worse_than_one_by_one() -> None:
+def test_stripes_are_within_two_percent_and_beat_one_by_one() -> None:
     compare(range(25))
 
 
@@ -99,7 +99,7 @@ def lengths(problems: Sequence[Problem], seconds: float) -> tuple[Striping, floa
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_after_nearly_no_time_each_job_has_its_tree_after_the_others(seed: int) -> None:
+def test_with_almost_no_time_each_job_gets_one_tree_in_turn(seed: int) -> None:
     striping, alone = lengths(drawn(seed, 4), 0.0)
     assert striping.slowest_seconds <= alone * (1 + 1e-9)
     tiny, alone = lengths(drawn(seed, 4), 1e-9)
@@ -107,7 +107,7 @@ def test_after_nearly_no_time_each_job_has_its_tree_after_the_others(seed: int) 
     assert shares(drawn(seed, 4)[0], 4, seconds=0.0) == (PARTS,)
 
 
-def test_wherever_time_ends_the_best_until_then_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_time_limit_returns_the_best_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
     """The clock advances by a second per reading, and the search is stopped after each observation in turn."""
     problems = drawn(1, 4)
     slowest = []
@@ -122,7 +122,7 @@ def test_wherever_time_ends_the_best_until_then_is_taken(monkeypatch: pytest.Mon
     assert striping == full
 
 
-def test_where_rounds_end_the_trees_that_were_solved_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trees_solved_before_the_last_round_count(monkeypatch: pytest.MonkeyPatch) -> None:
     for rounds in (1, 2, 3):
         monkeypatch.setattr(multi_tree, "MAX_ROUNDS", rounds)
         for seed in range(8):
@@ -130,7 +130,7 @@ def test_where_rounds_end_the_trees_that_were_solved_count(monkeypatch: pytest.M
             assert striping.slowest_seconds <= alone * (1 + 1e-9), f"seed {seed}, {rounds} rounds"
 
 
-def test_jobs_that_are_alike_but_for_their_servers_have_trees_of_the_same_links_at_the_same_prices() -> None:
+def test_jobs_alike_except_servers_have_equal_trees_and_prices() -> None:
     rng, topology = random.Random(5), leaf_spine(4, 3, 4)
     routes, loads = Routes(topology), random_loads(topology, rng)
     hosts = [[f"h{4 * leaf + at}" for leaf in range(4)] for at in (1, 2, 3)]
@@ -197,7 +197,7 @@ def test_a_job_that_counts_more_gets_the_wider_part() -> None:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_a_job_is_divided_in_no_more_parts_than_pay_and_as_what_is_left_on_its_ways(seed: int) -> None:
+def test_a_job_has_only_paying_parts_in_proportion_to_its_ways(seed: int) -> None:
     """Ways over one spine each, of capacities c: a part takes s/c, all of them the hosts' own links 1; the best is
     max(1, 1/Σc), over the widest ways where their number is limited.
     """
@@ -271,7 +271,7 @@ def test_a_job_is_divided_as_what_other_jobs_leave_on_its_ways(seed: int) -> Non
         assert best(len(parts) - 1) > (1 + FEWER) / 1.02 * best(most), f"seed {seed}: {parts} over {ways}"
 
 
-def test_what_others_bring_onto_the_only_way_is_in_the_bound() -> None:
+def test_others_load_on_the_only_way_is_in_the_bound() -> None:
     topology = leaf_spine(2, 1, 1)
     way = next(link for link in topology.directed_links if link.node == "s3")
     others = dict.fromkeys((way, topology.peer(way)), 500000.0)
@@ -280,7 +280,7 @@ def test_what_others_bring_onto_the_only_way_is_in_the_bound() -> None:
     assert striping.bound_seconds == pytest.approx(0.012)
 
 
-def test_what_cannot_be_striped_is_refused() -> None:
+def test_impossible_stripes_are_refused() -> None:
     routes, others = Routes(leaf_spine(2, 1, 2)), Routes(leaf_spine(2, 1, 2))
     one = Problem(routes, ("h1",), "h3", 1)
     with pytest.raises(PlacementError, match="share one fabric and its routes"):

@@ -76,7 +76,7 @@ def test_a_chip_is_passed_over_only_where_several_pipes_meet() -> None:
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
-def test_a_server_with_more_workers_than_it_takes_has_them_gathered_elsewhere(name: str) -> None:
+def test_a_server_with_too_many_workers_gathers_them_elsewhere(name: str) -> None:
     """If the strategy finds nothing, the fallback skips such a chip, too, or reports that all are full."""
     rng = random.Random(5)
     for other in (BMV2_32, LIKE_TOFINO):
@@ -94,7 +94,7 @@ def test_a_server_with_more_workers_than_it_takes_has_them_gathered_elsewhere(na
         assert planner.plan(grant.spec, grant.placement, 1).switches.keys() == {"s2"}
 
 
-def test_who_goes_on_with_a_switch_that_has_no_room_is_stopped() -> None:
+def test_placing_on_a_switch_without_slots_is_refused() -> None:
     class Stubborn:
         def place(self, problem: Problem, rng: random.Random) -> Placement:
             return Placement({"h1": "s1", "h2": "s1"}, {}, "s1")

@@ -67,7 +67,7 @@ def test_measured_latency_counts_before_a_queue_s_depth() -> None:
 @pytest.mark.parametrize(
     "load", [LinkLoad(loss=1.5), LinkLoad(loss=float("nan")), LinkLoad(loss=-0.1), LinkLoad(latency_seconds=-1.0)]
 )
-def test_loss_and_latency_that_are_no_figures_are_refused_with_their_link(load: LinkLoad) -> None:
+def test_invalid_loss_and_latency_are_refused_with_their_link(load: LinkLoad) -> None:
     with pytest.raises(PlacementError, match=r"loads of s1-p3: .*loss \(.*\) is 0…1"):
         Costs(problem(loads={UP: load}))
 
@@ -90,7 +90,7 @@ def test_a_queue_counts_as_far_as_the_traffic_is_others() -> None:
 
 @pytest.mark.parametrize("name", ["rate_bps", "background_bps", "queue_packets", "latency_us", "loss"])
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0])
-def test_a_reading_that_is_no_figure_makes_the_controller_take_the_link_for_full(name: str, value: float) -> None:
+def test_an_invalid_reading_makes_its_link_count_as_full(name: str, value: float) -> None:
     around = surroundings(view(**{name: value}))
     assert around.loads[UP] is FULL
     assert spine(problem(loads=around.loads)) == "s4"
@@ -120,7 +120,7 @@ def test_a_fabric_in_two_pieces_is_refused_by_every_strategy(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(STRATEGIES))
-def test_without_memory_anywhere_the_server_sums_alone_and_without_a_server_nobody(name: str) -> None:
+def test_without_slots_the_server_sums_alone_or_placement_fails(name: str) -> None:
     full = problem(room={})
     placement = strategy(name).place(full, random.Random(0))
     assert (placement.aggregators, placement.parents) == ({"h1": "h3", "h2": "h3"}, {})
@@ -134,7 +134,7 @@ def test_a_link_without_a_rate_is_no_link() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(STRATEGIES))
-def test_a_link_of_one_bit_a_second_is_avoided_or_waited_for_and_nothing_is_infinite(name: str) -> None:
+def test_a_link_of_one_bit_per_second_is_finite_and_avoided(name: str) -> None:
     hosts = tuple(Host(f"h{at}", IPv4Address("10.0.0.0") + at) for at in (1, 2, 3))
     switches = tuple(Switch(f"s{at}", at) for at in (1, 2))
     links = (

@@ -42,7 +42,7 @@ def next_to(pairs: Pairs, node: int) -> list[int]:
 
 
 @pytest.mark.parametrize("seed", range(200))
-def test_the_pair_that_connects_them_is_the_first_after_which_they_hang_together(seed: int) -> None:
+def test_the_connecting_pair_is_the_first_that_joins_them(seed: int) -> None:
     rng = random.Random(seed)
     switches = rng.randint(2, 12)
     pairs = drawn_pairs(rng, switches)

@@ -117,7 +117,7 @@ def test_nearest_greedy_stays_in_the_rack() -> None:
     assert placement.aggregators == {worker: demo().topology.attached_switch(worker).name for worker in WORKERS}
 
 
-def test_congestion_aware_trees_avoid_the_busy_port_of_each_switch() -> None:
+def test_congestion_aware_trees_avoid_each_switchs_busy_port() -> None:
     """Each rack takes its own free spine, though from one of them the way on to s4 is busy."""
     assert place("canary", demo()).parents == {"s1": "s6", "s2": "s5", "s3": "s6", "s5": "s4", "s6": "s4", "s4": "h12"}
 
@@ -129,7 +129,7 @@ def test_rounding_draws_from_the_seed() -> None:
     assert len({str(placement) for placement in placements}) > 1
 
 
-def test_where_the_shares_are_not_solved_in_time_racks_sum_and_the_note_says_so(
+def test_without_solved_shares_racks_sum_and_the_note_says_so(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     solve, limits = scipy.optimize.linprog, []
@@ -168,7 +168,7 @@ def test_agg_has_one_level_and_no_more_switches_than_it_may() -> None:
     assert most == 2
 
 
-def test_what_a_switch_takes_decides_where_streams_go() -> None:
+def test_a_switchs_fan_in_decides_the_streams_way() -> None:
     """Of three workers on one rack whose switch takes two, the third goes on to a spine, or to the server."""
     problem = Problem(Routes(leaf_spine(2, 2, 4)), ("h1", "h2", "h3"), "h5", 1_000_000)
     free = Agg().place(problem, random.Random(0))
@@ -247,7 +247,7 @@ def test_the_widest_tree_beats_all_others_under_load() -> None:
     assert {name: 0.7 * each for name, each in seconds.items() if 0.7 * each <= widest} == {}
 
 
-def test_widest_uses_both_spines_where_each_is_the_free_one_for_some_racks() -> None:
+def test_widest_uses_both_spines_when_each_suits_some_racks() -> None:
     """s1 and s3 reach only s6 freely, s2 only s5; the server's leaf s4 makes one stream of both."""
     problem = demo()
     placement = place("widest", problem)
@@ -306,7 +306,7 @@ def test_more_workers_than_one_node_takes_become_a_tree() -> None:
     assert (len(off), rack.parents) == (8, {"s1": "h80", "s2": "h80"})  # 8 of s1's 40, for whom the server has places
 
 
-def test_rack_sends_the_sums_that_the_server_cannot_take_by_a_spine() -> None:
+def test_rack_sends_sums_beyond_the_servers_fan_in_via_a_spine() -> None:
     problem = Problem(Routes(leaf_spine(40, 2, 3)), tuple(f"h{i}" for i in range(1, 118)), "h120", 1_000_000)
     placement = place("rack", problem)
     fits(problem, placement)
@@ -360,7 +360,7 @@ def test_why_nothing_fits_is_said() -> None:
         place("rack", two_ways)
 
 
-def test_the_controller_falls_back_on_the_server_with_no_more_switches_than_its_fan_in_needs() -> None:
+def test_the_fallback_on_the_server_uses_minimal_switches() -> None:
     topology = leaf_spine(2, 1, 40)
     planner = Planner(topology, Routes(topology), strategy("ps"), 0)
     links = LinkConditions({}, {})
@@ -381,7 +381,7 @@ def test_the_controller_falls_back_on_the_server_with_no_more_switches_than_its_
         planner.grant(spec, links)
 
 
-def test_a_job_is_told_that_time_was_up_before_its_tree_was_the_nearest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_is_told_of_a_timeout_before_the_nearest_tree(monkeypatch: pytest.MonkeyPatch) -> None:
     topology = leaf_spine(2, 1, 40)
     planner = Planner(topology, Routes(topology), strategy("rack"), 0)
     links = LinkConditions({}, {})
@@ -415,7 +415,7 @@ def test_unknown_strategy_is_answered_with_the_right_ones() -> None:
         ),
     ],
 )
-def test_what_is_compared_and_gives_no_job_a_tree_is_refused_by_name(name: str, why: str) -> None:
+def test_a_comparison_without_trees_is_refused_by_name(name: str, why: str) -> None:
     assert name not in STRATEGIES
     with pytest.raises(PlacementError, match=f'strategy "{name}" places no job: {why}'):
         strategy(name)

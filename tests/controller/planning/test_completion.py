@@ -158,7 +158,7 @@ async def test_on_slow_links_nothing_is_repeated_in_vain() -> None:
     assert (await compare_run(config, 0.06)).resends == 0
 
 
-async def test_over_parallel_links_the_model_knows_which_one_each_stream_takes() -> None:
+async def test_the_model_knows_the_parallel_link_of_each_stream() -> None:
     """Contributions by their hash, and a switch's results by turns."""
     hosts = [f"h{number}" for number in range(1, 7)]
     ends = [[host, f"s{1 + at // 3}-p{1 + at % 3}"] for at, host in enumerate(hosts)]

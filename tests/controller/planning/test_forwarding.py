@@ -26,7 +26,7 @@ def test_streams_are_spread_over_equal_ways_and_each_takes_one() -> None:
     assert spines == {"s3", "s4", "s5"}
 
 
-def test_what_a_switch_replicates_takes_equal_ports_in_turn() -> None:
+def test_replicas_take_equal_ports_in_turn() -> None:
     routes = Routes(FABRIC)
     first = [next(iter(result_way(routes, "s1", "h5", turn))) for turn in range(4)]
     assert [link.node for link in first] == ["s1"] * 4

@@ -60,7 +60,7 @@ def plan(spec: JobSpec, placement: Placement, topology: Topology = FABRIC, gener
     return job_plan(topology, Routes(topology), spec, placement, generation, allotments)
 
 
-def test_a_switch_without_jobs_routes_everywhere_and_sinks_probes_at_its_hosts() -> None:
+def test_a_switch_without_jobs_routes_and_sinks_probes() -> None:
     via = {p: f"forward(dst_mac={MAC}{p}, port={p}, src_mac={MAC}1)" for p in (3, 4)}
     either = f"{via[3]} | {via[4]}"
     assert base_state(FABRIC, ROUTES, "s1").lines() == {
@@ -81,7 +81,7 @@ def test_a_switch_without_jobs_routes_everywhere_and_sinks_probes_at_its_hosts()
     }
 
 
-def test_a_job_with_a_server_as_root_lets_every_child_in_at_every_port_it_may_come_by() -> None:
+def test_a_root_server_admits_every_child_at_every_possible_port() -> None:
     spec = JobSpec(7, ("h1", "h3"), server="h4", slots=64, window=16)
     made = plan(spec, Placement(aggregators={"h1": "s1", "h3": "s1"}, parents={"s1": "h4"}, root="h4"))
     assert {name: state.lines() for name, state in made.switches.items()} == {
@@ -167,7 +167,7 @@ def test_a_job_with_another_window_has_as_many_chunks() -> None:
     assert rounds_of_step(replace(spec, gradient_bytes=1), FABRIC) == (1, 1), "no step is without a round"
 
 
-def test_a_server_that_is_no_root_has_what_the_workers_have_to_hold_their_rounds() -> None:
+def test_a_server_that_is_no_root_has_the_workers_entries() -> None:
     spec = JobSpec(2, ("h1", "h2"), server="h4", slots=32, window=16, key="9f" * 32)
     placement = Placement(aggregators={"h1": "s1", "h2": "s1"}, parents={}, root="s1")
     made = plan(spec, placement, leaf_spine(2, 2, 2, target=BMV2_32))
@@ -177,7 +177,7 @@ def test_a_server_that_is_no_root_has_what_the_workers_have_to_hold_their_rounds
     assert spec.key not in repr(made)
 
 
-def test_a_tree_of_switches_has_its_root_replicate_and_its_inner_nodes_follow() -> None:
+def test_a_tree_of_switches_replicates_at_the_root() -> None:
     spec = JobSpec(2, ("h1", "h2", "h3", "h4"), slots=32, window=16)
     up = {"h1": "s1", "h2": "s1", "h3": "s2", "h4": "s2"}
     made = plan(spec, Placement(aggregators=up, parents={"s1": "s3", "s2": "s3"}, root="s3"), generation=9)
@@ -199,7 +199,7 @@ def test_a_tree_of_switches_has_its_root_replicate_and_its_inner_nodes_follow() 
     assert {name: worker.child_bit for name, worker in made.workers.items()} == {"h1": 1, "h2": 2, "h3": 1, "h4": 2}
 
 
-def test_a_hosts_port_lets_in_its_own_address_and_the_messages_of_its_part() -> None:
+def test_a_host_port_admits_its_address_and_its_messages() -> None:
     """h4 serves one job and works in another, h2 is a spare, and h3 works alone."""
     first = plan(JobSpec(1, ("h1", "h3"), server="h4", spares=("h2",)), Placement({"h1": "h4", "h3": "h4"}, {}, "h4"))
     second = plan(JobSpec(2, ("h4", "h1")), Placement({"h4": "s1", "h1": "s1"}, {}, "s1"))
@@ -259,7 +259,7 @@ def test_two_jobs_in_one_switch_share_no_slot_group_or_rid() -> None:
         ),
     ],
 )
-def test_a_placement_that_is_no_tree_is_refused_and_the_fault_named(placement: Placement, says: str) -> None:
+def test_a_placement_that_is_no_tree_is_refused_with_the_fault(placement: Placement, says: str) -> None:
     with pytest.raises(PlanError) as error:
         plan(JobSpec(1, ("h1", "h3"), server="h4"), placement)
     assert says in str(error.value)
@@ -319,13 +319,13 @@ def test_a_job_may_be_as_it_likes_within_its_bounds(fields: dict[str, object]) -
     assert fields.items() <= {name: getattr(spec, name) for name in spec.__dataclass_fields__}.items()
 
 
-def test_what_is_not_said_of_a_job_is_as_the_guide_says() -> None:
+def test_omitted_job_values_are_those_of_the_guide() -> None:
     said = JobSpec(1, ("h1",))
     assert (said.slots, said.window, said.gradient_bytes, said.least_workers) == (64, 32, 1 << 20, 1)
     assert (said.weight, said.priority, said.hosts) == (1.0, 0, ("h1",))
 
 
-def test_a_job_has_a_generation_that_messages_can_name_and_slots_in_every_switch_of_its_tree() -> None:
+def test_a_job_has_a_valid_generation_and_slots_in_every_switch() -> None:
     spec, placement = JobSpec(1, ("h1", "h2")), Placement({"h1": "s1", "h2": "s1"}, {}, "s1")
     for generation in (1, 255):
         assert plan(spec, placement, generation=generation).generation == generation
@@ -373,7 +373,7 @@ def test_memory_is_given_to_all_switches_of_a_job_or_to_none() -> None:
     assert anew.held(2).keys() == {"s1"}
 
 
-def test_every_stream_of_a_job_on_a_fat_tree_is_carried_somewhere() -> None:
+def test_every_stream_on_a_fat_tree_is_carried() -> None:
     topology = fat_tree(4)
     names = tuple(h.name for h in topology.hosts[::3])
     made = plan(JobSpec(5, names), Placement(dict.fromkeys(names, "s20"), {}, "s20"), topology)

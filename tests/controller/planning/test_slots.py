@@ -23,7 +23,7 @@ def free_pieces(owned: dict[int, range]) -> list[int]:
     return [len(run) for run in drawn.split("x") if run]
 
 
-def test_in_every_state_a_request_gets_the_first_gap_that_is_long_enough() -> None:
+def test_a_request_gets_the_first_long_enough_gap() -> None:
     """Every request in every state that requests of three owners lead to."""
     todo: list[tuple[Pool, dict[int, range]]] = [(Pool("s1: slots", SIZE, FIRST), {})]
     seen = []
@@ -54,7 +54,7 @@ def test_in_every_state_a_request_gets_the_first_gap_that_is_long_enough() -> No
     assert len(seen) > 700
 
 
-def test_asking_again_gives_the_same_range_and_another_size_is_refused() -> None:
+def test_a_repeated_request_keeps_its_range_or_is_refused() -> None:
     pool = Pool("s1: slots", 16)
     assert pool.allot("a", 8) == pool.allot("a", 8) == 0
     with pytest.raises(ValueError, match="holds 8 and asks for 4"):
@@ -74,9 +74,7 @@ def test_asking_again_gives_the_same_range_and_another_size_is_refused() -> None
     first=st.integers(0, 5),
     steps=st.lists(st.tuples(st.integers(0, 4), st.integers(-2, 50), st.integers(-1, 20)), max_size=40),
 )
-def test_a_range_is_had_again_where_it_is_free_and_its_owner_has_none(
-    size: int, first: int, steps: list[tuple[int, int, int]]
-) -> None:
+def test_a_range_can_be_reclaimed_while_free(size: int, first: int, steps: list[tuple[int, int, int]]) -> None:
     pool = Pool("s1: slots", size, first)
     owned: dict[int, range] = {}
     for owner, base, length in steps:

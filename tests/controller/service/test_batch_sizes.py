@@ -116,7 +116,7 @@ async def test_samples_that_nobody_holds_are_refused(service: Rig) -> None:
     )
 
 
-async def test_samples_that_nobody_holds_stay_refused_by_the_numeric_rule(service: Rig) -> None:
+async def test_the_numeric_rule_refuses_samples_beyond_all_limits(service: Rig) -> None:
     """It has learned the limits by then, and would else give everyone as many, which are not all."""
     registration = await service.register(workers=WORKERS)
     for _ in range(2):
@@ -213,7 +213,7 @@ async def _goes_on(host: Host) -> None:
     await host.say(resumed=pb.Resumed(generation=(await host.hear("resume")).worker_plan.generation))
 
 
-async def test_a_stream_of_questions_has_their_answers_in_order_until_one_is_refused(service: Rig) -> None:
+async def test_a_stream_of_questions_is_answered_in_order(service: Rig) -> None:
     registration = await service.register(workers=WORKERS)
     questions, report = SizeQuestions(service.service.address), np.array([[speed, 0.2, 0] for speed in SPEEDS])
 
@@ -239,7 +239,7 @@ async def test_a_stream_of_questions_has_their_answers_in_order_until_one_is_ref
             await asyncio.to_thread(waiting.wait, ANSWER_S)
 
 
-async def test_questions_that_nobody_answers_say_so_and_later_ones_find_who_does() -> None:
+async def test_unanswered_questions_fail_and_later_ones_find_another() -> None:
     report, everyone = np.array([[400.0, 0.2, 0]]), np.ones(1, np.bool_)
     async with rig(size_rule=size_rule) as first:
         registration = await first.register(workers=["h1"])
@@ -335,13 +335,13 @@ async def test_a_job_that_the_controller_has_just_ended_is_not_found(service: Ri
         ({"rule": "r" * 100_000}, "INVALID_ARGUMENT", "r… (100063 characters)"),
     ],
 )
-async def test_what_cannot_be_is_refused(service: Rig, said: Any, code: str, words: str) -> None:
+async def test_impossible_sizes_are_refused(service: Rig, said: Any, code: str, words: str) -> None:
     registration = await service.register(workers=["h1"])
     found, text = await refusal(asking(service, registration, 0, **said))
     assert (found.name, words in text) == (code, True), text
 
 
-async def test_a_parameter_server_has_no_batch_and_some_controllers_decide_none(service: Rig) -> None:
+async def test_a_server_has_no_batch_and_some_controllers_decide_none(service: Rig) -> None:
     registration = await service.register(workers=["h1"], server="h2")
     code, words = await refusal(asking(service, registration, 1))
     assert (code, "h2 (server) has no batch" in words) == (grpc.StatusCode.INVALID_ARGUMENT, True)

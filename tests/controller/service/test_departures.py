@@ -38,9 +38,7 @@ async def started(service: Rig, policy: int, server: str = "") -> tuple[pb.Regis
 
 
 @pytest.mark.parametrize(("policy", "final"), POLICIES)
-async def test_a_departure_is_told_to_workers_that_stay_with_what_it_means(
-    service: Rig, policy: int, final: bool
-) -> None:
+async def test_a_departure_reaches_the_remaining_workers(service: Rig, policy: int, final: bool) -> None:
     _, hosts = await started(service, policy)
     await hosts[0].say(leave=pb.Leave(calls=3))
     for host in hosts[1:]:
@@ -48,7 +46,7 @@ async def test_a_departure_is_told_to_workers_that_stay_with_what_it_means(
         assert (read_departures(told), told.final) == ((departed(0, 3),), final)
 
 
-async def test_each_departure_is_told_once_and_not_to_workers_that_have_left(service: Rig) -> None:
+async def test_each_departure_is_sent_once_and_not_to_those_who_left(service: Rig) -> None:
     _, hosts = await started(service, pb.ABORT)
     await hosts[0].say(leave=pb.Leave(calls=3))
     assert read_departures(await hosts[1].hear("departures")) == (departed(0, 3),)
@@ -76,7 +74,7 @@ async def test_workers_that_leave_together_are_told_nothing(service: Rig) -> Non
         assert await host.end() == (grpc.StatusCode.OK, "")
 
 
-async def test_a_worker_whose_stream_broke_is_told_of_earlier_departures_again(service: Rig) -> None:
+async def test_a_reconnected_worker_gets_earlier_departures_again(service: Rig) -> None:
     registration, hosts = await started(service, pb.ABORT)
     await hosts[0].say(leave=pb.Leave(calls=3))
     await hosts[1].hear("departures")

@@ -68,7 +68,7 @@ def reader() -> HeartbeatReader:
         (H1, b""),
     ],
 )
-def test_what_is_no_heartbeat_of_a_seat_is_dropped_and_counted(address: int, payload: bytes) -> None:
+def test_an_invalid_heartbeat_is_dropped_and_counted(address: int, payload: bytes) -> None:
     heard = reader()
     assert heard.read(address, payload, 0) is None
     assert (heard.dropped, heard.came, heard.sent) == (1, 0, 0)
@@ -80,7 +80,7 @@ def test_what_is_no_heartbeat_of_a_seat_is_dropped_and_counted(address: int, pay
     assert (heard.dropped, heard.came, heard.sent) == (2, 1, 1)
 
 
-def test_a_copy_or_an_older_one_says_nothing_and_what_is_missing_is_counted() -> None:
+def test_copies_and_old_ones_are_ignored_and_gaps_counted() -> None:
     heard = reader()
     last = 2**32 - 2
     taken = [heard.read(H1, beat(sequence), 0) is not None for sequence in (last, last, last + 1, 3, 0, 2**31 + 4, 4)]
@@ -92,7 +92,7 @@ def test_a_copy_or_an_older_one_says_nothing_and_what_is_missing_is_counted() ->
     assert (heard.sent, heard.came) == (8, 5)
 
 
-def test_a_heartbeat_is_late_by_what_it_took_longer_than_the_fastest_whatever_the_clocks_say() -> None:
+def test_lateness_is_relative_to_the_fastest_for_any_clocks() -> None:
     """The host's clock is an hour ahead, and drifts by 100 ppm for a day: ten million heartbeats of no delay follow."""
     heard = HeartbeatReader(TOPOLOGY, lambda *_: "t1", late_ns=5_000_000)
     hour_ns, ms = 3_600_000_000_000, 1_000_000
@@ -114,7 +114,7 @@ def test_a_heartbeat_is_late_by_what_it_took_longer_than_the_fastest_whatever_th
         assert come(6 + i, 500 + i * 864_000, took_ms=2, drift_ppm=100) == (0, 1)
 
 
-async def test_leases_live_by_them_while_streams_are_broken_and_by_nothing_else() -> None:
+async def test_heartbeats_alone_keep_leases_while_streams_are_broken() -> None:
     wire = Wire()
     async with rig(lease_ns=600_000_000, heartbeats=wire) as service:
         registration = await service.register(workers=[*WORKERS, "h3"], policy=pb.CONTINUE)
@@ -151,7 +151,7 @@ async def test_leases_live_by_them_while_streams_are_broken_and_by_nothing_else(
         assert (await hosts[0].end())[0] is grpc.StatusCode.OK
 
 
-async def test_a_process_that_takes_a_seat_anew_counts_from_the_beginning() -> None:
+async def test_a_process_that_takes_a_seat_again_counts_from_zero() -> None:
     wire = Wire()
     async with rig(heartbeats=wire) as service:
         registration = await service.register(workers=WORKERS)
@@ -186,7 +186,7 @@ async def test_a_host_that_comes_back_with_its_plan_counts_on() -> None:
         assert (service.service.heartbeats.came, service.service.heartbeats.repeated) == (1, 1)
 
 
-async def test_who_wants_to_know_is_told_of_each() -> None:
+async def test_observers_get_each_heartbeat() -> None:
     wire, heard = Wire(), list[Heartbeat]()
     async with rig() as service:
         registration = await service.register(workers=WORKERS)
@@ -198,7 +198,7 @@ async def test_who_wants_to_know_is_told_of_each() -> None:
     assert heard == [Heartbeat(registration.job, 1, rounds=1, waiting=True, sent_ns=1)]
 
 
-async def test_where_they_come_from_is_closed_with_the_service() -> None:
+async def test_the_receiver_closes_with_the_service() -> None:
     wire = Wire()
     watched = wire.fileno()
     async with rig(heartbeats=wire):
@@ -207,7 +207,7 @@ async def test_where_they_come_from_is_closed_with_the_service() -> None:
     assert not asyncio.get_running_loop().remove_reader(watched), "nobody looks at it any more"
 
 
-async def test_a_heartbeat_that_was_on_its_way_as_its_host_left_begins_no_lease() -> None:
+async def test_a_heartbeat_in_flight_at_a_leave_begins_no_lease() -> None:
     wire = Wire()
     async with rig(lease_ns=500_000_000, heartbeats=wire) as service:
         registration = await service.register(workers=WORKERS, policy=pb.ABORT)

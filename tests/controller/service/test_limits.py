@@ -67,7 +67,7 @@ async def test_a_worker_that_died_before_the_others_came_is_not_there() -> None:
             assert (await host.hear("worker_plan")).generation == 1
 
 
-async def test_who_joins_is_not_told_to_wait_for_itself() -> None:
+async def test_a_joining_host_is_not_told_to_wait_for_itself() -> None:
     async with rig() as service:
         registration = await service.register(workers=[*WORKERS, "h3"])
         first = await service.joined(registration, 0)
@@ -113,7 +113,7 @@ async def test_a_job_that_nobody_comes_to_ends(caplog: pytest.LogCaptureFixture)
         assert f"job {registration.job} is ended" in caplog.text
 
 
-async def test_a_job_that_a_host_attends_or_that_has_begun_does_not_end_by_that() -> None:
+async def test_an_attended_or_started_job_does_not_expire() -> None:
     async with rig(limits=Limits(unattended_ns=1)) as service:
         alone = await service.register(workers=["h4"], job=1)
         waits = await service.register(workers=WORKERS, job=2)
@@ -155,7 +155,7 @@ async def test_jobs_are_as_many_as_one_client_and_all_may_have() -> None:
         ("unix:/x:1", "unix"),
     ],
 )
-def test_whose_connection_it_is(peer: str, client: str) -> None:
+def test_connections_are_attributed_to_their_client(peer: str, client: str) -> None:
     assert client_of(peer) == client
 
 
@@ -184,7 +184,7 @@ async def test_streams_are_as_many_as_may_be() -> None:
         await (await service.joined(registration, 1)).hear("joined")
 
 
-async def test_who_connects_and_says_nothing_is_let_go() -> None:
+async def test_a_silent_connection_is_closed() -> None:
     """Not a word of gRPC, or a stream without a Join."""
     async with rig(limits=Limits(first_words_s=0.5)) as service:
         host, _, port = service.service.address.rpartition(":")
@@ -202,7 +202,7 @@ async def test_who_connects_and_says_nothing_is_let_go() -> None:
         assert await (await service.joined(registration, 0)).hear("joined")
 
 
-async def test_what_waits_for_a_host_that_takes_nothing_is_bounded() -> None:
+async def test_messages_for_a_host_that_reads_none_are_bounded() -> None:
     stream = HostStream()
     for again in range(10_000):
         stream.send(pb.ToHost(pause=pb.Pause(job=1, generation=1)))

@@ -122,7 +122,7 @@ async def test_workers_that_are_done_wait_for_each_other(service: Rig) -> None:
     assert service.controller.jobs == {}
 
 
-async def test_a_job_ends_when_all_have_left_but_those_whom_it_has_lost(service: Rig) -> None:
+async def test_a_job_ends_when_all_but_lost_workers_have_left(service: Rig) -> None:
     """A finished worker need not wait until the job has paused for the others, nor stay for any."""
     registration = await service.register(workers=WORKERS)
     hosts = [await service.joined(registration, rank) for rank in range(2)]
@@ -138,7 +138,7 @@ async def test_a_job_ends_when_all_have_left_but_those_whom_it_has_lost(service:
     assert service.controller.jobs == {}
 
 
-async def test_who_is_done_ends_a_job_that_is_about_to_go_on_without_the_others(service: Rig) -> None:
+async def test_a_finished_host_ends_a_job_about_to_drop_the_others(service: Rig) -> None:
     _announce_nothing(service)
     registration = await service.register(workers=WORKERS)
     hosts = [await service.joined(registration, rank) for rank in range(2)]
@@ -164,14 +164,14 @@ def _announce_nothing(service: Rig) -> None:
     announcing.cancel()
 
 
-async def test_who_comes_back_hears_what_its_job_waits_for_though_it_is_the_same(service: Rig) -> None:
+async def test_a_returning_host_gets_the_unchanged_awaited_event(service: Rig) -> None:
     registration = await service.register(workers=WORKERS)
     for _ in range(2):
         host = await service.joined(registration, 0)
         assert (await host.hear("waiting")).reason == "waits for h2 (rank 1) to join"
 
 
-async def test_who_joins_just_after_its_job_has_ended_hears_so(service: Rig) -> None:
+async def test_joining_a_job_that_just_ended_gives_the_reason(service: Rig) -> None:
     _announce_nothing(service)
     registration = await service.register(workers=WORKERS)
     await service.controller.finish(registration.job, time.monotonic_ns())
@@ -199,7 +199,7 @@ def test_seats_outlive_the_controller(started: bool) -> None:
     assert {host for host, seat in again.seats.items() if seat.ran} == ({"h1", "h2", SERVER} if started else set())
 
 
-async def test_what_a_job_waits_for_is_said_once_and_that_it_has_started_is_kept(
+async def test_an_awaited_event_is_logged_once_and_the_start_is_kept(
     service: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks = Mock(wraps=service.service._seating.announce)
@@ -224,7 +224,7 @@ async def test_what_a_job_waits_for_is_said_once_and_that_it_has_started_is_kept
         await asyncio.sleep(0.01)
 
 
-async def test_hosts_have_their_plans_only_once_the_next_controller_would_know_of_it(service: Rig) -> None:
+async def test_hosts_get_plans_only_after_they_are_journalled(service: Rig) -> None:
     """Under any load: the next controller must not answer for running hosts as if they did not run."""
     registration = await service.register(workers=WORKERS)
     running = service.controller.jobs[registration.job]
@@ -271,7 +271,7 @@ async def test_a_job_starts_when_that_can_be_written_down(service: Rig, monkeypa
 
 
 @pytest.mark.parametrize("joins", ["after the move", "in the middle of it"])
-async def test_a_job_that_moves_before_all_have_joined_starts_where_it_has_got_to(joins: str) -> None:
+async def test_a_job_moved_before_its_start_begins_at_its_new_place(joins: str) -> None:
     """Those present have no plan to leave, so they receive no request to leave one."""
     async with rig(placed_by="widest") as service:
         registration = await service.register(workers=WORKERS, server=SERVER)
@@ -342,7 +342,7 @@ async def test_a_job_starts_without_those_whom_it_has_lost_before(service: Rig) 
         ),
     ],
 )
-async def test_what_cannot_be_a_job_is_refused(service: Rig, fields: Any, code: str, words: str) -> None:
+async def test_an_impossible_job_is_refused(service: Rig, fields: Any, code: str, words: str) -> None:
     given, details = await refusal(service.register(**fields))
     assert given.name == code
     assert words in details
@@ -409,9 +409,7 @@ async def test_numbers_are_given_once(service: Rig) -> None:
     assert 9 not in picked
 
 
-async def test_a_number_that_is_picked_is_none_of_a_job_that_runs_or_has_just_ended(
-    service: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_picked_number_is_not_of_a_running_or_recent_job(service: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in (5, 6):
         await service.register(workers=WORKERS, job=number)
     await service.end(6)
@@ -422,7 +420,7 @@ async def test_a_number_that_is_picked_is_none_of_a_job_that_runs_or_has_just_en
     assert (await service.register(workers=["h4"])).job == (1 << 15) - 1
 
 
-async def test_nobody_waits_before_it_has_said_so(service: Rig) -> None:
+async def test_no_host_waits_before_it_reported(service: Rig) -> None:
     """Otherwise a worker that left before the others' first heartbeat would be removed from the job at once."""
     registration = await service.register(workers=WORKERS)
     hosts = [await service.joined(registration, rank) for rank in range(2)]
@@ -433,7 +431,7 @@ async def test_nobody_waits_before_it_has_said_so(service: Rig) -> None:
     assert not running.someone_waits
 
 
-async def test_who_has_no_seat_is_turned_away(service: Rig) -> None:
+async def test_a_host_without_a_seat_is_refused(service: Rig) -> None:
     registration = await service.register(workers=WORKERS, job=9)
     cases = [
         (pb.FromHost(join=pb.Join(job=8, token="x")), "NOT_FOUND", "no job 8; there are 9"),
@@ -473,7 +471,7 @@ async def test_a_host_that_is_not_heard_any_more_is_told(
     assert "of the controller's own making" in caplog.text
 
 
-async def test_a_stream_that_another_one_has_taken_the_place_of_is_not_heard(service: Rig) -> None:
+async def test_a_stream_replaced_by_another_is_ignored(service: Rig) -> None:
     """Not even what it had said before it was told so."""
     registration = await service.register(workers=WORKERS)
     join = pb.FromHost(join=pb.Join(job=registration.job, token=registration.seats[0].token))
@@ -510,7 +508,7 @@ async def test_a_stream_that_another_one_has_taken_the_place_of_is_not_heard(ser
     assert not readers, "nobody reads a stream that is over"
 
 
-async def test_hosts_have_a_whole_lease_to_come_back_however_long_the_start_took() -> None:
+async def test_hosts_have_a_whole_lease_to_return_after_any_start() -> None:
     lease_ns = 600 * 10**9
     async with rig(lease_ns=lease_ns) as service:
         registration = await service.register(workers=WORKERS)
@@ -585,7 +583,7 @@ async def test_the_others_hear_of_a_silent_worker() -> None:
         assert service.controller.jobs == {}
 
 
-async def test_who_comes_back_too_late_hears_why_all_were_lost() -> None:
+async def test_a_host_that_returns_too_late_gets_the_reason() -> None:
     async with rig(lease_ns=300_000_000) as service:
         registration = await service.register(workers=WORKERS)
         hosts = [await service.joined(registration, rank) for rank in range(2)]
@@ -627,7 +625,7 @@ async def test_the_others_are_told_at_once_what_a_worker_failed_by(
     assert service.controller.jobs == {}
 
 
-async def test_who_is_seated_anew_is_told_the_same_as_the_first_time() -> None:
+async def test_a_host_seated_again_gets_the_same_plan() -> None:
     async with rig(topology=leaf_spine(2, 2, 2), placed_by="widest") as service:
         registration = await service.register(workers=WORKERS, server=SERVER)
         for kind, number in (("worker_plan", 0), ("server_plan", 2)):
@@ -640,7 +638,7 @@ async def test_who_is_seated_anew_is_told_the_same_as_the_first_time() -> None:
                 host.call.cancel()
 
 
-async def test_for_who_fails_before_the_job_starts_somebody_else_may_come(service: Rig) -> None:
+async def test_a_host_that_fails_before_the_start_can_be_replaced(service: Rig) -> None:
     registration = await service.register(workers=WORKERS)
     first = await service.joined(registration, 0)
     await first.hear("joined")
@@ -652,7 +650,7 @@ async def test_for_who_fails_before_the_job_starts_somebody_else_may_come(servic
     assert service.controller.jobs[registration.job].gone == {}
 
 
-async def test_the_others_hear_at_once_of_a_worker_that_cannot_follow_its_plan(service: Rig) -> None:
+async def test_an_unfit_plan_at_one_worker_is_reported_at_once(service: Rig) -> None:
     registration = await service.register(workers=WORKERS, policy=pb.ABORT)
     hosts = [await service.joined(registration, rank) for rank in range(2)]
     for host in hosts:
@@ -740,7 +738,7 @@ async def test_a_spare_that_is_started_anew_has_lost_nothing(service: Rig, in_mi
 
 
 @pytest.mark.parametrize("at_ns", [4, 1 << 50])
-async def test_a_job_that_nobody_comes_to_ends_after_its_time_and_not_before(at_ns: int) -> None:
+async def test_an_unattended_job_ends_after_its_time_and_not_before(at_ns: int) -> None:
     """For any time of the clock: from 2⁵⁰ − 1 to 2⁵⁰ ns is one nanosecond."""
     async with rig(limits=Limits(unattended_ns=1 << 30)) as service:
         _announce_nothing(service)
@@ -752,7 +750,7 @@ async def test_a_job_that_nobody_comes_to_ends_after_its_time_and_not_before(at_
             assert (registration.job in seating.jobs) is runs
 
 
-async def test_a_journal_that_cannot_be_written_for_a_while_ends_no_controller(
+async def test_a_failing_journal_does_not_end_the_controller(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with rig(limits=Limits(unattended_ns=200_000_000)) as service:
@@ -773,7 +771,7 @@ async def test_a_journal_that_cannot_be_written_for_a_while_ends_no_controller(
         assert (await service.register(workers=WORKERS)).job
 
 
-async def test_a_number_may_be_used_again_in_the_moment_that_its_job_is_aborted(service: Rig) -> None:
+async def test_a_number_is_free_in_the_moment_its_job_is_aborted(service: Rig) -> None:
     first = await service.register(job=7, workers=WORKERS, policy=pb.ABORT)
     hosts = [await service.joined(first, rank) for rank in range(2)]
     for host in hosts:
@@ -793,7 +791,7 @@ async def test_a_number_may_be_used_again_in_the_moment_that_its_job_is_aborted(
         assert (await host.hear("worker_plan")).rank == rank
 
 
-async def test_a_worker_that_was_lost_hears_so_and_the_others_how_the_job_ended(service: Rig) -> None:
+async def test_a_lost_worker_and_the_others_get_their_reasons(service: Rig) -> None:
     registration = await service.register(workers=WORKERS)
     lost, other = [await service.joined(registration, rank) for rank in range(2)]
     for host in (lost, other):
@@ -815,7 +813,7 @@ async def test_a_worker_that_was_lost_hears_so_and_the_others_how_the_job_ended(
     assert (await late[1].hear("ended")).reason == "all workers have left"
 
 
-async def test_a_worker_that_had_left_hears_what_its_job_was_aborted_by(service: Rig) -> None:
+async def test_a_worker_that_left_gets_the_reason_of_the_abort(service: Rig) -> None:
     registration = await service.register(workers=WORKERS, server=SERVER, policy=pb.ABORT)
     hosts = [await service.joined(registration, seat) for seat in range(3)]
     for host, plan in zip(hosts, ("worker_plan", "worker_plan", "server_plan"), strict=True):
@@ -864,7 +862,7 @@ async def test_the_others_go_on_at_once_without_a_worker_that_fails(service: Rig
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0:9561", "10.1.2.3:9561", "[::]:9561", "example.org:9561"])
-async def test_it_is_served_to_this_machine_alone_unless_told_otherwise(service: Rig, address: str) -> None:
+async def test_the_service_is_local_unless_configured(service: Rig, address: str) -> None:
     with pytest.raises(ControllerError, match="can be reached from elsewhere and is not secured"):
         ControlService(service.controller, address=address)
     ControlService(service.controller, address=address, allow_remote=True)

@@ -103,7 +103,7 @@ async def test_errors_reach_who_asked_and_stop_nobody() -> None:
         await asyncio.wait_for(runner.call(refuse), 60)
 
 
-async def test_nobody_waits_for_a_controller_that_has_ended() -> None:
+async def test_calls_to_an_ended_controller_do_not_wait() -> None:
     controller = Ticking()
     runner, _ = runner_of(controller)
     task = asyncio.create_task(runner.run())
@@ -138,7 +138,7 @@ def test_time_stands_still_while_the_process_does_not_run() -> None:
     assert runner.now_ns() == begun + 12 * S // 20
 
 
-def test_the_log_says_at_most_once_a_minute_that_the_controller_did_not_run(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_stalled_controller_is_logged_once_a_minute_at_most(caplog: pytest.LogCaptureFixture) -> None:
     clock = Clock()
     runner, _ = runner_of(Ticking(), clock)
     for _ in range(200):

@@ -36,7 +36,7 @@ async def joined(service: Rig, job: int, registration: pb.Registration, rank: in
     return host, await host.hear("joined")
 
 
-async def test_stripes_are_jobs_of_the_same_seats_that_begin_and_end_together(service: Rig) -> None:
+async def test_stripes_share_seats_and_begin_and_end_together(service: Rig) -> None:
     registration = await service.register(workers=WORKERS, slots=32, gradient_bytes=1_000_001, stripes=3)
     first, second = registration.stripes
     assert (first.job, first.share, second.share) == (registration.job, 128, 128)
@@ -68,7 +68,7 @@ async def test_stripes_are_jobs_of_the_same_seats_that_begin_and_end_together(se
     assert await service.controller.verify() == {}
 
 
-async def test_what_ends_one_stripe_ends_the_others(service: Rig) -> None:
+async def test_the_end_of_one_stripe_ends_the_others(service: Rig) -> None:
     registration = await service.register(workers=WORKERS, stripes=2, policy=pb.ABORT)
     numbers = [stripe.job for stripe in registration.stripes]
     hosts = [[(await joined(service, job, registration, rank))[0] for rank in range(len(WORKERS))] for job in numbers]
@@ -83,7 +83,7 @@ async def test_what_ends_one_stripe_ends_the_others(service: Rig) -> None:
     assert service.controller.jobs == {}
 
 
-async def test_a_controller_that_finds_a_job_without_all_its_stripes_ends_it(service: Rig) -> None:
+async def test_a_job_found_without_all_its_stripes_is_ended(service: Rig) -> None:
     """The journal was cut off between them."""
     registration = await service.register(workers=WORKERS, stripes=2)
     numbers = [stripe.job for stripe in registration.stripes]
@@ -101,7 +101,7 @@ async def test_a_controller_that_finds_a_job_without_all_its_stripes_ends_it(ser
     assert {seat.last.ended == last for seat in after.ended[numbers[0]].seats.values() if seat.last} == {True}
 
 
-async def test_where_one_stripe_cannot_be_there_is_none(service: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_impossible_stripe_refuses_all(service: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     admit, asked = service.controller.admit, []
 
     async def full(spec: Any, now_ns: int) -> Any:
@@ -134,7 +134,7 @@ async def test_a_job_that_is_to_have_no_stripes_is_not_divided(service: Rig, mon
         assert (await service.register(workers=["h1", "h2"], stripes=stripes)).job
 
 
-async def test_what_is_to_be_known_of_each_stripe_names_it(service: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_messages_about_a_stripe_name_it(service: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     admit, jobs, note = service.controller.admit, service.controller.jobs, "it gets less than it asks for"
 
     async def less(spec: Any, now_ns: int) -> Any:

@@ -97,7 +97,7 @@ def measured(number: int) -> dict[str, Any]:
     }
 
 
-def test_state_is_right_and_loss_exact_when_reports_are_lost_doubled_and_reordered() -> None:
+def test_state_and_loss_are_exact_under_report_faults() -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")  # noqa: T201
     rng = random.Random(seed)
@@ -146,7 +146,7 @@ def test_streams_are_told_apart_by_node_and_hardware_id() -> None:
     ]
 
 
-def test_a_switch_that_starts_anew_loses_nothing_but_its_first_word() -> None:
+def test_a_restarted_switch_loses_only_its_first_word() -> None:
     rig = Rig()
     rig.take(*(datagram("s1", 50_000 + number) for number in range(10)))
     rig.take(*(datagram("s1", number) for number in range(10)))
@@ -171,7 +171,7 @@ def test_a_switch_that_starts_anew_loses_nothing_but_its_first_word() -> None:
     assert (stream.lost, stream.restarts, rig.collector.faults) == (0, 2, {"stray": 4})
 
 
-def test_loss_is_exact_over_a_restart_when_reports_are_lost_doubled_and_reordered() -> None:
+def test_loss_is_exact_over_a_restart_under_report_faults() -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")  # noqa: T201
     rng = random.Random(seed)
@@ -199,7 +199,7 @@ def test_loss_is_exact_over_a_restart_when_reports_are_lost_doubled_and_reordere
         assert rig.links.snapshot(rig.now).links[LINK].rate_bps == pytest.approx(200e6, rel=1e-6)
 
 
-def test_what_is_far_below_a_streams_first_number_is_another_lifes() -> None:
+def test_numbers_far_below_a_streams_first_are_of_another_life() -> None:
     rig = Rig()
     rig.take(*(datagram("s1", 500 + number) for number in range(100)))  # the collector came late
     rig.take(*(datagram("s1", number) for number in range(100)))
@@ -248,7 +248,7 @@ def test_a_chips_hops_are_told_in_packets_and_microseconds() -> None:
     assert [flow.path_us for flow in collector.flows(0)] == [37.0]
 
 
-def test_what_stands_behind_a_report_is_none_of_it() -> None:
+def test_bytes_behind_a_report_are_ignored() -> None:
     rig = Rig()
     report = datagram("s1", 0, inner=packet(), egress_port=2)
     [frame] = frames.encapsulate(
@@ -264,7 +264,7 @@ def test_what_stands_behind_a_report_is_none_of_it() -> None:
     assert not any(rig.collector.faults.values())
 
 
-def test_latencies_of_nodes_that_tell_no_times_and_clocks_of_two_nodes() -> None:
+def test_latencies_work_without_times_and_across_two_clocks() -> None:
     rig = Rig()
 
     def latency(node: str, number: int, latency_us: int, **at: int) -> float | None:
@@ -357,7 +357,7 @@ def test_two_packets_of_one_number_are_told_apart_by_their_flows() -> None:
 
 
 @pytest.mark.parametrize("on_the_stack", [True, False])
-def test_a_sinks_own_hop_is_taken_from_the_stack_or_the_same_report(on_the_stack: bool) -> None:
+def test_a_sinks_own_hop_is_in_the_stack_or_the_same_report(on_the_stack: bool) -> None:
     """Three places are allowed for it; the third is a report of its own."""
     rig = Rig()
     at = 10**9
@@ -401,7 +401,7 @@ def test_free_slots_and_drops_by_reason() -> None:
     assert rig.collector.drops == {("s1", 5): 2}
 
 
-def test_what_is_malformed_is_counted_by_kind_and_changes_nothing() -> None:
+def test_malformed_reports_are_counted_by_kind_and_ignored() -> None:
     rig = Rig()
     good = datagram("s1", 0, inner=packet(), **measured(1))
     rig.take(good)

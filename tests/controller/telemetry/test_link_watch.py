@@ -67,7 +67,7 @@ class Wires:
         return changes
 
 
-def test_a_link_is_down_after_a_lease_of_silence_and_up_after_four_answers_in_a_row() -> None:
+def test_a_link_is_down_after_a_lease_and_up_after_four_answers() -> None:
     wires = Wires()
     assert wires.run(0, 200) == []
     wires.cut = {CUT}  # in one direction only
@@ -82,7 +82,7 @@ def test_a_link_is_down_after_a_lease_of_silence_and_up_after_four_answers_in_a_
     assert wires.watch.down == frozenset()
 
 
-def test_a_link_that_something_else_comes_over_is_not_down_for_want_of_probes() -> None:
+def test_a_link_with_other_traffic_is_not_down_without_probes() -> None:
     wires = Wires()
     wires.run(0, 100)
     wires.cut = {CUT}
@@ -103,7 +103,7 @@ def test_evidence_of_one_direction_says_nothing_of_the_other() -> None:
     assert wires.run(100, 400) == [75 + LEASE]
 
 
-def test_nothing_is_said_of_links_to_switches_that_cannot_be_spoken_to() -> None:
+def test_links_to_switches_out_of_reach_have_no_state() -> None:
     wires = Wires()
     wires.run(0, 100)
     wires.without, wires.cut = {"s1"}, {CUT}
@@ -124,7 +124,7 @@ def test_time_in_which_no_probe_was_sent_is_no_silence() -> None:
     assert wires.run(2000, 2100) == [2000 + PERIOD + 1], "the third of four answers follows the second"
 
 
-def test_links_that_were_down_stay_so_until_they_answer_however_late_the_first_probes_are() -> None:
+def test_down_links_stay_down_until_they_answer() -> None:
     wires = Wires()
     wires.watch.mark_down({CUT}, 0)
     assert wires.watch.down == BOTH

@@ -47,7 +47,7 @@ def link_state() -> LinkState:
     return state
 
 
-def test_the_rate_is_right_when_reports_are_lost_doubled_and_overtaken() -> None:
+def test_the_rate_is_right_under_report_faults() -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")  # noqa: T201
     rng = random.Random(seed)
@@ -66,7 +66,7 @@ def test_the_rate_is_right_when_reports_are_lost_doubled_and_overtaken() -> None
     assert (record["resets"], record["reports"] + record["late"]) == (0, len(arrivals))
 
 
-def test_a_switch_that_starts_anew_gives_no_rate_and_no_old_high_water_mark() -> None:
+def test_a_restarted_switch_has_no_rate_and_no_old_maximum() -> None:
     state = link_state()
     for number in range(10):
         report(state, number * PERIOD, 10**12 + number * PERIOD, number * 500_000, depth=40)
@@ -79,7 +79,7 @@ def test_a_switch_that_starts_anew_gives_no_rate_and_no_old_high_water_mark() ->
     assert state.snapshot(11 * PERIOD).links[LINK].rate_bps == pytest.approx(300e6)  # T is two periods
 
 
-def test_a_probe_sent_after_the_newest_report_came_tells_of_a_switch_that_started_anew_at_once() -> None:
+def test_a_probe_after_the_newest_report_reveals_a_restart() -> None:
     state = link_state()
     report(state, 0, 2 * PERIOD, 10_000_000)
     report(state, PERIOD + 5, 5, 700, sent_ns=PERIOD)
@@ -90,7 +90,7 @@ def test_a_probe_sent_after_the_newest_report_came_tells_of_a_switch_that_starte
     assert state.state[["resets", "late"]][state.links.index(LINK)].tolist() == (1, 1)
 
 
-def test_each_class_has_its_own_queue_and_readers_get_the_bulk_one() -> None:
+def test_each_class_has_its_queue_and_readers_get_the_bulk_one() -> None:
     state = link_state()
     for number in range(4):
         report(state, number * PERIOD, 1 + number * PERIOD, 0, depth=8, latency_us=90)

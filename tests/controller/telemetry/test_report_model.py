@@ -192,13 +192,13 @@ def test_collector_and_plain_loop_know_the_same(turn: int) -> None:
     assert {"unknown node", "inner packet", "stack", "stray"} < collector.faults.keys()
 
 
-def test_a_switch_that_begins_anew_where_numbers_wrap_has_not_lost_all_others() -> None:
+def test_a_restart_at_the_wrap_of_numbers_loses_no_others() -> None:
     """In this draw, one life of a stream shows 0 and a number just before it, in this order."""
     assert max(stream.expected for stream in _compared(798551841).streams()) < 1 << 21  # all numbers are twice as many
 
 
 @pytest.mark.parametrize("seed", [5059, 5123])
-def test_what_came_late_of_a_new_life_may_be_above_the_two_numbers_that_show_it(seed: int) -> None:
+def test_late_reports_may_exceed_the_two_numbers_of_a_new_life(seed: int) -> None:
     """These draws have such numbers, and then their copies."""
     _compared(seed)
 

@@ -12,7 +12,7 @@ from weir.controller.telemetry.report_socket import BATCH, ReportSocket
 from weir.tests.controller.telemetry.test_collector import LINK, Rig, datagram, measured
 
 
-def test_what_is_sent_is_taken_many_at_a_time() -> None:
+def test_many_reports_are_received_at_a_time() -> None:
     rig = Rig()
     with (
         ReportSocket(rig.collector, 0) as reports,

@@ -17,6 +17,15 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+def __getattr__(name: str) -> Any:
+    """Load `hooks`, the communication hooks of DistributedDataParallel, when it is first asked for (PEP 562)."""
+    if name == "hooks":
+        from .hosts.torch import hooks
+
+        return hooks
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 def register() -> None:
     """Make the back end known, if it is not. May be repeated."""
     try:

@@ -242,8 +242,8 @@ class LaneEncoding(Encoding):
             spread = self.code.spread(values, place)
             scales = self.code.scale(spread, self.layout.levels)
         codes = scale_codes(np.where(np.isnan(scales), np.inf, scales))
-        if (codes <= LARGEST_EXPONENT).all():
-            values[...] = spread
+        fit = codes <= LARGEST_EXPONENT  # others stay as they are, to be named in an error
+        values[fit] = spread[fit]
         return codes
 
     def encode(

@@ -348,6 +348,7 @@ class WeirProcessGroup(dist.ProcessGroup):
         kind, device = parts[0].dtype, parts[0].device
         return (
             kind in TYPES
+            and (op == _SUM or kind.is_floating_point)
             and device.type in DEVICES
             and all(part.dtype == kind and part.layout == torch.strided and part.device == device for part in parts)
         )

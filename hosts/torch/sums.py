@@ -17,6 +17,7 @@ import torch
 from ..drivers.control_client import ControlClient
 from ..errors import AllreduceAborted, ControlRefused, HostError
 from ..numerics.datatypes import FloatType, data_types
+from ..numerics.native_types import INT32
 from .calls import LOOK_S
 from .relay_client import Block, Relay, relay
 from .rendezvous import Rendezvous
@@ -28,8 +29,8 @@ TYPES: Final = {
     getattr(torch, kind.name): kind.name
     for kind in data_types()
     if isinstance(kind, FloatType) and hasattr(torch, kind.name)
-}
-"""Types that go through the switches: PyTorch's type of each registered floating one, and its name."""
+} | {torch.int32: INT32.name}
+"""Types that go through the switches: PyTorch's type of each registered floating one, and of int32, with its name."""
 
 _TOLD_S: Final = 5.0
 """Seconds within which the controller's notice of a job's end reaches its hosts."""

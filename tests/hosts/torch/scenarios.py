@@ -27,6 +27,7 @@ from weir.hosts import reference_sum
 from weir.hosts.torch import staging
 from weir.hosts.torch.relay_client import end_relay
 from weir.hosts.torch.works import completers
+from weir.tests.hosts.torch import hook_scenarios
 from weir.tests.hosts.torch.rig import DIES_AT, EVERYONE, TOGETHER
 from weir.training.torch_steps import BalancedSampler
 
@@ -951,3 +952,9 @@ def replica(rank: int, ranks: int, store: Any, dies: bool) -> Any:
     manager.shutdown(wait=False)
     group.shutdown()
     return {"committed": committed, "weights": digest(model), "sums": group.carried["fabric all_reduce"]}
+
+
+def compressed(rank: int, ranks: int, store: Any) -> Any:
+    """Results of training with compressing hooks over both back ends."""
+    torch_entry.register()
+    return {backend: hook_scenarios.play(backend, rank, ranks, store) for backend in ("weir", "gloo")}

@@ -1,0 +1,226 @@
+"""Communication hooks of DistributedDataParallel that compress gradients, over any back end.
+
+::
+
+    bucket ─ compensate by parameter ─▶ encode ─▶ all_reduce of int32 lanes ─▶ decode ─▶ mean, into the bucket
+                                          │         (all_gather of codes that cannot be summed)
+                                          └─ update by parameter, with what the own code decodes to
+
+The back end weir sums int32 lanes in the switches; others sum them as they sum int32. Codecs run on the CPU in NumPy.
+State belongs to parameters, not to buckets, which DistributedDataParallel builds again after the first step.
+
+PyTorch compares the annotations of hooks with its classes, so this module does not postpone their evaluation.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from numpy.typing import NDArray
+from torch.futures import Future
+
+from ..compression.codec import Codec, Context, State
+from ..compression.codecs import CODECS, make_codec
+from ..compression.feedback import ErrorFeedback
+from ..numerics.draws import Draws, mixed
+from ..numerics.encodings import Encoding, Place, encoding_of
+from ..numerics.lane_codes import LaneType
+from ..numerics.quantization import Float32Array
+
+Finish = Callable[[], tuple[Float32Array, Float32Array]]
+"""Returns a sum of numbers (size,), and what this rank's own code decodes to."""
+
+_CALLS: Final = "calls/"
+
+
+class CodecState:
+    """State of a hook: a codec, and what this rank has not sent of each parameter's gradients."""
+
+    def __init__(
+        self,
+        codec: str,
+        *,
+        process_group: Any = None,
+        feedback: bool | None = None,
+        seed: int = 0,
+        **options: Any,
+    ) -> None:
+        """Create the state of one model's hook, alike at every rank.
+
+        Args:
+            codec: Name of a codec, or the path of a Python file with one (docs/compression.md).
+            process_group: Group whose ranks train together; None: the default one.
+            feedback: Wrap the codec in error feedback; None: if that helps it.
+            seed: Of random numbers, the same at every rank.
+            **options: Options of the codec.
+
+        Raises:
+            InvalidTensor: The codec, an option or its value is unknown.
+        """
+        made = make_codec(codec, **options)
+        wanted = CODECS.describe(codec).feedback if feedback is None else feedback
+        self.codec: Codec = ErrorFeedback(made) if wanted and not made.keeps_residuals else made
+        self.process_group = process_group
+        self._seed = seed
+        self._calls: dict[int, int] = {}
+        """Calls by the bucket's index."""
+        self._names: dict[torch.Tensor, str] = {}
+        """Names of parameters: their places in the order in which they first came."""
+
+    def names(self, parameters: Sequence[torch.Tensor]) -> list[str]:
+        """Return the names of parameters, by which their state is kept."""
+        return [self._names.setdefault(each, str(len(self._names))) for each in parameters]
+
+    def next_draws(self, bucket: int) -> Draws:
+        """Return the seeds of a bucket's next call."""
+        count = self._calls[bucket] = self._calls.get(bucket, 0) + 1
+        return Draws(mixed(self._seed, bucket, count), dist.get_rank(self.process_group))
+
+    def state_dict(self) -> State:
+        """Return this rank's state for a checkpoint of its own."""
+        calls: State = {f"{_CALLS}{bucket}": np.array(count) for bucket, count in self._calls.items()}
+        return {**self.codec.state_dict(), **calls}
+
+    def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Continue from a state that `state_dict` returned at the same rank."""
+        self.codec.load_state_dict(state)
+        self._calls = {int(key.removeprefix(_CALLS)): int(n) for key, n in state.items() if key.startswith(_CALLS)}
+
+
+class PackedState(CodecState):
+    """State of `packed_hook`."""
+
+    def __init__(
+        self, bits: int = 8, *, process_group: Any = None, feedback: bool = True, seed: int = 0, rotated: bool = True
+    ) -> None:
+        """Create it; `bits` of a field: 6, 7, 8, 10 or 15. The rest as `CodecState`."""
+        super().__init__(
+            "packed", process_group=process_group, feedback=feedback, seed=seed, bits=bits, rotated=rotated
+        )
+
+
+class TopKState(CodecState):
+    """State of `topk_hook`."""
+
+    def __init__(self, ratio: float = 0.01, *, process_group: Any = None, feedback: bool = True) -> None:
+        """Create it; `ratio` of each bucket's numbers is kept."""
+        super().__init__("topk", process_group=process_group, feedback=feedback, ratio=ratio)
+
+
+class DgcState(CodecState):
+    """State of `dgc_hook`."""
+
+    def __init__(self, ratio: float = 0.01, momentum: float = 0.9, *, process_group: Any = None, seed: int = 0) -> None:
+        """Create it; the optimiser then has no momentum of its own."""
+        super().__init__("dgc", process_group=process_group, seed=seed, ratio=ratio, momentum=momentum)
+
+
+def codec_hook(state: CodecState, bucket: dist.GradBucket) -> Future[torch.Tensor]:
+    """Average a bucket by the codec of its state.
+
+    Register it as `model.register_comm_hook(CodecState("tbq", threshold=0.01), codec_hook)`. It works inside torch's
+    `fp16_compress_wrapper` and `bf16_compress_wrapper`. A NaN or an infinity at any rank becomes NaN at all.
+
+    Args:
+        state: The state, of this model alone.
+        bucket: A `GradBucket`, as DistributedDataParallel passes it.
+
+    Returns:
+        A future of the mean over the ranks, in the bucket's own buffer.
+    """
+    codec, group, buffer = state.codec, state.process_group, bucket.buffer()
+    names = state.names(bucket.parameters())
+    gradients = [gradient.detach().to("cpu", torch.float32).numpy().ravel() for gradient in bucket.gradients()]
+    parts = [codec.compensate(name, gradient) for name, gradient in zip(names, gradients, strict=True)]
+    values = np.concatenate(parts)
+    ends = np.cumsum([part.size for part in parts])[:-1]
+    context = Context(values.size, dist.get_world_size(group), state.next_draws(bucket.index()))
+    if (wanted := codec.ask(values, context)) is not None:
+        agreed = torch.from_numpy(wanted).to(buffer.device)
+        dist.all_reduce(agreed, group=group)
+        context = Context(context.size, context.workers, context.draws, agreed.cpu().numpy())
+    future, finish = _send(codec, values, context, buffer.device, group)
+
+    def done(waited: Future[Any]) -> torch.Tensor:
+        waited.value()  # raises what the sum has failed with
+        total, own = finish()
+        for name, part, sent in zip(names, parts, np.split(own, ends), strict=True):
+            codec.update(name, part, sent)
+        buffer.copy_(torch.from_numpy(total / np.float32(context.workers)))
+        result: torch.Tensor = buffer
+        return result
+
+    return future.then(done)
+
+
+def packed_hook(state: PackedState, bucket: dist.GradBucket) -> Future[torch.Tensor]:
+    """Average a bucket in packed numbers, of 0.8 to 2 bytes each; see `codec_hook`."""
+    return codec_hook(state, bucket)
+
+
+def topk_hook(state: TopKState, bucket: dist.GradBucket) -> Future[torch.Tensor]:
+    """Average the largest gradients of a bucket, by all-gather; see `codec_hook`."""
+    return codec_hook(state, bucket)
+
+
+def dgc_hook(state: DgcState, bucket: dist.GradBucket) -> Future[torch.Tensor]:
+    """Average a bucket by deep gradient compression, by all-gather; see `codec_hook`."""
+    return codec_hook(state, bucket)
+
+
+def _send(
+    codec: Codec, values: Float32Array, context: Context, device: torch.device, group: Any
+) -> tuple[Future[Any], Finish]:
+    """Start to sum numbers (size,); the sum is there when the future is complete."""
+    code = codec.encode(values, context)
+    if codec.kind is None:
+        return _gathered(codec, code, context, device, group)
+    if isinstance(codec.kind, LaneType):
+        encoding = encoding_of(codec.kind, context.workers, poison=True)
+        return _lanes(encoding, code, context, device, group)
+    numbers = torch.from_numpy(code.copy()).to(device)
+    work = dist.all_reduce(numbers, group=group, async_op=True)
+    return work.get_future(), lambda: (
+        codec.decode(numbers.cpu().numpy(), context),
+        codec.decode(code, context),
+    )
+
+
+def _lanes(
+    encoding: Encoding, values: Float32Array, context: Context, device: torch.device, group: Any
+) -> tuple[Future[Any], Finish]:
+    """Agree on scales, which is waited for, and start to sum lanes."""
+    count = -(-values.size // encoding.values)
+    chunks = np.zeros((count, encoding.values), np.float32)
+    chunks.ravel()[: values.size] = values
+    place = Place(np.arange(count, dtype=np.uint32), context.draws)
+    scales = torch.from_numpy(np.minimum(encoding.ask(chunks, 1, place), 255).astype(np.uint8)).to(device)
+    dist.all_reduce(scales, dist.ReduceOp.MAX, group=group)
+    agreed = scales.cpu().numpy()
+    own = encoding.encode(chunks, agreed, 1, place)
+    total = torch.from_numpy(own.ravel().copy()).to(device)
+    work = dist.all_reduce(total, group=group, async_op=True)
+
+    def decoded(lanes: NDArray[np.int32], contributors: int) -> Float32Array:
+        weights = np.full(count, contributors, np.int64)
+        numbers: Float32Array = encoding.decode(lanes.reshape(count, -1), agreed, weights, place)
+        return numbers.ravel()[: values.size]
+
+    return work.get_future(), lambda: (decoded(total.cpu().numpy(), context.workers), decoded(own, 1))
+
+
+def _gathered(
+    codec: Codec, code: NDArray[Any], context: Context, device: torch.device, group: Any
+) -> tuple[Future[Any], Finish]:
+    """Start to gather all ranks' codes."""
+    mine = torch.from_numpy(np.ascontiguousarray(code).view(np.uint8).ravel()).to(device)
+    parts = [torch.empty_like(mine) for _ in range(context.workers)]
+    work = dist.all_gather(parts, mine, group=group, async_op=True)
+
+    def finish() -> tuple[Float32Array, Float32Array]:
+        codes = [part.cpu().numpy().view(code.dtype).reshape(code.shape) for part in parts]
+        return codec.merge(codes, context), codec.decode(code, context)
+
+    return work.get_future(), finish

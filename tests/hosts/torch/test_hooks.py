@@ -1,0 +1,52 @@
+"""Compressing hooks of DistributedDataParallel, over switches and over Gloo: the same bits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+
+from weir.tests.hosts.torch.rig import Ranks, running_fabric
+
+pytestmark = pytest.mark.skipif(
+    find_spec("torch") is None, reason="PyTorch is not installed (pip install 'weir[torch]')"
+)
+
+RANKS = 3
+
+
+@pytest.fixture(scope="module")
+def played() -> Iterator[list[dict[str, Any]]]:
+    with running_fabric() as told:
+        forker = Ranks(told)
+        try:
+            yield forker.play("compressed", RANKS)
+        finally:
+            forker.close()
+
+
+def test_ranks_and_back_ends_have_the_same_bits(played: list[dict[str, Any]]) -> None:
+    for name, (digest, _, _) in played[0]["gloo"]["trained"].items():
+        digests = {rank["gloo"]["trained"][name][0] for rank in played}
+        assert digests == {digest}, name
+        if name in ("blocks", "randomk"):  # float32 sums, which Gloo rounds and switches do not
+            continue
+        assert {rank["weir"]["trained"][name][0] for rank in played} == digests, name
+
+
+def test_every_codec_trains(played: list[dict[str, Any]]) -> None:
+    for backend in ("weir", "gloo"):
+        for name, (_, before, after) in played[0][backend]["trained"].items():
+            assert after < 0.9 * before, (backend, name)
+
+
+def test_lanes_go_through_the_switches(played: list[dict[str, Any]]) -> None:
+    assert played[0]["weir"]["carried"]["fabric all_reduce"] >= 15 * 4
+
+
+def test_state_is_kept_by_parameter(played: list[dict[str, Any]]) -> None:
+    for rank in played:
+        for backend in ("weir", "gloo"):
+            assert all(rank[backend]["residuals"].values()), rank[backend]["residuals"]

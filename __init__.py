@@ -3,9 +3,9 @@
 Importing this package costs nothing: each name here is loaded when it is first used.
 
 `join` takes a seat in a job and returns a `Communicator`, whose collectives sum in the switches; `serve` is the seat of
-a job's parameter server; `connect` sends messages between two hosts. `Topology` is a fabric as data: `load_topology`
-reads one, `leaf_spine` and `fat_tree` make regular ones. `Program`, `Switch` and `Fabric` run compiled P4 programs in
-virtual time.
+a job's parameter server; `connect` sends messages between two hosts. `DistributedOptimizer` wraps one of PyTorch's.
+`Topology` is a fabric as data: `load_topology` reads one, `leaf_spine` and `fat_tree` make regular ones. `Program`,
+`Switch` and `Fabric` run compiled P4 programs in virtual time.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
         join,
         serve,
     )
+    from .hosts.collectives.operations import AdaCons, Adasum, Average, Sum
+    from .hosts.torch.distributed_optimizer import DistributedOptimizer
     from .topologies import Topology, TopologyError, dump_topology, fat_tree, leaf_spine, load_topology
 elif __package__:  # pytest loads this file by itself where the checkout's folder has a name that no package can have
     from .imports.extras import lazily
@@ -44,6 +46,8 @@ elif __package__:  # pytest loads this file by itself where the checkout's folde
                 "join",
                 "serve",
             ),
+            "hosts.collectives.operations": ("AdaCons", "Adasum", "Average", "Sum"),
+            "hosts.torch.distributed_optimizer": ("DistributedOptimizer",),
             "topologies": ("Topology", "TopologyError", "dump_topology", "fat_tree", "leaf_spine", "load_topology"),
         },
     )
@@ -51,12 +55,17 @@ elif __package__:  # pytest loads this file by itself where the checkout's folde
 __version__ = "0.2.0"
 
 __all__ = [
+    "AdaCons",
+    "Adasum",
+    "Average",
     "Communicator",
     "Compression",
     "ControlClient",
+    "DistributedOptimizer",
     "Fabric",
     "HostError",
     "Program",
+    "Sum",
     "Switch",
     "Topology",
     "TopologyError",

@@ -11,8 +11,9 @@ torch.distributed: each imports only folders that stand before it. This package 
 PyTorch.
 """
 
-from .collectives.communicator import Communicator, Driver, Handle, wait_all
+from .collectives.communicator import Communicator, Driver, wait_all
 from .collectives.compression import Compression
+from .collectives.handle import Handle
 from .drivers.client import Membership, join, serve
 from .drivers.control_client import ControlClient
 from .drivers.udp import UdpEndpoint, UdpHost, UdpWorker

@@ -56,6 +56,7 @@ ALONE: Final = [
 LAUNCHES: Final = [
     "weir launch --hosts h1,h4,h7 examples/train.py",
     "weir launch -n 3 --topology examples/two_racks.yaml examples/train.py",
+    "weir launch -n 4 examples/adasum.py",
     "weir launch -n 4 examples/gossip.py",
     "weir launch -n 4 examples/train.py",
 ]

@@ -19,7 +19,9 @@ from ..transport.transport import Transport
 from .arrays import opened
 from .compression import Compression
 from .gathering import Gathering, array_of, words_of
-from .operations import OPERATIONS, Call, Started
+from .handle import Handle, SteppedHandle
+from .operation import Members
+from .operations import OPERATIONS, Call, Started, Stepped
 
 _POLICIES: Final = get_args(NonFinite)
 
@@ -46,7 +48,12 @@ class Reduction(TypedDict, total=False):
     """
     cuts: Iterable[int]
     """Elements, in C order, at which a new chunk begins; any iterable of integers, by default none. Layers in one array
-    are summed as exactly as each alone if there is a cut in front of each; a cut costs less than a chunk.
+    are summed as exactly as each alone if there is a cut in front of each; a cut costs less than a chunk. "adasum" is
+    taken for each layer.
+    """
+    rack: Members | None
+    """Communicator of this worker's rack, for "adasum": arrays are summed in each rack, and Adasum is taken among the
+    racks. Every worker is in one rack, and the racks' workers of rank 0 exchange for all.
     """
     compression: Compression | None
     """Lossy compression of a sum or a mean of floating numbers (docs/compression.md); by default None."""
@@ -75,61 +82,6 @@ class Driver(Protocol):
 
     def done(self, handle: int) -> bool:
         """Same contract as `WorkerCore.done`."""
-
-
-class Handle:
-    """One collective call on its way."""
-
-    def __init__(
-        self,
-        driver: Driver,
-        number: int,
-        timeout_s: float,
-        finish: Callable[[Reduced], Any],
-        *,
-        may_continue: bool = False,
-    ) -> None:
-        """Wait for sum `number` of the driver; `may_continue`: `finish` may start another sum in place of a result."""
-        self._driver = driver
-        self._number = number
-        self._timeout_s = timeout_s
-        self._finish = finish
-        self._may_continue = may_continue
-        self._reduced: Reduced | None = None
-        """The driver's result, until the caller's result is made of it."""
-        self._results: list[Any] = []
-
-    def done(self) -> bool:
-        """True if `wait` would return, or raise, at once. Starts the second sum of a call that has two."""
-        if self._results or self._reduced is not None:
-            return True
-        if not self._driver.done(self._number):
-            return False
-        if not self._may_continue:
-            return True
-        try:
-            return bool(self._advance(0.0))
-        except HostError:
-            return True
-
-    def wait(self, timeout_s: float | None = None) -> Any:
-        """The call's result; the same one if asked again. Raises what the call raises."""
-        limit_s = self._timeout_s if timeout_s is None else timeout_s
-        while not self._results:
-            self._advance(limit_s)
-        return self._results[0]
-
-    def _advance(self, timeout_s: float) -> list[Any]:
-        """Wait for the sum on its way, and make the result of it or start the next sum."""
-        if self._reduced is None:
-            self._reduced = self._driver.wait(self._number, timeout_s)
-        made = self._finish(self._reduced)
-        self._reduced = None
-        if isinstance(made, Started):
-            self._number, self._finish = self._driver.submit(made.tensor), made.finish
-        else:
-            self._results.append(made)
-        return self._results
 
 
 class Communicator:
@@ -171,6 +123,10 @@ class Communicator:
         """
         self._leave = leave
         self._closed = False
+        self._memory: dict[tuple[str, str], dict[str, Any]] = {}
+        """`Call.memory` by operation and name."""
+        self._stepped: SteppedHandle | None = None
+        """The last call in several exchanges."""
 
     def close(self, reason: str = "") -> None:
         """Leave the job; later calls raise `EndpointClosed`. May be repeated.
@@ -280,6 +236,7 @@ class Communicator:
         nonfinite: NonFinite = "error",
         cuts: Iterable[int] = (),
         compression: Compression | None = None,
+        rack: Members | None = None,
     ) -> Handle:
         """Start a reduction for the rank `root`, or for all if None. `finish` replaces the operation's own result
         function.
@@ -295,6 +252,13 @@ class Communicator:
                 place=f"tensor {name!r}",
                 value=weight,
                 allowed=("no weight", 'op="mean"'),
+            )
+        if rack is not None and not operation.racked:
+            raise InvalidTensor(
+                f"op={operation.name!r} is not taken among racks",
+                place=f"tensor {name!r}",
+                value=operation.name,
+                allowed=tuple(each.name for each in OPERATIONS.values() if each.racked),
             )
         if nonfinite not in _POLICIES:
             raise InvalidTensor(
@@ -316,8 +280,19 @@ class Communicator:
             rank=self.rank,
             workers=self.size,
             lanes=self._driver.lanes,
+            rack=rack,
+            memory=self._memory.setdefault((operation.name, name), {}) if operation.keeps else {},
         )
-        tensor, made = operation.start(call) if compression is None else compression.start(call, operation.name)
+        started = operation.start(call) if compression is None else compression.start(call, operation.name)
+        if isinstance(started, Stepped):
+            if finish is not None:
+                raise InvalidTensor(
+                    f"op={operation.name!r} is more than one sum", place=f"tensor {name!r}", value=operation.name
+                )
+            return self._start_steps(
+                started, name, lambda result: restore(result) if root in (None, self.rank) else None
+            )
+        tensor, made = started
 
         def restored(reduced: Reduced, made: Callable[[Reduced], Any] = made) -> Any:
             result = made(reduced)
@@ -443,10 +418,28 @@ class Communicator:
         return Tensor(values, workers=self.size, lanes=self._driver.lanes, **options)
 
     def _start(self, tensor: Tensor, finish: Callable[[Reduced], Any], *, may_continue: bool = False) -> Handle:
-        if self._closed:
-            raise EndpointClosed("its communicator was closed", place=f"tensor {tensor.name!r}")
+        self._check(tensor.name)
         number = self._driver.submit(tensor)
         return Handle(self._driver, number, self.timeout_s, finish, may_continue=may_continue)
+
+    def _start_steps(self, started: Stepped, name: str, finish: Callable[[Any], Any]) -> Handle:
+        self._check(name)
+        within = Communicator(self._driver, timeout_s=self.timeout_s, connect=lambda: self.transport)
+        self._stepped = SteppedHandle(started.steps(within), self.timeout_s, finish)
+        return self._stepped
+
+    def _check(self, name: str) -> None:
+        """Refuse a call after `close`, or behind one in several exchanges that was not waited for.
+
+        The later exchanges of that one would come before or behind this call's, at each worker as time has it.
+        """
+        if self._closed:
+            raise EndpointClosed("its communicator was closed", place=f"tensor {name!r}")
+        if self._stepped is not None and not self._stepped.is_taken:
+            raise InvalidTensor(
+                "wait for the last call before the next one: its operation makes several exchanges",
+                place=f"tensor {name!r}",
+            )
 
     def _checked_root(self, root: int, name: str) -> int:
         """The root as Python's int, so that NumPy's has the same signature."""

@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 
 from ..errors import ControlAbsent, ControlRefused
 from ..numerics.tensors import Reduced
-from .communicator import Communicator, Handle
+from .communicator import Communicator
+from .handle import Handle
 
 _log = logging.getLogger(__name__)
 

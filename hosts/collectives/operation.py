@@ -1,14 +1,15 @@
-"""Interface of a collective operation, and the two ways in which operations use the fabric.
+"""Interface of a collective operation, and the ways in which operations use the fabric.
 
 `summed` lets the switches add: traffic of one array, whatever the number of workers. `gathered` carries every worker's
-array to all workers, who combine them: n times the traffic and n times the memory.
+array to all workers, who combine them: n times the traffic and n times the memory. `Stepped` is for operations of
+several exchanges, each of which depends on the ones before: sums, gatherings, messages to single workers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,49 @@ from ..numerics.datatypes import DataType, as_numbers
 from ..numerics.quantization import not_finite
 from ..numerics.tensors import NonFinite, Reduced, Tensor
 from .gathering import Gathering, words_of
+
+
+class Pending(Protocol):
+    """An exchange on its way: a collective call, or a call on the transport."""
+
+    def done(self) -> bool:
+        """True if `wait` returns, or raises, at once."""
+
+    def wait(self, timeout_s: float | None = None) -> Any:
+        """Return the result."""
+
+
+class Messages(Protocol):
+    """The part of a `Transport` that operations use."""
+
+    def send_async(self, peer: int, value: object) -> Pending: ...
+
+    def recv_async(self, peer: int) -> Pending: ...
+
+
+class Members(Protocol):
+    """The part of a `Communicator` that operations use."""
+
+    @property
+    def rank(self) -> int: ...
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def transport(self) -> Messages: ...
+
+    def allreduce_async(
+        self, array: Any, *, name: str, nonfinite: NonFinite = "error", cuts: Iterable[int] = ()
+    ) -> Pending: ...
+
+    def all_gather_async(self, array: Any, *, name: str) -> Pending: ...
+
+    def broadcast_async(self, array: Any, root: int = 0, *, name: str) -> Pending: ...
+
+
+Steps = Generator[Sequence[Pending], list[Any], NDArray[Any]]
+"""Yields exchanges that are under way together, is sent their results, and returns the operation's result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +81,10 @@ class Call:
     workers: int
     lanes: int
     """Lanes of the job's messages."""
+    rack: Members | None = None
+    """The workers whose arrays are summed before the operation, where it is taken among such groups."""
+    memory: dict[str, Any] = field(default_factory=dict)
+    """Contents that an operation keeps from one call to the next of this name; empty at the first."""
 
     def tensor(self, values: NDArray[Any], **options: Any) -> Tensor:
         """Return a tensor of this call that carries `values`."""
@@ -55,6 +103,13 @@ class Started(NamedTuple):
     """
 
 
+class Stepped(NamedTuple):
+    """An operation of several exchanges, the first of which is a sum whose name has the signature of the call."""
+
+    steps: Callable[[Members], Steps]
+    """Result, of the shape and storage type of the call's array; the same bits at every worker."""
+
+
 @dataclass(frozen=True, slots=True)
 class Description:
     """A collective operation as it is registered: one in each module of `operations`, as DESCRIPTION."""
@@ -63,10 +118,14 @@ class Description:
     """Value of the argument `op`."""
     summary: str
     """Result in one line, with x for the workers' arrays."""
-    start: Callable[[Call], Started]
+    start: Callable[[Call], Started | Stepped]
     """Prepare one call. Raises InvalidTensor for numbers that the operation cannot take."""
     weighted: bool = False
     """True if workers' weights count; others refuse a weight."""
+    racked: bool = False
+    """True if the operation can be taken among racks; others refuse a rack."""
+    keeps: bool = False
+    """True if the operation uses `Call.memory`."""
 
 
 Combine = Callable[[NDArray[Any], NDArray[np.bool_], DataType], NDArray[Any]]

@@ -22,7 +22,7 @@ import torch
 import torch.distributed as dist
 from torch.autograd.profiler import record_function
 
-from ..errors import AllreduceAborted, HostError
+from ..errors import AllreduceAborted, HostError, InvalidTensor
 from .calls import CallLog, described
 from .contiguous import CopiedWork, contiguous_words
 from .layers import inner_ends, watch_modules
@@ -39,6 +39,9 @@ _CPU: Final = torch.device("cpu")
 _GLOO: Final = dist.ProcessGroup.BackendType.GLOO
 _SUM: Final = dist.ReduceOp.SUM
 _AVG: Final = dist.ReduceOp.AVG
+
+_WORDS: Final = {"sum": "SUM", "mean": "AVG"}
+"""PyTorch's words for operations."""
 
 _OF_TWO: Final = frozenset({"send", "recv", "recv_anysource"})
 """Calls between two ranks only, which have no place in the order of all ranks' calls."""
@@ -225,6 +228,28 @@ class WeirProcessGroup(dist.ProcessGroup):
             return self._start("all_reduce", parts, op, limit, cuts, lambda flat: _put(flat, parts), parts, True)
         return self.allreduce(parts, opts)
 
+    def combine(self, tensor: torch.Tensor, op: str, cuts: Sequence[int], *, key: str = "") -> FabricWork:
+        """Combine a tensor in place by an operation of Weir that PyTorch has no `ReduceOp` for.
+
+        Args:
+            tensor: floating, of two or more ranks.
+            op: "adasum" or "adacons", or a user's operation by its path.
+            cuts: the elements at which its layers begin, except the first.
+            key: name of the tensor from call to call, for operations that keep something between calls.
+
+        Raises:
+            InvalidTensor: the fabric cannot take the tensor.
+        """
+        if not self._can_go_through([tensor], _SUM):
+            raise InvalidTensor(
+                f"{op} is for floating tensors of two or more ranks, not {tensor.dtype} of {self._size}",
+                place=f"group of {self._size} ranks",
+                value=str(tensor.dtype),
+                allowed=tuple(map(str, TYPES)),
+            )
+        parts = [tensor]
+        return self._start("combine", parts, op, self._timeout, cuts, lambda flat: _put(flat, parts), parts, key=key)
+
     def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> Any:
         parts, op, limit = _read(tensors, opts, None)
         if self._goes_through(parts, op):
@@ -363,17 +388,18 @@ class WeirProcessGroup(dist.ProcessGroup):
         deliver: Callable[[torch.Tensor], None],
         results: Sequence[torch.Tensor],
         of_mean: bool = False,
+        key: str = "",
     ) -> FabricWork:
         count = sum(part.numel() for part in parts)
         with record_function(f"weir:{name}"):
             self.carried[f"fabric {name}"] += 1
-            mean = op == _AVG
-            what = f"{name} {'AVG' if mean else 'SUM'} of {count} {parts[0].dtype}"
+            named = op if isinstance(op, str) else "mean" if op == _AVG else "sum"
+            what = f"{name} {_WORDS.get(named, named)} of {count} {parts[0].dtype}"
             work = FabricWork(list(results), what, raises=self._raises)
             self._calls.note(f"switches {name}", f"{work.what} through the switches", work)
             seconds = (limit if limit > timedelta(0) else self._timeout).total_seconds()
             staged = Staged.of(parts)
-            self._sums.start(Sum(work, list(parts), mean, cuts, of_mean, deliver, seconds, staged))
+            self._sums.start(Sum(work, list(parts), named, cuts, of_mean, deliver, seconds, staged, key))
         return work
 
     # --- batch sizes ---

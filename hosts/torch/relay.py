@@ -33,7 +33,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..collectives.communicator import Handle
+from ..collectives.handle import Handle
 from ..drivers.batch_sizes import BatchSizes
 from ..drivers.client import Membership
 from ..drivers.udp import UdpHost
@@ -156,6 +156,9 @@ class Seat:
             if command["do"] == "balance":
                 self._balance(command)
                 continue
+            if command["op"] not in ("sum", "mean"):
+                self._combine(command)
+                continue
             try:
                 handle = self._membership.communicator.reduced_async(
                     self._numbers(command),
@@ -171,6 +174,25 @@ class Seat:
                 self._membership.worker.endpoint.check()
                 continue
             self._started.put((command, handle))
+
+    def _combine(self, command: dict[str, Any]) -> None:
+        """Make a call of several exchanges. The sums behind it wait, as they do at all ranks."""
+        numbers = self._numbers(command)
+        try:
+            handle = self._membership.communicator.allreduce_async(
+                numbers,
+                op=command["op"],
+                name=command["name"],
+                dtype=command["dtype"],
+                nonfinite=command["nonfinite"],
+                cuts=command["cuts"],
+            )
+            numbers[:] = handle.wait(command["timeout_s"])
+        except HostError as error:
+            self._failed(command, error)
+            self._membership.worker.endpoint.check()
+        else:
+            self._say({"done": command["call"]})
 
     def _balance(self, command: dict[str, Any]) -> None:
         """Write all ranks' batch sizes of the next step into the block, as int32 by rank, or zeros if there are none

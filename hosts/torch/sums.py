@@ -43,7 +43,8 @@ class Sum:
     work: FabricWork
     parts: Sequence[torch.Tensor]
     """Tensors of one type, summed as one: their numbers one after the other."""
-    mean: bool
+    op: str
+    """Name of a collective operation."""
     cuts: Sequence[int]
     of_mean: bool
     """The numbers are parts of a mean, divided by the number of ranks: it is theirs who are left, if ranks are lost."""
@@ -52,6 +53,8 @@ class Sum:
     timeout_s: float
     staged: Staged | None
     """Access to the parts and the result's memory; None for the CPU's memory."""
+    key: str = ""
+    """Name of the array for operations that keep something from one call of a name to the next."""
 
     @property
     def count(self) -> int:
@@ -221,11 +224,11 @@ class FabricSums:
             lambda error: completers.run(lambda: self._settle(wanted.work, block, deliver, error)),
             count=wanted.count,
             dtype=TYPES[first.dtype],
-            op="mean" if wanted.mean else "sum",
+            op=wanted.op,
             rescale=wanted.of_mean,
             nonfinite="poison",
             cuts=list(wanted.cuts),
-            name=f"{wanted.work.what}, sum {self._count} of the group",
+            name=wanted.key or f"{wanted.work.what}, sum {self._count} of the group",
             timeout_s=wanted.timeout_s,
         )
 

@@ -8,8 +8,26 @@ from typing import Final
 
 from ....imports.registry import Registry
 from ...errors import InvalidTensor
-from ..operation import Call, Description, Started, gathered, summed
+from ..operation import Call, Description, Started, Stepped, gathered, summed
 
-__all__ = ["OPERATIONS", "Call", "Description", "Started", "gathered", "summed"]
+Sum: Final = "sum"
+Average: Final = "mean"
+Adasum: Final = "adasum"
+AdaCons: Final = "adacons"
+"""Operations under the names that users of Horovod know."""
+
+__all__ = [
+    "OPERATIONS",
+    "AdaCons",
+    "Adasum",
+    "Average",
+    "Call",
+    "Description",
+    "Started",
+    "Stepped",
+    "Sum",
+    "gathered",
+    "summed",
+]
 
 OPERATIONS: Final = Registry(__name__, __path__, Description, "operation", InvalidTensor, first="sum")

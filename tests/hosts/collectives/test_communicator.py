@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weir.hosts.collectives.communicator import Communicator, Handle, wait_all
+from weir.hosts.collectives.communicator import Communicator, wait_all
+from weir.hosts.collectives.handle import Handle
 from weir.hosts.errors import AllreduceTimeout, CallMismatch, InvalidTensor, WorkerMissing
 from weir.hosts.numerics.bfloat16 import BFLOAT16
 from weir.hosts.numerics.datatypes import DataType, FloatType, data_types
@@ -353,7 +354,7 @@ def test_the_mean_of_weights_that_sum_to_nothing_is_an_error() -> None:
 def test_an_unknown_operation_or_policy_is_refused() -> None:
     _, members = communicators(1)
     wrong: Any = "prod"
-    with pytest.raises(InvalidTensor, match='unknown operation "prod"; supported: sum, max, mean, min'):
+    with pytest.raises(InvalidTensor, match='unknown operation "prod"; supported: sum, adacons, adasum, max'):
         members[0].allreduce(np.ones(3), op=wrong)
     with raises(InvalidTensor, place="tensor 'tensor'", value="prod", allowed=("error", "propagate", "poison")):
         members[0].allreduce(np.ones(3), nonfinite=wrong)

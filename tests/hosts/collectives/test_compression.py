@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from weir.hosts import Communicator, Compression
-from weir.hosts.collectives.communicator import Handle
+from weir.hosts.collectives.handle import Handle
 from weir.hosts.compression.codec import Codec, Context
 from weir.hosts.compression.codecs import CODECS, make_codec
 from weir.hosts.errors import CallMismatch, InvalidTensor, WorkerMissing

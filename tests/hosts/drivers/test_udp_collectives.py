@@ -24,10 +24,12 @@ from weir.hosts import (
     UdpHost,
     UdpWorker,
     WorkerCore,
+    connect,
 )
 from weir.hosts.collectives.groups import new_groups
 from weir.hosts.collectives.sharding import ShardedDriver
 from weir.hosts.numerics.tensors import reference_sum
+from weir.tests.hosts.collectives.test_adasum import tree
 from weir.tests.support.errors import raises
 from weir.wire.control import Child, ServerPlan, WorkerPlan
 
@@ -142,6 +144,30 @@ def test_many_small_groups_at_once(hosts: Hosts) -> None:
 
     for rank, results in enumerate(at_each(world(hosts), script)):
         assert results == [ranks for ranks in wanted if rank in ranks]
+
+
+def test_racks_and_adasum_over_sockets(hosts: Hosts) -> None:
+    arrays = np.random.default_rng(4).standard_normal((4, 3001))
+    port, addresses = next(PORTS), [address(rank) for rank in range(4)]
+
+    def script(c: Communicator) -> list[Any]:
+        with connect(WORLD, addresses, c.rank, port=port) as transport:
+            member = Communicator(drivers[c.rank], timeout_s=30, connect=lambda: transport)
+            rack = next(group for group in new_groups(member, [[0, 1], [2, 3]], hosts) if group is not None)
+            results = [
+                member.allreduce(arrays[c.rank], op="adasum"),
+                member.allreduce(arrays[c.rank], op="adasum", rack=rack),
+                member.allreduce(arrays[c.rank], op="adacons"),
+            ]
+            member.barrier()
+            return [result.tobytes() for result in results]
+
+    drivers = [hosts.join(ticket) for ticket in hosts.add_job(range(4))]
+    flat, racked, consensus = zip(*at_each([Communicator(driver) for driver in drivers], script), strict=True)
+    for results, vectors in ((flat, [*arrays]), (racked, [arrays[0] + arrays[1], arrays[2] + arrays[3]])):
+        assert len(set(results)) == 1
+        assert np.frombuffer(results[0]) == pytest.approx(tree(vectors), rel=1e-9)
+    assert len(set(consensus)) == 1
 
 
 def test_groups_that_cannot_be(hosts: Hosts) -> None:

@@ -25,6 +25,7 @@ from weir.experiments.backends.real_time import RealTimeFabric
 from weir.topologies.generators import leaf_spine
 
 HOSTS: Final = ("h1", "h2", "h3", "h4")
+SCENARIOS: Final = "weir.tests.hosts.torch.scenarios"
 LEASE_NS: Final = 2_000_000_000
 DIES_AT: Final = 3
 """The step at which a replica's process is killed."""
@@ -37,10 +38,11 @@ EVERYONE: Final = 111.0
 class Ranks:
     """The process that forks ranks, over a fabric that runs in this one."""
 
-    def __init__(self, told: dict[str, str]) -> None:
+    def __init__(self, told: dict[str, str], scenarios: str = SCENARIOS) -> None:
+        """`scenarios` is the module with the ranks' parts."""
         self.told = {**told, "WEIR_HOST": ",".join(HOSTS), "OMP_NUM_THREADS": "1"}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", __name__],
+            [sys.executable, "-m", __name__, scenarios],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -88,7 +90,7 @@ def _rank(scenario: str, rank: int, ranks: int, environment: dict[str, str], sto
     import torch
     import torch.distributed as dist
 
-    scenarios: Any = import_module("weir.tests.hosts.torch.scenarios")
+    scenarios: Any = import_module(sys.argv[1])
     os.environ.update(environment, LOCAL_RANK=str(rank))
     torch.set_num_threads(1)
     try:
@@ -103,7 +105,7 @@ def _rank(scenario: str, rank: int, ranks: int, environment: dict[str, str], sto
 
 
 def main() -> None:
-    import_module("weir.tests.hosts.torch.scenarios")  # PyTorch, once
+    import_module(sys.argv[1])  # PyTorch, once
 
     context = get_context("fork")
     for line in sys.stdin:

@@ -69,7 +69,7 @@ def sums(relay: OneSeat) -> FabricSums:
 
 
 def wanted(deliver: Any, tensor: torch.Tensor) -> Sum:
-    return Sum(FabricWork([tensor], "a sum"), [tensor], False, (), False, deliver, ANSWER_S, None)
+    return Sum(FabricWork([tensor], "a sum"), [tensor], "sum", (), False, deliver, ANSWER_S, None)
 
 
 def test_what_fails_while_its_sum_comes_keeps_its_own_numbers(relay: OneSeat, sums: FabricSums) -> None:

@@ -1,0 +1,72 @@
+"""Adasum of all workers' arrays, tensor by tensor: a sum of what is orthogonal, a mean of what is parallel.
+
+With racks, switches sum exactly in each rack, and Adasum is taken among the racks' first workers, by messages; each of
+them then sends the result to its rack.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import InvalidTensor
+from ...numerics.datatypes import FloatType, as_numbers
+from ...numerics.quantization import not_finite
+from ..halving import check_power_of_two, halve_and_double
+from ..operation import Call, Description, Members, Stepped, Steps
+
+_LARGEST: Final = 2.0**450
+"""Bound of |x|, so that squared norms are far below float64's largest number."""
+
+
+def _start(call: Call) -> Stepped:
+    numbers, kind = as_numbers(call.values, call.name, call.dtype)
+    place = f"tensor {call.name!r}"
+    if not isinstance(kind, FloatType):
+        raise InvalidTensor(f"op='adasum' needs floating numbers, not {kind.name}", place=place, value=kind.name)
+    if call.rack is None:
+        check_power_of_two(call.workers, "workers", place)
+    ends = [0, *call.cuts, numbers.size]
+    if call.cuts and any(first >= last for first, last in pairwise(ends)):
+        raise InvalidTensor(
+            f"cuts {list(call.cuts)} do not ascend from 1 to {numbers.size - 1}", place=place, value=list(call.cuts)
+        )
+    if call.nonfinite == "error" and not (finite := kind.is_finite(numbers)).all():
+        flat = int((~finite).argmax())
+        raise not_finite(call.name, flat, numbers.shape, kind.number(numbers.reshape(-1), flat))
+    wide = np.array(kind.widen(numbers)).reshape(-1)
+    if wide.dtype == np.float64 and (np.abs(wide[np.isfinite(wide)]) > _LARGEST).any():
+        raise InvalidTensor("op='adasum' needs |x| ≤ 2^450: norms are squared", place=place)
+
+    def result(values: NDArray[Any]) -> NDArray[Any]:
+        return kind.narrow(values.astype(np.float64)).reshape(numbers.shape)
+
+    return Stepped(partial(_steps, call=call, wide=wide, ends=ends, result=result))
+
+
+def _steps(members: Members, *, call: Call, wide: NDArray[Any], ends: list[int], result: Any) -> Steps:
+    rack = call.rack
+    leads = np.zeros(members.size, np.int32)
+    leads[members.rank] = rack is None or rack.rank == 0
+    name = f"{call.name}: adasum {call.signature:x}"
+    [counts] = yield [members.allreduce_async(leads, name=name)]
+    leaders = np.flatnonzero(counts).tolist()
+    check_power_of_two(len(leaders), "workers" if rack is None else "racks", f"tensor {call.name!r}")
+    values = wide
+    if rack is not None:
+        [values] = yield [rack.allreduce_async(wide, name=name, nonfinite=call.nonfinite, cuts=call.cuts)]
+    if members.rank in leaders and len(leaders) > 1:
+        place = leaders.index(members.rank)
+        values = yield from halve_and_double(members.transport, leaders, place, values, ends)
+    if rack is not None:
+        [values] = yield [rack.broadcast_async(values, 0, name=name)]
+    return np.asarray(result(values))
+
+
+DESCRIPTION: Final = Description(
+    "adasum", "Adasum of x, tensor by tensor: orthogonal x are summed, parallel ones averaged", _start, racked=True
+)

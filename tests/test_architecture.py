@@ -181,7 +181,7 @@ def test_nothing_is_imported_by_its_bare_name() -> None:
 
 
 @pytest.mark.parametrize("place", PURE)
-def test_what_is_pure_has_no_clock_and_no_network(place: str) -> None:
+def test_pure_modules_have_no_clock_and_no_network(place: str) -> None:
     where = ROOT / place
     paths = sorted(where.rglob("*.py")) if where.is_dir() else [where]
     impure = {path.name: outside_names(path) & CLOCKS_AND_NETWORKS for path in paths}

@@ -327,7 +327,7 @@ def test_no_line_is_left_out_and_none_is_named_in_vain() -> None:
 
 
 @pytest.mark.parametrize("test", sorted(set(BY_OTHERS.values())))
-def test_a_line_that_another_test_runs_is_run_by_one_that_is_there(test: str) -> None:
+def test_a_line_run_by_another_test_names_an_existing_one(test: str) -> None:
     path, _, name = test.partition("::")
     assert f"def {name}" in (ROOT / path).read_text()
 

@@ -151,7 +151,7 @@ def test_the_exercises_program_is_what_p4c_makes_of_its_source(tmp_path: Path) -
         assert (tmp_path / name).read_text() == (folder / "build" / name).read_text()
 
 
-def test_who_cannot_build_a_fabric_is_told_why(tmp_path: Path) -> None:
+def test_a_failed_fabric_build_gives_the_reason(tmp_path: Path) -> None:
     """The copy has no clone around it."""
     copy = shutil.copytree(EXAMPLES, tmp_path / "copy", ignore=shutil.ignore_patterns("__pycache__"))
     environment = {**os.environ, "PATH": str(tmp_path)}

@@ -167,7 +167,7 @@ def test_the_pytest_plugin_comes_with_the_package(full: Path, tmp_path: Path) ->
     assert "1 passed" in output_of(full / "bin" / "python", "-m", "pytest", "-q", cwd=tmp_path)
 
 
-def test_who_has_no_clone_gets_the_examples_and_runs_them(full: Path, tmp_path: Path) -> None:
+def test_users_without_a_clone_get_and_run_the_examples(full: Path, tmp_path: Path) -> None:
     output_of(full / "bin" / "weir", "examples", cwd=tmp_path)
     checked = output_of(full / "bin" / "weir", "topology", "check", "examples/two_racks.yaml", cwd=tmp_path)
     assert checked == "two-racks: 3 switches, 6 hosts, 8 links\n"
@@ -259,7 +259,7 @@ def imported_by(path: Path) -> set[str]:
     return {name.partition(".")[0] for name in names}
 
 
-def test_the_wheel_holds_the_packages_and_their_data_and_no_tests(wheel: Path, clone: Path) -> None:
+def test_the_wheel_holds_packages_and_data_but_no_tests(wheel: Path, clone: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         held = {name.removeprefix("weir/") for name in archive.namelist() if name.startswith("weir/")}
         others = {name.partition("/")[0] for name in archive.namelist()} - {"weir"}
@@ -380,7 +380,7 @@ def test_a_name_says_which_extra_it_needs(bare: Path, tmp_path: Path, name: str,
     assert (done.returncode, done.stderr.splitlines()[-1]) == (1, f"weir.imports.extras.MissingExtra: {line}")
 
 
-def test_what_the_bare_installation_has_for_people(bare: Path, tmp_path: Path) -> None:
+def test_the_bare_installation_has_its_commands(bare: Path, tmp_path: Path) -> None:
     assert output_of(bare / "bin" / "weir", "--version", cwd=tmp_path) == f"weir {__version__}\n"
     assert "simple_switch_grpc" in output_of(bare / "bin" / "weir-switch", "--help", cwd=tmp_path)
     told = output_of(bare / "bin" / "weir", "doctor", cwd=tmp_path)

@@ -62,7 +62,7 @@ def test_both_drawings_are_of_the_same_parts_in_the_same_colours() -> None:
         assert of_wide == of_narrow > 0, kind
 
 
-def test_the_plots_of_the_evaluation_read_on_pages_with_a_column_beside_them(tmp_path: Path) -> None:
+def test_the_evaluations_plots_are_legible_next_to_a_side_column(tmp_path: Path) -> None:
     plots = sorted((ROOT / "docs" / "evaluation").glob("*.svg"))
     assert {f"evaluation/{plot.name}" for plot in plots} == set(
         re.findall(r"!\[[^]]*\]\(([^)]+)\)", (ROOT / "docs" / "evaluation.md").read_text())

@@ -450,14 +450,14 @@ def test_the_section_of_the_training_page_is_one_of_a_run_file(tmp_path: Path) -
     assert [each.samples_per_s for each in synchronisation.machines.drawn(1)] == [4000, 1600]
 
 
-def test_what_the_telemetry_page_watches_can_be_watched(tmp_path: Path) -> None:
+def test_the_telemetry_pages_watches_are_valid(tmp_path: Path) -> None:
     (text,) = files_of("docs/telemetry.md")
     (tmp_path / "watch.yaml").write_text(text)
     watching = TelemetryConfig.load(tmp_path / "watch.yaml").watching(load_topology("leaf_spine.yaml"), "the page")
     assert (len(watching.flows), watching.collector, len(watching.drops)) == (2, "h12", 16)
 
 
-def test_what_the_congestion_page_declares_is_what_a_controller_takes(tmp_path: Path) -> None:
+def test_the_congestion_pages_declarations_are_valid(tmp_path: Path) -> None:
     (text,) = files_of("docs/congestion.md")
     (tmp_path / "congestion.yaml").write_text(text)
     options = ControllerCongestion.load(tmp_path / "congestion.yaml", load_topology("leaf_spine.yaml"))

@@ -89,7 +89,7 @@ def test_bad_sessions_are_refused(session_id: int, session: CloneSession, words:
     assert dict(engine.sessions) == {}
 
 
-def test_a_replica_whose_port_is_down_goes_to_the_first_backup_that_is_up() -> None:
+def test_a_replica_with_a_down_port_uses_the_first_live_backup() -> None:
     s = switch()
     s.replication.set_group(1, (Replica(1, 10, ((2, 20), (3, 30))), Replica(4, 40)))
     s.replication.set_session(5, CloneSession((Replica(1, 0, ((6, 0),)),)))

@@ -71,7 +71,7 @@ def test_a_port_that_is_not_there_drops_and_counts() -> None:
     assert s.counters.no_port == 1
 
 
-def test_multicast_makes_one_packet_per_replica_and_none_of_the_original() -> None:
+def test_multicast_makes_one_packet_per_replica_and_no_original() -> None:
     s = switch()
     s.replication.set_group(3, (Replica(1, 7), Replica(1, 8), Replica(4, 9)))
     sent = frame(6, group=3, size=200)
@@ -81,7 +81,7 @@ def test_multicast_makes_one_packet_per_replica_and_none_of_the_original() -> No
     assert {data[HEADER_BYTES:] for _, data in out} == {sent[HEADER_BYTES:]}
 
 
-def test_multicast_beats_the_drop_port_and_an_unknown_group_swallows_the_packet() -> None:
+def test_multicast_beats_the_drop_port_and_unknown_groups_drop() -> None:
     s = switch()
     s.replication.set_group(3, (Replica(1),))
     assert [port for port, _ in s.forward(frame(511, group=3), 0)] == [1]
@@ -105,7 +105,7 @@ def test_a_packet_dropped_in_ingress_is_still_cloned() -> None:
     assert seen(s.forward(frame(511, clone=9), 0)) == [(2, INGRESS_CLONE, 0, 0)]
 
 
-def test_clone_session_truncates_the_clone_alone_and_gives_its_class() -> None:
+def test_a_clone_session_truncates_only_the_clone_with_its_class() -> None:
     s = switch()
     s.replication.set_session(9, CloneSession((Replica(2),), packet_length_bytes=80, class_of_service=6))
     (_, clone), (_, original) = s.forward(frame(1, clone=9, size=200), 0)
@@ -113,7 +113,7 @@ def test_clone_session_truncates_the_clone_alone_and_gives_its_class() -> None:
     assert headers(clone)["qid"] == 6
 
 
-def test_egress_clone_has_the_headers_of_the_end_of_egress_and_fresh_metadata() -> None:
+def test_an_egress_clone_has_final_headers_and_new_metadata() -> None:
     s = switch()
     s.replication.set_session(4, CloneSession((Replica(3, 2),)))
     sent = frame(1, egress_clone=4, size=150, number=5)
@@ -133,7 +133,7 @@ def test_a_packet_dropped_in_egress_is_still_cloned() -> None:
     assert data[HEADER_BYTES:] == sent[HEADER_BYTES:]
 
 
-def test_an_unknown_session_clones_nothing_and_lets_the_packet_go() -> None:
+def test_an_unknown_session_clones_nothing_and_keeps_the_packet() -> None:
     s = switch()
     assert seen(s.forward(frame(1, clone=9, egress_clone=300), 0)) == [(1, NORMAL, 0, 1)]
     assert s.counters.no_session == 2
@@ -164,7 +164,7 @@ def test_truncate_and_growth() -> None:
     assert data[400 + HEADER_BYTES :] == sent[HEADER_BYTES:]
 
 
-def test_packet_out_enters_at_the_cpu_port_and_packet_in_leaves_there() -> None:
+def test_packet_outs_enter_and_packet_ins_leave_at_the_cpu_port() -> None:
     s = switch()
     got: list[bytes] = []
     s.on_packet_in = got.append
@@ -293,7 +293,7 @@ def test_bad_frames_are_refused() -> None:
 
 
 @pytest.mark.parametrize("what", ["packet-in", "poll"])
-def test_nobody_pauses_a_switch_while_it_tells_its_control_plane_something(what: str) -> None:
+def test_a_switch_cannot_be_paused_while_it_notifies_control(what: str) -> None:
     s = switch()
     paused = threading.Event()
 
@@ -318,7 +318,7 @@ def test_nobody_pauses_a_switch_while_it_tells_its_control_plane_something(what:
     assert (seen, paused.is_set()) == ([False], True)
 
 
-def test_a_new_program_and_its_empty_groups_are_one_change_to_packets() -> None:
+def test_a_new_program_and_its_empty_groups_are_one_change() -> None:
     class Lock:
         """Counts how often packets may run again."""
 

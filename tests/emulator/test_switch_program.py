@@ -77,7 +77,7 @@ def test_a_packet_out_leaves_through_the_port_it_names() -> None:
     assert wake.frames[0].tobytes() == frame
 
 
-def test_loading_again_starts_anew_and_a_bad_program_changes_nothing() -> None:
+def test_loading_again_resets_and_a_bad_program_changes_nothing() -> None:
     switch = loaded()
     route(switch, 2, 3)
     with pytest.raises(UnsupportedProgram):

@@ -63,7 +63,7 @@ def test_schemes_side_by_side(tmp_path: Path) -> None:
     assert f"| pair | explicit | {explicit['longest_queue']} | {explicit['promised']} |" in table
 
 
-def test_what_cannot_be_compared(tmp_path: Path) -> None:
+def test_impossible_comparisons_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ExperimentError, match=r'"red" is unknown; there are explicit, dctcp, .*fixed'):
         compare([], ["red"])
     with pytest.raises(ExperimentError, match='"dctpc" is unknown, did you mean "dctcp"'):

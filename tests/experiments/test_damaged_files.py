@@ -217,7 +217,7 @@ def test_a_key_that_is_missing_is_named(kind: str, tmp_path: Path) -> None:
         assert_in_words(said, path)
 
 
-def test_a_key_with_a_slip_of_the_pen_is_told_with_what_was_meant(kind: str, tmp_path: Path) -> None:
+def test_a_misspelt_key_is_reported_with_the_likely_one(kind: str, tmp_path: Path) -> None:
     path, sound = tmp_path / kind, KINDS[kind][1]
     for place in places(sound):
         key = place[-1]
@@ -245,7 +245,7 @@ def test_a_key_with_a_slip_of_the_pen_is_told_with_what_was_meant(kind: str, tmp
     ],
     ids=["empty", "blank", "list", "text", "binary", "torn", "deep"],
 )
-def test_what_is_no_such_file_at_all_is_said_to_be_none(kind: str, tmp_path: Path, content: bytes, why: str) -> None:
+def test_a_file_of_another_kind_is_refused(kind: str, tmp_path: Path, content: bytes, why: str) -> None:
     path = tmp_path / kind
     path.write_bytes(content if path.suffix == ".json" else content[:500])  # PyYAML takes the square of a depth's time
     said = refusal(path)
@@ -305,7 +305,7 @@ def test_all_that_is_wrong_with_a_run_is_told_by_its_lines(tmp_path: Path) -> No
     )
 
 
-def test_the_fabric_that_a_run_names_is_told_by_its_own_file_and_lines(tmp_path: Path) -> None:
+def test_a_runs_fabric_has_errors_with_its_own_file_and_lines(tmp_path: Path) -> None:
     fabric = written(tmp_path / "fabric.yaml", {**SPELLED_OUT, "links": [{"ends": ["h1", "s1-p1"], "quee": 3}]})
     path = written(tmp_path / "run.yaml", {**RUN, "fabric": "fabric.yaml"})
     line = 1 + fabric.read_text().split("\n").index("  quee: 3")
@@ -335,6 +335,6 @@ def test_a_damaged_program_is_refused_in_words(change: Callable[[dict[str, Any]]
     ("text", "why"),
     [(b"", "it is empty"), (b"\x7fELF\xff\xfe", "byte 4 is no text"), (b'{"a": ', "line 1, column 7: expecting")],
 )
-def test_what_is_no_program_is_said_to_be_none(text: bytes, why: str) -> None:
+def test_a_file_that_is_no_program_is_refused(text: bytes, why: str) -> None:
     with pytest.raises(EmulatorError, match=f"^not a BMv2 JSON program: {why}"):
         Program.load(text)

@@ -183,7 +183,7 @@ def test_bulk_queues_keep_their_promises_behind_heartbeats(rate: str, promised: 
     asyncio.run(go())
 
 
-def test_bulk_that_lies_of_its_class_is_policed_and_delays_nobody(register: Register) -> None:
+def test_bulk_with_a_false_class_is_policed_and_delays_none(register: Register) -> None:
     """A host floods the controller's with frames of the control class: 2 % of its link and a burst of 2 KB pass."""
     config = flooded(detector="timer").model_copy(update={"background": []})
     liar, sender_class = "h9", 500e6
@@ -219,7 +219,7 @@ def test_bulk_that_lies_of_its_class_is_policed_and_delays_nobody(register: Regi
     assert seen.taken_for_dead == 0
 
 
-def test_what_is_no_heartbeat_is_dropped_and_counted(register: Register) -> None:
+def test_an_invalid_heartbeat_is_dropped_and_counted(register: Register) -> None:
     """Damaged, cut, made with another token: dropped without harm; with another's address it ends at the first
     switch.
     """
@@ -260,7 +260,7 @@ def test_what_is_no_heartbeat_is_dropped_and_counted(register: Register) -> None
     assert seen.taken_for_dead == 0
 
 
-def test_the_runs_of_the_guides_table_differ_in_their_heartbeats_alone() -> None:
+def test_the_guides_runs_differ_in_their_heartbeats_only() -> None:
     """And in how long they last, and all may be kept as a record."""
     configs = {path.stem: RunConfig.load(path) for path in RUNS.glob("*.yaml")}
     assert configs.keys() == {"in-class", "in-class-fast", "bulk-timer", "bulk-telemetry"}

@@ -98,7 +98,7 @@ def watched_run(strategy: str, server: str | None, monkeypatch: pytest.MonkeyPat
         ("hierarchy", None, {1, 2, 3, 4, 5}),
     ],
 )
-def test_what_the_law_is_told_is_what_switches_had_when_the_packet_left(
+def test_the_laws_input_equals_the_switches_values(
     strategy: str, server: str | None, ways: set[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = watched_run(strategy, server, monkeypatch)
@@ -168,7 +168,7 @@ def test_garbled_int_changes_no_sum_and_is_counted(monkeypatch: pytest.MonkeyPat
     assert all(0 < law.unread < 60 for law in laws)
 
 
-def test_a_record_says_how_many_results_had_no_int_that_could_be_read() -> None:
+def test_a_record_counts_results_without_readable_int() -> None:
     """None of them: INT comes whole. Under laws that read none the record says nothing of it, as records of old."""
     training = {"hidden": 40, "steps": 1, "compute": "0us"}
 
@@ -193,7 +193,7 @@ def test_watching_flows_and_hpcc_do_not_go_together() -> None:
     assert config_of(telemetry={"queues": {"depth": 9}}).telemetry
 
 
-def test_ways_of_too_many_switches_for_a_message_are_refused_at_the_start() -> None:
+def test_ways_of_too_many_switches_are_refused_at_the_start() -> None:
     ends = [["h1", "s1-p3"], ["h2", "s8-p3"], ["h3", "s7-p3"]]
     ends += [[f"s{number}-p2", f"s{number + 1}-p1"] for number in range(1, 8)]
     line = {

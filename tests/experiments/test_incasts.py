@@ -61,7 +61,7 @@ def test_a_shortened_run_keeps_what_it_promises(name: str) -> None:
     kept_by(config.model_copy(update={"training": training}), share=SHARE if is_long else None)
 
 
-def test_what_no_window_keeps_is_refused_beforehand_and_paced() -> None:
+def test_bounds_below_any_window_are_refused_and_paced() -> None:
     """Sixteen streams where a queue is to hold twelve packets: each sends less than one in a round trip, and the queue
     holds one of each at most.
     """
@@ -83,7 +83,7 @@ def test_what_no_window_keeps_is_refused_beforehand_and_paced() -> None:
     assert max(result.iteration_ns) > 140_000 * 18, "a gap before each round"
 
 
-def test_jobs_of_an_incast_share_alike_though_each_stream_has_one_round() -> None:
+def test_an_incasts_jobs_share_alike_with_one_round_per_stream() -> None:
     """All 64 need 0.56 ms to send once, which is more than ten round trips in empty queues; and one job has exponents
     to sum while the other has lanes.
     """

@@ -60,7 +60,7 @@ def test_no_queue_exceeds_its_bound_while_jobs_come_and_go(config: RunConfig, re
     assert (result.drops, result.resends) == ({}, 0)
 
 
-def test_who_joins_has_its_share_within_twenty_round_trips(result: StrategyResult) -> None:
+def test_a_joining_job_has_its_share_within_twenty_round_trips(result: StrategyResult) -> None:
     second, third = joins(result.jobs)
     assert (second.job, second.jobs, third.job, third.jobs) == (2, 2, 3, 3)
     assert second.index >= 0.99
@@ -68,7 +68,7 @@ def test_who_joins_has_its_share_within_twenty_round_trips(result: StrategyResul
     assert third.held_ns > 1_000_000, "for a lease, and until the packets of larger windows are gone"
 
 
-def test_whoever_is_there_has_all_of_the_link(config: RunConfig, result: StrategyResult) -> None:
+def test_present_jobs_use_all_of_the_link(config: RunConfig, result: StrategyResult) -> None:
     """The first has what others leave it: of three jobs and then of two, as soon as the third sends."""
     first, second, third = result.jobs
     assert second.left_ns is not None
@@ -117,7 +117,7 @@ def four_jobs_at_once(bound: int, host_poll: str) -> tuple[JobPlan, SumTime, int
     return asyncio.run(run())
 
 
-def test_who_shrinks_before_others_send_leaves_idle_what_its_window_does_not_fill() -> None:
+def test_a_job_that_shrinks_first_leaves_its_unused_share_idle() -> None:
     """Three of four jobs hold back for as long as the first sums, which has a quarter of Q* already: 7 rounds, and 8.8
     fill its round trip. With a Q* that leaves it 11 it has the link.
     """
@@ -328,7 +328,7 @@ def test_exponents_before_a_sum_are_no_smaller_share() -> None:
     assert over_time(jobs_that_share(old)) == []
 
 
-def test_of_flows_of_which_nothing_has_come_nothing_can_be_said() -> None:
+def test_flows_without_arrivals_have_no_fairness() -> None:
     nothing = {"packet_bytes": 1514, "sent": 9, "acknowledged": 0, "marked": 0, "lost": 9, "mean_delay_us": 0.0}
     ends = {"source": "h1", "destination": "h2", "start_ns": 0, "stop_ns": None}
     flows = [FlowTrace(**nothing, **ends, port=port, time_ns=[0, 10**6], packets=[0, 0]) for port in (1, 2)]
@@ -356,7 +356,9 @@ def test_chunks_are_counted_without_the_rounds_of_exponents() -> None:
         ({"workers": ["h99"], "server": "h4"}, 'has no host "h99"'),
     ],
 )
-def test_what_no_other_job_can_be(other: dict[str, Any], complaint: str, tmp_path: Path, config: RunConfig) -> None:
+def test_impossible_other_jobs_are_refused(
+    other: dict[str, Any], complaint: str, tmp_path: Path, config: RunConfig
+) -> None:
     with pytest.raises(ExperimentError, match=complaint):
         config.replaced("a test", other_jobs=[other]).check_names("a test")
 

@@ -70,7 +70,7 @@ def test_there_are_files_of_all_kinds() -> None:
 
 
 @pytest.mark.parametrize(("where", "data"), DOCUMENTS, ids=[where for where, _ in DOCUMENTS])
-def test_what_ships_is_what_its_schema_says(where: str, data: dict[str, Any]) -> None:
+def test_shipped_files_match_their_schemas(where: str, data: dict[str, Any]) -> None:
     (RUN if "job" in data else SUITE if "grids" in data else FABRIC).validate(data)
 
 
@@ -243,7 +243,7 @@ def test_the_pattern_of_ports_takes_what_is_read(text: str) -> None:
         assert re.search(ENDPOINT_PATTERN, text)
 
 
-def test_what_may_be_left_out_has_its_value_as_one_would_write_it(tmp_path: Path) -> None:
+def test_optional_keys_have_defaults_in_written_form(tmp_path: Path) -> None:
     """A fabric in which all defaults of the schema are written is the one without them."""
     plain = {"name": "x", "hosts": {"h1": None}, "switches": {"s1": None}, "links": [{"ends": ["h1", "s1-p1"]}]}
     keys = FABRIC.schema["$defs"]["DefaultsKeys"]["properties"]

@@ -96,7 +96,7 @@ def test_only_who_obeys_is_promised_a_bound(law: str) -> None:
 @pytest.mark.parametrize(
     "marks", ["sojourn", *(pytest.param(marks, marks=pytest.mark.long) for marks in ("depth", "virtual"))]
 )
-def test_marks_of_every_kind_reach_the_workers_and_hold_the_queue(marks: str) -> None:
+def test_marks_of_every_kind_hold_the_queue(marks: str) -> None:
     """The second sum counts, when DCTCP has found its windows: without marks all of them are in the queue, 8 · 32
     packets minus those in flight. K = Q* − N is 56.
     """
@@ -138,7 +138,7 @@ def share_of(law: str, workers: int = WORKERS, delay: str = "2us") -> float:
 
 @pytest.mark.long
 @pytest.mark.parametrize("delay", ["2us", "50us"])
-def test_hpcc_uses_what_it_is_to_where_more_than_a_few_frames_fill_the_link(delay: str) -> None:
+def test_hpcc_uses_its_share_if_many_frames_fill_the_link(delay: str) -> None:
     """16 and 30 workers: with delays of 2 us a waiting frame is a sixth of the link's capacity in flight, with 50 us 4
     %.
     """

@@ -60,7 +60,7 @@ def two_jobs() -> RunConfig:
     )
 
 
-def test_messages_in_the_control_class_pass_nowhere_and_nobody_else_notices() -> None:
+def test_messages_in_the_control_class_are_dropped_without_harm() -> None:
     config = two_jobs()
     size = config.gradient_values
 
@@ -88,7 +88,7 @@ def test_messages_in_the_control_class_pass_nowhere_and_nobody_else_notices() ->
     assert max(took[2:]) <= min(took[:2]), "what the liar does not send is the others'"
 
 
-def test_who_ignores_windows_loses_and_others_do_not() -> None:
+def test_a_worker_that_ignores_windows_loses_and_others_do_not() -> None:
     """Three honest jobs and a liar on one link: each honest one has at least the quarter of it that is all that it can
     have among its like, though the liar's first bursts come before theirs; and a third when these are over.
     """
@@ -136,7 +136,7 @@ def test_who_ignores_windows_loses_and_others_do_not() -> None:
         assert told in GUIDE, told
 
 
-def test_who_floods_in_every_dscp_is_held_to_its_class() -> None:
+def test_a_flood_in_every_dscp_is_held_to_its_class() -> None:
     """A worker without a window sends its messages in all 64 DSCPs, one after the other. The others' sums take no
     longer, none of their messages is lost, their queue exceeds its bound at most by the policers' burst, and heartbeats
     keep their delay bound.
@@ -193,7 +193,7 @@ class Overheard(FrameWriter):
         return frames
 
 
-def test_what_a_liar_can_break_is_what_its_bucket_lets_through() -> None:
+def test_a_liars_harm_is_limited_by_its_bucket() -> None:
     """A host sends messages of its job at the rate of its link, without end and in bursts, next to nine honest streams
     on a link. The queue exceeds its bound, but not (ΣW + P + σ)/(1 − u) with σ = 2·W + 8 and u = W/T of its policer;
     when its messages are gone, the bound holds again.

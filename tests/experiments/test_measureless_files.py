@@ -37,7 +37,7 @@ _FILES = {
 
 
 @pytest.mark.parametrize("name", _FILES)
-def test_what_is_beyond_measure_is_refused_in_short_lines(name: str, tmp_path: Path) -> None:
+def test_values_beyond_measure_are_refused_in_short_lines(name: str, tmp_path: Path) -> None:
     file = tmp_path / "run.yaml"
     file.write_text(_FILES[name])
     (tmp_path / "own.py").write_text("")

@@ -10,7 +10,7 @@ from weir.experiments.errors import ExperimentError
 from weir.experiments.page_tables import check_places, write_table
 
 
-def test_a_page_gets_its_table_between_the_marks_and_nowhere_else(tmp_path: Path) -> None:
+def test_a_page_gets_its_table_between_the_marks_only(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("before\n<!-- a -->\nold\n<!-- end a -->\nafter\n<!-- b -->\n<!-- end b -->\n")
     for _ in range(2):

@@ -28,9 +28,7 @@ def a_record(config: RunConfig, *changes: dict[str, Any]) -> RunRecord:
     return record
 
 
-def test_throughput_of_a_job_that_is_alone_is_of_each_step_beside_what_is_achievable(
-    short: RunConfig, drawn: Drawn
-) -> None:
+def test_a_single_jobs_throughput_is_plotted_with_its_bound(short: RunConfig, drawn: Drawn) -> None:
     """Steps of 1 and 4 ms, of which the first could have been of 0.8 ms; in the second the job moved."""
     training = short.training.model_copy(update={"compute": 2_000_000})
     control = short.control.model_copy(update={"warm_up": 10_000_000})
@@ -49,7 +47,7 @@ def test_throughput_of_a_job_that_is_alone_is_of_each_step_beside_what_is_achiev
     assert below.get_ylim()[1] > mbit / 0.8e-3, "whichever strategy is the fastest"
 
 
-def test_the_deepest_queue_is_seen_whole_whichever_strategy_has_it(short: RunConfig, drawn: Drawn) -> None:
+def test_the_deepest_queue_is_plotted_whole_for_any_strategy(short: RunConfig, drawn: Drawn) -> None:
     depths = {"ps": 5, "rack": 80, "widest": 7}
     traced = [
         {"strategy": name, "queues": [QueueTrace(port="s1-p2", time_ns=[0, 1_000], depth_packets=[0, depth])]}

@@ -86,7 +86,7 @@ def test_the_bound_is_kept_and_the_bottleneck_is_used(
 
 
 @pytest.mark.parametrize(("rate", "bound", "window", "promised"), [("250Mbit", 128, 64, 68), ("450Mbit", 96, 32, None)])
-def test_what_workers_send_besides_waits_with_their_rounds_and_leaves_in_bursts(
+def test_other_messages_wait_with_rounds_and_leave_in_bursts(
     rate: str, bound: int, window: int, promised: int | None
 ) -> None:
     """Each has a flow of its own to h4, whose datagrams come one by one from hosts that have nothing else to send."""
@@ -114,7 +114,7 @@ def test_what_workers_send_besides_waits_with_their_rounds_and_leaves_in_bursts(
     asyncio.run(run())
 
 
-def test_who_is_marked_is_told_the_smaller_window_and_obeys_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_marked_job_gets_and_applies_the_smaller_window(monkeypatch: pytest.MonkeyPatch) -> None:
     """Switches replace W by w in marked packets, sums carry the minimum window and every mark up, and results both down
     to all workers at once. No worker has more in the network once its earlier messages have come back.
     """
@@ -157,7 +157,7 @@ def one_at_a_time(heard: dict[int, list[Feedback]]) -> list[Feedback]:
     return [each for feedbacks in heard.values() for each in feedbacks if each.rounds == 1]
 
 
-def test_what_is_achievable_is_reckoned_of_the_rounds_that_a_sum_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_achievable_time_counts_the_rounds_of_a_sum(monkeypatch: pytest.MonkeyPatch) -> None:
     """The queues of this rack allow fewer rounds than the job requests, and that many rounds of exponents come
     first.
     """

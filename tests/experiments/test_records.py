@@ -113,7 +113,7 @@ def test_a_tie_is_said_to_be_one(blind_ns: int, claim: tuple[bool, str], short: 
     assert claim in claims
 
 
-def test_claim_on_bounds_has_counts_and_the_queue_closest_to_its_bound(short: RunConfig) -> None:
+def test_the_claim_on_bounds_has_counts_and_the_tightest_queue(short: RunConfig) -> None:
     record = RunRecord.begin(short, "ef", 0.5)
     uses = {"ps": QueueUse(port="s1-p1", packets=10, bound=20), "rack": QueueUse(port="s1-p3", packets=9, bound=10)}
     for strategy, use in uses.items():
@@ -137,7 +137,7 @@ def test_cost_of_telemetry_takes_one_line(short: RunConfig) -> None:
 
 
 @pytest.mark.parametrize(("passes", "reached", "marks"), [(2.9, 0.5, []), (3.1, 0.5, [False]), (3.1, 0.96, [True])])
-def test_who_has_hardly_seen_the_digits_need_not_know_them(
+def test_few_passes_over_the_digits_require_no_accuracy(
     passes: float, reached: float, marks: list[bool], short: RunConfig
 ) -> None:
     a_step = short.training.batch * len(short.job.workers) / len(load_digits(short.seed).train_images)

@@ -88,7 +88,7 @@ def test_servers_have_a_tree_each_and_part_of_the_load(
 
 
 @pytest.mark.parametrize("kind", ["switch", pytest.param("servers", marks=pytest.mark.long)])
-def test_a_lossy_run_is_exact_and_its_replay_reproduces_every_figure(short: RunConfig, kind: str) -> None:
+def test_a_lossy_run_is_exact_and_its_replay_equal(short: RunConfig, kind: str) -> None:
     config = rooted(short, kind, ["widest"], steps=3).model_copy(update={"loss": 0.01})
     first, again = (asyncio.run(run_strategy(config, "widest")) for _ in range(2))
     clean = TrainingJob(config.training.options, len(config.job.workers), config.seed)
@@ -126,7 +126,7 @@ def test_records_load_and_pictures_show_every_server(executed: dict[str, tuple[R
 
 
 @pytest.mark.parametrize("kind", ["switch", pytest.param("servers", marks=pytest.mark.long)])
-def test_a_job_moves_under_every_root_and_training_does_not_notice(short: RunConfig, kind: str) -> None:
+def test_a_job_moves_under_every_root_without_effect_on_training(short: RunConfig, kind: str) -> None:
     config = rooted(short, kind, ["widest"])
     steps = 72  # a step takes half a millisecond longer at the old place, and a move, which must be earned, 24
     config = config.model_copy(update={"training": short.training.model_copy(update={"steps": steps})})

@@ -80,7 +80,7 @@ def test_final_weights_are_those_of_training_without_a_network(
     assert {name: result.weights for name, result in results.items()} == dict.fromkeys(short.strategies, expected[0])
 
 
-def test_workers_may_compute_for_longer_than_anything_else_may_take(short: RunConfig) -> None:
+def test_workers_may_compute_longer_than_any_other_limit(short: RunConfig) -> None:
     long = short.replaced(
         "a test",
         strategies=["ps"],
@@ -114,7 +114,7 @@ def test_the_widest_tree_is_the_fastest_by_far(results: dict[str, StrategyResult
     assert results["widest"].mean_ms < min(result.mean_ms for name, result in results.items() if name != "widest")
 
 
-def test_the_widest_tree_moves_when_a_link_goes_busy_and_training_does_not_notice(
+def test_the_widest_tree_avoids_a_busy_link_without_any_effect(
     short: RunConfig, results: dict[str, StrategyResult]
 ) -> None:
     moves = results["widest"].moves
@@ -124,7 +124,7 @@ def test_the_widest_tree_moves_when_a_link_goes_busy_and_training_does_not_notic
     assert results["widest"].weights == results["ps"].weights
 
 
-def test_every_queue_keeps_what_was_promised_of_it_under_every_strategy(results: dict[str, StrategyResult]) -> None:
+def test_every_queue_keeps_its_bound_under_every_strategy(results: dict[str, StrategyResult]) -> None:
     assert {name: result.broken for name, result in results.items()} == {name: [] for name in results}
     assert {None in result.promised.values() for result in results.values()} == {False}
     assert all("N = " in promise.text for result in results.values() for promise in result.promises)
@@ -166,7 +166,7 @@ def test_the_server_alone_carries_every_stream_on_one_link(
 
 
 @pytest.mark.long
-async def test_what_is_drawn_is_drawn_from_the_runs_seed(short: RunConfig) -> None:
+async def test_random_values_come_from_the_runs_seed(short: RunConfig) -> None:
     trees = []
     for seed in (1, 1, 2):
         async with Cluster(short.model_copy(update={"seed": seed}), "random") as cluster:
@@ -242,7 +242,7 @@ def test_loss_is_the_links_loss_in_every_fabric(demo: RunConfig) -> None:
 
 
 @pytest.mark.long
-def test_of_all_strategies_the_widest_tree_is_the_fastest_and_all_have_the_same_weights(
+def test_the_widest_tree_is_fastest_and_weights_are_equal(
     demo: RunConfig, short: RunConfig, results: dict[str, StrategyResult]
 ) -> None:
     for name in sorted(set(demo.strategies) - set(short.strategies)):
@@ -253,7 +253,7 @@ def test_of_all_strategies_the_widest_tree_is_the_fastest_and_all_have_the_same_
 
 
 @pytest.mark.long
-def test_loss_costs_time_only_for_every_strategy_and_the_whole_job(demo: RunConfig) -> None:
+def test_loss_costs_only_time_for_every_strategy(demo: RunConfig) -> None:
     expected = reference(demo).digests()[0]
     for strategy in demo.strategies:
         result = asyncio.run(run_strategy(demo.model_copy(update={"loss": 0.01}), strategy))

@@ -146,5 +146,5 @@ def test_a_move_of_the_demos_job_is_on_the_page_within_a_second(short: RunConfig
 
 
 @pytest.mark.long
-def test_the_move_in_the_whole_demo_is_on_the_page_within_a_second(demo: RunConfig, browser: Any) -> None:
+def test_the_demos_move_is_on_the_page_within_a_second(demo: RunConfig, browser: Any) -> None:
     check(demo, browser)

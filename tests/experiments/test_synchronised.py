@@ -134,7 +134,7 @@ def test_a_stale_synchronous_job_keeps_its_bound_over_the_fabric(config: RunConf
         ({"machines": {"speeds": [1000, 1000]}}, r"synchronisation\.machines\.speeds: 2 for 3 workers"),
     ],
 )
-def test_what_no_modes_can_be_is_refused(config: RunConfig, changes: dict[str, object], message: str) -> None:
+def test_impossible_modes_are_refused(config: RunConfig, changes: dict[str, object], message: str) -> None:
     assert config.synchronisation is not None
     with pytest.raises(ExperimentError, match=message):
         config.replaced("test", synchronisation={**config.synchronisation.model_dump(), **changes})

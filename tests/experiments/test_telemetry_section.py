@@ -75,7 +75,7 @@ def test_a_whole_section(tmp_path: Path) -> None:
     )
 
 
-def test_changes_alone_are_reported_unless_somebody_wants_every_packet(tmp_path: Path) -> None:
+def test_only_changes_are_reported_by_default(tmp_path: Path) -> None:
     assert watching(tmp_path, {"watch": [{}]}).flow_steps == Steps(depth_step=8, latency_step_us=100, period_us=100_000)
     assert watching(tmp_path, "{watch: [{}], changes: off}").flow_steps is None
 
@@ -114,7 +114,7 @@ def test_the_json_schema_takes_what_is_read(text: str, tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_errors_name_the_file_the_key_the_value_and_what_would_be_right(tmp_path: Path, data: Any, why: str) -> None:
+def test_errors_name_file_key_value_and_remedy(tmp_path: Path, data: Any, why: str) -> None:
     with pytest.raises(ExperimentError) as caught:
         watching(tmp_path, data)
     assert str(caught.value).startswith(f"{tmp_path}/telemetry.yaml: ")

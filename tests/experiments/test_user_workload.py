@@ -70,7 +70,7 @@ def test_a_run_trains_what_the_script_makes_with_its_weights(tmp_path: Path) -> 
     assert RunRecord.load(folder, trust=True).config == config
 
 
-def test_the_mean_over_more_samples_than_a_float32_holds_is_the_one_that_workers_get(tmp_path: Path) -> None:
+def test_a_mean_over_samples_beyond_float32_is_the_workers_own(tmp_path: Path) -> None:
     """Three times 5,592,407 is odd and above 2²⁴."""
     script = SCRIPT.replace("self.samples = rank, 1 + rank", "self.samples = rank, 5_592_407")
     record, _ = execute(RunConfig.load(write(tmp_path, script)), tmp_path / "runs", Console(quiet=True))
@@ -129,7 +129,7 @@ def test_a_script_that_was_changed_is_not_taken_for_the_records(tmp_path: Path) 
         ),
     ],
 )
-def test_what_a_script_lacks_is_one_line(script: str, changes: Any, complaint: str, tmp_path: Path) -> None:
+def test_a_script_that_lacks_a_part_is_one_line(script: str, changes: Any, complaint: str, tmp_path: Path) -> None:
     with pytest.raises(ExperimentError) as caught:
         RunConfig.load(write(tmp_path, script, **changes)).new_job()
     assert complaint in str(caught.value)
@@ -148,7 +148,7 @@ def test_what_a_script_lacks_is_one_line(script: str, changes: Any, complaint: s
         (("1 + rank", "0.5"), "samples of worker 1 is 0.5; make it 1 or more"),
     ],
 )
-def test_what_a_worker_gives_is_checked(change: tuple[str, str], complaint: str, tmp_path: Path) -> None:
+def test_a_workers_results_are_checked(change: tuple[str, str], complaint: str, tmp_path: Path) -> None:
     script = SCRIPT.replace(*change)
     job = RunConfig.load(write(tmp_path, script)).new_job()
     with pytest.raises(ExperimentError) as caught:
@@ -156,7 +156,7 @@ def test_what_a_worker_gives_is_checked(change: tuple[str, str], complaint: str,
     assert complaint in str(caught.value)
 
 
-def test_an_error_of_the_script_itself_is_shown_as_python_shows_it(tmp_path: Path) -> None:
+def test_an_error_of_the_script_keeps_its_traceback(tmp_path: Path) -> None:
     """It is the user's own program: where it failed is worth more than one line."""
     with pytest.raises(ZeroDivisionError):
         RunConfig.load(write(tmp_path, SCRIPT.replace("return Worker", "return 1 / 0, Worker"))).new_job().gradient(

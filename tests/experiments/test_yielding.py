@@ -106,7 +106,7 @@ def test_figures_lines_and_page(config: RunConfig, result: StrategyResult, tmp_p
 
 
 @pytest.mark.long
-def test_beyond_the_bound_nothing_is_promised_and_marks_hold_the_queue(config: RunConfig) -> None:
+def test_beyond_the_bound_marks_hold_the_queue(config: RunConfig) -> None:
     """Three times 64 packets are more than Q*, which the run reports. Marks then hold the queue: once the flows have
     found their windows, while the job waits, it is near K = Q*/4, and the link is full.
     """
@@ -147,7 +147,7 @@ def test_beyond_the_bound_nothing_is_promised_and_marks_hold_the_queue(config: R
         ({}, "rate"),
     ],
 )
-def test_what_no_flow_can_be(flow: dict[str, Any], complaint: str, config: RunConfig) -> None:
+def test_impossible_flows_are_refused(flow: dict[str, Any], complaint: str, config: RunConfig) -> None:
     with pytest.raises(ExperimentError, match=complaint):
         config.replaced("a test", background=[{"source": "h3", "destination": "h8", **flow}])
 
@@ -167,7 +167,7 @@ def test_flows_that_yield_are_refused_in_mininet(config: RunConfig, tmp_path: Pa
 
 
 @pytest.mark.long
-def test_they_begin_with_the_run_where_no_start_is_given_and_go_both_ways_at_one_port(config: RunConfig) -> None:
+def test_flows_start_with_the_run_by_default_and_share_a_port(config: RunConfig) -> None:
     ways = (("h3", "h8"), ("h8", "h3"))
     flow = {"kind": "yielding", "window": 8, "port": TRANSFER_PORT}
     flows = [{**flow, "source": source, "destination": destination} for source, destination in ways]

@@ -52,7 +52,7 @@ def test_a_file_is_found_by_its_path_and_not_listed(folder: Path, tmp_path: Path
     assert set(known) == {"blue", "red"}
 
 
-def test_unknown_names_files_and_descriptions_raise_the_error_of_the_kind(folder: Path, tmp_path: Path) -> None:
+def test_unknown_names_and_files_raise_the_kinds_error(folder: Path, tmp_path: Path) -> None:
     empty = tmp_path / "empty.py"
     empty.touch()
     for wrong in ("bleu", str(tmp_path / "absent.py"), str(empty)):

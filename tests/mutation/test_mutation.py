@@ -62,7 +62,7 @@ def test_a_mutant_that_computes_for_ever_is_noticed() -> None:
     assert verdict_on(Mutant(FETCHING, 1, "before", "after", broken), (Run((test,), 2, 300),)) is Verdict.KILLED
 
 
-def test_who_runs_a_line_is_asked_and_nobody_else() -> None:
+def test_only_tests_that_run_a_line_are_used() -> None:
     """A line that one of two tests runs, one that both run, some that run at import, and one of another module."""
     cores = "tests/hosts/protocol/test_host_cores.py"
     stranger, other = (
@@ -99,7 +99,7 @@ def test_a_program_that_is_broken_in_a_table_is_noticed() -> None:
     assert killed(step, "tests/p4src/test_aggregation_program.py")
 
 
-def test_what_is_broken_is_there() -> None:
+def test_mutated_targets_exist() -> None:
     modules = [module for target in TARGETS for module in target.modules]
     assert len(set(modules)) == len(modules)
     for target in TARGETS:
@@ -126,7 +126,7 @@ ENDLESS = "def test_waits():\n    import time\n    while True:\n        time.sle
 
 
 @pytest.mark.parametrize(("each_s", "all_s", "verdict"), [(2, 300, Verdict.KILLED), (300, 8, Verdict.TIMED_OUT)])
-def test_a_test_without_an_end_kills_and_tests_that_together_take_long_do_not(
+def test_an_endless_test_kills_but_a_slow_sum_of_tests_does_not(
     tmp_path: Path, each_s: float, all_s: float, verdict: Verdict
 ) -> None:
     (tmp_path / "test_slow.py").write_text(ENDLESS)
@@ -149,7 +149,7 @@ def test_files_that_are_none_are_refused(capsys: pytest.CaptureFixture[str]) -> 
     assert "--only no_such_file: no file that is broken has this in its path" in capsys.readouterr().err
 
 
-def test_what_timed_out_is_told_apart_and_not_counted_as_killed(
+def test_timed_out_mutants_are_separate_and_not_killed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     mutants = [(Mutant(FETCHING, line, "before", "after", ""), None) for line in range(20)]

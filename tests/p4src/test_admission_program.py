@@ -53,7 +53,7 @@ def test_a_hosts_port_lets_through_its_own_address_alone() -> None:
     assert dropped(switch) == {"foreign_source": 15}
 
 
-def test_a_port_without_an_entry_is_a_switchs_and_lets_everything_through() -> None:
+def test_a_port_without_an_entry_is_a_switchs_and_admits_all() -> None:
     switch = node()
     for source in (WORKERS[0], PARENT, STRANGER):
         assert len(switch.forward(packet(b"x", source, WORKERS[1], destination_port=9), PARENT_PORT)) == 1

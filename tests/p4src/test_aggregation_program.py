@@ -115,7 +115,7 @@ def test_the_last_child_completes_the_sum_for_the_parent(node: EmulatedNode) -> 
 
 @pytest.mark.parametrize("ttl", [1, 2, 255])
 @pytest.mark.parametrize(("job", "left"), [(INNER, frames.DEFAULT_TTL - 1), (ROOT, frames.DEFAULT_TTL)])
-def test_what_a_node_sends_is_a_new_packet_however_old_the_last_contribution_is(
+def test_a_nodes_message_is_a_new_packet_after_old_contributions(
     node: EmulatedNode, job: int, left: int, ttl: int
 ) -> None:
     """Towards the parent it is routed, which counts."""
@@ -149,7 +149,7 @@ def test_a_lone_child_is_answered_at_once(node: EmulatedNode) -> None:
     assert (port, int(header["version_type"]), total.tolist()) == (0, 0x12, [5] * LANES)
 
 
-def test_a_repeated_contribution_of_a_complete_round_is_answered_again(node: EmulatedNode) -> None:
+def test_a_repeated_contribution_to_a_complete_round_is_answered(node: EmulatedNode) -> None:
     for worker in range(3):
         first = node.forward(*contribution(worker, lanes=worker + 1, window=20 + worker))
     again = node.forward(*contribution(1, lanes=99, window=1, weight=7, exponent=255))
@@ -170,7 +170,7 @@ def test_a_root_answers_a_repeat_to_the_asking_child_alone(node: EmulatedNode) -
     assert (int(header["version_type"]), total.tolist()) == (0x12, [6] * LANES)
 
 
-def test_a_repeat_before_completion_is_a_duplicate_and_not_summed(node: EmulatedNode) -> None:
+def test_a_repeat_before_completion_is_a_duplicate(node: EmulatedNode) -> None:
     node.forward(*contribution(0, lanes=1))
     assert node.forward(*contribution(0, lanes=1)) == []
     assert dropped(node) == {"duplicate": 1}
@@ -195,7 +195,7 @@ def test_a_repeat_before_completion_is_a_duplicate_and_not_summed(node: Emulated
         ((GENERATION + 3, 5), (GENERATION, 1), ""),  # one that comes after all others have come and gone
     ],
 )
-def test_the_next_round_takes_the_slot_and_another_one_is_late_or_out_of_window(
+def test_the_next_round_takes_the_slot_and_others_are_dropped(
     node: EmulatedNode, held: tuple[int, int], packet_: tuple[int, int], reason: str
 ) -> None:
     newer = not reason
@@ -226,7 +226,7 @@ def test_another_jobs_slot_is_restarted_whatever_its_tag() -> None:
     assert dropped(node) == {}
 
 
-def test_a_scale_round_reduces_the_header_and_leaves_the_lanes_alone(node: EmulatedNode) -> None:
+def test_a_scale_round_reduces_the_header_and_not_the_lanes(node: EmulatedNode) -> None:
     for worker in range(2):
         node.forward(*contribution(worker, round_number=0, lanes=7))
     before = lane_registers(node)
@@ -423,7 +423,7 @@ def marked(threshold: int, payload: bytes, **options: int) -> bytes:
 
 @pytest.mark.parametrize(("threshold", "flags"), [(0, 3), (1, 2)])
 @pytest.mark.parametrize(("window", "expected"), [(0xFFFF, 25), (26, 25), (25, 25), (24, 24)])
-def test_marking_sets_the_flag_at_the_threshold_and_always_limits_the_window(
+def test_marking_sets_the_flag_at_the_threshold_and_the_window(
     threshold: int, flags: int, window: int, expected: int
 ) -> None:
     header, _ = read(marked(threshold, message(lanes=1, window=window, flags=2)))
@@ -432,9 +432,7 @@ def test_marking_sets_the_flag_at_the_threshold_and_always_limits_the_window(
 
 @pytest.mark.parametrize(("ecn", "expected"), [(0, 0), (1, 3), (2, 3), (3, 3)])
 @pytest.mark.parametrize("threshold", [0, 1])
-def test_marking_sets_congestion_experienced_where_the_transport_is_capable(
-    threshold: int, ecn: int, expected: int
-) -> None:
+def test_marking_sets_congestion_experienced_if_ecn_capable(threshold: int, ecn: int, expected: int) -> None:
     # DSCP and ECN share a byte: a fraction of a DSCP would be ECN, so the byte is set behind the codec's back
     bounded = tables()
     bounded.marking[STRANGER_PORT] = Bound(threshold, window=25, congested_window=25)

@@ -104,7 +104,7 @@ def _p4_name(part: str) -> str:
     return "message_type" if part == "type" else part
 
 
-def test_lane_registers_are_alike_so_that_they_may_lie_side_by_side() -> None:
+def test_lane_registers_are_alike_and_may_be_adjacent() -> None:
     program = json.loads(p4src.FABRIC_JSON.read_text())
     lanes = [array for array in program["register_arrays"] if ".lane_sums." in array["name"]]
     assert [array["name"].rsplit(".", 1)[1] for array in lanes] == [f"lane_{lane}" for lane in range(256)]

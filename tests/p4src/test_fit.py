@@ -42,7 +42,7 @@ def stages_of(record: str) -> dict[str, tuple[int, int]]:
 
 
 @each_chip
-def test_what_is_on_record_fits(chip: Chip) -> None:
+def test_the_recorded_program_fits(chip: Chip) -> None:
     stages = stages_of(RECORDS[chip])
     assert stages.keys() == {"ingress", "egress"}
     assert {there_are for _, there_are in stages.values()} == {{"tofino": 12, "tofino2": 20}[chip.target]}
@@ -82,7 +82,7 @@ def test_the_guides_say_what_is_on_record() -> None:
         ({"whole": (Use("containers", 65, 64),)}, ["65 containers of 64"]),
     ],
 )
-def test_what_is_beyond_the_chip_is_refused(change: dict[str, Any], refused: list[str]) -> None:
+def test_resources_beyond_the_chip_are_refused(change: dict[str, Any], refused: list[str]) -> None:
     assert replace(FITTING, **change).refusals() == refused
 
 
@@ -121,7 +121,7 @@ def written(folder: Path, last_stage: int = 1) -> Path:
     return folder
 
 
-def test_what_the_back_end_writes_is_counted(tmp_path: Path) -> None:
+def test_the_back_ends_output_is_counted(tmp_path: Path) -> None:
     found = fit.read_fit(written(tmp_path))
     assert found.stages == {"ingress": 2, "egress": 1}
     totals = {use.name: (use.used, use.there_is) for use in (*found.totals, *found.whole)}
@@ -133,12 +133,12 @@ def test_what_the_back_end_writes_is_counted(tmp_path: Path) -> None:
     assert not found.refusals()
 
 
-def test_a_table_behind_the_last_stage_is_refused_though_the_compiler_takes_it(tmp_path: Path) -> None:
+def test_a_table_behind_the_last_stage_is_refused(tmp_path: Path) -> None:
     assert fit.read_fit(written(tmp_path, last_stage=12)).refusals() == ["ingress takes 13 stages of 12"]
 
 
 @pytest.mark.parametrize("name", ["pipe/logs/resources.json", "pipe/logs/phv.json", "pipe/fabric.bfa"])
-def test_what_is_written_in_another_way_is_named(tmp_path: Path, name: str) -> None:
+def test_output_in_another_format_is_named(tmp_path: Path, name: str) -> None:
     folder = written(tmp_path)
     (folder / name).unlink()
     with pytest.raises(FitError, match=r"p4c-barefoot writes its reports in another way than p4c 1\.2\.5"):

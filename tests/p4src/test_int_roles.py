@@ -98,7 +98,7 @@ def test_a_switch_that_has_nowhere_to_report_to_sends_no_copies() -> None:
     assert tree.received["collector"] == []
 
 
-def test_a_flow_between_hosts_of_one_switch_is_reported_and_not_touched() -> None:
+def test_a_flow_within_one_switch_is_reported_and_unchanged() -> None:
     tree = two_switches()
     tree.watch(0, Watch("md"))
     frame = udp_frame(NEAR, NEAR + 1, bytes(20), 1)
@@ -108,7 +108,7 @@ def test_a_flow_between_hosts_of_one_switch_is_reported_and_not_touched() -> Non
     assert [node for node, _ in reports(tree)] == [1]
 
 
-def test_what_a_host_sends_does_not_look_as_if_it_had_int() -> None:
+def test_a_hosts_packets_do_not_look_like_int() -> None:
     """A fabric that marks by DSCP takes the bit from packets that come in without INT (INT 2.1, DSCP option)."""
     tree = two_switches("dscp")
     frame = udp_frame(NEAR, FAR, bytes([0x10, 3, 0, 0, 0x20]) + bytes(50), 1, dscp=0x2F)
@@ -162,7 +162,7 @@ def test_another_way_to_mark_is_no_int(presence: str, at: int, discard: bool) ->
 @pytest.mark.parametrize("protocol", ["udp", "tcp"])
 @pytest.mark.parametrize("presence", ["udp-port", "dscp", "probe-marker"])
 @pytest.mark.parametrize("mode", ["md", "mx"])
-def test_what_only_looks_like_int_loses_nothing_to_a_watchlist(mode: str, presence: str, protocol: str) -> None:
+def test_packets_that_resemble_int_are_unchanged_by_a_watchlist(mode: str, presence: str, protocol: str) -> None:
     """INT's headers would stand in its place: the node reports the packet and leaves it as it is.
 
     Shims that are too short for INT's header or of an unknown type, headers of another version, and where the fabric
@@ -470,7 +470,7 @@ def carrying_int(frame: bytes, told: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("job", [INNER, ROOT])
-def test_what_leaves_of_a_round_has_the_stack_of_the_message_that_completed_it(job: int) -> None:
+def test_a_rounds_result_has_the_completing_messages_stack(job: int) -> None:
     """A repeated request gets the stack of its own message; if no sink removes INT, the sums are unchanged."""
     plain, node = EmulatedNode(tables()), EmulatedNode(tables())
     sent: list[tuple[int, bytes]] = []

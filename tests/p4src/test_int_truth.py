@@ -362,7 +362,7 @@ def one_run(seed: int, mode: str, presence: str, count: int) -> Counter[str]:
 
 
 @pytest.mark.parametrize(("mode", "presence"), CASES, ids=lambda value: str(value))
-def test_reports_are_what_the_emulator_saw_and_packets_what_was_sent(mode: str, presence: str) -> None:
+def test_reports_equal_the_emulators_records(mode: str, presence: str) -> None:
     met: Counter[str] = Counter()
     for seed in range(3):
         try:

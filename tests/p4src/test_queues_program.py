@@ -116,7 +116,7 @@ def test_each_kind_of_mark_is_the_models_in_a_queue_that_fills(bound: Bound, see
     assert first > 1, "the queue has to fill first"
 
 
-def test_datagrams_of_ordinary_traffic_are_marked_from_the_threshold_on() -> None:
+def test_ordinary_datagrams_are_marked_from_the_threshold_on() -> None:
     burst = [packet(bytes(1_000), WORKERS[0], STRANGER, destination_port=9, ecn=2) for _ in range(BURST)]
     assert all(came < begun for came, begun in times(burst)[1:])
     marked = [frame[15] & 3 == 3 for frame in through_the_bottleneck(*burst)]

@@ -89,7 +89,7 @@ def operators(expression: Any) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("pipeline", PIPELINES)
-def test_each_register_is_touched_by_at_most_one_action_of_any_path(pipeline: str) -> None:
+def test_a_path_accesses_each_register_in_one_action_at_most(pipeline: str) -> None:
     assert {name: count for name, count in touches(PROGRAM, pipeline).items() if count > 1} == {}
 
 
@@ -98,7 +98,7 @@ def test_every_register_is_touched_in_one_pipeline() -> None:
     assert {name: ingress[name] + egress[name] for name in ingress} == dict.fromkeys(ingress, 1)
 
 
-def test_an_action_touches_a_register_by_one_read_and_then_one_write_at_one_index() -> None:
+def test_an_action_reads_then_writes_a_register_at_one_index() -> None:
     for action, registers in accesses(PROGRAM).items():
         for register, done in registers.items():
             assert [kind for kind, _ in done] in (["read"], ["write"], ["read", "write"]), (action, register)

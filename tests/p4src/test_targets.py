@@ -38,7 +38,7 @@ def test_the_program_counts_bytes_for_every_port_of_a_link(target: Target) -> No
     assert target.last_port < min(target.cpu_port, target.drop_port) <= ports
 
 
-def test_the_reserved_ports_of_v1model_are_those_of_the_program_and_of_the_emulator() -> None:
+def test_reserved_ports_match_the_program_and_the_emulator() -> None:
     text = (p4src.ROOT / "bmv2" / "target.p4").read_text()
     cpu_port = re.search(r"CPU_PORT\s*= (\d+);", text)
     assert cpu_port

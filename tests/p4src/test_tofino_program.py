@@ -82,7 +82,7 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> str:
     return flattened(tmp_path_factory.mktemp("p4test"))
 
 
-def test_what_runs_here_has_the_control_plane_that_is_described(text: str) -> None:
+def test_the_program_run_here_has_the_described_control_plane(text: str) -> None:
     info = text_format.Parse(p4src.p4info_of(TOFINO.program).read_text(), p4i.P4Info())
     program = Program(text)
     assert {table.name: table.id for table in controlled(program)} == {
@@ -153,7 +153,7 @@ OF_ONE_CHIP = {
 """Ends of lines that the program for one Tofino has and the other lacks, in the order of the text."""
 
 
-def test_the_programs_for_both_chips_are_the_same_but_for_numbers(text: str, tmp_path: Path) -> None:
+def test_programs_for_both_chips_differ_only_in_numbers(text: str, tmp_path: Path) -> None:
     def own_lines(text: str) -> list[str]:
         """Lines without annotations for the back end and without p4c's new numbers."""
         text = re.sub(r"@pa_(byte|no)_pack\(.*?\) |#include.*", "", text)
@@ -237,7 +237,7 @@ def test_the_traffic_meets_every_reason_to_drop(text: str) -> None:
 
 
 @pytest.mark.parametrize("bit", range(16))
-def test_a_hop_that_cannot_fill_an_item_of_the_domain_pushes_nothing(text: str, bit: int) -> None:
+def test_a_hop_that_cannot_fill_a_domain_item_pushes_nothing(text: str, bit: int) -> None:
     """A chip has no room for runs of ones for all that the domain may ask for one day."""
     domain_bitmap = 0x8000 >> bit
     probe = int_md.probe_frame(
@@ -253,7 +253,7 @@ def test_a_hop_that_cannot_fill_an_item_of_the_domain_pushes_nothing(text: str, 
 
 @pytest.mark.parametrize("dscp", [0, 1])
 @pytest.mark.parametrize("behind", range(0, 32, 4))
-def test_a_segment_with_a_marker_has_int_only_where_there_is_room_for_it(text: str, behind: int, dscp: int) -> None:
+def test_a_marked_segment_has_int_only_if_there_is_room(text: str, behind: int, dscp: int) -> None:
     """The TCP segment has this many bytes of marker, shim and INT-MD behind its header."""
     int_headers = MARKER + bytes([0x10, 3, 0, 0, 0x20]) + bytes(19)
     body = bytes(12) + int_headers[:behind]
@@ -269,7 +269,7 @@ def test_int_comes_off_as_it_was_put_on(text: str) -> None:
     take_int_out_again(text)
 
 
-def test_a_report_of_what_has_gone_around_names_the_port_that_led_it_around(text: str) -> None:
+def test_a_recirculated_packets_report_names_its_port(text: str) -> None:
     chip = TnaNode(Program(text), tables())
     chip.report_to(PARENT_PORT)
     chip.write("FabricEgress.int_reports.destination", (), "FabricEgress.int_reports.address", COLLECTOR)
@@ -661,7 +661,7 @@ def leave_what_is_too_long(text: str, presence: int, protocol: int) -> None:
 
 
 @pytest.mark.parametrize("missing", [1, 4, 30])
-def test_nothing_leaves_a_sink_of_a_packet_that_ends_within_its_stack(text: str, missing: int) -> None:
+def test_a_packet_ending_within_its_stack_leaves_no_sink(text: str, missing: int) -> None:
     """Only the received bytes leave, in a report that is as much too short."""
     sent = with_stack(12, b"")[:-missing]
     [(port, report)] = at_a_sink(text).forward(sent, PARENT_PORT)
@@ -698,7 +698,7 @@ def test_a_second_pass_never_mixes_two_rounds(text: str) -> None:
     assert overtaken(mutated(text, "held.who == meta.who && held.chunk == meta.chunk", "held.who == meta.who")) != []
 
 
-def test_the_sources_are_there_under_the_names_of_the_program_for_bmv2() -> None:
+def test_the_sources_have_the_names_of_the_program_for_bmv2() -> None:
     names = {path.name for path in (p4src.ROOT / "tofino").glob("*.p4")}
     theirs = {path.name for path in Path(p4src.ROOT / "bmv2").glob("*.p4")}
     assert names - theirs == {"metadata.p4"}

@@ -84,7 +84,7 @@ def test_tables_are_the_same_but_for_those_listed() -> None:
     assert {name: numbers(tofino.tables)[name] for name in mine} == {name: numbers(bmv2.tables)[name] for name in mine}
 
 
-def test_what_else_a_controller_names_is_the_same() -> None:
+def test_other_names_of_a_controller_are_the_same() -> None:
     bmv2, tofino = p4info(BMV2_32.program), p4info(TOFINO.program)
     assert list(tofino.controller_packet_metadata) == list(bmv2.controller_packet_metadata)
     assert list(tofino.action_profiles) == list(bmv2.action_profiles)

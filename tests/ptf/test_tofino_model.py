@@ -108,7 +108,7 @@ def test_the_chassis_names_the_chips_ports() -> None:
 
 @needs_namespaces
 @pytest.mark.skipif(find_spec("ptf") is None, reason="ptf is not installed: pip install --no-deps ptf")
-def test_what_does_not_start_is_said_and_its_words_are_kept(stand_ins: Path) -> None:
+def test_a_failed_start_is_reported_and_its_output_kept(stand_ins: Path) -> None:
     (stand_ins / STRATUM).write_text("#!/bin/sh\necho no huge pages >&2\nexit 7\n")
     done = play(stand_ins)
     assert done.returncode == 2
@@ -129,7 +129,7 @@ def test_a_test_that_fails_is_the_commands_failure(stand_ins: Path) -> None:
     assert kept(stand_ins)
 
 
-def test_what_is_missing_is_named(tmp_path: Path) -> None:
+def test_missing_parts_are_named(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, *MODULE],
         env={**os.environ, "PATH": "/nonexistent", "SDE_INSTALL": "", "TMPDIR": str(tmp_path)},

@@ -57,7 +57,7 @@ def test_entries_are_what_was_written_as_text_or_lists(
         ("allowed", {"src_addr": "10.0.0.0/8"}, "admit", {"port": 1}, "admit has no parameter port; it has none"),
     ],
 )
-def test_what_does_not_fit_the_program_is_said(
+def test_entries_that_do_not_fit_the_program_are_refused(
     table: str, match: Mapping[str, object], action: str, params: Mapping[str, object], complaint: str
 ) -> None:
     with pytest.raises(EmulatorError, match=complaint):
@@ -79,7 +79,7 @@ def test_counters_and_registers_have_bounds() -> None:
         switch.counter(counter.name, counter.size)
 
 
-def test_names_of_nodes_are_checked_and_a_switch_without_a_program_says_so() -> None:
+def test_node_names_and_missing_programs_are_checked() -> None:
     network = Network(ports=2)
     with raises(EmulatorError, value="h3", allowed=("h1", "h2")):
         network.send("h3", b"frame")
@@ -113,7 +113,7 @@ def test_links_carry_frames_as_large_as_their_mtu(tmp_path: Path) -> None:
         network.send("h1", frames[0][:14] + bytes(9001))
 
 
-def test_what_was_not_expected_fails_with_what_came() -> None:
+def test_an_unexpected_packet_fails_with_its_content() -> None:
     network = Network(program=FIREWALL, ports=2)
     frame = Ether(src="02:00:00:00:00:01", dst="02:00:00:00:00:02") / b"0123456789"
     network.send("h1", frame)

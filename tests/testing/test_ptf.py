@@ -126,7 +126,7 @@ def test_a_test_that_does_not_hold_fails_the_command(tmp_path: Path) -> None:
         (("--grpc-addr", "192.0.2.1:1"), "weir: "),
     ],
 )
-def test_what_cannot_be_is_one_line(words: tuple[str, ...], complaint: str, tmp_path: Path) -> None:
+def test_an_impossible_run_is_one_line(words: tuple[str, ...], complaint: str, tmp_path: Path) -> None:
     done = run(tmp_path, *words, "--test-dir", tmp_path)
     assert done.returncode == 2
     assert done.stderr.startswith(complaint)

@@ -95,7 +95,7 @@ def test_no_words_are_over_others_on_wide_pages_and_narrow_ones(tmp_path: Path) 
         assert words_at_fault(browser) == []
 
 
-def test_an_upright_drawing_is_as_wide_as_a_phones_page_and_has_the_same_words() -> None:
+def test_an_upright_drawing_fits_a_phone_with_the_same_words() -> None:
     def texts(drawing: Drawing) -> set[str]:
         return set(re.findall(r">([^<>\n]+)</text>", drawing.svg()))
 
@@ -112,7 +112,7 @@ def test_the_same_drawing_gives_the_same_text() -> None:
     assert drawing.svg() == Drawing(FABRIC, {Endpoint("s1", 3): 0.5}, flows=(Flow("h1", "h3"),)).svg()
 
 
-def test_tiers_rise_from_the_hosts_and_nothing_stands_on_anything() -> None:
+def test_tiers_rise_from_the_hosts_without_overlaps() -> None:
     for fabric in (FABRIC, fat_tree(4), leaf_spine(2, 2, 0)):
         places = Drawing(fabric).places
         assert set(places) == {node.name for node in fabric.nodes}
@@ -134,7 +134,7 @@ def test_save_writes_what_the_ending_says(tmp_path: Path) -> None:
         drawing.save(tmp_path / "nowhere" / "fabric.svg")
 
 
-def test_what_is_not_the_fabrics_is_refused() -> None:
+def test_elements_outside_the_fabric_are_refused() -> None:
     with raises(TopologyError, place="leaf-spine", value="s1-p9"):
         Drawing(FABRIC, {Endpoint("s1", 9): 0.5})
     with raises(TopologyError, place="drawing", value=1.5):

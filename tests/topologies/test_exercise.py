@@ -68,7 +68,7 @@ def test_an_exercise_is_read_whole(tmp_path: Path) -> None:
         ({"links": 7}, "links: 7 is not right; write a list"),
     ],
 )
-def test_what_is_wrong_with_a_topology_is_said(tmp_path: Path, change: dict[str, Any], complaint: str) -> None:
+def test_errors_in_a_topology_are_reported(tmp_path: Path, change: dict[str, Any], complaint: str) -> None:
     written(tmp_path / "pod" / "s1.json", {})
     path = written(tmp_path / "topology.json", {**TOPOLOGY, **change})
     with pytest.raises(TopologyError, match=f"(?s){path}: .*{complaint}"):
@@ -135,7 +135,7 @@ def test_a_switchs_runtime_is_read_whole(tmp_path: Path) -> None:
         ("{", "is not JSON"),
     ],
 )
-def test_what_is_wrong_with_a_runtime_is_said(tmp_path: Path, text: str, complaint: str) -> None:
+def test_errors_in_a_runtime_are_reported(tmp_path: Path, text: str, complaint: str) -> None:
     path = tmp_path / "s1.json"
     path.write_text(text)
     with pytest.raises(TopologyError, match=f"(?s){path}: .*{complaint}"):
@@ -159,6 +159,6 @@ def test_values_as_people_write_them(value: object, number: int) -> None:
 
 
 @pytest.mark.parametrize("value", ["", "10.0.1", "08:00:00:00:01", None, 1.5, [1]])
-def test_what_is_no_value(value: object) -> None:
+def test_invalid_values_are_refused(value: object) -> None:
     with pytest.raises(ValueError, match="is neither a number nor an address"):
         value_number(value)

@@ -191,9 +191,7 @@ def test_a_jellyfish_is_random_and_regular(switches: int, degree: int) -> None:
         ("name: two-racks\n", "[", "is not YAML"),
     ],
 )
-def test_what_cannot_be_is_refused_with_file_place_value_and_remedy(
-    tmp_path: Path, old: str, new: str, message: str
-) -> None:
+def test_impossible_fabrics_are_refused_with_place_and_remedy(tmp_path: Path, old: str, new: str, message: str) -> None:
     assert old in TWO_RACKS
     with pytest.raises(TopologyError) as error:
         load(tmp_path, TWO_RACKS.replace(old, new, 1))
@@ -201,7 +199,7 @@ def test_what_cannot_be_is_refused_with_file_place_value_and_remedy(
     assert message in str(error.value)
 
 
-def test_what_does_not_fit_together_is_told_at_once_with_its_lines(tmp_path: Path) -> None:
+def test_inconsistencies_are_reported_together_with_lines(tmp_path: Path) -> None:
     text = TWO_RACKS.replace("s1-p2", "s9-p2").replace("[h1, s1-p1]", "[h1-p1, s1-p1]").replace("device_id: 300", "")
     text = text.replace("02:00:00:00:00:33", "02:00:0a:00:00:01")
     with pytest.raises(TopologyError) as error:
@@ -254,7 +252,7 @@ links:
         ("s1-p4", "100Gbit", "port s1-p4 is taken already"),
     ],
 )
-def test_a_chip_has_ports_in_pipes_and_a_fast_one_takes_several_channels(
+def test_a_chip_has_ports_in_pipes_and_fast_ones_use_channels(
     tmp_path: Path, port: str, rate: str, message: str | None
 ) -> None:
     _judge(tmp_path, CHIP.replace("s1-p8], rate: 50Gbit", f"{port}], rate: {rate}"), message)

@@ -84,7 +84,7 @@ def test_hosts_forward_nothing() -> None:
     assert routes.unique_path("h1", "h2") == (Endpoint("h1", 0), Endpoint("s1", 2))
 
 
-def test_a_host_whose_link_is_down_is_reached_by_nobody_and_the_rest_by_all() -> None:
+def test_only_a_host_with_a_down_link_is_unreachable() -> None:
     fabric = fat_tree(4)
     routes = Routes(fabric, down=[fabric.peer(Endpoint("h3", 0))])
     names = {node.name for node in fabric.nodes}

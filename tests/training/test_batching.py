@@ -74,9 +74,7 @@ MAX_SAMPLES = (1 << 32) - 1
 
 
 @given(st.lists(st.tuples(st.floats(1e-9, 1e12), st.integers(1, MAX_SAMPLES)), min_size=1, max_size=6), st.data())
-def test_the_slowest_of_the_fastest_shares_cannot_give_a_sample_away(
-    workers: list[tuple[float, int]], data: st.DataObject
-) -> None:
+def test_the_slowest_share_cannot_give_a_sample_away(workers: list[tuple[float, int]], data: st.DataObject) -> None:
     """For any number of samples: no worker with room would finish one more sample before the slowest does now."""
     speeds, caps = [speed for speed, _ in workers], [cap for _, cap in workers]
     total = data.draw(st.integers(len(workers), max(len(workers), min(MAX_SAMPLES, sum(caps)))))
@@ -107,7 +105,7 @@ def test_a_cpu_cluster_is_balanced_within_a_sample() -> None:
 
 
 @pytest.mark.parametrize(("rule", "asked"), [("analytic", [1, 2, 4, 6, 8]), ("numeric", list(range(1, 10)))])
-def test_a_step_has_one_question_at_most_however_many_workers_there_are(rule: RuleName, asked: list[int]) -> None:
+def test_a_step_has_at_most_one_question_for_any_workers(rule: RuleName, asked: list[int]) -> None:
     """None by the analytic rule where the one before it has changed nothing: here all but the first."""
     speeds = [1000.0 - 50 * rank for rank in range(12)]
     plan = TrainingPlan(make_mode("lb-bsp", predictor="memoryless", sizes=rule), len(speeds), 96, 0.5)
@@ -144,9 +142,7 @@ def test_turns_rest_the_longer_the_longer_nothing_has_changed() -> None:
 
 @pytest.mark.parametrize("stayed", [0, 25, 60, 150])
 @pytest.mark.parametrize(("slower", "most"), [(0.82, 14), (0.6, 0)], ids=["a tenth longer", "a third longer"])
-def test_speeds_that_change_are_followed_as_soon_however_long_sizes_have_stayed(
-    stayed: int, slower: float, most: int
-) -> None:
+def test_speed_changes_are_followed_after_any_constant_time(stayed: int, slower: float, most: int) -> None:
     """Two equal workers for a number of iterations, then one is slower; the change takes at most one more interval."""
     manager, turns, changed = BatchSizeManager(100, 2), Turns("analytic"), []
     sizes = manager.sizes
@@ -351,7 +347,7 @@ def test_a_saturated_device_is_not_drained() -> None:
 
 
 @given(st.lists(st.none() | st.integers(1, 12), min_size=2, max_size=6), st.integers(2, 40))
-def test_what_limits_leave_goes_to_the_least(limits: list[int | None], total: int) -> None:
+def test_samples_beyond_limits_go_to_the_smallest_shares(limits: list[int | None], total: int) -> None:
     """Sample by sample, of equals to the first."""
     sizes = equal_shares(total, len(limits))
     fitted = [size if limit is None else min(size, limit) for size, limit in zip(sizes, limits, strict=True)]
@@ -397,7 +393,7 @@ def test_narx_foresees_what_the_machine_shows(seed: int) -> None:
 
 
 @pytest.mark.parametrize("past_only", [False, True])
-def test_what_narx_is_told_of_an_iteration_is_what_was_before_it(past_only: bool) -> None:
+def test_narx_inputs_of_an_iteration_precede_it(past_only: bool) -> None:
     order, memory, count = 3, 40, 250
     rng, history = np.random.default_rng(4), History(order, memory, past_only=past_only)
     speeds, shares, read = rng.uniform(100, 1000, count), rng.uniform(0.2, 1, (count, 2)), Readings(1.0, 1.0)

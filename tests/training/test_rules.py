@@ -61,9 +61,7 @@ def played(mode: Mode, machines: Sequence[Machine], delay_ns: int, iterations: i
 
 @settings(max_examples=12, deadline=None)
 @given(clusters(), st.integers(0, 4), delays)
-def test_nobody_is_ahead_of_the_slowest_by_more_than_the_staleness(
-    machines: list[Machine], bound: int, delay_ns: int
-) -> None:
+def test_no_worker_is_ahead_by_more_than_the_staleness(machines: list[Machine], bound: int, delay_ns: int) -> None:
     course = played(make_mode("ssp", staleness=bound), machines, delay_ns)
     for each in whole(course):
         clocks = clocks_at(course, len(machines), each.given_ns)
@@ -77,7 +75,7 @@ def test_nobody_is_ahead_of_the_slowest_by_more_than_the_staleness(
 
 @settings(max_examples=10, deadline=None)
 @given(clusters(), delays)
-def test_asynchronous_and_elastic_workers_never_wait_for_each_other(machines: list[Machine], delay_ns: int) -> None:
+def test_asynchronous_and_elastic_workers_never_wait(machines: list[Machine], delay_ns: int) -> None:
     for mode in (make_mode("asp"), make_mode("easgd", period=3)):
         course = played(mode, machines, delay_ns)
         assert all(each.given_ns == each.taken_ns == each.computed_ns + delay_ns for each in whole(course))
@@ -193,7 +191,7 @@ def test_a_quorum_by_hand() -> None:
     assert (rule.take(1, 0), rule.gives(1)) == (Taken.KEPT, False)
 
 
-def test_every_registered_mode_is_made_with_its_defaults_and_refuses_unknown_options() -> None:
+def test_every_mode_has_defaults_and_refuses_unknown_options() -> None:
     for name in MODES:
         mode = make_mode(name)
         assert (mode.name, set(mode.options)) == (name, set(MODES[name].options))

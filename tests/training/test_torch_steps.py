@@ -136,9 +136,7 @@ class TwoRanks:
 
 
 @pytest.mark.parametrize("ahead", [0, 4])
-def test_sizes_follow_the_ranks_speeds_however_far_ahead_batches_are_drawn(
-    ahead: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sizes_follow_speeds_for_any_prefetch_of_batches(ahead: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A loader with two processes of its own has drawn four batches before the first step."""
     import torch
 

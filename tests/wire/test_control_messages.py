@@ -42,11 +42,11 @@ def test_the_code_is_generated_from_the_messages_as_they_stand(tmp_path: Path) -
         Abort(3, "h4 was silent for 2 s"),
     ],
 )
-def test_what_the_controller_tells_arrives_whole(value: Told) -> None:
+def test_the_controllers_messages_arrive_whole(value: Told) -> None:
     assert told(pb.ToHost.FromString(to_host(value).SerializeToString())) == value
 
 
-def test_what_a_host_answers_arrives_whole() -> None:
+def test_a_hosts_answers_arrive_whole() -> None:
     held = Held(255, 1 << 40, frozenset({(1 << 40) + 1, (1 << 40) + 9}))
     assert read_held(pb.FromHost.FromString(from_host(held).SerializeToString()).held) == held
     message = from_host(Resumed(7, 255))

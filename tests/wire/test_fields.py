@@ -55,7 +55,7 @@ def test_the_neutral_value_changes_no_other(field: Field) -> None:
     assert field.ufunc(values, field.storage.type(field.neutral)).tolist() == values.tolist()
 
 
-def test_what_is_reduced_and_sent_on() -> None:
+def test_reduced_and_forwarded_fields_are_as_designed() -> None:
     """The node's own bit takes the place of its children's."""
     reductions = {field.name: field.reduction for field in FIELDS if field.reduction is not Reduction.NONE}
     assert {field.name for field in REDUCED} == reductions.keys() - {"contributors"}

@@ -124,7 +124,7 @@ def test_reads_scapys_frames() -> None:
     assert (received.source_ports.tolist(), received.destination_ports.tolist()) == ([7], [9])
 
 
-def test_every_reason_to_reject_is_counted_and_the_good_rows_stay() -> None:
+def test_every_reason_to_reject_is_counted_and_good_rows_stay() -> None:
     def fixed(row: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """`row` with its IPv4 checksum made right again."""
         row[24:26] = 0

@@ -20,7 +20,7 @@ BEATS = st.builds(
 
 
 @given(beat=BEATS, token=st.text(min_size=1), bit=st.integers(0, 8 * HEARTBEAT_BYTES - 1))
-def test_what_is_packed_is_read_and_what_is_changed_is_nobodys(beat: Heartbeat, token: str, bit: int) -> None:
+def test_packed_heartbeats_are_read_and_changed_ones_rejected(beat: Heartbeat, token: str, bit: int) -> None:
     payload = beat.pack(token)
     assert len(payload) == HEARTBEAT_BYTES
     assert Heartbeat.parse(payload) == beat
@@ -39,6 +39,6 @@ def test_the_layout() -> None:
 @pytest.mark.parametrize(
     "payload", [b"", bytes(HEARTBEAT_BYTES), b"\x57\x48\x01\x02" + bytes(36), b"\x57\x48\x02\x00" + bytes(36)]
 )
-def test_what_is_no_heartbeat(payload: bytes) -> None:
+def test_other_bytes_are_no_heartbeat(payload: bytes) -> None:
     with pytest.raises(WireError, match="heartbeat"):
         Heartbeat.parse(payload)

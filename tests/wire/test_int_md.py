@@ -224,7 +224,7 @@ def test_instructions_are_the_specifications_bits() -> None:
 
 
 @given(st.binary(max_size=120), st.sampled_from(Presence))
-def test_what_is_no_int_weighs_nothing_and_damage_never_more_than_the_frame(tail: bytes, presence: Presence) -> None:
+def test_other_bytes_are_no_int_and_damage_stays_in_the_frame(tail: bytes, presence: Presence) -> None:
     meter = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_char_p, ctypes.c_int64, ctypes.c_int64)(INT_METER)
 
     def measured(frame: bytes) -> int:

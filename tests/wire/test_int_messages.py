@@ -45,7 +45,7 @@ def test_the_request_field_by_field() -> None:
 
 
 @given(WAYS)
-def test_what_links_say_is_read_as_it_was_pushed(ways: list[list[Said]]) -> None:
+def test_link_data_is_read_as_pushed(ways: list[list[Said]]) -> None:
     hops, whole = read_links(int_headers(ways), PORT)
     assert whole.all()
     names = ("node_id", "egress_port", "egress_ns", "bytes_sent", "ingress_port", "queue_id")
@@ -95,7 +95,7 @@ def test_frames_of_one_length_may_have_stacks_of_several() -> None:
     assert [(len(each), each.payload.shape[1], int(each.payload[0, 0])) for each in got] == [(2, 64, 1), (1, 36, 2)]
 
 
-def test_what_is_not_for_this_port_or_host_is_rejected() -> None:
+def test_messages_for_another_port_or_host_are_rejected() -> None:
     payload, headers = np.zeros((1, 40), np.uint8), int_headers([[]])
     datagram = embed(Datagrams(np.array([HOST], np.uint32), payload, int_headers=headers))
     long = np.frombuffer(int_header([]), np.uint8)[None].copy()
@@ -120,7 +120,7 @@ def test_what_is_not_for_this_port_or_host_is_rejected() -> None:
 
 
 @given(st.integers(0, 3), st.lists(st.tuples(st.integers(0, 200), st.integers(1, 255)), min_size=1, max_size=4))
-def test_garbled_int_never_raises_and_every_frame_is_accounted_for(hops: int, flips: list[tuple[int, int]]) -> None:
+def test_garbled_int_never_raises_and_all_frames_are_counted(hops: int, flips: list[tuple[int, int]]) -> None:
     headers = int_headers([[Said(number, 1, 2, 3, 4) for number in range(hops)]] * 3)
     frames = framed(headers, np.zeros((3, 28), np.uint8))
     for at, flip in flips:
@@ -158,7 +158,7 @@ def test_a_stack_of_another_make_or_not_whole_is_not_read(at: int, flip: int) ->
     assert read_links(headers, PORT)[1].tolist() == [True, False]
 
 
-def test_remaining_hops_and_the_domains_flags_are_the_switches_own() -> None:
+def test_remaining_hops_and_domain_flags_are_the_switches_own() -> None:
     headers = int_headers([[Said(1, 2, 3, 4, 5)]])
     headers[0, 7], headers[0, 14:] = 0, [0x80, 1, *headers[0, 16:]]
     assert read_links(headers, PORT)[1].all()

@@ -86,7 +86,7 @@ def test_scapy_reads_the_same(group: ReportGroup) -> None:
 
 
 @given(groups, st.data())
-def test_what_is_cut_short_or_damaged_never_raises(group: ReportGroup, data: st.DataObject) -> None:
+def test_truncated_and_damaged_reports_never_raise(group: ReportGroup, data: st.DataObject) -> None:
     payload = bytearray(int_report.encode(group))
     for _ in range(data.draw(st.integers(0, 3))):
         payload[data.draw(st.integers(0, len(payload) - 1))] = data.draw(st.integers(0, 255))
@@ -120,7 +120,7 @@ def test_a_report_of_255_words_goes_on_to_the_end() -> None:
         int_report.encode(ReportGroup(1, 2, (long, long)))
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_values_out_of_range_are_refused() -> None:
     with raises(WireError, place="latency_us", value=4294967296):
         int_report.encode(ReportGroup(1, 2, (Report(NOTHING, {"latency_us": 2**32}),)))
     with raises(WireError, value=(0, 4194304)):

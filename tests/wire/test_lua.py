@@ -35,7 +35,7 @@ def test_message_types_have_their_names() -> None:
     assert f"local AGGREGATION_PORT, PROBE_PORT, INT_PORT, REPORT_PORT = {AGGREGATION_PORT}, " in TEXT
 
 
-def test_the_headers_fields_are_declared_as_the_table_of_fields_has_them() -> None:
+def test_the_dissectors_fields_are_declared_as_in_the_table() -> None:
     """Compared by name: the bits of the number that a field is read from, and its mask."""
     declared = {}
     for kind, name, rest in re.findall(r'ProtoField\.(\w+)\("weir_agg\.(\w+)", (.*)\),', between("local a = {", "\n}")):
@@ -53,7 +53,7 @@ def test_the_headers_fields_are_declared_as_the_table_of_fields_has_them() -> No
     assert list(declared) == [*(name for name, _ in PARTS), *lanes]
 
 
-def test_the_headers_fields_are_read_where_the_table_of_fields_has_them() -> None:
+def test_the_dissectors_fields_are_read_as_in_the_table() -> None:
     """Compared by name: offset and bytes."""
     dissector = between("function agg.dissector", "\nend\n")
     read = {

@@ -78,7 +78,7 @@ def test_a_change_of_what_another_module_has_is_seen(
     assert len(kept) == 2  # the third time it was found
 
 
-def test_what_has_no_digest_is_refused() -> None:
+def test_code_without_a_digest_is_refused() -> None:
     with pytest.raises(TypeError, match="native code uses LIST, a list, and nothing tells when it has changed"):
         named_by_content(_uses_a_list)
 

@@ -67,7 +67,7 @@ def test_damaged_reports(group: ReportGroup, data: st.DataObject) -> None:
         assert [list(row[4:]) for row in rows] == [expected_of(report) for report in decoded.reports]
 
 
-def test_what_is_wrong_is_told_by_kind() -> None:
+def test_errors_are_counted_by_kind() -> None:
     sound = ReportGroup(7, 1, (Report(int_report.ReportFlag(0), {"latency_us": 5}, inner=bytes(8)),))
     payload = int_report.encode(sound)
     layouts = np.full(LAYOUTS, -1, np.int64)

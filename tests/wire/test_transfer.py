@@ -30,7 +30,7 @@ NUMBERS = st.lists(st.tuples(st.integers(0, (1 << 63) - 1), st.booleans()), min_
 
 
 @given(NUMBERS, st.integers(16, 1400))
-def test_what_is_packed_is_read(packets: list[tuple[int, bool]], size: int) -> None:
+def test_packed_transfers_are_read_back(packets: list[tuple[int, bool]], size: int) -> None:
     numbers, marked = np.array([number for number, _ in packets]), np.array([mark for _, mark in packets])
     payload = data_packets(numbers, size)
     assert payload.shape == (len(packets), size)
@@ -51,7 +51,7 @@ def test_the_layout() -> None:
 
 
 @pytest.mark.parametrize("payload", [b"\x57\x54\x00", b"\x57\x48" + bytes(14), b"\x57\x54\x04" + bytes(13)])
-def test_what_is_no_transfer(payload: bytes) -> None:
+def test_other_bytes_are_no_transfer(payload: bytes) -> None:
     with pytest.raises(WireError, match="transfer"):
         heads_of(np.frombuffer(payload, np.uint8)[None])
 

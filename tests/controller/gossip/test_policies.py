@@ -77,7 +77,7 @@ def test_netmax_has_one_mixing_mass_for_all_pairs() -> None:
     assert mass == pytest.approx(np.full(20, mass[0]), rel=1e-6)
 
 
-def test_exact_is_a_local_optimum_among_policies_with_its_symmetry() -> None:
+def test_exact_is_a_local_optimum_among_symmetric_policies() -> None:
     seconds = drawn(4, 5)
     policy = POLICIES["exact"].compute(seconds)
     best, rng = bound_per_second(seconds, policy.probabilities, policy), np.random.default_rng(5)

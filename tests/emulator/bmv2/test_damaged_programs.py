@@ -94,7 +94,7 @@ def test_names_that_are_not_there() -> None:
     assert "there is no table or condition nowhere in the program" in refusal(root)
 
 
-def test_what_p4c_writes_and_no_switch_runs() -> None:
+def test_programs_of_p4c_that_no_switch_runs_are_refused() -> None:
     root = tables()
     table = next(table for table in root["pipelines"][0]["tables"] if table["key"])
     table["key"][0] |= {"name": "h[i].a", "target": {"type": "expression", "value": {"op": "access_field"}}}
@@ -143,7 +143,7 @@ def test_an_action_that_its_table_does_not_have() -> None:
 
 
 @pytest.mark.parametrize("width", [-9, 1 << 63])
-def test_a_negative_argument_of_a_parameter_of_a_width_that_none_has(width: int) -> None:
+def test_a_negative_argument_beyond_any_width_is_refused(width: int) -> None:
     root, entries = with_entries()
     entry = entries[0]["action_entry"]
     entry["action_data"] = ["-0x1"]
@@ -152,7 +152,7 @@ def test_a_negative_argument_of_a_parameter_of_a_width_that_none_has(width: int)
     assert f"is {width}, which is not a number from 1 to 8192" in refusal(root)
 
 
-def test_a_constant_entry_on_a_negative_number_of_a_key_without_sign() -> None:
+def test_a_negative_constant_for_an_unsigned_key_is_refused() -> None:
     root, entries = with_entries()
     entries[-1]["match_key"][0]["key"] = "-0x01"
     said = refusal(root)
@@ -174,7 +174,7 @@ def test_more_constant_entries_than_the_table_holds() -> None:
     assert f"number of entries of table {table['name']} is {len(table['entries'])}" in refusal(root)
 
 
-def test_an_action_with_fewer_parameters_than_the_one_of_that_name_elsewhere() -> None:
+def test_an_action_shorter_than_its_namesake_is_refused() -> None:
     """Its rows would be too short for writes of a control plane, which identifies actions by name."""
     root = tables()
     by_name = {table["name"]: table for table in root["pipelines"][0]["tables"]}

@@ -45,7 +45,7 @@ def test_too_few_bytes_reach_ingress_as_packet_too_short(rig: Rig, length: int) 
     assert (counter.packets.tolist(), counter.bytes.tolist()) == ([1, 0, 0, 0], [length, 0, 0, 0])
 
 
-def test_headers_of_the_packet_before_are_gone_when_parsing_stops(rig: Rig) -> None:
+def test_headers_of_the_last_packet_are_gone_when_parsing_stops(rig: Rig) -> None:
     sent(rig, frame(0x10) + bytes(21))
     rig.begin(frame(0)[:2])
     rig.ingress()
@@ -108,7 +108,7 @@ def test_registers_out_of_range_read_zero_and_lose_writes(rig: Rig, index: int) 
     assert words.values.tolist() == [7] * 16
 
 
-def test_an_index_that_changes_within_an_action_names_another_cell(rig: Rig) -> None:
+def test_an_index_changed_within_an_action_names_another_cell(rig: Rig) -> None:
     words, small = (rig.state.registers[f"ConstructsIngress.{name}"] for name in ("words", "small"))
     sent(rig, frame(2, 4, 0xFFF))
     assert words.values.tolist() == [0, 0, 0, 0, 1, 2, *[0] * 10]
@@ -178,7 +178,7 @@ def test_headers_are_added_empty_removed_and_copied(rig: Rig) -> None:
     assert sent(rig, frame(10, 0, 1, 2)) == bytes([10, 0]) + both + b"tail"
 
 
-def test_metadata_goes_from_the_parser_to_egress_but_not_from_packet_to_packet(rig: Rig) -> None:
+def test_metadata_reaches_egress_but_no_other_packet(rig: Rig) -> None:
     assert sent(rig, frame(40, 0, 0x1234ABCD))[6:10] == bytes.fromhex("0000abcd")
     for _ in range(2):
         assert sent(rig, frame(42))[6:10] == bytes.fromhex("00000001")
@@ -197,7 +197,7 @@ def test_structs_of_metadata_are_copied_field_by_field(rig: Rig) -> None:
     assert (record["egress_spec"], record["priority"], record["ingress_port"]) == (4, 3, 6)
 
 
-def test_reparse_gives_egress_the_headers_of_the_frame_and_fresh_metadata(rig: Rig) -> None:
+def test_reparse_gives_egress_new_headers_and_metadata(rig: Rig) -> None:
     rig.begin(frame(40, 0, 0x1234ABCD))
     rig.ingress()
     rig.begin(frame(40, 0, 0x11112222))
@@ -223,7 +223,7 @@ def test_random_bytes_never_harm(rig: Rig) -> None:
         assert outcome.frame is None or len(outcome.frame) < len(data) + 20
 
 
-def test_a_clone_cut_within_its_headers_keeps_whole_headers_and_no_payload(rig: Rig) -> None:
+def test_a_clone_cut_within_its_headers_keeps_whole_headers_only(rig: Rig) -> None:
     rig.begin(frame(0, 1, 2, 3))
     rig.ingress()
     rig.record["length"] = 4

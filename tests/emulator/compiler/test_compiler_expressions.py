@@ -281,7 +281,7 @@ def test_expressions_out_of_range_are_refused_by_name_and_line(tree: Json, probl
     assert "constructs.p4" in str(refusal.value)
 
 
-def test_the_code_of_wide_shifts_and_products_stands_once_in_a_program() -> None:
+def test_code_of_wide_shifts_and_products_is_shared() -> None:
     """Otherwise compile time would grow as the square of the input."""
     a, g = ({"type": "field", "value": ["in", name]} for name in "ag")
     statements = []

@@ -154,7 +154,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="it takes root to give
     ("owner", "mode", "said"),
     [(1234, 0o700, "belongs to the user 1234"), (0, 0o770, "can be written to by other users"), (0, 0o755, None)],
 )
-def test_machine_code_comes_from_folders_that_others_cannot_change(
+def test_machine_code_comes_from_folders_safe_from_others(
     fresh: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -186,7 +186,7 @@ def test_machine_code_comes_from_folders_that_others_cannot_change(
 
 
 @needs_root
-def test_files_of_others_are_not_loaded_nor_links_nor_other_names(
+def test_files_of_other_users_links_and_names_are_not_loaded(
     fresh: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """In a folder like /tmp other users may create files, but not replace one's own."""
@@ -265,6 +265,6 @@ def test_unsupported_constructs_are_refused_with_their_place(change: Change, pro
         (b"\xff\xfe", "not a BMv2 JSON program"),
     ],
 )
-def test_what_is_no_program_is_refused(text: bytes, problem: str) -> None:
+def test_a_file_that_is_no_program_is_refused(text: bytes, problem: str) -> None:
     with pytest.raises(UnsupportedProgram, match=problem):
         Program.load(text)

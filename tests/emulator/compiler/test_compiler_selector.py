@@ -51,7 +51,7 @@ def entry(kind: int, action: TableAction) -> TableEntry:
     return TableEntry((Exact(kind),), action)
 
 
-def test_selector_takes_the_hash_modulo_the_weights_in_the_order_of_bmv2s_numbers(rig: Rig) -> None:
+def test_a_selector_uses_weights_in_the_order_of_bmv2s_numbers(rig: Rig) -> None:
     choose, table = rig.state.action_profiles["SelectorIngress.choose"], rig.state.tables["SelectorIngress.grouped"]
     for member in (30, 10, 20):
         choose.add_member(member, to(member))
@@ -118,7 +118,7 @@ def test_hit_miss_and_the_action_that_ran_steer_the_control(rig: Rig) -> None:
     assert values == {1: "aaaa", 2: "bbbb", 3: "0000"}
 
 
-def test_what_is_referred_to_stays(rig: Rig) -> None:
+def test_members_in_use_stay(rig: Rig) -> None:
     choose, table = rig.state.action_profiles["SelectorIngress.choose"], rig.state.tables["SelectorIngress.grouped"]
     choose.add_member(1, to(1))
     choose.add_group(1, ((1, 1),))

@@ -64,7 +64,7 @@ def test_hits_misses_defaults_and_keys_of_all_widths() -> None:
     assert told(rig, tables_frame(99, {})) == ["table TablesIngress.fixed: miss: TablesIngress.number(n=0x4e)"]
 
 
-def test_what_does_not_fit_a_note_is_left_out() -> None:
+def test_values_too_large_for_a_note_are_left_out() -> None:
     rig = traced("tables")
     steps = rig.state.steps
     assert steps is not None
@@ -91,7 +91,7 @@ def test_members_of_groups_and_groups_without_any() -> None:
         assert f"table SelectorIngress.grouped: {found}" in told(rig, selector_frame(kind))
 
 
-def test_what_log_msg_says() -> None:
+def test_log_msg_messages_are_formatted() -> None:
     path = PROGRAMS.parent / "stf" / "statements.json"
     rig = Rig(Program.load(path, traced=True))
     said = [one for one in told(rig, bytes((6, 200)) + bytes(33)) if one.startswith("log_msg")]

@@ -105,7 +105,7 @@ def test_an_entry_that_matches_everything_is_taken_back_alone(loaded: Client, na
     assert loaded.dump(query) == before
 
 
-def test_what_packets_wrote_is_brought_back_too(externs: Client, switch: Switch) -> None:
+def test_cells_written_by_packets_are_restored_too(externs: Client, switch: Switch) -> None:
     """Counts, tokens, counts by color and times of hits of entries that a batch has deleted or changed."""
     slow = p4r.MeterConfig(cir=0, cburst=3, pir=0, pburst=4)
     kept, doomed = flow(1, slow), flow(2, slow)
@@ -138,7 +138,7 @@ def test_what_packets_wrote_is_brought_back_too(externs: Client, switch: Switch)
 
 
 @pytest.mark.parametrize("atomicity", [p4r.WriteRequest.ROLLBACK_ON_ERROR, AT_ONCE])
-def test_a_write_to_all_arrays_is_refused_before_anything_is_read(
+def test_a_write_to_all_arrays_is_refused_before_any_read(
     loaded: Client, monkeypatch: pytest.MonkeyPatch, atomicity: p4r.WriteRequest.Atomicity.ValueType
 ) -> None:
     read = list[p4r.Entity]()

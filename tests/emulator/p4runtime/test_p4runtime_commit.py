@@ -84,9 +84,7 @@ def counted(client: Client, names: Names) -> tuple[int, int, int]:
     )
 
 
-def test_what_packets_count_and_write_meanwhile_is_kept_when_reconciled(
-    busy: BusySwitch, busy_client: Client, names: Names
-) -> None:
+def test_packets_changes_during_a_reconcile_are_kept(busy: BusySwitch, busy_client: Client, names: Names) -> None:
     entry = names.exact_entry(b"\x00", b"\x00", names.call("forward", b"\x01"))
     assert busy_client.write((INSERT, entry)) == ["OK"]
     busy.receive()
@@ -96,7 +94,7 @@ def test_what_packets_count_and_write_meanwhile_is_kept_when_reconciled(
     assert counted(busy_client, names) == (3, 3, 3)
 
 
-def test_what_packets_count_meanwhile_is_added_to_what_was_written_to_a_saved_config(
+def test_packets_counts_are_added_to_writes_to_a_saved_config(
     busy: BusySwitch, busy_client: Client, names: Names
 ) -> None:
     entry = names.exact_entry(b"\x00", b"\x00", names.call("forward", b"\x01"))
@@ -110,7 +108,7 @@ def test_what_packets_count_meanwhile_is_added_to_what_was_written_to_a_saved_co
     assert counted(busy_client, names) == (202, 102, 2)
 
 
-def test_a_packet_in_of_a_new_program_is_told_as_its_p4info_has_it(busy: BusySwitch) -> None:
+def test_a_new_programs_packet_ins_have_its_header(busy: BusySwitch) -> None:
     """The previous program has no header for packet-ins, which arrive whole."""
     headless = load_config()
     del headless.p4info.controller_packet_metadata[:]

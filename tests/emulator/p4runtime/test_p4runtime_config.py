@@ -109,7 +109,7 @@ def test_saved_config_takes_writes_and_commit_realises_them(
 
 
 @pytest.mark.parametrize("saved", [False, True])
-def test_reconcile_keeps_the_forwarding_state_and_commit_that_of_a_saved_config(
+def test_reconcile_keeps_state_and_commit_that_of_a_saved_config(
     loaded: Client, names: Names, datapath: RecordingDatapath, saved: bool
 ) -> None:
     if saved:
@@ -152,7 +152,7 @@ def test_reconcile_keeps_the_forwarding_state_and_commit_that_of_a_saved_config(
     assert loaded.get_config(Get.COOKIE_ONLY).config.cookie.cookie == 9
 
 
-def test_what_is_written_again_and_again_to_a_saved_config_takes_no_more_memory(loaded: Client, names: Names) -> None:
+def test_repeated_writes_to_a_saved_config_take_no_more_memory(loaded: Client, names: Names) -> None:
     """It remembered each update for the commit."""
     entry = names.exact_entry(b"\x01", b"\x02", names.call("forward", b"\x03"))
     again = [(MODIFY, entry)] * 1000

@@ -231,9 +231,7 @@ async def test_finsys_role_is_held_to_its_config(address: str) -> None:
         await everything.modify([other, entry])
 
 
-async def test_finsy_backs_up_replicas_watches_ports_and_reads_a_default_entrys_counter(
-    address: str, switch: Switch
-) -> None:
+async def test_finsy_uses_replicas_ports_and_default_entry_counters(address: str, switch: Switch) -> None:
     async with fy.Switch("sw", address, OPTIONS) as sw:
         group = fy.P4MulticastGroupEntry(5, replicas=[P4Replica(1, backup_replicas=[P4BackupReplica(2, instance=3)])])
         balanced = fy.P4TableEntry(

@@ -77,7 +77,7 @@ def all_cells(client: Client, names: Names) -> Iterator[p4r.ReadResponse]:
     return client.stub.Read(request)
 
 
-def test_a_read_is_made_as_it_is_taken_and_writes_go_on_meanwhile(vast: Client, names: Names, made: list[int]) -> None:
+def test_a_read_is_made_as_it_is_taken_while_writes_go_on(vast: Client, names: Names, made: list[int]) -> None:
     answer = all_cells(vast, names)
     assert len(next(answer).entities) > 0
     entry = names.exact_entry(b"\x01", b"\x02", names.call("drop"))
@@ -121,9 +121,7 @@ class PausedDatapath(RecordingDatapath):
         self.is_paused = False
 
 
-def test_wide_cells_are_read_while_no_packet_runs_and_a_few_at_a_time(
-    names: Names, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wide_cells_are_read_between_packets_a_few_at_a_time(names: Names, monkeypatch: pytest.MonkeyPatch) -> None:
     """A packet could change one of its words after another was read. All of the array would be too long to wait for."""
     datapath = PausedDatapath()
     read = Register.read
@@ -212,7 +210,7 @@ def test_a_new_config_ends_a_read(vast: Client, names: Names, made: list[int]) -
 
 
 @pytest.mark.parametrize("count", [1, 30, 100, 150, 250, 1000, 20_000])
-def test_batches_that_fail_reach_clients_that_take_no_more_than_usual(
+def test_failed_batches_reach_clients_with_usual_message_limits(
     loaded: Client, names: Names, server: P4RuntimeServer, count: int
 ) -> None:
     """Half of the updates fail, each with a message of its own."""
@@ -270,7 +268,7 @@ def test_the_program_may_come_in_pis_message_around_it(
 
 
 @pytest.mark.parametrize("parts", [1, 200, 400, 1_000_000])
-def test_however_many_parts_fail_the_answer_is_short_and_made_at_once(parts: int) -> None:
+def test_an_answer_with_any_number_of_failed_parts_is_short(parts: int) -> None:
     """Details that cannot fit are not made: of a million they would be 100 MB, six times over."""
     refusals = [Refusal(grpc.StatusCode.NOT_FOUND, "no such entry")] * parts
     tracemalloc.start()

@@ -54,7 +54,7 @@ def test_entries_that_a_program_brings_along_may_change(stages: Client, switch: 
     assert [found.table_entry for found in stages.read(everything)] == [first, second]
 
 
-def test_the_programs_own_entries_are_read_without_the_bits_that_do_not_count(stages: Client, switch: Switch) -> None:
+def test_constant_entries_are_read_without_masked_bits(stages: Client, switch: Switch) -> None:
     """p4c writes `0x85 &&& 0xC0` into the BMv2 JSON as it stands in the source. Here `constant` is an lpm table."""
     config = stages_config()
     program = json.loads(config.p4_device_config)

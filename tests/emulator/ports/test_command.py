@@ -171,7 +171,7 @@ def test_rates(text: str, rate_bps: int) -> None:
     assert parse_rate(text) == rate_bps
 
 
-def test_what_cannot_be_had_is_said_in_one_line(tmp_path: Path) -> None:
+def test_unavailable_resources_are_one_line(tmp_path: Path) -> None:
     assert "interface nowhere does not exist" in fails("-i", "1@nowhere", str(PAIRS))
     assert f"program {tmp_path / 'none.json'}: No such file" in fails(str(tmp_path / "none.json"))
     (tmp_path / "bad.json").write_text("{")
@@ -230,7 +230,7 @@ def test_help_teaches() -> None:
     assert "weir-switch -i 1@s1-eth1 -i 2@s1-eth2" in done.stdout
 
 
-def test_a_cached_start_imports_neither_numba_nor_a_plotting_library() -> None:
+def test_a_cached_start_imports_no_numba_or_plotting_library() -> None:
     code = f"""
 import sys
 from weir.emulator.command import _make_server, _make_switch
@@ -292,7 +292,7 @@ sys.exit(not ended.wait(10))
 """
 
 
-def test_a_signal_that_comes_as_the_main_thread_begins_to_wait_ends_it() -> None:
+def test_a_signal_as_the_main_thread_begins_to_wait_ends_it() -> None:
     assert subprocess.run([sys.executable, "-c", HELD], timeout=60, check=False).returncode == 0
 
 
@@ -356,7 +356,7 @@ def test_a_log_file_has_lines_for_each_packet_and_its_tables(net: Network, tmp_p
 
 
 @needs_namespaces
-def test_a_capture_ends_with_a_whole_frame_where_the_disk_takes_no_more(net: Network, tmp_path: Path) -> None:
+def test_a_capture_on_a_full_disk_ends_with_a_whole_frame(net: Network, tmp_path: Path) -> None:
     """Three and a half records fit. The switch continues; later frames that would fit are not appended behind a gap.
 
     The last frame but one arrives after all before it have been written, or earlier.

@@ -92,7 +92,7 @@ def test_the_depth_of_one_priority(net: Network, wired: WiredSwitch, tmp_path: P
 
 
 @needs_namespaces
-def test_what_it_says_of_ports(net: Network, wired: WiredSwitch, tmp_path: Path) -> None:
+def test_the_state_of_ports_is_printed(net: Network, wired: WiredSwitch, tmp_path: Path) -> None:
     ask(tmp_path / "control", "set_queue_rate 2.5Mbit 1")
     net.send(1, *numbered(2))
     net.receive(2, 2)
@@ -173,7 +173,7 @@ def test_a_client_that_never_ends_its_line_is_cut_off(net: Network, tmp_path: Pa
         assert not threads[1].is_alive(), "the control socket waits for its client"
 
 
-def test_where_a_switch_listens(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_control_socket_is_found_by_device_id(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     assert default_socket(7) == tmp_path / "weir" / "switch-7"
     monkeypatch.delenv("XDG_RUNTIME_DIR")

@@ -79,7 +79,7 @@ def test_a_flag_of_the_table_is_taken(flag: str) -> None:
     parse([*words, *([] if flag == "--no-p4" else ["program.json"])])
 
 
-def test_what_does_nothing_says_so() -> None:
+def test_flags_without_effect_say_so() -> None:
     (row,) = [each for each in rows() if each.startswith("`--nanolog")]
     for flag in re.findall(r"--[a-z-]+", row):
         words = [flag, VALUES[flag]] if flag in VALUES else [flag]

@@ -79,7 +79,7 @@ def test_growing_numbers_end(what: int) -> None:
     assert [port for port, _ in s.forward(order(ONCE), 1)] == [2]
 
 
-def test_states_that_lead_back_to_each_other_end_in_a_parser_error() -> None:
+def test_cyclic_parser_states_end_in_a_parser_error() -> None:
     """The program sends packets with ParserTimeout to port 3."""
     assert MAX_RETURNS > 9000, "a stack of labels in the longest frame must do"
     s = switch()
@@ -124,7 +124,7 @@ def test_other_packets_go_on_while_some_go_round(net: Network, what: int) -> Non
 
 
 @needs_namespaces
-def test_a_signal_ends_a_switch_that_is_busy_with_packets_that_go_round(net: Network) -> None:
+def test_a_signal_ends_a_switch_with_endless_packets(net: Network) -> None:
     command = [sys.executable, "-m", "weir.emulator.command", "--grpc-server-addr", "127.0.0.1:0"]
     command += ["-i", "1@s1-eth1", "-i", "2@s1-eth2"]
     command += ["--max-passes", str(1 << 60), str(LOOPS)]

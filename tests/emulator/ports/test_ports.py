@@ -191,7 +191,7 @@ def test_packets_between_controller_and_ports(net: Network) -> None:
         assert net.receive(2, 500) == frames
 
 
-def test_packets_to_and_from_the_controller_do_not_outlive_their_program(net: Network) -> None:
+def test_controller_packets_do_not_outlive_their_program(net: Network) -> None:
     """The first packet-in has the program replaced, while more wait in the mailbox, and a packet-out in the other."""
     switch = pairs()
     frames = numbered(6)
@@ -283,7 +283,7 @@ def test_a_tag_that_the_kernel_took_off_is_back(net: Network, ring: bool) -> Non
         assert (counters[1].tags_restored, counters[2].port.tx_bytes) == (1, len(tagged))
 
 
-def test_the_checksum_that_a_host_leaves_to_its_hardware_is_completed(net: Network, ring: bool) -> None:
+def test_checksums_left_to_a_hosts_hardware_are_completed(net: Network, ring: bool) -> None:
     ip("addr add 10.1.0.1/24 dev far1")
     ip("neigh add 10.1.0.2 lladdr 02:00:00:00:00:02 dev far1")
     with (

@@ -130,7 +130,7 @@ def test_a_host_sees_its_frames_at_its_poll_instants() -> None:
     assert [at for _, _, at in arrivals(wakes)] == [24_000, 32_000, 40_000, 48_000, 56_000]
 
 
-def test_frames_of_a_batch_are_grouped_by_size_in_order_of_arrival() -> None:
+def test_a_batchs_frames_are_grouped_by_size_in_arrival_order() -> None:
     fabric = line(poll_ns=1_000_000)
     for number, size in enumerate([500, 100, 500, 64, 100]):
         fabric.send("h1", frame(2, size=size, number=number))
@@ -155,7 +155,7 @@ def test_frames_of_a_batch_one_by_one_come_in_order_of_arrival() -> None:
     assert [at for at, _ in arrived] == sorted({at for times in wake.times_ns for at in times.tolist()})
 
 
-def test_wakes_until_an_instant_go_on_with_what_is_sent_in_between() -> None:
+def test_wakes_until_an_instant_include_frames_sent_in_between() -> None:
     fabric = line(delay_ns=1000)
     fabric.send("h1", frame(2, number=1))
     seen = []
@@ -203,7 +203,7 @@ def test_all_wakes_of_one_instant_come_together() -> None:
     assert fabric.run(10**6) == []
 
 
-def test_what_is_sent_at_a_wake_leaves_at_that_instant() -> None:
+def test_frames_sent_at_a_wake_leave_at_that_instant() -> None:
     fabric = line(rate_bps=1e9)
     fabric.wake("h1", 777)
     [_] = fabric.run(10**6)
@@ -220,7 +220,7 @@ def test_a_host_s_nic_sends_by_strict_priority() -> None:
     assert [number for _, number, _ in arrivals(run_all(fabric, 10**6))] == [10, 11, 20, 0, 1, 2]
 
 
-def test_a_packet_in_is_delivered_at_its_instant_and_may_be_answered() -> None:
+def test_a_packet_in_arrives_at_its_instant_and_may_be_answered() -> None:
     fabric = Fabric()
     s1 = switch()
     fabric.add_switch("s1", s1)
@@ -263,7 +263,7 @@ def cpu_line() -> tuple[Fabric, Switch, list[int]]:
     return fabric, s1, got
 
 
-def test_packets_to_and_from_the_cpu_do_not_outlive_their_program() -> None:
+def test_cpu_packets_do_not_outlive_their_program() -> None:
     """A packet-in that waits for the poll and one that is being sent; packet-outs in front of the NIC and in it."""
     fabric, s1, got = cpu_line()
     fabric.send("h1", frames([1, 2], port=510, size=1000))
@@ -280,7 +280,7 @@ def test_packets_to_and_from_the_cpu_do_not_outlive_their_program() -> None:
     assert (s1.counters.stale_packet_ins, s1.counters.stale_packet_outs) == (2, 2)
 
 
-def test_a_packet_in_that_has_the_program_replaced_is_the_last_of_the_old_one() -> None:
+def test_a_packet_in_that_replaces_the_program_is_its_last() -> None:
     fabric, s1, got = cpu_line()
 
     def replace(data: bytes) -> None:
@@ -293,7 +293,7 @@ def test_a_packet_in_that_has_the_program_replaced_is_the_last_of_the_old_one() 
     assert (got, s1.counters.stale_packet_ins) == ([1], 2)
 
 
-def test_nobody_pauses_a_switch_while_it_hands_over_a_packet_in() -> None:
+def test_a_switch_cannot_be_paused_while_it_delivers_a_packet_in() -> None:
     """So who replaces the program in a pause finds none of the old one's under way."""
     fabric, s1, _ = cpu_line()
     paused = threading.Event()
@@ -398,7 +398,7 @@ def script(seed: int, loss: float = 0.02) -> tuple[str, list[tuple[str, int, int
     return fabric.digest(), arrivals(seen)
 
 
-def test_the_same_seed_gives_the_same_run_and_another_seed_another() -> None:
+def test_runs_depend_on_their_seed_alone() -> None:
     first, again, other = script(7), script(7), script(8)
     assert first == again
     assert first[0] != other[0]
@@ -498,7 +498,7 @@ def test_a_link_that_is_refused_changes_nothing() -> None:
     fabric.add_link(("h1", 1), ("s1", 5))
 
 
-def test_packet_outs_enter_in_the_order_of_the_switches_whichever_thread_was_first() -> None:
+def test_packet_outs_enter_in_switch_order_from_any_threads() -> None:
     digests = set()
     for order in ((1, 2), (2, 1)):
         fabric = line(rate_bps=1e9, delay_ns=500)
@@ -534,7 +534,7 @@ def test_a_meter_measures_every_frame_that_a_link_carries() -> None:
     assert met == [(100, 7)] * 30  # by the host's NIC, and by two switches
 
 
-def test_what_a_generator_sends_beyond_its_link_is_dropped_at_the_nic() -> None:
+def test_frames_beyond_a_generators_link_are_dropped_at_the_nic() -> None:
     """Memory does not grow with the rate; a flow and the queue count what was dropped."""
     fabric = line(rate_bps=1e9)
     flow = fabric.add_flow("h1", frame(2, size=1000), rate_bps=1e12, start_ns=0, stop_ns=1_000_000)

@@ -116,7 +116,7 @@ def test_a_cut_link_loses_what_is_sent_and_what_flies() -> None:
     assert fabric.packets_in_flight == 0
 
 
-def test_a_link_that_is_down_for_a_moment_loses_what_flies_and_nothing_else() -> None:
+def test_a_short_link_failure_loses_only_frames_in_flight() -> None:
     """A frame takes 800 ns and flies for 1000 more. All others arrive when they would have."""
 
     def arrivals(cut: bool) -> set[tuple[str, int, int]]:

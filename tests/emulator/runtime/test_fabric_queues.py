@@ -104,7 +104,7 @@ def loaded(frames: Sequence[tuple[int, int]], **options: int) -> tuple[Fabric, l
     return fabric, headers(wake.frames[0])["number"].tolist()
 
 
-def test_a_higher_priority_overtakes_all_but_the_frame_on_the_wire() -> None:
+def test_a_higher_priority_overtakes_all_but_the_current_frame() -> None:
     _, order = loaded([(0, 0), (1, 0), (2, 1), (3, 7), (4, 7), (5, 1)])
     assert order == [0, 3, 4, 2, 5, 1]
 

@@ -54,7 +54,7 @@ except TimeoutError:
 """
 
 
-def test_what_would_take_days_can_be_interrupted() -> None:
+def test_a_run_of_days_can_be_interrupted() -> None:
     """Frames without end, each of which clones its clones until it may no more."""
     done = subprocess.run([sys.executable, "-c", _DAYS], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "interrupted after True True"

@@ -105,7 +105,7 @@ def test_frames_are_compared_in_order_on_each_port() -> None:
     ]
 
 
-def test_what_comes_too_much_and_what_does_not_come() -> None:
+def test_unexpected_and_missing_frames_are_reported() -> None:
     outcome = run("tables", f"packet 1 {FRAME}\npacket 0 {FRAME}\nexpect 1 {MISS}$\nexpect 2\n")
     assert outcome.failures == (
         "t.stf: port 1: packet 2 was not expected: 000000000d000003",
@@ -114,7 +114,7 @@ def test_what_comes_too_much_and_what_does_not_come() -> None:
     assert (outcome.packets, outcome.checks) == (2, 2)
 
 
-def test_frames_to_ports_that_the_test_does_not_mention_go_unseen() -> None:
+def test_frames_to_unmentioned_ports_are_ignored() -> None:
     text = f"add by_exact key:13 answer_at(result:1, port:9)\npacket 0 {FRAME}"
     assert run("tables", text).failures == ()
     assert run("tables", f"{text}\nexpect 9 00 0000000d 0001 02$").failures == ()

@@ -63,7 +63,7 @@ def test_a_row_waits_for_the_packet_that_is_inside_however_long(state: Block) ->
     assert pool.take() == first
 
 
-def test_what_is_replaced_in_a_batch_rests_from_its_publication_on(state: Block) -> None:
+def test_memory_replaced_in_a_batch_rests_from_its_publication(state: Block) -> None:
     retired = RetiredMemory(state)
     pool = Pool(32, retired)
     rows = taken(pool, 256)

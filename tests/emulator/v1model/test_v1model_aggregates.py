@@ -43,7 +43,7 @@ def test_a_full_stack_stops_the_parser(rig: Rig) -> None:
     assert outcome.frame == data
 
 
-def test_push_front_drops_the_last_element_and_pop_front_empties_the_last(rig: Rig) -> None:
+def test_push_front_drops_the_last_element_and_pop_empties_it(rig: Rig) -> None:
     text = bytes.fromhex("08aa9988")
     two, four = labels(1, 2), labels(1, 2, 3, 4)
     assert rig.send(packet(1, 0, two)).frame == bytes([1, 0, 2, 0, 0xAA]) + two + text
@@ -74,7 +74,7 @@ def test_a_member_of_a_union_that_becomes_valid_ends_the_other(rig: Rig) -> None
     assert rig.send(packet(5, 0, b"")).frame == bytes([5, 0, 0, 0]) + bytes.fromhex("02beef 08aa9988")
 
 
-def test_a_union_stays_valid_when_a_member_that_was_invalid_is_removed(rig: Rig) -> None:
+def test_a_union_stays_valid_when_an_invalid_member_is_removed(rig: Rig) -> None:
     narrow = packet(6, 7, b"", bytes.fromhex("0111 0122"))
     assert rig.send(narrow).frame == narrow
     wide = packet(6, 7, b"", bytes.fromhex("0111 022233"))
@@ -106,6 +106,6 @@ def test_varbit_lengths_that_cannot_be_stop_the_parser(rig: Rig, text: bytes, er
     assert outcome.frame == data
 
 
-def test_egress_sees_the_packet_length_without_the_varbit_header_that_ingress_removed(rig: Rig) -> None:
+def test_egress_has_the_packet_length_without_removed_varbits(rig: Rig) -> None:
     text = bytes.fromhex("18aabbcc9988")
     assert rig.send(packet(8, 0, b"", text=text) + bytes(10)).frame == bytes([8, 14, 0, 0]) + bytes(10)

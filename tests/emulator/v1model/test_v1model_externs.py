@@ -85,7 +85,7 @@ def test_meters_of_bytes_color_as_bmv2_computes_them(switch: Switch) -> None:
     assert count_of(switch, 2, 3, 1000) == 0
 
 
-def test_meters_out_of_range_leave_the_color_and_bad_rates_are_refused(switch: Switch) -> None:
+def test_meters_out_of_range_keep_the_color_and_bad_rates_fail(switch: Switch) -> None:
     meter = state_of(switch).meters["ExternsIngress.shared"]
     assert count_of(switch, 2, 4, 0) == 0
     with pytest.raises(IndexError, match="has 4 cells"):
@@ -114,7 +114,7 @@ def test_direct_meters_belong_to_their_entry_and_count_with_it(switch: Switch) -
     assert table.counter((Exact(5),)) == (0, 0)
 
 
-def test_a_single_rate_fills_the_excess_bucket_last_as_in_rfc_2697(switch: Switch) -> None:
+def test_a_single_rate_fills_the_excess_bucket_last(switch: Switch) -> None:
     rates = MeterRates(1_000_000.0, 40, 1_000_000.0, 40, excess_burst=60)
     meter = state_of(switch).meters["ExternsIngress.shared"]
     meter.set(3, rates)
@@ -144,7 +144,7 @@ def test_a_single_rate_fills_the_excess_bucket_last_as_in_rfc_2697(switch: Switc
     assert meter.counts(3) == ColorCounts()
 
 
-def test_the_default_entry_counts_misses_and_meters_them_when_told_to(switch: Switch) -> None:
+def test_the_default_entry_counts_misses_and_meters_if_enabled(switch: Switch) -> None:
     table = state_of(switch).tables[FLOWS]
     table.insert(
         TableEntry((Exact(5),), ActionCall("ExternsIngress.metered", (1,))), (7, 70), MeterRates(0.0, 0, 0.0, 0)
@@ -192,7 +192,7 @@ def test_tables_without_idle_timeouts_refuse_them(switch: Switch) -> None:
         table.idle_ns((Exact(1),))
 
 
-def test_an_action_that_is_also_called_with_fixed_arguments_keeps_its_parameters(switch: Switch) -> None:
+def test_an_action_also_called_with_constants_keeps_parameters(switch: Switch) -> None:
     assert switch.program is not None
     assert [name for name, _ in switch.program.actions["ExternsIngress.send"].params] == ["port"]
     state_of(switch).tables["ExternsIngress.plain"].insert(
@@ -277,14 +277,14 @@ def test_value_sets_refuse_what_does_not_fit(switch: Switch) -> None:
 # ---- packets that come again
 
 
-def test_a_resubmitted_packet_starts_as_it_came_with_the_fields_of_its_list(switch: Switch) -> None:
+def test_a_resubmitted_packet_starts_as_received_with_its_fields(switch: Switch) -> None:
     ((port, frame),) = switch.forward(order(4, 0x1234), IN_PORT)
     assert (port, frame) == (1, order(4, value=12, count=6, seen=0x1234_0000))
     assert switch.counters.ingress_packets == 2
     assert switch.counters.egress_packets == 1
 
 
-def test_a_recirculated_packet_starts_as_it_left_with_the_fields_of_its_list(switch: Switch) -> None:
+def test_a_recirculated_packet_starts_as_sent_with_its_fields(switch: Switch) -> None:
     ((port, frame),) = switch.forward(order(5, 0x100), IN_PORT)
     assert (port, frame) == (1, order(5, 0x100, count=3, seen=0x0200_0000))
     assert (switch.counters.ingress_packets, switch.counters.egress_packets) == (3, 3)
@@ -305,7 +305,7 @@ def test_clones_keep_the_fields_of_their_list_alone(switch: Switch) -> None:
 # ---- the rest
 
 
-def test_random_numbers_stay_in_their_range_and_depend_on_the_packet(switch: Switch) -> None:
+def test_random_numbers_stay_in_range_and_depend_on_the_packet(switch: Switch) -> None:
     drawn = [int.from_bytes(switch.forward(order(8, 19), IN_PORT)[0][1][2:4], "big") for _ in range(300)]
     assert set(drawn) == set(range(10, 20))
     assert switch.forward(order(8, 10), IN_PORT)[0][1][2:4] == b"\0\x0a"

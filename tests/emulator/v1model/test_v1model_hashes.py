@@ -85,7 +85,7 @@ def test_checksums_go_over_valid_headers_and_the_payload(rig: Rig, seed: int, ex
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_checksums_over_the_payload_are_verified_and_leave_the_frame_alone(rig: Rig, seed: int) -> None:
+def test_payload_checksums_are_verified_without_a_change(rig: Rig, seed: int) -> None:
     packet = Packet(0x11, seed)
     right = binascii.crc32(packed((packet.upper, 4), (packet.lower, 12)) + packet.payload)
     for deparsed, error in ((right, 0), (right ^ 1, 1)):

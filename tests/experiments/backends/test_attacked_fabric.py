@@ -15,7 +15,7 @@ pytestmark = [
 ]
 
 
-def test_forgeries_through_real_switches_change_no_sum_and_stop_no_job() -> None:
+def test_forgeries_change_no_sum_and_stop_no_job() -> None:
     said = play("weir.tests.experiments.backends.attacked_fabric", timeout_s=400)
     first = said["steps"][WORKERS[0]]
     assert len(first) > STEPS

@@ -19,7 +19,7 @@ def test_links_carry_what_their_mtu_allows() -> None:
         }
 
 
-def test_longest_queues_are_told_since_the_last_call_and_of_the_whole_run() -> None:
+def test_longest_queues_are_per_call_and_per_run() -> None:
     """Two hosts send at once to a third, whose link carries one frame at a time."""
     emulated = EmulatedFabric(leaf_spine(1, 0, 3), start=lambda switch, _: start(switch))
     end = Endpoint("s1", 3)

@@ -41,7 +41,7 @@ async def living(hosts: list[Host], beat_s: float = 0.3) -> None:
         await asyncio.sleep(beat_s)
 
 
-async def test_a_silent_jobs_windows_are_nobody_elses_until_its_leases_have_run_out() -> None:
+async def test_a_silent_jobs_windows_stay_reserved_until_leases_end() -> None:
     async with (
         live_fabric(leaf_spine(1, 1, 3), lease_ns=5_000_000_000) as live,
         grpc.aio.insecure_channel(live.service.address) as channel,
@@ -77,7 +77,7 @@ async def test_a_silent_jobs_windows_are_nobody_elses_until_its_leases_have_run_
 
 
 @pytest.mark.parametrize("makes_room", [True, False])
-async def test_what_nobody_declared_takes_a_promise_and_room_where_it_is_to_have_some(
+async def test_undeclared_traffic_lowers_the_bound_and_the_room(
     makes_room: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Half of a link is undeclared traffic, while an idle job reports its progress: the switch gets the remaining

@@ -123,7 +123,7 @@ def test_laws_that_processes_do_not_know_are_refused_beforehand(
         execute(config, run_file.parent, Console(quiet=True), SwitchKind.WEIR)
 
 
-def test_windows_are_lent_to_processes_for_as_long_as_a_busy_machine_may_keep_them_waiting(run_file: Path) -> None:
+def test_process_windows_have_leases_for_a_busy_machine(run_file: Path) -> None:
     """A file's lease is of virtual time: 2 ms are less than a turn of a process."""
     for lease in ("2ms", "20ms", "1s"):
         config = under(run_file, lease=lease, bound=48)
@@ -162,7 +162,7 @@ def test_sums_and_weights_are_the_virtual_fabrics_bit_for_bit(kind: SwitchKind, 
 
 @pytest.mark.long
 @pytest.mark.skipif(obstacle() is not None, reason=f"Mininet: {obstacle()}")
-def test_queues_keep_their_bounds_as_int_reports_them_and_heartbeats_pass_them_in_time(run_file: Path) -> None:
+def test_queues_and_heartbeats_keep_their_bounds_in_int_reports(run_file: Path) -> None:
     """Three workers send to one server in another rack over a link of 20 Mbit/s, and every change of a queue's depth is
     reported; heartbeats go the same way to a host next to the server. In real time a late round may be sent again, and
     its copy may wait as well.

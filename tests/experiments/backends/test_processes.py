@@ -100,7 +100,7 @@ def test_a_controller_that_was_killed_goes_on_from_its_journal(scenarios: dict[s
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(100, 110))
-def test_whatever_becomes_of_controllers_nobody_who_sums_is_disturbed(seed: int) -> None:
+def test_any_fate_of_controllers_leaves_sums_undisturbed(seed: int) -> None:
     """Up to three controllers at once start, stop, die and end in any order; one of them serves at the end."""
     seen = play("weir.tests.experiments.backends.process_rig", f"several_controllers-{seed}", timeout_s=280)
     assert (seen["serving"], seen["generation"], seen["statuses"]) == (1, 1, [0, 0]), seen["done"]

@@ -70,7 +70,7 @@ def test_packets_of_larger_windows_are_no_breach_until_all_obey() -> None:
     assert queue.promises.broken(gone_ns + 3) == [told], "of each queue the first time"
 
 
-def test_reports_that_are_late_count_for_the_bound_that_they_were_made_under() -> None:
+def test_late_reports_count_for_the_bound_of_their_time() -> None:
     queue = Queue(late_ns=500)
     queue.follow(5, 0)
     queue.follow(1, 1_000_000)

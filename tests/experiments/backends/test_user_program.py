@@ -20,7 +20,7 @@ from weir.topologies.runtime_json import RuntimeFile
 BUILD = ROOT / "examples" / "exercise" / "build"
 
 
-def test_the_command_line_goes_before_what_a_switchs_own_files_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_line_precedes_a_switchs_own_files(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT / "examples" / "exercise")
     file = RuntimeFile.read(Path("pod/s1-runtime.json"))
     firewall = ROOT / "examples" / "p4_program" / "firewall.json"
@@ -31,7 +31,7 @@ def test_the_command_line_goes_before_what_a_switchs_own_files_name(monkeypatch:
     assert user_programs(["s1"], firewall, by_file.p4info, {}, {}) == {"s1": UserProgram(firewall, by_file.p4info)}
 
 
-def test_what_is_not_there_is_said_before_a_fabric_is_built(tmp_path: Path) -> None:
+def test_missing_files_are_reported_before_a_fabric_is_built(tmp_path: Path) -> None:
     with pytest.raises(ExperimentError, match=r"^s2: no program; give --program FILE\.json, or a runtime JSON"):
         user_programs(["s1", "s2"], None, None, {}, {"s1": BUILD / "router.json"})
     with pytest.raises(ExperimentError, match=r"^s1: mine\.json: there is no such file; p4c writes both"):

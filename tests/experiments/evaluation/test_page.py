@@ -49,7 +49,7 @@ def condition(workers: int, saved: float, published: tuple[str, ...], **changed:
     return Condition(**{**fields, **changed})
 
 
-def test_conditions_in_which_not_all_published_strategies_ran_are_counted_apart_and_named() -> None:
+def test_conditions_without_all_published_strategies_are_apart() -> None:
     told = page._verdict(
         [
             condition(1, 0.30, CANARY),
@@ -72,7 +72,7 @@ def test_conditions_in_which_not_all_published_strategies_ran_are_counted_apart_
     assert "did not run" not in page._verdict([condition(1, 0.30, CANARY)])
 
 
-def test_p95_and_depth_have_their_intervals_and_several_jobs_their_dagger() -> None:
+def test_p95_and_depth_have_intervals_and_several_jobs_a_dagger() -> None:
     one, eight = condition(1, 0.3, CANARY), condition(2, 0.3, CANARY)
     eight.told["jobs"] = 8
     summary = page._summary_table([one, eight]).splitlines()

@@ -102,7 +102,7 @@ def test_jobs_have_hosts_of_their_own_where_they_are_to_be() -> None:
 
 
 @pytest.mark.parametrize("seed", range(1, 6))
-def test_telemetry_that_is_absent_is_blind_and_fresh_is_no_worse_than_the_oracle_says(seed: int) -> None:
+def test_absent_telemetry_is_blind_and_fresh_matches_the_oracle(seed: int) -> None:
     absent = means(run_point(point(telemetry="absent", seed=seed)))
     assert absent["widest"] == absent["blind"]
     fresh = means(run_point(point(strategies=("widest", "oracle"), seed=seed, load=0.3)))
@@ -127,7 +127,7 @@ def test_every_strategy_ends_under_every_condition(telemetry: str, background: s
 
 
 @pytest.mark.long
-def test_jobs_move_in_the_simulator_only_where_that_is_worth_what_it_takes() -> None:
+def test_simulated_jobs_move_only_if_it_pays() -> None:
     """The controller's own rule decides: with pauses of ten seconds no job moves."""
     moves = dict.fromkeys((0, 10000000000), 0)
     for seed in range(1, 6):
@@ -150,7 +150,7 @@ def test_jobs_that_know_of_each_other_keep_apart() -> None:
     assert widest.mean_s < 0.9 * hierarchy.mean_s
 
 
-def test_what_a_strategy_cannot_place_is_told() -> None:
+def test_a_placement_failure_is_recorded() -> None:
     record = run_point(point(memory="scarce", strategies=("striped",), seed=2))
     (own,) = record.figures
     if own.mean_s is None:
@@ -159,7 +159,7 @@ def test_what_a_strategy_cannot_place_is_told() -> None:
         assert own.failed == ""
 
 
-def test_a_record_is_read_as_it_was_written_and_a_damaged_one_is_none(tmp_path: Path) -> None:
+def test_a_record_round_trips_and_a_damaged_one_is_refused(tmp_path: Path) -> None:
     record = run_point(point(timing=Timing(steps=1), strategies=("ps",)))
     assert PointRecord.load(tmp_path, record.point) is None
     record.save(tmp_path)
@@ -175,7 +175,7 @@ def test_a_record_is_read_as_it_was_written_and_a_damaged_one_is_none(tmp_path: 
     assert PointRecord.load(tmp_path, record.point) == record.model_copy(update={"made_by": {}})
 
 
-def test_data_are_a_row_for_each_point_and_strategy_and_the_same_bytes_again(tmp_path: Path) -> None:
+def test_data_have_a_row_per_point_and_strategy_and_are_stable(tmp_path: Path) -> None:
     records = [run_point(point(seed=seed, timing=Timing(steps=1), strategies=("ps", "widest"))) for seed in (1, 2)]
     write_csv(records, tmp_path / "a.csv.gz")
     write_csv(records, tmp_path / "b.csv.gz")
@@ -231,7 +231,7 @@ def predicted(background: str, seed: int, errors: dict[str, tuple[float, ...]], 
     return PointRecord(point=point(grid="packets", **told), figures=figures, seconds=1.0)
 
 
-def test_the_page_says_of_how_many_steps_the_model_tells_the_time() -> None:
+def test_the_page_counts_steps_with_an_accurate_model() -> None:
     """Accuracy is within a tenth, over all strategies and seeds, by background traffic."""
     grid = Grid(name="packets", fabrics=[LEAF_SPINE])
     records = [
@@ -257,7 +257,7 @@ def test_the_page_says_what_in_its_tables_is_no_strategy() -> None:
     assert page._beside([predicted("static", 1, {"ps": (), "widest": ()})]) == []
 
 
-def test_jobs_that_are_looked_at_together_without_telemetry_go_by_their_own_streams_alone() -> None:
+def test_joint_placement_without_telemetry_uses_own_streams_only() -> None:
     """One job alone stays where it was placed blindly. Of four one moves, whatever becomes of telemetry on its way."""
     timing = Timing(steps=6, interval=10_000_000, compute=1_000_000)
     told: dict[str, Any] = {"fabric": {**LEAF_SPINE, "spines": 3}, "gradient_bytes": 12_500_000, "timing": timing}
@@ -280,7 +280,7 @@ def several_jobs(seed: int, seconds: dict[str, float], **told: Any) -> PointReco
     return PointRecord(point=point(**told, seed=seed, strategies=tuple(seconds)), figures=figures, seconds=1.0)
 
 
-def test_with_several_jobs_depth_looks_and_telemetry_are_told_apart() -> None:
+def test_several_jobs_separate_depth_re_placement_and_telemetry() -> None:
     seconds = {"ps": 1.0, "blind": 0.5, "blind-together": 0.3, "widest": 0.18}
     records = [several_jobs(seed, seconds, jobs=jobs) for jobs in (1, 4) for seed in (1, 2)]
     told = page._several_jobs(list(conditions_of(records)))
@@ -292,7 +292,7 @@ def test_with_several_jobs_depth_looks_and_telemetry_are_told_apart() -> None:
     assert page._several_jobs(list(conditions_of([several_jobs(1, without, jobs=4)]))) == []
 
 
-def test_aggs_comparison_has_the_best_of_one_level_and_the_best_tree_by_name() -> None:
+def test_aggs_comparison_names_the_best_one_level_and_best_tree() -> None:
     seconds = {
         "ps": 1.0,
         "rack": 0.8,
@@ -312,7 +312,7 @@ def test_aggs_comparison_has_the_best_of_one_level_and_the_best_tree_by_name() -
 
 
 @pytest.mark.long
-def test_an_evaluation_that_was_killed_goes_on_and_writes_its_page(tmp_path: Path) -> None:
+def test_a_killed_evaluation_continues_and_writes_its_page(tmp_path: Path) -> None:
     """The command is killed once some points are there; the next run does the others alone, and all have the figures
     that they have without processes.
     """
@@ -374,7 +374,7 @@ def test_a_strategy_of_ones_own_goes_by_its_label(tmp_path: Path) -> None:
     assert gone in page.printed(suite, [lost], as_json=False)
 
 
-def test_what_is_no_number_is_null_in_json() -> None:
+def test_non_finite_numbers_are_null_in_json() -> None:
     """A ring takes no decision, so its time is not a number: JSON has no NaN."""
     suite = Suite.model_validate({**SUITE, "seeds": 1, "strategies": ["ring", "widest"]})
     records = [run_point(point) for point in suite.points()]
@@ -386,7 +386,7 @@ def test_what_is_no_number_is_null_in_json() -> None:
 
 
 @pytest.mark.parametrize("where", ["page", "suite.yaml/page.md", "folder.md"])
-def test_a_page_that_could_not_be_written_is_refused_before_any_point_is_run(where: str, tmp_path: Path) -> None:
+def test_an_unwritable_page_is_refused_before_any_point(where: str, tmp_path: Path) -> None:
     file = tmp_path / "suite.yaml"
     file.write_text(yaml.safe_dump(SUITE))
     (tmp_path / "folder.md").mkdir()

@@ -48,7 +48,7 @@ def test_lists_are_crossed_and_drawn_for_every_seed(tmp_path: Path) -> None:
     assert all(point.strategies == ("ps", "blind", "widest", "ring") for point in points)
 
 
-def test_what_is_no_tree_is_left_out_of_packets(tmp_path: Path) -> None:
+def test_conditions_without_a_tree_are_left_out_of_packets(tmp_path: Path) -> None:
     suite = read(tmp_path / "suite.yaml", told(engine="packets"))
     assert {point.strategies for point in suite.points()} == {("ps", "blind", "widest")}
 
@@ -121,7 +121,7 @@ def test_strategies_of_ones_own_stand_beside_the_suite(tmp_path: Path, monkeypat
 
 
 @pytest.mark.parametrize("of_grid", [False, True])
-def test_a_strategy_of_ones_own_that_is_not_there_is_said_before_anything_runs(tmp_path: Path, of_grid: bool) -> None:
+def test_a_missing_user_strategy_is_reported_before_any_run(tmp_path: Path, of_grid: bool) -> None:
     data = told(strategies=["mine.py"]) if of_grid else {**told(), "strategies": ["mine.py"]}
     with pytest.raises(ExperimentError) as raised:
         read(tmp_path / "suite.yaml", data)

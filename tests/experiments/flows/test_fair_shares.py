@@ -27,7 +27,7 @@ def test_streams_in_step_count_as_often_as_they_cross_a_link() -> None:
     assert fair_rates([{0: 2}, {0: 1}], np.array([3.0])).tolist() == pytest.approx([1.0, 1.0])
 
 
-def test_what_a_limited_flow_leaves_goes_to_the_others() -> None:
+def test_the_rest_of_a_limited_flow_goes_to_the_others() -> None:
     rates = fair_rates([{0: 1}, {0: 1}, {0: 1}], np.array([3.0]), np.array([0.5, np.inf, 1.1]))
     assert rates.tolist() == pytest.approx([0.5, 1.4, 1.1])
 

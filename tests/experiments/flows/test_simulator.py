@@ -78,7 +78,7 @@ def test_a_window_bounds_a_job_where_links_do_not() -> None:
     assert job.durations == pytest.approx([2.0])
 
 
-def test_parts_of_a_job_share_its_chunks_and_the_step_ends_with_the_last() -> None:
+def test_parts_share_a_jobs_chunks_and_end_with_the_last() -> None:
     simulator = Simulator(np.array([MB, 4 * MB]))
     job = simulator.add("a", 1e6, [(coflow({0: 1}), 0.25), (coflow({1: 1}), 0.75)], steps=1)
     simulator.run_until_done()
@@ -140,7 +140,7 @@ def test_hashing_draws_every_shortest_way() -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_bytes_are_neither_lost_nor_made_and_no_link_is_overloaded(seed: int) -> None:
+def test_bytes_are_conserved_and_no_link_is_overloaded(seed: int) -> None:
     """Jobs that come, move and go among flows of published sizes: all that was to be sent is on every link of its way,
     and no link ever carried more than it can.
     """

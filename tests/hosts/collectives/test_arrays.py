@@ -62,7 +62,7 @@ def test_a_tensor_that_holds_its_numbers_in_others_is_refused() -> None:
 
 
 @pytest.mark.parametrize("op", ["sum", "mean", "max", "min"])
-def test_workers_whose_machines_order_bytes_differently_meet_in_one_job(op: str) -> None:
+def test_workers_of_either_byte_order_meet_in_one_job(op: str) -> None:
     orders = (np.dtype(">f4"), np.dtype("<f4"))
     values = np.array([[1.5, -2.0], [3.0, 8.0]])
     reduction: Any = {"sum": np.sum, "mean": np.mean, "max": np.max, "min": np.min}[op]
@@ -116,7 +116,7 @@ class TestMlDtypes:
             assert result.dtype == bfloat16
             assert result.shape == (2, 30, 20)
 
-    def test_many_at_once_and_their_means_are_of_the_kind_that_was_handed_in(self) -> None:
+    def test_several_arrays_and_their_means_keep_their_kind(self) -> None:
         bfloat16 = self.ml_dtypes.bfloat16
         gradient = np.array([4.0, -2.0]).astype(bfloat16)
         reduced = Communicator(MemoryJob(1).drivers[0]).allreduce_many({"g": gradient}, weight=7)["g"]
@@ -124,9 +124,7 @@ class TestMlDtypes:
         expected = (np.array([4, -2]) / 7).astype(bfloat16)
         assert (reduced.mean().dtype, reduced.mean().tolist()) == (bfloat16, expected.tolist())
 
-    def test_a_new_type_is_known_to_every_collective_once_it_is_registered(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_registered_type_works_in_every_collective(self, monkeypatch: pytest.MonkeyPatch) -> None:
         own = np.dtype(self.ml_dtypes.float8_e5m2)
 
         class Float8(FloatType):
@@ -207,7 +205,7 @@ class TestTorch:
             result += 1  # it is the caller's own
         assert parameter.tolist() == list(range(12))
 
-    def test_what_is_not_in_memory_is_refused(self) -> None:
+    def test_arrays_outside_memory_are_refused(self) -> None:
         member = Communicator(MemoryJob(1).drivers[0])
         with raises(InvalidTensor, place="tensor 'w'"):
             member.allreduce(self.torch.zeros(3, device="meta"), name="w")

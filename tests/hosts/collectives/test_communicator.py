@@ -100,7 +100,7 @@ def test_a_nan_is_the_largest_and_the_least(kind: FloatType, op: Any) -> None:
 
 
 @pytest.mark.parametrize("op", ["sum", "mean", "max", "min"])
-def test_what_is_not_finite_is_refused_before_anything_is_sent(op: Any) -> None:
+def test_non_finite_numbers_are_refused_before_anything_is_sent(op: Any) -> None:
     job, members = communicators(2)
     array = np.zeros((3, 400))
     array[1, 7] = np.nan
@@ -263,7 +263,7 @@ def test_calls_that_differ_are_an_error_at_every_worker(other: dict[str, Any], w
             member.barrier()
 
 
-def test_the_same_call_in_integers_of_numpy_and_of_python_is_one_call() -> None:
+def test_integers_of_numpy_and_python_make_the_same_call() -> None:
     roots: list[Any] = [1, np.int64(1), np.uint8(1)]
     cuts: list[Any] = [[2, 4], np.array([2, 4]), (n for n in (2, 4))]
     array = np.arange(6, dtype=np.float32)
@@ -427,7 +427,7 @@ def test_a_weight_is_refused_by_operations_without_weights(op: str) -> None:
 
 
 @pytest.mark.parametrize("data", ["text", None, [1, 2]])
-def test_bytes_that_are_none_are_refused_and_the_job_stays_in_step(data: Any) -> None:
+def test_invalid_bytes_are_refused_and_the_job_stays_in_step(data: Any) -> None:
     alone = Communicator(MemoryJob(1).drivers[0])
     with raises(InvalidTensor, place="broadcast 'bytes'", value=data):
         alone.broadcast_bytes(data)

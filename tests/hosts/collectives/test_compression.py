@@ -206,7 +206,7 @@ def test_differences_between_workers_are_mismatches() -> None:
         ({"dtype": "int32"}, {"value": "int32"}),
     ],
 )
-def test_what_cannot_be_compressed_is_refused(how: dict[str, Any], parts: dict[str, Any]) -> None:
+def test_arrays_that_cannot_be_compressed_are_refused(how: dict[str, Any], parts: dict[str, Any]) -> None:
     value = np.ones(4, np.int32 if "dtype" in how else np.float32)
     with raises(InvalidTensor, **parts):
         Communicator(MemoryJob(2).drivers[0]).allreduce_async(value, compression=Compression.packed(8), **how)

@@ -107,7 +107,7 @@ def test_reports_keep_their_bits() -> None:
     assert played.answered() == [list(range(120))] * 120
 
 
-def test_who_was_lost_before_its_report_asks_nothing() -> None:
+def test_a_worker_lost_before_its_report_asks_nothing() -> None:
     played = Played(3)
     played.job.lost[0] = 0
     played.oracles[1].at_once = [0, 5, 4]
@@ -116,7 +116,7 @@ def test_who_was_lost_before_its_report_asks_nothing() -> None:
     assert played.answered() == [[0, 5, 4]] * 2
 
 
-def test_a_leader_that_is_lost_before_its_answer_is_followed_by_the_next() -> None:
+def test_a_leader_lost_before_its_answer_is_replaced() -> None:
     played = Played(3)
     played.oracles[0].at_once = [3, 3, 3]
     assert played.asked(reports(3)) == {0}
@@ -141,7 +141,7 @@ def test_a_late_answer_is_handed_out_later_and_waited_for_once() -> None:
     assert played.oracles[0].questions[-1].reports.tobytes() == reports(3, 3).tobytes()
 
 
-def test_an_answer_for_workers_of_whom_one_was_lost_is_not_handed_out() -> None:
+def test_an_answer_for_a_lost_worker_is_not_handed_out() -> None:
     played = Played(3)
     played.asked(reports(3, 0))
     assert played.answered() == [None] * 3
@@ -152,7 +152,7 @@ def test_an_answer_for_workers_of_whom_one_was_lost_is_not_handed_out() -> None:
     assert played.answered() == [[5, 4, 0]] * 2
 
 
-def test_where_nobody_answers_all_go_on_and_it_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_without_an_answer_all_continue_and_one_line_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     played = Played(2)
     with caplog.at_level(logging.WARNING):
         for absent in (ControlAbsent("no controller at unix:x"), [4, 4], ControlAbsent("gone again")):

@@ -61,7 +61,7 @@ GROWTH = 0.05 * 100 / 10
 """W_AI = (1 − η)·C·T/N."""
 
 
-def test_what_is_in_flight_on_a_link_by_two_readings() -> None:
+def test_bytes_in_flight_follow_from_two_readings() -> None:
     link = Link()
     assert link.hear(TRIP_NS, 0, 5_000) == 40, "one reading is no rate"
     # τ = T/2 at the full rate, min(5000, 2500) in the queue: u' = 2500/12500 + 1 = 1.2, and U begins with that
@@ -137,7 +137,7 @@ def test_a_link_that_less_than_a_round_fills_has_one() -> None:
     assert (law.window(0), law.gap_ns) == (1, TRIP_NS)
 
 
-def test_a_round_trip_of_no_time_is_taken_for_the_least_that_the_clock_tells() -> None:
+def test_a_round_trip_of_zero_counts_as_the_clocks_minimum() -> None:
     law = hpcc()
     law.begin(Pacing(window=1), 0)
     law.take(replace(feedback(0, Said(*LINK, 0, 0, 0)), round_trip_ns=0))
@@ -145,7 +145,7 @@ def test_a_round_trip_of_no_time_is_taken_for_the_least_that_the_clock_tells() -
 
 
 @pytest.mark.parametrize(("frames", "kept"), [(6, 0.95 - 1 / 6), (100, 0.94)])
-def test_a_frame_that_waits_is_as_much_of_the_link_as_few_frames_fill_it(frames: int, kept: float) -> None:
+def test_a_waiting_frame_counts_relative_to_the_links_capacity(frames: int, kept: float) -> None:
     """One waits at every reading: a link that 6 frames fill for a round trip is to carry 0.78 then, and not 0.95."""
 
     def window_after(carried: float) -> float:
@@ -160,7 +160,7 @@ def test_a_frame_that_waits_is_as_much_of_the_link_as_few_frames_fill_it(frames:
     assert window_after(kept + 0.005) == pytest.approx(4 * 0.95 / 0.955, abs=1e-3)
 
 
-def test_the_fullest_link_counts_and_who_knows_no_round_trip_waits() -> None:
+def test_the_fullest_link_counts_and_an_unknown_round_trip_waits() -> None:
     law = hpcc(links=2)
     law.begin(Pacing(window=40), 0)
 
@@ -178,7 +178,7 @@ def test_the_fullest_link_counts_and_who_knows_no_round_trip_waits() -> None:
     assert law.unread == 0
 
 
-def test_of_one_instants_results_each_link_is_read_once_by_the_newest() -> None:
+def test_each_link_is_read_once_per_instant_by_the_newest_result() -> None:
     """Rounds end by different ways: a link that only some of them crossed is compared with its own last report."""
     law = hpcc(links=2)
     law.begin(Pacing(window=40), 0)
@@ -207,7 +207,7 @@ def test_a_link_that_is_heard_of_first_hides_no_other() -> None:
     assert law._utilisation == pytest.approx(1.0)
 
 
-def test_a_switch_that_came_up_anew_and_a_link_beyond_its_rate_are_no_measure() -> None:
+def test_a_restarted_switch_and_an_excessive_rate_are_no_measure() -> None:
     link = Link()
     link.hear(TRIP_NS, 5 * PRODUCT_BYTES, 0)
     before = link.hear(TRIP_NS, PRODUCT_BYTES // 2, 0)
@@ -220,7 +220,7 @@ def test_a_switch_that_came_up_anew_and_a_link_beyond_its_rate_are_no_measure() 
 
 @pytest.mark.parametrize("byte_ns", [1, 2])
 @pytest.mark.parametrize("beyond", [0, 1])
-def test_a_full_link_may_be_a_frame_and_a_tick_of_the_clock_ahead(beyond: int, byte_ns: int) -> None:
+def test_a_full_link_may_be_a_frame_and_a_clock_tick_ahead(beyond: int, byte_ns: int) -> None:
     """The clock ticks every 1,000 ns: two readings are at different phases of a tick."""
     law = Hpcc({LINK: 8e9 / byte_ns}, round_bytes=ROUND_BYTES, flows=10, hops=9)
     law.begin(Pacing(window=40), 0)
@@ -230,7 +230,7 @@ def test_a_full_link_may_be_a_frame_and_a_tick_of_the_clock_ahead(beyond: int, b
     assert (law.gap_ns != TRIP_NS // 40) == (not beyond)
 
 
-def test_int_that_is_missing_garbled_or_of_unknown_links_is_counted_and_nothing_else() -> None:
+def test_missing_and_garbled_int_is_only_counted() -> None:
     link = Link()
     link.hear(TRIP_NS, 0, 0)
     before = link.hear(TRIP_NS, PRODUCT_BYTES, 0)

@@ -41,7 +41,7 @@ LAWS: dict[str, Callable[[], WindowLaw]] = {
 
 
 @pytest.mark.parametrize("name", LAWS)
-def test_who_has_no_plan_yet_may_have_as_much_in_the_network_as_one_says_that_says_nothing(name: str) -> None:
+def test_the_window_before_a_plan_is_that_of_a_silent_one(name: str) -> None:
     law = LAWS[name]()
     assert (law.window(0), law.gap_ns) == (Pacing().window, 0)
     law.take(heard(1, None))
@@ -49,7 +49,7 @@ def test_who_has_no_plan_yet_may_have_as_much_in_the_network_as_one_says_that_sa
     assert law.window(1) >= 1
 
 
-def test_all_windows_but_one_that_nothing_changes_yield_while_others_are_repaired() -> None:
+def test_all_windows_but_the_fixed_one_yield_during_repairs() -> None:
     assert {name for name, law in LAWS.items() if not law().yields} == {"fixed"}
 
 
@@ -233,7 +233,7 @@ def test_loss_halves_once_for_a_window_of_data() -> None:
     assert law.window(0) == 1, "of one there is no half"
 
 
-def test_a_loss_counts_from_when_all_that_was_under_way_at_the_last_cut_is_back() -> None:
+def test_a_loss_counts_once_the_last_cuts_packets_are_back() -> None:
     law = LossDriven()
     law.begin(Pacing(window=6), 0)
     law.lose(1, 0)

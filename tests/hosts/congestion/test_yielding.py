@@ -150,7 +150,7 @@ def test_the_time_out_is_what_rfc_6298_says() -> None:
         assert sender.timeout_ns == int(smoothed_ns + 4 * variation_ns)
 
 
-def test_where_nothing_ever_comes_the_time_out_doubles_up_to_a_minute() -> None:
+def test_without_any_answer_the_time_out_doubles_up_to_a_minute() -> None:
     sender, now_ns, waits = YieldingSender(1), 0, []
     for number in range(13):
         assert sender.poll(now_ns) == range(number, number + 1)
@@ -164,7 +164,7 @@ def test_where_nothing_ever_comes_the_time_out_doubles_up_to_a_minute() -> None:
     assert sender.timeout_ns == 10 * MS, "the least, and no longer doubled"
 
 
-def test_where_nothing_comes_the_time_out_doubles() -> None:
+def test_without_an_answer_the_time_out_doubles() -> None:
     sender = YieldingSender(64)
     sender.poll(0)
     sender.receive(100 * US, [(number, False) for number in range(INITIAL_WINDOW)])

@@ -330,7 +330,7 @@ def test_a_new_plan_is_confirmed_once_it_is_followed(
     assert done.result(ANSWER_S) == 2
 
 
-def test_who_has_left_says_so_again_on_a_new_stream(service: StandIn, server: UdpEndpoint) -> None:
+def test_a_host_that_left_repeats_it_on_a_new_stream(service: StandIn, server: UdpEndpoint) -> None:
     def work() -> None:
         with join(service.address, 7, "secret", **HERE):
             pass
@@ -381,7 +381,7 @@ def test_sums_go_on_without_a_controller_and_it_is_found_again(service: StandIn,
         (pb.ToHost(ended=pb.Ended(job=7, reason="out of time")), "out of time"),
     ],
 )
-def test_whoever_waits_for_a_sum_is_told_that_the_job_is_over(service: StandIn, last: pb.ToHost, words: str) -> None:
+def test_the_end_of_the_job_reaches_waits_for_a_sum(service: StandIn, last: pb.ToHost, words: str) -> None:
     def work() -> None:
         with join(service.address, 7, "secret", **HERE) as communicator:
             communicator.allreduce(np.ones(300, np.float32))  # nobody answers
@@ -444,9 +444,7 @@ def test_a_sum_that_lacks_a_worker_that_left_raises_and_names_it(
         outcome.result(ANSWER_S)
 
 
-def test_a_job_that_ends_as_usual_raises_nothing_though_another_worker_left_first(
-    service: StandIn, server: UdpEndpoint
-) -> None:
+def test_a_regular_end_raises_nothing_after_a_departure(service: StandIn, server: UdpEndpoint) -> None:
     def work() -> float:
         with join(service.address, 7, "secret", **HERE) as communicator:
             return float(communicator.allreduce(np.ones(300, np.float32))[0])
@@ -492,7 +490,7 @@ def test_sums_that_go_on_without_a_worker_that_left_say_so_once(
     assert said == ["job 7: rank 1 (h2) left the job after 1 calls; the sums go on without it"]
 
 
-def test_a_worker_that_leaves_before_its_calls_are_complete_has_failed(service: StandIn) -> None:
+def test_a_worker_that_leaves_with_pending_calls_has_failed(service: StandIn) -> None:
     def work() -> None:
         with join(service.address, 7, "secret", linger_s=0.05, **HERE) as communicator:
             communicator.allreduce_async(np.ones(300, np.float32))  # nobody answers
@@ -506,9 +504,7 @@ def test_a_worker_that_leaves_before_its_calls_are_complete_has_failed(service: 
     outcome.result(ANSWER_S)
 
 
-def test_who_takes_part_in_some_of_a_jobs_stripes_alone_leaves_them_with_the_reason(
-    service: StandIn, server: UdpEndpoint
-) -> None:
+def test_a_host_in_some_stripes_only_leaves_them_with_the_reason(service: StandIn, server: UdpEndpoint) -> None:
     """The others need not wait for its lease, or under a policy that waits for ever."""
     worker = in_background(lambda: Membership(service.address, 7, "secret", timeout_s=4, **HERE).__enter__())
     first = service.stand()
@@ -573,7 +569,7 @@ def test_joining_says_what_it_waits_for(service: StandIn) -> None:
             joining.wait_begun(0.0)
 
 
-def test_who_waits_for_a_change_is_woken_by_it(service: StandIn) -> None:
+def test_a_change_wakes_its_waiting_thread(service: StandIn) -> None:
     stripes = [pb.Stripe(job=7, share=3), pb.Stripe(job=9, share=1)]
     with closing(seat(service.address)) as joining:
         stand = service.stand()
@@ -591,7 +587,7 @@ def test_who_waits_for_a_change_is_woken_by_it(service: StandIn) -> None:
 
 
 @pytest.mark.parametrize("code", [grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.NOT_FOUND])
-def test_who_is_refused_does_not_ask_again(service: StandIn, code: grpc.StatusCode) -> None:
+def test_a_refused_host_does_not_ask_again(service: StandIn, code: grpc.StatusCode) -> None:
     refused = in_background(lambda: serve(service.address, 7, "wrong", port=PORT))
     service.stand().tell(code)
     with raises(JoinRefused, place=service.address, args=("so the test wants it",)):
@@ -651,7 +647,7 @@ def test_that_the_controller_is_gone_is_said_once(service: StandIn, caplog: pyte
     assert [record.getMessage() for record in caplog.records] == [said]
 
 
-def test_a_controller_that_does_not_answer_is_asked_ever_more_seldom(
+def test_an_unresponsive_controller_is_asked_less_and_less_often(
     service: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pauses_s: list[float] = []
@@ -698,7 +694,7 @@ def heartbeats() -> Iterator[tuple[int, Callable[[], tuple[Heartbeat, str, int]]
         yield address, hear
 
 
-def test_heartbeats_go_through_the_fabric_in_their_class_while_the_stream_is_broken(service: StandIn) -> None:
+def test_heartbeats_cross_the_fabric_while_the_stream_is_broken(service: StandIn) -> None:
     with heartbeats() as (to, hear), closing(seat(service.address)) as joining:
         stand = service.stand()
         joined = pb.Joined(host="h2", address=SERVER, heartbeat_ns=10_000_000, heartbeats_to=to)
@@ -737,7 +733,7 @@ def test_heartbeats_are_as_far_apart_as_the_controller_says(service: StandIn) ->
         assert stand.kinds.count("heartbeat") <= 1 + (time.monotonic() - begun_s) / 0.9
 
 
-def test_who_is_given_its_plan_says_at_once_that_it_lives(service: StandIn) -> None:
+def test_a_first_plan_is_answered_by_a_heartbeat_at_once(service: StandIn) -> None:
     hour_ns = 3_600_000_000_000
     with heartbeats() as (to, hear), closing(seat(service.address)) as joining:
         stand = service.stand()
@@ -765,7 +761,7 @@ def test_heartbeats_of_another_pace_count_on(service: StandIn) -> None:
     assert not [thread for thread in threading.enumerate() if thread.name == "heartbeats of job 7"]
 
 
-def test_who_is_told_the_same_again_goes_on_with_its_heartbeats(service: StandIn) -> None:
+def test_a_repeated_plan_keeps_the_heartbeats(service: StandIn) -> None:
     """Source, destination and period stay; the sender is not restarted, since that might fail."""
 
     def senders() -> list[threading.Thread]:
@@ -784,7 +780,7 @@ def test_who_is_told_the_same_again_goes_on_with_its_heartbeats(service: StandIn
         assert len(seen[0]) == 1
 
 
-def test_who_has_ended_is_not_taken_for_alive(service: StandIn) -> None:
+def test_a_host_that_ended_is_not_taken_for_alive(service: StandIn) -> None:
     """The socket of its sums is gone: it says so, and no heartbeat comes after that."""
     with heartbeats() as (to, hear), UdpHost(SERVER, PORT) as host:
         serving = in_background(lambda: serve(service.address, 7, "secret", host=host))
@@ -843,7 +839,7 @@ def test_addresses_and_policies_that_are_none() -> None:
         client.jobs()
 
 
-def test_a_mistake_in_what_a_stream_does_ends_the_host_with_a_reason(
+def test_a_bug_in_a_stream_ends_the_host_with_a_reason(
     service: StandIn, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Otherwise a thread that waits for the job's end would wait for ever, without contact to the controller."""
@@ -862,7 +858,7 @@ def test_a_mistake_in_what_a_stream_does_ends_the_host_with_a_reason(
     assert "Traceback" in caplog.text
 
 
-def test_whose_job_is_over_ends_the_stream_itself(service: StandIn) -> None:
+def test_a_host_whose_job_is_over_ends_the_stream_itself(service: StandIn) -> None:
     with closing(seat(service.address)) as joining:
         stand = service.stand()
         stand.hangs = True
@@ -872,7 +868,7 @@ def test_whose_job_is_over_ends_the_stream_itself(service: StandIn) -> None:
         assert stand.over.wait(ANSWER_S)
 
 
-def test_who_closes_hangs_up_after_its_last_word(service: StandIn) -> None:
+def test_a_closing_host_hangs_up_after_its_last_message(service: StandIn) -> None:
     joining = seat(service.address)
     stand = service.stand()
     stand.tell(JOINED)

@@ -48,7 +48,7 @@ def all_received(receiver: DatagramSocket, count: int) -> list[tuple[int, bytes]
     return taken
 
 
-def test_batches_larger_than_a_system_call_arrive_whole_and_in_order(
+def test_batches_beyond_a_system_call_arrive_whole_and_in_order(
     pair: tuple[DatagramSocket, DatagramSocket],
 ) -> None:
     here, there = pair
@@ -65,7 +65,7 @@ def test_rows_of_a_larger_array_are_sent_as_they_are(pair: tuple[DatagramSocket,
     assert all_received(there, 5) == [(HERE, row[:HEADER_BYTES].tobytes()) for row in payload[::2]]
 
 
-def test_what_arrives_together_is_given_by_size_in_the_order_of_the_first(
+def test_arrivals_are_grouped_by_size_in_order_of_the_first(
     pair: tuple[DatagramSocket, DatagramSocket],
 ) -> None:
     here, there = pair
@@ -88,7 +88,7 @@ def test_a_batch_has_a_destination_for_each_row(pair: tuple[DatagramSocket, Data
     assert all_received(here, 2) == [(HERE, payload[1].tobytes()), (HERE, payload[3].tobytes())]
 
 
-def test_what_comes_from_another_port_is_dropped_and_counted(pair: tuple[DatagramSocket, DatagramSocket]) -> None:
+def test_datagrams_from_another_port_are_dropped_and_counted(pair: tuple[DatagramSocket, DatagramSocket]) -> None:
     """Another process of a member's host has its address, but not its port."""
     here, there = pair
     payload = rows(3, MESSAGE_BYTES)
@@ -118,7 +118,7 @@ def test_a_closed_port_costs_only_what_is_sent_there(pair: tuple[DatagramSocket,
     assert len(all_received(there, 5 - here.send_failures)) == 5 - here.send_failures
 
 
-def test_a_destination_that_cannot_be_sent_to_costs_only_what_is_sent_there(
+def test_an_unreachable_destination_costs_only_its_own_datagrams(
     pair: tuple[DatagramSocket, DatagramSocket],
 ) -> None:
     """A stranger chooses it: answers go to whatever source a question gives."""

@@ -51,7 +51,7 @@ def test_batches_come_as_they_were_sent_and_in_order(pair: Pair, sizes: list[tup
     assert here.send_failures == 0
 
 
-def test_what_does_not_fit_is_lost_and_counted_and_the_rest_arrives(pair: Pair) -> None:
+def test_datagrams_beyond_the_buffer_are_lost_and_counted(pair: Pair) -> None:
     here, there = pair
     total = 3000
     here.send(batch(total, 1052))
@@ -74,7 +74,7 @@ def test_the_other_ends_end_is_noticed_after_what_it_had_sent(pair: Pair) -> Non
 
 
 @pytest.mark.parametrize("message", [b"12345678", np.array([2, 100, 7], np.uint32).tobytes()])
-def test_what_is_no_batch_is_refused(message: bytes) -> None:
+def test_an_invalid_batch_is_refused(message: bytes) -> None:
     raw, end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with closing(raw), closing(FabricSocket(end)) as there:
         raw.send(message)

@@ -125,7 +125,7 @@ class ByHand:
                 self._socket.sendto(each.tobytes(), at(address(0), port))
 
 
-def test_results_with_int_are_asked_for_again_and_no_sum_is_another() -> None:
+def test_results_with_int_are_requested_again_with_equal_sums() -> None:
     hand = ByHand()
     options = WorkerOptions(initial_timeout_ns=20_000_000)
     with hand.running(), UdpWorker(WorkerCore(plan(0), options), address(0), PORT) as worker:

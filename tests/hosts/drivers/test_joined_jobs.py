@@ -32,14 +32,14 @@ def test_groups_of_a_job() -> None:
 
 
 @pytest.mark.long
-def test_where_one_group_cannot_be_there_is_none() -> None:
+def test_one_impossible_group_refuses_all() -> None:
     for error, jobs in played("groups_that_cannot_be")["results"]:
         assert "no groups [[0, 1], [0, 2]]: " in error
         assert 'no host "h9"' in error
         assert jobs == 1  # the world's own
 
 
-def test_a_tensor_that_one_worker_refuses_is_told_to_the_others_or_summed_without_it() -> None:
+def test_a_tensor_one_worker_refuses_fails_or_is_summed_without() -> None:
     said = played("refused_tensor")
     refusal = "tensor 'second': element 7 (index (7,)) is nan; only finite values can be summed"
     ends = {
@@ -61,7 +61,7 @@ def test_a_tensor_that_one_worker_refuses_is_told_to_the_others_or_summed_withou
     assert sorted(said["failures"]) == sorted(told)  # the servers are told, too
 
 
-def test_batch_sizes_are_one_workers_question_and_the_next_ones_when_it_is_lost() -> None:
+def test_batch_sizes_are_asked_by_one_worker_and_its_successor() -> None:
     first, *others = played("batch_sizes")["results"]
     # the shares of 80 samples by speeds of 400, 100 and 300 samples per second, and of 100 and 300 alone
     assert first == [[40, 10, 30]] * 2

@@ -152,7 +152,7 @@ def datagram_of(number: int) -> Datagrams:
     return Datagrams(np.array([SERVER], np.uint32), header.view(np.uint8).reshape(1, HEADER_BYTES))
 
 
-def test_what_was_passed_on_to_jobs_that_are_over_leaves_nothing_open(port: int) -> None:
+def test_datagrams_for_ended_jobs_leave_nothing_open(port: int) -> None:
     with two_processes_ends(port) as (first, second):
         before = os.listdir("/proc/self/fd")
         for number in range(100, 200):
@@ -165,7 +165,7 @@ def test_what_was_passed_on_to_jobs_that_are_over_leaves_nothing_open(port: int)
         assert len(os.listdir("/proc/self/fd")) == len(before)
 
 
-def test_where_no_more_files_can_be_opened_nothing_is_passed_on(port: int) -> None:
+def test_without_free_descriptors_nothing_is_passed_on(port: int) -> None:
     with two_processes_ends(port) as (first, second):
         second.take_job(5)
         limits = resource.getrlimit(resource.RLIMIT_NOFILE)

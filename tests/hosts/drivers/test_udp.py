@@ -135,7 +135,7 @@ def test_a_timeout_says_what_is_missing(job: tuple[UdpEndpoint, list[UdpWorker]]
         workers[0].wait(handle, 0.05)
 
 
-def test_what_cannot_be_sent_is_said_by_the_timeout_and_stops_nobody(port: int) -> None:
+def test_an_unsendable_datagram_ends_in_a_timeout_only(port: int) -> None:
     plan = replace(worker_plan(0, 1), aggregator=0x7FFF_FFFF)  # the broadcast address of loopback
     with UdpWorker(WorkerCore(plan), address(0), port) as worker:
         handle = worker.submit(gradient(0, 0))

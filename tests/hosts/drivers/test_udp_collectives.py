@@ -210,7 +210,7 @@ def test_a_host_is_in_a_job_once_and_jobs_end_alone(hosts: Hosts) -> None:
         members[1].barrier()
 
 
-def test_what_is_for_no_job_is_counted(hosts: Hosts) -> None:
+def test_datagrams_without_a_job_are_counted(hosts: Hosts) -> None:
     """A worker of a job that is gone at the server goes on sending; the others' sums are not touched."""
     tickets = [hosts.add_job([0, 1]) for _ in range(3)]
     workers = [[hosts.join(ticket) for ticket in pair] for pair in tickets]

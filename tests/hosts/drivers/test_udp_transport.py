@@ -119,7 +119,7 @@ def test_a_peer_that_begins_anew_is_told_of_and_can_be_sent_to(port: int) -> Non
             assert second.recv(0) == b"to the second"
 
 
-def test_a_value_that_comes_after_a_time_out_goes_to_the_next_call(pair: tuple[Transport, Transport]) -> None:
+def test_a_value_after_a_time_out_goes_to_the_next_call(pair: tuple[Transport, Transport]) -> None:
     one, other = pair
     one.timeout_s = 0.05
     with pytest.raises(TransportTimeout):

@@ -102,7 +102,7 @@ def test_a_sum_is_within_its_bound_of_the_exact_one(kind: FloatType, workers: in
 
 @pytest.mark.parametrize("kind", [FLOAT32, FLOAT64])
 @pytest.mark.parametrize("workers", [1, 2, 3, 40])
-def test_the_bound_holds_where_every_worker_s_rounding_is_at_its_worst(kind: FloatType, workers: int) -> None:
+def test_the_bound_holds_with_every_workers_worst_rounding(kind: FloatType, workers: int) -> None:
     """With a 1 in the chunk, each worker loses a number of half a quantum. The test searches for that number."""
     lost = []
     for exponent in range(-110, -10):
@@ -117,14 +117,14 @@ def test_the_bound_holds_where_every_worker_s_rounding_is_at_its_worst(kind: Flo
 
 
 @pytest.mark.parametrize("kind", [FLOAT32, FLOAT64])
-def test_a_worker_whose_tensor_does_not_count_asks_for_the_least_exponent(kind: FloatType) -> None:
+def test_a_worker_of_no_weight_asks_for_the_least_exponent(kind: FloatType) -> None:
     values = np.ldexp(np.full(1 << 15, 0.75), np.arange(1 << 15) // 256 - 64).astype(kind.storage)
     assert not exponents([tensor(values, kind, workers=3, weight=0, mean=True)]).any()
 
 
 @pytest.mark.parametrize("kind", FLOATS)
 @pytest.mark.parametrize("policy", ["error", "propagate", "poison"])
-def test_the_largest_numbers_of_a_worker_of_no_weight_change_no_bit(kind: FloatType, policy: Any) -> None:
+def test_numbers_of_a_worker_of_no_weight_change_no_bit(kind: FloatType, policy: Any) -> None:
     counted = stored([[1e-3, 2e-3], [-3e-3, 1e-3]], kind)
     largest = kind.narrow(np.array([math.ldexp(1.0, largest_exponent(kind) - 1), 5.0]))
     how: dict[str, Any] = {"dtype": kind.name, "mean": True, "nonfinite": policy}
@@ -135,9 +135,7 @@ def test_the_largest_numbers_of_a_worker_of_no_weight_change_no_bit(kind: FloatT
 
 @pytest.mark.parametrize("kind", FLOATS)
 @pytest.mark.parametrize(("workers", "reserved"), [(1, 0), (2, 1), (3, 2), (8, 3), (1000, 10)])
-def test_the_bound_is_half_a_quantum_of_every_worker_and_half_an_ulp(
-    kind: FloatType, workers: int, reserved: int
-) -> None:
+def test_the_bound_is_half_a_quantum_per_worker_and_half_an_ulp(kind: FloatType, workers: int, reserved: int) -> None:
     results = kind.narrow(np.array([[0, math.ldexp(1, kind.least), 0.75, 1, -1.5, 2]]))
     ulps = [kind.least, kind.least, *(place - kind.digits for place in (0, 1, 1, 2))]
     for biased in (100, 130, 140):
@@ -149,7 +147,7 @@ def test_the_bound_is_half_a_quantum_of_every_worker_and_half_an_ulp(
 
 @pytest.mark.parametrize("weight", [1, 2, 3, 127, 128, 129])
 @pytest.mark.parametrize("value", [5e-324, 2.0**-1017, 2.0**-1016, 0.75, 1.0, -3.0, 254.0, 255.0, 256.0, -(2.0**1015)])
-def test_a_float64_chunk_is_below_the_least_power_of_256_that_holds_its_products(value: float, weight: int) -> None:
+def test_a_float64_chunk_has_the_least_sufficient_power_of_256(value: float, weight: int) -> None:
     _, exponent = math.frexp(value)  # |value| < 2^exponent, and so are products with a weight, which is 2^k at most
     power = exponent + max(weight - 1, 0).bit_length()
     expected = next(biased for biased in range(256) if power <= 8 * biased - 1016)
@@ -159,7 +157,7 @@ def test_a_float64_chunk_is_below_the_least_power_of_256_that_holds_its_products
 
 @given(st.integers(1, 1024), st.integers(0, 2**32 - 1))
 @settings(deadline=None, max_examples=60)
-def test_a_float64_sum_has_no_error_where_no_worker_has_more_digits_than_fit(workers: int, seed: int) -> None:
+def test_a_float64_sum_is_exact_if_all_digits_fit(workers: int, seed: int) -> None:
     """53 digits of the largest number fit up to 1,024 workers: sums of numbers near it are correctly rounded."""
     rng = np.random.default_rng(seed)
     scale = int(rng.integers(-1074, 960))
@@ -286,7 +284,7 @@ def test_to_bfloat16_is_rounded_once(bits: int) -> None:
     assert got == expected | (0x8000 if math.copysign(1, value) < 0 else 0)
 
 
-def test_float16_sums_beyond_its_range_are_infinite_and_their_mean_is_not() -> None:
+def test_float16_sums_out_of_range_are_infinite_but_means_finite() -> None:
     values = [np.array([60_000, -60_000], np.float16)] * 8
     assert reference_sum(values).tolist() == [math.inf, -math.inf]
     assert reference_sum(values, mean=True).tolist() == [60_000, -60_000]
@@ -361,7 +359,7 @@ def test_an_encoding_is_shared_and_stays_what_it_is() -> None:
 
 @pytest.mark.parametrize("kind", FLOATS)
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_what_is_not_finite_is_refused_by_name_and_place(kind: DataType, bad: float) -> None:
+def test_non_finite_numbers_are_refused_by_name_and_place(kind: DataType, bad: float) -> None:
     values = np.zeros((3, 500))
     values[2, 123] = bad
     with pytest.raises(InvalidTensor) as caught:
@@ -401,7 +399,7 @@ def test_a_worker_of_no_weight_has_no_part_in_a_mean(kind: DataType, policy: Any
 
 
 @pytest.mark.parametrize("kind", data_types())
-def test_lanes_may_wrap_where_they_are_not_all_parts_of_finite_numbers(kind: DataType) -> None:
+def test_lanes_may_wrap_unless_all_are_parts_of_finite_numbers(kind: DataType) -> None:
     policies: list[dict[str, bool]] = [{}, {"propagate": True}, {"poison": True}]
     wraps = [encoding_of(kind, 1, **policy).may_wrap for policy in policies]
     assert wraps == ([False, True, True] if isinstance(kind, FloatType) else [True] * 3)
@@ -435,7 +433,7 @@ def test_integers_too_large_for_their_mean_are_refused() -> None:
 @pytest.mark.parametrize("kind", [INT32, INT64])
 @pytest.mark.parametrize(("workers", "reserved"), [(2, 1), (3, 2), (8, 3), (65_536, 16)])
 @pytest.mark.parametrize("weight", [1, 5, 3000])
-def test_products_of_integers_have_a_mean_up_to_the_largest_that_all_workers_can_have(
+def test_weighted_integers_have_a_mean_up_to_the_common_maximum(
     kind: DataType, workers: int, reserved: int, weight: int
 ) -> None:
     largest = (2 ** (63 - reserved) - 1) // weight

@@ -164,7 +164,7 @@ def test_no_error_passes_its_bound_in_a_long_search(kind: FloatType, operation: 
 
 
 @pytest.mark.parametrize("workers", [2, 3, 1000])
-def test_a_weighted_float64_mean_of_terms_that_cancel_has_its_last_digits(workers: int) -> None:
+def test_a_weighted_float64_mean_keeps_digits_under_cancellation(workers: int) -> None:
     """weight · x has up to 85 digits, more than a float64 holds: it is rounded with the quantum and no sooner."""
     x = 1 + 2.0**-52
     weights = np.ones(workers, np.int64)

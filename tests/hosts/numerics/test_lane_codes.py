@@ -157,7 +157,7 @@ def test_weights_count_contributors_and_nothing_else() -> None:
         Tensor(np.ones(3, np.float32), workers=2, weight=2, dtype="packed8")
 
 
-def test_what_a_worker_contributed_adds_up_to_the_sum() -> None:
+def test_workers_contributions_add_up_to_the_sum() -> None:
     arrays = gradients(5, 4, 3000)
     tensors = [Tensor(a, workers=4, dtype="packed8", draws=Draws(3, rank)) for rank, a in enumerate(arrays)]
     sum_locally(tensors, tensors)

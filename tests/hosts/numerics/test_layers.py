@@ -109,7 +109,7 @@ def test_cuts_that_do_not_ascend_are_refused(cuts: list[int]) -> None:
 
 
 @pytest.mark.parametrize("element", [0, 1, 19, 20, 300, 301, 307, 556, 557, 700, 813, 1199])
-def test_what_is_refused_in_a_cut_array_is_named_by_its_own_index(element: int) -> None:
+def test_an_error_in_a_cut_array_has_its_own_index(element: int) -> None:
     array = np.ones((4, 300), np.float32)
     array.flat[element] = np.inf
     with raises(InvalidTensor, place="tensor 'w'", value=element):
@@ -138,7 +138,7 @@ def test_nan_and_infinity_make_their_chunk_nan_and_nothing_else(
 
 @pytest.mark.parametrize("kind", FLOATS, ids=str)
 @pytest.mark.parametrize(("workers", "period"), [(1, 1), (2, 2), (3, 3), (4, 3), (8, 4), (13, 5), (1000, 11)])
-def test_a_poisoned_chunk_has_powers_of_2_in_place_of_its_numbers(kind: FloatType, workers: int, period: int) -> None:
+def test_a_poisoned_chunk_has_powers_of_2_as_numbers(kind: FloatType, workers: int, period: int) -> None:
     encoding = encoding_of(kind, workers, poison=True)
     values = stored(np.array([[np.nan] + (encoding.values - 1) * [0.0]]), kind)
     lanes = encoding.encode(values, np.full(1, 130, np.uint8), 1).view(np.uint32)

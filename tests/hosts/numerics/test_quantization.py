@@ -155,7 +155,7 @@ def test_numbers_are_rounded_to_the_nearest_quantum_ties_to_even(scale: float) -
     assert reference_sum([values.astype(np.float32)]).tolist() == expected
 
 
-def test_what_cannot_be_summed_is_refused() -> None:
+def test_impossible_sums_are_refused() -> None:
     with raises(InvalidTensor, place="tensor 'tensor of worker 0'"):
         reference_sum([np.zeros(3, np.complex64)])
     with raises(InvalidTensor, place="tensor 'tensor'", value=1):

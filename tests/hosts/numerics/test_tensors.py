@@ -16,7 +16,7 @@ from weir.tests.support.errors import raises
 from weir.wire.aggregation import LANES
 
 
-def test_rounds_are_counted_from_0_until_a_tensor_is_given_its_own() -> None:
+def test_rounds_count_from_0_until_a_tensor_is_placed() -> None:
     tensor = Tensor(array=np.ones(3 * LANES + 1, np.float32), workers=2)
     assert (tensor.handle, tensor.start, tensor.scale_rounds, tensor.end, tensor.remaining) == (0, 0, 1, 5, 5)
     tensor.place(7, 40, lead=2)
@@ -43,7 +43,7 @@ def test_every_chunk_of_a_long_tensor_has_an_exponent_of_its_own() -> None:
     assert reference_sum([values, values, -values]).tolist() == values.tolist()
 
 
-def test_the_first_number_that_cannot_be_summed_is_named_in_a_long_tensor() -> None:
+def test_the_first_invalid_number_of_a_long_tensor_is_named() -> None:
     """Not the largest of those that can."""
     values = np.full(300 * LANES, 3e38, np.float32)
     values[[299 * LANES + 5, 299 * LANES + 7]] = np.nan

@@ -135,7 +135,7 @@ def test_all_hosts_make_the_same_of_a_key(key: str, workers: int, lanes: int) ->
     assert check.of(numbers, None, weights, wraps).tolist() == without_lanes
 
 
-def test_each_message_passes_for_the_numbers_of_workers_that_are_expected_of_it() -> None:
+def test_each_message_passes_for_its_expected_worker_counts() -> None:
     """One worker's, and sums of three that send the same."""
     check, numbers = SumCheck(KEY, 3), np.arange(6)
     wraps, added = np.array([True, True, False, False, True, False]), np.array([1, 3, 1, 3, 3, 1])
@@ -224,7 +224,7 @@ def test_forgeries_pass_as_rarely_as_the_analysis_says() -> None:
     ("dtype", "nonfinite", "wraps"),
     [("float32", "error", False), ("float64", "error", False), ("float32", "poison", True), ("int64", "error", True)],
 )
-def test_what_wraps_is_known_of_each_tensor(dtype: str, nonfinite: str, wraps: bool) -> None:
+def test_wrapping_is_known_per_tensor(dtype: str, nonfinite: str, wraps: bool) -> None:
     tensor = Tensor(np.zeros(3, dtype), workers=3, nonfinite=nonfinite)  # type: ignore[arg-type]
     assert tensor.may_wrap is wraps
 
@@ -277,7 +277,7 @@ def forged(datagrams: Datagrams) -> Datagrams:
     return Datagrams(datagrams.addresses, payload)
 
 
-def test_a_round_that_was_summed_with_a_worker_that_is_gone_passes_when_it_is_fetched() -> None:
+def test_a_fetched_round_with_a_lost_workers_sum_passes() -> None:
     addresses, server_address = (1, 2, 3), 100
     plans = [
         WorkerPlan(5, 1, rank, 3, server_address, 1 << rank, 16, 8, members=addresses, key=KEY) for rank in range(3)

@@ -31,7 +31,7 @@ def refusal_of(job: Job, handle: int) -> HostError:
     return caught.value
 
 
-def test_calls_before_a_departure_complete_and_those_after_it_are_refused() -> None:
+def test_calls_before_a_departure_complete_and_later_ones_fail() -> None:
     job = Job()
     submit(job, 0, 4)
     submit(job, 1, 2)
@@ -62,7 +62,7 @@ def test_calls_that_the_leaver_took_part_in_may_still_be_made() -> None:
         submit(job, 0, 1)
 
 
-def test_a_later_departure_after_fewer_calls_ends_the_sums_earlier() -> None:
+def test_a_later_departure_with_fewer_calls_ends_sums_earlier() -> None:
     job = Job()
     submit(job, 0, 6)
     worker = job.workers[0]
@@ -87,7 +87,7 @@ def test_calls_that_differ_before_a_departure_stay_the_reason() -> None:
     assert isinstance(refusal_of(job, 3), CallMismatch)
 
 
-def test_a_sum_that_was_begun_goes_on_whatever_is_said_of_departures() -> None:
+def test_a_sum_in_progress_ignores_departures() -> None:
     job = Job()
     for rank in range(2):
         submit(job, rank, 1)

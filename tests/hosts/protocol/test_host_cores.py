@@ -82,7 +82,7 @@ def test_datagrams_are_for_the_job_that_they_name() -> None:
     assert (job, whole.addresses.tolist()) == (300, [WORKER] * 4)
 
 
-def test_of_three_jobs_each_gets_its_datagrams_and_their_int() -> None:
+def test_three_jobs_each_get_their_datagrams_and_int() -> None:
     told = np.zeros(5, HEADER)
     told["job"] = [7, 5, 300, 5, 7]
     int_headers = np.arange(5, dtype=np.uint8)[:, None]
@@ -175,7 +175,7 @@ def test_a_worker_sends_scales_and_then_lanes_within_its_window() -> None:
     assert job.workers[0].deadline_ns == 10 * MS
 
 
-def test_a_worker_s_own_time_outs_are_10_ms_at_first_400_us_at_least_and_a_second_at_most() -> None:
+def test_default_time_outs_are_10_ms_initially_400_us_to_1_s() -> None:
     job = Job()
     job.workers = [WorkerCore(worker.plan) for worker in job.workers]
     worker = job.workers[0]
@@ -200,7 +200,7 @@ def test_a_worker_s_own_time_outs_are_10_ms_at_first_400_us_at_least_and_a_secon
     assert (waits[0], waits[-1]) == (400_000, 1_000 * MS)
 
 
-def test_a_worker_is_due_at_once_when_it_has_something_to_send_and_before_never() -> None:
+def test_a_worker_is_due_exactly_when_it_has_something_to_send() -> None:
     worker = WorkerCore(PLAN, OPTIONS)
     assert worker.deadline_ns is None
     worker.submit(ones(1))
@@ -245,7 +245,7 @@ def test_the_timeout_follows_the_round_trip_and_keeps_its_bounds() -> None:
     assert worker.deadline_ns == job.now + 1 * MS
 
 
-def test_a_resent_round_is_no_sample_and_new_rounds_keep_the_back_off() -> None:
+def test_a_resent_round_is_no_sample_and_keeps_the_back_off() -> None:
     job = Job(window=2, slots=4)
     for worker in job.workers:
         worker.submit(ones(4))
@@ -294,7 +294,7 @@ def test_no_two_workers_resend_in_step() -> None:
     assert max(waits) < 2 * min(waits)
 
 
-def test_a_worker_starts_every_generation_with_few_rounds_until_a_result_tells_the_window() -> None:
+def test_every_generation_starts_with_few_rounds_until_a_result() -> None:
     job = Job()
     job.workers = [WorkerCore(replace(worker.plan, pacing=Pacing(window=2))) for worker in job.workers]
     for worker in job.workers:
@@ -326,7 +326,7 @@ def test_the_window_in_results_is_obeyed(window: int, expected: int) -> None:
     assert len(batch) == 8
 
 
-def test_of_two_results_the_later_round_s_window_is_obeyed() -> None:
+def test_the_later_of_two_results_sets_the_window() -> None:
     job = Job()
     for worker in job.workers:
         worker.submit(ones(100))
@@ -356,7 +356,7 @@ class Listener(ExplicitWindow):
         super().take(feedback)
 
 
-def test_a_law_is_told_what_is_in_the_network_and_how_long_rounds_with_lanes_take() -> None:
+def test_a_law_gets_rounds_in_flight_and_round_trips_with_lanes() -> None:
     """Rounds that bring exponents only are a fraction of the others, and so are their round trips."""
     law = Listener()
     job = Job()
@@ -384,7 +384,7 @@ def test_a_law_is_told_how_many_rounds_found_queues_long() -> None:
     assert [heard.marked for heard in law.told] == [3]
 
 
-def test_contributions_with_lanes_take_along_what_their_law_asks_for() -> None:
+def test_contributions_with_lanes_carry_their_laws_request() -> None:
     class Asking(ExplicitWindow):
         int_header = b"ask"
 
@@ -411,7 +411,7 @@ def test_a_law_is_told_of_rounds_that_are_taken_for_lost() -> None:
     assert law.lost == [(sent, 10 * MS)]
 
 
-def test_rounds_leave_at_a_laws_pace_and_a_seldom_look_finds_more_of_them_due() -> None:
+def test_paced_rounds_become_due_between_rare_polls() -> None:
     class Paced(ExplicitWindow):
         gap_ns = 10
 
@@ -422,7 +422,7 @@ def test_rounds_leave_at_a_laws_pace_and_a_seldom_look_finds_more_of_them_due() 
     assert worker.deadline_ns == 1_060
 
 
-def test_a_round_that_is_lost_while_the_pace_forbids_to_repair_it_is_sent_when_it_allows_that() -> None:
+def test_a_paced_repair_is_sent_when_the_pace_allows() -> None:
     """Repairs are due after 20 ms here and a gap is 50 ms, but the time-out of first sendings has doubled so often that
     the worker wakes up in between, and finds nothing to send.
     """
@@ -447,7 +447,7 @@ def test_a_round_that_is_lost_while_the_pace_forbids_to_repair_it_is_sent_when_i
     assert len(worker.poll(330 * MS)) == 1
 
 
-def test_what_the_pace_keeps_from_being_repaired_waits_for_no_other_time_out() -> None:
+def test_a_paced_repair_waits_for_no_other_time_out() -> None:
     """Two rounds are lost at once; the second is sent again a gap after the first, not when that one's time is out."""
     worker = WorkerCore(replace(PLAN, pacing=Pacing(window=32, gap_ns=2 * MS)), OPTIONS)
     worker.submit(ones(2))
@@ -495,7 +495,7 @@ def test_every_sum_and_the_failure_settle_once_taken_or_not() -> None:
     assert all(worker.failure for worker in job.workers)
 
 
-def test_of_a_call_that_differs_no_round_is_waited_for() -> None:
+def test_a_differing_call_waits_for_no_round() -> None:
     job = Job()
     for worker, signature in zip(job.workers, (7, 9), strict=True):
         worker.submit(Tensor(ones(8), workers=2, signature=signature))
@@ -829,7 +829,7 @@ def joined(*batches: Datagrams) -> Datagrams:
     return Datagrams(np.concatenate([b.addresses for b in batches]), np.concatenate([b.payload for b in batches]))
 
 
-def test_a_message_is_counted_for_the_first_thing_that_is_wrong_with_it() -> None:
+def test_a_message_counts_for_its_first_error() -> None:
     """Its form, then its checksum, its job and its generation."""
     server = ParameterServerCore(SERVER_PLAN)
 
@@ -867,7 +867,7 @@ def test_messages_of_other_sizes_are_malformed(lanes: int) -> None:
         assert core.counters.dropped == core.counters.received
 
 
-def test_a_store_of_results_grows_with_what_it_holds_and_never_shrinks() -> None:
+def test_a_store_of_results_grows_and_never_shrinks() -> None:
     store = RoundStore(8, lanes=4)
     numbers = np.array([9, 31, 34, 36, 45])
     places = numbers % 8
@@ -903,13 +903,13 @@ def test_a_server_has_as_many_children_as_there_are_bits() -> None:
     assert headers(result)["weight"].tolist() == [32] * 32
 
 
-def test_what_names_no_child_is_nobody_s_whatever_its_address() -> None:
+def test_a_message_naming_no_child_is_dropped_for_any_address() -> None:
     server = ParameterServerCore(SERVER_PLAN)
     server.receive(0, changed(contribution(1, 0), contributors=0))
     assert server.counters.drops["foreign"] == server.counters.dropped == 1
 
 
-def test_of_a_batch_a_server_counts_each_message_for_what_becomes_of_it() -> None:
+def test_a_server_counts_each_message_of_a_batch_by_its_outcome() -> None:
     """Rounds 16 and 17 are complete and 18 has begun: its exponents, from one child."""
     server = ParameterServerCore(SERVER_PLAN)
     server.receive(0, joined(*(contribution(*child, at) for at in (16, 17) for child in ((1, WORKER), (2, OTHER)))))
@@ -949,7 +949,7 @@ def test_a_server_takes_rounds_as_far_ahead_as_it_has_slots() -> None:
     assert server.counters.drops["out_of_window"] == server.counters.dropped == 1
 
 
-def test_a_server_takes_rounds_as_far_beyond_the_final_ones_as_it_has_slots() -> None:
+def test_a_server_takes_rounds_up_to_its_slots_beyond_final_ones() -> None:
     """A sender that has them all continues there, while the one that is not final is summed."""
     server = ParameterServerCore(SERVER_PLAN)
     server.pause()
@@ -1009,7 +1009,7 @@ def test_a_server_drops_late_rounds_and_impossible_ones() -> None:
     assert server.poll(0) == []
 
 
-def test_a_damaged_contribution_is_dropped_alone_and_repaired_by_the_resend() -> None:
+def test_a_damaged_contribution_is_dropped_alone_and_resent() -> None:
     job = Job()
     arrays = [ones(1) / 3, ones(1) / 7]
     for worker, array in zip(job.workers, arrays, strict=True):
@@ -1048,7 +1048,7 @@ def test_a_server_keeps_the_last_rounds_for_whoever_fetches() -> None:
     assert job.server.counters.unknown_round == 1
 
 
-def test_of_a_batch_of_fetches_each_is_answered_or_counted() -> None:
+def test_each_fetch_of_a_batch_is_answered_or_counted() -> None:
     """Rounds 0 and 1 brought exponents, 2 and 3 lanes, and there are no others; three that ask are no members."""
     job = Job()
     for worker in job.workers:
@@ -1076,7 +1076,7 @@ def test_of_a_batch_of_fetches_each_is_answered_or_counted() -> None:
     assert told == {"received": 8, "foreign": 3, "unknown_round": 1, "answered": 4, "sent": 4}
 
 
-def test_a_worker_that_is_asked_answers_at_once_or_if_it_is_paused_not_at_all() -> None:
+def test_a_worker_answers_fetches_at_once_or_not_while_paused() -> None:
     job = Job()
     for worker in job.workers:
         worker.submit(ones(1))
@@ -1122,7 +1122,7 @@ def test_a_stranger_is_not_told_what_a_job_sums() -> None:
         assert holder.counters.foreign == 1
 
 
-def test_what_a_worker_waits_for_is_said_of_its_oldest_tensor() -> None:
+def test_the_awaited_event_is_that_of_the_oldest_tensor() -> None:
     job = Job(slots=4, window=2)
     job.workers[0] = worker = WorkerCore(job.workers[0].plan, OPTIONS)
     for name in "uvw":
@@ -1139,7 +1139,7 @@ def test_what_a_worker_waits_for_is_said_of_its_oldest_tensor() -> None:
     )
 
 
-def test_what_a_worker_waits_for_is_said_in_one_sentence() -> None:
+def test_the_awaited_event_is_one_sentence() -> None:
     worker = WorkerCore(PLAN, OPTIONS)
     who = "job 5, worker 0, generation 1"
     assert worker.waiting_for(0) == f"{who}: waits for nothing"
@@ -1205,7 +1205,7 @@ def test_a_round_that_later_ones_overtake_is_sent_again_at_once() -> None:
     assert worker.poll(MS) == []  # once is enough: nothing that was sent later has overtaken the copy
 
 
-def test_a_round_that_another_worker_resent_is_no_round_trip_sample() -> None:
+def test_a_round_resent_by_another_worker_is_no_sample() -> None:
     job = Job()
     for worker in job.workers:
         worker.submit(ones(600))
@@ -1222,7 +1222,7 @@ def test_a_round_that_another_worker_resent_is_no_round_trip_sample() -> None:
     assert timeouts[0] != timeouts[1] == timeouts[2]
 
 
-def test_what_arrives_may_wait_for_a_quarter_of_a_round_trip() -> None:
+def test_arrivals_may_wait_for_a_quarter_of_a_round_trip() -> None:
     job = Job()
     assert (job.workers[0].batching_delay_ns, job.server.batching_delay_ns) == (0, 0)
     for worker in job.workers:
@@ -1232,7 +1232,7 @@ def test_what_arrives_may_wait_for_a_quarter_of_a_round_trip() -> None:
     assert (job.workers[0].batching_delay_ns, job.server.batching_delay_ns) == (2 * MS, 0)
 
 
-def test_what_arrives_waits_no_longer_than_what_is_on_the_way_takes_to_come() -> None:
+def test_arrivals_wait_at_most_for_the_rounds_in_flight() -> None:
     job = Job(slots=64, window=32)
     for worker in job.workers:
         worker.submit(ones(1))
@@ -1243,7 +1243,7 @@ def test_what_arrives_waits_no_longer_than_what_is_on_the_way_takes_to_come() ->
     assert job.workers[0].batching_delay_ns == 0  # nothing
 
 
-def test_rounds_go_on_beyond_the_window_while_a_lost_one_is_repaired() -> None:
+def test_rounds_exceed_the_window_while_a_lost_one_is_repaired() -> None:
     """The window bounds what is in the network, the span what is open: a lost round leaves the one, not the other."""
     job = Job(slots=64, window=32)
     for worker in job.workers:
@@ -1269,7 +1269,7 @@ class Shrinking(ExplicitWindow):
         return self.size
 
 
-def test_one_place_of_what_is_sent_again_is_for_what_was_held_back() -> None:
+def test_one_resend_slot_is_for_held_back_rounds() -> None:
     """Rounds 4 to 7 wait for their exponents while the next tensor's first four are sent; then the window is four, and
     all of it would be repeats of those.
     """

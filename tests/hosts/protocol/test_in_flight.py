@@ -37,7 +37,7 @@ def repaired(which: InFlight, now_ns: int = 0) -> list[int]:
     return rounds
 
 
-def test_what_later_rounds_have_overtaken_leaves_room_for_others() -> None:
+def test_overtaken_rounds_leave_room_for_others() -> None:
     one = in_flight(window=4, rank=1, workers=2)
     launch(one, *range(4))
     assert one.room == 0
@@ -109,7 +109,7 @@ def test_repairs_shorten_queues_and_never_idle_the_network() -> None:
 
 @pytest.mark.parametrize("measured_before", [0, 1])
 @pytest.mark.parametrize(("landing", "passed_ns", "filling"), [(100, 2100, 48), (96, 2000, 48), (97, 2020, 49)])
-def test_while_others_repair_there_is_room_for_twice_what_fills_the_network(
+def test_repairs_by_others_allow_twice_the_filling_rounds(
     landing: int, passed_ns: int, filling: int, measured_before: int
 ) -> None:
     """A hundred rounds in 2.1 µs, and round trips of 1 µs: 47.6 fill it (Little's law), so 48 do."""
@@ -130,9 +130,7 @@ def test_while_others_repair_there_is_room_for_twice_what_fills_the_network(
 
 
 @pytest.mark.parametrize(("span", "fewest"), [(32, 16), (512, 32)])
-def test_while_others_repair_there_is_room_for_sixteen_rounds_and_for_a_sixteenth_of_the_span(
-    span: int, fewest: int
-) -> None:
+def test_repairs_by_others_allow_at_least_sixteen_rounds(span: int, fewest: int) -> None:
     """One round fills this network."""
     one = in_flight(window=span, span=span)
     launch(one, *range(25))
@@ -142,7 +140,7 @@ def test_while_others_repair_there_is_room_for_sixteen_rounds_and_for_a_sixteent
     assert one.room == fewest - 5
 
 
-def test_a_window_is_all_there_is_room_for_before_anything_is_lost() -> None:
+def test_the_window_is_the_room_before_any_loss() -> None:
     one = in_flight(window=1)
     one.obey(200)
     assert one.room == 200
@@ -165,7 +163,7 @@ def test_resends_of_many_workers_are_spread_evenly() -> None:
         assert max(gaps) < 2.62 * min(gaps), f"{workers} workers"
 
 
-def test_few_rounds_are_not_made_fewer_while_others_wait_for_repair() -> None:
+def test_few_rounds_are_not_reduced_while_others_await_repair() -> None:
     """Else nothing comes that shows what is lost, and only time-outs repair. One round fills this network."""
     one = in_flight(window=8, span=32, rank=1, workers=8)
     launch(one, *range(8))
@@ -188,7 +186,7 @@ def test_other_ways_are_measured_anew() -> None:
     assert timeout.shortest_ns == 9
 
 
-def test_who_waited_long_sends_nothing_again_once_rounds_come() -> None:
+def test_a_long_wait_causes_no_resend_once_rounds_come() -> None:
     """The window is one during the silence: the other rounds have waited for a slow worker, too."""
     one = in_flight()
     launch(one, *range(10))
@@ -207,7 +205,7 @@ def test_who_waited_long_sends_nothing_again_once_rounds_come() -> None:
     assert repaired(one, late_ns) == [8, 9]
 
 
-def test_what_was_overtaken_while_nothing_was_to_be_sent_is_repaired() -> None:
+def test_rounds_overtaken_during_a_pause_are_repaired() -> None:
     one = in_flight(window=16)
     launch(one, *range(10))
     one.obey(1)
@@ -226,7 +224,7 @@ def test_without_room_for_turns_all_send_at_once() -> None:
         assert repaired(one) == [0]
 
 
-def test_whose_turn_it_is_is_looked_for_when_something_comes() -> None:
+def test_turns_are_determined_on_arrivals() -> None:
     """And not because a larger window leaves less room for turns."""
     one = in_flight(window=16, rank=1, workers=8)
     launch(one, *range(18))
@@ -249,7 +247,7 @@ def test_no_timer_expires_while_rounds_come_back() -> None:
     assert one.deadline_ns == 39 * MS  # backed off
 
 
-def test_what_time_shows_to_be_lost_is_sent_again_as_room_allows_the_oldest_first() -> None:
+def test_expired_rounds_are_resent_oldest_first_as_room_allows() -> None:
     one = in_flight(window=8)
     launch(one, *range(8))
     one.obey(3)
@@ -263,14 +261,14 @@ def test_what_time_shows_to_be_lost_is_sent_again_as_room_allows_the_oldest_firs
     assert repaired(one, one.deadline_ns) == [0, 2, 3]
 
 
-def test_what_waits_for_room_to_be_sent_again_has_no_deadline() -> None:
+def test_rounds_waiting_for_room_have_no_deadline() -> None:
     one = in_flight()
     launch(one, 0, 1)
     assert len(one.to_repair(10 * MS)) == 2
     assert one.deadline_ns is None
 
 
-def test_what_comes_while_it_waits_to_be_sent_again_is_not_sent_again() -> None:
+def test_rounds_that_arrive_while_waiting_are_not_resent() -> None:
     one = in_flight()
     launch(one, *range(4))
     one.obey(1)
@@ -329,7 +327,7 @@ def test_every_round_lands_whatever_is_lost(seed: int, window: int, span: int, w
     assert base == total, f"seed {seed}: round {base} does not land"
 
 
-def test_a_timeout_that_has_expired_stays_long_enough_for_the_round_trips_that_come() -> None:
+def test_an_expired_timeout_stays_long_enough_for_round_trips() -> None:
     timeout = RetransmissionTimeout(10 * MS, MS, 1000 * MS)
     timeout.sample(2 * MS)
     assert timeout.first_ns == 6 * MS
@@ -346,7 +344,7 @@ def test_a_timeout_that_has_expired_stays_long_enough_for_the_round_trips_that_c
     assert timeout.unscaled_ns == 6 * MS
 
 
-def test_a_timeout_is_halved_where_half_of_it_is_just_long_enough() -> None:
+def test_a_timeout_is_halved_if_half_is_just_long_enough() -> None:
     timeout = RetransmissionTimeout(10 * MS, MS, 1000 * MS)
     timeout.sample(2 * MS)
     timeout.expired()
@@ -367,7 +365,7 @@ def test_a_rounds_own_time_out_doubles_sixteen_times() -> None:
     assert waits == [10 << min(resends, 16) for resends in range(20)]
 
 
-def test_rounds_without_lanes_say_nothing_of_how_long_those_with_lanes_take() -> None:
+def test_rounds_without_lanes_are_no_sample_for_those_with_lanes() -> None:
     timeout = RetransmissionTimeout(10 * MS, MS, 1000 * MS)
     assert timeout.round_trip_ns == 0
     timeout.sample(MS // 10, has_lanes=False)
@@ -382,7 +380,7 @@ def test_rounds_without_lanes_say_nothing_of_how_long_those_with_lanes_take() ->
     assert timeout.first_ns == 30 * MS  # those with lanes may be late as before
 
 
-def test_the_time_out_goes_by_the_least_of_the_last_sixteen_round_trips() -> None:
+def test_the_time_out_follows_the_minimum_of_sixteen_round_trips() -> None:
     timeout = RetransmissionTimeout(10 * MS, MS, 100 * MS)
     timeout.sample(2 * MS)
     for _ in range(15):

@@ -64,7 +64,7 @@ def both(*, law: Asking) -> tuple[list[WorkerCore], ParameterServerCore]:
     return workers, ParameterServerCore(SERVER_PLAN)
 
 
-def test_what_a_law_asks_for_goes_with_contributions_that_have_lanes() -> None:
+def test_a_laws_request_goes_with_contributions_with_lanes() -> None:
     law = Asking()
     workers, server = both(law=law)
     (scales,) = workers[0].poll(0)
@@ -99,7 +99,7 @@ def test_what_a_law_asks_for_goes_with_contributions_that_have_lanes() -> None:
     assert workers[0].counters.bad_check == 1
 
 
-def test_a_result_has_the_int_of_the_contribution_that_completed_it() -> None:
+def test_a_result_has_the_int_of_its_completing_contribution() -> None:
     server = ParameterServerCore(SERVER_PLAN)
     server.receive(0, carrying(contribution(1, WORKER), 1))
     server.receive(0, carrying(contribution(2, OTHER), 2))

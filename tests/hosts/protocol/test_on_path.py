@@ -196,7 +196,7 @@ def secret_prime(rows: NDArray[np.int64]) -> int:
 @pytest.mark.parametrize(
     ("dtype", "lanes"), [("int32", 4), ("int32", 16), ("int32", LANES), ("float32", 4), ("float32", 64)]
 )
-def test_as_many_messages_of_a_worker_as_a_check_has_secrets_make_any_message(dtype: str, lanes: int) -> None:
+def test_as_many_messages_as_secrets_allow_forgery(dtype: str, lanes: int) -> None:
     """Modulo 2³² lanes + 2 (all have the same weight) and a few more by chance; modulo the secret prime lanes + 4."""
     read: list[list[int]] = []
 
@@ -245,7 +245,7 @@ def test_as_many_messages_of_a_worker_as_a_check_has_secrets_make_any_message(dt
 # --- exponents --------------------------------------------------------------------------------------------------------
 
 
-def test_an_exponent_that_is_changed_in_results_for_one_worker_parts_the_workers() -> None:
+def test_an_exponent_changed_for_one_worker_parts_the_workers() -> None:
     """For a round without lanes and one with: with twice the exponent's unit, own numbers count half at other workers,
     and theirs twice here. The change stays undetected.
     """
@@ -267,7 +267,7 @@ def test_an_exponent_that_is_changed_in_results_for_one_worker_parts_the_workers
     assert job.drops == 0
 
 
-def test_an_exponent_that_is_raised_in_a_contribution_makes_all_sums_as_coarse() -> None:
+def test_an_exponent_raised_in_a_contribution_coarsens_all_sums() -> None:
     rng, lanes = np.random.default_rng(3), 8
     own, other = rng.integers(-999, 999, (2, lanes)).astype(np.float32)
     own[0], raised = 1023, 24  # below 2¹⁰: rounded to 2^(10 + 24 − 29)
@@ -282,7 +282,7 @@ def test_an_exponent_that_is_raised_in_a_contribution_makes_all_sums_as_coarse()
     assert job.drops == 0
 
 
-def test_where_an_exponent_is_lowered_until_lanes_wrap_no_sum_is_taken() -> None:
+def test_an_exponent_lowered_until_lanes_wrap_yields_no_sum() -> None:
     """A change of one unit leaves room for two workers; two units leave none for numbers of one sign."""
     array = np.full(8, 1000, np.float32)
     for lowered, taken in ((1, True), (2, False)):
@@ -470,7 +470,7 @@ def test_a_result_of_before_a_worker_was_lost_is_refused_after() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["int32", "float32"])
-def test_a_message_is_none_of_the_round_that_has_its_chunk_number_next(dtype: str) -> None:
+def test_a_message_does_not_match_the_round_with_its_next_number(dtype: str) -> None:
     """2²⁴ rounds later, in the same generation, with the same header."""
     lanes = 8
     kept: dict[tuple[int, int], NDArray[np.void]] = {}

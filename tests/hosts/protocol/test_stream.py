@@ -40,7 +40,7 @@ def test_rounds_of_unlike_tensors_are_told_apart() -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_the_oldest_rounds_whose_exponents_are_agreed_are_sent_each_once_in_a_generation(seed: int) -> None:
+def test_the_oldest_agreed_rounds_are_sent_once_per_generation(seed: int) -> None:
     """A round that has lanes waits for its tensor's scale rounds, LEAD before it, while later tensors' go on."""
     choice = random.Random(seed)
     first, span = choice.choice([0, 3, 1000]), choice.choice([5, 16, 32])
@@ -105,7 +105,7 @@ def test_a_stream_that_is_cut_before_a_tensor_goes_on_from_there() -> None:
     assert (stream.base, stream.tensors) == (11, [])
 
 
-def test_what_rounds_carry_is_what_their_tensors_give_in_any_order() -> None:
+def test_rounds_carry_their_tensors_contents_in_any_order() -> None:
     stream = Stream(3)
     tensors = [appended(stream, chunks, weight=weight) for chunks, weight in ((2, 1), (1, 5), (6, 3), (3, 2))]
     rounds_of = {number: each for each in tensors for number in range(each.start, each.end)}

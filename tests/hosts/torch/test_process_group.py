@@ -43,7 +43,7 @@ def test_sums_have_the_bits_of_the_reference_in_every_form(ranks: Ranks) -> None
         }
 
 
-def test_tensors_of_an_accelerator_come_and_go_beside_the_scripts_stream(ranks: Ranks) -> None:
+def test_accelerator_tensors_are_copied_on_separate_streams(ranks: Ranks) -> None:
     """A runtime of the tests' own, as there is no GPU: in the order that CUDA needs, through memory pinned once."""
     assert ranks.play("staged") == [[[True] * 3, [1 << 16]]] * RANKS
 
@@ -57,7 +57,7 @@ def test_groups_are_jobs_of_their_own(ranks: Ranks) -> None:
     assert ranks.play("groups") == [[True] * 3] * RANKS
 
 
-def test_training_has_the_bits_of_the_same_script_with_local_sums(ranks: Ranks) -> None:
+def test_training_has_the_bits_of_local_sums(ranks: Ranks) -> None:
     """Buckets with layers of many scales, one or several to a step, unused parameters, no_sync, uneven inputs."""
     played = ranks.play("training")
     first, _ = played[0]
@@ -75,18 +75,18 @@ def test_a_bucket_is_as_exact_as_its_layers_alone(ranks: Ranks) -> None:
         assert found == [True] * 3 * 7
 
 
-def test_buckets_are_known_by_their_reducer_and_not_by_their_size(ranks: Ranks) -> None:
+def test_buckets_are_recognised_by_reducer_and_not_by_size(ranks: Ranks) -> None:
     """Models with equal buckets have their own layers' bits, below 4 KiB too; a sum of that size is one tensor."""
     assert ranks.play("equal_buckets") == [[True] * (3 * 8 + 2)] * RANKS
 
 
-def test_parts_of_a_reduce_scatter_and_sharded_layers_keep_their_digits(ranks: Ranks) -> None:
+def test_parts_of_reduce_scatter_and_sharded_layers_keep_digits(ranks: Ranks) -> None:
     for found in ranks.play("parts_of_many_scales"):
         assert len(found) == 3 + 6
         assert {name: error for name, error in found.items() if error > 1e-6} == {}
 
 
-def test_only_buckets_are_scaled_to_the_world_when_a_rank_is_lost(ranks: Ranks) -> None:
+def test_only_buckets_are_scaled_when_a_rank_is_lost(ranks: Ranks) -> None:
     *others, dead = ranks.play("bucket_sized", WEIR_POLICY="continue", WEIR_LEAST_BYTES="0")
     assert dead == {"exit": -9}
     assert others == [[[1.0], [2.0]]] * 2
@@ -112,11 +112,11 @@ def test_calls_that_differ_fail_at_every_rank(ranks: Ranks) -> None:
             assert "the workers do not make the same call here" in text
 
 
-def test_tensors_with_gaps_are_right_in_every_collective_and_their_neighbours_stay(ranks: Ranks) -> None:
+def test_strided_tensors_are_right_and_gaps_unchanged(ranks: Ranks) -> None:
     assert ranks.play("strided") == [[]] * RANKS
 
 
-def test_steps_that_lack_a_rank_that_left_fail_at_every_other_rank(ranks: Ranks) -> None:
+def test_steps_without_a_departed_rank_fail_everywhere(ranks: Ranks) -> None:
     first, *others = ranks.play("uneven", WEIR_POLICY="abort")
     assert [step["result"] for step in first] == [None] * 3
     for steps in others:
@@ -128,7 +128,7 @@ def test_steps_that_lack_a_rank_that_left_fail_at_every_other_rank(ranks: Ranks)
             assert step["seconds"] < BOUND_S
 
 
-def test_a_call_through_the_switches_that_is_one_over_gloo_elsewhere_fails_at_every_rank(ranks: Ranks) -> None:
+def test_a_call_over_both_switches_and_gloo_fails_everywhere(ranks: Ranks) -> None:
     """The error names both calls, before a time-out; the first rank to detect it may have sent its reason to the
     others.
     """
@@ -181,7 +181,7 @@ def test_the_wait_for_a_rank_that_cannot_come_back_ends(ranks: Ranks) -> None:
         assert "it cannot come back" in text
 
 
-def test_a_call_that_another_rank_does_not_make_ends_by_its_time_out(ranks: Ranks) -> None:
+def test_a_call_that_another_rank_omits_times_out(ranks: Ranks) -> None:
     *others, _ = ranks.play("silent")
     for each in others:
         kind, text = each["result"]
@@ -200,7 +200,7 @@ def test_an_abort_ends_what_waits_and_is_told_to_the_others(ranks: Ranks) -> Non
         assert "its process group was aborted" in text
 
 
-def test_a_group_is_destroyed_while_its_first_sum_waits_for_others(ranks: Ranks) -> None:
+def test_a_group_is_destroyed_while_its_first_sum_waits(ranks: Ranks) -> None:
     own, *others = ranks.play("destroyed_early")
     assert own["result"] is None
     assert own["seconds"] < BOUND_S
@@ -211,7 +211,7 @@ def test_a_rank_that_waits_can_be_interrupted(ranks: Ranks) -> None:
     assert ranks.play("interrupted") == ["interrupted", "summed", "summed"]
 
 
-def test_a_group_is_configured_anew_without_a_lost_rank_and_with_it_again(ranks: Ranks) -> None:
+def test_a_group_reconfigures_without_a_lost_rank_and_with_it(ranks: Ranks) -> None:
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port = found.getsockname()[1]
@@ -232,9 +232,7 @@ def undisturbed(ranks: Ranks) -> str:
 
 
 @pytest.mark.parametrize("policy", ["abort", "wait"])
-def test_a_process_started_anew_takes_part_from_the_step_on_at_which_it_was_killed(
-    ranks: Ranks, undisturbed: str, policy: str
-) -> None:
+def test_a_restarted_process_continues_at_the_step_of_its_death(ranks: Ranks, undisturbed: str, policy: str) -> None:
     """Weights and momentum come from a survivor: the result has the bits of uninterrupted training."""
     *survivors, again = ranks.play("comes_back", WEIR_POLICY=policy, DIES="1")
     assert again["statuses"] == [-9, 0]
@@ -244,7 +242,7 @@ def test_a_process_started_anew_takes_part_from_the_step_on_at_which_it_was_kill
     assert {each["weights"] for each in (*survivors, again)} == {undisturbed}
 
 
-def test_a_process_started_anew_comes_back_where_the_others_have_gone_on(ranks: Ranks) -> None:
+def test_a_restarted_process_rejoins_after_the_others_went_on(ranks: Ranks) -> None:
     *survivors, again = ranks.play("comes_back", WEIR_POLICY="continue", DIES="1")
     assert again["statuses"] == [-9, 0]
     first = again["made"][0][0]
@@ -259,7 +257,7 @@ def test_a_process_started_anew_comes_back_where_the_others_have_gone_on(ranks: 
 
 
 @pytest.mark.skipif(find_spec("torchft") is None, reason="torchft is not installed (pip install torchft)")
-def test_torchft_takes_a_replica_back_that_was_killed_in_mid_step(ranks: Ranks) -> None:
+def test_torchft_readmits_a_replica_killed_in_mid_step(ranks: Ranks) -> None:
     """The weights and optimizer come from a survivor, at a step's boundary; the others continue meanwhile."""
     *survivors, again = ranks.play("recovered", WEIR_POLICY="abort")
     assert again["statuses"] == [-9, 0]

@@ -72,7 +72,7 @@ def wanted(deliver: Any, tensor: torch.Tensor) -> Sum:
     return Sum(FabricWork([tensor], "a sum"), [tensor], "sum", (), False, deliver, ANSWER_S, None)
 
 
-def test_what_fails_while_its_sum_comes_keeps_its_own_numbers(relay: OneSeat, sums: FabricSums) -> None:
+def test_a_failure_during_a_sum_keeps_the_tensors_numbers(relay: OneSeat, sums: FabricSums) -> None:
     tensor = torch.zeros(4)
     call = wanted(tensor.copy_, tensor)
     sums.start(call)
@@ -87,7 +87,7 @@ def test_what_fails_while_its_sum_comes_keeps_its_own_numbers(relay: OneSeat, su
     assert tensor.tolist() == [7.0] * 4
 
 
-def test_what_is_aborted_while_it_is_delivered_is_summed(relay: OneSeat, sums: FabricSums) -> None:
+def test_an_abort_during_delivery_leaves_the_sum(relay: OneSeat, sums: FabricSums) -> None:
     """Its numbers are in place when a waiting thread continues."""
     tensor, begun, go_on = torch.zeros(4), threading.Event(), threading.Event()
 
@@ -114,7 +114,7 @@ def test_a_group_that_was_left_takes_no_more_sums(sums: FabricSums) -> None:
         sums.start(wanted(lambda _: None, torch.zeros(4)))
 
 
-def test_a_group_configured_anew_leaves_its_seat_whatever_it_failed_by(relay: OneSeat) -> None:
+def test_a_reconfigured_group_leaves_its_seat_after_any_failure(relay: OneSeat) -> None:
     """A call over Gloo fails before the sums do, where a connection to a lost rank breaks."""
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     group = process_group.unconfigured(timedelta(seconds=ANSWER_S))

@@ -91,7 +91,7 @@ def test_a_rank_that_crashes_ends_the_job_with_its_reason(tmp_path: Path) -> Non
 
 
 @pytest.mark.long
-def test_a_process_that_torchrun_starts_anew_goes_on_where_the_others_are() -> None:
+def test_a_process_restarted_by_torchrun_rejoins_the_others() -> None:
     done = run(WEIR, "torchrun", "-n", 3, "--max-restarts", 1, REJOINS)
     assert done.returncode == 0, done.stderr
     said = re.findall(r"rank (\d): loss (0\.\d+) after 40 steps, weights ([0-9a-f]{16})", done.stdout)
@@ -100,7 +100,7 @@ def test_a_process_that_torchrun_starts_anew_goes_on_where_the_others_are() -> N
     assert re.findall(r"rank .* is back .*", done.stdout) == ["rank 2 of 3 is back at step 20"]
 
 
-def test_the_policy_of_the_environment_is_taken_where_none_is_given() -> None:
+def test_the_environments_policy_is_the_default() -> None:
     done = run(WEIR, "torchrun", SCRIPT, env={**os.environ, "WEIR_POLICY": "hope"})
     assert done.returncode == 2
     assert '"hope"' in done.stderr
@@ -117,7 +117,7 @@ def test_the_command_says_what_cannot_be() -> None:
         assert said in done.stderr
 
 
-def test_importing_torch_is_never_harmed_and_loads_nothing_of_weir() -> None:
+def test_importing_torch_is_safe_and_loads_nothing_of_weir() -> None:
     look = "import sys, torch; print(sorted(name for name in sys.modules if name.startswith('weir')))"
     loaded = run(sys.executable, "-c", look).stdout
     assert loaded in (

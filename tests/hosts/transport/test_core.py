@@ -88,7 +88,7 @@ def test_a_dead_peer_is_an_error_after_the_patience(call: str) -> None:
     assert again.result() is None
 
 
-def test_a_peer_that_takes_nothing_is_not_sent_more_than_its_inbox() -> None:
+def test_a_peer_that_reads_nothing_gets_at_most_its_inbox() -> None:
     options = TransportOptions(payload_bytes=256, inbox_bytes=2000, window=4, patience_ns=2_000 * MS)
     network = Network(1, 2, options=options)
     sends = [network.cores[0].send(1, bytes([number]) * 1000) for number in range(10)]

@@ -99,7 +99,7 @@ def test_a_signal_ends_all_that_was_started(number: signal.Signals, tmp_path: Pa
 
 @pytest.mark.long
 @pytest.mark.skipif(obstacle() is not None, reason=f"Mininet: {obstacle()}")
-def test_a_kill_ends_all_that_was_started_and_the_next_fabric_can_be_built(tmp_path: Path) -> None:
+def test_a_kill_ends_all_processes_and_the_next_fabric_is_built(tmp_path: Path) -> None:
     """Links between switches outlive a SIGKILL, which cannot be handled; the next fabric removes them."""
     dump_topology(leaf_spine(1, 1, 1), tmp_path / "fabric.yaml")
     code = "import typer; from weir.cli.mininet import mininet; typer.run(mininet)"
@@ -181,7 +181,7 @@ time.sleep(1000)
 
 @pytest.mark.skipif(obstacle() is not None, reason=f"Mininet: {obstacle()}")
 @pytest.mark.parametrize("fails", ["", "yes"])
-def test_bmv2_with_thrift_has_a_port_for_each_switch_and_its_last_words_are_told(fails: str, tmp_path: Path) -> None:
+def test_bmv2_has_a_thrift_port_per_switch_and_keeps_its_output(fails: str, tmp_path: Path) -> None:
     stock = tmp_path / "simple_switch_grpc"
     stock.write_text(STOCK.format(python=sys.executable, fails=fails))
     stock.chmod(0o755)
@@ -226,7 +226,7 @@ def test_a_signal_that_is_ignored_stays_ignored() -> None:
         signal.signal(signal.SIGHUP, before)
 
 
-def test_two_fabrics_have_no_port_together_also_before_they_listen() -> None:
+def test_two_fabrics_share_no_port_even_before_they_listen() -> None:
     with claimed("s1", "127.0.0.1:50051"):
         with claimed("s2", "127.0.0.1:50052"):
             pass
@@ -250,7 +250,7 @@ with fabric:
 
 
 @pytest.mark.skipif(obstacle() is not None, reason=f"Mininet: {obstacle()}")
-def test_what_a_hosts_command_leaves_running_is_not_waited_for(tmp_path: Path) -> None:
+def test_processes_a_hosts_command_leaves_are_not_awaited(tmp_path: Path) -> None:
     with started([*IN_ITS_OWN_NETWORK, "-c", BACKGROUND, tmp_path / "pid"], tmp_path) as process:
         said, complained = process.communicate(timeout=100)
     assert said == "True False\n", complained

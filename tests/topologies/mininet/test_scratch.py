@@ -24,7 +24,7 @@ def test_a_dead_ones_folder_is_removed_and_a_living_ones_is_not(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("taken", ["before its lock is there", "before it is locked"])
-def test_a_folder_that_another_start_takes_for_a_dead_ones_is_made_anew(
+def test_a_folder_removed_by_another_start_is_made_again(
     taken: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The other start looks just when the folder exists and is not held yet."""

@@ -133,7 +133,7 @@ def test_a_new_primary_is_told_anew_and_acknowledges_alone(
 
 
 @pytest.mark.parametrize("role", ["", "other"])
-def test_what_waits_for_its_list_is_told_whoever_becomes_primary(
+def test_waiting_digests_reach_a_new_primary(
     externs: Client, externs_stream: Stream, switch: Switch, role: str
 ) -> None:
     """A digest not yet sent is no repetition for a new primary of this or another role."""

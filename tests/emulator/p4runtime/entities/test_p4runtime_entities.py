@@ -407,7 +407,7 @@ def test_externs_are_unimplemented(loaded: Client) -> None:
     assert loaded.read(p4r.ExternEntry()) == []
 
 
-def test_a_program_without_meters_digests_and_value_sets_has_none(loaded: Client, names: Names) -> None:
+def test_a_program_without_meters_and_digests_has_none(loaded: Client, names: Names) -> None:
     nothing = [p4r.MeterEntry(), p4r.DirectMeterEntry(), p4r.ValueSetEntry(), p4r.DigestEntry()]
     assert loaded.write(*((MODIFY, message) for message in nothing)) == ["INVALID_ARGUMENT"] * 4
     assert loaded.read(*nothing) == []

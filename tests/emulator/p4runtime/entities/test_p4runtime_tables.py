@@ -55,7 +55,7 @@ def texts(*entries: p4r.TableEntry) -> set[str]:
     return {text(p4r.Entity(table_entry=entry)) for entry in entries}
 
 
-def test_what_is_written_is_read(loaded: Client, names: Names) -> None:
+def test_written_entries_are_read_back(loaded: Client, names: Names) -> None:
     entries = [
         names.exact_entry(b"\xff" * 6, b"\x08\x00", names.call("rewrite", b"\x01\xff", b"\x0a", WIDEST)),
         names.exact_entry(b"\x00", b"\x00", names.call("drop")),

@@ -44,7 +44,7 @@ def test_without_an_election_id_a_client_is_a_backup() -> None:
     assert told(arbiter.update("c", 0)) == ["a ALREADY_EXISTS 0", "b ALREADY_EXISTS 0", "c OK 0"]
 
 
-def test_when_the_primary_leaves_nobody_is_until_somebody_claims_the_highest_id() -> None:
+def test_without_a_primary_the_next_claim_of_the_highest_id_wins() -> None:
     arbiter: Arbiter[str] = Arbiter()
     arbiter.update("a", 5)
     arbiter.update("b", 4)

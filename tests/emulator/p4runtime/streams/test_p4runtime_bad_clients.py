@@ -73,7 +73,7 @@ def knocking(port: int) -> Iterator[None]:
         yield
 
 
-def test_a_server_goes_on_after_a_client_was_killed_and_stops_while_one_is_stalled() -> None:
+def test_a_server_survives_a_killed_client_and_stops_in_a_stall() -> None:
     with P4RuntimeServer([RecordingDatapath()]) as server:
         streams = server._devices[1].clients._arbiters[""].clients
         with bad_client(server.address), knocking(server.port):
@@ -85,7 +85,7 @@ def test_a_server_goes_on_after_a_client_was_killed_and_stops_while_one_is_stall
         wait_until(lambda: not server_threads())
 
 
-def test_answers_that_nobody_takes_hold_the_others_up_for_a_while_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unread_answers_delay_others_for_a_while_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """More of them than the server has threads. Of each gRPC itself takes the first message and little of the rest."""
     monkeypatch.setattr(server_module, "_PATIENCE_S", 0.3)
     names = Names(load_info())
@@ -130,7 +130,7 @@ def test_weir_switch_ends_while_a_client_writes(tmp_path: Path) -> None:
     assert switch.returncode == 0
 
 
-def test_a_stopped_server_leaves_the_switch_alone_whatever_was_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_server_leaves_the_switch_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Here the switch loads a program, with a digest that a controller has asked for."""
     datapath = RecordingDatapath()
     loading, go_on = threading.Event(), threading.Event()

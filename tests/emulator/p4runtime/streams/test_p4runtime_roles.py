@@ -211,7 +211,7 @@ def test_packet_ins_go_to_the_roles_that_receive_them(
         assert each.stream.receive().WhichOneof("update") == "arbitration", "nothing was waiting"
 
 
-def test_digests_and_idle_entries_go_to_the_roles_that_may_use_them(
+def test_digests_and_idle_entries_go_to_roles_that_may_use_them(
     externs: Client, externs_stream: Stream, externs_server: P4RuntimeServer, switch: Switch, roled: list[Roled]
 ) -> None:
     digest_id = EXTERNS.digests[0].preamble.id
@@ -231,7 +231,7 @@ def test_digests_and_idle_entries_go_to_the_roles_that_may_use_them(
     assert grpc_code(ager.stream.receive().error.canonical_code) == "PERMISSION_DENIED"
 
 
-def test_a_primary_that_hears_nothing_of_a_digest_has_nobody_told_anew(
+def test_a_primary_without_digest_rights_causes_no_repetition(
     externs: Client, externs_stream: Stream, externs_server: P4RuntimeServer, switch: Switch, roled: list[Roled]
 ) -> None:
     digest = p4r.DigestEntry(digest_id=EXTERNS.digests[0].preamble.id)

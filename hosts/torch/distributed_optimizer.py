@@ -76,7 +76,7 @@ def DistributedOptimizer(
         named_parameters: `model.named_parameters()`: checked to be all that the optimizer has.
         backward_passes_per_step: Backward passes whose gradients are accumulated before a step.
         op: `weir.Average` or `weir.Sum` of gradients, or `weir.Adasum` of the changes that the own step makes.
-        process_set: A process group, or `weir.hosts.torch.hooks.Racks`; None for the world.
+        process_set: A process group, or `weir.torch_entry.hooks.Racks`; None for the world.
 
     Raises:
         InvalidPlan: An argument cannot be. `step` raises what its calls raise.

@@ -1,10 +1,32 @@
 """Communication hooks of DistributedDataParallel: `model.register_comm_hook(state, hook)`.
 
-Each hook takes DDP's bucket of gradients and returns the future of its combined numbers. The state is a process group,
-None for the world, or a hook's own class.
+Each hook takes DDP's bucket of gradients and returns the future of its combined numbers. `weir.torch_entry.hooks` is
+this package.
 """
 
 from .adacons import adacons_hook
 from .adasum import Racks, adasum_hook
+from .compressed import (
+    CodecState,
+    DgcState,
+    PackedState,
+    TopKState,
+    codec_hook,
+    dgc_hook,
+    packed_hook,
+    topk_hook,
+)
 
-__all__ = ["Racks", "adacons_hook", "adasum_hook"]
+__all__ = [
+    "CodecState",
+    "DgcState",
+    "PackedState",
+    "Racks",
+    "TopKState",
+    "adacons_hook",
+    "adasum_hook",
+    "codec_hook",
+    "dgc_hook",
+    "packed_hook",
+    "topk_hook",
+]

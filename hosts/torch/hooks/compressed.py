@@ -21,13 +21,13 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 from torch.futures import Future
 
-from ..compression.codec import Codec, Context, State
-from ..compression.codecs import CODECS, make_codec
-from ..compression.feedback import ErrorFeedback
-from ..numerics.draws import Draws, mixed
-from ..numerics.encodings import Encoding, Place, encoding_of
-from ..numerics.lane_codes import LaneType
-from ..numerics.quantization import Float32Array
+from ...compression.codec import Codec, Context, State
+from ...compression.codecs import CODECS, make_codec
+from ...compression.feedback import ErrorFeedback
+from ...numerics.draws import Draws, mixed
+from ...numerics.encodings import Encoding, Place, encoding_of
+from ...numerics.lane_codes import LaneType
+from ...numerics.quantization import Float32Array
 
 Finish = Callable[[], tuple[Float32Array, Float32Array]]
 """Returns a sum of numbers (size,), and what this rank's own code decodes to."""

@@ -1,4 +1,4 @@
-"""What PyTorch loads to know of the back end "weir" (the target of two entry points), and users of torchft import.
+"""Registration of the back end "weir" in PyTorch (the target of two entry points), and import for users of torchft.
 
 It runs at the end of every `import torch` of the machine, so it imports nothing of Weir's that is not there already,
 costs no time, and never raises: an error here would be everybody's.
@@ -40,9 +40,9 @@ def register() -> None:
 
 
 def unconfigured(timeout: timedelta) -> Any:
-    """What torchft's Manager is given: a process group that is this process's alone until it is configured.
+    """Return a process group of this process alone until it is configured, for torchft's Manager.
 
-    Raises InvalidPlan for settings in the environment that cannot be.
+    Raises InvalidPlan for invalid settings in the environment.
     """
     from .hosts.torch.process_group import unconfigured as group
 

@@ -49,17 +49,17 @@ class Finding:
     purpose: str
     """Purpose of the part."""
     required: bool
-    """Whether it is required: by an installation to do anything, by a clone for `make demo` or `make test`."""
+    """True if the part is required: by an installation to do anything, by a clone for `make demo` or `make test`."""
     found: str | None
     """The part that was found; None when it is missing."""
     problem: str | None = None
     """Reason that it counts as missing."""
     remedy: str | None = None
-    """How to install it; None if it is there."""
+    """Command that installs it; None if it is there."""
 
     @property
     def ok(self) -> bool:
-        """Whether the part was found."""
+        """True if the part was found."""
         return self.found is not None
 
 

@@ -106,7 +106,7 @@ class Mode(ABC):
     """A mode with its options, which are the fields of its dataclass."""
 
     summed: ClassVar[bool]
-    """Whether all workers call collectives of one job together, so that the switches sum. Otherwise each worker has a
+    """True if all workers call collectives of one job together, so that the switches sum. Otherwise each worker has a
     job of two with the parameter server, and switches only carry what they exchange.
     """
     name: str

@@ -93,7 +93,7 @@ class Processes:
 
     @property
     def ended(self) -> bool:
-        """Whether all processes have ended."""
+        """True if all processes have ended."""
         return not any(self._waiting)
 
     def _entry(

@@ -1,4 +1,4 @@
-"""In-band telemetry by INT-MD 2.1: probes out, finished probes in (docs/design.md §4.4).
+"""INT-MD 2.1, in-band telemetry: probes out, finished probes in (docs/design.md §4.4).
 
 A probe is an IPv4/UDP datagram to port 5000::
 

@@ -52,7 +52,7 @@ _ANNOUNCE_S: Final = 0.5
 """Time between two checks of jobs' pending conditions, which are sent to hosts when they change."""
 _GRACE_S: Final = 0.5
 _SILENCE_NS: Final = 10_000_000_000
-"""Without leases, a host that answers no ping for this time counts as absent."""
+"""Time without an answer to pings after which a host counts as absent, if there are no leases, in ns."""
 _IDLE_MS: Final = 300_000
 """A connection without any call is closed after this."""
 

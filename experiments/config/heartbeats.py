@@ -32,9 +32,11 @@ class HeartbeatConfig(Section):
     lease: Duration = 20_000_000
     """Time without a heartbeat after which a worker counts as dead, and its job waits for it."""
     in_class: bool = True
-    """Whether heartbeats have the control class (DSCP 48, strict priority), or wait behind bulk traffic."""
+    """True if heartbeats have the control class (DSCP 48, strict priority), false if they wait behind bulk traffic."""
     detector: Literal["telemetry", "timer"] = "telemetry"
-    """Whether telemetry is consulted for a cause in the network before a silent worker counts as dead."""
+    """Detector of dead workers: with telemetry, a silent worker counts as dead only if the network does not explain the
+    silence.
+    """
 
     @field_validator("interval")
     @classmethod

@@ -56,8 +56,8 @@ class JobConfig(Participants):
     servers: list[str] | None = Field(None, min_length=1)
     """Hosts of several parameter servers, which share every tensor's chunks."""
     stripes: int = Field(1, ge=1, le=MAX_STRIPES)
-    """Without servers: maximum number of trees, each with a switch as root, that share every tensor's chunks; telemetry
-    decides on the number and the proportions.
+    """Maximum number of trees of a job without servers, each with a switch as root, that share every tensor's chunks;
+    telemetry decides on the number and the proportions.
     """
 
     @model_validator(mode="after")
@@ -84,7 +84,7 @@ class OtherJobConfig(Participants):
     stop: Duration | None = None
     """Time from which it begins no further sum, and leaves after the current one; with None it stays."""
     obeys: bool = True
-    """Whether its workers keep to the windows that switches allow; false: they always send as much as `window` states,
+    """True if its workers keep to the windows that switches allow; false: they always send as much as `window` states,
     which is not part of any allowance, and are policed.
     """
 

@@ -58,7 +58,7 @@ class _Part:
     flow: int
     """Its place in the pool."""
     done: bool = True
-    """Whether all of the step's data has arrived."""
+    """True if all of the step's data has arrived."""
 
 
 @dataclass

@@ -172,7 +172,7 @@ class Communicator:
     # --- all-reduce ---
 
     def allreduce(self, array: Any, **how: Unpack[Reduction]) -> Any:
-        """Sum an array over all workers, element by element; or take the mean, the largest or the least.
+        """Sum an array over all workers, element by element; or take the mean, the maximum or the minimum.
 
         Floating sums are of fixed-point numbers, in units of the largest |x| among the 256 numbers (85 of float64) of a
         chunk at all workers. For n workers, r = ⌈log₂ n⌉ and the least e ≥ −127 with |x| < 2^e:

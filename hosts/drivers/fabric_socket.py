@@ -6,13 +6,6 @@ fabric's addresses nor root. Each message is a batch of datagrams of one size, i
     count u32 │ size u32 │ count × peer's address u32 │ count × size bytes
 
 The peer is the destination on the way into the fabric, and the source on the way out, as in `Datagrams`.
-
-The fabric's process listens at a path for each host (Unix domain, sequenced packets), so nobody needs an address of the
-fabric's on this machine, nor root. Each message is a batch of datagrams of one size, in native byte order:
-
-    count u32 │ size u32 │ count × peer's address u32 │ count × size bytes
-
-The peer is the destination on the way into the fabric, and the source on the way out, as `Datagrams` have it.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ class SharedPort:
             OSError: another user has the port, or no process that shares it answers.
         """
         self.together = False
-        """Whether another process has had the port as well."""
+        """True if another process has had the port as well."""
         self._longest_bytes = longest_bytes
         self._name = f"\0weir/{IPv4Address(address)}:{port}"
         self._poll = select.epoll()

@@ -46,7 +46,7 @@ class SizeQuestion:
 
     @property
     def overdue(self) -> bool:
-        """Whether the time for an answer is over."""
+        """True if the time for an answer is over."""
         return not self._settled.is_set() and time.monotonic() > self._late_s
 
     def settle(self, found: list[int] | HostError) -> None:
@@ -55,7 +55,7 @@ class SizeQuestion:
         self._settled.set()
 
     def done(self) -> bool:
-        """Whether `wait` returns, or raises, at once."""
+        """True if `wait` returns, or raises, at once."""
         return self._settled.is_set() or self.overdue
 
     def await_done(self, timeout_s: float) -> None:

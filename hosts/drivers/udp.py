@@ -152,7 +152,7 @@ class UdpHost:
 
     @property
     def ended(self) -> bool:
-        """Whether `check` raises."""
+        """True if `check` raises."""
         return self._failure is not None or self._closing
 
     def close(self) -> None:
@@ -306,7 +306,7 @@ class UdpEndpoint:
 
     @property
     def ended(self) -> bool:
-        """Whether `check` raises."""
+        """True if `check` raises."""
         return self._ended_by is not None or self._closing or self.host.ended
 
     def close(self) -> None:

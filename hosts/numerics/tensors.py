@@ -231,7 +231,7 @@ class Tensor:
 
     @property
     def may_wrap(self) -> bool:
-        """Whether the sum of a lane over the workers may exceed 32 bits."""
+        """True if the sum of a lane over the workers may exceed 32 bits."""
         return self._encoding.may_wrap
 
     @property

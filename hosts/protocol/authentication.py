@@ -12,10 +12,10 @@ of k workers has k of them, and neither zeros nor another round's numbers pass. 
   differ, by multiples of 2^b and not all of 2^(b + 1), pass with probability 2^(b − 31) at most.
 
 All hosts of a job derive the same from its key. Its draw d (1, 2, …) of c numbers below m is 8·c bytes of
-SHAKE256("weir sum check" ‖ d in 4 bytes ‖ key), read as c big-endian numbers and each taken modulo m. First of all the
-257 coefficients below 2³² are drawn, and made odd in their lowest bit; then their pad's factor and constant; then one
-number x below 2^(b − 2) after the other, for b = 32 − ⌈log₂ n⌉, until p = 2^(b − 1) + 2·x + 1 is a prime; then p's pad,
-and at last the 257 coefficients below p.
+SHAKE256("weir sum check" ‖ d in 4 bytes ‖ key), read as c big-endian numbers and each taken modulo m. The draws are, in
+this order: the 257 coefficients below 2³², made odd in their lowest bit; their pad's factor and constant. Then come
+numbers x below 2^(b − 2), for b = 32 − ⌈log₂ n⌉, until p = 2^(b − 1) + 2·x + 1 is a prime. Last are p's pad and the 257
+coefficients below p.
 
 Without a key the coefficients are public (docs/design.md §2.2), modulo 2³²: that detects damage only.
 """

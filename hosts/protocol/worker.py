@@ -204,7 +204,7 @@ class WorkerCore:
 
     @property
     def idle(self) -> bool:
-        """Whether every submitted tensor is summed."""
+        """True if every submitted tensor is summed."""
         return self._stream.base == self._stream.end
 
     def _finish(self, tensor: Tensor) -> None:

@@ -47,7 +47,7 @@ class Call:
     """The work object until it is complete. A work object that the script has dropped is waited for by no one."""
 
     def pending(self) -> bool:
-        """Whether the call is still in flight."""
+        """True if the call is still in flight."""
         work = self.work() if self.work is not None else None
         if work is None or work.is_completed():
             self.work = None

@@ -50,7 +50,7 @@ _groups: Final[weakref.WeakSet[Any]] = weakref.WeakSet()
 os.register_at_fork(after_in_child=_groups.clear)  # threads and seats are the parent's
 
 _fresh_stores = False
-"""Whether each group of this process has a fresh store, in any attempt of torchrun."""
+"""True if each group of this process has a fresh store, in any attempt of torchrun."""
 
 
 def create(store: Any, rank: int, size: int, timeout: timedelta) -> Any:

@@ -106,7 +106,7 @@ class Seat:
 
     @property
     def over(self) -> bool:
-        """Whether the seat was left, or has failed."""
+        """True if the seat was left, or has failed."""
         return not self._thread.is_alive()
 
     def put(self, command: dict[str, Any]) -> None:

@@ -66,7 +66,7 @@ class Relay:
 
     @property
     def gone(self) -> bool:
-        """Whether the relay's process has ended."""
+        """True if the relay's process has ended."""
         return self._gone is not None
 
     def open_seat(self, told: Told, **command: Any) -> int:

@@ -66,9 +66,6 @@ class FabricWork(dist._Work):
 
     `settle` is called once, by any thread. Errors keep their type in `wait`; through the future they become a
     RuntimeError with the same text.
-
-    `settle` is called once, by any thread. Errors keep their type for who waits here; who waits by the future gets a
-    RuntimeError with the text.
     """
 
     def __init__(self, tensors: list[torch.Tensor], what: str, *, raises: bool = True) -> None:
@@ -131,9 +128,6 @@ class GlooWork(dist._Work):
 
     Gloo's own wait ends only with the call's end or its time-out. This wait wakes up every `LOOK_S`, so that signals
     are handled and errors of the group are raised.
-
-    Gloo's own waiting ends by nothing but the call's end or its time-out. Here whoever waits looks up every `LOOK_S`:
-    signals are heard, and what the group has failed with is raised.
     """
 
     def __init__(

@@ -350,7 +350,7 @@ class Packet:
         self.filled = dict.fromkeys(program.stacks, 0)
         """The element of each stack that is extracted next."""
         self.ended = False
-        """Whether `exit` has ended this side of the switch."""
+        """True if `exit` has ended this side of the switch."""
         self.cloned: tuple[int, int] | None = None
         self.resubmitted: int | None = None
         self.recirculated: int | None = None

@@ -180,7 +180,7 @@ def test_a_fabric_is_written_checked_and_drawn(tmp_path: Path) -> None:
 
 
 def test_help_and_version_load_nothing_that_is_slow_to_load(tmp_path: Path) -> None:
-    """Of the installed packages only typer and rich are loaded, so that the answer is immediate."""
+    """The command loads only typer and rich of the installed packages, so that the answer is immediate."""
     code = (
         "import sys; sys.argv[0] = 'weir'; from weir.cli.main import main\n"
         "try: main()\n"

@@ -82,7 +82,7 @@ class Setting:
 
     @property
     def answers(self) -> bool:
-        """Whether hosts and operators are served."""
+        """True if hosts and operators are served."""
         return Path(self.address.removeprefix("unix:")).exists()
 
     async def register(self) -> list[str]:
@@ -118,7 +118,9 @@ async def test_a_controller_goes_on_although_a_switch_is_dead(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """At once if the switch was lost before, else after a wait; in both cases the other switches take jobs."""
+    """The controller continues at once if the switch was lost before, else after a wait; the other switches take
+    jobs.
+    """
     monkeypatch.setattr(command, "_SILENT_S", 0.05 if not lost else 600.0)
     setting.end_in(lost)
     await switches["s2"].stop()

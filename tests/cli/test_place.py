@@ -256,7 +256,7 @@ def test_a_job_is_divided_among_trees(fabric: Path, tmp_path: Path) -> None:
 
 
 def test_a_switch_sums_as_many_jobs_as_its_slots_hold(fabric: Path, tmp_path: Path) -> None:
-    """With a window of 512 a job takes all of a switch's 1,024 slots."""
+    """A job with a window of 512 takes all of a switch's 1,024 slots."""
     jobs = jobs_file(tmp_path / "jobs.yaml", *(one_of_each_rack(number) for number in (1, 2, 3)))
     for name in ("widest", "hierarchy"):
         told = place(fabric, "--jobs", jobs, "--window", 512, "--strategy", name, "--json")

@@ -252,7 +252,7 @@ def test_background_takes_the_ways_by_which_it_is_counted(fabric: dict[str, Any]
 
 
 def test_background_counts_by_its_ports_and_while_it_lasts() -> None:
-    """For each pair of the demo's hosts one flow ends when the other begins, so together they never send more than
+    """One flow of each pair of the demo's hosts ends when the other begins, so together they never send more than
     one.
     """
     config = RunConfig.load(ROOT / "experiments" / "demo.yaml")

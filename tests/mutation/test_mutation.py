@@ -118,7 +118,7 @@ def test_a_module_that_does_not_import_is_noticed(broken: str) -> None:
 
 @pytest.mark.parametrize(("count", "lives"), [(1, 0), (20, 3), (100, 9), (200, 10), (400, 20)])
 def test_few_mutants_are_judged_by_what_chance_may_draw(count: int, lives: int) -> None:
-    """With 95 % killed in the long run, P(more than 3 of 20 live) = 1.6 %, P(more than 9 of 100) = 2.8 %."""
+    """If 95 % are killed in the long run, P(more than 3 of 20 live) = 1.6 %, P(more than 9 of 100) = 2.8 %."""
     assert tolerated(count) == lives
 
 

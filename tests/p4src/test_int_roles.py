@@ -122,7 +122,7 @@ def test_a_hosts_packets_do_not_look_like_int() -> None:
 
 @pytest.mark.parametrize("presence", ["udp-port", "dscp"])
 def test_no_message_passes_as_int(presence: str) -> None:
-    """With an odd DSCP, and a generation that looks like INT's version, no policer would examine it."""
+    """Messages with an odd DSCP, and a generation that looks like INT's version, would be examined by no policer."""
     tree = two_switches(presence)
     as_int, as_message = (message(generation=generation) for generation in (0x20, 0x10))
     frames_ = [

@@ -55,7 +55,7 @@ class MoveTo(Happening):
 class Kill(Happening):
     rank: int
     whole: bool
-    """Whether the host fails with all jobs on it; else only the job's process."""
+    """True if the host fails with all jobs on it; else only the job's process does."""
 
 
 @dataclass(frozen=True)
@@ -135,9 +135,9 @@ class Schedule:
     window: int
     depth: int
     server: bool
-    """Whether the job has a parameter server."""
+    """True if the job has a parameter server."""
     spare: bool
-    """Whether another host can replace it."""
+    """True if another host can replace it."""
     server_root: bool
     sizes: tuple[int, ...]
     gap_ns: int

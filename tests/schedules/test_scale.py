@@ -33,7 +33,7 @@ QUIET = replace(OPTIONS, probe_period_ns=1_000 * MS, lease_ns=None, patience_ns=
     ],
 )
 async def test_a_thousand_workers_hold_the_same_exact_sum(name: str, with_server: bool, racks: int) -> None:
-    """On more racks than the root takes children, their sums go through a spine as well."""
+    """Sums go through a spine as well if there are more racks than the root takes children."""
     topology = leaf_spine(racks, 1 if (name, racks) == ("rack", 32) else 2, -(-1024 // racks))
     rig = Rig(
         topology,

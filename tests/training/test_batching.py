@@ -75,7 +75,7 @@ MAX_SAMPLES = (1 << 32) - 1
 
 @given(st.lists(st.tuples(st.floats(1e-9, 1e12), st.integers(1, MAX_SAMPLES)), min_size=1, max_size=6), st.data())
 def test_the_slowest_share_cannot_give_a_sample_away(workers: list[tuple[float, int]], data: st.DataObject) -> None:
-    """For any number of samples: no worker with room would finish one more sample before the slowest does now."""
+    """No worker with room would finish one more sample before the slowest does now, for any number of samples."""
     speeds, caps = [speed for speed, _ in workers], [cap for _, cap in workers]
     total = data.draw(st.integers(len(workers), max(len(workers), min(MAX_SAMPLES, sum(caps)))))
     shares = proportional_shares(total, speeds, caps)
@@ -87,7 +87,7 @@ def test_the_slowest_share_cannot_give_a_sample_away(workers: list[tuple[float, 
 
 
 def test_a_cpu_cluster_is_balanced_within_a_sample() -> None:
-    """At most 1.02 times the optimum of the machines' speeds, plus one sample, once each speed was seen."""
+    """The limit is 1.02 times the optimum of the machines' speeds, plus one sample, once each speed was seen."""
     speeds, batch = (1000.0, 900.0, 350.0, 120.0), 256
     course, _ = train(
         make_mode("lb-bsp"), [Machine(speed) for speed in speeds], lambda course: course.updates >= 60, batch=batch
@@ -380,7 +380,7 @@ def test_memory_limits_are_learned_and_kept() -> None:
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_narx_foresees_what_the_machine_shows(seed: int) -> None:
-    """On speeds that jump with the free processor, its error is at most 0.8 times the best other predictor's."""
+    """Its error is at most 0.8 times the best other predictor's, on speeds that jump with the free processor."""
     rng = np.random.default_rng(seed)
     count = 1200
     cpu = np.repeat(stepping(rng, count), rng.integers(10, 60, count))[:count]

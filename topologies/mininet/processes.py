@@ -243,7 +243,7 @@ def run_until_ended(main: Coroutine[Any, Any, _Result]) -> _Result:
 
 
 def is_ending() -> bool:
-    """Whether a signal has asked this program to end: an emulation loop then lets the event loop cancel it."""
+    """Return whether a signal has asked this program to end: an emulation loop then lets the event loop cancel it."""
     return bool(_ends) and _ends[-1].asked
 
 

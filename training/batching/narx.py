@@ -97,7 +97,7 @@ class History:
         self._first = self._end = 0
         self._readings = Readings(1.0, 1.0)
         self._begun = False
-        """Whether the machine was read for the last iteration; otherwise it counts as in the one before."""
+        """True if the machine was read for the last iteration; otherwise it counts as in the one before."""
         self._mean, self._spread = np.zeros(3), np.ones(3)
 
     def __len__(self) -> int:

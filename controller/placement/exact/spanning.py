@@ -70,8 +70,8 @@ def _last_that_connects(pairs: Ints, order: Ints, allowed: Bools, nodes: Ints, s
 
 @allocating
 def grown(pairs: Ints, allowed: Bools, weights: Floats, children: Ints, root: int, fan_in: int) -> tuple[bool, Ints]:
-    """As `trees.rooted_tree`: whether there is such a tree, and the parent of each of its switches (switches,), −1
-    elsewhere. `children` (switches,): how many each terminal has already; −1 for all others.
+    """Find a tree, as `trees.rooted_tree` does: whether there is one, and the parent of each of its switches
+    (switches,), −1 elsewhere. `children` (switches,): how many each terminal has already; −1 for all others.
     """
     count = len(children)
     parents = np.full(count, -1)

@@ -15,11 +15,11 @@ class Need(Enum):
     """Requirement of a strategy, or an input that it uses."""
 
     SERVER = "a parameter server"
-    """Without a server it refuses."""
+    """Requirement of a parameter server: the strategy refuses jobs without one."""
     TELEMETRY = "loads of the links"
-    """Without telemetry it assumes idle links."""
+    """Use of telemetry: the strategy assumes idle links without it."""
     ROOM = "switches with room"
-    """Without any it sums at the server alone."""
+    """Use of switches with slots: without any, the strategy sums at the server alone."""
 
 
 class Strategy(Protocol):

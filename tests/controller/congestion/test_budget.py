@@ -671,8 +671,8 @@ def test_the_bound_counts_leftovers_without_a_waiting_job() -> None:
 
 
 def test_a_new_job_waits_until_marks_leave_the_others_less() -> None:
-    """With 800 Mbit/s of other traffic, a second job leaves the first one its window, but less after marks. Until all
-    workers apply that, the bound by marks does not hold for both.
+    """Next to 800 Mbit/s of other traffic, a second job leaves the first one its window, but less after marks. Until
+    all workers apply that, the bound by marks does not hold for both.
     """
     steady = (Uncontrolled("h4", "h1", 8e8, 1042),)
     windows = WindowController(FABRIC, CongestionOptions(64, steady, lease_ns=1_000_000))

@@ -260,7 +260,7 @@ def test_known_ports_leave_one_way_and_unknown_ones_all(seed: int) -> None:
 
 
 def test_two_flows_on_two_spines_are_half_a_link_each() -> None:
-    """By arbitrary ways both may meet on one spine, which is then overloaded."""
+    """Their ways may be any; both may meet on one spine, which is then overloaded."""
     one, other = sorted(link for link in ROUTES.shares("h1", "h4") if link.node == "s1")
 
     def flow(source: str, destination: str, uplink: Endpoint) -> Uncontrolled:

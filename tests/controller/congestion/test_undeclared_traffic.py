@@ -125,7 +125,7 @@ def readings(seed: int, others: float, declared: float) -> Iterator[tuple[int, f
 
 @pytest.mark.parametrize("seed", range(60))
 def test_detected_traffic_never_exceeds_actual_traffic(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For any behaviour and reports of jobs: neither their traffic nor declared traffic counts as undeclared."""
+    """Neither the jobs' traffic nor declared traffic counts as undeclared, for any behaviour and reports of jobs."""
     monkeypatch.setattr(module, "SLACK", 0.0)
     monkeypatch.setattr(module, "STEPS", 1_000)
     rng = random.Random(seed)
@@ -146,7 +146,7 @@ ROUNDS: Final = 100
 
 
 def told_of(turns: Sequence[tuple[int | None, int, int, int]]) -> list[bool]:
-    """Whether undeclared traffic is detected, per observation.
+    """Detection of undeclared traffic, per observation.
 
     Each observation has the rounds whose bytes have passed by then, None without a report; the rounds complete at the
     slowest and at the fastest worker; and the last observation at which all had reported.
@@ -410,7 +410,7 @@ def test_no_run_sees_what_it_did_not_declare(path: Path, monkeypatch: pytest.Mon
 
 
 def never_seen(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Whether no link of a run is ever taken for one with undeclared traffic."""
+    """True if no link of a run is ever taken for one with undeclared traffic."""
     seen = list[Endpoint]()
     act = Cluster._act
 

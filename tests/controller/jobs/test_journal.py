@@ -202,7 +202,7 @@ def put_often(journal: JournalFile) -> None:
 def test_a_folder_that_cannot_be_synced_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As on some file systems; or no descriptors are left just after a journal was rewritten."""
+    """Some file systems behave so; in another case no descriptors are left just after a journal was rewritten."""
     sync, open_file = os.fsync, os.open
 
     def no_folders(file: int) -> None:

@@ -117,7 +117,7 @@ def test_a_move_is_earned_when_staying_has_cost_as_much() -> None:
 
 
 def test_a_move_without_a_gain_in_the_last_reading_is_not_earned() -> None:
-    """As a joint saving of several jobs may be; earlier readings do not count."""
+    """Joint savings of several jobs may be such; earlier readings do not count."""
     assert seconds_to_break_even(1e-9, [0.0, 5.0], [0.0, 1.0], 1.0) == math.inf
     assert seconds_to_break_even(0.0, [-0.5], [0.0], 1.0) == math.inf
     assert (

@@ -198,7 +198,7 @@ class Held:
 async def test_decisions_for_a_job_at_another_place_are_dropped(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, meanwhile: str, together: bool
 ) -> None:
-    """Of two jobs on one spine one would move, alone or with the other."""
+    """One of two jobs on one spine would move, alone or with the other."""
     rig.controller.moves.options = replace(OPTIONS, together=together)
     await admit_both_at_one_spine(rig)
     held = Held()

@@ -313,7 +313,7 @@ async def test_links_down_at_a_crash_stay_down_until_they_answer(rig: Rig, fails
 async def test_a_job_on_a_chip_survives_changed_pipes(
     pipeline: Pipeline, tmp_path: Path, workers: tuple[str, ...], port: int
 ) -> None:
-    """With a link down the children come in by several pipes, or only then by one: it moves, or stays."""
+    """A down link makes the children come in by several pipes, or only then by one: the job moves, or stays."""
     topology, splits = with_pipes(), port == 8
     before = pure_rig.Rig(topology, OPTIONS, path=tmp_path / "journal")
     down = frozenset({Endpoint("s1", port), topology.peer(Endpoint("s1", port))})

@@ -134,7 +134,9 @@ def test_after_a_change_times_are_those_of_the_new_problem() -> None:
 
 
 def test_a_stream_goes_where_it_is_counted() -> None:
-    """To the server; to a switch with slots by the only shortest path; or to a neighbour, by any cable."""
+    """The stream goes to the server, to a switch with slots by the only shortest path, or to a neighbour by any
+    cable.
+    """
     one = leaf_spine(2, 2, 2)
     [cable] = (link for link in one.links if {link.a.node, link.b.node} == {"s1", "s3"})
     twice = replace(one, links=(*one.links, replace(cable, a=Endpoint("s1", 20), b=Endpoint("s3", 20))))

@@ -105,7 +105,7 @@ def test_the_oracle_is_the_best_of_all_trees(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_an_oracle_whose_time_is_up_says_how_good_its_tree_is(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the best tree so far and half its time as the bound, and with none."""
+    """The cases are: with the best tree so far and half its time as the bound, and with none."""
     problem, program = any_problem(seed), scipy.optimize.milp
     best = oracle(problem)
     assert best is not None
@@ -282,7 +282,7 @@ def test_parallel_links_carry_more_streams_than_one() -> None:
 
 
 def test_no_tree_beats_the_bound_under_uneven_hashing() -> None:
-    """Without slots there is only one tree: all streams go to the server, with shares such as 2/3 on a pair. Links are
+    """Only one tree exists without slots: all streams go to the server, with shares such as 2/3 on a pair. Links are
     about as fast as each must be for it, so that other ways would hardly make it faster.
     """
     close = 0
@@ -331,7 +331,7 @@ def by_the_relaxation_and_without(problem: Problem, seconds: float) -> tuple[lis
 
 
 def test_without_the_relaxation_more_programs_are_solved() -> None:
-    """On small fabrics, for the same trees."""
+    """The fabrics are small, and the trees the same."""
     programs = [0, 0]
     for seed in range(60):
         try:
@@ -346,7 +346,7 @@ def test_without_the_relaxation_more_programs_are_solved() -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("seed", [1, 2, 5])
 def test_without_the_relaxation_large_fabrics_have_no_proof(seed: int) -> None:
-    """With the relaxation, the tree is proven at once to be within 5 % of the optimum."""
+    """The relaxation proves at once that the tree is within 5 % of the optimum."""
     rng = random.Random(seed)
     topology = fat_tree(12)
     server, *workers = rng.sample([host.name for host in topology.hosts], 301)

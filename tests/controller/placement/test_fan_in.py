@@ -23,7 +23,7 @@ from weir.topologies import Routes, fat_tree, leaf_spine
 
 
 def has_tree(problem: Problem, fan_in: int) -> bool:
-    """Whether any set of switches and any root makes a tree of parents closer to the root, by a flow for each."""
+    """True if any set of switches and any root makes a tree of parents closer to the root, by a flow for each."""
     switches = [switch.name for switch in problem.topology.switches if problem.takes(switch.name)]
     return any(
         _flows(problem, fan_in, root, frozenset(chosen) - {root})

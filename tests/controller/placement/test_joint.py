@@ -241,7 +241,7 @@ def on_two_spines(weights: tuple[float, ...]) -> list[Running]:
 
 @pytest.mark.parametrize(("weight", "moves"), [(1.0, True), (5.0, False)])
 def test_a_job_moves_for_its_gain_unless_a_heavier_one_loses(weight: float, moves: bool) -> None:
-    """Of three jobs on a spine one would take two thirds of its time next to a fourth, which would take twice its
+    """One of three jobs on a spine would take two thirds of its time next to a fourth, which would take twice its
     own.
     """
     jobs = on_two_spines((1.0, 1.0, 1.0, weight))
@@ -373,7 +373,7 @@ def test_stripes_improve_where_single_moves_stall(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", [*range(12), 39, 87, 88, 118])
 def test_no_job_moves_without_need(seed: int) -> None:
-    """Without any one of the moves some job takes longer."""
+    """Some job takes longer without any one of the moves."""
     jobs = drawn(seed)
     moved = better_together(jobs, place, GAIN)
 

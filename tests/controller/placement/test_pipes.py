@@ -46,7 +46,7 @@ def drawn(rng: random.Random) -> Topology:
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_every_placement_can_be_laid(name: str) -> None:
-    """On drawn fabrics; for a skipped switch the job receives the reason."""
+    """The fabrics are drawn; for a skipped switch the job receives the reason."""
     told = 0
     for seed in range(25):
         rng = random.Random(seed)

@@ -169,7 +169,7 @@ def test_agg_has_one_level_and_no_more_switches_than_it_may() -> None:
 
 
 def test_a_switchs_fan_in_decides_the_streams_way() -> None:
-    """Of three workers on one rack whose switch takes two, the third goes on to a spine, or to the server."""
+    """Three workers are on one rack whose switch takes two: the third goes on to a spine, or to the server."""
     problem = Problem(Routes(leaf_spine(2, 2, 4)), ("h1", "h2", "h3"), "h5", 1_000_000)
     free = Agg().place(problem, random.Random(0))
     assert set(free.aggregators.values()) == {"s1"}

@@ -81,7 +81,9 @@ async def test_sizes_are_in_proportion_to_speeds(service: Rig) -> None:
 
 
 async def test_numeric_sizes_go_by_measured_times(service: Rig) -> None:
-    """Without any speed: from equal shares to within a tenth of the optimum, which is 0.1 s with 40, 10 and 30."""
+    """No speed is known: sizes go from equal shares to within a tenth of the optimum, which is 0.1 s with 40, 10 and
+    30.
+    """
     registration = await service.register(workers=WORKERS)
     sizes = [27, 27, 26]
     for _ in range(40):

@@ -739,7 +739,7 @@ async def test_a_spare_that_is_started_anew_has_lost_nothing(service: Rig, in_mi
 
 @pytest.mark.parametrize("at_ns", [4, 1 << 50])
 async def test_an_unattended_job_ends_after_its_time_and_not_before(at_ns: int) -> None:
-    """For any time of the clock: from 2⁵⁰ − 1 to 2⁵⁰ ns is one nanosecond."""
+    """The limit holds for any time of the clock: from 2⁵⁰ − 1 to 2⁵⁰ ns is one nanosecond."""
     async with rig(limits=Limits(unattended_ns=1 << 30)) as service:
         _announce_nothing(service)
         registration = await service.register(workers=WORKERS)

@@ -193,7 +193,7 @@ def test_collector_and_plain_loop_know_the_same(turn: int) -> None:
 
 
 def test_a_restart_at_the_wrap_of_numbers_loses_no_others() -> None:
-    """In this draw, one life of a stream shows 0 and a number just before it, in this order."""
+    """One life of a stream shows 0 and a number just before it in this draw, in this order."""
     assert max(stream.expected for stream in _compared(798551841).streams()) < 1 << 21  # all numbers are twice as many
 
 

@@ -189,7 +189,7 @@ def test_machine_code_comes_from_folders_safe_from_others(
 def test_files_of_other_users_links_and_names_are_not_loaded(
     fresh: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In a folder like /tmp other users may create files, but not replace one's own."""
+    """Other users may create files in a folder like /tmp, but not replace one's own."""
     folder = fresh / "cache"
     folder.mkdir()
     folder.chmod(0o1777)

@@ -140,7 +140,7 @@ def test_jumbo_frames_pass_whole_and_vlan_tags_beside_the_mtu(net: Network, ring
 
 
 def test_a_full_queue_drops_and_the_rest_leaves_at_the_rate(net: Network) -> None:
-    """At 100 kbit/s a frame of 1000 bytes takes 80 ms; 64 of them arrive within a few."""
+    """A frame of 1000 bytes takes 80 ms at 100 kbit/s; 64 of them arrive within a few."""
     frames = numbered(64, 1000)
     with WiredSwitch(pairs(rate_bps=1e5, queue_packets=4), net.interfaces) as wired:
         net.send(1, *frames)
@@ -375,9 +375,7 @@ def test_frames_that_turn_into_many_wait_for_the_pool_to_grow(net: Network, ring
 
 @pytest.mark.parametrize(("limit", "sent"), [(1 << 24, 1500), (5000, 50)])
 def test_a_slow_interface_fills_the_queues_or_drops_by_itself(net: Network, limit: int, sent: int) -> None:
-    """With a long queue of the interface's own, the kernel makes the switch wait for memory; with a short one it
-    refuses.
-    """
+    """The kernel makes the switch wait for memory if the interface has a long queue; with a short one it refuses."""
     shaper = f"tc qdisc add dev s1-eth2 root tbf rate 50mbit burst 4kb limit {limit}"
     if shutil.which("tc") is None or subprocess.run(shaper.split(), check=False).returncode != 0:
         pytest.skip("no tc on PATH, or no token bucket filter (sch_tbf) in the kernel")

@@ -44,7 +44,7 @@ def test_program_does_what_its_test_says(path: Path) -> None:
 
 @pytest.mark.parametrize("path", TESTS, ids=lambda path: path.stem)
 def test_every_expectation_of_a_test_counts(path: Path) -> None:
-    """With the last digit of each expected frame altered, each of them fails, and nothing else does."""
+    """Each expectation fails with the last digit of its frame altered, and nothing else does."""
     test = read_test(path)
     statements = []
     altered = 0

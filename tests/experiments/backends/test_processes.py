@@ -110,7 +110,7 @@ def test_any_fate_of_controllers_leaves_sums_undisturbed(seed: int) -> None:
 
 
 def test_hosts_take_part_in_several_jobs_by_a_process_each(scenarios: dict[str, Future[dict[str, Any]]]) -> None:
-    """In all jobs hosts have the same addresses and port. One job loses a process, which had the port first."""
+    """Hosts have the same addresses and port in all jobs. One job loses a process, which had the port first."""
     seen = scenarios["jobs_beside_each_other"].result()
     assert seen["statuses"] == [[0, 0], [0, 0, 0], [0, 0, 0]]
     first, second, third = seen["jobs"]

@@ -358,7 +358,7 @@ def test_a_quiet_evaluation_says_its_results_alone(tmp_path: Path) -> None:
 
 
 def test_a_strategy_of_ones_own_goes_by_its_label(tmp_path: Path) -> None:
-    """In the terminal, on the page and in its plot; a missing file appears by its path."""
+    """The label is in the terminal, on the page and in its plot; a missing file appears by its path."""
     mine, gone = tmp_path / "mine.py", str(tmp_path / "gone.py")
     mine.write_text((ROOT / "examples" / "user_strategy.py").read_text())
     (tmp_path / "suite.yaml").write_text(yaml.safe_dump({**SUITE, "seeds": 1, "strategies": ["ps", "mine.py"]}))

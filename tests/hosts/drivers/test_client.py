@@ -419,7 +419,7 @@ def departures(*, final: bool, calls: int = 1) -> pb.ToHost:
 def test_a_sum_that_lacks_a_worker_that_left_raises_and_names_it(
     service: StandIn, server: UdpEndpoint, order: str
 ) -> None:
-    """With and without the abort that another worker, notified first, has caused."""
+    """The cases are with and without the abort that another worker, notified first, has caused."""
     summed, asked = threading.Event(), threading.Event()
 
     def work() -> None:

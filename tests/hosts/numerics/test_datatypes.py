@@ -103,7 +103,7 @@ def test_a_sum_is_within_its_bound_of_the_exact_one(kind: FloatType, workers: in
 @pytest.mark.parametrize("kind", [FLOAT32, FLOAT64])
 @pytest.mark.parametrize("workers", [1, 2, 3, 40])
 def test_the_bound_holds_with_every_workers_worst_rounding(kind: FloatType, workers: int) -> None:
-    """With a 1 in the chunk, each worker loses a number of half a quantum. The test searches for that number."""
+    """Each worker loses a number of half a quantum next to a 1 in the chunk. The test searches for that number."""
     lost = []
     for exponent in range(-110, -10):
         values = np.array([[1.0, math.ldexp(1, exponent)]] * workers, kind.storage)

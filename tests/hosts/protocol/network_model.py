@@ -47,7 +47,7 @@ class Faults:
     corruption: float = 0.0
     """Probability that one bit of a packet flips."""
     corrupt_lanes: bool = True
-    """Whether lanes may be damaged too, towards a switch; only a new generation undoes that."""
+    """True if lanes may be damaged too, towards a switch; only a new generation undoes that."""
     delay_ns: tuple[int, int] = (5 * US, 50 * US)
     """Uniform, each packet by itself: a wide range reorders."""
 

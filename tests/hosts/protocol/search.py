@@ -191,7 +191,7 @@ class Search:
         return control.move is None and all(self.nodes.facts[rank][nodes[rank]].idle for rank in workers)
 
     def _finishes(self, state: State, log: list[str] | None = None) -> bool:
-        """Whether resends finish the job (and the controller its move) after a loss of all messages in flight.
+        """Return whether resends finish the job (and the controller its move) after a loss of all messages in flight.
 
         `log`: receives the events, for a state from which they do not.
         """

@@ -188,7 +188,7 @@ class Mutant:
 
     @property
     def resends(self) -> bool:
-        """Whether the search looks for stuck states; else it continues beyond them, to a wrong sum."""
+        """True if the search looks for stuck states; else it continues beyond them, to a wrong sum."""
         return self.finds == "stuck"
 
 

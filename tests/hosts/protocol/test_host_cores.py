@@ -279,7 +279,7 @@ def test_the_round_trip_of_what_anybody_sent_twice_is_no_sample(resent_by: str) 
 
 
 def test_no_two_workers_resend_in_step() -> None:
-    """In step they would find the same queue full each time, and lose the same packets for ever."""
+    """Workers in step would find the same queue full each time, and lose the same packets for ever."""
     job = Job()
     waits = set()
     for worker in job.workers:

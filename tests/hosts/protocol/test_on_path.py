@@ -246,8 +246,8 @@ def test_as_many_messages_as_secrets_allow_forgery(dtype: str, lanes: int) -> No
 
 
 def test_an_exponent_changed_for_one_worker_parts_the_workers() -> None:
-    """For a round without lanes and one with: with twice the exponent's unit, own numbers count half at other workers,
-    and theirs twice here. The change stays undetected.
+    """Both a round without lanes and one with are changed: with twice the exponent's unit, own numbers count half at
+    other workers, and theirs twice here. The change stays undetected.
     """
     rng, chunks, lanes = np.random.default_rng(3), 2 * WINDOW, 8
     own, other = rng.integers(-999, 999, (2, chunks, lanes)).astype(np.float32)

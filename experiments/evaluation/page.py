@@ -202,7 +202,7 @@ _PAPER: Final = """\
 project knows the abstract: coflows complete in 40 % less time on mean than by other strategies, and in 30 % less and
 more than by the best known one. Which strategies these are, on which fabrics, with how many workers and under which
 traffic is not known here, nor any figure of a single case. So this is what can be repeated: its model, as
-[placement.md](placement.md) §5 has it, beside strategies that were published before it or are obvious, under conditions
+[placement-models.md](placement-models.md) §5 has it, beside strategies that were published before it or are obvious, under conditions
 of our own. *One level* are rack-only, two-level ATP and GRID-like rounding; *trees*, the fixed hierarchy and
 congestion-aware trees, which sum at more levels than AGG may.
 """

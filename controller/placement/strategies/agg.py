@@ -11,7 +11,7 @@ with the fewest streams, until one is left. Then switches are added, beginning w
 the job is the fastest, as long as it gets faster. The fastest of these placements with no more switches than the limit
 is used. After ten seconds it is the best of those seen or, if none was small enough, the tree nearest to the last one
 with as many of its switches as allowed, those with the most streams. Both searches are greedy: other sets may be faster
-(docs/placement.md says by how much).
+(docs/placement-models.md says by how much).
 
 A switch that has room for the job takes as many streams as it takes children, or fewer if `Agg.streams` says so. All of
 a job's streams are summed in the same slots, so that free slots bound jobs (`Problem.room`) and not streams.

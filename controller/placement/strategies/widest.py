@@ -4,7 +4,7 @@ If every switch can sum and no fan-in binds, a tree of adjacent hops is optimal.
 on its hops' paths contain a tree over the same workers and root in which every link carries one stream up and one
 result down, so no more than before. Then the slowest link of the best tree is a bottleneck: weigh every pair of linked
 switches by max(time up, time down). The smallest weight whose links, with all lighter ones, connect workers and root is
-the optimum (a bottleneck Steiner tree, which a minimum spanning tree contains). docs/placement.md has the proof.
+the optimum (a bottleneck Steiner tree, which a minimum spanning tree contains). docs/placement-models.md has the proof.
 
 Many trees have that slowest link. The chosen one has the fewest hops from the root to every rack, then few switches,
 then light links (`trees.rooted_tree`).

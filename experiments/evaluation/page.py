@@ -198,13 +198,12 @@ def _agg(conditions: Sequence[Condition]) -> list[str]:
 
 
 _PAPER: Final = """\
-**The paper's comparison.** Of AGG (Journal of Computer Science and Technology 40(1), 2025, pages 196 to 214) this
-project knows the abstract: coflows complete in 40 % less time on mean than by other strategies, and in 30 % less and
-more than by the best known one. Which strategies these are, on which fabrics, with how many workers and under which
-traffic is not known here, nor any figure of a single case. So this is what can be repeated: its model, as
-[placement-models.md](placement-models.md) §5 has it, beside strategies that were published before it or are obvious, under conditions
-of our own. *One level* are rack-only, two-level ATP and GRID-like rounding; *trees*, the fixed hierarchy and
-congestion-aware trees, which sum at more levels than AGG may.
+**The paper's comparison.** Of the AGG paper (Journal of Computer Science and Technology 40(1), 2025, pages 196 to 214)
+this project knows the abstract. Coflows complete in 40 % less time on average than with other strategies, and in 30 % less
+and more than with the best known one. The strategies, fabrics, numbers of workers, traffic and single results are not
+known here. So the evaluation repeats the possible part: the paper's model ([placement-models.md](placement-models.md) §5)
+compared with earlier and obvious strategies, under conditions of this project. *One level* means rack-only, two-level ATP
+and GRID-like rounding. *Trees* means the fixed hierarchy and congestion-aware trees, which sum at more levels than AGG may.
 """
 
 

@@ -1,8 +1,9 @@
 """Scarce memory and narrow fan-in: some switches sum, the others forward the streams that routing sends through them.
 
 A switch with room that streams pass through may as well sum them, if its fan-in allows: it then sends one stream on
-instead of several (docs/placement-models.md has the proof). So hops need to pass only switches without room, which leaves few
-hops, and a mixed-integer program (`tree_program`) decides over them. If fan-in may bind, it decides over all hops.
+instead of several (docs/placement-models.md has the proof). So hops need to pass only switches without room, which
+leaves few hops, and a mixed-integer program (`tree_program`) decides over them. If fan-in may bind, it decides over all
+hops.
 
 The program looks for a tree within a time T, not for the smallest time: with T given, a link allows an integral number
 of streams. Trees found bound the best time from above; the totally unimodular relaxation (`relaxation`) bounds it from

@@ -198,12 +198,13 @@ def _agg(conditions: Sequence[Condition]) -> list[str]:
 
 
 _PAPER: Final = """\
-**The paper's comparison.** Of the AGG paper (Journal of Computer Science and Technology 40(1), 2025, pages 196 to 214)
-this project knows the abstract. Coflows complete in 40 % less time on average than with other strategies, and in 30 % less
-and more than with the best known one. The strategies, fabrics, numbers of workers, traffic and single results are not
-known here. So the evaluation repeats the possible part: the paper's model ([placement-models.md](placement-models.md) §5)
-compared with earlier and obvious strategies, under conditions of this project. *One level* means rack-only, two-level ATP
-and GRID-like rounding. *Trees* means the fixed hierarchy and congestion-aware trees, which sum at more levels than AGG may.
+**The paper's comparison.** Of the AGG paper (Journal of Computer Science and Technology 40(1), 2025, pages 196 to
+214) this project knows the abstract. Coflows complete in 40 % less time on average than with other strategies, and in
+30 % less and more than with the best known one. The strategies, fabrics, numbers of workers, traffic and single
+results are not known here. So the evaluation repeats the possible part: the paper's model ([placement-
+models.md](placement-models.md) §5) compared with earlier and obvious strategies, under conditions of this project.
+*One level* means rack-only, two-level ATP and GRID-like rounding. *Trees* means the fixed hierarchy and congestion-
+aware trees, which sum at more levels than AGG may.
 """
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +14,7 @@ import typer
 from ..experiments.errors import ExperimentError
 from ..topologies.mininet.processes import End, orderly_end
 from .console import NOTES
+from .fabric_options import TimeoutOption, timeout_of
 from .help import POLICY_NAMES, STRATEGY_NAMES, complete_policy, complete_strategy
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ def launch(
     ] = "abort",
     stripes: Annotated[int, typer.Option(min=1, help="Trees that share each sum's chunks, at most.")] = 1,
     seed: Annotated[int, typer.Option(help="Fixes what is random in the fabric.")] = 1,
+    timeout: TimeoutOption = None,
 ) -> None:
     """Run your program, once for each rank, on an emulated fabric.
 
@@ -61,11 +63,12 @@ def launch(
     names = hosts_for(found, workers) if workers is not None else [name.strip() for name in (hosts or "").split(",")]
     logging.basicConfig(level=logging.WARNING, format="weir: %(message)s")
     words = [program, *context.args]
+    told = timeout_of(timeout)
     if module or program.endswith(".py"):
         words = [sys.executable, *(["-m"] if module else []), *words]
     try:
         with orderly_end() as end:
-            status = end.run(_launch(LaunchOptions(found, names, strategy, policy, seed, stripes), words, end))
+            status = end.run(_launch(LaunchOptions(found, names, strategy, policy, seed, stripes), words, told, end))
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     raise typer.Exit(status)
@@ -76,14 +79,16 @@ def _is_there(program: str) -> bool:
     return Path(program).is_file() if program.endswith(".py") else shutil.which(program) is not None
 
 
-async def _launch(options: LaunchOptions, words: Sequence[str], end: End) -> int:
+async def _launch(options: LaunchOptions, words: Sequence[str], told: Mapping[str, str], end: End) -> int:
     from .ranks import launched_job, run_ranks
 
     async with launched_job(options) as job:
         where = ", ".join(job.switches) or "the server"
         _say(f"job {job.number} of {', '.join(options.workers)} on {options.topology.name}, summed at {where}")
         together = options.policy == "abort"
-        status = await run_ranks(job.ranks, lambda _: words, ends_together=together, say=_say, end=end)
+        status = await run_ranks(
+            job.ranks, lambda _: words, ends_together=together, say=_say, end=end, first_failure=job.first_failure
+        )
         if job.fabric.behind_s > 1:
             _say(f"the machine did not keep up: the fabric's time stood still for {job.fabric.behind_s:.1f} s")
         return status

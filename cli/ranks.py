@@ -16,6 +16,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, TextIO
 
 from ..controller.placement.strategies import description
@@ -84,6 +85,8 @@ class LaunchedJob:
     they come by the ranks' streams.
     """
     heartbeats: HeartbeatReader
+    first_failure: Callable[[], str]
+    """Return which rank has failed first and why, as the controller knows it; empty if it does not."""
 
 
 def hosts_for(topology: Topology, count: int) -> list[str]:
@@ -129,7 +132,8 @@ async def launched_job(options: LaunchOptions) -> AsyncIterator[LaunchedJob]:
             }
             ranks.append(Rank(seat.rank, seat.host, environment))
         switches = sorted({name for state in states for name in state.switches})
-        yield LaunchedJob(job.job, ranks, switches, fabric, free, live.service.heartbeats)
+        first_failure = partial(live.service.first_failure, job.job)
+        yield LaunchedJob(job.job, ranks, switches, fabric, free, live.service.heartbeats, first_failure)
 
 
 async def run_ranks(
@@ -140,6 +144,7 @@ async def run_ranks(
     ends_together: bool = True,
     say: Callable[[str], object] = lambda _: None,
     end: End | None = None,
+    first_failure: Callable[[], str] = lambda: "",
 ) -> int:
     """Run a command for each rank, with its seat in the environment, until all have ended.
 
@@ -154,6 +159,8 @@ async def run_ranks(
         ends_together: end all ranks when one fails.
         say: prints a message to the user.
         end: holds the signal to send on cancellation.
+        first_failure: returns the rank that has failed first, and why, for the last line; empty: the line has the exit
+            status of the first rank that ended with one.
 
     Returns:
         0, or the exit status of the first rank that failed.
@@ -164,6 +171,8 @@ async def run_ranks(
     processes: dict[int, asyncio.subprocess.Process] = {}
     lines: set[asyncio.Task[None]] = set()
     status = 0
+    failed = ""
+    hosts = {rank.rank: rank.host for rank in ranks}
     try:
         for rank in ranks:
             processes[rank.rank], *streams = await _start(rank, command(rank), environment(rank))
@@ -184,8 +193,8 @@ async def run_ranks(
                     del processes[number]  # its number may be another process's from now on
                 if ended and not status:
                     status = exit_status(ended)
-                    others = "; the others are ended" if ends_together and waiting else ""
-                    say(f"rank {number} {_described(ended)}{others}")
+                    others = "; the others were ended" if ends_together and waiting else ""
+                    failed = f"rank {number} ({hosts[number]}) {_described(ended)}{others}"
             if late and not done:
                 break
         await _end([process for process in processes.values() if process.returncode is None], signal.SIGTERM)
@@ -206,6 +215,8 @@ async def run_ranks(
         _tell(processes.values(), signal.SIGKILL)
         for line in lines:
             line.cancel()
+    if failed:
+        say(first_failure() or failed)
     return status
 
 

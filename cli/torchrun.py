@@ -21,6 +21,7 @@ from ..topologies.mininet.fabric import MininetFabric, SwitchKind, interface
 from ..topologies.mininet.processes import may_end_with_us, orderly_end, passing_on_end_signals
 from ..topologies.units import parse_delay
 from .console import NOTES
+from .fabric_options import timeout_of
 from .help import POLICY_NAMES, complete_policy
 from .runs import switch_in
 
@@ -58,6 +59,10 @@ def torchrun(
     restarts: Annotated[
         int, typer.Option("--max-restarts", min=0, help="How often a rank's process is started anew, alone.")
     ] = 0,
+    timeout: Annotated[
+        str | None,
+        typer.Option(metavar="DURATION", help="How long a call waits for other ranks, such as 30s; default: 30 min."),
+    ] = None,
 ) -> None:
     """Run a PyTorch script by torchrun, on a fabric started for it.
 
@@ -81,9 +86,10 @@ def torchrun(
         raise error.within("--lease") from None
     if not lease_ns:
         raise ExperimentError("--lease 0: write it like 10s")
+    told = timeout_of(timeout)
     try:
         with orderly_end() as end:
-            status = end.run(_run(fabric, kind, hosts, words, policy, lease_ns, restarts))
+            status = end.run(_run(fabric, kind, hosts, words, policy, lease_ns, restarts, told))
     except KeyboardInterrupt:
         raise Interrupted("interrupted; the ranks and their fabric are ended") from None
     raise typer.Exit(exit_status(status))
@@ -97,6 +103,7 @@ async def _run(
     policy: str,
     lease_ns: int,
     restarts: int,
+    told: dict[str, str],
 ) -> int:
     """Run torchrun and return its exit status. With restarts each rank has a torchrun of its own, which restarts no
     other.
@@ -105,7 +112,8 @@ async def _run(
     from .ranks import free_host
 
     async with live_fabric(topology, kind, lease_ns=lease_ns, heartbeats_at=free_host(topology, hosts)) as live:
-        told = {"OMP_NUM_THREADS": "1", **os.environ, "WEIR_CONTROL": live.service.address, "WEIR_POLICY": policy}
+        told = {"OMP_NUM_THREADS": "1", **os.environ, **told, "WEIR_CONTROL": live.service.address}
+        told["WEIR_POLICY"] = policy
         NOTES.print(
             f"{topology.name}: {len(topology.switches)} switches, ranks on {', '.join(hosts)}; jobs are served at "
             f"{live.service.address}",

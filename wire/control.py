@@ -157,3 +157,36 @@ class Abort:
     job: int
     reason: str
     """Text for people: the failure, and why the job did not go on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One collective call of a worker."""
+
+    collective: str
+    name: str
+    details: tuple[str, ...] = ()
+    """All else on which the workers must agree, such as `shape (100,)`."""
+
+    def __str__(self) -> str:
+        return f"{self.collective} {self.name!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """The last calls of a worker."""
+
+    first: int
+    """Number of the first of them; the job's first call is 0."""
+    calls: tuple[Call, ...]
+    awaited: int | None
+    """Number of the oldest call without a result; None if it waits for none."""
+
+    @property
+    def made(self) -> int:
+        """Number of calls since the job began."""
+        return self.first + len(self.calls)
+
+    def get(self, number: int) -> Call | None:
+        """Return a call by its number, or None if it was not made or is no longer recorded."""
+        return self.calls[number - self.first] if self.first <= number < self.made else None

@@ -89,6 +89,20 @@ def read_departures(message: pb.Departures) -> tuple[control.Departure, ...]:
     return tuple(control.Departure(each.rank, each.host, each.address, each.calls) for each in message.workers)
 
 
+def calls_message(calls: control.Calls, *, asks: bool) -> pb.FromHost:
+    """Tell the controller a worker's last calls; `asks`: compare them with those of all workers."""
+    told = [pb.Call(collective=each.collective, name=each.name, details=each.details) for each in calls.calls]
+    return pb.FromHost(calls=pb.Calls(first=calls.first, calls=told, awaited=calls.awaited, asks=asks))
+
+
+def read_calls(message: pb.Calls) -> control.Calls:
+    return control.Calls(
+        message.first,
+        tuple(control.Call(each.collective, each.name, tuple(each.details)) for each in message.calls),
+        message.awaited if message.HasField("awaited") else None,
+    )
+
+
 def read_held(message: pb.Held) -> control.Held:
     return control.Held(
         generation=message.generation,

@@ -173,18 +173,42 @@ class BatchSizes(_message.Message):
     def __init__(self, sizes: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class FromHost(_message.Message):
-    __slots__ = ("join", "heartbeat", "held", "resumed", "leave")
+    __slots__ = ("join", "heartbeat", "held", "resumed", "leave", "calls")
     JOIN_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     HELD_FIELD_NUMBER: _ClassVar[int]
     RESUMED_FIELD_NUMBER: _ClassVar[int]
     LEAVE_FIELD_NUMBER: _ClassVar[int]
+    CALLS_FIELD_NUMBER: _ClassVar[int]
     join: Join
     heartbeat: Heartbeat
     held: Held
     resumed: Resumed
     leave: Leave
-    def __init__(self, join: _Optional[_Union[Join, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., held: _Optional[_Union[Held, _Mapping]] = ..., resumed: _Optional[_Union[Resumed, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ...) -> None: ...
+    calls: Calls
+    def __init__(self, join: _Optional[_Union[Join, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., held: _Optional[_Union[Held, _Mapping]] = ..., resumed: _Optional[_Union[Resumed, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., calls: _Optional[_Union[Calls, _Mapping]] = ...) -> None: ...
+
+class Call(_message.Message):
+    __slots__ = ("collective", "name", "details")
+    COLLECTIVE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    DETAILS_FIELD_NUMBER: _ClassVar[int]
+    collective: str
+    name: str
+    details: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, collective: _Optional[str] = ..., name: _Optional[str] = ..., details: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Calls(_message.Message):
+    __slots__ = ("first", "calls", "awaited", "asks")
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    CALLS_FIELD_NUMBER: _ClassVar[int]
+    AWAITED_FIELD_NUMBER: _ClassVar[int]
+    ASKS_FIELD_NUMBER: _ClassVar[int]
+    first: int
+    calls: _containers.RepeatedCompositeFieldContainer[Call]
+    awaited: int
+    asks: bool
+    def __init__(self, first: _Optional[int] = ..., calls: _Optional[_Iterable[_Union[Call, _Mapping]]] = ..., awaited: _Optional[int] = ..., asks: bool = ...) -> None: ...
 
 class Join(_message.Message):
     __slots__ = ("job", "token", "generation")
@@ -229,7 +253,7 @@ class Leave(_message.Message):
     def __init__(self, reason: _Optional[str] = ..., calls: _Optional[int] = ...) -> None: ...
 
 class ToHost(_message.Message):
-    __slots__ = ("joined", "waiting", "worker_plan", "server_plan", "pause", "resume", "abort", "ended", "departures")
+    __slots__ = ("joined", "waiting", "worker_plan", "server_plan", "pause", "resume", "abort", "ended", "departures", "ask_calls", "call_report")
     JOINED_FIELD_NUMBER: _ClassVar[int]
     WAITING_FIELD_NUMBER: _ClassVar[int]
     WORKER_PLAN_FIELD_NUMBER: _ClassVar[int]
@@ -239,6 +263,8 @@ class ToHost(_message.Message):
     ABORT_FIELD_NUMBER: _ClassVar[int]
     ENDED_FIELD_NUMBER: _ClassVar[int]
     DEPARTURES_FIELD_NUMBER: _ClassVar[int]
+    ASK_CALLS_FIELD_NUMBER: _ClassVar[int]
+    CALL_REPORT_FIELD_NUMBER: _ClassVar[int]
     joined: Joined
     waiting: Waiting
     worker_plan: WorkerPlan
@@ -248,7 +274,21 @@ class ToHost(_message.Message):
     abort: Abort
     ended: Ended
     departures: Departures
-    def __init__(self, joined: _Optional[_Union[Joined, _Mapping]] = ..., waiting: _Optional[_Union[Waiting, _Mapping]] = ..., worker_plan: _Optional[_Union[WorkerPlan, _Mapping]] = ..., server_plan: _Optional[_Union[ServerPlan, _Mapping]] = ..., pause: _Optional[_Union[Pause, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., abort: _Optional[_Union[Abort, _Mapping]] = ..., ended: _Optional[_Union[Ended, _Mapping]] = ..., departures: _Optional[_Union[Departures, _Mapping]] = ...) -> None: ...
+    ask_calls: AskCalls
+    call_report: CallReport
+    def __init__(self, joined: _Optional[_Union[Joined, _Mapping]] = ..., waiting: _Optional[_Union[Waiting, _Mapping]] = ..., worker_plan: _Optional[_Union[WorkerPlan, _Mapping]] = ..., server_plan: _Optional[_Union[ServerPlan, _Mapping]] = ..., pause: _Optional[_Union[Pause, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., abort: _Optional[_Union[Abort, _Mapping]] = ..., ended: _Optional[_Union[Ended, _Mapping]] = ..., departures: _Optional[_Union[Departures, _Mapping]] = ..., ask_calls: _Optional[_Union[AskCalls, _Mapping]] = ..., call_report: _Optional[_Union[CallReport, _Mapping]] = ...) -> None: ...
+
+class AskCalls(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class CallReport(_message.Message):
+    __slots__ = ("text", "speaker")
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    SPEAKER_FIELD_NUMBER: _ClassVar[int]
+    text: str
+    speaker: int
+    def __init__(self, text: _Optional[str] = ..., speaker: _Optional[int] = ...) -> None: ...
 
 class Joined(_message.Message):
     __slots__ = ("host", "address", "heartbeat_ns", "spare", "heartbeats_to", "stripes")

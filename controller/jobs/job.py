@@ -156,9 +156,7 @@ class RunningJob:
     def waiting_for(self, now_ns: int, name_of: Mapping[int, str], expected: frozenset[str]) -> str:
         """One sentence about the job's pending condition. `expected`: hosts that have never sent a message."""
         who = f"job {self.spec.job}, generation {self.plan.generation}"
-        silent = [
-            f"{name} ({self._part(name)}), silent for {_s(now_ns - since)}" for name, since in self.silent.items()
-        ]
+        silent = [f"{self.named(name)}, silent for {_s(now_ns - since)}" for name, since in self.silent.items()]
         move = self.move
         if move is not None:
             awaited = ", ".join(sorted(name_of[address] for address in move.awaited))
@@ -174,7 +172,7 @@ class RunningJob:
                 case _:
                     return f"{moves}; waits for {awaited} to resume"
         if expected:
-            return f"{who}: waits for {', '.join(f'{name} ({self._part(name)})' for name in sorted(expected))} to join"
+            return f"{who}: waits for {', '.join(map(self.named, sorted(expected)))} to join"
         waits = {w: p for w in self.active if (p := self.progress.get(w)) is not None and p.waiting}
         if not waits:
             return f"{who}: waits for nothing" + (f"; {self.note}" if self.note else "")

@@ -56,7 +56,9 @@ class Membership:
         running.check_part(host)
         if (why := running.gone.get(host)) is not None:
             if host not in running.left:
-                self._jobs.outbox.append(Message(host, Abort(job, f"{why}; the job went on without {host}")))
+                self._jobs.outbox.append(
+                    Message(host, Abort(job, f"{why}; the job went on without {running.named(host)}"))
+                )
             return
         if host in running.left:  # it was on its way when the host left
             return
@@ -97,7 +99,7 @@ class Membership:
         running = self._jobs[job]
         running.check_part(host)
         if host not in running.left:
-            self._moves.lose(running, {host: f"{host} failed: {why}"}, now_ns)
+            self._moves.lose(running, {host: f"{running.named(host)} failed: {why}"}, now_ns)
 
     def end_leases(self, now_ns: int) -> None:
         """Find the hosts that have been silent for a lease: their jobs wait for them, or go on without them. Where
@@ -113,15 +115,15 @@ class Membership:
                 job.doubts[host] = doubts + 1
                 self._jobs.counts.verdicts_deferred += 1
                 self._jobs.leases.renew((number, host), now_ns)
-                _log.warning("job %d: %s is silent, but %s: it is not taken for lost yet", number, host, why)
+                _log.warning("job %d: %s is silent, but %s: it is not taken for lost yet", number, job.named(host), why)
                 continue
             self._jobs.counts.leases_expired += 1
             silent_ns = (1 + job.doubts.pop(host, 0)) * lease_ns
             if job.must_wait_for(host):
                 job.silent[host] = now_ns - silent_ns
-                self._moves.begin(number, now_ns, why=f"{host} is silent")
+                self._moves.begin(number, now_ns, why=f"{job.named(host)} is silent")
             else:
-                lost.setdefault(number, {})[host] = f"{host} was silent for {silent_ns / 1e9:g} s"
+                lost.setdefault(number, {})[host] = f"{job.named(host)} was silent for {silent_ns / 1e9:g} s"
         for number, hosts in lost.items():
             self._moves.lose(self._jobs[number], hosts, now_ns)
 

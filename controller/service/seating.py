@@ -19,7 +19,7 @@ import grpc
 
 from ...wire import control_pb2 as pb
 from ...wire.control import Abort, Departure, Held, Pause, Resume, ServerPlan, WorkerPlan
-from ...wire.control_messages import departures_message, read_held, to_host
+from ...wire.control_messages import departures_message, read_calls, read_held, to_host
 from ...wire.heartbeat import Heartbeat
 from ..controller import Controller, Message
 from ..errors import ControllerError
@@ -134,6 +134,11 @@ class Seating:
         while len(self.ended) > _LAST_ENDED:
             self.ended.popitem(last=False)
 
+    def first_failure(self, job: int) -> str:
+        """Return who was the first to fail in a job and why, or why it was aborted; empty if neither is known."""
+        seats = self.jobs.get(job) or self.ended.get(job)
+        return (seats.first_failure if seats is not None else "") or self._controller.jobs.aborted.get(job, "")
+
     def no_job(self, job: int) -> str:
         return f"no job {job}; there are {', '.join(map(str, self.jobs)) or 'none'}"
 
@@ -207,8 +212,29 @@ class Seating:
                 if message.leave.HasField("calls"):
                     seat.calls = message.leave.calls
                 self._leave(seats, seat, bounded(message.leave.reason))
+            case "calls" if seat.rank is not None:
+                self._compare(seats, seat, seat.rank, message.calls)
             case other:
                 raise ValueError(f"{other or 'an empty message'} has no place in a stream that has begun")
+
+    def _compare(self, seats: JobSeats, seat: Seat, rank: int, calls: pb.Calls) -> None:
+        """Handle a worker's calls: if it waits for long, all others are asked for theirs."""
+        if seats.comparison.take(rank, read_calls(calls), self._runner.now_ns(), asks=calls.asks):
+            for other in seats.seats.values():
+                if other.rank is not None and other is not seat:
+                    other.tell(pb.ToHost(ask_calls=pb.AskCalls()))
+        self._report_calls(seats)
+
+    def _report_calls(self, seats: JobSeats) -> None:
+        """Tell workers the result of a comparison that has ended."""
+        running = self._controller.jobs.get(seats.job)
+        workers = {seat.rank: seat.host for seat in seats.seats.values() if seat.rank is not None and not seat.left}
+        gone = {} if running is None else running.gone
+        workers = {rank: host for rank, host in workers.items() if host not in gone}
+        if (found := seats.comparison.result(workers, self._runner.now_ns())) is not None:
+            text, speaker = bounded(found[0]), found[1]
+            _log.info("job %d: %s", seats.job, text)
+            seats.tell(pb.ToHost(call_report=pb.CallReport(text=text, speaker=speaker)))
 
     def _lives(self, seats: JobSeats, seat: Seat, rounds: int, *, waiting: bool) -> None:
         """A heartbeat of a host, by whichever way."""
@@ -262,6 +288,7 @@ class Seating:
         Before the job starts another process may take the seat.
         """
         if seat.ran or (seats.started and not seat.spare):
+            seats.first_failure = seats.first_failure or f"{seat} failed first: {why}"
             self._post(seats.job, lambda now_ns: self._controller.members.fail(seats.job, seat.host, why, now_ns))
 
     def _post(self, job: int, action: Callable[[int], object]) -> None:
@@ -304,6 +331,7 @@ class Seating:
             self._start(seats, now_ns)
             reason = self.waits_for(job, now_ns)
             self._tell_departures(seats)
+            self._report_calls(seats)
             if _DURATION.sub("", reason) != _DURATION.sub("", seats.told):
                 seats.told = reason
                 seats.tell(pb.ToHost(waiting=pb.Waiting(reason=reason)))

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from ...wire import control_pb2 as pb
 from ..errors import ControllerError
+from ..jobs.call_comparison import CallComparison
 from ..planning.plan import JobSpec
 from .streams import HostStream
 
@@ -48,7 +49,7 @@ class Seat:
     """Message for every later request of the host, once the job is over for it."""
 
     def __str__(self) -> str:
-        return f"{self.host} ({'server' if self.rank is None else f'rank {self.rank}'})"
+        return f"{'server' if self.rank is None else f'rank {self.rank}'} ({self.host})"
 
     def tell(self, message: pb.ToHost) -> None:
         """Send a message; it is lost if the seat is empty. Important messages are repeated, or kept until a host
@@ -83,6 +84,10 @@ class JobSeats:
     """The job's pending condition, as last sent to its hosts."""
     client: str = ""
     """Client that registered it; empty if an earlier controller did."""
+    first_failure: str = ""
+    """The first host that has reported its failure, and the reason."""
+    comparison: CallComparison = field(default_factory=CallComparison)
+    """Comparison of the workers' calls."""
     attended_ns: int | None = None
     """When somebody was last seen in one of its seats, or it was looked at first."""
 

@@ -215,6 +215,10 @@ class ControlService:
         """Statistics of heartbeats through the fabric."""
         return self._seating.heartbeats
 
+    def first_failure(self, job: int) -> str:
+        """Return who was the first to fail in a job and why; empty if that is unknown."""
+        return self._seating.first_failure(job)
+
     # --- jobs ---
 
     async def register(self, request: pb.RegisterRequest, context: Context) -> pb.Registration:

@@ -13,10 +13,12 @@ from typing import Any, Final, Protocol, Self, TypedDict, Unpack, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from ...wire.control import Call as MadeCall
 from ..errors import EndpointClosed, HostError, InvalidTensor, WorkerMissing
 from ..numerics.tensors import NonFinite, Reduced, Tensor, as_cuts
 from ..transport.transport import Transport
 from .arrays import opened
+from .call_log import CallLog
 from .compression import Compression
 from .gathering import Gathering, array_of, words_of
 from .handle import Handle, SteppedHandle
@@ -24,6 +26,7 @@ from .operation import Members
 from .operations import OPERATIONS, Call, Started, Stepped
 
 _POLICIES: Final = get_args(NonFinite)
+_LONGEST_DETAIL: Final = 80
 
 
 class Reduction(TypedDict, total=False):
@@ -104,6 +107,7 @@ class Communicator:
         connect: Callable[[], Transport] | None = None,
         left: Mapping[int, int] | None = None,
         leave: Callable[[str], object] = lambda _: None,
+        calls: CallLog | None = None,
     ) -> None:
         """Sum by this driver.
 
@@ -113,6 +117,7 @@ class Communicator:
             connect: Opens the transport to the job's other workers.
             left: `left` of this communicator, updated by its owner.
             leave: Leaves the job, in good order or, with a reason, as a rank that has failed. Called once, by `close`.
+            calls: Log of this communicator's calls, which the controller compares with the other workers'.
         """
         self._driver = driver
         self.timeout_s = timeout_s
@@ -127,6 +132,7 @@ class Communicator:
         """`Call.memory` by operation and name."""
         self._stepped: SteppedHandle | None = None
         """The last call in several exchanges."""
+        self._calls = CallLog() if calls is None else calls
 
     def close(self, reason: str = "") -> None:
         """Leave the job; later calls raise `EndpointClosed`. May be repeated.
@@ -207,9 +213,9 @@ class Communicator:
         handles = []
         for name, array in arrays.items():
             values, dtype, restore = opened(array, name)
-            signature = _signature("allreduce", 0, "sum", "error", name, values, dtype)
-            tensor = self._tensor(values, name=name, weight=weight, dtype=dtype, signature=signature)
-            handles.append(self._start(tensor, partial(replace, restore=restore)))
+            call = _call("allreduce", name, values, dtype, op="sum", policy="error")
+            tensor = self._tensor(values, name=name, weight=weight, dtype=dtype, signature=_signature(call))
+            handles.append(self._start(call, tensor, partial(replace, restore=restore)))
         return dict(zip(arrays, wait_all(handles), strict=True))
 
     def reduce(self, array: Any, root: int = 0, **how: Unpack[Reduction]) -> Any:
@@ -269,6 +275,7 @@ class Communicator:
             )
         values, dtype, restore = opened(array, name, dtype)
         way = operation.name if compression is None else f"{operation.name} {compression.name}"
+        made_call = _call(collective, name, values, dtype, root=root, op=way, policy=nonfinite, cuts=cuts)
         call = Call(
             values=values,
             name=name,
@@ -276,7 +283,7 @@ class Communicator:
             dtype=dtype,
             nonfinite=nonfinite,
             cuts=cuts,
-            signature=_signature(collective, root or 0, way, nonfinite, name, values, dtype, cuts),
+            signature=_signature(made_call),
             rank=self.rank,
             workers=self.size,
             lanes=self._driver.lanes,
@@ -300,7 +307,7 @@ class Communicator:
                 return Started(result.tensor, partial(restored, made=result.finish))
             return restore(result) if root in (None, self.rank) else None
 
-        return self._start(tensor, finish or restored, may_continue=compression is not None)
+        return self._start(made_call, tensor, finish or restored, may_continue=compression is not None)
 
     # --- bit patterns ---
 
@@ -317,17 +324,17 @@ class Communicator:
         values, dtype, restore = opened(array, name)
         own = _plain(values, name)
         words = words_of(values) if root == self.rank else np.zeros(-(-values.nbytes // 4), np.int32)
-        signature = _signature("broadcast", root, "", "", name, values, dtype)
-        tensor = self._tensor(words, name=name, weight=int(root == self.rank), signature=signature)
+        call = _call("broadcast", name, values, dtype, root=root)
+        tensor = self._tensor(words, name=name, weight=int(root == self.rank), signature=_signature(call))
 
         def finish(reduced: Reduced) -> Any:
             if not reduced.weights.all():
                 raise WorkerMissing(
-                    f"worker {root} was lost before everyone had all of its array", place=f"tensor {name!r}", value=root
+                    f"rank {root} was lost before everyone had all of its array", place=f"tensor {name!r}", value=root
                 )
             return restore(array_of(reduced.values, own, values.shape))
 
-        return self._start(tensor, finish)
+        return self._start(call, tensor, finish)
 
     def broadcast_bytes(self, data: bytes | None, root: int = 0, *, name: str = "bytes") -> bytes:
         """Send bytes of the worker with the rank `root` to all.
@@ -374,7 +381,7 @@ class Communicator:
             if not present.all():
                 missing = ", ".join(str(rank) for rank in np.flatnonzero(~present))
                 raise WorkerMissing(
-                    f"workers were lost before everyone had all of their arrays: {missing}",
+                    f"ranks were lost before everyone had all of their arrays: {missing}",
                     place=f"tensor {name!r}",
                     value=missing,
                 )
@@ -396,35 +403,39 @@ class Communicator:
         own, shape = _plain(values, name), values.shape
         words = words_of(values)
         gathering = Gathering(self.size, len(words), self._driver.lanes)
-        signature = _signature("all_gather", 0, "", "", name, values, dtype)
-        tensor = self._tensor(gathering.contribution(self.rank, words), name=name, signature=signature)
+        call = _call("all_gather", name, values, dtype)
+        tensor = self._tensor(gathering.contribution(self.rank, words), name=name, signature=_signature(call))
 
         def finish(reduced: Reduced) -> Any:
             parts, pieces = gathering.parts(reduced.values)
             present: NDArray[np.bool_] = np.all(pieces, axis=1)
             return result(restore(array_of(parts, own, (self.size, *shape))), present)
 
-        return self._start(tensor, finish)
+        return self._start(call, tensor, finish)
 
     def barrier(self, *, name: str = "barrier") -> None:
         """Return when every worker has called it."""
         nothing = np.zeros(0, np.int32)
-        signature = _signature("barrier", 0, "", "", name, nothing, None)
-        self._start(self._tensor(nothing, name=name, signature=signature), lambda _: None).wait()
+        call = _call("barrier", name, nothing, None)
+        self._start(call, self._tensor(nothing, name=name, signature=_signature(call)), lambda _: None).wait()
 
     # --- within ---
 
     def _tensor(self, values: NDArray[Any], **options: Any) -> Tensor:
         return Tensor(values, workers=self.size, lanes=self._driver.lanes, **options)
 
-    def _start(self, tensor: Tensor, finish: Callable[[Reduced], Any], *, may_continue: bool = False) -> Handle:
+    def _start(
+        self, call: MadeCall, tensor: Tensor, finish: Callable[[Reduced], Any], *, may_continue: bool = False
+    ) -> Handle:
         self._check(tensor.name)
+        note = partial(self._calls.note, call)
+        note()
         number = self._driver.submit(tensor)
-        return Handle(self._driver, number, self.timeout_s, finish, may_continue=may_continue)
+        return Handle(self._driver, number, self.timeout_s, finish, may_continue=may_continue, note=note)
 
     def _start_steps(self, started: Stepped, name: str, finish: Callable[[Any], Any]) -> Handle:
         self._check(name)
-        within = Communicator(self._driver, timeout_s=self.timeout_s, connect=lambda: self.transport)
+        within = Communicator(self._driver, timeout_s=self.timeout_s, connect=lambda: self.transport, calls=self._calls)
         self._stepped = SteppedHandle(started.steps(within), self.timeout_s, finish)
         return self._stepped
 
@@ -473,16 +484,37 @@ def _plain(values: NDArray[Any], name: str) -> np.dtype[Any]:
     return values.dtype
 
 
-def _signature(
+def _call(
     collective: str,
-    root: int,
-    op: str,
-    policy: str,
     name: str,
     values: NDArray[Any],
     dtype: str | None,
+    *,
+    root: int | None = None,
+    op: str = "",
+    policy: str = "",
     cuts: Sequence[int] = (),
-) -> int:
-    """Hash of everything on which all workers must agree, as an odd number of 32 bits (docs/design.md §3.3)."""
-    call = (collective, root, op, policy, name, values.shape, dtype or str(values.dtype), *cuts)
-    return int.from_bytes(hashlib.blake2b(repr(call).encode(), digest_size=4).digest()) | 1
+) -> MadeCall:
+    """Everything on which all workers must agree (docs/design.md §3.3)."""
+    details = [
+        f"root {root}" if root is not None else "",
+        f"op {op}" if op else "",
+        f"nonfinite {policy}" if policy else "",
+        dtype or str(values.dtype),
+        f"shape {values.shape}",
+        f"cuts {_short(str(list(cuts)))}" if cuts else "",
+    ]
+    return MadeCall(collective, name, tuple(filter(None, details)))
+
+
+def _short(text: str) -> str:
+    """A long text as its beginning and a digest of all of it."""
+    if len(text) <= _LONGEST_DETAIL:
+        return text
+    return f"{text[:_LONGEST_DETAIL]}… (digest {hashlib.blake2b(text.encode(), digest_size=8).hexdigest()})"
+
+
+def _signature(call: MadeCall) -> int:
+    """Hash of a call, as an odd number of 32 bits."""
+    words = (call.collective, call.name, call.details)
+    return int.from_bytes(hashlib.blake2b(repr(words).encode(), digest_size=4).digest()) | 1

@@ -35,13 +35,18 @@ class Handle:
         finish: Callable[[Reduced], Any],
         *,
         may_continue: bool = False,
+        note: Callable[[], object] = lambda: None,
     ) -> None:
-        """Wait for sum `number` of the driver; `may_continue`: `finish` may start another sum in place of a result."""
+        """Wait for sum `number` of the driver.
+
+        `may_continue`: `finish` may start another sum in place of a result; `note` is called before each of those.
+        """
         self._driver = driver
         self._number = number
         self._timeout_s = timeout_s
         self._finish = finish
         self._may_continue = may_continue
+        self._note = note
         self._reduced: Reduced | None = None
         """The driver's result, until the caller's result is made of it."""
         self._results: list[Any] = []
@@ -73,6 +78,7 @@ class Handle:
         made = self._finish(self._reduced)
         self._reduced = None
         if isinstance(made, Started):
+            self._note()
             self._number, self._finish = self._driver.submit(made.tensor), made.finish
         else:
             self._results.append(made)

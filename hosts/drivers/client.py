@@ -10,6 +10,7 @@ thread that waits for a sum.
 from __future__ import annotations
 
 import atexit
+import math
 import os
 import sys
 import time
@@ -21,6 +22,7 @@ from ...wire import control_pb2 as pb
 from ...wire.aggregation import AGGREGATION_PORT
 from ...wire.control import ServerPlan, WorkerPlan
 from ...wire.control_channel import Tls
+from ..collectives.call_log import CallLog
 from ..collectives.communicator import Communicator, described
 from ..collectives.sharding import ShardedDriver
 from ..errors import HostError, JoinRefused
@@ -29,11 +31,14 @@ from ..protocol.server import ParameterServerCore
 from ..protocol.worker import WorkerCore, WorkerOptions
 from ..transport.options import TransportOptions
 from ..transport.transport import Transport
+from .call_reports import CallReports
 from .membership_stream import MembershipStream, Plan
+from .tracebacks import shorten_tracebacks
 from .udp import UdpEndpoint, UdpHost, UdpWorker
 from .udp_transport import connect
 
 _LINGER_S: Final = 10.0
+_TIMEOUT_S: Final = 60.0
 PATIENT: Final = WorkerOptions(initial_timeout_ns=100_000_000, min_timeout_ns=20_000_000)
 """Options for many processes that share few cores: a late packet is rarely a lost one there."""
 
@@ -51,7 +56,7 @@ class Membership:
         job: int,
         token: str,
         *,
-        timeout_s: float = 60.0,
+        timeout_s: float | None = None,
         linger_s: float = _LINGER_S,
         port: int = AGGREGATION_PORT,
         host: UdpHost | Callable[[int], UdpHost] | None = None,
@@ -66,7 +71,8 @@ class Membership:
             control: address of the control service, HOST:PORT or unix:PATH.
             job: the job's number.
             token: the seat's token, which stands for a rank.
-            timeout_s: limit for the start, which waits for all of the job, and for each later call, in seconds.
+            timeout_s: limit for the start, which waits for all of the job, and for each later call, in seconds; by
+                default the environment's WEIR_TIMEOUT, else 60.
             linger_s: longest time in seconds that a finished worker stays for the others, which may need its results.
             port: UDP port of aggregation.
             host: the socket to use, or a function from the host's address to it. By default the worker binds the host's
@@ -85,7 +91,7 @@ class Membership:
         """The host's path in an emulated fabric; empty: it is in another one."""
         self._host = host
         self._options = options or (PATIENT if self.nic else WorkerOptions())
-        self._timeout_s = timeout_s
+        self._timeout_s = _timeout_of_environment() if timeout_s is None else timeout_s
         self._linger_s = linger_s
         self._control = control
         self._job = job
@@ -95,6 +101,7 @@ class Membership:
         self._streams: list[MembershipStream] = []
         self._given_up: HostError | None = None
         self._process = os.getpid()
+        self._calls = CallLog()
 
     def __enter__(self) -> Self:
         """Raises ControlRefused, JoinTimeout, and AllreduceAborted where the job ends before it begins."""
@@ -116,6 +123,7 @@ class Membership:
             connect=self._open_transport,
             left=self._streams[0].went_on_without,
             leave=self._leave,
+            calls=self._calls,
         )
         return self
 
@@ -147,11 +155,15 @@ class Membership:
 
     def _sit(self, job: int) -> None:
         """Join this job, and wait until it begins."""
-        stream = MembershipStream(self._control, job, self._token, self._begin, _worker_beat, self._tls, self.nic)
+        reports = CallReports(self._calls, lambda: self.worker.rank, self._timeout_s)
+        stream = MembershipStream(
+            self._control, job, self._token, self._begin, _worker_beat, self._tls, self.nic, reports
+        )
         self._streams.append(stream)
         if self._given_up is not None:
             raise self._given_up
         stream.wait_begun(self._timeout_s)
+        self._workers[-1].explain = stream.explain
 
     def _open_transport(self) -> Transport:
         plan = self.worker.core.plan
@@ -242,6 +254,7 @@ def join(control: str | None = None, job: int | None = None, token: str | None =
     """
     membership = Membership(*seat_of_environment(control, job, token), **options).__enter__()
     atexit.register(membership.leave_at_exit)
+    shorten_tracebacks()
     return membership.communicator
 
 
@@ -275,6 +288,18 @@ def seat_of_environment(
             f'WEIR_JOB is "{found["WEIR_JOB"]}", which is no number of a job', place="WEIR_JOB", value=found["WEIR_JOB"]
         )
     return found["WEIR_CONTROL"], int(found["WEIR_JOB"]), found["WEIR_TOKEN"]
+
+
+def _timeout_of_environment() -> float:
+    """Raises JoinRefused for a malformed WEIR_TIMEOUT."""
+    text = os.environ.get("WEIR_TIMEOUT", "")
+    try:
+        seconds = float(text or _TIMEOUT_S)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise JoinRefused(f'"{text}" is not a positive number of seconds', place="WEIR_TIMEOUT", value=text)
+    return seconds
 
 
 def serve(

@@ -2,7 +2,7 @@
 
 ::
 
-    controller ◀──Join, Heartbeat, Held, Resumed, Leave── MembershipStream ──▶ UdpEndpoint (its core sums meanwhile)
+    controller ◀──Join, Heartbeat, Held, Resumed, Leave, Calls── MembershipStream ──▶ UdpEndpoint (its core sums)
                ──Joined, plan, Pause, Resume, Abort, Ended, Departures──▶
                ◀──heartbeats through the fabric── HeartbeatSender, where Joined says to which address
 
@@ -26,10 +26,11 @@ from ...wire.aggregation import generation_distance
 from ...wire.control import Abort, Departure, Pause, Resume, Resumed, ServerPlan, WorkerPlan
 from ...wire.control_channel import Tls
 from ...wire.control_messages import ATTEND, Told, from_host, read_departures, told
-from ..errors import AllreduceAborted, ControlRefused, HostError, JoinRefused, JoinTimeout, WorkerLeft
+from ..errors import AllreduceAborted, CallMismatch, ControlRefused, HostError, JoinRefused, JoinTimeout, WorkerLeft
 from ..protocol.departures import told_departures
 from ..protocol.plans import JOBS
 from ..protocol.worker import WorkerCore
+from .call_reports import CallReports
 from .control_client import open_channel, unreachable
 from .heartbeat_sender import HeartbeatSender
 from .udp import UdpEndpoint
@@ -68,6 +69,7 @@ class MembershipStream:
         beat: Callable[[UdpEndpoint], pb.Heartbeat],
         tls: Tls | None = None,
         nic: str = "",
+        reports: CallReports | None = None,
     ) -> None:
         """`begin` makes the endpoint of the first plan at the host's address in the fabric; `beat` says how far it is;
         `nic` is the host's path in an emulated fabric, if it is in one.
@@ -104,6 +106,7 @@ class MembershipStream:
         self._joined = pb.Joined()
         """The controller's last description of this host's seat."""
         self._nic = nic
+        self._reports = reports
         self._sender: HeartbeatSender | None = None
         self._leave: pb.FromHost | None = None
         self._closing = threading.Event()
@@ -146,6 +149,15 @@ class MembershipStream:
     def state(self) -> str:
         """Last state received from the controller, in words."""
         return self._last_error or self.waiting_for or "the controller has named nothing that the job waits for"
+
+    def explain(self, error: HostError) -> str:
+        """Return the controller's word on who is waited for, or whose call differs; empty if there is none."""
+        reports, endpoint = self._reports, self.endpoint
+        if reports is None or endpoint is None or self.over:
+            return ""
+        if isinstance(error, CallMismatch):
+            return reports.ask(lambda: self._outbox.put(reports.own(endpoint, asks=True)))
+        return reports.text
 
     def leave(self, reason: str = "") -> None:
         """Need no more sums; or, with a reason, be lost at once. The stream stays open."""
@@ -261,6 +273,10 @@ class MembershipStream:
                     return
                 if not self._joined.heartbeats_to:
                     yield pb.FromHost(heartbeat=beat)
+                if self._reports is not None and self.endpoint is not None:
+                    stalled = self._reports.stalled(self.endpoint)
+                    if stalled is not None:
+                        yield stalled
                 continue
             if message is None:
                 return
@@ -318,6 +334,10 @@ class MembershipStream:
                     self.changed.notify_all()
             case "ended":
                 self._end(message.ended)
+            case "ask_calls" if self._reports is not None and self.endpoint is not None:
+                outbox.put(self._reports.own(self.endpoint, asks=False))
+            case "call_report" if self._reports is not None:
+                self._reports.hear(message.call_report)
             case "departures":
                 self._depart(read_departures(message.departures), final=message.departures.final)
             case _:

@@ -13,6 +13,7 @@ import select
 import socket
 import threading
 import time
+from collections.abc import Callable
 from ipaddress import IPv4Address
 from types import TracebackType
 from typing import Final, Protocol, Self
@@ -22,7 +23,7 @@ from numpy.typing import ArrayLike
 from ...wire.aggregation import AGGREGATION_PORT, MESSAGE_BYTES
 from ...wire.control import Held, Resume
 from ...wire.frames import Datagrams
-from ..errors import AllreduceTimeout, EndpointClosed, HostError
+from ..errors import AllreduceTimeout, CallMismatch, EndpointClosed, HostError
 from ..numerics.tensors import Reduced, Tensor
 from ..protocol.messages import by_job
 from ..protocol.server import ParameterServerCore
@@ -332,6 +333,8 @@ class UdpWorker:
         """Start the endpoint; see `UdpEndpoint`."""
         self.core = core
         self.endpoint = UdpEndpoint(core, where, port, nic=nic)
+        self.explain: Callable[[HostError], str] = lambda _: ""
+        """Text of who is waited for, or whose call differs, from somebody who knows all workers; "": unknown."""
 
     @property
     def rank(self) -> int:
@@ -351,10 +354,13 @@ class UdpWorker:
         """Submit a tensor; see `WorkerCore.submit`."""
         if not isinstance(tensor, Tensor):  # made here, for it takes its time: the thread goes on meanwhile
             tensor = Tensor(tensor, workers=self.workers, lanes=self.lanes, name=name, weight=weight)
-        with self.endpoint.changed:
-            self.endpoint.check()
-            handle = self.core.submit(tensor)
-            self.endpoint.wake()
+        try:
+            with self.endpoint.changed:
+                self.endpoint.check()
+                handle = self.core.submit(tensor)
+                self.endpoint.wake()
+        except CallMismatch as error:
+            raise self._explained(error) from None
         return handle
 
     def done(self, handle: int) -> bool:
@@ -367,18 +373,29 @@ class UdpWorker:
 
         Raises `AllreduceTimeout` after `timeout_s`, and `EndpointClosed` if the endpoint ends before the sum comes.
         """
+        try:
+            return self._wait(handle, timeout_s)
+        except (CallMismatch, AllreduceTimeout) as error:
+            raise self._explained(error) from None
+
+    def _wait(self, handle: int, timeout_s: float) -> Reduced:
         deadline = time.monotonic() + timeout_s
         with self.endpoint.changed:
             while (reduced := self.core.take(handle)) is None:
                 self.endpoint.check()
                 remaining = deadline - time.monotonic()
                 if remaining <= 0:
-                    raise AllreduceTimeout(self._complaint(timeout_s))
+                    raise AllreduceTimeout(self._complaint(), place=f"no sum after {timeout_s:g} s")
                 self.endpoint.host.settled.wait(remaining)
         return reduced
 
-    def _complaint(self, timeout_s: float) -> str:
-        complaint = f"no sum after {timeout_s:g} s: {self.core.waiting_for(time.monotonic_ns())}"
+    def _explained(self, error: HostError) -> HostError:
+        """The error with what is known of the other workers as its text."""
+        text = self.explain(error)
+        return type(error)(text, place=error.place, value=error.value) if text else error
+
+    def _complaint(self) -> str:
+        complaint = self.core.waiting_for(time.monotonic_ns())
         counters = self.core.counters
         complaint += f"; received {counters.received} packets, dropped {counters.dropped}"
         sending = self.endpoint.socket

@@ -207,6 +207,13 @@ class WorkerCore:
         """True if every submitted tensor is summed."""
         return self._stream.base == self._stream.end
 
+    @property
+    def awaited(self) -> int | None:
+        """Handle of the oldest tensor without a sum, or of the first whose sum will not come; None if there is none."""
+        if not self.idle:
+            return self._stream.tensors[0].handle
+        return self._failed_handle if self.failure is not None else None
+
     def _finish(self, tensor: Tensor) -> None:
         self._results[tensor.handle] = tensor.reduced()
         self.settled += 1
@@ -501,7 +508,7 @@ class WorkerCore:
 
     def waiting_for(self, now_ns: int) -> str:
         """One sentence for a timeout's error: the oldest round missing, its tensor, from whom, how often sent."""
-        who = f"job {self.plan.job}, worker {self.plan.rank}, generation {self.plan.generation}"
+        who = f"job {self.plan.job}, rank {self.plan.rank}, generation {self.plan.generation}"
         if self.paused:
             return f"{who}: paused; waits for a new plan"
         if self.idle:

@@ -13,11 +13,12 @@ Nothing is exchanged while calls are answered. Ranks that are busy elsewhere pub
 from __future__ import annotations
 
 import json
+import logging
 import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
@@ -26,10 +27,15 @@ import torch
 
 from ..errors import CallMismatch
 
+_log = logging.getLogger(__name__)
+
 LOOK_S: Final = 0.5
 """Between two looks at the store, and at whether the group has failed, of a rank that waits."""
 _PATIENCE_S: Final = 5.0
+_STALL_S: Final = 10.0
+"""Wait after which one rank logs who is waited for."""
 _KEPT: Final = 64
+Told = tuple[int, str, str, bool]
 """Number of calls that ranks publish: more than any rank can have in flight beyond another's."""
 
 
@@ -57,12 +63,15 @@ class Call:
 class CallLog:
     """One rank's collective calls in one group; thread-safe."""
 
-    def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
+    def __init__(self, store: Any, rank: int, size: int, timeout: timedelta, host: str) -> None:
         """`timeout` is the group's: ranks compare well before it."""
         # a connection of its own, where there are connections: a thread that waits must not hold up the others
         self._store = store.clone() if hasattr(store, "clone") else store
         self._rank = rank
         self._size = size
+        self._store.set(f"hosts/{rank}", host)
+        self._stalled_s = min(_STALL_S, timeout.total_seconds() / 2)
+        self._stall = ""
         self._patience_s = min(_PATIENCE_S, timeout.total_seconds() / 4)
         self._lock = threading.Lock()
         self._calls: deque[Call] = deque(maxlen=_KEPT)
@@ -95,9 +104,11 @@ class CallLog:
             if now_s < self._next_s:
                 return None
             self._next_s = now_s + LOOK_S
-            if self._found is not None:
-                return self._found if now_s > self._found_s + 3 * LOOK_S else None
+            if self._found is not None and now_s > self._found_s + 3 * LOOK_S:
+                return self._found
             waiting = next((call for call in self._calls if call.pending()), None)
+            if waiting is None:
+                self._stall = ""
             if waiting is None or now_s - waiting.since_s < self._patience_s:
                 return None
             told = json.dumps([(call.number, call.kind, call.what, call.pending()) for call in self._calls])
@@ -106,27 +117,63 @@ class CallLog:
             others = {rank: self._told(rank) for rank in range(self._size) if rank != self._rank}
         except RuntimeError:  # the store is gone, with the process that had it
             return None
-        for rank, calls in others.items():
-            theirs = _differing(waiting, calls)
-            if theirs is not None:
-                self._found_s = now_s
-                self._found = CallMismatch(
-                    f"the ranks do not make the same calls: call {waiting.number} of the group is {waiting.what} "
-                    f"at rank {self._rank}, and {theirs} at rank {rank}"
-                )
-                break
+        differing = {rank: theirs for rank, calls in others.items() if (theirs := _differing(waiting, calls))}
+        if differing:
+            self._found_s = now_s if self._found is None else self._found_s
+            self._found = CallMismatch(self._compared(waiting, differing, others))
+        elif now_s - waiting.since_s >= self._stalled_s:
+            self._look_for_absent(waiting, others)
         return None
 
-    def _told(self, rank: int) -> list[tuple[int, str, str, bool]]:
+    @property
+    def stall(self) -> str:
+        """Names of the ranks that are waited for, once that has taken long; else empty."""
+        return self._stall
+
+    def _compared(self, waiting: Call, differing: Mapping[int, str], others: Mapping[int, Sequence[Told]]) -> str:
+        """The ranks by what they have called, the smallest group first."""
+        called = {self._rank: waiting.what, **differing}
+        called |= {rank: waiting.what for rank, calls in others.items() if rank not in called and calls}
+        groups: dict[str, list[int]] = {}
+        for rank, what in sorted(called.items()):
+            groups.setdefault(what, []).append(rank)
+        told = [
+            f"{self._named(ranks)}: {what}" for what, ranks in sorted(groups.items(), key=lambda each: len(each[1]))
+        ]
+        return f"the ranks' calls differ in call {waiting.number} of the group: {'; '.join(told)}"
+
+    def _look_for_absent(self, waiting: Call, others: Mapping[int, Sequence[Told]]) -> None:
+        """Find the ranks that are not in a call; the lowest rank that is there logs them, once."""
+        there = [self._rank, *(rank for rank, calls in others.items() if any(n >= waiting.number for n, *_ in calls))]
+        absent = [rank for rank in others if rank not in there]
+        what = f"call {waiting.number} of the group, {waiting.what}"
+        text = ""
+        if absent:
+            names = ", ".join(self._named([rank]) for rank in absent)
+            they_are, are = ("they are" if len(absent) > 1 else "it is"), ("are" if len(there) > 1 else "is")
+            text = f"waiting for {names}: {they_are} not in {what}; {self._named(there)} {are}"
+        if text and text != self._stall and self._rank == min(there):
+            _log.warning("%s", text)
+        self._stall = text
+
+    def _named(self, ranks: Sequence[int]) -> str:
+        """One rank with its host; several without."""
+        if len(ranks) > 1:
+            return f"ranks {', '.join(map(str, sorted(ranks)))}"
+        key = f"hosts/{ranks[0]}"
+        host = self._store.get(key).decode() if self._store.check([key]) else "unknown host"
+        return f"rank {ranks[0]} ({host})"
+
+    def _told(self, rank: int) -> list[Told]:
         """Calls that another rank has put into the store; empty if it has not waited."""
         key = f"calls/{rank}"
         if not self._store.check([key]):
             return []
-        calls: list[tuple[int, str, str, bool]] = json.loads(self._store.get(key))
+        calls: list[Told] = json.loads(self._store.get(key))
         return calls
 
 
-def _differing(waiting: Call, calls: Sequence[tuple[int, str, str, bool]]) -> str | None:
+def _differing(waiting: Call, calls: Sequence[Told]) -> str | None:
     """Return the call that a rank has made in place of the one that is waited for.
 
     Calls of several threads may change places: a call that is in the list, and in flight or later, is the same one.

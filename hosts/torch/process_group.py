@@ -21,8 +21,9 @@ from typing import Any, Final
 import torch
 import torch.distributed as dist
 from torch.autograd.profiler import record_function
+from torch.distributed.constants import default_pg_timeout
 
-from ..errors import AllreduceAborted, HostError, InvalidTensor
+from ..errors import AllreduceAborted, AllreduceTimeout, HostError, InvalidTensor
 from .calls import CallLog, described
 from .contiguous import CopiedWork, contiguous_words
 from .layers import inner_ends, watch_modules
@@ -103,6 +104,8 @@ class WeirProcessGroup(dist.ProcessGroup):
         _groups.add(self)
 
     def _set_up(self, store: Any, timeout: timedelta) -> None:
+        if timeout == default_pg_timeout and self._settings.timeout is not None:
+            timeout = self._settings.timeout
         self._timeout = timeout
         gloo = dist.ProcessGroupGloo(dist.PrefixStore("gloo/", store), self._rank, self._size, timeout=timeout)
         self._set_default_backend(_GLOO)
@@ -115,7 +118,9 @@ class WeirProcessGroup(dist.ProcessGroup):
                 group._register_backend(torch.device("cuda"), _GLOO, gloo)
         self._error: Exception | None = None
         meeting = Rendezvous(dist.PrefixStore("fabric/", store), self._rank, self._size, self._settings)
-        self._calls = log = CallLog(dist.PrefixStore("compare/", store), self._rank, self._size, timeout)
+        self._calls = log = CallLog(
+            dist.PrefixStore("compare/", store), self._rank, self._size, timeout, self._settings.host
+        )
         self._sums = sums = FabricSums(meeting, self._settings, self._failed, log.look)
 
         def failure() -> Exception | None:
@@ -126,7 +131,8 @@ class WeirProcessGroup(dist.ProcessGroup):
 
         def reason(error: Exception) -> Exception:
             """Return the cause of an error that has broken Gloo's connections."""
-            found = sums.error or log.found or error
+            absent = AllreduceTimeout(f"{log.stall}; {error}") if log.stall else error
+            found = sums.error or log.found or absent
             if self._sums is sums:
                 self._failed(found)
             return found

@@ -19,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import logging
 import mmap
 import os
 import queue
@@ -34,6 +35,7 @@ from typing import Any, Final
 import numpy as np
 
 from ..collectives.handle import Handle
+from ..drivers import call_reports
 from ..drivers.batch_sizes import BatchSizes
 from ..drivers.client import Membership
 from ..drivers.udp import UdpHost
@@ -280,6 +282,7 @@ def serve(pipe: Connection, parent: int) -> None:
 
 
 def main() -> None:
+    logging.getLogger(call_reports.__name__).setLevel(logging.ERROR)  # the training process says who is waited for
     serve(Connection(int(sys.argv[1])), int(sys.argv[2]))
 
 

@@ -8,6 +8,7 @@ import os
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Final
 
 from ...wire.control_channel import DEFAULT_ADDRESS
@@ -38,6 +39,8 @@ class Settings:
     """`WEIR_NIC`: the path at which the process that emulates the fabric listens for this rank's host, or one for each
     local rank, with commas; by default none, and hosts have their addresses.
     """
+    timeout: timedelta | None
+    """`WEIR_TIMEOUT`: limit of a call, in seconds, for groups whose script states none; None: PyTorch's default."""
     restart: int
     """`TORCHELASTIC_RESTART_COUNT`: which attempt of torchrun this is."""
 
@@ -54,6 +57,7 @@ class Settings:
             min_bytes=_number(environment, "WEIR_LEAST_BYTES", MIN_BYTES),
             slots=_number(environment, "WEIR_SLOTS", 0),
             nic=_of_local_rank(environment, "WEIR_NIC"),
+            timeout=_timeout(environment.get("WEIR_TIMEOUT", "")),
             restart=_number(environment, "TORCHELASTIC_RESTART_COUNT", 0),
         )
 
@@ -65,6 +69,16 @@ def _of_local_rank(environment: Mapping[str, str], name: str) -> str:
     if len(values) > 1 and local >= len(values):
         raise InvalidPlan(f"{name} has {len(values)} values, {' '.join(values)}; local rank {local} needs one, too")
     return values[local] if len(values) > 1 else values[0]
+
+
+def _timeout(text: str) -> timedelta | None:
+    try:
+        timeout = timedelta(seconds=float(text)) if text else None
+    except (ValueError, OverflowError):
+        timeout = timedelta(0)
+    if timeout is not None and timeout <= timedelta(0):
+        raise InvalidPlan(f'"{text}" is not a positive number of seconds', place="WEIR_TIMEOUT", value=text)
+    return timeout
 
 
 def _number(environment: Mapping[str, str], name: str, default: int) -> int:

@@ -46,7 +46,7 @@ async def test_a_job_is_registered_listed_and_ended() -> None:
             "window": 31,
             "policy": "wait",
             "switches": [],
-            "waiting_for": "waits for h2 (rank 1), h3 (server) to join",
+            "waiting_for": "waits for rank 1 (h2), server (h3) to join",
             "stripes": [],
         }
         shown = await weir(service)  # in a pipe, where tables have 80 columns

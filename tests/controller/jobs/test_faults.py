@@ -68,7 +68,7 @@ async def test_when_a_worker_dies_the_others_go_on_without_it(rig: Rig, server: 
     assert survivors_agree(job.take(1), "h1", "h4")
     rig.silent.clear()  # it was not dead but asleep, and learns what happened meanwhile
     await rig.run(rig.fabric.now_ns + 10 * MS)
-    assert rig.aborted == {"h2": "h2 was silent for 0.03 s; the job went on without h2"}
+    assert rig.aborted == {"h2": "rank 1 (h2) was silent for 0.03 s; the job went on without rank 1 (h2)"}
     assert await rig.controller.verify() == {}
 
 
@@ -98,7 +98,7 @@ async def test_a_waiting_job_continues_when_its_worker_returns(rig: Rig, server:
     paused = [worker.core.paused for name, worker in job.workers.items() if name != "h4"]
     assert paused == [True, True]
     assert rig.controller.jobs.waiting_for(1, rig.fabric.now_ns) == (
-        "job 1, generation 1: moves on (h4 is silent); paused, waits for h4 (rank 2), silent for 0.2 s, "
+        "job 1, generation 1: moves on (rank 2 (h4) is silent); paused, waits for rank 2 (h4), silent for 0.2 s, "
         "as its policy is wait"
     )
     rig.silent.clear()
@@ -111,8 +111,8 @@ async def test_a_waiting_job_continues_when_its_worker_returns(rig: Rig, server:
 @pytest.mark.parametrize(
     ("policy", "least", "says"),
     [
-        (ABORT, 1, "h2 was silent for 0.03 s, and the job's policy is to abort"),
-        (CONTINUE, 3, "h2 was silent for 0.03 s; 2 workers are left, and it needs 3"),
+        (ABORT, 1, "rank 1 (h2) was silent for 0.03 s, and the job's policy is to abort"),
+        (CONTINUE, 3, "rank 1 (h2) was silent for 0.03 s; 2 workers are left, and it needs 3"),
     ],
 )
 async def test_a_job_that_cannot_continue_aborts_with_the_reason(
@@ -139,7 +139,7 @@ async def test_hosts_that_fail_at_once_are_lost_at_once(rig: Rig) -> None:
     await rig.run(6 * MS)
     rig.silent |= {"h2", "h1"}
     await rig.run(200 * MS)
-    both = "h1 was silent for 0.03 s; h2 was silent for 0.03 s"
+    both = "rank 0 (h1) was silent for 0.03 s; rank 1 (h2) was silent for 0.03 s"
     assert rig.controller.jobs.aborted == {1: f"{both}, and the job's policy is to abort"}
     assert (set(rig.controller.jobs[2].plan.workers), rig.controller.jobs[2].plan.generation) == ({"h4"}, 2)
     assert rig.controller.jobs.counts.leases_expired == 4
@@ -387,7 +387,7 @@ async def test_two_workers_and_the_server_die_one_after_the_other(rig: Rig) -> N
     assert job.take(1)["h4"] is not None
     rig.silent.add("h4")
     await rig.run(rig.fabric.now_ns + 3 * LEASE)
-    assert rig.controller.jobs.aborted == {1: "h4 was silent for 0.03 s; no worker is left"}
+    assert rig.controller.jobs.aborted == {1: "rank 2 (h4) was silent for 0.03 s; no worker is left"}
     assert await rig.controller.verify() == {}
 
 
@@ -415,6 +415,6 @@ async def test_an_explained_silence_is_a_loss_after_ten_leases(rig: Rig) -> None
     await rig.run(began_ns + 10 * LEASE - 10 * MS)
     assert gone == {}
     await rig.run(began_ns + 10 * LEASE + 2 * MS)
-    assert gone == {"h2": f"h2 was silent for {longest_silence_ns(LEASE) / 1e9:g} s"}
-    assert gone == {"h2": "h2 was silent for 0.3 s"}
+    assert gone == {"h2": f"rank 1 (h2) was silent for {longest_silence_ns(LEASE) / 1e9:g} s"}
+    assert gone == {"h2": "rank 1 (h2) was silent for 0.3 s"}
     assert counts.verdicts_deferred == 2 + 9

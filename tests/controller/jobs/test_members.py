@@ -170,9 +170,9 @@ def test_a_job_names_its_awaited_event(rig: Rig) -> None:
     assert told(3 * S) == "h1, h2, h5 wait in round 4 since 1.0 s"
     for host in ("h2", "h8"):
         rig.jobs.leases.end((7, host))
-    assert told() == "waits for h2 (rank 1), h8 (server) to join"
+    assert told() == "waits for rank 1 (h2), server (h8) to join"
     job.silent["h2"] = 1 * S
-    assert told() == "waits for h8 (server) to join"
+    assert told() == "waits for server (h8) to join"
 
 
 async def test_a_moving_job_names_its_awaited_event(rig: Rig) -> None:
@@ -189,7 +189,7 @@ async def test_a_moving_job_names_its_awaited_event(rig: Rig) -> None:
     job.troubles = ControllerError("s1 refused"), ControllerError("s2 refused")
     assert told() == "waits for the switches to hold the new plan: s1 refused; s2 refused"
     job.silent["h1"] = 1 * S
-    assert told() == "paused, waits for h1 (rank 0), silent for 2.0 s, as its policy is continue"
+    assert told() == "paused, waits for rank 0 (h1), silent for 2.0 s, as its policy is continue"
     job.silent.clear()
     await rig.advance(0)
     rig.moves.resumed(7, "h1", 2, 0)
@@ -231,7 +231,7 @@ def test_a_removed_host_is_told_unless_it_has_left(rig: Rig) -> None:
         members.heartbeat(7, host, 9, 5)
         assert not rig.jobs.leases.lives((7, host))
         assert job.progress[host].rounds == 0
-    assert rig.jobs.take_outbox() == [Message("h1", Abort(7, "h1 failed; the job went on without h1"))]
+    assert rig.jobs.take_outbox() == [Message("h1", Abort(7, "h1 failed; the job went on without rank 0 (h1)"))]
     assert job.joined == joined
 
 
@@ -246,7 +246,7 @@ def test_a_host_that_leaves_is_neither_silent_nor_failed(rig: Rig) -> None:
     members.fail(7, "h1", "it was switched off", 6)
     assert (job.gone, job.move) == ({}, None)
     members.fail(7, "h2", "it burns", 6)
-    assert job.gone == {"h2": "h2 failed: it burns"}
+    assert job.gone == {"h2": "rank 1 (h2) failed: it burns"}
 
 
 @pytest.mark.parametrize("first", [7, 8])
@@ -321,10 +321,10 @@ def test_a_slow_host_does_not_delay_the_loss_of_others(rig: Rig, caplog: pytest.
     members = Membership(rig.jobs, rig.moves, SlowTo(rig, "h1", "h5"))
     rig.jobs.leases.renew((7, "h8"), LEASE)
     members.end_leases(LEASE)
-    assert job.gone == {"h2": "h2 was silent for 0.1 s"}
+    assert job.gone == {"h2": "rank 1 (h2) was silent for 0.1 s"}
     assert job.doubts == {"h1": 1, "h5": 1}
     assert rig.jobs.counts == Counts(moves=1, leases_expired=1, verdicts_deferred=2)
-    assert "job 7: h1 is silent, but 100 ms are little: it is not taken for lost yet" in caplog.text
+    assert "job 7: rank 0 (h1) is silent, but 100 ms are little: it is not taken for lost yet" in caplog.text
     assert all(rig.jobs.leases.lives((7, host)) for host in ("h1", "h5"))
     members.heartbeat(7, "h5", 1, LEASE)
     assert job.doubts == {"h1": 1}
@@ -333,7 +333,11 @@ def test_a_slow_host_does_not_delay_the_loss_of_others(rig: Rig, caplog: pytest.
             rig.jobs.leases.renew((7, host), lease * LEASE)
         assert "h1" not in job.gone
         members.end_leases(lease * LEASE)
-    assert job.gone["h1"] == f"h1 was silent for {longest_silence_ns(LEASE) / 1e9:g} s" == "h1 was silent for 1 s"
+    assert (
+        job.gone["h1"]
+        == f"rank 0 (h1) was silent for {longest_silence_ns(LEASE) / 1e9:g} s"
+        == "rank 0 (h1) was silent for 1 s"
+    )
 
 
 def test_an_awaited_host_is_silent_since_its_last_heartbeat(rig: Rig) -> None:
@@ -344,7 +348,7 @@ def test_an_awaited_host_is_silent_since_its_last_heartbeat(rig: Rig) -> None:
             rig.jobs.leases.renew((7, host), lease * LEASE)
         members.end_leases(lease * LEASE)
     assert (job.silent, job.gone, job.doubts) == ({"h1": 0}, {}, {})
-    assert job.why == "h1 is silent"
+    assert job.why == "rank 0 (h1) is silent"
     members.heartbeat(7, "h1", 0, 11 * LEASE)
     assert job.silent == {}
 

@@ -480,7 +480,7 @@ async def test_absent_spares_are_refused_when_they_come() -> None:
     for spare in (SPARE, "h6"):
         members.heartbeat(1, spare, 0, MS)
     assert fabric.jobs.take_outbox() == [
-        Message(spare, Abort(1, f"{spare} was not there to follow h5; the job went on without {spare}"))
+        Message(spare, Abort(1, f"{spare} was not there to follow h5; the job went on without server ({spare})"))
         for spare in (SPARE, "h6")
     ]
 

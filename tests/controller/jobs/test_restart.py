@@ -267,7 +267,7 @@ async def test_a_job_that_waits_still_waits_after_a_restart(rig: Rig) -> None:
     await rig.run(100 * MS)
     await restart(rig)
     await rig.run(200 * MS)
-    assert "waits for h2 (rank 1), silent" in rig.controller.jobs.waiting_for(1, rig.fabric.now_ns)
+    assert "waits for rank 1 (h2), silent" in rig.controller.jobs.waiting_for(1, rig.fabric.now_ns)
     rig.silent.clear()
     await rig.run(500 * MS, job)
     assert job.take() == dict.fromkeys(WORKERS, job.sum_of())

@@ -201,7 +201,7 @@ async def test_single_messages_are_sent_after_a_failed_journal_write(
 ) -> None:
     await rig.controller.admit(JobSpec(4, WORKERS, policy=FailurePolicy.ABORT), 0)
     rig.controller.members.fail(4, "h1", "its disk is full", 0)
-    assert "job 4 is aborted: h1 failed: its disk is full, and the job's policy is to abort" in caplog.text
+    assert "job 4 is aborted: rank 0 (h1) failed: its disk is full, and the job's policy is to abort" in caplog.text
 
     def full(journal: JournalFile, kind: str, key: str, value: object) -> None:
         raise JournalError("no space left on device")
@@ -210,6 +210,6 @@ async def test_single_messages_are_sent_after_a_failed_journal_write(
         broken.setattr(JournalFile, "put", full)
         with pytest.raises(JournalError):
             await rig.controller.tick(0)
-    why = "h1 failed: its disk is full, and the job's policy is to abort"
+    why = "rank 0 (h1) failed: its disk is full, and the job's policy is to abort"
     assert await rig.controller.tick(MS) == [Message(host, Abort(4, why)) for host in WORKERS]
     assert await rig.controller.tick(2 * MS) == []

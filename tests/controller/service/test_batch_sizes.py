@@ -206,7 +206,7 @@ async def test_a_worker_that_is_lost_has_no_batch(service: Rig) -> None:
         assert await asking(service, registration, 0, told=told) == [46, 0, 34]
     code, words = await refusal(asking(service, registration, 1))
     assert code is grpc.StatusCode.ABORTED
-    assert words == f"job {registration.job} goes on without h2 (rank 1)"
+    assert words == f"job {registration.job} goes on without rank 1 (h2)"
 
 
 async def _goes_on(host: Host) -> None:
@@ -346,7 +346,7 @@ async def test_impossible_sizes_are_refused(service: Rig, said: Any, code: str, 
 async def test_a_server_has_no_batch_and_some_controllers_decide_none(service: Rig) -> None:
     registration = await service.register(workers=["h1"], server="h2")
     code, words = await refusal(asking(service, registration, 1))
-    assert (code, "h2 (server) has no batch" in words) == (grpc.StatusCode.INVALID_ARGUMENT, True)
+    assert (code, "server (h2) has no batch" in words) == (grpc.StatusCode.INVALID_ARGUMENT, True)
     async with rig() as other:
         registration = await other.register(workers=["h1"])
         assert await refusal(asking(other, registration, 0)) == (

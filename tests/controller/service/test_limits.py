@@ -59,9 +59,9 @@ async def test_a_worker_that_died_before_the_others_came_is_not_there() -> None:
         while (await service.jobs())[0].hosts[0].attending:
             await asyncio.sleep(0.01)
         other = await service.joined(registration, 1)
-        assert (await other.hear("waiting")).reason == "waits for h1 (rank 0) to join"
+        assert (await other.hear("waiting")).reason == "waits for rank 0 (h1) to join"
         (state,) = await service.jobs()
-        assert state.waiting_for == "waits for h1 (rank 0) to join"
+        assert state.waiting_for == "waits for rank 0 (h1) to join"
         again = await service.joined(registration, 0)
         for host in (again, other):
             assert (await host.hear("worker_plan")).generation == 1
@@ -71,12 +71,12 @@ async def test_a_joining_host_is_not_told_to_wait_for_itself() -> None:
     async with rig() as service:
         registration = await service.register(workers=[*WORKERS, "h3"])
         first = await service.joined(registration, 0)
-        assert (await first.hear("waiting")).reason == "waits for h2 (rank 1), h3 (rank 2) to join"
+        assert (await first.hear("waiting")).reason == "waits for rank 1 (h2), rank 2 (h3) to join"
         second = await service.joined(registration, 1)
         for host in (first, second):
-            assert (await host.hear("waiting")).reason == "waits for h3 (rank 2) to join"
+            assert (await host.hear("waiting")).reason == "waits for rank 2 (h3) to join"
         second.call.cancel()
-        assert (await first.hear("waiting")).reason == "waits for h2 (rank 1), h3 (rank 2) to join"
+        assert (await first.hear("waiting")).reason == "waits for rank 1 (h2), rank 2 (h3) to join"
 
 
 async def test_a_worker_that_hangs_before_the_others_come_is_not_there() -> None:
@@ -96,7 +96,7 @@ async def test_a_worker_that_hangs_before_the_others_come_is_not_there() -> None
                 while (await service.jobs())[0].hosts[0].attending:
                     await asyncio.sleep(0.05)
             await service.joined(registration, 1)
-            assert (await service.jobs())[0].waiting_for == "waits for h1 (rank 0) to join"
+            assert (await service.jobs())[0].waiting_for == "waits for rank 0 (h1) to join"
         finally:
             process.kill()
             await process.wait()
@@ -257,7 +257,7 @@ async def test_a_reason_is_kept_in_short() -> None:
         await hosts[1].say(leave=pb.Leave(reason="x" * 500_000))
         while not (gone := service.controller.jobs[registration.job].gone):
             await asyncio.sleep(0.01)
-        assert gone == {"h2": f"h2 failed: {'x' * LONGEST_REASON}… (500000 characters)"}
+        assert gone == {"h2": f"rank 1 (h2) failed: {'x' * LONGEST_REASON}… (500000 characters)"}
         code, _ = await refusal(service.end(registration.job, "y" * 2 * MESSAGE_BYTES))
         assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
         await service.end(registration.job, "y" * 2_000)

@@ -64,7 +64,7 @@ async def test_a_job_from_registration_to_its_end(service: Rig) -> None:
     assert (joined.host, joined.address) == ("h1", int(TOPOLOGY.host("h1").address))
     assert (joined.heartbeat_ns, joined.heartbeats_to) == (1_000_000_000, 0), "one a second, by this stream"
     waiting = await first.hear("waiting")
-    assert waiting.reason == "waits for h2 (rank 1), h3 (server) to join"
+    assert waiting.reason == "waits for rank 1 (h2), server (h3) to join"
     server = await service.joined(registration, 2)
     second = await service.joined(registration, 1)
 
@@ -168,7 +168,7 @@ async def test_a_returning_host_gets_the_unchanged_awaited_event(service: Rig) -
     registration = await service.register(workers=WORKERS)
     for _ in range(2):
         host = await service.joined(registration, 0)
-        assert (await host.hear("waiting")).reason == "waits for h2 (rank 1) to join"
+        assert (await host.hear("waiting")).reason == "waits for rank 1 (h2) to join"
 
 
 async def test_joining_a_job_that_just_ended_gives_the_reason(service: Rig) -> None:
@@ -212,7 +212,7 @@ async def test_an_awaited_event_is_logged_once_and_the_start_is_kept(
         return JobSeats.from_json(registration.job, seats).started
 
     first = await service.joined(registration, 0)
-    assert (await first.hear("waiting")).reason == "waits for h2 (rank 1) to join"
+    assert (await first.hear("waiting")).reason == "waits for rank 1 (h2) to join"
     await asyncio.sleep(1.2)  # two looks more
     assert not kept()
     assert looks.call_count <= 1 + (time.monotonic() - begun_s) / 0.5
@@ -309,7 +309,9 @@ async def test_a_job_starts_without_those_whom_it_has_lost_before(service: Rig) 
     assert (await first.hear("worker_plan")).generation == 2
     second = await service.joined(registration, 1)
     await second.say(heartbeat=pb.Heartbeat())
-    assert (await second.hear("abort")).reason == "h2 failed: no way leads to it; the job went on without h2"
+    assert (
+        await second.hear("abort")
+    ).reason == "rank 1 (h2) failed: no way leads to it; the job went on without rank 1 (h2)"
 
 
 @pytest.mark.parametrize(
@@ -467,7 +469,7 @@ async def test_a_host_that_is_not_heard_any_more_is_told(
     await host.say(heartbeat=pb.Heartbeat())
     code, details = await host.end()
     assert code is grpc.StatusCode.INTERNAL
-    assert details.startswith("job 9: h1 (rank 0) is not heard any more, for the controller failed: KeyError(")
+    assert details.startswith("job 9: rank 0 (h1) is not heard any more, for the controller failed: KeyError(")
     assert "of the controller's own making" in caplog.text
 
 
@@ -554,7 +556,7 @@ async def test_a_seat_has_one_holder_and_a_lost_stream_may_come_back(service: Ri
     new = await service.joined(registration, 0)  # a process that was started anew
     code, details = await new.end()
     assert code is grpc.StatusCode.FAILED_PRECONDITION
-    assert "h1 (rank 0) ran already" in details
+    assert "rank 0 (h1) ran already" in details
 
 
 async def test_the_others_hear_of_a_silent_worker() -> None:
@@ -604,9 +606,9 @@ NAN = "InvalidTensor: tensor 'loss': element 3 is nan"
 @pytest.mark.parametrize(
     ("policy", "least", "says"),
     [
-        (pb.ABORT, 1, f"h2 failed: {NAN}, and the job's policy is to abort"),
-        (pb.WAIT, 1, f"h2 failed: {NAN}; it cannot come back, for which the job's policy would wait"),
-        (pb.CONTINUE, 2, f"h2 failed: {NAN}; 1 workers are left, and it needs 2"),
+        (pb.ABORT, 1, f"rank 1 (h2) failed: {NAN}, and the job's policy is to abort"),
+        (pb.WAIT, 1, f"rank 1 (h2) failed: {NAN}; it cannot come back, for which the job's policy would wait"),
+        (pb.CONTINUE, 2, f"rank 1 (h2) failed: {NAN}; 1 workers are left, and it needs 2"),
     ],
 )
 async def test_the_others_are_told_at_once_what_a_worker_failed_by(
@@ -656,7 +658,9 @@ async def test_an_unfit_plan_at_one_worker_is_reported_at_once(service: Rig) -> 
     for host in hosts:
         await host.hear("worker_plan")
     await hosts[0].say(leave=pb.Leave(reason="cannot bind 10.0.1.1:22341: Address already in use"))
-    assert (await hosts[1].hear("abort")).reason.startswith("h1 failed: cannot bind 10.0.1.1:22341: Address already")
+    assert (await hosts[1].hear("abort")).reason.startswith(
+        "rank 0 (h1) failed: cannot bind 10.0.1.1:22341: Address already"
+    )
 
 
 async def test_a_spare_that_has_taken_over_and_fails_is_lost_at_once(service: Rig) -> None:
@@ -673,12 +677,12 @@ async def test_a_spare_that_has_taken_over_and_fails_is_lost_at_once(service: Ri
     assert (await hosts[3].hear("server_plan")).generation == 2
     for host in (*hosts[:2], hosts[3]):
         await host.say(resumed=pb.Resumed(generation=2))
-    assert gone == {"h3": f"h3 failed: {NAN}"}
+    assert gone == {"h3": f"server (h3) failed: {NAN}"}
     await hosts[3].say(leave=pb.Leave(reason="its disk is full"))
     async with asyncio.timeout(20):
         while "h4" not in gone:
             await asyncio.sleep(0.01)
-    assert gone["h4"] == "h4 failed: its disk is full"
+    assert gone["h4"] == "server (h4) failed: its disk is full"
 
 
 async def test_the_next_controller_knows_that_a_spare_has_taken_over(service: Rig) -> None:
@@ -786,7 +790,7 @@ async def test_a_number_is_free_in_the_moment_its_job_is_aborted(service: Rig) -
     await asyncio.sleep(0.1)
     second = await service.register(job=7, workers=["h1", "h4"])
     await working
-    assert (await hosts[1].hear("abort")).reason == f"h1 failed: {NAN}, and the job's policy is to abort"
+    assert (await hosts[1].hear("abort")).reason == f"rank 0 (h1) failed: {NAN}, and the job's policy is to abort"
     for rank, host in enumerate([await service.joined(second, rank) for rank in range(2)]):
         assert (await host.hear("worker_plan")).rank == rank
 
@@ -804,7 +808,7 @@ async def test_a_lost_worker_and_the_others_get_their_reasons(service: Rig) -> N
     await other.say(resumed=pb.Resumed(generation=2))
     await lost.say(heartbeat=pb.Heartbeat(rounds=1))
     told = (await lost.hear("abort")).reason
-    assert told == "h1 failed: gone; the job went on without h1"
+    assert told == "rank 0 (h1) failed: gone; the job went on without rank 0 (h1)"
     await other.say(leave=pb.Leave())
     assert (await other.hear("ended")).reason == "all workers have left"
     assert service.controller.jobs == {}
@@ -825,7 +829,7 @@ async def test_a_worker_that_left_gets_the_reason_of_the_abort(service: Rig) -> 
         await asyncio.sleep(0.01)
     await hosts[1].say(leave=pb.Leave(reason=NAN))
     reason = (await hosts[2].hear("abort")).reason
-    assert reason.startswith(f"h2 failed: {NAN}")
+    assert reason.startswith(f"rank 1 (h2) failed: {NAN}")
     late = await service.joined(registration, 0)
     assert (await late.hear("abort")).reason == reason
 
@@ -851,7 +855,7 @@ async def test_the_others_go_on_at_once_without_a_worker_that_fails(service: Rig
         await asyncio.sleep(0.01)
     if again:
         code, details = await (await service.joined(registration, 1)).end()
-        assert (code, "h2 (rank 1) ran already" in details) == (grpc.StatusCode.FAILED_PRECONDITION, True)
+        assert (code, "rank 1 (h2) ran already" in details) == (grpc.StatusCode.FAILED_PRECONDITION, True)
     else:
         await hosts[1].say(leave=pb.Leave(reason=NAN))
     assert (await hosts[0].hear("pause")).generation == 1

@@ -77,7 +77,7 @@ async def test_the_end_of_one_stripe_ends_the_others(service: Rig) -> None:
     await hosts[1][3].say(heartbeat=pb.Heartbeat())  # it has run
     await hosts[1][3].say(leave=pb.Leave(reason="out of memory"))
     aborted = await hosts[1][0].hear("abort")
-    assert aborted.reason == "h4 failed: out of memory, and the job's policy is to abort"
+    assert aborted.reason == "rank 3 (h4) failed: out of memory, and the job's policy is to abort"
     ended = await hosts[0][0].hear("ended")
     assert ended.reason == f"job {numbers[1]}, which had a share of its chunks, is over: {aborted.reason}"
     assert service.controller.jobs == {}

@@ -67,7 +67,7 @@ def test_everyone_is_told_when_a_worker_that_hangs_ends_the_job(scenarios: dict[
     assert seen["statuses"] == [3, 3, 3]
     for last in seen["last"]:
         assert last["error"] == "AllreduceAborted"
-        assert "h3 was silent for 2 s, and the job's policy is to abort" in last["text"]
+        assert "rank 2 (h3) was silent for 2 s, and the job's policy is to abort" in last["text"]
     assert seen["servers"] == [1]
     assert seen["jobs"] == 0
 
@@ -75,7 +75,7 @@ def test_everyone_is_told_when_a_worker_that_hangs_ends_the_job(scenarios: dict[
 @pytest.mark.long
 def test_a_job_waits_for_a_worker_that_hangs_and_says_so(scenarios: dict[str, Future[dict[str, Any]]]) -> None:
     seen = scenarios["stopped_worker_wait"].result()
-    assert "waits for h3 (rank 2), silent for" in seen["said"]
+    assert "waits for rank 2 (h3), silent for" in seen["said"]
     assert seen["statuses"] == [0, 0, 0]
     generations = check_steps(seen["workers"])
     assert generations[-1] > 1

@@ -26,6 +26,7 @@ import pytest
 from weir.hosts import (
     AllreduceAborted,
     AllreduceTimeout,
+    CallMismatch,
     ControlClient,
     ControlRefused,
     EndpointClosed,
@@ -247,6 +248,54 @@ def test_the_end_of_the_interpreter_closes_a_communicator(
         assert stand.over.wait(ANSWER_S)
         assert process.wait(ANSWER_S) == status
     assert stand.kinds.count("leave") == 1
+
+
+def test_a_time_out_says_who_is_waited_for_by_the_controllers_comparison(
+    service: StandIn, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody sums here: the worker asks for a comparison after half of its time-out, and is asked for its calls."""
+
+    def work() -> None:
+        with join(service.address, 7, "secret", timeout_s=0.5, linger_s=0, **HERE) as communicator:
+            communicator.allreduce(np.ones(3), name="s2")
+
+    done = in_background(work)
+    stand = service.stand()
+    stand.tell(JOINED, to_host(PLAN))
+    asked = stand.hear("calls")
+    assert (asked.asks, asked.awaited) == (True, 0)
+    assert [(call.collective, call.name) for call in asked.calls] == [("allreduce", "s2")]
+    stand.tell(pb.ToHost(ask_calls=pb.AskCalls()))
+    while (answer := stand.hear("calls")).asks:
+        pass
+    assert answer.calls == asked.calls
+    stand.tell(pb.ToHost(call_report=pb.CallReport(text="waiting for rank 1 (h2)", speaker=0)))
+    with raises(AllreduceTimeout, place="no sum after 0.5 s") as late:
+        done.result(ANSWER_S)
+    assert str(late.value) == "no sum after 0.5 s: waiting for rank 1 (h2)"
+    assert caplog.messages.count("waiting for rank 1 (h2)") == 1
+
+
+def test_workers_whose_calls_differ_wait_for_the_controllers_comparison(service: StandIn) -> None:
+    membership = Membership(service.address, 7, "secret", linger_s=0, **HERE)
+
+    def explained() -> str:
+        with membership:
+            return membership._streams[0].explain(CallMismatch("the calls differ"))
+
+    text = in_background(explained)
+    stand = service.stand()
+    stand.tell(JOINED, to_host(PLAN))
+    assert stand.hear("calls").asks
+    stand.tell(pb.ToHost(call_report=pb.CallReport(text="rank 2 (h3): shape (101,)", speaker=2)))
+    assert text.result(ANSWER_S) == "rank 2 (h3): shape (101,)"
+
+
+@pytest.mark.parametrize("text", ["soon", "0", "-1", "inf"])
+def test_a_time_out_of_the_environment_that_is_no_time_is_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEIR_TIMEOUT", text)
+    with raises(JoinRefused, place="WEIR_TIMEOUT", value=text):
+        join("127.0.0.1:1", 7, "secret")
 
 
 def test_a_worker_moves_to_a_new_generation(service: StandIn, server: UdpEndpoint) -> None:
@@ -559,8 +608,8 @@ def once_more(stream: MembershipStream) -> bool:
 
 def test_joining_says_what_it_waits_for(service: StandIn) -> None:
     with closing(seat(service.address)) as joining:
-        service.stand().tell(JOINED, pb.ToHost(waiting=pb.Waiting(reason="waits for h2 (rank 1) to join")))
-        until(joining, "waits for h2")
+        service.stand().tell(JOINED, pb.ToHost(waiting=pb.Waiting(reason="waits for rank 1 (h2) to join")))
+        until(joining, "waits for rank 1")
         with raises(JoinTimeout, place="job 7", value=0.0):
             joining.wait_begun(0.0)
         service.stop()
@@ -575,7 +624,7 @@ def test_a_change_wakes_its_waiting_thread(service: StandIn) -> None:
         stand = service.stand()
         for change in (
             pb.ToHost(joined=pb.Joined(host="h1", address=WORKER, heartbeat_ns=10_000_000, stripes=stripes)),
-            pb.ToHost(waiting=pb.Waiting(reason="waits for h2 (rank 1) to join")),
+            pb.ToHost(waiting=pb.Waiting(reason="waits for rank 1 (h2) to join")),
             pb.ToHost(ended=pb.Ended(job=7, reason="out of time")),
         ):
             with joining.changed:
@@ -738,8 +787,8 @@ def test_a_first_plan_is_answered_by_a_heartbeat_at_once(service: StandIn) -> No
     with heartbeats() as (to, hear), closing(seat(service.address)) as joining:
         stand = service.stand()
         stand.tell(pb.ToHost(joined=pb.Joined(host="h2", address=SERVER, heartbeat_ns=hour_ns, heartbeats_to=to)))
-        stand.tell(pb.ToHost(waiting=pb.Waiting(reason="waits for h1 (rank 0) to join")))
-        until(joining, "waits for h1")
+        stand.tell(pb.ToHost(waiting=pb.Waiting(reason="waits for rank 0 (h1) to join")))
+        until(joining, "waits for rank 0")
         stand.tell(to_host(SERVER_PLAN))
         assert hear()[0].sequence == 0
     with closing(seat(service.address)):

@@ -42,10 +42,11 @@ def test_one_impossible_group_refuses_all() -> None:
 def test_a_tensor_one_worker_refuses_fails_or_is_summed_without() -> None:
     said = played("refused_tensor")
     refusal = "tensor 'second': element 7 (index (7,)) is nan; only finite values can be summed"
+    failed = f"rank 2 (h3) failed: InvalidTensor: {refusal}"
     ends = {
         "continue": [0, 11],
-        "abort": f"h3 failed: InvalidTensor: {refusal}, and the job's policy is to abort",
-        "wait": f"h3 failed: InvalidTensor: {refusal}; it cannot come back, for which the job's policy would wait",
+        "abort": f"{failed}, and the job's policy is to abort",
+        "wait": f"{failed}; it cannot come back, for which the job's policy would wait",
     }
     assert said["results"].keys() == ends.keys()
     told = set()

@@ -1134,14 +1134,14 @@ def test_the_awaited_event_is_that_of_the_oldest_tensor() -> None:
     worker.poll(sent_ns)
     worker.poll(again_ns)
     assert worker.waiting_for(sent_ns + 4_000_000_000_000_000) == (
-        "job 5, worker 0, generation 1: tensor 'v' lacks 4 of 5 rounds; waits for round 6 from 0.0.0.99, "
+        "job 5, rank 0, generation 1: tensor 'v' lacks 4 of 5 rounds; waits for round 6 from 0.0.0.99, "
         "sent 2 times in 4000000.000 s"
     )
 
 
 def test_the_awaited_event_is_one_sentence() -> None:
     worker = WorkerCore(PLAN, OPTIONS)
-    who = "job 5, worker 0, generation 1"
+    who = "job 5, rank 0, generation 1"
     assert worker.waiting_for(0) == f"{who}: waits for nothing"
     worker.submit(ones(2), name="w")
     lacks = f"{who}: tensor 'w' lacks 4 of 4 rounds"

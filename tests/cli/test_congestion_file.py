@@ -75,7 +75,7 @@ def longest_queue(emulated: EmulatedFabric, plans: Sequence[WorkerPlan]) -> int:
     return max(emulated.take_longest_queues().values())
 
 
-@pytest.mark.parametrize("declared", [True, False])
+@pytest.mark.parametrize("declared", [True, pytest.param(False, marks=pytest.mark.long)])
 async def test_a_file_sets_bounds_and_jobs_keep_them(declared: bool, tmp_path: Path) -> None:
     (tmp_path / "congestion.yaml").write_text(FILE)
     (tmp_path / "fabric.yaml").write_text(TOPOLOGY)

@@ -225,7 +225,9 @@ def test_lines_the_terminal_cannot_encode_are_passed_on(monkeypatch: pytest.Monk
     assert written.buffer.getvalue() == rb"[0] 10 \xb5s" + b"\n"
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGTERM, 143), pytest.param(signal.SIGINT, 130, marks=pytest.mark.long)]
+)
 def test_a_signal_ends_all_ranks(
     fabric: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, status: int
 ) -> None:

@@ -27,8 +27,17 @@ with orderly_end() as end:
 """
 
 
-@pytest.mark.parametrize("restarts", [0, 1])
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+@pytest.mark.parametrize(
+    ("number", "restarts"),
+    [
+        (signal.SIGTERM, 0),
+        (signal.SIGKILL, 1),
+        *(
+            pytest.param(number, restarts, marks=pytest.mark.long)
+            for number, restarts in ((signal.SIGTERM, 1), (signal.SIGHUP, 0), (signal.SIGHUP, 1), (signal.SIGKILL, 0))
+        ),
+    ],
+)
 def test_no_signal_leaves_a_torchrun_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, restarts: int
 ) -> None:

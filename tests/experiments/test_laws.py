@@ -120,7 +120,7 @@ def test_marks_of_every_kind_hold_the_queue(marks: str) -> None:
         pytest.param("explicit", 0.99, 1.0, marks=pytest.mark.long),
         pytest.param("dctcp", 0.99, 1.0, marks=pytest.mark.long),
         ("delay", 0.99, 1.0),
-        ("hpcc", 0.89, 0.94),
+        pytest.param("hpcc", 0.89, 0.94, marks=pytest.mark.long),
     ],
 )
 def test_each_law_uses_as_much_of_the_link_as_it_is_to(law: str, least: float, most: float) -> None:

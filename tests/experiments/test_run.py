@@ -91,6 +91,7 @@ def test_workers_may_compute_longer_than_any_other_limit(short: RunConfig) -> No
     assert len(asyncio.run(run_strategy(long, "ps")).iteration_ns) == 2
 
 
+@pytest.mark.long
 def test_a_page_that_cannot_be_drawn_loses_no_record(
     short: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -54,7 +54,7 @@ def test_large_messages_fill_a_link_that_is_theirs() -> None:
     assert 0.95 * RATE_BPS <= goodput_bps < RATE_BPS
 
 
-@pytest.mark.parametrize("lower_effort", [False, True])
+@pytest.mark.parametrize("lower_effort", [pytest.param(False, marks=pytest.mark.long), True])
 def test_queues_keep_their_bounds_with_transfers_beside_a_job(lower_effort: bool) -> None:
     """A round of the job's window, three times eight packets of the transport's, and a probe."""
     config = declared()

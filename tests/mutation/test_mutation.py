@@ -62,6 +62,7 @@ def test_a_mutant_that_computes_for_ever_is_noticed() -> None:
     assert verdict_on(Mutant(FETCHING, 1, "before", "after", broken), (Run((test,), 2, 300),)) is Verdict.KILLED
 
 
+@pytest.mark.long
 def test_only_tests_that_run_a_line_are_used() -> None:
     """A line that one of two tests runs, one that both run, some that run at import, and one of another module."""
     cores = "tests/hosts/protocol/test_host_cores.py"
@@ -87,6 +88,7 @@ def test_only_tests_that_run_a_line_are_used() -> None:
     assert {*ran.seconds} == {stranger, other}
 
 
+@pytest.mark.long
 def test_the_program_is_broken_in_its_tables() -> None:
     tables = {mutant.before.split()[0] for mutant in program_mutants(random.Random(1))}
     assert {"FabricIngress.aggregation.steps", "FabricIngress.aggregation.formats"} <= tables
@@ -143,6 +145,7 @@ def test_patience_grows_with_what_the_tests_took() -> None:
     assert run_of(("quick",), seconds).all_s < run.each_s
 
 
+@pytest.mark.long
 def test_files_that_are_none_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         tool.main(["--only", "no_such_file"])

@@ -407,7 +407,7 @@ async def test_a_job_does_not_move_if_a_heavier_one_loses_more(
     assert (spines(rig, 1) == {before}) == (not moved)
 
 
-@pytest.mark.parametrize("higher", [1, 2])
+@pytest.mark.parametrize("higher", [1, pytest.param(2, marks=pytest.mark.long)])
 async def test_a_lower_job_cedes_the_better_spine_and_stays(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, higher: int
 ) -> None:

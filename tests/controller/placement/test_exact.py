@@ -150,17 +150,17 @@ def compare_ample(seeds: range, *, shared: bool = False) -> int:
 
 
 def test_the_widest_tree_is_the_oracles_equal() -> None:
-    assert compare_ample(range(40)) == 40
+    assert compare_ample(range(20)) == 20
 
 
 def test_the_widest_tree_beside_other_jobs_is_the_oracles_equal() -> None:
-    assert compare_ample(range(200, 220), shared=True) == 20
+    assert compare_ample(range(200, 206), shared=True) == 6
 
 
 @pytest.mark.long
 def test_the_widest_tree_is_the_oracles_equal_over_thousands() -> None:
-    assert compare_ample(range(40, 160)) == 120
-    assert compare_ample(range(220, 280), shared=True) == 60
+    assert compare_ample(range(20, 160)) == 140
+    assert compare_ample(range(206, 280), shared=True) == 74
     assert compare_ample(range(1_000, 3_000)) == 2_000
     assert compare_ample(range(3_000, 3_500), shared=True) == 500
 
@@ -211,8 +211,8 @@ def compare_scarce(seeds: Iterable[int], *, shared: bool = False) -> tuple[int, 
 
 
 def test_scarce_memory_is_placed_as_the_oracle_does() -> None:
-    placed, _ = compare_scarce(range(25))
-    assert placed >= 15
+    placed, _ = compare_scarce(range(12))
+    assert placed >= 7
 
 
 @pytest.mark.parametrize("seed", [2, 4, 8, 13])
@@ -312,8 +312,8 @@ def test_scarce_memory_next_to_other_jobs_matches_the_oracle() -> None:
 
 @pytest.mark.long
 def test_scarce_memory_is_placed_as_the_oracle_does_over_many() -> None:
-    placed, _ = compare_scarce(range(25, 80))
-    assert placed >= 30
+    placed, _ = compare_scarce(range(12, 80))
+    assert placed >= 38
     placed, _ = compare_scarce(range(108, 125), shared=True)
     assert placed >= 10
     placed, _ = compare_scarce(range(1_000, 1_600))
@@ -333,7 +333,7 @@ def by_the_relaxation_and_without(problem: Problem, seconds: float) -> tuple[lis
 def test_without_the_relaxation_more_programs_are_solved() -> None:
     """The fabrics are small, and the trees the same."""
     programs = [0, 0]
-    for seed in range(60):
+    for seed in range(24):
         try:
             methods, found = by_the_relaxation_and_without(any_problem(seed, room=0.5), 60)
         except PlacementError:

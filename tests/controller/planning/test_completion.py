@@ -134,7 +134,7 @@ async def compare_run(config: RunConfig, off: float = 0.03) -> Measured:
     return seen
 
 
-@pytest.mark.parametrize("seed", [8, 25, 36])
+@pytest.mark.parametrize("seed", [8, *(pytest.param(seed, marks=pytest.mark.long) for seed in (25, 36))])
 async def test_steps_take_as_long_as_the_model_says(seed: int) -> None:
     await compare_run(drawn_run(seed))
 

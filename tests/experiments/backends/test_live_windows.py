@@ -76,7 +76,7 @@ async def test_a_silent_jobs_windows_stay_reserved_until_leases_end() -> None:
             await life
 
 
-@pytest.mark.parametrize("makes_room", [True, False])
+@pytest.mark.parametrize("makes_room", [True, pytest.param(False, marks=pytest.mark.long)])
 async def test_undeclared_traffic_lowers_the_bound_and_the_room(
     makes_room: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

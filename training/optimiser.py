@@ -49,7 +49,11 @@ class Description:
     summary: str
     options: type[Options]
     make: Callable[..., Optimiser]
-    """Make one at its start from the sizes of the layers, which are consecutive parts of the weights, and options."""
+    """Make one at its start from the sizes of the layers, which are consecutive parts of the weights, and options; and
+    from `Layers`, if it divides them.
+    """
+    divides: bool = False
+    """True if it has rates by layer, which ranks can divide among them."""
 
     @property
     def option_names(self) -> tuple[str, ...]:
@@ -69,8 +73,12 @@ def check_not_negative(name: str, value: float) -> None:
         raise TrainingError(f"{name} must be >= 0, got {value}")
 
 
+Rule = Callable[[NDArray[np.float32], NDArray[np.float32]], NDArray[np.float32]]
+"""Factors of layers, (k,), by the norms of two vectors, (k,) each."""
+
+
 class Layers:
-    """Norms of the layers of flat weights."""
+    """Norms of the layers of flat weights, and factors that follow from them."""
 
     def __init__(self, sizes: Sequence[int]) -> None:
         """`sizes` are the layers' lengths, each at least 1."""
@@ -79,11 +87,22 @@ class Layers:
         self._sizes = np.asarray(sizes)
         self._starts = np.cumsum(self._sizes) - self._sizes
 
-    def norms(self, values: Floats) -> NDArray[np.float32]:
-        """Euclidean norm of each layer, (layers,)."""
-        squares = np.square(values, dtype=np.float64)
-        return np.sqrt(np.add.reduceat(squares, self._starts)).astype(np.float32)
+    def factors(self, rule: Rule, first: Floats, second: Floats) -> NDArray[np.float32]:
+        """Return the factor of each layer, (layers,).
+
+        Args:
+            rule: Factors by the layers' norms.
+            first: Vector whose norms are the first argument of the rule, (parameters,).
+            second: Vector whose norms are the second.
+        """
+        return rule(norms(first, self._starts), norms(second, self._starts))
 
     def spread(self, factors: NDArray[np.float32]) -> Floats:
         """One factor a layer, repeated for its parameters: (parameters,)."""
         return np.repeat(factors, self._sizes)
+
+
+def norms(values: Floats, starts: NDArray[np.int64]) -> NDArray[np.float32]:
+    """Euclidean norms of the layers that begin at `starts`, (layers,), from squares and sums in float64."""
+    squares = np.square(values, dtype=np.float64)
+    return np.sqrt(np.add.reduceat(squares, starts)).astype(np.float32)

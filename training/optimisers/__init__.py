@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from ...imports.registry import Registry
+from ..divided_layers import DividedLayers, Gatherer
 from ..errors import TrainingError
-from ..optimiser import Description, Optimiser
+from ..optimiser import Description, Optimiser, Options
 
-__all__ = ["OPTIMISERS", "make_optimiser"]
+__all__ = ["OPTIMISERS", "make_divided_optimiser", "make_optimiser"]
 
 OPTIMISERS: Final = Registry(__name__, __path__, Description, "optimiser", TrainingError, first="sgd")
 
@@ -28,8 +29,36 @@ def make_optimiser(name: str, layers: Sequence[int], learning_rate: float, **opt
     Raises:
         TrainingError: The optimiser is unknown, or an option is, or has a value that is not allowed.
     """
+    return OPTIMISERS.describe(name).make(layers, _options(name, learning_rate, options))
+
+
+def make_divided_optimiser(
+    name: str, layers: Sequence[int], learning_rate: float, ranks: Gatherer, **options: Any
+) -> Optimiser:
+    """Return an optimiser whose rates by layer are divided among ranks, which all make the same steps.
+
+    Its weights have the bits of `make_optimiser`'s.
+
+    Args:
+        name: Name or path.
+        layers: Lengths of the layers, which are consecutive parts of the weights.
+        learning_rate: Learning rate.
+        ranks: Communicator of the ranks, such as `weir.join` returns.
+        **options: Other options of the optimiser; the rest have their defaults.
+
+    Raises:
+        TrainingError: As of `make_optimiser`; or the optimiser has no rates by layer.
+    """
+    description = OPTIMISERS.describe(name)
+    if not description.divides:
+        dividing = tuple(each.name for each in OPTIMISERS.values() if each.divides)
+        raise TrainingError(f"optimiser {name} has no rates by layer", place="ranks", value=name, allowed=dividing)
+    return description.make(layers, _options(name, learning_rate, options), DividedLayers(layers, ranks))
+
+
+def _options(name: str, learning_rate: float, options: dict[str, Any]) -> Options:
     description = OPTIMISERS.describe(name)
     if unknown := sorted(options.keys() - set(description.option_names)):
         supported = ", ".join(description.option_names) or "none"
         raise TrainingError(f'unknown option "{unknown[0]}" of optimiser {name}; supported: {supported}')
-    return description.make(layers, description.options(learning_rate, **options))
+    return description.options(learning_rate, **options)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..optimiser import Description, Floats, Layers, check_not_negative
 from .adam import AdamOptions, Moments
@@ -32,20 +33,28 @@ class LambOptions(AdamOptions):
 class Lamb:
     """Adam whose steps have each layer's norm."""
 
-    def __init__(self, layers: Sequence[int], options: LambOptions) -> None:
+    def __init__(self, layers: Sequence[int], options: LambOptions, divided: Layers | None = None) -> None:
         self._rate = np.float32(options.learning_rate)
         self._decay = np.float32(options.weight_decay)
-        self._layers = Layers(layers)
+        self._layers = divided or Layers(layers)
         self._moments = Moments(sum(layers), options.beta1, options.beta2, options.epsilon)
 
     def step(self, weights: Floats, gradient: Floats, share: float = 1.0) -> Floats:
         update = self._moments.ratio(gradient) + self._decay * weights
-        of_weights, of_update = self._layers.norms(weights), self._layers.norms(update)
-        some = (of_weights > 0) & (of_update > 0)
-        trust = np.where(some, of_weights / np.where(some, of_update, np.float32(1)), np.float32(1))
+        trust = self._layers.factors(_trust, weights, update)
         return weights - np.float32(share) * self._rate * self._layers.spread(trust) * update
 
 
+def _trust(of_weights: NDArray[np.float32], of_update: NDArray[np.float32]) -> NDArray[np.float32]:
+    some = (of_weights > 0) & (of_update > 0)
+    return np.where(some, of_weights / np.where(some, of_update, np.float32(1)), np.float32(1))
+
+
 DESCRIPTION: Final = Description(
-    "lamb", "LAMB", "Adam with steps as long as each layer's weights, for large batches", LambOptions, Lamb
+    "lamb",
+    "LAMB",
+    "Adam with steps as long as each layer's weights, for large batches",
+    LambOptions,
+    Lamb,
+    divides=True,
 )

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..optimiser import Description, Floats, Layers, Options, check_not_negative, check_share
 
@@ -35,23 +36,26 @@ class LarsOptions(Options):
 class Lars:
     """Momentum SGD whose learning rate follows each layer's ratio of weights to gradients."""
 
-    def __init__(self, layers: Sequence[int], options: LarsOptions) -> None:
+    def __init__(self, layers: Sequence[int], options: LarsOptions, divided: Layers | None = None) -> None:
         self._options = options
-        self._layers = Layers(layers)
+        self._layers = divided or Layers(layers)
         self._velocity: Floats = np.zeros(sum(layers), np.float32)
 
     def step(self, weights: Floats, gradient: Floats, share: float = 1.0) -> Floats:
         options = self._options
         decay = np.float32(options.weight_decay)
-        of_weights, of_gradient = self._layers.norms(weights), self._layers.norms(gradient)
-        some = (of_weights > 0) & (of_gradient > 0)
-        below = np.where(some, of_gradient + decay * of_weights, np.float32(1))
-        local = np.where(some, np.float32(options.trust) * of_weights / below, np.float32(1))
+        local = self._layers.factors(self._local_rates, weights, gradient)
         rate = np.float32(options.learning_rate) * self._layers.spread(local)
         self._velocity = np.float32(options.momentum) * self._velocity + rate * (gradient + decay * weights)
         return weights - np.float32(share) * self._velocity
 
+    def _local_rates(self, of_weights: NDArray[np.float32], of_gradient: NDArray[np.float32]) -> NDArray[np.float32]:
+        options = self._options
+        some = (of_weights > 0) & (of_gradient > 0)
+        below = np.where(some, of_gradient + np.float32(options.weight_decay) * of_weights, np.float32(1))
+        return np.where(some, np.float32(options.trust) * of_weights / below, np.float32(1))
+
 
 DESCRIPTION: Final = Description(
-    "lars", "LARS", "momentum with a learning rate for each layer, for large batches", LarsOptions, Lars
+    "lars", "LARS", "momentum with a learning rate for each layer, for large batches", LarsOptions, Lars, divides=True
 )

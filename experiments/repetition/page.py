@@ -61,7 +61,8 @@ def _section(paper: Paper, record: PaperRecord) -> Iterator[str]:
     yield f"- Here: {paper.regime}"
     if paper.run_files:
         yield f"- Run files: {', '.join(f'`experiments/{file}`' for file in paper.run_files)}"
-    yield f"- Repeat: `{record.command}` ({paper.seeds} seeds or turns; {record.seconds} s of processor time)"
+    cost = "" if record.seconds is None else f"; {record.seconds} s of processor time"
+    yield f"- Repeat: `{record.command}` ({paper.seeds} seeds or turns{cost})"
     yield ""
     shown = list(results(paper, record))
     for figure in paper.figures:

@@ -35,8 +35,8 @@ class PaperRecord(_Stored):
 
     paper: str
     command: str
-    seconds: int
-    """Processor time of the repetition."""
+    seconds: int | None
+    """Processor time of the repetition; None if it was not measured."""
     made_by: Mapping[str, str]
     """Versions, commit and processor."""
     series: tuple[Series, ...]
@@ -111,15 +111,18 @@ def results(paper: Paper, record: PaperRecord) -> Iterator[Result]:
     for series in record.series:
         mine = found[series.figure, series.condition, paper.system.name]
         comparable = series is not mine and not mine.limited and any(series.values)
-        change = statistics.paired(lambda own, other: own / other - 1, mine.values, series.values)
         yield Result(
             paper.figure(series.figure),
             series.condition,
             known[series.contender],
             statistics.mean(series.values),
             len(series.limited),
-            change if comparable else None,
+            statistics.paired(_change, mine.values, series.values) if comparable else None,
         )
+
+
+def _change(own: float, other: float) -> float:
+    return own / other - 1
 
 
 def missing(paper: Paper, record: PaperRecord) -> list[str]:

@@ -70,6 +70,17 @@ def keep_layers_apart(model: Any) -> None:
     apart(model)
 
 
+def report(**progress: Any) -> None:
+    """Report the progress of the default process group's job to the controller, once in a step.
+
+    Over another back end nothing happens. Keys and errors are those of `weir.Communicator.report`.
+    """
+    import torch.distributed as dist
+
+    if hasattr(dist.group.WORLD, "report"):
+        dist.group.WORLD.report(**progress)
+
+
 def _create(*words: Any) -> Any:
     """Called for each group, with its store, rank, size and time-out."""
     from .hosts.torch.process_group import create

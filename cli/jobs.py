@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -86,6 +87,9 @@ def list_jobs(
     for stripes in dict.fromkeys(tuple((stripe.job, stripe.share) for stripe in job.stripes) for job in jobs):
         if stripes:
             _console.print(_shared(stripes), soft_wrap=True)
+    for job in jobs:
+        if job.HasField("report"):
+            _console.print(f"job {job.job}: {_progress(job.report)}", soft_wrap=True)
     if any(not host.attending for job in jobs for host in job.hosts):
         _console.print("(…): not attending")
 
@@ -204,6 +208,7 @@ def _as_dict(job: Any) -> dict[str, Any]:
         "switches": list(job.switches),
         "waiting_for": job.waiting_for,
         "stripes": _stripes(job),
+        "report": _report(job),
         "hosts": [
             {
                 "host": host.host,
@@ -224,6 +229,40 @@ def _stripes(job: Any) -> list[dict[str, int]]:
 def _shared(stripes: Sequence[tuple[int, int]]) -> str:
     jobs, shares = ", ".join(str(job) for job, _ in stripes), " : ".join(str(share) for _, share in stripes)
     return f"jobs {jobs} are stripes of one: they share its chunks as {shares}, and end together"
+
+
+def _report(job: Any) -> dict[str, Any] | None:
+    """The newest report of a job's program, with times and bytes of one step; NaN and infinity are null in JSON."""
+    if not job.HasField("report"):
+        return None
+    told = job.report
+
+    def value(name: str) -> Any:
+        return getattr(told, name) if told.HasField(name) and isfinite(getattr(told, name)) else None
+
+    return {
+        "step": told.step,
+        "steps_left": value("steps_left"),
+        "stage": told.stage,
+        "loss": value("loss"),
+        "accuracy": value("accuracy"),
+        "compute_s": told.compute_ns / told.steps / 1e9 or None,
+        "exposed_s": told.exposed_ns / told.steps / 1e9 or None,
+        "bytes": told.bytes // told.steps,
+    }
+
+
+def _progress(told: Any) -> str:
+    """One line about a report."""
+    parts = [told.stage, f"step {told.step}"]
+    if told.HasField("steps_left"):
+        parts.append(f"{told.steps_left} left")
+    parts += [f"{name} {getattr(told, name):.4g}" for name in ("loss", "accuracy") if told.HasField(name)]
+    if told.compute_ns or told.exposed_ns:
+        compute_ms, exposed_ms = (each / told.steps / 1e6 for each in (told.compute_ns, told.exposed_ns))
+        parts.append(f"{compute_ms:.4g} ms of computation and {exposed_ms:.4g} ms of exposed communication a step")
+    parts.append(f"{told.bytes / told.steps / 1e6:.4g} MB a step")
+    return ", ".join(part for part in parts if part)
 
 
 def _mark(host: dict[str, Any]) -> str:

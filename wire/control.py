@@ -5,10 +5,11 @@ Addresses are IPv4 as integers in host order. These are values only; the drivers
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from .aggregation import LANES
+from .errors import WireError
 
 KEY_BYTES: Final = 32
 """Bytes of the key of a job's hosts."""
@@ -133,6 +134,68 @@ class Resumed:
 
     job: int
     generation: int
+
+
+MAX_STAGE: Final = 64
+"""Maximum length of a stage's name, in characters."""
+MAX_STEPS: Final = (1 << 32) - 1
+"""Maximum number of steps in one report."""
+MAX_COUNT: Final = (1 << 63) - 1
+"""Maximum of a report's counts, times and bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Progress of a job's program. Times and bytes are of one worker, the one that reports."""
+
+    step: int
+    """Newest complete step."""
+    steps_left: int | None = None
+    """Remaining steps of the stage; None: unknown."""
+    stage: str = ""
+    """Name of the stage, such as an epoch or a phase of a schedule."""
+    loss: float | None = None
+    accuracy: float | None = None
+    steps: int = 1
+    """Steps over which the three values below are summed."""
+    compute_ns: int = 0
+    """Time between the steps' communication; 0: unknown."""
+    exposed_ns: int = 0
+    """Time that the program was blocked in communication; 0: unknown."""
+    bytes: int = 0
+    """Bytes of the arrays handed to collectives."""
+
+    def __post_init__(self) -> None:
+        for name in ("step", "steps_left", "steps", "compute_ns", "exposed_ns", "bytes"):
+            value = getattr(self, name)
+            if value is not None and not (type(value) is int and (name == "steps") <= value <= MAX_COUNT):
+                raise WireError(
+                    f"{name} {value!r} is out of range",
+                    place="report",
+                    value=value,
+                    allowed=(f"integers {int(name == 'steps')} to 2^63 - 1",),
+                )
+        for name in ("loss", "accuracy"):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, float):
+                raise WireError(f"{name} {value!r} is not a float", place="report", value=value)
+        if not isinstance(self.stage, str) or len(self.stage) > MAX_STAGE:
+            raise WireError(
+                f"stage {self.stage!r} is not a name",
+                place="report",
+                value=self.stage,
+                allowed=(f"text of at most {MAX_STAGE} characters",),
+            )
+
+    def after(self, before: Report) -> Report:
+        """Merge with the report before it: the newest step, and sums of times and bytes."""
+        return replace(
+            self,
+            steps=min(before.steps + self.steps, MAX_STEPS),
+            compute_ns=min(before.compute_ns + self.compute_ns, MAX_COUNT),
+            exposed_ns=min(before.exposed_ns + self.exposed_ns, MAX_COUNT),
+            bytes=min(before.bytes + self.bytes, MAX_COUNT),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,6 +111,36 @@ def read_held(message: pb.Held) -> control.Held:
     )
 
 
+def report_message(report: control.Report) -> pb.Report:
+    """Encode a report of progress."""
+    return pb.Report(
+        step=report.step,
+        steps_left=report.steps_left,
+        stage=report.stage,
+        loss=report.loss,
+        accuracy=report.accuracy,
+        steps=report.steps,
+        compute_ns=report.compute_ns,
+        exposed_ns=report.exposed_ns,
+        bytes=report.bytes,
+    )
+
+
+def read_report(message: pb.Report) -> control.Report:
+    """Decode a report. Raises WireError for values out of range."""
+    return control.Report(
+        message.step,
+        message.steps_left if message.HasField("steps_left") else None,
+        message.stage,
+        message.loss if message.HasField("loss") else None,
+        message.accuracy if message.HasField("accuracy") else None,
+        message.steps,
+        message.compute_ns,
+        message.exposed_ns,
+        message.bytes,
+    )
+
+
 def balance_request(
     job: int,
     samples: int,

@@ -97,7 +97,7 @@ class HostState(_message.Message):
     def __init__(self, host: _Optional[str] = ..., rank: _Optional[int] = ..., attending: bool = ..., rounds: _Optional[int] = ..., silent_seconds: _Optional[float] = ...) -> None: ...
 
 class JobState(_message.Message):
-    __slots__ = ("job", "generation", "hosts", "switches", "slots", "window", "policy", "rounds", "waiting_for", "stripes")
+    __slots__ = ("job", "generation", "hosts", "switches", "slots", "window", "policy", "rounds", "waiting_for", "stripes", "report")
     JOB_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     HOSTS_FIELD_NUMBER: _ClassVar[int]
@@ -108,6 +108,7 @@ class JobState(_message.Message):
     ROUNDS_FIELD_NUMBER: _ClassVar[int]
     WAITING_FOR_FIELD_NUMBER: _ClassVar[int]
     STRIPES_FIELD_NUMBER: _ClassVar[int]
+    REPORT_FIELD_NUMBER: _ClassVar[int]
     job: int
     generation: int
     hosts: _containers.RepeatedCompositeFieldContainer[HostState]
@@ -118,7 +119,8 @@ class JobState(_message.Message):
     rounds: int
     waiting_for: str
     stripes: _containers.RepeatedCompositeFieldContainer[Stripe]
-    def __init__(self, job: _Optional[int] = ..., generation: _Optional[int] = ..., hosts: _Optional[_Iterable[_Union[HostState, _Mapping]]] = ..., switches: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ..., window: _Optional[int] = ..., policy: _Optional[_Union[Policy, str]] = ..., rounds: _Optional[int] = ..., waiting_for: _Optional[str] = ..., stripes: _Optional[_Iterable[_Union[Stripe, _Mapping]]] = ...) -> None: ...
+    report: Report
+    def __init__(self, job: _Optional[int] = ..., generation: _Optional[int] = ..., hosts: _Optional[_Iterable[_Union[HostState, _Mapping]]] = ..., switches: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ..., window: _Optional[int] = ..., policy: _Optional[_Union[Policy, str]] = ..., rounds: _Optional[int] = ..., waiting_for: _Optional[str] = ..., stripes: _Optional[_Iterable[_Union[Stripe, _Mapping]]] = ..., report: _Optional[_Union[Report, _Mapping]] = ...) -> None: ...
 
 class JobList(_message.Message):
     __slots__ = ("jobs",)
@@ -173,20 +175,44 @@ class BatchSizes(_message.Message):
     def __init__(self, sizes: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class FromHost(_message.Message):
-    __slots__ = ("join", "heartbeat", "held", "resumed", "leave", "calls")
+    __slots__ = ("join", "heartbeat", "held", "resumed", "leave", "report", "calls")
     JOIN_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     HELD_FIELD_NUMBER: _ClassVar[int]
     RESUMED_FIELD_NUMBER: _ClassVar[int]
     LEAVE_FIELD_NUMBER: _ClassVar[int]
+    REPORT_FIELD_NUMBER: _ClassVar[int]
     CALLS_FIELD_NUMBER: _ClassVar[int]
     join: Join
     heartbeat: Heartbeat
     held: Held
     resumed: Resumed
     leave: Leave
+    report: Report
     calls: Calls
-    def __init__(self, join: _Optional[_Union[Join, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., held: _Optional[_Union[Held, _Mapping]] = ..., resumed: _Optional[_Union[Resumed, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., calls: _Optional[_Union[Calls, _Mapping]] = ...) -> None: ...
+    def __init__(self, join: _Optional[_Union[Join, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., held: _Optional[_Union[Held, _Mapping]] = ..., resumed: _Optional[_Union[Resumed, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., calls: _Optional[_Union[Calls, _Mapping]] = ...) -> None: ...
+
+class Report(_message.Message):
+    __slots__ = ("step", "steps_left", "stage", "loss", "accuracy", "steps", "compute_ns", "exposed_ns", "bytes")
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    STEPS_LEFT_FIELD_NUMBER: _ClassVar[int]
+    STAGE_FIELD_NUMBER: _ClassVar[int]
+    LOSS_FIELD_NUMBER: _ClassVar[int]
+    ACCURACY_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    COMPUTE_NS_FIELD_NUMBER: _ClassVar[int]
+    EXPOSED_NS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    step: int
+    steps_left: int
+    stage: str
+    loss: float
+    accuracy: float
+    steps: int
+    compute_ns: int
+    exposed_ns: int
+    bytes: int
+    def __init__(self, step: _Optional[int] = ..., steps_left: _Optional[int] = ..., stage: _Optional[str] = ..., loss: _Optional[float] = ..., accuracy: _Optional[float] = ..., steps: _Optional[int] = ..., compute_ns: _Optional[int] = ..., exposed_ns: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
 
 class Call(_message.Message):
     __slots__ = ("collective", "name", "details")

@@ -12,6 +12,7 @@ from ..placement import Placement
 from ..planning.plan import FailurePolicy, JobPlan, JobSpec
 from .migration import Move, Phase
 from .migration_cost import MigrationBudget
+from .reports import Reports
 
 
 @dataclass(slots=True)
@@ -63,6 +64,8 @@ class RunningJob:
     """Reduced grants and their reasons, for people; empty if the job got all that it requested."""
     progress: dict[str, Progress] = field(default_factory=dict)
     """Last report of each worker; workers without reports are missing."""
+    reports: Reports = field(default_factory=Reports)
+    """Progress of its program, as its workers report it."""
     move: Move | None = None
     """The move under way, or None."""
     paused_ns: int = 0

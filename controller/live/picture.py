@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
+from math import isfinite
 from typing import Any
 
 from ...topologies.drawing import LOADS, Drawing
 from ...topologies.model import Topology
+from ...wire.control import Report
 from ..controller import Controller
 from ..jobs.job import RunningJob
 from .events import EventLog
@@ -116,4 +118,11 @@ def _job(controller: Controller, number: int, job: RunningJob, now_ns: int) -> d
         "sums": sorted({*placement.switches, *({placement.root} - {job.spec.server})}),
         "rounds_per_s": round(job.rounds_per_second, 1),
         "says": controller.jobs.waiting_for(number, now_ns),
+        "report": None if job.reports.newest is None else _report(job.reports.newest),
     }
+
+
+def _report(report: Report) -> dict[str, Any]:
+    """The newest report of a job's program; JSON has no NaN, so that a loss that is none becomes null."""
+    values = asdict(report)
+    return {name: None if isinstance(each, float) and not isfinite(each) else each for name, each in values.items()}

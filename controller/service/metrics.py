@@ -17,6 +17,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
+from ...wire.control import Report
 from ..controller import Controller
 from ..errors import ControllerError
 from ..listener import Listener
@@ -26,6 +27,21 @@ _REQUEST_BYTES: Final = 8_192
 _REQUEST_S: Final = 5.0
 MAX_SEATS: Final = 1_000
 """Maximum number of seats whose heartbeats a page lists: those that were silent for longest."""
+
+_REPORTED: Final[tuple[tuple[str, str, Callable[[Report], float | None]], ...]] = (
+    ("step", "Newest step that its program has reported", lambda report: report.step),
+    ("stage_steps_left", "Remaining steps of the reported stage", lambda report: report.steps_left),
+    ("loss", "Reported loss", lambda report: report.loss),
+    ("accuracy", "Reported accuracy", lambda report: report.accuracy),
+    ("step_compute_seconds", "Computation of a step", lambda report: report.compute_ns / report.steps / 1e9 or None),
+    (
+        "step_exposed_seconds",
+        "Communication of a step that computation did not hide",
+        lambda report: report.exposed_ns / report.steps / 1e9 or None,
+    ),
+    ("step_bytes", "Bytes of a step's collectives", lambda report: report.bytes / report.steps),
+)
+"""Reported values: the metric's name, its description, and the value, None if it is unknown."""
 
 
 class _Reading(Collector):
@@ -115,6 +131,7 @@ class _Reading(Collector):
             silent.add_metric(label, len(job.silent))
             streams.add_metric(label, sum(job.plan.streams.values()))
         yield from (running, generation, workers, rounds, moving, silent, streams)
+        yield from self._reports()
         counts = jobs.counts
         for name, what, count in (
             ("admitted", "Jobs admitted", counts.admitted),
@@ -128,6 +145,16 @@ class _Reading(Collector):
         leases = GaugeMetricFamily("weir_leases", "Leases of hosts in force")
         leases.add_metric([], len(jobs.leases))
         yield leases
+
+    def _reports(self) -> Iterable[Metric]:
+        """Metrics of the newest report of each job's program; a value that was not reported is absent."""
+        told = [(str(number), job.reports.newest) for number, job in self._controller.jobs.items()]
+        for name, what, value_of in _REPORTED:
+            gauge = GaugeMetricFamily(f"weir_job_{name}", what, labels=("job",))
+            for job, report in told:
+                if report is not None and (value := value_of(report)) is not None:
+                    gauge.add_metric([job], value)
+            yield gauge
 
     def _beats(self, heard: HeartbeatReader) -> Iterable[Metric]:
         """Metrics of heartbeats through the fabric. A seat is a job's number and a rank, or a host's name without

@@ -10,7 +10,7 @@ from typing import Final
 
 from ...topologies.model import Host, Topology
 from ...wire import control_pb2 as pb
-from ...wire.control_messages import to_host
+from ...wire.control_messages import report_message, to_host
 from ..errors import PlanError
 from ..jobs.job import RunningJob
 from ..placement.multi_job.multi_tree import MAX_STRIPES
@@ -78,8 +78,9 @@ def registration(plan: JobPlan, seats: JobSeats, note: str) -> pb.Registration:
     )
 
 
-def job_state(plan: JobPlan, seats: JobSeats, waiting_for: str, now_ns: int) -> pb.JobState:
+def job_state(running: RunningJob, seats: JobSeats, waiting_for: str, now_ns: int) -> pb.JobState:
     """State of one job in a list of jobs."""
+    plan, newest = running.plan, running.reports.newest
     hosts = [
         pb.HostState(
             host=seat.host,
@@ -101,6 +102,7 @@ def job_state(plan: JobPlan, seats: JobSeats, waiting_for: str, now_ns: int) -> 
         rounds=min((seats.seats[host].rounds for host in plan.workers), default=0),
         waiting_for=waiting_for,
         stripes=_stripes(seats.stripes),
+        report=None if newest is None else report_message(newest),
     )
 
 

@@ -19,7 +19,8 @@ import grpc
 
 from ...wire import control_pb2 as pb
 from ...wire.control import Abort, Departure, Held, Pause, Resume, ServerPlan, WorkerPlan
-from ...wire.control_messages import departures_message, read_calls, read_held, to_host
+from ...wire.control_messages import departures_message, read_calls, read_held, read_report, to_host
+from ...wire.errors import WireError
 from ...wire.heartbeat import Heartbeat
 from ..controller import Controller, Message
 from ..errors import ControllerError
@@ -214,6 +215,8 @@ class Seating:
                 self._leave(seats, seat, bounded(message.leave.reason))
             case "calls" if seat.rank is not None:
                 self._compare(seats, seat, seat.rank, message.calls)
+            case "report":
+                self._take_report(seats, seat, message.report)
             case other:
                 raise ValueError(f"{other or 'an empty message'} has no place in a stream that has begun")
 
@@ -235,6 +238,17 @@ class Seating:
             text, speaker = bounded(found[0]), found[1]
             _log.info("job %d: %s", seats.job, text)
             seats.tell(pb.ToHost(call_report=pb.CallReport(text=text, speaker=speaker)))
+
+    def _take_report(self, seats: JobSeats, seat: Seat, message: pb.Report) -> None:
+        """Keep a worker's report of progress. Raises ValueError for an invalid one."""
+        if seat.rank is None:
+            raise ValueError("a parameter server reports no progress; workers do")
+        try:
+            report = read_report(message)
+        except WireError as error:
+            raise ValueError(str(error)) from None
+        job, jobs = seats.job, self._controller.jobs
+        self._post(job, lambda now_ns: jobs[job].reports.add(report, now_ns))
 
     def _lives(self, seats: JobSeats, seat: Seat, rounds: int, *, waiting: bool) -> None:
         """A heartbeat of a host, by whichever way."""

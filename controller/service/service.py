@@ -270,7 +270,7 @@ class ControlService:
         self._seating.sweep()
         return pb.JobList(
             jobs=[
-                job_state(self._controller.jobs[number].plan, seats, self._seating.waits_for(number, now_ns), now_ns)
+                job_state(self._controller.jobs[number], seats, self._seating.waits_for(number, now_ns), now_ns)
                 for number, seats in self._seating.jobs.items()
             ]
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import operator
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...wire.control import Call as MadeCall
+from ...wire.control import Report
 from ..errors import EndpointClosed, HostError, InvalidTensor, WorkerMissing
 from ..numerics.tensors import NonFinite, Reduced, Tensor, as_cuts
 from ..transport.transport import Transport
@@ -24,6 +26,8 @@ from .gathering import Gathering, array_of, words_of
 from .handle import Handle, SteppedHandle
 from .operation import Members
 from .operations import OPERATIONS, Call, Started, Stepped
+from .progress import Progress, measured, report_of
+from .step_meter import StepMeter
 
 _POLICIES: Final = get_args(NonFinite)
 _LONGEST_DETAIL: Final = 80
@@ -108,6 +112,7 @@ class Communicator:
         left: Mapping[int, int] | None = None,
         leave: Callable[[str], object] = lambda _: None,
         calls: CallLog | None = None,
+        report: Callable[[Report], object] = lambda _: None,
     ) -> None:
         """Sum by this driver.
 
@@ -118,6 +123,7 @@ class Communicator:
             left: `left` of this communicator, updated by its owner.
             leave: Leaves the job, in good order or, with a reason, as a rank that has failed. Called once, by `close`.
             calls: Log of this communicator's calls, which the controller compares with the other workers'.
+            report: Receives each report of progress.
         """
         self._driver = driver
         self.timeout_s = timeout_s
@@ -127,6 +133,8 @@ class Communicator:
         Always empty unless the job's policy is `continue`.
         """
         self._leave = leave
+        self._send_report = report
+        self._meter = StepMeter(time.monotonic_ns)
         self._closed = False
         self._memory: dict[tuple[str, str], dict[str, Any]] = {}
         """`Call.memory` by operation and name."""
@@ -153,6 +161,22 @@ class Communicator:
     ) -> None:
         """Leave the job: in good order, or by an exception as a rank that has failed."""
         self.close("" if error is None else described(error))
+
+    def report(self, **progress: Unpack[Progress]) -> None:
+        """Report the job's progress to the controller, once in a step. It sends nothing to other workers.
+
+        Every worker may call it; only the one with the lowest rank that takes part sends. Several steps share a report
+        if they take less than 50 ms. A report is never waited for, and may be lost while there is no controller.
+
+        Args:
+            **progress: `step`, and what else is known of the keys of `Progress`. Computation is by default all time
+                since the last report that calls and handles did not block; that blocked time is exposed communication.
+
+        Raises:
+            HostError: A value is no number, or out of range.
+        """
+        report = report_of(progress)
+        self._send_report(measured(report, progress, *self._meter.take()))
 
     @cached_property
     def transport(self) -> Transport:
@@ -430,13 +454,17 @@ class Communicator:
         self._check(tensor.name)
         note = partial(self._calls.note, call)
         note()
+        self._meter.add_bytes(tensor.nbytes)
         number = self._driver.submit(tensor)
-        return Handle(self._driver, number, self.timeout_s, finish, may_continue=may_continue, note=note)
+        return Handle(
+            self._driver, number, self.timeout_s, finish, may_continue=may_continue, note=note, meter=self._meter
+        )
 
     def _start_steps(self, started: Stepped, name: str, finish: Callable[[Any], Any]) -> Handle:
         self._check(name)
         within = Communicator(self._driver, timeout_s=self.timeout_s, connect=lambda: self.transport, calls=self._calls)
-        self._stepped = SteppedHandle(started.steps(within), self.timeout_s, finish)
+        within._meter = self._meter
+        self._stepped = SteppedHandle(started.steps(within), self.timeout_s, finish, self._meter)
         return self._stepped
 
     def _check(self, name: str) -> None:

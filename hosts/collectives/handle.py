@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from ..errors import HostError
 from ..numerics.tensors import Reduced, Tensor
 from .operation import Pending, Started, Steps
+from .step_meter import StepMeter
 
 
 class Sums(Protocol):
@@ -36,10 +37,12 @@ class Handle:
         *,
         may_continue: bool = False,
         note: Callable[[], object] = lambda: None,
+        meter: StepMeter,
     ) -> None:
         """Wait for sum `number` of the driver.
 
         `may_continue`: `finish` may start another sum in place of a result; `note` is called before each of those.
+        `meter` measures the time that `wait` blocks.
         """
         self._driver = driver
         self._number = number
@@ -47,6 +50,7 @@ class Handle:
         self._finish = finish
         self._may_continue = may_continue
         self._note = note
+        self._meter = meter
         self._reduced: Reduced | None = None
         """The driver's result, until the caller's result is made of it."""
         self._results: list[Any] = []
@@ -67,8 +71,9 @@ class Handle:
     def wait(self, timeout_s: float | None = None) -> Any:
         """The call's result; the same one if asked again. Raises what the call raises."""
         limit_s = self._timeout_s if timeout_s is None else timeout_s
-        while not self._results:
-            self._advance(limit_s)
+        with self._meter.blocked():
+            while not self._results:
+                self._advance(limit_s)
         return self._results[0]
 
     def _advance(self, timeout_s: float) -> list[Any]:
@@ -88,13 +93,14 @@ class Handle:
 class SteppedHandle(Handle):
     """A call in several exchanges, each begun when the ones before it are done: by `done`, or by `wait`."""
 
-    def __init__(self, steps: Steps, timeout_s: float, finish: Callable[[Any], Any]) -> None:
+    def __init__(self, steps: Steps, timeout_s: float, finish: Callable[[Any], Any], meter: StepMeter) -> None:
         """Begin the first exchanges.
 
         Args:
             steps: Generator of lists of exchanges, which is sent their results.
             timeout_s: Time limit of `wait`, for all exchanges together.
             finish: Makes the caller's result.
+            meter: Measures the time that `wait` blocks.
 
         Raises:
             HostError: The first exchanges cannot be.
@@ -102,6 +108,7 @@ class SteppedHandle(Handle):
         self._steps = steps
         self._timeout_s = timeout_s
         self._finish = finish
+        self._meter = meter
         self._results: list[Any] = []
         self._error: Exception | None = None
         self.is_taken = False
@@ -117,10 +124,11 @@ class SteppedHandle(Handle):
 
     def wait(self, timeout_s: float | None = None) -> Any:
         until = time.monotonic() + (self._timeout_s if timeout_s is None else timeout_s)
-        while not self._results and self._error is None:
-            for each in self._pending:
-                each.wait(max(0.0, until - time.monotonic()))
-            self._resume()
+        with self._meter.blocked():
+            while not self._results and self._error is None:
+                for each in self._pending:
+                    each.wait(max(0.0, until - time.monotonic()))
+                self._resume()
         self.is_taken = True
         if self._error is not None:
             raise self._error

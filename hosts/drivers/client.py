@@ -124,6 +124,7 @@ class Membership:
             left=self._streams[0].went_on_without,
             leave=self._leave,
             calls=self._calls,
+            report=self._streams[0].report,
         )
         return self
 

@@ -2,7 +2,7 @@
 
 ::
 
-    controller ◀──Join, Heartbeat, Held, Resumed, Leave, Calls── MembershipStream ──▶ UdpEndpoint (its core sums)
+    controller ◀──Join, Heartbeat, Held, Resumed, Leave, Calls, Report── MembershipStream ──▶ UdpEndpoint (its core)
                ──Joined, plan, Pause, Resume, Abort, Ended, Departures──▶
                ◀──heartbeats through the fabric── HeartbeatSender, where Joined says to which address
 
@@ -23,9 +23,9 @@ import grpc
 
 from ...wire import control_pb2 as pb
 from ...wire.aggregation import generation_distance
-from ...wire.control import Abort, Departure, Pause, Resume, Resumed, ServerPlan, WorkerPlan
+from ...wire.control import Abort, Departure, Pause, Report, Resume, Resumed, ServerPlan, WorkerPlan
 from ...wire.control_channel import Tls
-from ...wire.control_messages import ATTEND, Told, from_host, read_departures, told
+from ...wire.control_messages import ATTEND, Told, from_host, read_departures, report_message, told
 from ..errors import AllreduceAborted, CallMismatch, ControlRefused, HostError, JoinRefused, JoinTimeout, WorkerLeft
 from ..protocol.departures import told_departures
 from ..protocol.plans import JOBS
@@ -33,6 +33,7 @@ from ..protocol.worker import WorkerCore
 from .call_reports import CallReports
 from .control_client import open_channel, unreachable
 from .heartbeat_sender import HeartbeatSender
+from .report_pacer import ReportPacer
 from .udp import UdpEndpoint
 
 _log = logging.getLogger(__name__)
@@ -108,6 +109,7 @@ class MembershipStream:
         self._nic = nic
         self._reports = reports
         self._sender: HeartbeatSender | None = None
+        self._progress = ReportPacer()
         self._leave: pb.FromHost | None = None
         self._closing = threading.Event()
         self._outbox: queue.SimpleQueue[pb.FromHost | None] = queue.SimpleQueue()
@@ -164,8 +166,25 @@ class MembershipStream:
         leave = pb.Leave(reason=reason)
         if self.endpoint is not None and isinstance(self.endpoint.core, WorkerCore):
             leave.calls = self.endpoint.core.submitted
+        with self.changed:
+            self._send_report(self._progress.rest())
         self._leave = pb.FromHost(leave=leave)
         self._outbox.put(self._leave)
+
+    def report(self, report: Report) -> None:
+        """Send a report of progress, if this host is the one that reports for the job.
+
+        Reports that come faster than `ReportPacer` allows are merged. One that is lost with the stream is not repeated.
+        """
+        plan = self._plan
+        if isinstance(plan, WorkerPlan) and plan.members[:1] in ((), (self._joined.address,)):
+            with self.changed:
+                due = self._progress.add(report, time.monotonic())
+            self._send_report(due)
+
+    def _send_report(self, due: Report | None) -> None:
+        if due is not None:
+            self._outbox.put(pb.FromHost(report=report_message(due)))
 
     def fail(self, error: HostError) -> None:
         """The job is over for this host, by this error."""

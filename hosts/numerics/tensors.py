@@ -211,6 +211,11 @@ class Tensor:
             flat[numbers.size :] = 0
         return chunks
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the numbers, filled up to whole chunks."""
+        return self._values.nbytes
+
     def _place(self, chunks: IntArray | slice) -> Place:
         return Place(self._numbers[chunks], self._draws)
 

@@ -16,13 +16,14 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 import torch
 import torch.distributed as dist
 from torch.autograd.profiler import record_function
 from torch.distributed.constants import default_pg_timeout
 
+from ..collectives.progress import Progress, report_of
 from ..errors import AllreduceAborted, AllreduceTimeout, HostError, InvalidTensor
 from .calls import CallLog, described
 from .contiguous import CopiedWork, contiguous_words
@@ -424,6 +425,16 @@ class WeirProcessGroup(dist.ProcessGroup):
         self._calls.note("switches batch_sizes", f"{work.what} through the switches", work)
         self._sums.start(Sizes(work, report, samples, rule, sizes, self._timeout.total_seconds()))
         return work
+
+    # --- progress ---
+
+    def report(self, **progress: Unpack[Progress]) -> None:
+        """Report the job's progress, as `Communicator.report` does. Before the group's first sum nothing is sent.
+
+        Times are unknown unless they are given; bytes are counted.
+        """
+        told = report_of(progress)
+        self._sums.report({name: getattr(told, name) for name in progress})  # plain numbers, whatever was handed in
 
     # --- all else ---
 

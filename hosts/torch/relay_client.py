@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import Pipe
@@ -96,6 +96,10 @@ class Relay:
     def balance(self, seat: int, block: Block, told: Told, **command: Any) -> None:
         """Have everyone's batch sizes put into a block, in the order of the calls."""
         self._call(seat, block, told, do="balance", **command)
+
+    def report(self, seat: int, values: Mapping[str, Any]) -> None:
+        """Report the job's progress, behind the calls before; nothing answers."""
+        self._say({"do": "report", "seat": seat, "values": dict(values)})
 
     def _call(self, seat: int, block: Block, told: Told, **command: Any) -> None:
         number = next(self._numbers)

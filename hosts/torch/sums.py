@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import torch
 
@@ -98,7 +98,7 @@ class FabricSums:
         self._settings = settings
         self._failed = failed
         self._look = look
-        self._queue: queue.SimpleQueue[Sum | Sizes | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Sum | Sizes | dict[str, Any] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         self._waiting: set[FabricWork] = set()
@@ -129,6 +129,12 @@ class FabricSums:
                 self._thread = threading.Thread(target=self._run, name="weir sums", daemon=True)
                 self._thread.start()
             self._queue.put(wanted)
+
+    def report(self, progress: dict[str, Any]) -> None:
+        """Queue a report of progress behind the sums; it is dropped if there is no seat yet, or no more."""
+        with self._lock:
+            if self._thread is not None and self._error is None and not self._closing:
+                self._queue.put(progress)
 
     def fail(self, error: Exception, reason: str) -> None:
         """Fail all present and future waits with the error, from any thread; the job's other ranks receive the
@@ -191,8 +197,10 @@ class FabricSums:
             try:
                 if isinstance(wanted, Sum):
                     self._sum(wanted)
-                else:
+                elif isinstance(wanted, Sizes):
                     self._balance(wanted)
+                elif self._seat is not None and self._relay is not None:
+                    self._relay.report(self._seat, wanted)
             except Exception as error:  # noqa: BLE001 (the order of all sums behind it is lost with it)
                 self.fail(error, f"{type(error).__name__}: {error}")
 

@@ -48,6 +48,7 @@ async def test_a_job_is_registered_listed_and_ended() -> None:
             "switches": [],
             "waiting_for": "waits for rank 1 (h2), server (h3) to join",
             "stripes": [],
+            "report": None,
         }
         shown = await weir(service)  # in a pipe, where tables have 80 columns
         assert "(h2)" in shown

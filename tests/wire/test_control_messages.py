@@ -3,17 +3,33 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from weir.tests.paths import ROOT
+from weir.tests.support.errors import raises
 from weir.wire import control_pb2 as pb
-from weir.wire.control import Abort, Child, FinalRound, Held, Pause, Resume, Resumed, ServerPlan, WorkerPlan
+from weir.wire.control import (
+    MAX_COUNT,
+    MAX_STAGE,
+    Abort,
+    Child,
+    FinalRound,
+    Held,
+    Pause,
+    Report,
+    Resume,
+    Resumed,
+    ServerPlan,
+    WorkerPlan,
+)
 from weir.wire.control_channel import check_address, is_local
-from weir.wire.control_messages import Told, from_host, read_held, to_host, told
+from weir.wire.control_messages import Told, from_host, read_held, read_report, report_message, to_host, told
 from weir.wire.errors import WireError
 
 WORKER = WorkerPlan(65_535, 255, 31, 32, 0xFFFF_FFFF, 1 << 31, 1 << 15, 1 << 14, 64, (1, 0xFFFF_FFFF), "9f" * 32)
@@ -51,6 +67,42 @@ def test_a_hosts_answers_arrive_whole() -> None:
     assert read_held(pb.FromHost.FromString(from_host(held).SerializeToString()).held) == held
     message = from_host(Resumed(7, 255))
     assert (message.WhichOneof("content"), message.resumed.generation) == ("resumed", 255)
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        Report(0),
+        Report(7, 0, "", 0.0, 0.0),
+        Report(MAX_COUNT, MAX_COUNT, "s" * MAX_STAGE, math.inf, 0.5, 3, 1, 2, MAX_COUNT),
+    ],
+)
+def test_a_report_arrives_whole(report: Report) -> None:
+    message = pb.FromHost(report=report_message(report))
+    assert read_report(pb.FromHost.FromString(message.SerializeToString()).report) == report
+
+
+@pytest.mark.parametrize(
+    ("values", "value"),
+    [
+        ({"step": -1}, -1),
+        ({"step": MAX_COUNT + 1}, MAX_COUNT + 1),
+        ({"step": True}, True),
+        ({"step": 1, "steps_left": -2}, -2),
+        ({"step": 1, "steps": 0}, 0),
+        ({"step": 1, "loss": "low"}, "low"),
+        ({"step": 1, "stage": "s" * (MAX_STAGE + 1)}, "s" * (MAX_STAGE + 1)),
+    ],
+)
+def test_a_report_out_of_range_is_an_error(values: dict[str, Any], value: object) -> None:
+    with raises(WireError, place="report", value=value):
+        Report(**values)
+
+
+def test_merged_reports_keep_the_newest_step_and_sum_times_and_bytes() -> None:
+    before = Report(6, 4, "warm-up", 0.9, 0.1, 2, 100, 10, 1000)
+    after = Report(7, 3, "decay", 0.8, None, 1, 50, 5, 500)
+    assert after.after(before) == Report(7, 3, "decay", 0.8, None, 3, 150, 15, 1500)
 
 
 def test_all_else_that_a_host_is_told_is_no_value() -> None:

@@ -24,6 +24,7 @@ from weir.controller.planning.plan import FailurePolicy, JobSpec
 from weir.controller.telemetry.snapshot import listed
 from weir.tests.controller.job_rig import MS, Fixed, Rig, make_rig
 from weir.topologies.generators import leaf_spine
+from weir.wire.control import Report
 
 TOPOLOGY = leaf_spine(2, 2, 2, rate_bps=1_000_000_000)
 OPTIONS = Options(probe_period_ns=5 * MS, solve_period_ns=0, lease_ns=30 * MS)
@@ -208,3 +209,14 @@ def test_another_controller_begins_without_the_last_ones_memory() -> None:
     view.begin_anew(5, "the next")
     view.take_drops({"late": 1}, 6)
     assert [(e["time_ns"], e["kind"], e["text"]) for e in view.events.newest()] == [(5, "run", "the next")]
+
+
+async def test_a_reported_loss_is_shown_and_one_that_is_no_number_is_null(rig: Rig) -> None:
+    await rig.admit(JobSpec(7, ("h1", "h2"), slots=16, window=8))
+    view, reports = LiveView(), rig.controller.jobs[7].reports
+    assert view.look(rig.controller, rig.fabric.now_ns)["jobs"][0]["report"] is None
+    for loss, shown in ((0.5, 0.5), (float("nan"), None)):
+        reports.add(Report(3, 7, "decay", loss), rig.fabric.now_ns)
+        state = json.loads(json.dumps(view.look(rig.controller, rig.fabric.now_ns), allow_nan=False))
+        report = state["jobs"][0]["report"]
+        assert (report["step"], report["steps_left"], report["stage"], report["loss"]) == (3, 7, "decay", shown)

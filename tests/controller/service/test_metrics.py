@@ -21,6 +21,7 @@ from weir.controller.service.metrics import serve, text
 from weir.tests.controller.job_rig import MS, Fixed, Rig, make_rig
 from weir.tests.paths import ROOT
 from weir.topologies.generators import leaf_spine
+from weir.wire.control import Report
 from weir.wire.heartbeat import Heartbeat
 
 TOPOLOGY = leaf_spine(2, 2, 2, rate_bps=1_000_000_000)
@@ -163,3 +164,27 @@ async def test_the_page_is_served_and_nothing_else(rig: Rig) -> None:
         with pytest.raises(ControllerError, match=f"metrics: cannot listen on 127.0.0.1:{port}: .*; choose another"):
             async with serve(rig.controller, lambda: 0, port):
                 pass
+
+
+async def test_reported_progress_is_on_the_page_and_what_is_unknown_is_not(rig: Rig) -> None:
+    await rig.admit(JobSpec(7, ("h1", "h2"), slots=16, window=8))
+    reports = rig.controller.jobs[7].reports
+    names = (
+        "step",
+        "stage_steps_left",
+        "loss",
+        "accuracy",
+        "step_compute_seconds",
+        "step_exposed_seconds",
+        "step_bytes",
+    )
+
+    def reported() -> dict[str, float]:
+        page = values(text(rig.controller, rig.fabric.now_ns))
+        return {name: page[f"weir_job_{name}/7"] for name in names if f"weir_job_{name}/7" in page}
+
+    assert reported() == {}
+    reports.add(Report(5), 1)
+    assert reported() == {"step": 5, "step_bytes": 0}
+    reports.add(Report(9, 3, "decay", 0.5, 0.75, 4, 8_000_000_000, 2_000_000_000, 4_000), 2)
+    assert reported() == dict(zip(names, (9, 3, 0.5, 0.75, 2, 0.5, 1_000), strict=True))

@@ -32,8 +32,8 @@ from weir.hosts.drivers.control_client import ControlClient
 from weir.tests.controller.control_rig import TOPOLOGY, Rig, certificates, rig
 from weir.topologies.generators import leaf_spine
 from weir.wire import control_pb2 as pb
-from weir.wire.control import KEY_BYTES, Pacing, Resume, WorkerPlan
-from weir.wire.control_messages import ATTEND, REGISTER, told
+from weir.wire.control import KEY_BYTES, Pacing, Report, Resume, WorkerPlan
+from weir.wire.control_messages import ATTEND, REGISTER, read_report, report_message, told
 from weir.wire.frames import DSCP_CONTROL
 
 WORKERS = ["h1", "h2"]
@@ -105,6 +105,32 @@ async def test_a_job_from_registration_to_its_end(service: Rig) -> None:
     assert service.controller.jobs == {}
     late = await service.joined(registration, 0)
     assert (await late.hear("ended")).reason == "enough"
+
+
+async def test_reports_of_progress_are_listed_and_kept(service: Rig) -> None:
+    registration = await service.register(workers=WORKERS, server=SERVER)
+    first = await service.joined(registration, 0)
+    assert not (await service.jobs())[0].HasField("report")
+    told = Report(4, 6, "warm-up", 0.5, 0.25, 2, 3_000, 2_000, 512)
+    for report in (Report(2), told):
+        await first.say(report=report_message(report))
+    while not (state := (await service.jobs())[0]).HasField("report") or state.report.step < 4:
+        await asyncio.sleep(0.01)
+    assert read_report(state.report) == told
+    reports = service.controller.jobs[registration.job].reports
+    assert [report for _, report in reports.curve] == [Report(2), told]
+
+
+@pytest.mark.parametrize(("seat", "report"), [(0, {"step": 1, "steps": 0}), (2, {"step": 1, "steps": 1})])
+async def test_a_report_that_is_invalid_or_a_servers_ends_its_stream(
+    service: Rig, seat: int, report: dict[str, Any]
+) -> None:
+    registration = await service.register(workers=WORKERS, server=SERVER)
+    host = await service.joined(registration, seat)
+    await host.say(report=pb.Report(**report))
+    code, _ = await host.end()
+    assert code is grpc.StatusCode.INVALID_ARGUMENT
+    assert not (await service.jobs())[0].HasField("report")
 
 
 async def test_workers_that_are_done_wait_for_each_other(service: Rig) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -16,13 +17,14 @@ from hypothesis import strategies as st
 
 from weir.hosts.collectives.communicator import Communicator, wait_all
 from weir.hosts.collectives.handle import Handle
-from weir.hosts.errors import AllreduceTimeout, CallMismatch, InvalidTensor, WorkerMissing
+from weir.hosts.errors import AllreduceTimeout, CallMismatch, HostError, InvalidTensor, WorkerMissing
 from weir.hosts.numerics.bfloat16 import BFLOAT16
 from weir.hosts.numerics.datatypes import DataType, FloatType, data_types
 from weir.hosts.numerics.native_types import FLOAT32, INT64
 from weir.hosts.numerics.tensors import reference_sum
 from weir.tests.hosts.collectives.memory_driver import MemoryJob
 from weir.tests.support.errors import raises
+from weir.wire.control import Report
 
 Numbers = np.ndarray
 
@@ -433,3 +435,31 @@ def test_invalid_bytes_are_refused_and_the_job_stays_in_step(data: Any) -> None:
         alone.broadcast_bytes(data)
     assert alone.broadcast_bytes(b"after", 0) == b"after"
     assert alone.broadcast_bytes(np.arange(3, dtype=np.uint8)) == bytes([0, 1, 2])  # type: ignore[arg-type]
+
+
+def test_a_report_has_the_steps_bytes_and_what_was_given() -> None:
+    heard: list[Report] = []
+    (driver,) = MemoryJob(1).drivers
+    communicator = Communicator(driver, report=heard.append)
+    communicator.allreduce(np.ones(256, np.float32))
+    communicator.report(step=np.int64(3), loss=np.float32(0.5), compute_ns=7, exposed_ns=0)
+    communicator.report(step=4, steps_left=2, stage="decay")
+    assert heard[0] == Report(3, loss=0.5, compute_ns=7, bytes=1024)
+    assert replace(heard[1], compute_ns=0) == Report(4, 2, "decay")
+    assert heard[1].compute_ns > 0
+
+
+@pytest.mark.parametrize(
+    ("values", "value"),
+    [({"step": -1}, -1), ({"step": 1, "stage": 65 * "s"}, 65 * "s"), ({"step": 1, "epoch": 2}, "epoch")],
+)
+def test_a_report_of_what_cannot_be_is_refused(values: Any, value: object) -> None:
+    (driver,) = MemoryJob(1).drivers
+    with raises(HostError, place="report", value=value):
+        Communicator(driver).report(**values)
+
+
+def test_a_report_of_no_number_is_refused() -> None:
+    (driver,) = MemoryJob(1).drivers
+    with pytest.raises(HostError):
+        Communicator(driver).report(step=1, loss="low")  # type: ignore[arg-type]

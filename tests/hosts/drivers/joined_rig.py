@@ -11,6 +11,7 @@ import json
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -122,6 +123,35 @@ def groups_that_cannot_be(service: Service) -> Any:
     return at_each(work)
 
 
+def progress(service: Service) -> Any:
+    """Return the listed report after the first worker's, and after another one's when the first is lost."""
+    job, tokens = service.register(policy="continue")
+    listed: list[Any] = []
+
+    def wait_for(step: int) -> None:
+        with ControlClient(service.control) as client:
+            while (found := client.jobs()[0].report).step < step:
+                time.sleep(0.01)
+        listed.append([found.step, found.stage, found.loss, found.bytes // found.steps, found.exposed_ns > 0])
+
+    def work(rank: int) -> None:
+        with suppress(HostError), Membership(service.control, job, tokens[rank]) as membership:
+            communicator = membership.communicator
+            communicator.allreduce(np.ones(1000, np.float32))
+            communicator.report(step=rank + 1, stage="first", loss=np.float32(0.5))
+            if rank == 0:
+                wait_for(1)
+                raise HostError("out of memory")
+            communicator.allreduce(np.ones(1000, np.float32))  # without the first one
+            communicator.report(step=rank + 4, stage="second", loss=0.25)
+            if rank == 1:
+                wait_for(5)
+            communicator.barrier()
+
+    at_each(work)
+    return listed
+
+
 def batch_sizes(service: Service) -> Any:
     """Steps of all workers, and of the survivors after the leader was lost; and the error if the samples are
     unknown.
@@ -170,7 +200,9 @@ def refused_tensor(service: Service) -> Any:
     return {policy: under(policy) for policy in ("continue", "abort", "wait")}
 
 
-SCENARIOS: Final = {each.__name__: each for each in (groups, groups_that_cannot_be, batch_sizes, refused_tensor)}
+SCENARIOS: Final = {
+    each.__name__: each for each in (groups, groups_that_cannot_be, progress, batch_sizes, refused_tensor)
+}
 
 
 async def main(scenario: str) -> dict[str, Any]:

@@ -67,3 +67,7 @@ def test_batch_sizes_are_asked_by_one_worker_and_its_successor() -> None:
     # the shares of 80 samples by speeds of 400, 100 and 300 samples per second, and of 100 and 300 alone
     assert first == [[40, 10, 30]] * 2
     assert others == [[[40, 10, 30], [40, 10, 30], [0, 20, 60], "ControlRefused"]] * 2
+
+
+def test_the_lowest_rank_that_takes_part_reports_the_jobs_progress() -> None:
+    assert played("progress")["results"] == [[1, "first", 0.5, 4096, True], [5, "second", 0.25, 4096, True]]

@@ -23,7 +23,7 @@ from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel
 
 from weir import torch_entry
-from weir.hosts import reference_sum
+from weir.hosts import ControlClient, reference_sum
 from weir.hosts.torch import staging
 from weir.hosts.torch.relay_client import end_relay
 from weir.hosts.torch.works import completers
@@ -518,6 +518,25 @@ def balanced(rank: int, ranks: int, store: Any) -> Any:
         sampler.step()
         store.set(f"step {len(found)}", "")
     return found
+
+
+def reported(rank: int, ranks: int, store: Any) -> Any:
+    """Report before and after the first sum; return what the controller lists of it at rank 0."""
+    group = begin(rank, ranks, store)
+    torch_entry.report(step=0, loss=9.0)  # no job yet
+    mine = torch.ones(5000)
+    dist.all_reduce(mine)
+    torch_entry.report(step=3, stage="decay", loss=mine[0] / 2, accuracy=0.5, exposed_ns=4_000)
+    listed = None
+    if rank == 0:
+        control, job, _ = group._sums.place
+        with ControlClient(control) as client:
+            while listed is None:
+                told = next(each.report for each in client.jobs() if each.job == job)
+                if told.step:
+                    listed = [told.step, told.stage, told.loss, told.accuracy, told.exposed_ns, told.bytes]
+    dist.barrier()
+    return listed
 
 
 def _column(value: int, count: int = 7) -> tuple[torch.Tensor, torch.Tensor]:

@@ -104,6 +104,13 @@ def test_the_controller_decides_the_ranks_batch_sizes(ranks: Ranks) -> None:
     assert sizes[-1][2] < 20 < min(sizes[-1][:2])
 
 
+def test_a_script_reports_its_progress(ranks: Ranks) -> None:
+    first, *others = ranks.play("reported")
+    assert first[:5] == [3, "decay", 1.5, 0.5, 4_000]
+    assert first[5] >= 20_000
+    assert others == [None, None]
+
+
 def test_calls_that_differ_fail_at_every_rank(ranks: Ranks) -> None:
     for outcomes in ranks.play("mismatch"):
         for each in outcomes:

@@ -1,0 +1,73 @@
+"""Progress that a training loop reports to the controller, checked as it is handed in."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import replace
+from typing import Any, Required, SupportsFloat, SupportsIndex, TypedDict
+
+from ...wire.control import Report
+from ...wire.errors import WireError
+from ..errors import HostError
+
+
+class Progress(TypedDict, total=False):
+    """Keywords of a report; None is unknown."""
+
+    step: Required[SupportsIndex]
+    """Newest complete step, from 0."""
+    steps_left: SupportsIndex | None
+    """Remaining steps of the stage."""
+    stage: str
+    """Name of the stage, at most 64 characters."""
+    loss: SupportsFloat | None
+    """Loss of the step."""
+    accuracy: SupportsFloat | None
+    """Accuracy of the step."""
+    compute_ns: SupportsIndex
+    """Computation since the last report, in place of the measured time."""
+    exposed_ns: SupportsIndex
+    """Communication since the last report that computation did not hide, in place of the measured time."""
+
+
+def report_of(progress: Progress) -> Report:
+    """Return the report with the given values and without bytes.
+
+    Raises:
+        HostError: A keyword is unknown, or a value is not a number or out of range.
+    """
+    values: dict[str, Any] = {**progress}
+    if unknown := sorted(values.keys() - Progress.__annotations__.keys()):
+        raise HostError(
+            f"unknown value {unknown[0]}", place="report", value=unknown[0], allowed=[*Progress.__annotations__]
+        )
+    try:
+        for name, kind in (("loss", float), ("accuracy", float)):
+            if values.get(name) is not None:
+                values[name] = kind(values[name])
+        for name in ("step", "steps_left", "compute_ns", "exposed_ns"):
+            if values.get(name) is not None:
+                values[name] = operator.index(values[name])
+        return Report(**values)
+    except WireError as error:
+        raise HostError.of(error) from None
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise HostError(f"{error}", place="report") from None
+
+
+def measured(report: Report, progress: Progress, compute_ns: int, exposed_ns: int, count: int) -> Report:
+    """Complete a report with what was measured, where nothing was given.
+
+    Args:
+        report: The report.
+        progress: Its keywords.
+        compute_ns: Computation since the last report.
+        exposed_ns: Communication since the last report that computation did not hide.
+        count: Bytes handed to collectives since the last report.
+    """
+    return replace(
+        report,
+        compute_ns=report.compute_ns if "compute_ns" in progress else compute_ns,
+        exposed_ns=report.exposed_ns if "exposed_ns" in progress else exposed_ns,
+        bytes=count,
+    )

@@ -127,7 +127,7 @@ def controller(
         typer.Option(
             "--congestion",
             metavar="FILE.yaml",
-            help="What queues are promised, and what others may send beside jobs (docs/congestion.md, 2); "
+            help="What queues are promised, and what others may send beside jobs (docs/congestion.md); "
             "default: 64 packets, and nothing.",
         ),
     ] = None,

@@ -3,7 +3,7 @@ round trip T in empty queues; N flows. Pure arithmetic.
 
 * DCTCP: Alizadeh et al., "Analysis of DCTCP", SIGMETRICS 2011; all flows in step, a packet per step of growth.
 * Leaky buckets and strict priority: Le Boudec, Thiran, "Network Calculus", 2001, section 1.4.
-* `marked_window_queue` is Weir's own; docs/congestion.md has the proof.
+* `marked_window_queue` is Weir's own; docs/queue-bounds.md has the proof.
 """
 
 from __future__ import annotations

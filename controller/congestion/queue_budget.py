@@ -57,7 +57,7 @@ class LinkBudget:
     gap_ns: int
     """Between two rounds of each stream; 0 where windows are enough."""
     formula: str
-    """Formula of the bound, in the symbols of docs/congestion.md."""
+    """Formula of the bound, in the symbols of docs/queue-bounds.md."""
     refusal: str
     """Reason why the bound is above Q*, so that Q* is not guaranteed; empty if it is."""
     marked: bool = False

@@ -220,7 +220,7 @@ class StrategyResult(_Timed):
     """Results of one strategy in the virtual fabric."""
 
     achievable_ns: list[float | None] = []
-    """Lower bound of each step's time (docs/congestion.md §5); None if the job moved. Old records have none."""
+    """Lower bound of each step's time (docs/queue-bounds.md §11); None if the job moved. Old records have none."""
     sums: list[str]
     """SHA-256 of each step's sum, the same at every worker."""
     busiest_link: str

@@ -69,6 +69,21 @@ PACKET: Final = np.dtype(
 )
 """One packet's record. `PACKET.itemsize` is a multiple of 16, so the PHV behind it is aligned."""
 
+PLACES: Final = {
+    "standard_metadata": frozenset(
+        {"ingress_port", "packet_length", "instance_type", "egress_spec", "egress_port"}
+        | {"parser_error", "checksum_error"}
+    ),
+    "intrinsic_metadata": frozenset(
+        {"ingress_global_timestamp", "egress_global_timestamp", "mcast_grp", "egress_rid", "priority"}
+    ),
+    "queueing_metadata": frozenset({"enq_timestamp", "enq_qdepth", "deq_timedelta", "deq_qdepth", "qid"}),
+}
+"""Metadata header in which simple_switch looks for each field of PACKET.
+
+A program of today's v1model has all of them in `standard_metadata`, and aliases say so.
+"""
+
 # Signatures of the entry points of a compiled program; the addresses come from `Program.entry_points`.
 #
 #   void ingress(void *state, PACKET *packet)   parser, checksum verification, ingress control

@@ -150,6 +150,7 @@ class Switch:
             for index in self._index.values():
                 self._engine.flush(index)
             self._engine.flush(int(self._record["loopback"]))
+            self._engine.flush(int(self._record["absent"]))
             self._drop_cpu_packets()
             self._record["phv_bytes"] = program.phv_bytes
             self._make_room()
@@ -411,6 +412,8 @@ class Switch:
         loopback = engine.add_port(memory.NODE_SWITCH, int(self._records.ctypes.data), memory.LOOPBACK)
         engine.limit_queue(loopback, 0, LOOPBACK_PACKETS, None)
         self._record["loopback"] = loopback
+        absent = engine.add_port(memory.NODE_SWITCH, int(self._records.ctypes.data), memory.ABSENT)
+        self._record["absent"] = absent
         self._make_room()
 
     def _make_port(self, number: int) -> None:

@@ -18,7 +18,7 @@ class SwitchCounters(NamedTuple):
     egress_drops: int
     no_program: int
     no_port: int
-    """Sent to a port that the switch does not have."""
+    """Lost at transmission to a port that the switch does not have; egress has run."""
     no_group: int
     """Sent to a multicast group that is not there or empty."""
     no_session: int

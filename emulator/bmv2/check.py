@@ -94,7 +94,7 @@ def _check_headers(document: Document) -> None:
             )
         for name, width, _ in header.fields:
             most = 8 * MAX_BYTES if name == header.varbit else MAX_BITS
-            check_range(width, 0 if name == header.varbit else 1, most, document.name, f"width of {header.name}.{name}")
+            check_range(width, 0, most, document.name, f"width of {header.name}.{name}")
         total += (sum(width for _, width, _ in header.fields) + 7) // 8
     check_range(total, 0, MAX_BYTES, document.name, "size of all headers and metadata in bytes")
     for stack in document.stacks.values():
@@ -134,6 +134,9 @@ def _check_arrays(document: Document) -> None:
             check_range(width, 1, MAX_BITS, document.name, f"width of value set {value_set.name}")
     for number in (*document.digests, *document.field_lists):
         check_range(number, 0, 2**32 - 1, document.name, "id of a list")
+    for digest in document.digests.values():
+        for field in digest.fields:
+            check_range(document.width(field), 1, MAX_BITS, document.name, f"width of a field of digest {digest.name}")
     for number in document.errors.values():
         check_range(number, 0, 2**32 - 1, document.name, "number of an error")
 
@@ -261,6 +264,7 @@ def _check_table(document: Document, pipeline: Pipeline, table: Table) -> None:
 
 def _check_key(document: Document, table: Table, target: Field, mask: int | None) -> None:
     width = document.width(target)
+    check_range(width, 1, 8 * MAX_BYTES, table.where, f"width of {target.header}.{target.name}, a key of {table.name}")
     if document.headers[target.header].varbit == target.name:
         raise UnsupportedProgram(
             f"table {table.name} has a varbit field in its key", place=table.where, value=table.name

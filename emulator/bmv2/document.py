@@ -104,7 +104,7 @@ class Action:
 class Header:
     name: str
     fields: tuple[tuple[str, int, bool], ...]
-    """(name, width, signed); the width of a varbit field is the largest that it may have."""
+    """(name, width, signed); the width of a varbit field is the largest that it may have, that of a bit<0> is 0."""
     metadata: bool
     varbit: str | None = None
 
@@ -300,6 +300,8 @@ class Document:
     """The headers of each union."""
     union_stacks: Mapping[str, tuple[str, ...]]
     """The `stacks` that make up each stack of unions."""
+    intrinsic: Mapping[Field, str]
+    """Field of the packet's record (`emulator.abi.PACKET`) behind each metadata field that the switch reads or sets."""
     errors: Mapping[str, int]
     parser: Parser
     deparse_order: tuple[str, ...]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..abi import PLACES
 from .document import (
     Bool,
     Const,
@@ -24,6 +25,11 @@ from .schema import UnsupportedProgram
 
 JsonObject = dict[str, Any]
 
+_WRITE_ALONE = frozenset(
+    {"assign", "set", "register_read", "modify_field_rng_uniform", "modify_field_with_hash_based_offset"}
+)
+"""Primitives without any effect but on the field that is their first argument."""
+
 _REFERENCES = frozenset(
     {"header", "calculation", "register_array", "counter_array", "meter_array", "regular"}
     | {"header_stack", "stack", "header_union", "header_union_stack"}
@@ -34,6 +40,11 @@ _BINARY = frozenset(
     {"+", "-", "*", "/", "%", "<<", ">>", "==", "!=", ">", ">=", "<", "<=", "and", "or", "&", "|", "^"}
     | {"two_comp_mod", "sat_cast", "usat_cast"}
 )
+
+
+def items_of(item: JsonObject, key: str) -> Any:
+    """A list, or an object, that a compiler may have left out: then an empty one."""
+    return item.get(key) or ()
 
 
 def where_of(item: JsonObject, fallback: str) -> str:
@@ -49,6 +60,7 @@ class Names:
         self._root = root
         self._program = program
         self.headers = self._read_headers()
+        self.intrinsic = self._read_intrinsic()
         self._read_aggregates()
 
     def _read_headers(self) -> dict[str, Header]:
@@ -77,23 +89,38 @@ class Names:
                     value=item["name"],
                 )
             own, varbit = types[item["header_type"]]
-            metadata = item["metadata"] and varbit is None  # a varbit field needs a header's storage
+            metadata = bool(item.get("metadata")) and varbit is None  # a varbit field needs a header's storage
             headers[item["name"]] = Header(item["name"], own, metadata, varbit)
         return headers
+
+    def _read_intrinsic(self) -> dict[Field, str]:
+        """Metadata fields that the switch itself reads or sets, with the names that the packet's record has for them.
+
+        As in simple_switch, a field of `intrinsic_metadata` or `queueing_metadata` goes before an alias of that name.
+        """
+        found = {}
+        for header, names in PLACES.items():
+            for name in names:
+                for place in dict.fromkeys((header, "standard_metadata")):
+                    own = self.headers.get(place)
+                    if own is not None and own.metadata and any(field == name for field, _, _ in own.fields):
+                        found[Field(place, name)] = name
+                        break
+        return found
 
     def _read_aggregates(self) -> None:
         """Stacks and unions, and stacks of unions as one stack for each of their members."""
         root = self._root
         names = {h.get("id"): h["name"] for h in root["headers"]}
-        members = {t["name"]: tuple(name for name, _ in t["headers"]) for t in root.get("header_union_types", ())}
-        unions = {u["id"]: u for u in root.get("header_unions", ())}
+        members = {t["name"]: tuple(name for name, _ in t["headers"]) for t in items_of(root, "header_union_types")}
+        unions = {u["id"]: u for u in items_of(root, "header_unions")}
         self.unions = {u["name"]: tuple(names[i] for i in u["header_ids"]) for u in unions.values()}
         self.stacks = {
             s["name"]: Stack(s["name"], tuple(names[i] for i in s["header_ids"]), s["name"])
-            for s in root.get("header_stacks", ())
+            for s in items_of(root, "header_stacks")
         }
         self.union_stacks: dict[str, tuple[str, ...]] = {}
-        for stack in root.get("header_union_stacks", ()):
+        for stack in items_of(root, "header_union_stacks"):
             columns = []
             for number, member in enumerate(members[stack["union_type"]]):
                 column = f"{stack['name']}.{member}"
@@ -110,9 +137,9 @@ class Names:
             case "expression":
                 return self._op(value, where) if "op" in value else self.expr(value, where)
             case "field" if isinstance(value[0], dict):  # whether a stack's element is valid
-                return self._member(self._access(value[0], where), value[1], where)
+                return self._number(self._member(self._access(value[0], where), value[1], where))
             case "field":
-                return self.field(value, where)
+                return self._number(self.field(value, where))
             case "hexstr":
                 return Const(int(value, 16))
             case "bool":
@@ -125,9 +152,9 @@ class Names:
                 last = self._last(value[0], value[0])
                 names = [name for name, _, _ in self._header_type(last).fields]
                 whole = value[1] == "last" and "last" not in names  # p4c's way to write the header itself
-                return last if whole else self._member(last, value[1], where)
+                return last if whole else self._number(self._member(last, value[1], where))
             case "union_stack_field":
-                return self._member(self._last(f"{value[0]}.{value[1]}", value[0]), value[2], where)
+                return self._number(self._member(self._last(f"{value[0]}.{value[1]}", value[0]), value[2], where))
             case "union_stack":
                 return Ref("stack", ".".join(value))
             case "string":
@@ -143,6 +170,10 @@ class Names:
         if header not in self.headers or (name != "$valid$" and all(f[0] != name for f in self.headers[header].fields)):
             raise UnsupportedProgram(f"no field {header}.{name} in the program", place=where, value=header)
         return Field(header, name)
+
+    def _number(self, field: Field | Member) -> Field | Member | Const:
+        """A field, or 0 in the place of one without bits."""
+        return field if self._width(field) else Const(0)
 
     def _last(self, stack: str, counter: str) -> Element:
         return Element(stack, Op("last_stack_index", (Ref("stack", counter),)))
@@ -164,7 +195,7 @@ class Names:
         op, left, right = value["op"], self.expr(value["left"], where), value["right"]
         match op, left:
             case "access_field", (Ref("header") | Element()):
-                return self._member(left, self._header_type(left).fields[right][0], where)
+                return self._number(self._member(left, self._header_type(left).fields[right][0], where))
             case (("dereference_header_stack" | "dereference_union_stack" | "dereference_stack"), Ref("stack", name)):
                 return Element(name, self.expr(right, where))
             case "access_union_header", Ref("header_union", name):
@@ -191,16 +222,19 @@ class Names:
         where = where_of(item, fallback)
         if not isinstance(item["op"], str):
             raise UnsupportedProgram(f"op {item['op']!r} is not the name of a primitive", place=where, value=item["op"])
-        return Primitive(item["op"], tuple(self.expr(arg, where) for arg in item["parameters"]), where)
+        args = tuple(self.expr(arg, where) for arg in items_of(item, "parameters"))
+        if item["op"] in _WRITE_ALONE and args and isinstance(args[0], Const):
+            return Primitive("no_op", (), where)  # to a field without bits
+        return Primitive(item["op"], args, where)
 
     def key_width(self, part: Expr, where: str) -> int:
         match part:
-            case Field():
-                return self.width(part)
+            case Field() | Member():
+                return self._width(part)
             case Lookahead(_, width):
                 return width
-            case Member(header, name):
-                return self._header_type(header).width(name)
+            case Const():  # in the place of a field without bits
+                return 0
             case Op("last_stack_index"):
                 return 32
         raise UnsupportedProgram(f"{part} in a select is not supported", place=where, value=part)
@@ -213,6 +247,11 @@ class Names:
             case Member(header, name):
                 return any(signed for field, _, signed in self._header_type(header).fields if field == name)
         return False
+
+    def _width(self, part: Field | Member) -> int:
+        if isinstance(part, Field):
+            return self.width(part)
+        return 1 if part.name == "$valid$" else self._header_type(part.header).width(part.name)
 
     def width(self, field: Field) -> int:
         return 1 if field.name == "$valid$" else self.headers[field.header].width(field.name)

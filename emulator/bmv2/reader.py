@@ -34,11 +34,16 @@ from .document import (
     Transition,
     ValueSet,
 )
-from .names import JsonObject, Names, where_of
+from .names import JsonObject, Names, items_of, where_of
 from .schema import MATCH_KINDS, UnsupportedProgram
 
 UNSIZED_VALUE_SET: Final = 1024
 """Members of a value set whose size an old compiler did not write down."""
+
+_CORE_ERRORS: Final = (
+    *("NoError", "PacketTooShort", "NoMatch", "StackOutOfBounds"),
+    *("HeaderTooShort", "ParserTimeout", "ParserInvalidArgument"),
+)
 
 MALFORMED: Final = (
     *(KeyError, IndexError, TypeError, ValueError, AttributeError),
@@ -62,7 +67,7 @@ def read(text: bytes) -> Document:
             "no 'pipelines' (compile with p4c-bm2-ss --arch v1model)", place="not a BMv2 JSON program"
         )
     try:
-        version = root.get("__meta__", {}).get("version", [0, 0])
+        version = root.get("__meta__", {}).get("version", [2, 0])
         if version[0] != 2:
             number = ".".join(map(str, version))
             raise UnsupportedProgram(
@@ -109,7 +114,7 @@ class _Reader:
         self._refuse_lists()
         root = self.root
         names = self.names
-        self.actions = actions = {item["id"]: self._action(item) for item in root["actions"]}
+        self.actions = actions = {item["id"]: self._action(item) for item in items_of(root, "actions")}
         pipelines = {item["name"]: item for item in root["pipelines"]}
         if set(pipelines) != {"ingress", "egress"} or len(root["parsers"]) != 1 or len(root["deparsers"]) != 1:
             raise UnsupportedProgram(
@@ -117,36 +122,41 @@ class _Reader:
             )
         deparser = root["deparsers"][0]
         parser = self._parser(root["parsers"][0])
-        registers = {r["name"]: Array(r["name"], r["size"], r["bitwidth"]) for r in root["register_arrays"]}
+        registers = {r["name"]: Array(r["name"], r["size"], r["bitwidth"]) for r in items_of(root, "register_arrays")}
         counters = {
-            c["name"]: Array(c["name"], c.get("size") or 0, 0, c.get("binding")) for c in root["counter_arrays"]
+            c["name"]: Array(c["name"], c.get("size") or 0, 0, c.get("binding"))
+            for c in items_of(root, "counter_arrays")
         }
-        calculations = {c["name"]: self._calculation(c["name"], c, c["input"]) for c in root["calculations"]}
+        calculations = {c["name"]: self._calculation(c["name"], c, c["input"]) for c in items_of(root, "calculations")}
         return Document(
             name=self.program.rsplit("/", 1)[-1].removesuffix(".p4"),
             headers=names.headers,
             stacks=names.stacks,
             unions=names.unions,
             union_stacks=names.union_stacks,
-            errors=dict(root["errors"]),
+            intrinsic=names.intrinsic,
+            errors=_errors(root),
             parser=parser,
             deparse_order=tuple(deparser["order"]),
             actions=actions,
             ingress=self._pipeline(pipelines["ingress"]),
             egress=self._pipeline(pipelines["egress"]),
             calculations=calculations,
-            checksums=tuple(self._checksum(item) for item in root["checksums"]),
+            checksums=tuple(self._checksum(item) for item in items_of(root, "checksums")),
             registers=registers,
             counters=counters,
-            meters={m["name"]: self._meter(m) for m in root.get("meter_arrays", ())},
-            digests={d["id"]: Digest(d["id"], d["name"], self._fields(d)) for d in root.get("learn_lists", ())},
+            meters={m["name"]: self._meter(m) for m in items_of(root, "meter_arrays")},
+            digests={d["id"]: Digest(d["id"], d["name"], self._fields(d)) for d in items_of(root, "learn_lists")},
             value_sets=self._value_sets(parser),
-            field_lists={item["id"]: self._fields(item) for item in root.get("field_lists", ())},
-            deparser_calls=tuple(self.names.primitive(p, self.program) for p in deparser.get("primitives", ())),
+            field_lists={
+                item["id"]: tuple(field for field in self._fields(item) if names.width(field))
+                for item in items_of(root, "field_lists")
+            },
+            deparser_calls=tuple(self.names.primitive(p, self.program) for p in items_of(deparser, "primitives")),
         )
 
     def _refuse_lists(self) -> None:
-        for item in self.root.get("extern_instances", ()):
+        for item in items_of(self.root, "extern_instances"):
             raise UnsupportedProgram(
                 f"extern instance {item['name']} is not supported",
                 place=f"{where_of(item, self.program)}",
@@ -177,7 +187,7 @@ class _Reader:
     def _value_sets(self, parser: Parser) -> dict[str, ValueSet]:
         """Value sets with the widths of the keys that they are compared with."""
         result = {}
-        for item in self.root.get("parse_vsets", ()):
+        for item in items_of(self.root, "parse_vsets"):
             name, where = item["name"], where_of(item, self.program)
             widths = {
                 state.key_widths
@@ -196,8 +206,8 @@ class _Reader:
         return Action(
             item["id"],
             item["name"],
-            tuple((param["name"], param["bitwidth"]) for param in item["runtime_data"]),
-            tuple(self.names.primitive(p, where) for p in item["primitives"]),
+            tuple((param["name"], param["bitwidth"]) for param in items_of(item, "runtime_data")),
+            tuple(self.names.primitive(p, where) for p in items_of(item, "primitives")),
         )
 
     # ---- parser
@@ -206,17 +216,17 @@ class _Reader:
         states = {}
         for state in item["parse_states"]:
             where = where_of(state, f"{self.program}, parser state {state['name']}")
-            key = tuple(self.names.expr(part, where) for part in state["transition_key"])
+            key = tuple(self.names.expr(part, where) for part in items_of(state, "transition_key"))
             widths = tuple(self.names.key_width(part, where) for part in key)
             for width in widths:  # before numbers get so long
                 check_range(width, 1, MAX_BITS, where, "width of a part of a select's key")
             parts = [(width, self.names.is_signed(part)) for width, part in zip(widths, key, strict=True)]
             states[state["name"]] = ParseState(
                 state["name"],
-                tuple(self._parser_op(op, where) for op in state["parser_ops"]),
+                tuple(self._parser_op(op, where) for op in items_of(state, "parser_ops")),
                 key,
                 widths,
-                tuple(self._transition(t, parts, where) for t in state["transitions"]),
+                tuple(self._transition(t, parts, where) for t in items_of(state, "transitions")),
                 where,
             )
         return Parser(item["init_state"], states)
@@ -231,14 +241,16 @@ class _Reader:
         if item.get("type", "hexstr") == "default" or item["value"] == "default":
             return Transition(None, None, item["next_state"])
         if item.get("type") == "parse_vset":
-            mask = int(item["mask"], 16) if item["mask"] is not None else None
+            mask = int(item["mask"], 16) if item.get("mask") is not None else None
             return Transition(None, mask, item["next_state"], item["value"])
         if item.get("type", "hexstr") != "hexstr":
             raise UnsupportedProgram(
                 f"transition on '{item['type']}' is not supported", place=where, value=item["type"]
             )
         mask = (
-            _unsigned(int(item["mask"], 16), sum((width + 7) // 8 * 8 for width, _ in parts)) if item["mask"] else None
+            _unsigned(int(item["mask"], 16), sum((width + 7) // 8 * 8 for width, _ in parts))
+            if item.get("mask")
+            else None
         )
         return Transition(_key_value(int(item["value"], 16), parts), mask, item["next_state"])
 
@@ -246,23 +258,24 @@ class _Reader:
 
     def _pipeline(self, item: JsonObject) -> Pipeline:
         nodes: dict[str, Table | Conditional] = {}
-        for table in item["tables"]:
+        for table in items_of(item, "tables"):
             nodes[table["name"]] = self._table(table)
-        for node in item["conditionals"]:
+        for node in items_of(item, "conditionals"):
             where = where_of(node, self.program)
             condition = self.names.expr(node["expression"], where)
-            nodes[node["name"]] = Conditional(node["name"], condition, node["true_next"], node["false_next"], where)
+            true_next, false_next = node.get("true_next"), node.get("false_next")
+            nodes[node["name"]] = Conditional(node["name"], condition, true_next, false_next, where)
         if item.get("action_calls"):
             raise UnsupportedProgram("'action_calls' (never made by p4c) are not supported", place=self.program)
         profiles = {}
-        for profile in item["action_profiles"]:
+        for profile in items_of(item, "action_profiles"):
             selector = profile.get("selector")
             calculation = None
             if selector is not None:
                 calculation = self._calculation(profile["name"], {**profile, **selector}, selector["input"])
             where = where_of(profile, self.program)
             profiles[profile["name"]] = Profile(profile["name"], profile["max_size"], calculation, where)
-        return Pipeline(item["name"], item["init_table"], nodes, profiles)
+        return Pipeline(item["name"], item.get("init_table"), nodes, profiles)
 
     def _table(self, item: JsonObject) -> Table:
         where = where_of(item, self.program)
@@ -270,35 +283,46 @@ class _Reader:
             raise UnsupportedProgram(
                 f"table {item['name']} of type '{item['type']}' is not supported", place=where, value=item["name"]
             )
-        keys = tuple(self._table_key(key, where) for key in item["key"])
+        keys = tuple(self._table_key(key, where) for key in items_of(item, "key"))
         if sum(key.match_kind == "lpm" for key in keys) > 1:
             raise UnsupportedProgram(
                 f"table {item['name']} has more than one lpm field", place=where, value=item["name"]
             )
-        nexts = item["next_tables"]
+        action_ids = self._action_ids(item)
+        nexts = item.get("next_tables") or {}
         default = item.get("default_entry")
         entries = item.get("entries")
         return Table(
             name=item["name"],
             key=keys,
             match_type=item["match_type"],
-            action_ids=tuple(item["action_ids"]),
-            size=item["max_size"],
+            action_ids=action_ids,
+            size=item.get("max_size", len(entries or ())),
             profile=item.get("action_profile"),
-            counters=bool(item["with_counters"]),
+            counters=bool(item.get("with_counters")),
             meter=item.get("direct_meters"),
-            support_timeout=bool(item["support_timeout"]),
+            support_timeout=bool(item.get("support_timeout")),
             default_action=default["action_id"] if default else None,
             default_params=self._params(default) if default else (),
             const_default=bool(default and default.get("action_const", False)),
             entries=tuple(self._entry(e, keys, where) for e in entries) if entries is not None else None,
-            next_by_action=tuple(nexts.get(name, item.get("base_default_next")) for name in item["actions"]),
+            next_by_action=tuple(
+                nexts.get(self.actions[number].name if number in self.actions else None, item.get("base_default_next"))
+                for number in action_ids
+            ),
             next_on_hit=nexts.get("__HIT__"),
             next_on_miss=nexts.get("__MISS__"),
             splits_on_hit="__HIT__" in nexts or "__MISS__" in nexts,
             base_next=item.get("base_default_next"),
             where=where,
         )
+
+    def _action_ids(self, item: JsonObject) -> tuple[int, ...]:
+        """The table's actions by number; a compiler may have written their names alone."""
+        if "action_ids" in item:
+            return tuple(item["action_ids"])
+        numbers = {action.name: number for number, action in reversed(self.actions.items())}
+        return tuple(numbers[name] for name in item["actions"])
 
     def _table_key(self, key: JsonObject, where: str) -> TableKey:
         kind, target = key["match_type"], key["target"]
@@ -356,12 +380,13 @@ class _Reader:
                 payload = True
             elif part["type"] == "header":
                 header = self.names.headers[part["value"]]
-                fields += [(Field(header.name, field), width) for field, width, _ in header.fields]
+                fields += [(Field(header.name, field), width) for field, width, _ in header.fields if width]
             elif part["type"] == "hexstr":
                 fields.append((Const(int(part["value"], 16)), int(part["bitwidth"])))
             else:
                 field = self.names.field(part["value"], where)
-                fields.append((field, self.names.width(field)))
+                if self.names.width(field):
+                    fields.append((field, self.names.width(field)))
         return Calculation(name, item["algo"], tuple(fields), payload, where)
 
     def _checksum(self, item: JsonObject) -> Checksum:
@@ -375,6 +400,15 @@ class _Reader:
             self.names.expr(condition, where) if condition is not None else None,
             where,
         )
+
+
+def _errors(root: JsonObject) -> dict[str, int]:
+    """Numbers of the parser's errors. P4's own that the JSON lacks follow its last, as in simple_switch."""
+    errors = dict(items_of(root, "errors"))
+    for name in _CORE_ERRORS:
+        if name not in errors:
+            errors[name] = max(errors.values(), default=-1) + 1
+    return errors
 
 
 def _unsigned(value: int, width: int) -> int:

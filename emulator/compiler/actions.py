@@ -25,6 +25,8 @@ from .tracing import note_log
 
 MAX_TURNS: Final = 1 << 20
 """Jumps back that one packet may take in an action, which then ends, so that no loop holds the switch for ever."""
+SESSION_BITS: Final = 15
+"""Bits of a clone session's id; simple_switch ignores higher ones."""
 
 
 def emit_action(frame: Frame, action: Action, params: Sequence[IRValue], exit_block: IRValue) -> None:
@@ -123,6 +125,10 @@ class _Action:
 
     def _assign(self, target: Field, value: IRValue) -> None:
         self.frame.store(target, value)
+        self._forget_rows(target)
+
+    def _forget_rows(self, target: Field) -> None:
+        """Work out again the rows whose index a changed field is part of."""
         for key in [key for key, row in self.rows.items() if target in row.depends]:
             del self.rows[key]
 
@@ -149,11 +155,11 @@ class _Action:
             case "count", (Ref("counter_array", name), index):
                 self._count(primitive, name, index)
             case (("mark_to_drop" | "drop"), ()):
-                self._drop(expressions, "standard_metadata")
+                self._drop()
             case "mark_to_drop", (Ref("header", name),):
-                self._drop(expressions, name)
+                self._drop_in(expressions, name)
             case (("clone_ingress_pkt_to_egress" | "clone_egress_pkt_to_egress"), (session, fields)):
-                one_up = builder.add(expressions.modulo(session, 32), const(32, 1))
+                one_up = builder.add(fit(builder, expressions.modulo(session, SESSION_BITS), 32), const(32, 1))
                 frame.store_packet("clone_session", one_up)
                 frame.store_packet("clone_field_list", self._preserving(primitive, fields))
             case (("resubmit" | "recirculate" as request), (fields,)):
@@ -281,16 +287,25 @@ class _Action:
         failed, after = frame.block("assertion_failed"), frame.block("assertion_held")
         builder.cbranch(builder.icmp_unsigned("==", value, const(value.type.width, 0)), failed, after)
         builder.position_at_end(failed)
-        self._drop(expressions, "standard_metadata")
+        self._drop()
         frame.store_packet("resubmit", const(32, 0))
         frame.store_packet("recirculate", const(32, 0))
         builder.branch(self.exit_block or after)
         builder.position_at_end(after)
 
-    def _drop(self, expressions: Expressions, metadata: str) -> None:
-        """Mark the packet as dropped, in the standard metadata or in the copy that an action or control received."""
+    def _drop(self) -> None:
+        """Mark the packet as dropped."""
+        self.frame.store_packet("egress_spec", self.frame.load_packet("drop_port", 16))
+        self.frame.store_packet("mcast_grp", const(16, 0))
+        for target, name in self.frame.document.intrinsic.items():
+            if name in ("egress_spec", "mcast_grp"):
+                self._forget_rows(target)
+
+    def _drop_in(self, expressions: Expressions, metadata: str) -> None:
+        """Mark the packet as dropped in standard metadata, or in a copy of them that an action or control received."""
         self._store(expressions, Field(metadata, "egress_spec"), self.frame.load_packet("drop_port", 16))
-        self._store(expressions, Field(metadata, "mcast_grp"), const(16, 0))
+        if any(name == "mcast_grp" for name, _, _ in self.frame.document.headers[metadata].fields):
+            self._store(expressions, Field(metadata, "mcast_grp"), const(16, 0))
 
     # ---- registers and counters
 

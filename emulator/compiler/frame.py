@@ -176,19 +176,17 @@ class Frame:
         if target.header not in self.metadata:
             return self.load_in(self.place(target.header), target.name)
         width = self.width(target)
-        if target.header == "standard_metadata" and target.name in (PACKET.names or ()):
-            return self.load_packet(target.name, width)
+        if target in self.document.intrinsic:
+            return self.load_packet(self.document.intrinsic[target], width)
         place, stored = self._metadata(target, width)
         return fit(self.builder, self.builder.load(place, typ=stored, align=_aligned(stored)), width)
 
     def store(self, target: Field, value: IRValue) -> None:
         """Write an integer of the field's width."""
-        if target.name == "$valid$":
-            raise UnsupportedProgram(f"assignment to {target.header}.$valid$ is not supported", value=target.header)
         if target.header not in self.metadata:
             self.store_in(self.place(target.header), target.name, value)
-        elif target.header == "standard_metadata" and target.name in (PACKET.names or ()):
-            self.store_packet(target.name, value)
+        elif target in self.document.intrinsic:
+            self.store_packet(self.document.intrinsic[target], value)
         else:
             place, stored = self._metadata(target, self.width(target))
             self.builder.store(fit(self.builder, value, stored.width), place, align=_aligned(stored))
@@ -213,7 +211,10 @@ class Frame:
         return fit(builder, value, width)
 
     def store_in(self, header: Place, name: str, value: IRValue) -> None:
-        if name in ("$valid$", header.header.varbit):
+        if name == "$valid$":
+            self.set_valid(header, value)
+            return
+        if name == header.header.varbit:
             raise UnsupportedProgram(
                 f"assignment of a number to {header.header.name}.{name} is not supported", value=header.header.name
             )

@@ -106,6 +106,8 @@ def assign_fields(frame: Frame, target: str, source: str) -> None:
     headers = frame.document.headers
     pairs = zip(headers[target].fields, headers[source].fields, strict=True)
     for (name, width, _), (source_name, _, _) in pairs:
+        if width == 0:
+            continue
         value = frame.load(Field(source, source_name))
         frame.store(Field(target, name), fit(frame.builder, value, width))
     if target not in frame.metadata:

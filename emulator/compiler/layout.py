@@ -31,7 +31,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ..abi import PACKET
 from ..bmv2.document import Digest, Document, Field, Header, Pipeline, Primitive, Ref, Table, parts_of
 from ..tables.rows import METER_BYTES
 
@@ -42,7 +41,6 @@ COUNTER_BYTES: Final = 16
 DIGEST_SLOTS: Final = 1024
 DIGEST_HEAD_BYTES: Final = 32
 
-_STANDARD = "standard_metadata"
 _WRITING: Final = frozenset({"assign", "set", "extract", "extract_VL", "add_header", "remove_header"})
 """Primitives that do nothing but write to their first argument, a field or a header; an element's index they read."""
 
@@ -310,5 +308,5 @@ def _shared_metadata(document: Document) -> dict[Field, int]:
         for header in document.headers.values()
         if header.metadata
         for name, width, _ in header.fields
-        if Field(header.name, name) in shared and not (header.name == _STANDARD and name in (PACKET.names or ()))
+        if Field(header.name, name) in shared and Field(header.name, name) not in document.intrinsic
     }

@@ -12,7 +12,6 @@ from typing import Final
 from llvmlite import ir
 
 from ..bmv2.document import Const, Expr, Field, Parser, ParseState, Primitive, Ref, Transition
-from ..bmv2.schema import UnsupportedProgram
 from .actions import emit_primitive
 from .expressions import Expressions
 from .frame import I8, I32, I64, PTR, Frame, IRValue, const, fit, int_type, swap
@@ -43,7 +42,7 @@ class _Parser:
 
     def emit(self) -> None:
         frame, document = self.frame, self.frame.document
-        frame.builder.store(const(32, document.errors.get("NoError", 0)), self.error)
+        frame.builder.store(const(32, document.errors["NoError"]), self.error)
         frame.builder.branch(self.blocks[document.parser.init_state])
         for state in document.parser.states.values():
             frame.builder.position_at_end(self.blocks[state.name])
@@ -67,17 +66,14 @@ class _Parser:
         frame.builder.branch(self.done)
         frame.builder.position_at_end(going)
 
-    def _error(self, name: str, where: str) -> IRValue:
-        errors = self.frame.document.errors
-        if name not in errors:
-            raise UnsupportedProgram(f"the program's error list lacks {name}", place=where, value=name)
-        return const(32, errors[name])
+    def _error(self, name: str) -> IRValue:
+        return const(32, self.frame.document.errors[name])
 
     def _need(self, size: IRValue, where: str) -> IRValue:
         """Stop with PacketTooShort unless `size` more bytes are there; returns the cursor behind them."""
         builder = self.frame.builder
         end = builder.add(builder.load(self.cursor, typ=I64), size)
-        self._stop_unless(builder.icmp_unsigned("<=", end, self.length), self._error("PacketTooShort", where))
+        self._stop_unless(builder.icmp_unsigned("<=", end, self.length), self._error("PacketTooShort"))
         return end
 
     def _op(self, op: Primitive) -> None:
@@ -107,7 +103,7 @@ class _Parser:
         rest = builder.and_(bits, const(64, 7))
         if not (isinstance(bits, ir.Constant) and bits.constant % 8 == 0):
             whole = builder.icmp_unsigned("==", rest, const(64, 0))
-            self._stop_unless(whole, self._error("ParserInvalidArgument", where))
+            self._stop_unless(whole, self._error("ParserInvalidArgument"))
         return builder.lshr(bits, const(64, 3))
 
     def _extract(self, op: Primitive, target: Expr, varbit_bits: Expr | None) -> None:
@@ -118,7 +114,7 @@ class _Parser:
             counter = frame.filled(stack.counter)
             filled = builder.load(counter, typ=I8)
             room = builder.icmp_unsigned("<", filled, const(8, len(stack.headers)))
-            self._stop_unless(room, self._error("StackOutOfBounds", op.where))
+            self._stop_unless(room, self._error("StackOutOfBounds"))
             place = frame.element(stack.name, fit(builder, filled, 64))
         else:
             place = self._expressions(op.where).place(target)
@@ -135,7 +131,7 @@ class _Parser:
             frame.copy(place.data, source, fixed)
         else:
             room = builder.icmp_unsigned("<=", varbit, const(64, place.header.varbit_bytes))
-            self._stop_unless(room, self._error("HeaderTooShort", op.where))
+            self._stop_unless(room, self._error("HeaderTooShort"))
             frame.copy(place.data, source, front)
             frame.copy(frame.at(place.data, fixed), frame.at(source, front), varbit)
             if fixed > front:
@@ -195,9 +191,7 @@ class _Parser:
             builder = frame.builder
             count = builder.add(builder.load(self.returns, typ=I32), const(32, 1))
             builder.store(count, self.returns)
-            self._stop_unless(
-                builder.icmp_unsigned("<=", count, const(32, MAX_RETURNS)), self._error("ParserTimeout", state.where)
-            )
+            self._stop_unless(builder.icmp_unsigned("<=", count, const(32, MAX_RETURNS)), self._error("ParserTimeout"))
             builder.branch(self.blocks[transition.next_state])
         return block
 

@@ -118,7 +118,7 @@ class WireEngine(Engine):
         """Tie the engine's ports (by index) to open interfaces; the CPU port's frames go to the mailbox."""
         count = len(interfaces)
         self.nics = np.zeros(count, memory.NIC)
-        self._nic_of = np.full(PORT_NUMBERS + 1, NONE, np.int64)
+        self._nic_of = np.full(PORT_NUMBERS + 2, NONE, np.int64)
         self._polls = np.zeros(1 + 2 * count, np.int64)
         self._polls[0] = self.wake_fd | _POLL_IN << 32
         for i, (port, interface) in enumerate(interfaces.items()):

@@ -1,9 +1,10 @@
 """simple_switch's traffic manager: a switch's handling of a packet around its program (native code).
 
 After ingress, in this order: ingress clone, resubmit, multicast, drop, unicast. After egress: egress clone, drop,
-recirculate, transmit. Resubmitted and recirculated packets wait in the queue of a dedicated port. The semantics are
-those of behavioral-model's `docs/simple_switch.md`, "Pseudocode for what happens at the end of ingress and egress
-processing".
+recirculate, transmit. Resubmitted and recirculated packets wait in the queue of a dedicated port. Packets to ports that
+the switch does not have wait in that of another one: egress runs for them too, and transmission drops them. The
+semantics are those of behavioral-model's `docs/simple_switch.md`, "Pseudocode for what happens at the end of ingress
+and egress processing".
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..abi import HEADROOM, InstanceType
-from .memory import ALLOWANCE, LOOPBACK, NONE, PORT_NUMBERS, PRIORITIES
+from .memory import ABSENT, ALLOWANCE, LOOPBACK, NONE, PORT_NUMBERS, PRIORITIES
 from .native import call, clear, copy, draw, group_at, load, meta_at, native, packet_at, queue_at, replica_at, switch_at
 from .packets import PACKET_BYTES, allocate, data_of, enqueue, record_address, record_of, release
 
@@ -25,15 +26,14 @@ NORMAL = InstanceType.NORMAL
 
 @native
 def forward(world: Any, switch: Any, number: Any, packet: Any, priority: Any) -> None:
-    """Put a packet into the queue of the port with this number; without such a port, drop and count it."""
+    """Put a packet into the queue of the port with this number, or into that of all absent ports."""
     index = NONE
     if number < PORT_NUMBERS:
         index = load(switch.port_index, number)
+    record_of(world, switch, packet).egress_port = number
     if index < 0:
-        switch.no_port += 1
-        release(world, packet)
-    else:
-        enqueue(world, index, packet, priority)
+        index = switch.absent
+    enqueue(world, index, packet, priority)
 
 
 @native
@@ -281,7 +281,9 @@ def depart(world: Any, port: Any, port_index: Any, packet: Any) -> Any:
     record.deq_timedelta = now_us - int(record.enq_timestamp)
     record.deq_qdepth = queue_at(world.queues, port_index * PRIORITIES + meta.priority).depth_packets
     record.qid = meta.priority
-    record.egress_port = port.number
+    if port.number == ABSENT:  # absent ports share one queue, whose depth is that of none of them
+        record.enq_qdepth = 0
+        record.deq_qdepth = 0
     record.egress_spec = (switch.drop_port + 1) % PORT_NUMBERS
     switch.egress_packets += 1
     call(switch.egress, switch.state, record_address(world, switch, packet))
@@ -297,6 +299,10 @@ def depart(world: Any, port: Any, port_index: Any, packet: Any) -> Any:
     length = int(record.length)
     if record.recirculate != 0:  # whole: simple_switch truncates what leaves
         come_again(world, switch, packet, RECIRC, record.recirculate, record.start, length)
+        return False
+    if port.number == ABSENT:
+        switch.no_port += 1
+        release(world, packet)
         return False
     if record.truncate != 0 and int(record.truncate) <= length:
         length = int(record.truncate) - 1

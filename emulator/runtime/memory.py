@@ -21,6 +21,8 @@ PRIORITIES: Final = 8
 PORT_NUMBERS: Final = 512
 LOOPBACK: Final = PORT_NUMBERS
 """Number of the port through which packets come again."""
+ABSENT: Final = PORT_NUMBERS + 1
+"""Number of the port whose queue takes what is sent to port numbers that the switch does not have."""
 GENERATED_WAITING: Final = 10_000
 """Packets of a host's queue beyond which a traffic generator's are dropped and counted there."""
 UNLIMITED: Final = 1 << 62
@@ -164,6 +166,7 @@ SWITCH: Final = _record(
     "session_count",
     "replicas",  # address of REPLICA[]
     "loopback",  # index of the port whose queue holds what was resubmitted or recirculated
+    "absent",  # index of the port that stands for all ports that the switch does not have
     "started_ns",
     "no_program",
     "no_port",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -21,14 +20,13 @@ from ..topologies.units import parse_delay
 from ..wire.control_channel import DEFAULT_ADDRESS, Tls
 from .console import NOTES
 from .help import STRATEGY_NAMES, complete_strategy
-from .live import HistoryOption, WebOption, watching
+from .live import HistoryOption, WebOption, start_looking, watching
 
 if TYPE_CHECKING:
     from ..controller.congestion import CongestionOptions
     from ..controller.controller import Controller
     from ..controller.int_config.settings import IntConfig
     from ..controller.jobs.journal_file import JournalFile
-    from ..controller.live.watch import Watch
     from ..controller.p4runtime.session import SwitchSession
 
 _ANSWER_S = 5.0
@@ -304,38 +302,13 @@ async def _serve(settings: _Settings) -> None:
         if watch is not None:
             watch.begin(topology, topology.name, service.now_ns())
             doing = f"placed by {settings.strategy}"
-            looking = asyncio.create_task(_look_on(watch, keeper, service.now_ns, doing), name="watch")
-            looking.add_done_callback(_say_why_it_ended)
-            stack.callback(looking.cancel)
+            stack.callback(start_looking(watch, keeper, service.now_ns, doing).cancel)
         running = f"; {len(keeper.jobs)} jobs go on" if keeper.jobs else ""
         _say(
             f"{topology.name}: {len(sessions)} switches, {len(topology.hosts)} hosts; "
             f"jobs are served at {service.address}{running}"
         )
         await service.wait()
-
-
-async def _look_on(watch: Watch, keeper: Controller, clock: Callable[[], int], doing: str) -> None:
-    """Until it is cancelled. Drops are read from a switch at a time, so that many switches are no load."""
-    from ..controller.errors import ControllerError
-    from ..controller.live.watch import LOOK_S
-    from ..controller.p4runtime.tables import DROP_REASONS, DROPS
-
-    drops: dict[str, list[int]] = {}
-    for name in itertools.cycle(keeper.switches.sessions):
-        watch.look(keeper, clock(), doing)
-        with suppress(ControllerError):  # a switch that is lost keeps its last counts
-            drops[name] = list(await keeper.switches.sessions[name].read_counter(DROPS))
-        if drops and drops.keys() | keeper.switches.lost == keeper.switches.sessions.keys():
-            sums = (sum(column) for column in zip(*drops.values(), strict=True))
-            watch.take_drops(dict(zip(DROP_REASONS, sums, strict=True)), clock())
-        await asyncio.sleep(LOOK_S)
-
-
-def _say_why_it_ended(looking: asyncio.Task[None]) -> None:
-    """Log why the task has ended. No one awaits it, so the page would show its last picture for ever."""
-    if not looking.cancelled() and (error := looking.exception()) is not None:
-        logging.getLogger(__name__).error("nothing is looked at any more", exc_info=error)
 
 
 def _take_reports(stack: AsyncExitStack, keeper: Controller, port: int, clock: Callable[[], int]) -> None:

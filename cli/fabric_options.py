@@ -2,18 +2,50 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from ..experiments.errors import ExperimentError
 from ..topologies.errors import TopologyError
 from ..topologies.units import parse_delay
+from .help import STRATEGY_NAMES, complete_strategy
+
+if TYPE_CHECKING:
+    from ..topologies import Topology
+
+_DETAILS: Final = ("weir.controller.congestion", "weir.controller.telemetry")
+"""Loggers of queue bounds and of stale telemetry, both of which a busy machine alone can cause here."""
 
 TimeoutOption = Annotated[
     str | None,
     typer.Option(metavar="DURATION", help="How long a call waits for other ranks, such as 30s; default: 60s."),
 ]
+
+StrategyOption = Annotated[
+    str, typer.Option(help=f"Where gradients are summed: {STRATEGY_NAMES}.", autocompletion=complete_strategy)
+]
+LossOption = Annotated[
+    float,
+    typer.Option(min=0, max=0.99, help="Probability that a link loses a packet, every link, both directions."),
+]
+
+
+def lossy(topology: Topology, loss: float) -> Topology:
+    """Return the fabric with links that lose packets with this probability, besides what they lose already."""
+    links = tuple(replace(link, loss=1 - (1 - link.loss) * (1 - loss)) for link in topology.links)
+    return replace(topology, links=links)
+
+
+def log_what_matters() -> None:
+    """Log warnings, those about queue bounds and telemetry only with `weir -v`."""
+    root = logging.getLogger()
+    if not root.isEnabledFor(logging.INFO):
+        for name in _DETAILS:
+            logging.getLogger(name).setLevel(logging.ERROR)
+    logging.basicConfig(level=logging.WARNING, format="weir: %(message)s")
 
 
 def timeout_of(text: str | None) -> dict[str, str]:

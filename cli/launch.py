@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -14,8 +13,9 @@ import typer
 from ..experiments.errors import ExperimentError
 from ..topologies.mininet.processes import End, orderly_end
 from .console import NOTES
-from .fabric_options import TimeoutOption, timeout_of
-from .help import POLICY_NAMES, STRATEGY_NAMES, complete_policy, complete_strategy
+from .fabric_options import LossOption, StrategyOption, TimeoutOption, log_what_matters, lossy, timeout_of
+from .help import POLICY_NAMES, complete_policy
+from .live import HistoryOption, LiveOptions, WebOption, watched
 
 if TYPE_CHECKING:
     from .ranks import LaunchOptions
@@ -34,15 +34,16 @@ def launch(
     topology: Annotated[
         str, typer.Option(metavar="TOPOLOGY", help="The fabric: a file, or one that ships with Weir.")
     ] = "leaf_spine.yaml",
-    strategy: Annotated[
-        str, typer.Option(help=f"Where gradients are summed: {STRATEGY_NAMES}.", autocompletion=complete_strategy)
-    ] = "widest",
+    strategy: StrategyOption = "widest",
     policy: Annotated[
         str, typer.Option(help=f"When a rank is lost: {POLICY_NAMES}.", autocompletion=complete_policy)
     ] = "abort",
     stripes: Annotated[int, typer.Option(min=1, help="Trees that share each sum's chunks, at most.")] = 1,
     seed: Annotated[int, typer.Option(help="Fixes what is random in the fabric.")] = 1,
     timeout: TimeoutOption = None,
+    loss: LossOption = 0.0,
+    web: WebOption = None,
+    history: HistoryOption = None,
 ) -> None:
     """Run your program, once for each rank, on an emulated fabric.
 
@@ -59,16 +60,17 @@ def launch(
     if not module and not _is_there(program):
         what = "file" if program.endswith(".py") else "command; the name of a Python file ends with .py"
         raise ExperimentError(f"{program}: there is no such {what}")
-    found = load_topology(topology)
+    found = lossy(load_topology(topology), loss)
     names = hosts_for(found, workers) if workers is not None else [name.strip() for name in (hosts or "").split(",")]
-    logging.basicConfig(level=logging.WARNING, format="weir: %(message)s")
+    log_what_matters()
     words = [program, *context.args]
     told = timeout_of(timeout)
     if module or program.endswith(".py"):
         words = [sys.executable, *(["-m"] if module else []), *words]
     try:
         with orderly_end() as end:
-            status = end.run(_launch(LaunchOptions(found, names, strategy, policy, seed, stripes), words, told, end))
+            options = LaunchOptions(found, names, strategy, policy, seed, stripes)
+            status = end.run(_launch(options, words, told, end, LiveOptions(web, history)))
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     raise typer.Exit(status)
@@ -79,15 +81,24 @@ def _is_there(program: str) -> bool:
     return Path(program).is_file() if program.endswith(".py") else shutil.which(program) is not None
 
 
-async def _launch(options: LaunchOptions, words: Sequence[str], told: Mapping[str, str], end: End) -> int:
+async def _launch(
+    options: LaunchOptions, words: Sequence[str], told: Mapping[str, str], end: End, shown: LiveOptions
+) -> int:
     from .ranks import launched_job, run_ranks
 
-    async with launched_job(options) as job:
+    doing = f"job of {', '.join(options.workers)}, placed by {options.strategy}"
+    async with launched_job(options) as job, watched(job.live, options.topology, shown, doing):
         where = ", ".join(job.switches) or "the server"
         _say(f"job {job.number} of {', '.join(options.workers)} on {options.topology.name}, summed at {where}")
         together = options.policy == "abort"
         status = await run_ranks(
-            job.ranks, lambda _: words, ends_together=together, say=_say, end=end, first_failure=job.first_failure
+            job.ranks,
+            lambda _: words,
+            environment=lambda _: told,
+            ends_together=together,
+            say=_say,
+            end=end,
+            first_failure=job.first_failure,
         )
         if job.fabric.behind_s > 1:
             _say(f"the machine did not keep up: the fabric's time stood still for {job.fabric.behind_s:.1f} s")

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+import asyncio
+import itertools
+import logging
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +17,10 @@ from ..experiments.errors import ExperimentError
 from .console import NOTES
 
 if TYPE_CHECKING:
+    from ..controller.controller import Controller
     from ..controller.live.watch import Watch
+    from ..experiments.backends.live import LiveFabric
+    from ..topologies import Topology
 
 WebOption = Annotated[
     str | None,
@@ -46,6 +53,66 @@ def watching(web: str | None, history: Path | None) -> Iterator[Watch | None]:
         if server is not None:
             NOTES.print(f"live page: {server.url}  (or: weir top {server.url})")
         yield Watch(server, kept)
+
+
+@dataclass(frozen=True, slots=True)
+class LiveOptions:
+    """Live page and history of a controller."""
+
+    web: str | None
+    """[HOST:]PORT of the live page."""
+    history: Path | None
+    """DuckDB file of the history."""
+
+
+@asynccontextmanager
+async def watched(live: LiveFabric, topology: Topology, shown: LiveOptions, doing: str) -> AsyncIterator[None]:
+    """Show and keep a running fabric until the end of the block, as the options ask.
+
+    Raises:
+        ExperimentError: The page's address is malformed.
+        ControllerError: The address or the file cannot be had.
+    """
+    with watching(shown.web, shown.history) as watch:
+        if watch is None:
+            yield
+            return
+        watch.begin(topology, topology.name, live.service.now_ns())
+        looking = start_looking(watch, live.controller, live.service.now_ns, doing)
+        try:
+            yield
+        finally:
+            looking.cancel()
+
+
+def start_looking(watch: Watch, keeper: Controller, clock: Callable[[], int], doing: str) -> asyncio.Task[None]:
+    """Start the task that looks at a controller until it is cancelled."""
+    looking = asyncio.create_task(_look_on(watch, keeper, clock, doing), name="watch")
+    looking.add_done_callback(_say_why_it_ended)
+    return looking
+
+
+async def _look_on(watch: Watch, keeper: Controller, clock: Callable[[], int], doing: str) -> None:
+    """Until it is cancelled. Drops are read from a switch at a time, so that many switches are no load."""
+    from ..controller.errors import ControllerError
+    from ..controller.live.watch import LOOK_S
+    from ..controller.p4runtime.tables import DROP_REASONS, DROPS
+
+    drops: dict[str, list[int]] = {}
+    for name in itertools.cycle(keeper.switches.sessions):
+        watch.look(keeper, clock(), doing)
+        with suppress(ControllerError):  # a switch that is lost keeps its last counts
+            drops[name] = list(await keeper.switches.sessions[name].read_counter(DROPS))
+        if drops and drops.keys() | keeper.switches.lost == keeper.switches.sessions.keys():
+            sums = (sum(column) for column in zip(*drops.values(), strict=True))
+            watch.take_drops(dict(zip(DROP_REASONS, sums, strict=True)), clock())
+        await asyncio.sleep(LOOK_S)
+
+
+def _say_why_it_ended(looking: asyncio.Task[None]) -> None:
+    """Log why the task has ended. No one awaits it, so the page would show its last picture for ever."""
+    if not looking.cancelled() and (error := looking.exception()) is not None:
+        logging.getLogger(__name__).error("nothing is looked at any more", exc_info=error)
 
 
 def _address(text: str) -> tuple[str, int]:

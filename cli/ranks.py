@@ -21,7 +21,7 @@ from typing import Final, TextIO
 
 from ..controller.placement.strategies import description
 from ..controller.service.heartbeats import HeartbeatReader
-from ..experiments.backends.live import live_fabric
+from ..experiments.backends.live import LiveFabric, live_fabric
 from ..experiments.backends.real_time import RealTimeFabric
 from ..experiments.errors import ExperimentError
 from ..hosts import ControlClient
@@ -85,8 +85,9 @@ class LaunchedJob:
     they come by the ranks' streams.
     """
     heartbeats: HeartbeatReader
+    live: LiveFabric
     first_failure: Callable[[], str]
-    """Return which rank has failed first and why, as the controller knows it; empty if it does not."""
+    """Return the rank that has failed first and why, as the controller knows it; empty if it does not."""
 
 
 def hosts_for(topology: Topology, count: int) -> list[str]:
@@ -133,7 +134,7 @@ async def launched_job(options: LaunchOptions) -> AsyncIterator[LaunchedJob]:
             ranks.append(Rank(seat.rank, seat.host, environment))
         switches = sorted({name for state in states for name in state.switches})
         first_failure = partial(live.service.first_failure, job.job)
-        yield LaunchedJob(job.job, ranks, switches, fabric, free, live.service.heartbeats, first_failure)
+        yield LaunchedJob(job.job, ranks, switches, fabric, free, live.service.heartbeats, live, first_failure)
 
 
 async def run_ranks(

@@ -119,6 +119,7 @@ def _states(url: str, again: bool) -> Iterator[tuple[dict[str, Any], dict[str, A
 def _stream(url: str) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """The server-sent events of one connection."""
     fabric: dict[str, Any] | None = None
+    state: dict[str, Any] = {}
     kind = ""
     if not url.startswith(("http://", "https://")):
         raise ExperimentError(f'"{url}" is no address of a live page; write it like {_DEFAULT_URL}')
@@ -130,4 +131,6 @@ def _stream(url: str) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
                 if kind == "fabric":
                     fabric = json.loads(line[6:])
                 elif fabric is not None:
-                    yield fabric, json.loads(line[6:])
+                    ends = kind == "ended"
+                    state = {**state, "doing": "this run has ended"} if ends else json.loads(line[6:])
+                    yield fabric, state

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -21,8 +22,9 @@ from ..topologies.mininet.fabric import MininetFabric, SwitchKind, interface
 from ..topologies.mininet.processes import may_end_with_us, orderly_end, passing_on_end_signals
 from ..topologies.units import parse_delay
 from .console import NOTES
-from .fabric_options import timeout_of
+from .fabric_options import LossOption, StrategyOption, log_what_matters, lossy, timeout_of
 from .help import POLICY_NAMES, complete_policy
+from .live import HistoryOption, LiveOptions, WebOption, watched
 from .runs import switch_in
 
 if TYPE_CHECKING:
@@ -37,6 +39,16 @@ class Where(StrEnum):
 
     EMULATED = "emulated"
     MININET = "mininet"
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    """Options of the fabric and its controller."""
+
+    strategy: str
+    seed: int
+    lease_ns: int
+    shown: LiveOptions
 
 
 def torchrun(
@@ -59,16 +71,22 @@ def torchrun(
     restarts: Annotated[
         int, typer.Option("--max-restarts", min=0, help="How often a rank's process is started anew, alone.")
     ] = 0,
+    strategy: StrategyOption = "widest",
+    seed: Annotated[int, typer.Option(help="Fixes what is random in the fabric.")] = 1,
+    loss: LossOption = 0.0,
     timeout: Annotated[
         str | None,
         typer.Option(metavar="DURATION", help="How long a call waits for other ranks, such as 30s; default: 30 min."),
     ] = None,
+    web: WebOption = None,
+    history: HistoryOption = None,
 ) -> None:
     """Run a PyTorch script by torchrun, on a fabric started for it.
 
     The fabric and its controller end with it. The script says init_process_group("weir"); the exit status is
     torchrun's.
     """
+    from ..controller.placement.strategies import description
     from ..hosts.drivers.control_client import refusal_of_policy
     from ..topologies import load_topology
     from .ranks import exit_status, hosts_for
@@ -78,7 +96,8 @@ def torchrun(
         raise MissingExtra("weir torchrun needs torch, which is not installed: pip install 'weir[torch]'", name="torch")
     if refusal := refusal_of_policy(policy, "--policy"):
         raise ExperimentError(refusal)
-    fabric = load_topology(topology)
+    fabric = lossy(load_topology(topology), loss)
+    description(strategy)  # refused before a fabric is made
     hosts = hosts_for(fabric, processes)
     try:
         lease_ns = parse_delay(lease)
@@ -87,9 +106,11 @@ def torchrun(
     if not lease_ns:
         raise ExperimentError("--lease 0: write it like 10s")
     told = timeout_of(timeout)
+    log_what_matters()
+    options = _Options(strategy, seed, lease_ns, LiveOptions(web, history))
     try:
         with orderly_end() as end:
-            status = end.run(_run(fabric, kind, hosts, words, policy, lease_ns, restarts, told))
+            status = end.run(_run(fabric, kind, hosts, words, policy, restarts, told, options))
     except KeyboardInterrupt:
         raise Interrupted("interrupted; the ranks and their fabric are ended") from None
     raise typer.Exit(exit_status(status))
@@ -101,9 +122,9 @@ async def _run(
     hosts: Sequence[str],
     words: Sequence[str],
     policy: str,
-    lease_ns: int,
     restarts: int,
     told: dict[str, str],
+    options: _Options,
 ) -> int:
     """Run torchrun and return its exit status. With restarts each rank has a torchrun of its own, which restarts no
     other.
@@ -111,7 +132,16 @@ async def _run(
     from ..experiments.backends.live import live_fabric
     from .ranks import free_host
 
-    async with live_fabric(topology, kind, lease_ns=lease_ns, heartbeats_at=free_host(topology, hosts)) as live:
+    starting = live_fabric(
+        topology,
+        kind,
+        strategy=options.strategy,
+        lease_ns=options.lease_ns,
+        seed=options.seed,
+        heartbeats_at=free_host(topology, hosts),
+    )
+    doing = f"ranks on {', '.join(hosts)}, placed by {options.strategy}"
+    async with starting as live, watched(live, topology, options.shown, doing):
         told = {"OMP_NUM_THREADS": "1", **os.environ, **told, "WEIR_CONTROL": live.service.address}
         told["WEIR_POLICY"] = policy
         NOTES.print(

@@ -10,6 +10,11 @@ slow to import.
 This package imports none of the project's others.
 """
 
+import os
+
+# before grpc is imported, here or by a program that uses this package: it would report every closed stream
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+
 from .errors import WireError
 
 __all__ = ["WireError"]

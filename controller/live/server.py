@@ -170,6 +170,8 @@ class LiveServer:
                     await asyncio.wait_for(news.wait(), _SILENCE_S)
                 except TimeoutError:
                     await response.write(b": nothing new\n\n")
+            if self._state:
+                await response.write(b"event: ended\ndata: {}\n\n")
         except ConnectionError:
             pass  # it comes back by itself
         finally:

@@ -52,6 +52,7 @@ class LiveFabric:
 
     fabric: RealTimeFabric | MininetFabric
     service: ControlService
+    controller: Controller
 
 
 def heartbeat_source(fabric: RealTimeFabric | MininetFabric, host: str) -> HeartbeatSource:
@@ -124,7 +125,7 @@ async def live_fabric(
             ControlService(controller, address=f"unix:{folder}/control", heartbeats=heartbeats, size_rule=size_rule)
         )
         await stack.enter_async_context(ends_with_controller(service))
-        yield LiveFabric(fabric, service)
+        yield LiveFabric(fabric, service, controller)
 
 
 @asynccontextmanager

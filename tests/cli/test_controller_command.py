@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from weir.cli import controller as command
 from weir.cli.app import app
+from weir.cli.live import start_looking
 from weir.controller.controller import Controller
 from weir.controller.errors import SwitchUnreachable
 from weir.controller.jobs.journal_file import JournalFile
@@ -170,7 +171,7 @@ async def test_drops_are_told_without_a_switch_that_was_never_there() -> None:
     keeper, told = Mock(Controller), asyncio.Event()
     keeper.switches = Mock(sessions={"s2": dead, "s1": there}, lost=frozenset({"s2"}))
     watch = Mock(take_drops=Mock(side_effect=lambda drops, now_ns: told.set()))
-    looking = asyncio.create_task(command._look_on(watch, keeper, lambda: 5, "nothing"))
+    looking = start_looking(watch, keeper, lambda: 5, "nothing")
     async with asyncio.timeout(30):
         await told.wait()
     looking.cancel()

@@ -58,6 +58,35 @@ def test_a_loop_of_ones_own_ends_with_the_same_bits_at_all_ranks(fabric: Path) -
     assert "of h1, h2, h3 on two-switches, summed at s" in done.stderr
 
 
+def test_a_run_has_a_time_out_losses_a_seed_and_a_history(fabric: Path, tmp_path: Path) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    program = tmp_path / "calls.py"
+    program.write_text(
+        "import os, numpy as np, weir\n"
+        "c = weir.join()\n"
+        "for _ in range(20): total = c.allreduce(np.ones(3000, np.float32))\n"
+        "print(os.environ['WEIR_TIMEOUT'], c.timeout_s, total[0])\n"
+    )
+    kept = tmp_path / "seen.duckdb"
+    options: list[str | Path] = [
+        "--timeout",
+        "90s",
+        "--loss",
+        "0.02",
+        "--seed",
+        "3",
+        "--history",
+        kept,
+        "--strategy",
+        "root",
+    ]
+    done = launch("-n", "2", "--topology", fabric, *options, program)
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == ["[0] 90 90.0 2.0", "[1] 90 90.0 2.0"]
+    with duckdb.connect(str(kept), read_only=True) as history:
+        assert history.execute("SELECT title FROM runs").fetchall() == [("two-switches",)]
+
+
 def test_a_rank_that_fails_ends_the_others_who_are_told_why(fabric: Path, tmp_path: Path) -> None:
     program = tmp_path / "fails.py"
     program.write_text(
@@ -109,6 +138,8 @@ def test_ranks_heartbeats_cross_the_fabric_to_a_free_host(fabric: Path) -> None:
             ["-n", "2", "--strategy", "wides", LOOP],
             'strategy "wides" is unknown, did you mean "widest"?; there are agg',
         ),
+        (["-n", "2", "--timeout", "soon", LOOP], 'weir: --timeout: delay "soon" is not a delay; write it like 10us'),
+        (["-n", "2", "--timeout", "0s", LOOP], "weir: --timeout 0: write it like 30s"),
         (["-n", "2", "--policy", "abbort", LOOP], 'policy "abbort" is none; there are continue, wait, abort'),
     ],
 )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from typer.testing import CliRunner
@@ -13,6 +15,7 @@ pytest.importorskip("plotly")
 pytest.importorskip("duckdb")
 
 from weir.cli.app import app
+from weir.cli.top import _stream
 from weir.controller.live.history import History
 from weir.controller.live.server import LiveServer
 from weir.experiments.errors import ExperimentError
@@ -35,6 +38,21 @@ def test_top_prints_the_newest_state_once(tmp_path: Path) -> None:
         RUNNER.invoke(app, ["top", server.url, "--once"], catch_exceptions=False)
     with pytest.raises(ExperimentError, match='"here" is no address of a live page'):
         RUNNER.invoke(app, ["top", "here", "--once"], catch_exceptions=False)
+
+
+def test_a_watcher_is_told_that_the_run_has_ended() -> None:
+    server = LiveServer(port=0)
+    with ExitStack() as running:
+        running.enter_context(server)
+        server.show_fabric(FABRIC)
+        server.show_state(state(2, event="off it went"))
+        states = _stream(server.url)
+        assert next(states)[1]["doing"] != "this run has ended"
+        ending = Thread(target=running.close)
+        ending.start()
+        *_, (fabric, last) = states
+        ending.join()
+    assert (fabric["name"], last) == (FABRIC["name"], {**state(2, event="off it went"), "doing": "this run has ended"})
 
 
 def test_telemetry_answers_from_a_history(tmp_path: Path) -> None:

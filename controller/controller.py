@@ -108,7 +108,9 @@ class Controller:
         if options.watching is not None:
             check_int_config(topology, options.watching)
         if missing := {s.name for s in topology.switches} - sessions.keys():
-            raise ControllerError(f"no session with {', '.join(sorted(missing))} of {topology.name}")
+            raise ControllerError(
+                f"no session with {', '.join(sorted(missing))} of {topology.name}", value=tuple(sorted(missing))
+            )
         self.topology = topology
         self.planner = Planner(topology, routes, strategy, seed, options.improvement, options.congestion.bound_packets)
         """The place that jobs have in the fabric: memory, strategy, routes without what is down."""

@@ -21,7 +21,9 @@ class Leases(Generic[Key]):
     def __init__(self, lease_ns: int | None) -> None:
         """None: leases never run out. Raises ControllerError for a length that is not positive."""
         if lease_ns is not None and lease_ns < 1:
-            raise ControllerError(f"lease_ns {lease_ns} must be positive, or None for no leases")
+            raise ControllerError(
+                f"{lease_ns} must be positive, or None for no leases", place="lease_ns", value=lease_ns
+            )
         self.lease_ns = lease_ns
         self._renewed_ns: dict[Key, int] = {}
 

@@ -48,8 +48,9 @@ class Options:
     def __post_init__(self) -> None:
         if self.probe_period_ns < 1 or not 0 <= self.improvement < 1:
             raise ControllerError(
-                f"options: probe_period_ns {self.probe_period_ns} must be positive, "
-                f"improvement {self.improvement} in [0, 1)"
+                f"probe_period_ns {self.probe_period_ns} must be positive, improvement {self.improvement} in [0, 1)",
+                place="options",
+                value=(self.probe_period_ns, self.improvement),
             )
 
 

@@ -57,8 +57,11 @@ _ALL_ONES: Final = {"protocol": 0xFF, "reason": 0xFF, "dst_port": 0xFFFF, "dst_a
 def check_int_config(topology: Topology, watching: IntConfig) -> None:
     """Raises PlanError where this fabric has not what is to be watched, or reported to, or cannot watch it."""
     if watching.collector is not None and not topology.is_host(watching.collector):
-        hosts = ", ".join(host.name for host in topology.hosts)
-        raise PlanError(f'collector "{watching.collector}" is no host of {topology.name}; there are {hosts}')
+        raise PlanError(
+            f'collector "{watching.collector}" is no host of {topology.name}',
+            value=watching.collector,
+            allowed=[host.name for host in topology.hosts],
+        )
     if chips := [each for each in topology.switches if not each.target.reports]:
         _check_chips(chips, watching, alone=len(chips) == len(topology.switches))
     for number, flows in enumerate(watching.flows):

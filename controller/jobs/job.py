@@ -193,7 +193,9 @@ class RunningJob:
         spec = self.spec
         if host not in self.ranks and host not in (spec.server, *spec.spares) and host not in self.gone:
             raise ControllerError(
-                f"job {spec.job}: {host} is none of its workers {', '.join(spec.workers)}, nor its server"
+                f"{host} is none of its workers {', '.join(spec.workers)}, nor its server",
+                place=f"job {spec.job}",
+                value=host,
             )
 
     def must_wait_for(self, host: str) -> bool:

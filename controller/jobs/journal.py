@@ -49,7 +49,9 @@ class Journal:
         fabric = journal.all(_FABRIC).get("name", topology.name)
         if fabric != topology.name:
             raise JournalError(
-                f"journal {journal.path}: it is of the fabric {fabric}, this is {topology.name}; give each its own"
+                f"it is of the fabric {fabric}, this is {topology.name}; give each its own",
+                place=f"journal {journal.path}",
+                value=fabric,
             )
         journal.put(_FABRIC, "name", topology.name)
         if (owner := journal.all(_FABRIC).get("owner")) is None:

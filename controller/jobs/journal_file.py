@@ -36,7 +36,11 @@ _LINE: Final = re.compile(rb"([1-9][0-9]{0,18}) ([1-9][0-9]{0,9}) ([0-9a-f]{8}) 
 
 
 class JournalError(ControllerError):
-    """A journal that cannot be read, written or had."""
+    """A journal that cannot be read or written."""
+
+
+class JournalInUse(JournalError):
+    """Another controller has the journal."""
 
 
 class JournalFile:
@@ -53,7 +57,9 @@ class JournalFile:
             self._file = os.open(path, _OPEN, 0o600)
         except OSError as error:
             raise JournalError(
-                f"journal {path}: {error.strerror}; name a file in a folder that can be written"
+                f"{error.strerror}; name a file in a folder that can be written",
+                place=f"journal {path}",
+                value=error.errno,
             ) from None
         try:
             fcntl.flock(self._file, _LOCK)
@@ -61,8 +67,8 @@ class JournalFile:
             self._read()
         except BlockingIOError:
             os.close(self._file)
-            raise JournalError(
-                f"journal {path}: another controller has it; give each its own, or stop that one"
+            raise JournalInUse(
+                "another controller has it; give each its own, or stop that one", place=f"journal {path}"
             ) from None
         except BaseException:
             os.close(self._file)
@@ -99,7 +105,9 @@ class JournalFile:
         """It holds tokens: a file that others may read is made its owner's alone."""
         status = os.fstat(self._file)
         if not stat.S_ISREG(status.st_mode):
-            raise JournalError(f"journal {self.path}: is no regular file; name one, or a new one")
+            raise JournalError(
+                "no regular file; name one, or a new one", place=f"journal {self.path}", value=status.st_mode
+            )
         if stat.S_IMODE(status.st_mode) & 0o077:
             try:
                 os.fchmod(self._file, 0o600)
@@ -160,7 +168,7 @@ class JournalFile:
         except OSError as error:
             with suppress(OSError):
                 os.ftruncate(file, size)
-            raise JournalError(f"journal {self.path}: {error.strerror}") from None
+            raise JournalError(str(error.strerror), place=f"journal {self.path}", value=error.errno) from None
 
 
 def read_changes(data: bytes, where: str) -> tuple[list[tuple[str, str, Any]], int]:
@@ -207,8 +215,10 @@ def _change(number: int, line: bytes, where: str) -> tuple[str, str, Any]:
 
 def _damaged(where: str, number: int, line: bytes) -> JournalError:
     return JournalError(
-        f"journal {where}: line {number} is damaged: {line[:60]!r}; remove the file to begin without any job (an old "
-        "copy would not do: it knows too little of what switches may still hold)"
+        f"{line[:60]!r} is damaged; remove the file to begin without any job (an old copy would lack rounds that "
+        "switches may still hold)",
+        place=f"journal {where}: line {number}",
+        value=line,
     )
 
 

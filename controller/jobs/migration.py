@@ -33,6 +33,10 @@ class MoveError(ControllerError):
     """A move that cannot go on without losing a round, or a step out of order."""
 
 
+class NoSurvivor(MoveError):
+    """No worker of the job is left."""
+
+
 class Phase(Enum):
     PAUSING = "pausing"
     SETTLING = "settling"
@@ -104,7 +108,8 @@ def settle(workers: Mapping[int, Held], servers: Mapping[int, Held], slots: int)
 def _nobody_keeps(round_: int, slots: int) -> MoveError:
     return MoveError(
         f"round {round_} is final but no host keeps its result any more: a worker is more than {slots} rounds behind; "
-        "the window must be at most half the slots"
+        "the window must be at most half the slots",
+        value=round_,
     )
 
 
@@ -144,7 +149,7 @@ class Move:
         self._give_up_ns = None if patience_ns is None else now_ns + patience_ns
         self._next_send_ns = now_ns
         if not self._workers or self._workers & self._servers:
-            raise MoveError(f"job {job}: a move needs workers, and no host is both worker and server")
+            raise MoveError("a move needs workers, and no host is both worker and server", place=f"job {job}")
 
     @property
     def survivors(self) -> frozenset[int]:
@@ -199,7 +204,7 @@ class Move:
             return
         self.lost |= gone
         if not self.survivors:
-            raise MoveError(f"job {self.job}: no worker answered the pause; there is nobody to go on with")
+            raise NoSurvivor("no worker answered the pause; none is left to continue with", place=f"job {self.job}")
         self._held = {address: held for address, held in self._held.items() if address not in gone}
         self._resumes = {address: resume for address, resume in self._resumes.items() if address not in gone}
         if self.phase is Phase.RESUMING:
@@ -216,7 +221,11 @@ class Move:
         nothing.
         """
         if address not in self._workers | self._servers:
-            raise MoveError(f"job {self.job}: a host that takes no part ({address:#010x}) says what it holds")
+            raise MoveError(
+                f"an answer to Pause from a host that takes no part ({address:#010x})",
+                place=f"job {self.job}",
+                value=address,
+            )
         if self.phase is not Phase.PAUSING or address not in self.awaited or held.generation != self.generation:
             return False
         self._held[address] = held
@@ -230,18 +239,21 @@ class Move:
         the plan. Servers that are `joining` get their plan as it is, for they have nothing to resume.
         """
         if self.phase is not Phase.SETTLING:
-            raise MoveError(f"job {self.job}: cannot resume while {self.phase.value}")
+            raise MoveError(f"cannot resume while {self.phase.value}", place=f"job {self.job}", value=self.phase)
         planned = {address for address, plan in plans.items() if isinstance(plan, WorkerPlan)}
         if planned != self.survivors:
             raise MoveError(
-                f"job {self.job}: plans for {len(planned)} workers, {len(self.survivors)} survive; "
-                "every survivor needs one"
+                f"plans for {len(planned)} workers, {len(self.survivors)} survive; every survivor needs one",
+                place=f"job {self.job}",
+                value=planned,
             )
         for plan in plans.values():
             if plan.generation != next_generation(self.generation) or plan.slots != self._slots:
                 raise MoveError(
-                    f"job {self.job}: the next plan has generation {plan.generation} and {plan.slots} slots; "
-                    f"it must have {next_generation(self.generation)} and {self._slots}"
+                    f"the next plan has generation {plan.generation} and {plan.slots} slots; it must have "
+                    f"{next_generation(self.generation)} and {self._slots}",
+                    place=f"job {self.job}",
+                    value=(plan.generation, plan.slots),
                 )
         self._resumes = {address: self._resume(address, plan, joining) for address, plan in plans.items()}
         self._servers |= frozenset(joining)

@@ -77,7 +77,9 @@ class History:
             self._database.execute(SCHEMA)
             self._kept = {table: self._one(f"SELECT count(*) FROM {table}") for table in _ORDERS}
         except duckdb.Error as error:
-            raise ControllerError(f"{path}: cannot keep telemetry there: {str(error).splitlines()[0]}") from None
+            raise ControllerError(
+                f"cannot keep telemetry there: {str(error).splitlines()[0]}", place=str(path)
+            ) from None
         self._run = 0
         self._runs: list[tuple[int, str]] = []
         self._links: list[str] = []
@@ -219,10 +221,14 @@ def ask(path: Path, query: str, values: Sequence[Any] = ()) -> tuple[list[str], 
     Raises ControllerError for a file that cannot be read, and for a query that DuckDB refuses.
     """
     if not path.exists():
-        raise ControllerError(f"{path}: there is no such file; --history FILE of weir run or weir controller makes one")
+        raise ControllerError(
+            "there is no such file; --history FILE of weir run or weir controller makes one",
+            place=str(path),
+            value=path,
+        )
     try:
         with duckdb.connect(str(path), read_only=True, config=_CONFINED) as database:
             answer = database.execute(query, list(values))
             return [column[0] for column in answer.description], answer.fetchall()
     except duckdb.Error as error:
-        raise ControllerError(f"{path}: {str(error).splitlines()[0]}") from None
+        raise ControllerError(str(error).splitlines()[0], place=str(path)) from None

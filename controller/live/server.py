@@ -76,7 +76,9 @@ class LiveServer:
         except OSError as error:
             self._end_thread()
             raise ControllerError(
-                f"live page: cannot listen on {self._host}:{self.port}: {error.strerror}; choose another port"
+                f"cannot listen on {self._host}:{self.port}: {error.strerror}; choose another port",
+                place="live page",
+                value=f"{self._host}:{self.port}",
             ) from None
         return self
 

@@ -26,7 +26,7 @@ class Pipeline:
         """Raises ControllerError if a file is missing."""
         for path in (self.p4info, self.blob):
             if not path.is_file():
-                raise ControllerError(f"pipeline: no file {path}; compile the switch program first")
+                raise ControllerError(f"no file {path}; compile the switch program first", place="pipeline", value=path)
 
     @property
     def parsed(self) -> Path:

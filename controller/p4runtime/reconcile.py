@@ -101,7 +101,9 @@ async def reconcile_all(
 ) -> Mapping[str, Diff]:
     """`reconcile` every switch of the plan at once. All are tried; then the first error is raised, if any."""
     if missing := desired.keys() - sessions.keys():
-        raise ControllerError(f"no session with {', '.join(sorted(missing))}, which the plan writes to")
+        raise ControllerError(
+            f"no session with {', '.join(sorted(missing))}, which the plan writes to", value=tuple(sorted(missing))
+        )
     names = sorted(desired)
     results = await asyncio.gather(*(reconcile(sessions[n], desired[n]) for n in names), return_exceptions=True)
     diffs: dict[str, Diff] = {}

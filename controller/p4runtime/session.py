@@ -105,7 +105,7 @@ class SwitchSession:
             reason = f'"{address}" is not a P4Runtime address; write it like 127.0.0.1:9559 or unix:PATH'
             raise SwitchUnreachable(name, address, "connect", reason)
         if not 0 < election_id < 1 << 128:
-            raise ControllerError(f"{name}: election id {election_id} is not in 1…2¹²⁸ − 1")
+            raise ControllerError(f"election id {election_id} is not in 1…2¹²⁸ − 1", place=name, value=election_id)
         pipeline.check()
         self.name = name
         self.address = address
@@ -375,7 +375,9 @@ class SwitchSession:
                     await self._changed.wait()
         except TimeoutError:
             raise ControllerError(
-                f"{self.name}: {self.packet_ins_received} packet-ins arrived in {timeout_s:g} s, {packet_ins} were due"
+                f"{self.packet_ins_received} packet-ins arrived in {timeout_s:g} s, {packet_ins} were due",
+                place=self.name,
+                value=self.packet_ins_received,
             ) from None
 
     async def _receive(self) -> None:

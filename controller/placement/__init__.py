@@ -8,10 +8,11 @@ evaluations compare with strategies and that place no single job. Pure, except f
 
 from .exact.fan_in import fitted
 from .model.cost import Costs, predicted_completion_time
-from .model.problem import Placement, PlacementError, Problem, way_up
+from .model.problem import NoTree, Placement, PlacementError, Problem, way_up
 
 __all__ = [
     "Costs",
+    "NoTree",
     "Placement",
     "PlacementError",
     "Problem",

@@ -17,7 +17,7 @@ BLIND_TOGETHER: Final = "blind-together"
 
 def _refusing(name: str, why: str) -> Callable[[], Strategy]:
     def make() -> Strategy:
-        raise PlacementError(f'strategy "{name}" places no job: {why}')
+        raise PlacementError(f'strategy "{name}" places no job: {why}', value=name)
 
     return make
 

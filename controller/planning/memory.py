@@ -55,7 +55,9 @@ class FabricMemory:
         """Give a job again what it held, by switch. Raises OutOfMemory where that is not free any more."""
         for switch, held in allotments.items():
             if switch not in self._slots:
-                raise OutOfMemory(f"job {job} held slots of {switch}, which this fabric does not have")
+                raise OutOfMemory(
+                    f"it held slots of {switch}, which this fabric does not have", place=f"job {job}", value=switch
+                )
             self._slots[switch].reoccupy(job, held.slot_base, held.slots)
             self._rids[switch].reoccupy(job, held.first_rid, FAN_IN)
 

@@ -101,27 +101,31 @@ class JobSpec:
 
     def __post_init__(self) -> None:
         if not 1 <= self.job <= 0xFFFF:
-            raise PlanError(f"job {self.job}: a job's number is 1…65535")
+            raise PlanError("a job's number is 1…65535", place=f"job {self.job}", value=self.job)
         if not 2 <= self.slots <= 1 << 15 or self.slots.bit_count() != 1:
-            raise PlanError(f"job {self.job}: slots {self.slots} is not a power of two in 2…32768")
+            raise self._refusal("slots", f"slots {self.slots} is not a power of two in 2…32768")
         if not 1 <= self.window <= self.slots // 2:
-            raise PlanError(f"job {self.job}: window {self.window} is not in 1…{self.slots // 2}, half its slots")
+            raise self._refusal("window", f"window {self.window} is not in 1…{self.slots // 2}, half its slots")
         if not self.workers or len(set(self.hosts)) != len(self.hosts):
-            raise PlanError(f"job {self.job}: hosts {', '.join(self.hosts)}: one worker at least, and every host once")
+            raise self._refusal("hosts", f"hosts {', '.join(self.hosts)}: one worker at least, and every host once")
         if not 1 <= self.least_workers <= len(self.workers):
-            raise PlanError(
-                f"job {self.job}: least_workers {self.least_workers} is not in 1…{len(self.workers)}, its workers"
+            raise self._refusal(
+                "least_workers", f"least_workers {self.least_workers} is not in 1…{len(self.workers)}, its workers"
             )
         if not 1 <= self.gradient_bytes <= MAX_GRADIENT_BYTES:
-            raise PlanError(
-                f"job {self.job}: gradient_bytes {self.gradient_bytes} is not in 1…{MAX_GRADIENT_BYTES}, a pebibyte"
+            raise self._refusal(
+                "gradient_bytes", f"gradient_bytes {self.gradient_bytes} is not in 1…{MAX_GRADIENT_BYTES}, a pebibyte"
             )
         if not LIGHTEST <= self.weight <= HEAVIEST:
-            raise PlanError(f"job {self.job}: weight {self.weight:g} is not in {LIGHTEST:g}…{HEAVIEST:g}")
+            raise self._refusal("weight", f"weight {self.weight:g} is not in {LIGHTEST:g}…{HEAVIEST:g}")
         if not 0 <= self.priority <= HIGHEST:
-            raise PlanError(f"job {self.job}: priority {self.priority} is not in 0…{HIGHEST}")
+            raise self._refusal("priority", f"priority {self.priority} is not in 0…{HIGHEST}")
         if self.spares and self.server is None:
-            raise PlanError(f"job {self.job}: spares {', '.join(self.spares)} for a server that it has not; name one")
+            raise self._refusal("spares", f"spares {', '.join(self.spares)} without a server; name one")
+
+    def _refusal(self, name: str, problem: str) -> PlanError:
+        """Return the error about one field, with its value."""
+        return PlanError(problem, place=f"job {self.job}", value=getattr(self, name))
 
     @property
     def hosts(self) -> tuple[str, ...]:
@@ -205,14 +209,18 @@ def job_plan(
     Raises PlanError where the placement is no tree over the job's hosts, or asks too much of a node.
     """
     if not 0 < generation < GENERATIONS:
-        raise PlanError(f"job {spec.job}: generation {generation} is not in 1…{GENERATIONS - 1}")
+        raise PlanError(
+            f"generation {generation} is not in 1…{GENERATIONS - 1}", place=f"job {spec.job}", value=generation
+        )
     tree = _tree(topology, spec, placement)
     streams = streams_of(routes, spec.workers, placement.edges)
     switches: dict[str, SwitchState] = {}
     for node in tree.children:
         if topology.is_switch(node):
             if node not in allotments or allotments[node].slots != spec.slots:
-                raise PlanError(f"job {spec.job}: {node} is used but has not been allotted {spec.slots} slots")
+                raise PlanError(
+                    f"{node} is used but has not been allotted {spec.slots} slots", place=f"job {spec.job}", value=node
+                )
             items = _node_items(topology, routes, spec, generation, node, tree, allotments[node])
             check_items(topology.switch(node), items)
             switches[node] = SwitchState.of(items)
@@ -366,12 +374,14 @@ def _tree(topology: Topology, spec: JobSpec, placement: Placement) -> _Tree:
     unknown = placement.aggregators.keys() - set(spec.workers)
     if unknown or not placement.aggregators:
         raise PlanError(
-            f"job {spec.job}: placement is for {', '.join(sorted(unknown)) or 'nobody'}; the workers are {spec.workers}"
+            f"is for {', '.join(sorted(unknown)) or 'no worker'}; the workers are {', '.join(spec.workers)}",
+            place=f"job {spec.job}: placement.aggregators",
+            value=tuple(sorted(unknown)),
         )
     try:
         placement.check_tree(topology, spec.server)
     except PlacementError as error:
-        raise PlanError(f"job {spec.job}: {error}") from error
+        raise PlanError.of(error).within(f"job {spec.job}") from error
     children = children_by_bit(topology, spec.workers, placement.edges)
     return _Tree(children, dict(placement.edges))
 

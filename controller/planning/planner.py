@@ -284,8 +284,10 @@ class Planner:
         switches = [s.name for s in self.topology.switches if s.name in used]
         if old := [name for name in switches if not self.history(spec.job).may_use(name)]:
             raise PlanError(
-                f"job {spec.job}: {', '.join(old)} may still hold rounds of so long ago that they would pass for "
-                "present ones; use other switches"
+                f"{', '.join(old)} may still hold rounds of so long ago that they would pass for present ones; use "
+                "other switches",
+                place=f"job {spec.job}",
+                value=tuple(old),
             )
         return self.lay(spec, placement, generation, self.memory.allot(spec.job, switches, spec.slots))
 
@@ -312,11 +314,15 @@ class Planner:
         except ControllerError as error:
             return error
         except TopologyError as error:
-            return PlacementError(f"job {spec.job}: {error}")
+            return PlacementError.of(error).within(f"job {spec.job}")
         used = {*placement.aggregators.values(), *placement.parents, placement.root}
         full = [name for name in sorted(used) if self.topology.is_switch(name) and not problem.takes(name)]
         if full:
-            return OutOfMemory(f"job {spec.job}: {', '.join(full)} have no {spec.slots} slots free in one piece")
+            return OutOfMemory(
+                f"{', '.join(full)} have no {spec.slots} slots free in one piece",
+                place=f"job {spec.job}",
+                value=tuple(full),
+            )
         return placement
 
     def _is_full(self, slots: int) -> bool:
@@ -336,7 +342,7 @@ class Planner:
         except ControllerError as error:
             raise PlacementError(tight if str(error) in tight else f"{tight}; and otherwise {error}") from None
         except TopologyError as error:
-            raise PlacementError(f"job {spec.job}: {error}") from None
+            raise PlacementError.of(error).within(f"job {spec.job}") from None
         if spec.server is None:
             where = f"with {placement.root} as root"
         elif placement.parents:

@@ -43,8 +43,10 @@ class Pool:
         if self.first + self.size - base >= size:
             return self._occupy(len(self._ranges), base, size, owner)
         raise OutOfMemory(
-            f"{self.name}: {owner} asks for {size} in one piece; {self.free} of {self.size} are free, "
-            f"the longest piece has {self.largest_gap}"
+            f"{owner} asks for {size} in one piece; {self.free} of {self.size} are free, the longest piece has "
+            f"{self.largest_gap}",
+            place=self.name,
+            value=size,
         )
 
     def reoccupy(self, owner: Hashable, base: int, size: int) -> None:
@@ -53,7 +55,9 @@ class Pool:
         end = self._ranges[at][0] if at < len(self._ranges) else self.first + self.size
         start = sum(self._ranges[at - 1][:2]) if at else self.first
         if owner in self._base_of or size < 1 or not start <= base <= end - size:
-            raise OutOfMemory(f"{self.name}: {owner} had {size} at {base}, which is not free any more")
+            raise OutOfMemory(
+                f"{owner} had {size} at {base}, which is not free any more", place=self.name, value=(base, size)
+            )
         self._occupy(at, base, size, owner)
 
     def release(self, owner: Hashable) -> None:

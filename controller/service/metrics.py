@@ -231,7 +231,9 @@ async def serve(
         port = await listener.start(host, port)
     except OSError as error:
         raise ControllerError(
-            f"metrics: cannot listen on {host}:{port}: {error.strerror}; choose another port"
+            f"cannot listen on {host}:{port}: {error.strerror}; choose another port",
+            place="metrics",
+            value=f"{host}:{port}",
         ) from None
     try:
         yield port

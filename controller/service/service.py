@@ -113,8 +113,10 @@ class ControlService:
             raise ControllerError.of(error.within("control service")) from None
         if tls is None and not allow_remote and not is_local(address):
             raise ControllerError(
-                f"control service: {address} can be reached from elsewhere and is not secured: give it TLS files, or "
-                "allow that on purpose"
+                f"{address} can be reached from elsewhere and is not secured: give it TLS files, or allow that on "
+                "purpose",
+                place="control service",
+                value=address,
             )
         self._controller = controller
         self._tls = tls
@@ -138,7 +140,9 @@ class ControlService:
             raise ControllerError.of(error.within("control service")) from None
         except RuntimeError:
             raise ControllerError(
-                f"control service: cannot listen on {self.address}: it is in use, or not an address of this machine"
+                f"cannot listen on {self.address}: it is in use, or not an address of this machine",
+                place="control service",
+                value=self.address,
             ) from None
         if not self.address.startswith("unix:"):
             self.address = f"{self.address.rpartition(':')[0]}:{port}"

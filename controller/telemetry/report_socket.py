@@ -92,6 +92,8 @@ def _bound(host: str, port: int) -> socket.socket:
     except OSError as error:
         new.close()
         raise ControllerError(
-            f"telemetry reports: cannot listen on {host}:{port}: {error.strerror}; choose another port"
+            f"cannot listen on {host}:{port}: {error.strerror}; choose another port",
+            place="telemetry reports",
+            value=f"{host}:{port}",
         ) from None
     return new

@@ -136,7 +136,7 @@ def test_ranks_heartbeats_cross_the_fabric_to_a_free_host(fabric: Path) -> None:
         (["--hosts", "h1, h2,h1", LOOP], "weir: h1: named twice; a host runs one worker"),
         (
             ["-n", "2", "--strategy", "wides", LOOP],
-            'strategy "wides" is unknown, did you mean "widest"?; there are agg',
+            'strategy "wides" is unknown, did you mean "widest"?; supported: agg',
         ),
         (["-n", "2", "--timeout", "soon", LOOP], 'weir: --timeout: delay "soon" is not a delay; write it like 10us'),
         (["-n", "2", "--timeout", "0s", LOOP], "weir: --timeout 0: write it like 30s"),

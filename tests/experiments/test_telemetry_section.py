@@ -109,7 +109,7 @@ def test_the_json_schema_takes_what_is_read(text: str, tmp_path: Path) -> None:
         ({"queues": {"classes": [0]}}, "queues: no threshold, step or period"),
         ({"drops": "gone"}, "drops: is no list of reasons; write telling, all, or some of truncated"),
         ({"drops": ["gone"]}, "drop reason gone is unknown; there are truncated"),
-        ({"drops": "all", "collector": "s1"}, 'collector "s1" is no host of leaf-spine; there are h1, h2, h3, h4'),
+        ({"drops": "all", "collector": "s1"}, 'collector "s1" is no host of leaf-spine; supported: h1, h2, h3, h4'),
         ("watch: [", "is not YAML"),
     ],
     ids=str,

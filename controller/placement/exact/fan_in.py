@@ -29,7 +29,7 @@ import numpy as np
 import scipy.optimize  # type: ignore[import-untyped]
 import scipy.sparse  # type: ignore[import-untyped]
 
-from ..model.problem import Placement, PlacementError, Problem
+from ..model.problem import NoTree, Placement, PlacementError, Problem
 from .greedy_fan_in import gathered
 
 LONGEST_SECONDS: Final = 2.0
@@ -79,7 +79,7 @@ def fitted(problem: Problem, wanted: Mapping[str, str], seconds: float = LONGEST
             "fewer workers, or another strategy"
         )
     problem.check_ways()
-    raise PlacementError(_cause(problem, roots, until))
+    raise NoTree(_cause(problem, roots, until))
 
 
 def _noted(placement: Placement, how: str, seconds: float) -> Placement:

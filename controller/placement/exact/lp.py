@@ -112,7 +112,11 @@ class FlowProgram:
         for column in range(columns.shape[1]):
             values = sorted(columns.data[columns.indptr[column] : columns.indptr[column + 1]].tolist())
             if values not in ([1.0], [-1.0, 1.0]):
-                raise PlacementError(f"column {column} of the placement LP has {values}: its matrix is no graph's")
+                raise PlacementError(
+                    f"its entries {values} are no column of a graph's incidence matrix",
+                    place=f"column {column} of the placement LP",
+                    value=values,
+                )
         rows, count = columns.shape
         return (
             f"each of the {count} columns over {rows} rows has one 1 and at most one -1: the node-arc incidence matrix "
@@ -220,7 +224,11 @@ class FlowProgram:
         fraction = float(np.abs(vertex - np.round(vertex)).max())
         self.effort.largest_fraction = max(self.effort.largest_fraction, fraction)
         if fraction > _INTEGRALITY:
-            raise PlacementError(f"a vertex of the placement LP is {fraction:.2g} from integral; its matrix is not TU")
+            raise PlacementError(
+                f"{fraction:.2g} from integral; the matrix is not TU",
+                place="vertex of the placement LP",
+                value=fraction,
+            )
         if vertex[fixed].any() and vertex[fixed].max() > 0.5:
             return None
         reduced = parameter.value + self._incidence.T @ program.constraints[0].dual_value

@@ -88,7 +88,11 @@ class Sharing:
         if solved.status == _STOPPED:
             raise OutOfTime(f"the program of {what} was not solved in {seconds:g} s")
         if not solved.success:
-            raise PlacementError(f"HiGHS ended the program of {what} with: {solved.message}; it should be optimal")
+            raise PlacementError(
+                f"HiGHS ended with: {solved.message}; it should be optimal",
+                place=f"program of {what}",
+                value=solved.status,
+            )
         prices: Floats = np.maximum(-solved.ineqlin.marginals[:rows], 0.0)
         shares: Floats = np.maximum(solved.x[:time], 0.0)
         return Shares(float(solved.fun) * scale, prices, shares)

@@ -200,7 +200,9 @@ def _readings(
     """(loads,) each: the directed link's place, background in bit/s, loss, and seconds that a packet waits."""
     for link in loads:
         if link not in links.number:
-            raise PlacementError(f"loads name {link}, which is no port with a link in {problem.topology.name}")
+            raise PlacementError(
+                f"it is no port with a link in {problem.topology.name}", place=f"loads of {link}", value=link
+            )
     at = np.array([links.number[link] for link in loads], np.int64)
     background = np.array([load.background_bps for load in loads.values()], np.float64)
     loss = np.array([load.loss for load in loads.values()], np.float64)
@@ -211,9 +213,11 @@ def _readings(
     if wrong.any():
         link, load = list(loads.items())[int(wrong.argmax())]
         raise PlacementError(
-            f"loads of {link}: background_bps {load.background_bps}, queue_packets {load.queue_packets}; both are "
-            f"figures of 0 and above, as is latency_seconds ({load.latency_seconds}); loss ({load.loss}) is 0…1; and a "
-            "link that nothing is known of is left out"
+            f"background_bps {load.background_bps}, queue_packets {load.queue_packets}; both are figures of 0 and "
+            f"above, as is latency_seconds ({load.latency_seconds}); loss ({load.loss}) is 0…1; leave out a link "
+            "without a reading",
+            place=f"loads of {link}",
+            value=load,
         )
     return at, background, loss, wait
 
@@ -230,8 +234,9 @@ def _others(problem: Problem, links: Links, others: Mapping[Endpoint, float]) ->
     for link, count in others.items():
         if link not in links.number or not (math.isfinite(count) and count >= 0):
             raise PlacementError(
-                f"other jobs' traffic on {link} of {problem.topology.name} is {count} bytes; it is 0 or more, and on a "
-                "port with a link"
+                f"{count} bytes; it is 0 or more, and on a port with a link of {problem.topology.name}",
+                place=f"other jobs' traffic on {link}",
+                value=count,
             )
     return np.array([links.number[link] for link in others], np.int64), np.array([*others.values()], np.float64)
 

@@ -25,7 +25,11 @@ def place_by_pipes(place: Callable[[Problem], Placement], problem: Problem) -> P
     barred: list[str] = []
     while several := summing_by_pipes(placement := place(problem), problem.routes):
         if not several.isdisjoint(barred):
-            raise PlacementError(f"{', '.join(sorted(several))} have no room for the job, and are given children")
+            raise PlacementError(
+                "no room for the job, and they are given children",
+                place=", ".join(sorted(several)),
+                value=tuple(sorted(several)),
+            )
         barred += sorted(several)
         room = problem.room if problem.room is not None else {each.name: 1 for each in problem.topology.switches}
         problem = replace(problem, room={**room, **dict.fromkeys(several, 0)})

@@ -18,6 +18,10 @@ class PlacementError(ControllerError):
     """A job that cannot be placed, a placement that is no tree over it, or an unknown strategy."""
 
 
+class NoTree(PlacementError):
+    """No tree sums the job with the present slots, fan-in and paths."""
+
+
 @dataclass(frozen=True)
 class Problem:
     """One job to place. Raises PlacementError when it cannot be a job of this fabric."""
@@ -47,20 +51,28 @@ class Problem:
     def __post_init__(self) -> None:
         hosts = self.hosts
         if not self.workers:
-            raise PlacementError("a job without workers cannot be placed; name at least one host")
+            raise PlacementError(
+                "a job without them cannot be placed; name at least one host", place="workers", value=()
+            )
         if len(set(hosts)) < len(hosts):
             raise PlacementError(
-                f"hosts {', '.join(hosts)}: one is named twice; workers and server are different hosts"
+                f"{', '.join(hosts)}: one is named twice; workers and server are different hosts",
+                place="hosts",
+                value=hosts,
             )
         for host in hosts:
             self.topology.host(host)
         if self.gradient_bytes < 1:
-            raise PlacementError(f"gradient_bytes {self.gradient_bytes} must be positive")
+            raise PlacementError(
+                f"{self.gradient_bytes} must be positive", place="gradient_bytes", value=self.gradient_bytes
+            )
         if not 0 <= self.slack < 1:
-            raise PlacementError(f"slack {self.slack} is not a share in [0, 1)")
+            raise PlacementError(f"{self.slack} is not a share in [0, 1)", place="slack", value=self.slack)
         if not 1 <= self.fan_in <= FAN_IN:
             raise PlacementError(
-                f"fan_in {self.fan_in} is not in 1…{FAN_IN}, what the program's contributor bits allow"
+                f"{self.fan_in} is not in 1…{FAN_IN}, which the program's contributor bits allow",
+                place="fan_in",
+                value=self.fan_in,
             )
 
     @property
@@ -97,7 +109,9 @@ class Problem:
         """
         end = self.server or self.workers[0]
         if lost := [name for name in self.workers if not self.routes.reaches(name, end)]:
-            raise PlacementError(f"no way leads from {', '.join(lost)} to {end} without the links that are down")
+            raise PlacementError(
+                f"no way leads from {', '.join(lost)} to {end} without the links that are down", value=(*lost, end)
+            )
 
     @cached_property
     def racks(self) -> Mapping[str, tuple[str, ...]]:
@@ -166,46 +180,64 @@ class Placement:
         """Raises PlacementError unless this is a tree over the problem's workers that every switch has room for."""
         if self.aggregators.keys() != set(problem.workers):
             raise PlacementError(
-                f"placement is for {', '.join(sorted(self.aggregators))}; "
-                f"the job's workers are {', '.join(problem.workers)}"
+                f"is for {', '.join(sorted(self.aggregators))}; the job's workers are {', '.join(problem.workers)}",
+                place="placement.aggregators",
+                value=tuple(sorted(self.aggregators)),
             )
         if problem.server is not None and self.root != problem.server:
             raise PlacementError(
-                f"placement has root {self.root}; the job has server {problem.server}, which must be it"
+                f"{self.root} is not the job's server {problem.server}, which must be the root",
+                place="placement.root",
+                value=self.root,
             )
         self.check_tree(problem.topology, problem.server, problem.fan_in)
         for node in self.children:
             if node != problem.server and not problem.takes(node):
-                raise PlacementError(f"placement uses {node}, which has no slots free for this job; choose another")
+                raise PlacementError(
+                    f"{node} has no slots free for this job; choose another", place="placement.switches", value=node
+                )
 
     def check_tree(self, topology: Topology, server: str | None, fan_in: int = FAN_IN) -> None:
         """Raises PlacementError unless all streams run together at the root, through nodes that can sum them: switches,
         and the server where it is the root, none of them with more children than a node takes.
         """
         if self.root in self.parents:
-            raise PlacementError(f"placement gives its root {self.root} a parent, {self.parents[self.root]}")
+            parent = self.parents[self.root]
+            raise PlacementError(
+                f"{parent} is a parent of the root", place=f"placement.parents.{self.root}", value=parent
+            )
         children = self.children
         for node, mine in children.items():
             if not topology.is_switch(node) and not node == server == self.root:
-                raise PlacementError(f"placement makes {node} aggregate; only switches and the server can, as root")
+                raise PlacementError(
+                    f"{node} cannot aggregate; only switches and the server can, as root",
+                    place="placement.aggregators",
+                    value=node,
+                )
             if not mine:
-                raise PlacementError(f"placement has {node} as root, but nothing leads to it")
+                raise PlacementError(f"nothing leads to {node}", place="placement.root", value=node)
             if len(mine) > fan_in:
                 raise PlacementError(
-                    f"placement gives {node} {len(mine)} children; a node takes at most {fan_in}: add a level"
+                    f"{len(mine)} children; a node takes at most {fan_in}: add a level",
+                    place=f"placement.children.{node}",
+                    value=len(mine),
                 )
             if node != self.root and node not in self.parents:
-                raise PlacementError(f"placement gives {node} no parent, and the root is {self.root}")
+                raise PlacementError(f"none, and the root is {self.root}", place=f"placement.parents.{node}")
         leads = {self.root}
         for switch in self.parents:
             if switch not in children:
-                raise PlacementError(f"placement gives {switch} a parent but no children; leave it out")
+                raise PlacementError("it has no children; leave it out", place=f"placement.parents.{switch}", value=())
             seen: list[str] = []
             node = switch
             while node not in leads:
                 if node in seen:
-                    circle = " → ".join([*seen, node])
-                    raise PlacementError(f"placement goes in a circle: {circle}; it must end at the root {self.root}")
+                    circle = (*seen, node)
+                    raise PlacementError(
+                        f"a circle: {' → '.join(circle)}; it must end at the root {self.root}",
+                        place="placement.parents",
+                        value=circle,
+                    )
                 seen.append(node)
                 node = self.parents[node]
             leads.update(seen)

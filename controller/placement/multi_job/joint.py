@@ -74,7 +74,7 @@ class Times:
 
     def __init__(self, jobs: Sequence[Running]) -> None:
         if not jobs or any(job.problem.routes is not jobs[0].problem.routes for job in jobs):
-            raise PlacementError("jobs that are looked at together share one fabric and its routes; one at least")
+            raise PlacementError("those placed together share one fabric and its routes; one at least", place="jobs")
         self._costs = [Costs(job.problem) for job in jobs]
         self.weights: Floats = np.array([job.weight for job in jobs])
         self.classes = classes_of(jobs)

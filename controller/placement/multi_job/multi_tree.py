@@ -36,7 +36,7 @@ from ..exact.steiner import cheap_tree, prepare
 from ..exact.trees import placed, user_switches
 from ..model.cost import Costs
 from ..model.links import Bools, Floats, Links
-from ..model.problem import Placement, PlacementError, Problem
+from ..model.problem import NoTree, Placement, PlacementError, Problem
 
 PARTS: Final = 256
 """Maximum number of equal parts into which a job's chunks are divided."""
@@ -96,11 +96,15 @@ class Jobs:
         """
         if not problems or any(problem.routes is not problems[0].routes for problem in problems):
             raise PlacementError(
-                "jobs to be placed together share one fabric and its routes; there must be one at least"
+                "those placed together share one fabric and its routes; there must be one at least", place="jobs"
             )
         weights = [1.0] * len(problems) if weights is None else weights
         if len(weights) != len(problems) or min(weights) <= 0:
-            raise PlacementError(f"weights {', '.join(map(str, weights))}: there is one above 0 for each of the jobs")
+            raise PlacementError(
+                f"{', '.join(map(str, weights))}; there is one above 0 for each of the jobs",
+                place="weights",
+                value=tuple(weights),
+            )
         self.problems = problems
         self.links = Links.of(problems[0].routes)
         self.nodes: list[list[int]] = []
@@ -118,7 +122,11 @@ class Jobs:
             if problem.server is not None:
                 ends.append(problem.topology.attached_switch(problem.server).name)
             if full := [name for name in ends if not room[self.links.switch[name]]]:
-                raise PlacementError(f"{', '.join(full)} must sum for a striped job and has no room; place it alone")
+                raise PlacementError(
+                    "it must sum for a striped job and has no room; place the job alone",
+                    place=", ".join(full),
+                    value=tuple(full),
+                )
             self.nodes.append(sorted({self.links.switch[name] for name in ends}))
             a, b = self.links.pairs.T
             self.usable.append(room[a] & room[b])
@@ -155,7 +163,7 @@ class Jobs:
         costs = np.maximum(prices * self.seconds[job], 1e-12)
         pairs = cheap_tree(self.links, self.usable[job], costs, self.nodes[job])
         if pairs is None:
-            raise PlacementError(f"no way joins {', '.join(self.problems[job].workers)} by switches with room")
+            raise NoTree(f"no way joins {', '.join(self.problems[job].workers)} by switches with room")
         return self.rooted(job, pairs)
 
     def rooted(self, job: int, pairs: frozenset[int]) -> Tree:

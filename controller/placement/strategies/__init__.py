@@ -63,11 +63,13 @@ class _UserStrategy:
     def place(self, problem: Problem, rng: random.Random) -> Placement:
         placement = self.strategy.place(problem, rng)
         if not isinstance(placement, Placement):
-            raise PlacementError(f"{self.path}: place() returned {placement!r}; a strategy returns a Placement")
+            raise PlacementError(
+                f"place() returned {placement!r}; a strategy returns a Placement", place=self.path, value=placement
+            )
         try:
             placement.check(problem)
         except PlacementError as error:
-            raise PlacementError(f"{self.path}: {error}") from None
+            raise error.within(self.path) from None
         return placement
 
 
@@ -75,10 +77,10 @@ class _UserStrategy:
 def _own(path: str) -> Description:
     """Return a file's DESCRIPTION. Raises PlacementError if there is none; exceptions of the file itself propagate."""
     if not Path(path).is_file():
-        raise PlacementError(f"{path}: there is no such file; a strategy of one's own is named by its path")
+        raise PlacementError("there is no such file; a user strategy is named by its path", place=path, value=path)
     description = getattr(user_files.run_file(Path(path)), "DESCRIPTION", None)
     if not isinstance(description, Description):
-        raise PlacementError(f"{path}: has no DESCRIPTION; a file with a strategy says what it is by one")
+        raise PlacementError("missing; it describes the strategy of a file", place=f"{path}: DESCRIPTION")
     return replace(description, make=lambda: _UserStrategy(path, description.make()))
 
 
@@ -95,8 +97,8 @@ def description(name: str) -> Description:
     if name in REFERENCE_SCHEMES:
         REFERENCE_SCHEMES[name].make()
     if name not in STRATEGIES:
-        near, known = nearest(name, STRATEGIES), ", ".join(sorted(STRATEGIES))
-        raise PlacementError(f'strategy "{name}" is unknown{near}; there are {known}')
+        near = nearest(name, STRATEGIES)
+        raise PlacementError(f'strategy "{name}" is unknown{near}', value=name, allowed=sorted(STRATEGIES))
     return STRATEGIES[name]
 
 

@@ -34,7 +34,7 @@ from ..baseline_trees import nearest
 from ..exact.lp import Effort, FlowProgram
 from ..model.cost import Costs
 from ..model.network import build
-from ..model.problem import Placement, PlacementError, Problem
+from ..model.problem import NoTree, Placement, PlacementError, Problem
 from ..model.strategy import Description, Need
 
 
@@ -55,12 +55,14 @@ class Agg:
     def __post_init__(self) -> None:
         for name, most in self.streams.items():
             if most < 0:
-                raise PlacementError(f"streams of {name}: {most}; a switch takes 0 or more")
+                raise PlacementError(f"{most}; a switch takes 0 or more", place=f"streams of {name}", value=most)
         import_module("cvxpy")  # takes a second, which no decision should
 
     def place(self, problem: Problem, rng: random.Random) -> Placement:
         if problem.server is None:
-            raise PlacementError("strategy agg needs a parameter server and the job has none; name one, or use widest")
+            raise PlacementError(
+                "the job has none and the strategy needs one; name one, or use widest", place="strategy agg: server"
+            )
         problem.check_ways()
         until = perf_counter() + self.seconds
         program = self._program(problem, problem.server)
@@ -92,7 +94,7 @@ class Agg:
         most = self.most(problem, placement.parents)
         for name, taken in most.items():
             if (count := len(placement.children[name])) > taken:
-                raise PlacementError(
+                raise NoTree(
                     f"strategy agg found no placement in which no switch takes more streams than it may: {name} would "
                     f"get {count} of {taken} at most; let switches take more, or take fewer workers"
                 )

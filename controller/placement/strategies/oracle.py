@@ -9,7 +9,7 @@ from typing import Final
 
 from ..exact.tree_program import TreeProgram, all_hops
 from ..model.cost import Costs
-from ..model.problem import Placement, PlacementError, Problem
+from ..model.problem import NoTree, Placement, PlacementError, Problem
 from ..model.strategy import Description, Need
 from .scarce import ScarceMemory
 
@@ -35,9 +35,7 @@ class Oracle:
         placement, bound = TreeProgram(problem, costs, hops).fastest(self.seconds)
         if placement is None and bound == math.inf:
             problem.check_ways()
-            raise PlacementError(
-                f"no tree sums {', '.join(problem.workers)}: give more switches room, or take fewer workers"
-            )
+            raise NoTree(f"no tree sums {', '.join(problem.workers)}: give more switches room, or take fewer workers")
         if placement is None:
             fast = ScarceMemory().improved(problem)
             return replace(fast, note=f"the oracle found no tree in {self.seconds:g} s; this is one by scarce")

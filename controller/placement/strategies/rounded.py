@@ -32,7 +32,9 @@ class Rounded:
     def place(self, problem: Problem, rng: random.Random) -> Placement:
         server = problem.server
         if server is None:
-            raise PlacementError("strategy grid needs a parameter server and the job has none; name one, or use widest")
+            raise PlacementError(
+                "the job has none and the strategy needs one; name one, or use widest", place="strategy grid: server"
+            )
         problem.check_ways()
         switches = [switch.name for switch in problem.topology.switches if problem.takes(switch.name)]
         usable = [name for name in switches if problem.routes.reaches(name, server)]

@@ -14,11 +14,14 @@ class ServerOnly:
 
     def place(self, problem: Problem, rng: random.Random) -> Placement:
         if problem.server is None:
-            raise PlacementError("strategy ps needs a parameter server and the job has none; name one, or use widest")
+            raise PlacementError(
+                "the job has none and the strategy needs one; name one, or use widest", place="strategy ps: server"
+            )
         if len(problem.workers) > problem.fan_in:
             raise PlacementError(
                 f"strategy ps sums at {problem.server} alone, which takes at most {problem.fan_in} children, and the "
-                f"job has {len(problem.workers)} workers; use rack, random or widest, which put switches in between"
+                f"job has {len(problem.workers)} workers; use rack, random or widest, which put switches in between",
+                value=len(problem.workers),
             )
         problem.check_ways()
         placement = Placement(dict.fromkeys(problem.workers, problem.server), {}, problem.server)

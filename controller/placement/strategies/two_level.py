@@ -15,7 +15,9 @@ class TwoLevel:
 
     def place(self, problem: Problem, rng: random.Random) -> Placement:
         if problem.server is None:
-            raise PlacementError("strategy atp needs a parameter server and the job has none; name one, or use rack")
+            raise PlacementError(
+                "the job has none and the strategy needs one; name one, or use rack", place="strategy atp: server"
+            )
         last = problem.topology.attached_switch(problem.server).name
         wanted = dict.fromkeys(problem.workers, last) | rack_sums(problem)
         parents = {name: last for name in wanted.values() if name != last} | {last: problem.server}

@@ -122,7 +122,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (lambda: IntConfig(queue_classes=(8,)), "queue classes"),
     (
         lambda: check_int_config(TOPOLOGY, IntConfig(collector="s1")),
-        'collector "s1" is no host of leaf-spine; there are h1',
+        'collector "s1" is no host of leaf-spine; supported: h1',
     ),
     (
         lambda: check_int_config(TOPOLOGY, IntConfig((Flows(source=IPv4Network("10.9.0.0/16")),))),

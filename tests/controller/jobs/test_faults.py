@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from weir.controller.controller import Message, Options
-from weir.controller.errors import ControllerError
+from weir.controller.errors import NoSuchJob
 from weir.controller.jobs.membership import Membership, longest_silence_ns
 from weir.controller.jobs.slow_paths import SlowPaths
 from weir.controller.p4runtime.pipeline import Pipeline
@@ -21,6 +21,7 @@ from weir.controller.placement.strategies import strategy
 from weir.controller.planning.plan import FailurePolicy, JobSpec
 from weir.hosts import ParameterServerCore
 from weir.tests.controller.job_rig import MS, Fixed, Rig, make_rig
+from weir.tests.support.errors import raises
 from weir.topologies.generators import leaf_spine
 from weir.topologies.model import Endpoint
 from weir.wire.control import Abort, Held, Resume
@@ -351,7 +352,7 @@ async def test_impossible_answers_end_the_job_but_not_the_controller(rig: Rig) -
     await rig.run(5 * MS)
     assert set(rig.aborted) == set(WORKERS)
     assert "round 3 is final but no host keeps its result any more" in rig.controller.jobs.aborted[1]
-    with pytest.raises(ControllerError, match="no job 1"):
+    with raises(NoSuchJob, job=1):
         rig.controller.moves.held(1, "h1", Held(1, 0))
 
 

@@ -17,6 +17,7 @@ from weir.controller.placement.strategies import strategy
 from weir.controller.planning.generations import LONGEST_ABSENCE
 from weir.controller.planning.plan import JobSpec
 from weir.tests.controller.job_rig import MS, Fixed, Job, Rig, make_rig
+from weir.tests.support.errors import raises
 from weir.topologies.generators import leaf_spine
 from weir.wire.aggregation import FAN_IN
 
@@ -124,7 +125,7 @@ async def test_a_switch_long_unused_by_a_job_is_not_reused(rig: Rig) -> None:
     for _ in range(LONGEST_ABSENCE):
         rig.controller.moves.begin(5, rig.fabric.now_ns, at["s3"])
         await rig.run(rig.fabric.now_ns + 20 * MS, job)
-    with pytest.raises(PlanError, match="job 5: s1 may still hold rounds of so long ago"):
+    with raises(PlanError, place="job 5", value=("s1",)):
         rig.controller.moves.begin(5, rig.fabric.now_ns, at["s1"])
     rig.submit(job, 2)
     await rig.run(rig.fabric.now_ns + 50 * MS, job)

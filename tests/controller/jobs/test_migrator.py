@@ -21,6 +21,7 @@ from weir.controller.placement import Placement
 from weir.controller.placement.strategies import strategy
 from weir.controller.planning.plan import FailurePolicy, JobSpec
 from weir.tests.controller.pure_rig import MS, Rig
+from weir.tests.support.errors import raises
 from weir.topologies.generators import leaf_spine
 from weir.topologies.model import Endpoint, Host, Link, Switch, Topology
 from weir.topologies.targets import LIKE_TOFINO
@@ -182,7 +183,7 @@ async def test_impossible_answers_end_the_job_without_a_write() -> None:
     assert kinds(await fabric.advance(0)) == dict.fromkeys(WORKERS, Abort)
     assert fabric.written == []
     fabric.add(spec(2), at("s3"))
-    with pytest.raises(ControllerError, match="job 2: h6 is none of its workers"):
+    with raises(ControllerError, place="job 2", value="h6"):
         fabric.moves.held(2, "h6", Held(1, 0))
 
 
@@ -197,7 +198,7 @@ async def test_a_silent_host_is_lost_and_the_last_worker_ends_the_job() -> None:
     told = await fabric.advance(PATIENCE)
     assert job.gone == {host: f"{host} did not answer" for host in ("h2", "h4")}
     assert kinds([message for message in told if message.job == 1]) == {"h1": Resume, SERVER: Resume}
-    assert fabric.jobs.aborted == {2: "job 2: no worker answered the pause; there is nobody to go on with"}
+    assert fabric.jobs.aborted == {2: "job 2: no worker answered the pause; none is left to continue with"}
     assert other.number not in fabric.jobs
     assert kinds([message for message in told if message.job == 2]) == dict.fromkeys(WORKERS, Abort)
     assert len(fabric.written) == 1

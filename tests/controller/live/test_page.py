@@ -18,6 +18,7 @@ from weir.controller.errors import ControllerError
 from weir.controller.live.picture import fabric_picture
 from weir.controller.live.server import LiveServer
 from weir.tests.browser import chromium
+from weir.tests.support.errors import raises
 from weir.topologies.generators import leaf_spine
 
 TOPOLOGY = leaf_spine(2, 2, 2)
@@ -81,7 +82,7 @@ def test_every_watcher_gets_fabric_state_and_updates() -> None:
         for stream in streams[1:]:
             assert heard(stream)[1]["title"] == "another"
             assert heard(stream) == ("state", state(1))
-        with pytest.raises(ControllerError, match=f"live page: cannot listen on 127.0.0.1:{server.port}"):
+        with raises(ControllerError, place="live page", value=f"127.0.0.1:{server.port}"):
             LiveServer(port=server.port).__enter__()
     with (
         LiveServer(port=server.port) as again,  # the port is free at once

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import scipy.optimize  # type: ignore[import-untyped]
 
-from weir.controller.placement import Costs, Placement, PlacementError, Problem
+from weir.controller.placement import Costs, NoTree, Placement, PlacementError, Problem
 from weir.controller.placement.exact.relaxation import bound_seconds
 from weir.controller.placement.exact.rerouting import Ways, rerouted
 from weir.controller.placement.exact.tree_program import TreeProgram
@@ -30,6 +30,7 @@ from weir.tests.controller.placement.fabrics import (
     random_others,
     uneven_fabric,
 )
+from weir.tests.support.errors import raises
 from weir.topologies import Endpoint, Host, Link, Routes, Switch, Topology, fat_tree, leaf_spine
 
 SAME = 1 + 1e-6
@@ -198,7 +199,7 @@ def compare_scarce(seeds: Iterable[int], *, shared: bool = False) -> tuple[int, 
         best = oracle(problem)
         for method in (ScarceMemory(gap=0.0, seconds=60.0), ScarceMemory(), WidestTree()):
             if best is None:
-                with pytest.raises(PlacementError, match=r"no tree sums|no switch has room|no switch with room is one"):
+                with pytest.raises(NoTree):
                     method.place(problem, random.Random(seed))
                 continue
             found = slowest(problem, method.place(problem, random.Random(seed)))
@@ -475,17 +476,14 @@ def test_a_tree_in_its_slack_is_left_once_another_is_faster() -> None:
         assert slowest(problem, found) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize(
-    ("load", "message"),
-    [(LinkLoad(float("nan")), "loads of s1-p2: background_bps nan"), (LinkLoad(loss=2.0), r"loss \(2\.0\) is 0…1")],
-)
-def test_an_invalid_load_is_refused_on_a_new_solve(load: LinkLoad, message: str) -> None:
+@pytest.mark.parametrize("load", [LinkLoad(float("nan")), LinkLoad(loss=2.0)])
+def test_an_invalid_load_is_refused_on_a_new_solve(load: LinkLoad) -> None:
     problem = Problem(Routes(leaf_spine(2, 2, 3)), ("h1", "h2", "h4"), "h5", 1_000_000)
     widest, rng, link = WidestTree(), random.Random(0), Endpoint("s1", 2)
     before = widest.place(problem, rng)
-    with pytest.raises(PlacementError, match=message):
+    with raises(PlacementError, place="loads of s1-p2", value=load):
         widest.resolve(replace(problem, loads={link: load}), [link])
-    with pytest.raises(PlacementError, match="loads name s1-p9"):
+    with raises(PlacementError, place="loads of s1-p9"):
         widest.resolve(replace(problem, loads={Endpoint("s1", 9): load}), [Endpoint("s1", 9)])
     assert widest.resolve(problem, [link]) == widest.place(problem, rng) == before
 

@@ -13,7 +13,7 @@ import networkx
 import pytest
 import scipy.optimize  # type: ignore[import-untyped]
 
-from weir.controller.placement import Placement, PlacementError, Problem, fitted
+from weir.controller.placement import NoTree, Placement, PlacementError, Problem, fitted
 from weir.controller.placement.baseline_trees import at_racks, rack_sums
 from weir.controller.placement.exact.fan_in import _Program
 from weir.controller.placement.exact.greedy_fan_in import gathered
@@ -70,7 +70,7 @@ def test_a_tree_is_found_wherever_one_exists(seeds: range) -> None:
             if not exists:
                 if name == "widest":  # by hops away from the root there may be a tree all the same
                     continue
-                with pytest.raises(PlacementError, match=r"no tree sums|no switch has room|no switch with room is one"):
+                with pytest.raises(NoTree):
                     place()
                 continue
             placement = place()

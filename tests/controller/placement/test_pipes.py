@@ -15,6 +15,7 @@ from weir.controller.placement.strategies import STRATEGIES, strategy
 from weir.controller.planning.plan import JobSpec
 from weir.controller.planning.planner import LinkConditions, Planner
 from weir.tests.controller.planning.test_plan import chip
+from weir.tests.support.errors import raises
 from weir.topologies import Endpoint, Host, Link, Routes, Switch, Topology
 from weir.topologies.targets import BMV2_32, LIKE_TOFINO
 from weir.wire.aggregation import FAN_IN
@@ -100,7 +101,7 @@ def test_placing_on_a_switch_without_slots_is_refused() -> None:
             return Placement({"h1": "s1", "h2": "s1"}, {}, "s1")
 
     problem = Problem(Routes(chip(1, 129)), ("h1", "h2"), None, 1_000)
-    with pytest.raises(PlacementError, match="s1 have no room for the job, and are given children"):
+    with raises(PlacementError, place="s1", value=("s1",)):
         place_by_pipes(partial(Stubborn().place, rng=random.Random(1)), problem)
     planner = Planner(chip(1, 129), Routes(chip(1, 129)), Stubborn(), 1)
     with pytest.raises((PlacementError, PlanError), match="s1"):

@@ -14,6 +14,7 @@ import scipy.optimize  # type: ignore[import-untyped]
 
 from weir.controller.placement import (
     Costs,
+    NoTree,
     Placement,
     PlacementError,
     Problem,
@@ -30,6 +31,7 @@ from weir.controller.planning.plan import JobSpec
 from weir.controller.planning.planner import LinkConditions, Planner
 from weir.tests.controller.placement.fabrics import any_problem
 from weir.tests.paths import ROOT
+from weir.tests.support.errors import raises
 from weir.topologies import Endpoint, Routes, Topology, fat_tree, leaf_spine
 from weir.wire.aggregation import FAN_IN
 
@@ -83,7 +85,7 @@ def test_every_strategy_says_what_it_is_and_does() -> None:
     for name, known in STRATEGIES.items():
         place(name, problem).check(problem)
         if Need.SERVER in known.needs:
-            with pytest.raises(PlacementError, match=f"strategy {name} needs a parameter server and the job has none"):
+            with raises(PlacementError, place=f"strategy {name}: server", value=None):
                 place(name, alone)
         else:
             place(name, alone).check(alone)
@@ -177,7 +179,7 @@ def test_a_switchs_fan_in_decides_the_streams_way() -> None:
     assert [*two.aggregators.values()].count("s1") in (0, 2)
     none = Agg(streams={switch.name: 0 for switch in problem.topology.switches}).place(problem, random.Random(0))
     assert set(none.aggregators.values()) == {"h5"}
-    with pytest.raises(PlacementError, match="streams of s1: -1; a switch takes 0 or more"):
+    with raises(PlacementError, place="streams of s1", value=-1):
         Agg(streams={"s1": -1})
 
 
@@ -187,7 +189,7 @@ def test_more_streams_than_switches_take_are_refused() -> None:
     hosts = [host.name for host in topology.hosts]
     problem = Problem(Routes(topology), tuple(hosts[:35]), hosts[-1], 1_000_000)
     Agg().place(problem, random.Random(0)).check(problem)
-    with pytest.raises(PlacementError, match="found no placement in which no switch takes more streams than it may"):
+    with pytest.raises(NoTree):
         Agg(streams={switch.name: 1 for switch in topology.switches}).place(problem, random.Random(0))
 
 
@@ -269,7 +271,7 @@ def test_widest_without_a_server_has_a_switch_for_root() -> None:
     placement.check(problem)
     assert problem.topology.is_switch(placement.root)
     assert predicted_completion_time(placement, problem) < predicted_completion_time(place("rack", demo()), demo())
-    with pytest.raises(PlacementError, match="strategy ps needs a parameter server"):
+    with raises(PlacementError, place="strategy ps: server"):
         place("ps", problem)
 
 
@@ -279,7 +281,7 @@ def test_widest_keeps_to_switches_with_room() -> None:
     assert set(place("widest", tight).parents) <= {"s5"}
     none = Problem(problem.routes, problem.workers, "h12", 4_000_000, problem.loads, room={})
     assert place("widest", none) == place("ps", none)
-    with pytest.raises(PlacementError, match="no switch has room for the job of h1"):
+    with pytest.raises(NoTree):
         place("widest", Problem(problem.routes, ("h1", "h2"), None, 1, room={}))
 
 
@@ -295,9 +297,7 @@ def test_more_workers_than_one_node_takes_become_a_tree() -> None:
     fabric = leaf_spine(2, 1, 40)
     workers = tuple(f"h{i}" for i in range(1, 71))
     problem = Problem(Routes(fabric), workers, "h80", 1_000_000)
-    with pytest.raises(
-        PlacementError, match=r"ps sums at h80 alone, which takes at most 32 children, and .* 70 workers"
-    ):
+    with raises(PlacementError, value=70):
         place("ps", problem)
     for name in ("rack", "random", "widest"):
         fits(problem, place(name, problem))
@@ -338,7 +338,7 @@ def test_random_fabrics_get_a_tree_or_the_reason_why_not(name: str) -> None:
         try:
             fitted(problem, {})
         except PlacementError as refused:
-            with pytest.raises(PlacementError, match=re.escape(str(refused))):
+            with raises(type(refused), args=refused.args, place=refused.place, value=refused.value):
                 place(name, problem, seed)
         else:
             placed += 1
@@ -401,7 +401,7 @@ def test_a_job_is_told_of_a_timeout_before_the_nearest_tree(monkeypatch: pytest.
 
 
 def test_unknown_strategy_is_answered_with_the_right_ones() -> None:
-    with pytest.raises(PlacementError, match=f'strategy "lp" is unknown; there are {", ".join(sorted(STRATEGIES))}$'):
+    with raises(PlacementError, value="lp", allowed=tuple(sorted(STRATEGIES))):
         strategy("lp")
 
 

@@ -29,6 +29,7 @@ from weir.controller.planning.plan import (
     rounds_of_step,
     with_window,
 )
+from weir.tests.support.errors import raises
 from weir.topologies.generators import fat_tree, leaf_spine
 from weir.topologies.model import Endpoint, Host, Link, Switch, Topology
 from weir.topologies.routing import Routes
@@ -245,24 +246,24 @@ def test_two_jobs_in_one_switch_share_no_slot_group_or_rid() -> None:
 
 
 @pytest.mark.parametrize(
-    ("placement", "says"),
+    ("placement", "place", "value"),
     [
-        (Placement({"h1": "s1", "h3": "s2"}, {"s1": "s2", "s2": "s1"}, "s3"), "root, but nothing leads to it"),
-        (Placement({"h1": "s1", "h3": "s2"}, {"s1": "s3"}, "s3"), "gives s2 no parent"),
-        (Placement({"h1": "s1", "h3": "s1"}, {"s1": "s3", "s2": "s3"}, "s3"), "gives s2 a parent but no children"),
-        (Placement({"h1": "h3", "h3": "s1"}, {}, "s1"), "makes h3 aggregate"),
-        (Placement({"h9": "s1"}, {}, "s1"), "is for h9"),
-        (Placement({}, {}, "s1"), "is for nobody"),
+        (Placement({"h1": "s1", "h3": "s2"}, {"s1": "s2", "s2": "s1"}, "s3"), "root", "s3"),
+        (Placement({"h1": "s1", "h3": "s2"}, {"s1": "s3"}, "s3"), "parents.s2", None),
+        (Placement({"h1": "s1", "h3": "s1"}, {"s1": "s3", "s2": "s3"}, "s3"), "parents.s2", ()),
+        (Placement({"h1": "h3", "h3": "s1"}, {}, "s1"), "aggregators", "h3"),
+        (Placement({"h9": "s1"}, {}, "s1"), "aggregators", ("h9",)),
+        (Placement({}, {}, "s1"), "aggregators", ()),
         (
             Placement({"h1": "s1", "h3": "s4"}, {"s1": "s2", "s2": "s1", "s4": "s3"}, "s3"),
-            "goes in a circle: s1 → s2 → s1",
+            "parents",
+            ("s1", "s2", "s1"),
         ),
     ],
 )
-def test_a_placement_that_is_no_tree_is_refused_with_the_fault(placement: Placement, says: str) -> None:
-    with pytest.raises(PlanError) as error:
+def test_a_placement_that_is_no_tree_is_refused_with_the_fault(placement: Placement, place: str, value: object) -> None:
+    with raises(PlanError, place=f"job 1: placement.{place}", value=value):
         plan(JobSpec(1, ("h1", "h3"), server="h4"), placement)
-    assert says in str(error.value)
 
 
 def test_a_node_takes_32_children_and_no_more() -> None:
@@ -270,34 +271,34 @@ def test_a_node_takes_32_children_and_no_more() -> None:
     names = tuple(h.name for h in wide.hosts)
     made = plan(JobSpec(1, names[:32]), Placement(dict.fromkeys(names[:32], "s1"), {}, "s1"), wide)
     assert max(w.child_bit for w in made.workers.values()) == 1 << 31
-    with pytest.raises(PlanError, match="gives s1 33 children; a node takes at most 32: add a level"):
+    with raises(PlanError, place="job 1: placement.children.s1", value=33):
         plan(JobSpec(1, names), Placement(dict.fromkeys(names, "s1"), {}, "s1"), wide)
 
 
 @pytest.mark.parametrize(
-    ("fields", "says"),
+    ("fields", "value"),
     [
-        ({"job": 0}, "1…65535"),
-        ({"slots": 48}, "slots 48 is not a power of two"),
-        ({"slots": 1}, "slots 1 is not a power of two in 2…32768"),
-        ({"slots": 65_536}, "slots 65536 is not a power of two in 2…32768"),
-        ({"slots": 64, "window": 33}, "window 33 is not in 1…32"),
-        ({"workers": ()}, "one worker at least"),
-        ({"workers": ("h1", "h1")}, "every host once"),
-        ({"server": "h1"}, "every host once"),
-        ({"job": 65_536}, "job 65536: a job's number is 1…65535"),
-        ({"window": 0}, "window 0 is not in 1…32, half its slots"),
-        ({"least_workers": 0}, "least_workers 0 is not in 1…2, its workers"),
-        ({"least_workers": 3}, "least_workers 3 is not in 1…2, its workers"),
-        ({"weight": 0.0009}, "weight 0.0009 is not in 0.001…1000"),
-        ({"weight": 1001.0}, "weight 1001 is not in 0.001…1000"),
-        ({"priority": -1}, "priority -1 is not in 0…7"),
-        ({"priority": 8}, "priority 8 is not in 0…7"),
-        ({"spares": ("h3",)}, "spares h3 for a server that it has not; name one"),
+        ({"job": 0}, 0),
+        ({"slots": 48}, 48),
+        ({"slots": 1}, 1),
+        ({"slots": 65_536}, 65_536),
+        ({"slots": 64, "window": 33}, 33),
+        ({"workers": ()}, ()),
+        ({"workers": ("h1", "h1")}, ("h1", "h1")),
+        ({"server": "h1"}, ("h1", "h2", "h1")),
+        ({"job": 65_536}, 65_536),
+        ({"window": 0}, 0),
+        ({"least_workers": 0}, 0),
+        ({"least_workers": 3}, 3),
+        ({"weight": 0.0009}, 0.0009),
+        ({"weight": 1001.0}, 1001.0),
+        ({"priority": -1}, -1),
+        ({"priority": 8}, 8),
+        ({"spares": ("h3",)}, ("h3",)),
     ],
 )
-def test_a_job_that_cannot_be_is_refused(fields: dict[str, object], says: str) -> None:
-    with pytest.raises(PlanError, match=says):
+def test_a_job_that_cannot_be_is_refused(fields: dict[str, object], value: object) -> None:
+    with raises(PlanError, place=f"job {fields.get('job', 1)}", value=value):
         JobSpec(**{"job": 1, "workers": ("h1", "h2"), **fields})  # type: ignore[arg-type]
 
 
@@ -330,11 +331,11 @@ def test_a_job_has_a_valid_generation_and_slots_in_every_switch() -> None:
     for generation in (1, 255):
         assert plan(spec, placement, generation=generation).generation == generation
     for generation in (0, 256):
-        with pytest.raises(PlanError, match=f"job 1: generation {generation} is not in 1…255"):
+        with raises(PlanError, place="job 1", value=generation):
             plan(spec, placement, generation=generation)
     memory = FabricMemory(FABRIC)
     for held in (memory.allot(1, ["s2"], 64), memory.allot(2, ["s1"], 32), memory.allot(3, ["s1"], 128)):
-        with pytest.raises(PlanError, match="job 1: s1 is used but has not been allotted 64 slots"):
+        with raises(PlanError, place="job 1", value="s1"):
             job_plan(FABRIC, ROUTES, spec, placement, 1, held)
 
 
@@ -354,7 +355,7 @@ def test_the_fewest_and_the_most_slots_are_taken(slots: int) -> None:
 def test_memory_is_given_to_all_switches_of_a_job_or_to_none() -> None:
     memory = FabricMemory(FABRIC)
     memory.allot(1, ["s2"], 256)
-    with pytest.raises(OutOfMemory, match="s2: aggregation slots: 2 asks for 64 in one piece; 0 of 256 are free"):
+    with raises(OutOfMemory, place="s2: aggregation slots", value=64):
         memory.allot(2, ["s1", "s2"], 64)
     assert memory.jobs_that_fit(64) == {"s1": 4, "s2": 0, "s3": 4, "s4": 4}
     assert memory.jobs_that_fit(64, own=1)["s2"] == 1
@@ -365,9 +366,9 @@ def test_memory_is_given_to_all_switches_of_a_job_or_to_none() -> None:
     anew.reoccupy(2, allotments)
     assert anew.held(2) == allotments
     assert anew.free_slots == {"s1": 192, "s2": 192, "s3": 256, "s4": 256}
-    with pytest.raises(OutOfMemory, match="2 had 64 at 0, which is not free any more"):
+    with raises(OutOfMemory, place="s1: aggregation slots", value=(0, 64)):
         anew.reoccupy(2, allotments)
-    with pytest.raises(OutOfMemory, match="job 3 held slots of s9, which this fabric does not have"):
+    with raises(OutOfMemory, place="job 3", value="s9"):
         anew.reoccupy(3, {"s9": Allotment(0, 64, 3, 1)})
     anew.retain(2, ["s1"])
     assert anew.held(2).keys() == {"s1"}
@@ -433,5 +434,5 @@ def test_one_key_cannot_mean_two_things() -> None:
 @pytest.mark.parametrize("gradient_bytes", [0, 2**50 + 1])
 def test_a_gradient_has_a_pebibyte_at_most(gradient_bytes: int) -> None:
     JobSpec(2, ("h1", "h2"), gradient_bytes=2**50)
-    with pytest.raises(PlanError, match=rf"job 2: gradient_bytes {gradient_bytes} is not in 1…{2**50}, a pebibyte"):
+    with raises(PlanError, place="job 2", value=gradient_bytes):
         JobSpec(2, ("h1", "h2"), gradient_bytes=gradient_bytes)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from weir.controller.errors import ControllerError
 from weir.controller.leases import Leases
 from weir.controller.telemetry.link_watch import FIRST_INDEX, LinkWatch
 from weir.controller.telemetry.probes import SEQUENCES
+from weir.tests.support.errors import raises
 from weir.topologies.generators import leaf_spine
 from weir.topologies.model import Endpoint
 from weir.wire.frames import DSCP_CONTROL
@@ -39,7 +38,7 @@ def test_a_lease_runs_out_once_and_begins_with_its_first_renewal() -> None:
     for_ever = Leases[str](None)
     for_ever.renew("a", 0)
     assert (for_ever.expire(1 << 60), for_ever.deadline_ns) == ([], None)
-    with pytest.raises(ControllerError, match="lease_ns 0 must be positive"):
+    with raises(ControllerError, place="lease_ns", value=0):
         Leases[str](0)
 
 

@@ -122,6 +122,17 @@ class Queue:
         return self.crossing.share(self.frame_bytes, self.rate_bps) if self.crossing else 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class _Bound:
+    """A bound of a queue, and its reason."""
+
+    packets: float
+    formula: str
+    threshold: int
+    congested_window: int
+    marked: bool = False
+
+
 def queue_budget(
     queue: Queue,
     level: int,
@@ -142,7 +153,55 @@ def queue_budget(
         queues: Inputs of all queues.
         options: The requested bound.
     """
-    share, streams = queue.share, queue.streams
+    burst = _burst_packets(queue, known, queues, options)
+    window, total = NO_WINDOW_LIMIT, 0
+    if queue.streams:
+        window = min(max(level // queue.streams, 1) if largest is None else largest, NO_WINDOW_LIMIT - 1)
+        total = queue.streams * window if largest is None else level
+    bound = _bound_of(queue, burst, window, total, marked_from, options)
+    refusal, gap_ns = "", 0
+    if queue.streams and not options.windows_obeyed:
+        window = NO_WINDOW_LIMIT
+        bound, refusal = _without_windows(queue, bound, options)
+    elif queue.crossing and queue.share >= 1:
+        bound, refusal = replace(bound, packets=math.inf), _overload(queue, queue.crossing)
+    elif math.isinf(burst + queue.probes + queue.ahead):
+        bound = replace(bound, packets=math.inf)
+        refusal = "nothing limits how long others wait, at their hosts or for the control class"
+    elif math.floor(bound.packets) > options.bound_packets:
+        windows = f"{queue.others} packets of others' own windows, " if queue.others else ""
+        refusal = (
+            f"{queue.streams} streams, {windows}{queue.probes} probes and a burst of {burst:.0f} packets may meet: "
+            f"{bound.packets:.0f} packets where {options.bound_packets} are wanted"
+        )
+        if queue.streams and window == 1:
+            gap_ns = pacing_gap_ns(queue.streams, queue.frame_bytes, queue.rate_bps * queue.left, queue.share)
+    return LinkBudget(
+        link=queue.link,
+        threshold=bound.threshold,
+        window=window,
+        congested_window=bound.congested_window,
+        bound=bound.packets,
+        streams=queue.streams,
+        windows=total,
+        probes=queue.probes,
+        share=queue.share,
+        burst=burst,
+        others=queue.others,
+        gap_ns=gap_ns,
+        formula=bound.formula,
+        refusal=refusal,
+        marked=bound.marked,
+    )
+
+
+def _burst_packets(
+    queue: Queue,
+    known: Mapping[Endpoint, LinkBudget],
+    queues: Mapping[Endpoint, Queue],
+    options: CongestionOptions,
+) -> float:
+    """Return σ: the burst of cross traffic after the queues and NICs that it passed before."""
 
     def delay_s(hops: Hops) -> float:
         return sum(max(map(link_delay_s, hop)) for hop in hops)
@@ -154,79 +213,69 @@ def queue_budget(
         packets = known[link].bound if link in known else options.bound_packets
         return (min(packets, queues[link].limit) + 1 + queues[link].ahead) * queues[link].frame_s
 
-    burst = queue.crossing.burst_behind(delay_s) if queue.crossing else 0.0
-    others = burst + queue.probes + queue.ahead
+    return queue.crossing.burst_behind(delay_s) if queue.crossing else 0.0
+
+
+def _bound_of(
+    queue: Queue, burst: float, window: int, total: int, marked_from: int, options: CongestionOptions
+) -> _Bound:
+    """Return the least bound that holds: by windows alone, by the inlets of cross traffic, or by marks."""
+    share, others = queue.share, burst + queue.probes + queue.ahead
     more, ahead = "ΣM + " if queue.others else "", " + σ_h" if queue.ahead else ""
-    window, total = NO_WINDOW_LIMIT, 0
-    if streams:
-        window = min(max(level // streams, 1) if largest is None else largest, NO_WINDOW_LIMIT - 1)
-        total = streams * window if largest is None else level
-    threshold, congested, by_marks = max(options.bound_packets // 4, 1), window, False
-    bound, formula = population_queue(total + queue.others, share, others), f"(ΣW + {more}σ{ahead})/(1 − u)"
-    if queue.crossing is None:
-        formula = f"ΣW + {more}probes"
-    elif share < 1 and not streams and not queue.others:
-        brought = queue.inlet_packets / queue.left
-        bound = inlet_queue(burst, share, len(queue.crossing.inlets), brought) + queue.probes + queue.ahead
-        formula = f"σ − (1 − u)(σ − L)/(R − u) + 1 + probes{ahead}"
-    elif share < 1 and streams:
-        # of others' round trips nothing is known, but that they wait in this queue
-        product = 0.0 if queue.others else queue.round_trip_ns / 1e9 / queue.frame_s
-        threshold = max(marked_from, math.ceil(((streams + queue.others) / (1 - share) - product) / queue.left))
-        # marked packets may leave before cross traffic arrives: K packets take that time if nothing precedes them
-        left = marked_windows(threshold * queue.left, share, product) - queue.others
-        slowed = min(window, max(1, int(left // streams)))
-        marked = marked_window_queue(threshold, total, streams * slowed, others + queue.others)
-        if marked < bound:
-            bound, formula, congested, by_marks = marked, f"K + ΣW + Σw + {more}σ{ahead}", slowed, True
-    refusal, gap_ns = "", 0
-    if streams and not options.windows_obeyed:
-        product = queue.round_trip_ns / 1e9 / queue.frame_s
-        kept = dctcp_thresholds(options.bound_packets, product, streams)
-        threshold = max(kept, default=max(1, options.bound_packets - streams))
-        window, congested, by_marks = NO_WINDOW_LIMIT, NO_WINDOW_LIMIT, False
-        most = dctcp_largest_queue(threshold, streams)
-        least = max(0.0, dctcp_least_queue(product, threshold, streams))
-        bound = math.inf
-        refusal = (
-            f"{streams} streams obey no window; flows of DCTCP in step, marked from K = {threshold} on, would hold "
-            f"{least:.0f} to {most:.0f} packets there"
-        )
-    elif queue.crossing and share >= 1:
-        bound = math.inf
-        what = f"{queue.crossing.rate_bps / 1e6:g} Mbit/s"
-        if queue.crossing.rate_bps < queue.rate_bps * queue.left:  # short frames, each of which counts as a long one
-            what = f"{queue.crossing.packets_per_second:,.0f} packets a second, of {queue.frame_bytes} bytes at most,"
-        refusal = f"{what} may come that obey no window, on a link of {queue.rate_bps / 1e6:g} Mbit/s"
-        if ahead:
-            refusal += f", of which the control class may take {queue.control.rate_bps / 1e6:g}"
-    elif math.isinf(others):
-        bound, refusal = math.inf, "nothing limits how long others wait, at their hosts or for the control class"
-    elif math.floor(bound) > options.bound_packets:
-        windows = f"{queue.others} packets of others' own windows, " if queue.others else ""
-        refusal = (
-            f"{streams} streams, {windows}{queue.probes} probes and a burst of {burst:.0f} packets may meet: "
-            f"{bound:.0f} packets where {options.bound_packets} are wanted"
-        )
-        if streams and window == 1:
-            gap_ns = pacing_gap_ns(streams, queue.frame_bytes, queue.rate_bps * queue.left, share)
-    return LinkBudget(
-        queue.link,
-        threshold,
-        window,
-        congested,
-        bound,
-        streams,
-        total,
-        queue.probes,
-        share,
-        burst,
-        queue.others,
-        gap_ns,
-        formula,
-        refusal,
-        by_marks,
+    formula = f"ΣW + {more}probes" if queue.crossing is None else f"(ΣW + {more}σ{ahead})/(1 − u)"
+    packets = population_queue(total + queue.others, share, others)
+    by_windows = _Bound(packets, formula, max(options.bound_packets // 4, 1), window)
+    if queue.crossing is None or share >= 1:
+        return by_windows
+    if queue.streams:
+        return _by_marks(queue, by_windows, others, total, marked_from)
+    if queue.others:
+        return by_windows
+    brought = queue.inlet_packets / queue.left
+    packets = inlet_queue(burst, share, len(queue.crossing.inlets), brought) + queue.probes + queue.ahead
+    return replace(by_windows, packets=packets, formula=f"σ − (1 − u)(σ − L)/(R − u) + 1 + probes{ahead}")
+
+
+def _by_marks(queue: Queue, by_windows: _Bound, others: float, total: int, marked_from: int) -> _Bound:
+    """Return the bound by marked windows if it is less than that by full windows; marks start at its threshold."""
+    window = by_windows.congested_window
+    # of others' round trips nothing is known, but that they wait in this queue
+    product = 0.0 if queue.others else queue.round_trip_ns / 1e9 / queue.frame_s
+    least = ((queue.streams + queue.others) / (1 - queue.share) - product) / queue.left
+    threshold = max(marked_from, math.ceil(least))
+    # marked packets may leave before cross traffic arrives: K packets take that time if nothing precedes them
+    left = marked_windows(threshold * queue.left, queue.share, product) - queue.others
+    slowed = min(window, max(1, int(left // queue.streams)))
+    marked = marked_window_queue(threshold, total, queue.streams * slowed, others + queue.others)
+    if marked >= by_windows.packets:
+        return replace(by_windows, threshold=threshold)
+    more, ahead = "ΣM + " if queue.others else "", " + σ_h" if queue.ahead else ""
+    return _Bound(marked, f"K + ΣW + Σw + {more}σ{ahead}", threshold, slowed, marked=True)
+
+
+def _without_windows(queue: Queue, bound: _Bound, options: CongestionOptions) -> tuple[_Bound, str]:
+    """Return DCTCP's threshold without a bound, and the reason: no stream obeys a window."""
+    product = queue.round_trip_ns / 1e9 / queue.frame_s
+    kept = dctcp_thresholds(options.bound_packets, product, queue.streams)
+    threshold = max(kept, default=max(1, options.bound_packets - queue.streams))
+    most = dctcp_largest_queue(threshold, queue.streams)
+    least = max(0.0, dctcp_least_queue(product, threshold, queue.streams))
+    reason = (
+        f"{queue.streams} streams obey no window; flows of DCTCP in step, marked from K = {threshold} on, would hold "
+        f"{least:.0f} to {most:.0f} packets there"
     )
+    return _Bound(math.inf, bound.formula, threshold, NO_WINDOW_LIMIT), reason
+
+
+def _overload(queue: Queue, crossing: CrossTraffic) -> str:
+    """Return the reason why cross traffic that fills the link leaves no bound."""
+    amount = f"{crossing.rate_bps / 1e6:g} Mbit/s"
+    if crossing.rate_bps < queue.rate_bps * queue.left:  # short frames, each of which counts as a long one
+        amount = f"{crossing.packets_per_second:,.0f} packets a second, of {queue.frame_bytes} bytes at most,"
+    reason = f"{amount} may come that obey no window, on a link of {queue.rate_bps / 1e6:g} Mbit/s"
+    if queue.ahead:
+        reason += f", of which the control class may take {queue.control.rate_bps / 1e6:g}"
+    return reason
 
 
 def nic_delay_s(nic: Nic, back: Queue, options: CongestionOptions) -> float:

@@ -211,12 +211,7 @@ class WindowController:
         """
         known = self._known
         if not known.budgets:
-            held = self._held or {}
-            budgets = {link: _held(target, held.get(link)) for link, target in targets.items()}
-            self._known = replace(known, targets=targets, budgets=budgets if held else targets)
-            if held:
-                wait_ns = max((self.round_trip_ns(plan) for plan in plans), default=0) + self.options.lease_ns
-                self._known = replace(self._known, obeyed_ns=now_ns + wait_ns)
+            self._start(plans, targets, now_ns)
             return
         generations = {plan.spec.job: plan.generation for plan in plans}
         stay = {job: plan for job, plan in known.plans.items() if generations.get(job) == plan.generation}
@@ -225,29 +220,30 @@ class WindowController:
             for job, plan in known.plans.items()
             if job not in stay
         )
-        # jobs whose plan was sent at this very instant have had no result yet, and so no marks
-        heard = [plan for job, plan in stay.items() if known.told_ns[job] < now_ns]
-        lowered = any(
-            (_asks_for_less(target, known.budgets[link]) and any(link in plan.max_streams for plan in stay.values()))
-            or (_marks_more(target, known.budgets[link]) and any(link in plan.max_streams for plan in heard))
-            for link, target in targets.items()
-        )
         both = (*known.plans.values(), *plans)
         before_ns = max((self.round_trip_ns(plan) for plan in both), default=0)
         budgets = {link: _lowered(target, known.budgets[link]) for link, target in targets.items()}
         remains = (*self._remaining(now_ns), *left)
-        self._known = known = replace(known, targets=targets, budgets=budgets, remains=remains)
+        self._known = lowered = replace(known, targets=targets, budgets=budgets, remains=remains)
         self._count_what_remains(plans)
         # where more may be in the queues than before, it takes longer
         longer = ((each, each.left_ns + self.round_trip_ns(each.plan)) for each in remains)
         remains = tuple(replace(each, until_ns=max(each.until_ns, until_ns)) for each, until_ns in longer)
-        self._known = replace(known, remains=remains)
+        self._known = replace(lowered, remains=remains)
         self._count_what_remains(plans)
         wait_ns = max(before_ns, *(self.round_trip_ns(plan) for plan in both), 0) + self.options.lease_ns
         settled_ns = max(known.settled_ns, now_ns + wait_ns)
-        self._known = known = replace(self._known, settled_ns=settled_ns)
-        if lowered:
-            self._known = replace(known, obeyed_ns=settled_ns)
+        obeyed_ns = settled_ns if _lowers(known, stay, targets, now_ns) else self._known.obeyed_ns
+        self._known = replace(self._known, settled_ns=settled_ns, obeyed_ns=obeyed_ns)
+
+    def _start(self, plans: tuple[JobPlan, ...], targets: Mapping[Endpoint, LinkBudget], now_ns: int) -> None:
+        """Put the first windows in force: the targets, or no more than the switches were found to hold."""
+        held = self._held or {}
+        budgets = {link: _held(target, held.get(link)) for link, target in targets.items()}
+        self._known = replace(self._known, targets=targets, budgets=budgets if held else targets)
+        if held:
+            wait_ns = max((self.round_trip_ns(plan) for plan in plans), default=0) + self.options.lease_ns
+            self._known = replace(self._known, obeyed_ns=now_ns + wait_ns)
 
     def _count_what_remains(self, plans: tuple[JobPlan, ...]) -> None:
         """Update each link's sum of windows in force, plus remaining packets of ended streams as far as they fit within
@@ -325,6 +321,18 @@ class WindowController:
                 waits.append((min(most, cable.queue_packets) + 1) * frame_bits / cable.rate_bps)
         waits.sort(reverse=True)
         return plan.round_trip_ns + int(sum(waits[: plan.hops]))
+
+
+def _lowers(known: _Known, stay: Mapping[int, JobPlan], targets: Mapping[Endpoint, LinkBudget], now_ns: int) -> bool:
+    """Return True if some worker of the jobs that stay must send less than it may by the windows in force."""
+    # jobs whose plan was sent at this very instant have had no result yet, and so no marks
+    heard = {link for job, plan in stay.items() if known.told_ns[job] < now_ns for link in plan.max_streams}
+    crossed = {link for plan in stay.values() for link in plan.max_streams}
+    return any(
+        (link in crossed and _asks_for_less(target, known.budgets[link]))
+        or (link in heard and _marks_more(target, known.budgets[link]))
+        for link, target in targets.items()
+    )
 
 
 def _asks_for_less(target: LinkBudget, before: LinkBudget) -> bool:

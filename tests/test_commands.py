@@ -173,6 +173,7 @@ BY_OTHERS: Final[Mapping[str, str]] = {
     ),
     "make shell": "tests/emulator/p4runtime/test_p4runtime_shell.py::test_the_shell_connects",
     "pytest examples/p4_program": "tests/test_examples.py::test_a_p4_program_of_ones_own_under_pytest",
+    "python examples/data_cache.py": "tests/test_examples.py::test_a_cache_of_data_reads_and_decodes_once",
     "python examples/on_a_fabric.py": "tests/test_examples.py::test_processes_that_join_over_real_switches",
     "python examples/training_loop.py": (
         "tests/test_examples.py::test_a_training_loop_of_ones_own_on_an_emulated_fabric"

@@ -40,6 +40,13 @@ def rows_of(printed: str, *strategies: str) -> list[list[str]]:
 
 
 @pytest.mark.long
+def test_a_cache_of_data_reads_and_decodes_once(tmp_path: Path) -> None:
+    said = output_of(sys.executable, EXAMPLES / "data_cache.py", cwd=tmp_path)
+    found = re.findall(r"epoch \d: (\d+) bytes from the folder, (\d+) samples decoded, sum (\S+)", said)
+    assert [(read, decoded) for read, decoded, _ in found] == [("320000", "500"), ("0", "500"), ("0", "0")]
+    assert len({total for *_, total in found}) == 1
+
+
 def test_a_training_loop_of_ones_own_on_an_emulated_fabric(tmp_path: Path) -> None:
     lines = output_of(sys.executable, EXAMPLES / "training_loop.py", cwd=tmp_path).splitlines()
     assert [line.split()[0] for line in lines] == ["ps", "weights", "agg", "weights"]

@@ -10,9 +10,9 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -24,6 +24,8 @@ from .batching.reporter import REPORT_VALUES, SpeedReporter
 from .errors import TrainingError
 from .machines import Readings
 from .samples import Samples
+
+Batch = TypeVar("Batch")
 
 
 class BalancedSampler:
@@ -67,6 +69,8 @@ class BalancedSampler:
         self._under_way: deque[tuple[list[int], float]] = deque()
         """Everyone's sizes, and when they were handed out, of the steps that were drawn and are not done."""
         self._computed_s = 0.0
+        self.loading_s = 0.0
+        """Wait for the batch that `batches` returned last, in seconds. It is not part of the step's time."""
         self._asked: Callable[[], list[int] | None] | None = None
         """Waits for the answer to the last question: everyone's sizes, or None where they stay; None: it was taken."""
         for parameter in model.parameters():
@@ -85,6 +89,28 @@ class BalancedSampler:
             self._drawn += 1
             self._under_way.append((sizes, time.monotonic()))
             yield rows.tolist()
+
+    def batches(self, loader: Iterable[Batch]) -> Iterator[Batch]:
+        """Iterate over a loader of this sampler, and begin a step when its batch is there.
+
+        Otherwise a step begins when its rows are drawn, and a rank with a slow loader looks like a slow rank: it would
+        be given fewer samples, which do not make it faster.
+
+        Args:
+            loader: Loader of this sampler's batches.
+        """
+        batches = iter(loader)
+        while True:
+            began_s = time.monotonic()
+            try:
+                batch = next(batches)
+            except StopIteration:
+                return
+            loaded_s = time.monotonic()
+            self.loading_s = loaded_s - began_s
+            sizes, _ = self._step_under_way()
+            self._under_way[0] = sizes, loaded_s
+            yield batch
 
     @property
     def sizes(self) -> list[int]:

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -174,3 +175,42 @@ def test_sizes_follow_speeds_for_any_prefetch_of_batches(ahead: int, monkeypatch
             sampler.step()
     for found, best in ((sizes[59], [80, 16]), (sizes[119], [16, 80])):
         assert found == pytest.approx(best, abs=3)
+
+
+@pytest.mark.parametrize(("apart", "expected"), [(True, [48, 48]), (False, [80, 16])])
+def test_a_slow_loader_takes_no_samples_from_its_rank(
+    apart: bool, expected: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both ranks compute 2,000 samples a second; the loader of one takes 2 ms for each sample."""
+    import torch
+
+    from weir.training import torch_steps
+
+    world = TwoRanks()
+    monkeypatch.setattr(torch_steps, "dist", world)
+    monkeypatch.setattr(torch_steps, "time", world)
+    models = [torch.nn.Linear(1, 1) for _ in range(2)]
+    samplers = []
+    for world.rank, model in enumerate(models):
+        samplers.append(torch_steps.BalancedSampler(100_000, 96, model))
+
+    def loaded(rank: int) -> Iterator[list[int]]:
+        for rows in samplers[rank]:
+            world.now_s += 0.002 * len(rows) * rank
+            yield rows
+
+    batches = [sampler.batches(loaded(rank)) if apart else loaded(rank) for rank, sampler in enumerate(samplers)]
+    for _ in range(60):
+        begun_s, ended_s = world.now_s, 0.0
+        for world.rank, model in enumerate(models):
+            world.now_s = begun_s
+            rows = next(batches[world.rank])
+            assert samplers[world.rank].loading_s == pytest.approx(0.002 * len(rows) * world.rank * apart)
+            world.now_s += len(rows) / 2000
+            ended_s = max(ended_s, world.now_s)
+            model(torch.ones(1)).backward()
+        world.now_s = ended_s + 0.001
+        sizes = samplers[0].sizes
+        for world.rank, sampler in enumerate(samplers):
+            sampler.step()
+    assert sizes == pytest.approx(expected, abs=3)

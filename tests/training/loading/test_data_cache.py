@@ -1,0 +1,183 @@
+"""DataCache: what each epoch reads and decodes, bounds, crashes, and PyTorch's DataLoader around it."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import shutil
+import signal
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from weir.tests.support.errors import raises
+from weir.training.errors import TrainingError
+from weir.training.loading.bounded_folder import BoundedFolder
+from weir.training.loading.data_cache import DataCache
+
+SAMPLES, SIZE = 12, 400
+LARGE = 1 << 20
+
+
+def decode(path: Path) -> np.ndarray:
+    return np.frombuffer(path.read_bytes(), np.uint8).astype(np.float32)
+
+
+@pytest.fixture
+def remote(tmp_path: Path) -> Path:
+    folder = tmp_path / "remote"
+    (folder / "class").mkdir(parents=True)
+    for number in range(SAMPLES):
+        (folder / "class" / f"{number}.bin").write_bytes(bytes([number]) * SIZE)
+    return folder
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> Path:
+    return tmp_path / "memory"
+
+
+def cache_of(remote: Path, memory: Path, **options: Any) -> DataCache[np.ndarray]:
+    names = [f"class/{number}.bin" for number in range(SAMPLES)]
+    given = {"disk_bytes": LARGE, "memory_bytes": LARGE, "decode": decode, **options}
+    return DataCache(remote, names, local=remote.parent / "local", memory=memory, **given)
+
+
+def read_all(cache: DataCache[np.ndarray]) -> None:
+    for number in range(len(cache)):
+        assert cache[number].tolist() == [number] * SIZE
+
+
+def test_the_second_epoch_reads_nothing_remote_and_the_third_decodes_nothing(remote: Path, memory: Path) -> None:
+    cache = cache_of(remote, memory)
+    read_all(cache)
+    assert (cache.counts.remote_bytes, cache.counts.decoded) == (SAMPLES * SIZE, SAMPLES)
+    cache.clear_memory()
+    assert not memory.exists()
+    read_all(cache)
+    assert (cache.counts.remote_bytes, cache.counts.decoded) == (SAMPLES * SIZE, 2 * SAMPLES)
+    cache.clear_memory()
+    shutil.rmtree(remote)
+    later = cache_of(remote, memory)  # as by another rank of the host, or after a restart
+    read_all(later)
+    assert (later.counts.remote_bytes, later.counts.decoded) == (0, SAMPLES)
+    read_all(later)
+    assert (later.counts.decoded, later.counts.from_memory) == (SAMPLES, SAMPLES)
+
+
+def test_a_level_without_room_stores_no_more_and_samples_still_come(remote: Path, memory: Path) -> None:
+    cache = cache_of(remote, memory, disk_bytes=5 * SIZE, memory_bytes=4000)
+    for _ in range(3):
+        read_all(cache)
+    stored = [path.stat().st_size for path in (remote.parent / "local" / "class").iterdir()]
+    assert sum(stored) == 5 * SIZE
+    decoded = [path.stat().st_size for path in (memory / "class").iterdir()]
+    assert 1600 < sum(decoded) <= 4000
+    assert cache.counts.decoded == SAMPLES + 2 * (SAMPLES - len(decoded))
+
+
+@pytest.mark.parametrize(("option", "value"), [("disk_bytes", 0), ("memory_bytes", -1)])
+def test_bounds_below_one_byte_are_refused(remote: Path, memory: Path, option: str, value: int) -> None:
+    with raises(TrainingError, place="cache", value=value):
+        cache_of(remote, memory, **{option: value})
+
+
+def test_the_remote_folder_as_local_one_is_refused(remote: Path, memory: Path) -> None:
+    with raises(TrainingError, place="cache"):
+        DataCache(remote, [], decode, remote, LARGE, LARGE, memory)
+
+
+def test_a_file_that_changes_while_it_is_copied_is_refused(
+    remote: Path, memory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def half(_: Path, path: Path) -> None:
+        path.write_bytes(b"x" * (SIZE // 2))
+
+    cache = cache_of(remote, memory)
+    monkeypatch.setattr(shutil, "copyfile", half)
+    with raises(TrainingError, place="cache", value=SIZE // 2):
+        cache[0]
+    monkeypatch.undo()
+    read_all(cache)
+
+
+@pytest.mark.parametrize("name", ["../outside.bin", "/etc/passwd", ".weir/total", "."])
+def test_names_out_of_the_folder_are_refused(remote: Path, memory: Path, name: str) -> None:
+    cache = cache_of(remote, memory)
+    cache.names = [name]
+    with raises(TrainingError, place="cache", value=name):
+        cache[0]
+
+
+def test_a_missing_file_is_an_error_that_names_it_and_stores_nothing(remote: Path, memory: Path) -> None:
+    cache = cache_of(remote, memory)
+    (remote / "class" / "3.bin").unlink()
+    with raises(TrainingError, place="cache", value="class/3.bin"):
+        cache[3]
+    assert [*(remote.parent / "local").glob("**/*.bin")] == []
+
+
+def _write(data: bytes, path: Path) -> None:
+    path.write_bytes(data)
+
+
+def _die_in_the_middle(folder: Path) -> None:
+    def make(path: Path) -> None:
+        path.write_bytes(b"half")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    BoundedFolder(folder, LARGE).fill("sample", make)
+
+
+def test_a_process_killed_in_the_middle_leaves_no_file_and_no_lock(tmp_path: Path) -> None:
+    process = multiprocessing.get_context("fork").Process(target=_die_in_the_middle, args=(tmp_path / "level",))
+    process.start()
+    process.join()
+    level = BoundedFolder(tmp_path / "level", LARGE)
+    assert level.find("sample") is None
+    assert [*(tmp_path / "level" / ".weir").glob("made-*")] == []
+    path, made = level.fill("sample", partial(_write, b"whole"))
+    assert path is not None
+    assert made
+    assert (path.read_bytes(), level.used_bytes) == (b"whole", 5)
+
+
+def _fill_all(folder: Path, answers: Any) -> None:
+    level, made = BoundedFolder(folder, 10 * SIZE), 0
+    for number in range(30):
+        _, mine = level.fill(f"{number}", partial(_write, b"x" * SIZE))
+        made += mine
+    answers.put(level.used_bytes)
+
+
+def test_processes_that_share_a_level_keep_its_bound_together(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    answers = context.Queue()
+    processes = [context.Process(target=_fill_all, args=(tmp_path, answers)) for _ in range(3)]
+    for process in processes:
+        process.start()
+    assert [answers.get(timeout=60) for _ in processes] == [10 * SIZE] * 3
+    for process in processes:
+        process.join()
+    assert len([path for path in tmp_path.iterdir() if path.is_file()]) == 10
+
+
+@pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed (pip install 'weir[torch]')")
+def test_a_data_loader_with_processes_finds_decoded_samples(remote: Path, memory: Path) -> None:
+    from torch.utils.data import DataLoader
+
+    def loaded(cache: Any) -> list[list[float]]:
+        loader = DataLoader(cache, batch_size=5, num_workers=2, multiprocessing_context="fork")
+        return [batch[:, 0].tolist() for batch in loader]
+
+    expected = [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9], [10, 11]]
+    assert loaded(cache_of(remote, memory)) == expected
+
+    def decodes_no_more(path: Path) -> Any:
+        raise AssertionError(path)
+
+    assert loaded(cache_of(remote, memory, decode=decodes_no_more)) == expected

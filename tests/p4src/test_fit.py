@@ -58,7 +58,7 @@ def test_hosts_take_the_lanes_that_the_report_has(chip: Chip) -> None:
 
 
 def test_the_guides_say_what_is_on_record() -> None:
-    guide = (ROOT / "docs" / "tofino.md").read_text()
+    guide = " ".join((ROOT / "docs" / "tofino.md").read_text().split())
     (ingress, _), (egress, _) = stages_of(RECORDS[TOFINO_1]).values()
     assert f"ingress {ingress} of 12 stages and egress {egress}, with {TOFINO.lanes} lanes" in guide
     most = max(ingress, egress)

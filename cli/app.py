@@ -11,6 +11,7 @@ import typer
 
 from .. import __version__
 from .baselines import baselines
+from .codec import app as codec_app
 from .console import NOTES
 from .controller import controller
 from .evaluate import evaluate
@@ -125,6 +126,7 @@ app.command(
     ),
 )(baselines)
 app.add_typer(papers_app, name="papers", rich_help_panel=COMPARE)
+app.add_typer(codec_app, name="codec", rich_help_panel=COMPARE)
 app.add_typer(topology_app, name="topology", rich_help_panel=FABRICS)
 app.command(
     rich_help_panel=FABRICS,

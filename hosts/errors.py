@@ -23,6 +23,10 @@ class WorkerMissing(HostError):
     """A worker was lost whose own array was needed, not its part of a sum. Names it; the same at all survivors."""
 
 
+class InvalidCodec(HostError):
+    """The text of a codec does not fit the language, or its types do not. `place` is its file, line and column."""
+
+
 class InvalidPlan(HostError):
     """A plan or a resume does not fit the host that received it. Names the field and the allowed values."""
 

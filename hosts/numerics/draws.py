@@ -39,6 +39,10 @@ class Draws:
         uniform *= np.float32(2.0**-24)
         return uniform
 
+    def own_keys(self, chunks: UintArray) -> UintArray:
+        """Return the keys (k,) by which this worker's numbers of chunks are made, for native code."""
+        return _keys((self.seed + _OWN_STREAM * (self.rank + 1)) & _WORD, chunks)
+
     def common_signs(self, chunks: UintArray, size: int) -> UintArray:
         """Return sign bits of float32 numbers, 0 or 2³¹, (k, size), the same at every worker."""
         return _bits(self.seed & _WORD, chunks, size) & np.uint32(1 << 31)
@@ -59,8 +63,12 @@ def mixed(seed: int, *words: int) -> int:
 
 def _bits(seed: int, chunks: UintArray, size: int) -> UintArray:
     """Random words (k, size)."""
-    keys = _hashed(_hashed(chunks.astype(np.uint32) * _STRIDE) ^ np.uint32(seed))
-    return _hashed(np.arange(size, dtype=np.uint32) * _STRIDE + keys[:, None])
+    return _hashed(np.arange(size, dtype=np.uint32) * _STRIDE + _keys(seed, chunks)[:, None])
+
+
+def _keys(seed: int, chunks: UintArray) -> UintArray:
+    """Keys of chunks (k,)."""
+    return _hashed(_hashed(chunks.astype(np.uint32) * _STRIDE) ^ np.uint32(seed))
 
 
 def _hashed(words: UintArray) -> UintArray:

@@ -10,6 +10,7 @@ from typing import Any, Final
 from ....imports.registry import Registry
 from ...errors import InvalidTensor
 from ..codec import Codec, Description
+from ..language.codec import ENDING, load
 
 __all__ = ["CODECS", "Description", "make_codec"]
 
@@ -17,11 +18,14 @@ CODECS: Final = Registry(__name__, __path__, Description, "codec", InvalidTensor
 
 
 def make_codec(name: str, **options: Any) -> Codec:
-    """Create a codec by its name, or by the path of a Python file, with its options.
+    """Create a codec by its name, or by the path of a Python or CompLL file, with its options.
 
     Raises:
         InvalidTensor: The codec, an option or its value is unknown.
+        InvalidCodec: The text of a codec in CompLL does not fit the language.
     """
+    if name.endswith(ENDING):
+        return load(name, **options)
     description = CODECS.describe(name)
     known = list(signature(description.make).parameters)
     for option in options:

@@ -24,6 +24,7 @@ from torch.futures import Future
 from ...compression.codec import Codec, Context, State
 from ...compression.codecs import CODECS, make_codec
 from ...compression.feedback import ErrorFeedback
+from ...compression.language.codec import ENDING
 from ...numerics.draws import Draws, mixed
 from ...numerics.encodings import Encoding, Place, encoding_of
 from ...numerics.lane_codes import LaneType
@@ -60,8 +61,9 @@ class CodecState:
             InvalidTensor: The codec, an option or its value is unknown.
         """
         made = make_codec(codec, **options)
-        wanted = CODECS.describe(codec).feedback if feedback is None else feedback
-        self.codec: Codec = ErrorFeedback(made) if wanted and not made.keeps_residuals else made
+        if feedback is None:
+            feedback = codec.endswith(ENDING) or CODECS.describe(codec).feedback
+        self.codec: Codec = ErrorFeedback(made) if feedback and not made.keeps_residuals else made
         self.process_group = process_group
         self._seed = seed
         self._calls: dict[int, int] = {}
@@ -168,6 +170,31 @@ def topk_hook(state: TopKState, bucket: dist.GradBucket) -> Future[torch.Tensor]
 def dgc_hook(state: DgcState, bucket: dist.GradBucket) -> Future[torch.Tensor]:
     """Average a bucket by deep gradient compression, by all-gather; see `codec_hook`."""
     return codec_hook(state, bucket)
+
+
+def compll_hook(
+    path: str, *, process_group: Any = None, feedback: bool = True, seed: int = 0, **params: float
+) -> Callable[[object, dist.GradBucket], Future[torch.Tensor]]:
+    """Return a hook by a codec written in CompLL, with state of its own.
+
+    Register it as `model.register_comm_hook(None, compll_hook("tbq.compll", threshold=0.01))`.
+
+    Args:
+        path: Path of the codec's file.
+        process_group: Group whose ranks train together; None: the default one.
+        feedback: Add what a code loses to the next gradient.
+        seed: Of random numbers, the same at every rank.
+        **params: Values of the codec's parameters.
+
+    Raises:
+        InvalidCodec: The file is no codec.
+    """
+    state = CodecState(path, process_group=process_group, feedback=feedback, seed=seed, **params)
+
+    def hook(_: object, bucket: dist.GradBucket) -> Future[torch.Tensor]:
+        return codec_hook(state, bucket)
+
+    return hook
 
 
 def _send(

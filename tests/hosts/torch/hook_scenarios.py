@@ -13,6 +13,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compr
 from torch.nn.parallel import DistributedDataParallel
 
 from weir import torch_entry
+from weir.tests.paths import ROOT
 
 hooks: Any = torch_entry.hooks
 
@@ -46,7 +47,10 @@ def data(rank: int) -> tuple[torch.Tensor, torch.Tensor]:
 def train(rank: int, name: str, *, half: bool = False, buckets: float = 0.02) -> tuple[str, float, float]:
     """Train a model of several buckets; its digest, and its loss before and after."""
     model = DistributedDataParallel(model_of(1), bucket_cap_mb=buckets)
-    state, hook = STATES[name](), HOOKS.get(name, hooks.codec_hook)
+    if name == "compll":
+        state, hook = None, hooks.compll_hook(str(ROOT / "examples" / "codecs" / "tbq.compll"), threshold=0.02)
+    else:
+        state, hook = STATES[name](), HOOKS.get(name, hooks.codec_hook)
     model.register_comm_hook(state, fp16_compress_wrapper(hook) if half else hook)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.04, momentum=0.0 if name == "dgc" else 0.5)
     inputs, targets = data(rank)
@@ -63,6 +67,7 @@ def train(rank: int, name: str, *, half: bool = False, buckets: float = 0.02) ->
 def trained(rank: int, ranks: int) -> dict[str, Any]:
     """Results of training with every codec, and of two wrapped ones."""
     found: dict[str, Any] = {name: train(rank, name) for name in STATES}
+    found["compll"] = train(rank, "compll")
     found["half packed8"] = train(rank, "packed8", half=True)
     found["half topk"] = train(rank, "topk", half=True)
     return found

@@ -36,6 +36,11 @@ def test_ranks_and_back_ends_have_the_same_bits(played: list[dict[str, Any]]) ->
         assert {rank["weir"]["trained"][name][0] for rank in played} == digests, name
 
 
+def test_a_codec_in_compll_trains_as_the_built_in_one(played: list[dict[str, Any]]) -> None:
+    trained = played[0]["gloo"]["trained"]
+    assert trained["compll"] == trained["tbq"]
+
+
 def test_every_codec_trains(played: list[dict[str, Any]]) -> None:
     for backend in ("weir", "gloo"):
         for name, (_, before, after) in played[0][backend]["trained"].items():

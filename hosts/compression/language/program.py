@@ -1,0 +1,272 @@
+"""A checked codec that runs: statements one after the other, operators on whole vectors, functions by a back end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import InvalidCodec
+from ...numerics.draws import Draws
+from ...numerics.quantization import Float32Array
+from .kernels import STORED, VECTORS, Kernel, Source, compiled
+from .syntax import Node, parse
+from .types import UINT_BITS, Checked, Kind, check
+
+Bytes = NDArray[np.uint8]
+
+_STRIDE: Final = 64
+"""Sums of floats have so many float64 parts, element i in part i mod 64, which are added one after the other."""
+
+
+class Program:
+    """One codec: `encode` makes bytes of numbers, `decode` numbers of bytes."""
+
+    def __init__(self, text: str, file: str, *, native: bool, params: Mapping[str, float] | None = None) -> None:
+        """Check a codec's text.
+
+        Args:
+            text: The text.
+            file: Its name in errors.
+            native: Run functions as native code, which needs Numba; else by NumPy, with the same bits.
+            params: Values of its parameters, in place of the defaults.
+
+        Raises:
+            InvalidCodec: The text is no codec, or a parameter is unknown.
+            MissingExtra: lark or Numba is not installed.
+        """
+        self.checked: Checked = check(parse(text, file), file)
+        self.file = file
+        self._native = native
+        given = dict(params or {})
+        self.params: dict[str, Any] = {}
+        for name, (kind, default) in self.checked.params.items():
+            self.params[name] = STORED[kind.base](given.pop(name, default))
+        for name, value in given.items():
+            raise InvalidCodec(
+                f"unknown parameter {name!r}", place=file, value=value, allowed=tuple(self.checked.params)
+            )
+        self._kernels: dict[int, Kernel] = {}
+
+    def encode(self, values: Float32Array, draws: Draws) -> Bytes:
+        """Return the code of numbers (size,), with this worker's random numbers."""
+        name = self.checked.encode.parts[5]
+        result: Bytes = self._run(self.checked.encode, {name: values}, values.size, draws)
+        return result
+
+    def decode(self, code: Bytes, size: int) -> Float32Array:
+        """Return the numbers (size,) of a code."""
+        name = self.checked.decode.parts[5]
+        result: Float32Array = self._run(self.checked.decode, {name: code}, size, Draws())
+        if result.shape != (size,):
+            raise InvalidCodec(f"decode returns {result.size} numbers for {size}", place=self.file, value=result.size)
+        return result
+
+    def kernel(self, node: Node) -> Kernel:
+        """Return the compiled function of an operator."""
+        if id(node) not in self._kernels:
+            self._kernels[id(node)] = compiled(node, native=self._native)
+        return self._kernels[id(node)]
+
+    def uniform(self, sites: int, size: int, draws: Draws) -> Float32Array:
+        """Return this worker's random numbers of a function, (sites, size)."""
+        chunks = np.arange(sites, dtype=np.uint32)
+        if not self._native:
+            return draws.own_uniform(chunks, size)
+        from . import native
+
+        out = np.empty((sites, size), np.float32)
+        native.uniform(draws.own_keys(chunks), out)
+        return out
+
+    def scalar(self, name: str, values: Float32Array) -> Any:
+        """Return the value of a scalar of `encode` for these numbers."""
+        function = self.checked.encode
+        frame = _Frame(self, {**self.params, "size": values.size, function.parts[5]: values}, Draws())
+        with np.errstate(all="ignore"):
+            return frame.until(function.parts[6], name)
+
+    def _run(self, function: Node, argument: dict[str, Any], size: int, draws: Draws) -> Any:
+        values = {**self.params, "size": size, **argument}
+        frame = _Frame(self, values, draws)
+        with np.errstate(all="ignore"):
+            return frame.block(function.parts[6], _kind_of(function))
+
+
+def _kind_of(function: Node) -> Kind:
+    return Kind(function.parts[0], function.parts[1] is not None)
+
+
+class _Frame:
+    """One call of a function."""
+
+    def __init__(self, program: Program, values: dict[str, Any], draws: Draws) -> None:
+        self._program = program
+        self._values = values
+        self._draws = draws
+        self._kinds: dict[str, Kind] = {}
+
+    def block(self, block: Node, result: Kind) -> Any:
+        """Run statements; the value of the first `return`, or None."""
+        for statement in block.parts:
+            match statement.rule:
+                case "declaration":
+                    self._declare(statement)
+                case "assignment":
+                    name, value = statement.parts
+                    self._values[name] = self.value(value, self._kinds.get(name, value.kind))
+                case "extraction":
+                    source, *names = statement.parts
+                    found = extracted(self._values[source], [self._kinds[name] for name in names], self._program.file)
+                    self._values.update(zip(names, found, strict=True))
+                case "branch":
+                    condition, then, otherwise = statement.parts
+                    chosen = then if self.value(condition, condition.kind) else otherwise
+                    if chosen is not None and (value := self.block(chosen, result)) is not None:
+                        return value
+                case "returned":
+                    return self.value(statement.parts[0], result)
+        return None
+
+    def until(self, block: Node, name: str) -> Any:
+        """Run the declarations of a block up to that of a name; its value."""
+        for statement in block.parts:
+            self._declare(statement)
+            if statement.parts[3] == name:
+                break
+        return self._values[name]
+
+    def _declare(self, statement: Node) -> None:
+        _, base, star, name, value = statement.parts
+        self._kinds[name] = kind = Kind(base, star is not None)
+        if value is not None:
+            self._values[name] = self.value(value, kind)
+
+    def value(self, node: Node, kind: Kind) -> Any:
+        """Compute an expression as this type."""
+        held: list[Any] = []
+
+        def operator(each: Node) -> str:
+            held.append(self._operated(each))
+            return f"held[{len(held) - 1}]"
+
+        text = Source(True, operator).stored(node, kind)
+        names = {f"v_{name}": value for name, value in self._values.items()}
+        value = eval(text, {**VECTORS, **names, "held": held})
+        return value if kind.vector or kind.base == "code" else STORED[kind.base](value)
+
+    def _operated(self, node: Node) -> Any:
+        name, *arguments = node.parts
+        if name in ("map", "filter"):
+            elements = self.value(arguments[0], arguments[0].kind)
+            kernel = self._program.kernel(arguments[1])
+            uniform = self._program.uniform(kernel.sites, elements.size, self._draws)
+            result = kernel.run(elements, [self._values[each] for each in kernel.captures], uniform)
+            return result if name == "map" else elements[result]
+        if name == "concat":
+            return joined([(self.value(each, each.kind), each.kind) for each in arguments if each is not None])
+        if name == "range":
+            return np.arange(int(self.value(arguments[0], Kind("int"))))
+        if name == "scatter":
+            at, values = (self.value(each, each.kind) for each in arguments)
+            out = np.zeros(self._values["size"], np.float32)
+            out[np.clip(at, 0, max(out.size - 1, 0))] = values
+            return out
+        vector = self.value(arguments[0], arguments[0].kind)
+        if name == "sort":
+            ordered = np.sort(vector)
+            return ordered[::-1].copy() if arguments[1].parts[0] == "greater" else ordered
+        return reduced(vector, arguments[1].parts[0])
+
+
+def reduced(vector: NDArray[Any], combiner: str) -> Any:
+    """Return the sum, least or largest element; 0 of an empty vector. Sums of floats are made in float64."""
+    if not vector.size:
+        return STORED["int"](0) if vector.dtype.kind in "iu" else np.float32(0)
+    if combiner == "sum":
+        if vector.dtype.kind in "iu":
+            return vector.sum(dtype=np.int64)
+        whole = vector.size - vector.size % _STRIDE
+        parts = np.zeros(_STRIDE)
+        if whole:
+            parts += np.add.reduce(vector[:whole].reshape(-1, _STRIDE), axis=0, dtype=np.float64)
+        parts[: vector.size - whole] += vector[whole:]
+        return np.float32(np.cumsum(parts)[-1])
+    return vector.min() if combiner == "min" else vector.max()
+
+
+def joined(parts: Sequence[tuple[Any, Kind]]) -> Bytes:
+    """Return numbers and vectors as bytes: 4 of a number; of a vector its length in 4, and its elements, packed."""
+    pieces = []
+    for value, kind in parts:
+        wire = np.float32 if kind.base == "float" else np.int32
+        if not kind.vector:
+            pieces.append(np.array([value], wire).view(np.uint8))
+            continue
+        pieces.append(np.array([value.size], np.int32).view(np.uint8))
+        pieces.append(
+            _packed(value, UINT_BITS[kind.base])
+            if kind.base in UINT_BITS
+            else np.ascontiguousarray(value, wire).view(np.uint8)
+        )
+    return np.concatenate(pieces) if pieces else np.zeros(0, np.uint8)
+
+
+def extracted(code: Bytes, kinds: Sequence[Kind], file: str) -> list[Any]:
+    """Return the numbers and vectors that `joined` made bytes of.
+
+    Raises:
+        InvalidCodec: The code is too short for them.
+    """
+    found: list[Any] = []
+    place = 0
+
+    def taken(count: int) -> Bytes:
+        nonlocal place
+        if not 0 <= count <= code.size - place:
+            raise InvalidCodec(
+                f"extract wants {count} bytes, and {code.size - place} are left", place=file, value=count
+            )
+        place += count
+        return code[place - count : place].copy()
+
+    for kind in kinds:
+        wire = np.dtype(np.float32 if kind.base == "float" else np.int32)
+        if not kind.vector:
+            found.append(STORED[kind.base](taken(4).view(wire)[0]))
+            continue
+        count = int(taken(4).view(np.int32)[0])
+        if kind.base in UINT_BITS:
+            bits = UINT_BITS[kind.base]
+            found.append(_unpacked(taken(-(-count * bits // 8)), bits, count))
+        else:
+            found.append(taken(4 * count).view(wire).astype(STORED[kind.base]))
+    return found
+
+
+def _packed(values: Bytes, bits: int) -> Bytes:
+    """Several values to a byte, the first in its highest bits."""
+    if bits == 8:
+        return np.ascontiguousarray(values)
+    if bits == 1:
+        return np.packbits(values)
+    each = 8 // bits
+    rows = np.zeros((-(-values.size // each), each), np.uint8)
+    rows.ravel()[: values.size] = values
+    out = rows[:, 0].copy()
+    for column in range(1, each):
+        out = out << np.uint8(bits) | rows[:, column]
+    return out
+
+
+def _unpacked(data: Bytes, bits: int, count: int) -> Bytes:
+    if bits == 8:
+        return data
+    if bits == 1:
+        return np.unpackbits(data, count=count)
+    each = 8 // bits
+    shifts = (np.arange(each - 1, -1, -1) * bits).astype(np.uint8)
+    fields: Bytes = data[:, None] >> shifts & np.uint8((1 << bits) - 1)
+    return fields.ravel()[:count]

@@ -368,7 +368,9 @@ async def _until_turn(sessions: Mapping[str, SwitchSession], lost: Collection[st
     )
     if not any(session.is_up for session in sessions.values()):
         where = ", ".join(f"{name} at {session.address}" for name, session in sessions.items())
-        raise ExperimentError(f"no switch answers ({where}); check --switch and --grpc-port, and that they run")
+        raise ExperimentError(
+            f"no switch answers ({where}); check --switch and --grpc-port, and that they run", value=where
+        )
 
 
 async def _until_primary(session: SwitchSession, silent_s: float) -> None:

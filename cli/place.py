@@ -115,7 +115,11 @@ def place(
     for option, given in (("--workers", workers), ("--server", server), ("--check", check)):
         if given and (jobs is not None or (stripes > 1 and option == "--check")):
             other = "--jobs" if jobs is not None else "--stripes"
-            raise ExperimentError(f"{option} is for one job with one tree, and there is {other}; leave one of them out")
+            raise ExperimentError(
+                f"it is for one job with one tree, and there is {other}; leave one of them out",
+                place=option,
+                value=other,
+            )
     topology = load_topology(file)
     for name in full or ():
         topology.switch(name)

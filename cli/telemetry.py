@@ -74,7 +74,9 @@ def link(
     number = _run_of(file, run)
     if not ask(file, "SELECT 1 FROM links WHERE run = ? AND link = ? LIMIT 1", [number, name])[1]:
         raise ExperimentError(
-            f'{file}: nothing is known of link "{name}" in run {number}; weir telemetry links lists them'
+            f'nothing is known of link "{name}" in run {number}; weir telemetry links lists them',
+            place=str(file),
+            value=name,
         )
     _print(file, _SERIES, [number, name], as_json)
 
@@ -101,7 +103,9 @@ def _run_of(file: Path, run: int | None) -> int:
     numbers = [number for (number,) in ask(file, "SELECT run FROM runs ORDER BY run")[1]]
     if not numbers or (run is not None and run not in numbers):
         there = ", ".join(map(str, numbers)) or "none"
-        raise ExperimentError(f"{file}: there is no run {run if run is not None else ''}; there are {there}")
+        raise ExperimentError(
+            f"there is no run {run if run is not None else ''}; there are {there}", place=str(file), value=run
+        )
     return numbers[-1] if run is None else run
 
 

@@ -112,7 +112,7 @@ def _states(url: str, again: bool) -> Iterator[tuple[dict[str, Any], dict[str, A
             reason = getattr(error, "reason", error)
             reason = getattr(reason, "strerror", None) or reason
         if not again:
-            raise ExperimentError(f"{url}: {reason}; start one with --web PORT of weir run or weir controller")
+            raise ExperimentError(f"{reason}; start one with --web PORT of weir run or weir controller", place=url)
         time.sleep(_RETRY_S)
 
 
@@ -122,7 +122,7 @@ def _stream(url: str) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     state: dict[str, Any] = {}
     kind = ""
     if not url.startswith(("http://", "https://")):
-        raise ExperimentError(f'"{url}" is no address of a live page; write it like {_DEFAULT_URL}')
+        raise ExperimentError(f'"{url}" is no address of a live page; write it like {_DEFAULT_URL}', value=url)
     with urlopen(f"{url.rstrip('/')}/live", timeout=_SILENCE_S) as lines:
         for line in lines:
             if line.startswith(b"event: "):

@@ -128,7 +128,9 @@ def compare(
     """
     if unknown := [scheme for scheme in schemes if scheme not in SCHEMES]:
         near = nearest(unknown[0], SCHEMES)
-        raise ExperimentError(f'--scheme: "{unknown[0]}" is unknown{near}; there are {", ".join(SCHEMES)}')
+        raise ExperimentError(
+            f'"{unknown[0]}" is unknown{near}', place="--scheme", value=unknown[0], allowed=tuple(SCHEMES)
+        )
     found = []
     for config in configs:
         for scheme in schemes:

@@ -21,7 +21,9 @@ def check_places(page: Path, names: Iterable[str]) -> None:
     for name in names:
         if _place(name).search(text) is None:
             begin, end = _marks(name)
-            raise ExperimentError(f"{page} has no place for the table of {name}: write {begin} and {end}, a line each")
+            raise ExperimentError(
+                f"no place for the table of {name}: write {begin} and {end}, a line each", place=str(page), value=name
+            )
 
 
 def write_table(page: Path, name: str, table: str) -> None:

@@ -111,7 +111,9 @@ def _keep(record: RunRecord, folder: Path, out: Path, watch: Watch | None) -> Pa
         if record.config.workload is not None:
             shutil.copy(record.config.workload.script, folder)
     except OSError as error:
-        raise ExperimentError(f"{out}: the run record cannot be written ({error.strerror})") from None
+        raise ExperimentError(
+            f"the run record cannot be written ({error.strerror})", place=str(out), value=error.errno
+        ) from None
     try:
         seen = [] if watch is None else watch.seen()
         page.write(record, folder, partial(draw_fabric, record.config), seen)

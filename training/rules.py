@@ -47,7 +47,7 @@ class Staleness:
 
     def __init__(self, workers: int, bound: int | None) -> None:
         if bound is not None and bound < 0:
-            raise TrainingError(f"staleness {bound}: a bound is 0 or more, or none at all")
+            raise TrainingError(f"{bound} is not a bound, which is 0 or more, or None", place="staleness", value=bound)
         self.clocks = [0] * workers
         """Updates taken of each worker."""
         self._bound = bound
@@ -75,7 +75,9 @@ class Quorum:
 
     def __init__(self, workers: int, quorum: int) -> None:
         if not 1 <= quorum <= workers:
-            raise TrainingError(f"quorum {quorum}: of {workers} workers, a step needs between 1 and {workers}")
+            raise TrainingError(
+                f"{quorum} of {workers} workers; a step needs between 1 and {workers}", place="quorum", value=quorum
+            )
         self.step = 0
         """Steps that are whole."""
         self._quorum = quorum
@@ -112,7 +114,11 @@ class RoundRobin:
 
     def __init__(self, workers: int, relaxation: float = 0.8) -> None:
         if not 0 <= relaxation < 1:
-            raise TrainingError(f"relaxation {relaxation}: from 0 to below 1, or the slowest worker would have to wait")
+            raise TrainingError(
+                f"{relaxation} is not in [0, 1), so the slowest worker would have to wait",
+                place="relaxation",
+                value=relaxation,
+            )
         self.turn = 0
         """Worker whose update is taken next."""
         self._relaxation = relaxation

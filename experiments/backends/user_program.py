@@ -149,13 +149,15 @@ def user_programs(
         json = program or programs.get(name) or next((file.program for file in files if file.program), None)
         if json is None:
             raise ExperimentError(
-                f"{name}: no program; give --program FILE.json, or a runtime JSON that names bmv2_json"
+                "no program; give --program FILE.json, or a runtime JSON that names bmv2_json", place=name
             )
         named = next((file.p4info for file in files if file.p4info and file.program in (None, json)), None)
         found[name] = own = UserProgram(json, p4info or named or _beside(json), files)
         for path in (own.json, own.p4info):
             if not path.is_file():
-                raise ExperimentError(f"{name}: {path}: there is no such file; p4c writes both: BMv2 JSON and P4Info")
+                raise ExperimentError(
+                    "there is no such file; p4c writes both: BMv2 JSON and P4Info", place=f"{name}: {path}", value=path
+                )
     return found
 
 

@@ -78,7 +78,8 @@ def _client(processes: int, cluster: str | None) -> Iterator[Client]:
             client = Client(cluster, timeout=_CONNECT_SECONDS)
         except (OSError, ValueError) as error:
             raise ExperimentError(
-                f"--cluster {cluster}: no Dask scheduler answers there ({error}); it is an address such as tcp://host:8786"
+                f"no Dask scheduler answers there ({error}); it is an address such as tcp://host:8786",
+                place=f"--cluster {cluster}",
             ) from None
         with client:
             yield client

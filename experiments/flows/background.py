@@ -77,7 +77,7 @@ _PATIENCE: Final = 200
 def drawn_sizes(name: str, count: int, rng: np.random.Generator) -> Floats:
     """(count,): bytes. Raises ExperimentError for an unknown distribution."""
     if name not in FLOW_SIZES:
-        raise ExperimentError(f'flow sizes "{name}" are unknown; there are {", ".join(FLOW_SIZES)}')
+        raise ExperimentError(f'unknown flow sizes "{name}"', value=name, allowed=tuple(FLOW_SIZES))
     points, shares = np.array(FLOW_SIZES[name]).T
     sizes: Floats = np.exp(np.interp(rng.random(count), shares, np.log(points)))
     return sizes

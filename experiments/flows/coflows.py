@@ -87,7 +87,7 @@ def ring_coflow(routes: Routes, workers: Sequence[str], pace: Pace, rng: random.
     """
     count = len(workers)
     if count < 2:
-        raise ExperimentError(f"a ring of {count} worker(s) sends nothing; it takes two at least")
+        raise ExperimentError(f"a ring of {count} worker(s) sends nothing; it takes two at least", value=count)
     fabric = Links.of(routes)
     streams: dict[int, float] = {}
     slowest = 0.0

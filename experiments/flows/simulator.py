@@ -169,7 +169,7 @@ class Simulator:
     def move(self, job: FlowJob, parts: Sequence[tuple[Coflow, float]], pause_seconds: float) -> None:
         """Sum a running job's chunks along other trees from now on; the rest of a step waits for the pause."""
         if job.ended:
-            raise ExperimentError(f"job {job.name} has ended and cannot be moved")
+            raise ExperimentError("it has ended and cannot be moved", place=f"job {job.name}")
         left = 0.0
         for part in job.parts:
             left += float(self._pool.left[part.flow]) / part.coflow.bytes_factor
@@ -258,7 +258,10 @@ class Simulator:
 
     def _parts(self, job: FlowJob, parts: Sequence[tuple[Coflow, float]]) -> list[_Part]:
         if abs(sum(share for _, share in parts) - 1) > 1e-9:
-            raise ExperimentError(f"job {job.name}: the shares of its trees make {sum(s for _, s in parts):g}, not 1")
+            whole = sum(share for _, share in parts)
+            raise ExperimentError(
+                f"the shares of its trees make {whole:g}, not 1", place=f"job {job.name}", value=whole
+            )
         made = [_Part(coflow, share, self._add_flow(coflow, job.number)) for coflow, share in parts]
         self._owner.update({part.flow: (job, part) for part in made})
         return made

@@ -305,10 +305,9 @@ def test_all_errors_of_a_jobs_file_have_their_line(fabric: Path, tmp_path: Path)
 def test_options_of_one_job_are_refused_beside_a_file_of_jobs(fabric: Path, tmp_path: Path) -> None:
     jobs = ("--jobs", jobs_file(tmp_path / "jobs.yaml", one_of_each_rack(1)))
     for option in (("--workers", "h1"), ("--server", "h12"), ("--check",)):
-        said = f"{option[0]} is for one job with one tree, and there is --jobs; leave one of them out"
-        with pytest.raises(ExperimentError, match=said):
+        with raises(ExperimentError, place=option[0], value="--jobs"):
             place(fabric, *jobs, *option)
-    with pytest.raises(ExperimentError, match="--check is for one job with one tree, and there is --stripes"):
+    with raises(ExperimentError, place="--check", value="--stripes"):
         place(fabric, "--server", "h12", "--stripes", 2, "--check")
 
 

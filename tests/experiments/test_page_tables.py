@@ -8,6 +8,7 @@ import pytest
 
 from weir.experiments.errors import ExperimentError
 from weir.experiments.page_tables import check_places, write_table
+from weir.tests.support.errors import raises
 
 
 def test_a_page_gets_its_table_between_the_marks_only(tmp_path: Path) -> None:
@@ -24,7 +25,7 @@ def test_a_page_gets_its_table_between_the_marks_only(tmp_path: Path) -> None:
 def test_a_page_without_the_place_is_refused_and_stays(text: str, tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(text)
-    with pytest.raises(ExperimentError, match="no place for the table of a: write <!-- a --> and <!-- end a -->"):
+    with raises(ExperimentError, place=str(page), value="a"):
         write_table(page, "a", "| new |")
     assert page.read_text() == text
 

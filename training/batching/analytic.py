@@ -26,10 +26,15 @@ def proportional_shares(total: int, speeds: Sequence[float], limits: Sequence[in
     caps = [total if limit is None else limit for limit in limits or [None] * workers]
     if not workers <= total <= sum(caps) or min(caps) < 1:
         raise TrainingError(
-            f"{total} samples for {workers} workers that hold {sum(caps)} at most; each has between 1 and its limit"
+            f"{total} samples for {workers} workers that hold {sum(caps)} at most; each has between 1 and its limit",
+            value=total,
         )
     if not (all(speed > 0 for speed in speeds) and total * sum(speeds) < inf):
-        raise TrainingError(f"speeds {list(speeds)}: each is above 0 and finite, and so are {total} times all of them")
+        raise TrainingError(
+            f"{list(speeds)}; each is above 0 and finite, and so are {total} times all of them",
+            place="speeds",
+            value=speeds,
+        )
     shares, free, left, whole = caps.copy(), list(range(workers)), total, sum(speeds)
     while full := {rank for rank in free if left * speeds[rank] / whole >= caps[rank]}:
         free = [rank for rank in free if rank not in full]

@@ -47,7 +47,7 @@ class BatchSizeManager:
         rule's (`NumericRule`).
         """
         if rule not in RULES:
-            raise TrainingError(f'rule "{rule}" for batch sizes is unknown; there are {", ".join(RULES)}')
+            raise TrainingError(f'unknown rule "{rule}" for batch sizes', value=rule, allowed=tuple(RULES))
         self._total = total
         self._gain = gain
         self._at_once = at_once

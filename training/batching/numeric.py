@@ -222,7 +222,10 @@ class NumericRule:
         total = sum(self._sizes)
         limits = [total if limit is None else limit for limit in self.limits]
         if sum(limits) < total:
-            raise TrainingError(f"workers hold {self.limits} samples at most, which is fewer than there are")
+            raise TrainingError(
+                f"workers hold {self.limits} samples at most, which is fewer than there are",
+                value=list(self.limits),
+            )
         kept = [min(size, limit) for size, limit in zip(self._sizes, limits, strict=True)]
         if kept == self._sizes:
             return

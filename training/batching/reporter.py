@@ -40,7 +40,7 @@ class SpeedReporter:
             rule: name of the rule. The numeric one uses times, and receives the last speed.
         """
         if predictor not in PREDICTORS:
-            raise TrainingError(f'predictor "{predictor}" is unknown; there are {", ".join(PREDICTORS)}')
+            raise TrainingError(f'unknown predictor "{predictor}"', value=predictor, allowed=tuple(PREDICTORS))
         self._predictor = PREDICTORS[predictor]() if rule == "analytic" else Memoryless()
         self._last_s = 0.0
         self._limit = 0
@@ -51,7 +51,7 @@ class SpeedReporter:
         `limit`: it has had no memory for more samples than that at once.
         """
         if not seconds > 0:
-            raise TrainingError(f"{samples} samples in {seconds} s; a computation takes time")
+            raise TrainingError(f"{samples} samples in {seconds} s; a computation takes time", value=seconds)
         self._last_s = seconds
         self._limit = limit or self._limit
         self._predictor.observe(samples / seconds)

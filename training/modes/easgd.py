@@ -34,7 +34,8 @@ class ElasticAveraging(ServedMode):
             raise TrainingError(f"period must be >= 1 local step, got {self.period}")
         if not 0 < self.push <= self.pull <= 0.5:
             raise TrainingError(
-                f"push {self.push} and pull {self.pull}: elastic averaging is stable for 0 < push ≤ pull ≤ 0.5"
+                f"push {self.push} and pull {self.pull}: elastic averaging is stable for 0 < push ≤ pull ≤ 0.5",
+                value=(self.push, self.pull),
             )
 
     @property

@@ -333,8 +333,8 @@ async def test_a_job_that_the_controller_has_just_ended_is_not_found(service: Ri
         ({"reports": [pb.SpeedReport(rank=1)]}, "INVALID_ARGUMENT", "a report of rank 1; there are ranks 0…0"),
         ({"reports": [pb.SpeedReport()] * 2}, "INVALID_ARGUMENT", "two reports of rank 0; each has one"),
         ({"samples": 0}, "INVALID_ARGUMENT", "0 samples for 1 workers; each has one at least"),
-        ({"rule": "fair"}, "INVALID_ARGUMENT", 'rule "fair" for batch sizes is unknown; there are analytic, numeric'),
-        ({"rule": "r" * 100_000}, "INVALID_ARGUMENT", "r… (100063 characters)"),
+        ({"rule": "fair"}, "INVALID_ARGUMENT", 'unknown rule "fair" for batch sizes; supported: analytic, numeric'),
+        ({"rule": "r" * 100_000}, "INVALID_ARGUMENT", "r… (100061 characters)"),
     ],
 )
 async def test_impossible_sizes_are_refused(service: Rig, said: Any, code: str, words: str) -> None:

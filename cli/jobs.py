@@ -56,9 +56,17 @@ def list_jobs(
     if context.invoked_subcommand is not None:
         return
     with _client(context) as client:
-        jobs = client.jobs()
+        jobs, queued = client.jobs(), client.queued()
     if as_json:
-        _dump([_as_dict(job) for job in jobs])
+        _dump([*(_as_dict(job) for job in jobs), *(_waiting(job) for job in queued)])
+        return
+    for job in queued:
+        values = _waiting(job)
+        _console.print(
+            f"job {job.job}: queued, position {job.position} for {job.waited_seconds:.0f} s: {values['reason']}",
+            soft_wrap=True,
+        )
+    if not jobs and queued:
         return
     if not jobs:
         _console.print("no jobs")
@@ -98,11 +106,23 @@ def list_jobs(
     epilog=examples(
         "weir jobs register h1 h2 h4",
         "weir jobs register h1 h2 h4 --server h12 --policy continue",
+        "weir jobs register --count 4 --accelerators 2 --memory 16GiB --wait 600",
     )
 )
 def register(
     context: typer.Context,
-    workers: Annotated[list[str], typer.Argument(metavar="HOST…", help="The workers' hosts, by rank.")],
+    workers: Annotated[
+        list[str] | None, typer.Argument(metavar="[HOST…]", help="The workers' hosts, by rank; or name --count.")
+    ] = None,
+    count: Annotated[
+        int, typer.Option(min=0, help="Number of workers, on hosts that the controller chooses; it may queue.")
+    ] = 0,
+    accelerators: Annotated[int, typer.Option(min=0, help="That each worker takes of its host's; 0: 1.")] = 0,
+    memory: Annotated[
+        str, typer.Option(metavar="AMOUNT", help="That each worker takes of its host's, such as 16GiB.")
+    ] = "",
+    wait: Annotated[float, typer.Option(min=0, help="Longest time in the queue, in seconds.")] = 60.0,
+    parent: Annotated[int, typer.Option(min=0, help="A job with which it ends, whose policy and priority it has.")] = 0,
     server: Annotated[
         str | None,
         typer.Option(metavar="HOST", help="The parameter server's host; default: none, and a switch is the root."),
@@ -137,10 +157,17 @@ def register(
     as_json: JsonOption = False,
 ) -> None:
     """Register a job; print its number, and its hosts' tokens."""
+    from ..topologies.units import parse_memory
+
     with _client(context, control, tls) as client:
         job = client.register(
-            workers,
+            workers or [],
             server,
+            worker_count=count,
+            accelerators=accelerators,
+            memory_bytes=parse_memory(memory) if memory else 0,
+            wait_s=wait,
+            parent=parent,
             spares=spare or [],
             slots=slots,
             window=window,
@@ -208,6 +235,8 @@ def _as_dict(job: Any) -> dict[str, Any]:
         "switches": list(job.switches),
         "waiting_for": job.waiting_for,
         "stripes": _stripes(job),
+        "state": "running",
+        "parent": job.parent or None,
         "report": _report(job),
         "hosts": [
             {
@@ -229,6 +258,21 @@ def _stripes(job: Any) -> list[dict[str, int]]:
 def _shared(stripes: Sequence[tuple[int, int]]) -> str:
     jobs, shares = ", ".join(str(job) for job, _ in stripes), " : ".join(str(share) for _, share in stripes)
     return f"jobs {jobs} are stripes of one: they share its chunks as {shares}, and end together"
+
+
+def _waiting(job: Any) -> dict[str, Any]:
+    """A queued job as JSON has it."""
+    return {
+        "job": job.job,
+        "state": "queued",
+        "position": job.position,
+        "reason": job.reason,
+        "waited_s": job.waited_seconds,
+        "workers": job.worker_count,
+        "accelerators": job.accelerators,
+        "memory_bytes": job.memory_bytes,
+        "priority": job.priority,
+    }
 
 
 def _report(job: Any) -> dict[str, Any] | None:

@@ -12,7 +12,16 @@ from .errors import TopologyError
 from .keys import Keys
 from .model import ENDPOINT_PATTERN, LARGEST_MTU, MIN_MTU, NAME_PATTERN, Endpoint
 from .targets import BMV2, TARGETS, Target, target_named
-from .units import DELAY_PATTERN, RATE_PATTERN, format_delay, format_rate, parse_delay, parse_rate
+from .units import (
+    DELAY_PATTERN,
+    MEMORY_PATTERN,
+    RATE_PATTERN,
+    format_delay,
+    format_rate,
+    parse_delay,
+    parse_memory,
+    parse_rate,
+)
 
 
 def _rate(value: object) -> int:
@@ -21,6 +30,10 @@ def _rate(value: object) -> int:
 
 def _delay(value: object) -> int:
     return _as_value_error(parse_delay, value)
+
+
+def _memory(value: object) -> int:
+    return _as_value_error(parse_memory, value)
 
 
 def _as_value_error(parse: Any, value: object) -> int:
@@ -56,6 +69,7 @@ def _target(value: object) -> Target:
 
 Rate = Annotated[int, BeforeValidator(_rate), WithJsonSchema({"type": "string", "pattern": RATE_PATTERN})]
 Delay = Annotated[int, BeforeValidator(_delay), WithJsonSchema({"type": "string", "pattern": DELAY_PATTERN})]
+Memory = Annotated[int, BeforeValidator(_memory), WithJsonSchema({"type": "string", "pattern": MEMORY_PATTERN})]
 Loss = Annotated[float, Field(ge=0, lt=1)]
 Queue = Annotated[int, Field(ge=1)]
 Mtu = Annotated[int, Field(ge=MIN_MTU, le=LARGEST_MTU)]
@@ -99,6 +113,10 @@ class HostKeys(Keys):
     """Address in 10.0.0.0/16; by default the next free one."""
     mac: str = ""
     """A unicast MAC; without, 02:00 and the address."""
+    accelerators: Annotated[int, Field(ge=0)] = 1
+    """Accelerators for workers of all jobs."""
+    memory: Memory = 0
+    """Memory for workers of all jobs, such as 512GiB; without, a job that needs memory is not placed here."""
 
 
 class SwitchKeys(Keys):

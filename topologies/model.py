@@ -78,6 +78,10 @@ class Host:
     """An address in 10.0.0.0/16."""
     mac: str = ""
     """`02:00:…` of the address where none is given."""
+    accelerators: int = 1
+    """Accelerators for workers of all jobs; a job that names no hosts is placed by them."""
+    memory_bytes: int = 0
+    """Memory for workers of all jobs; 0: a job that needs memory is not placed here."""
 
     def __post_init__(self) -> None:
         _check_name("host", self.name)
@@ -90,6 +94,9 @@ class Host:
                 place=f"host {self.name}",
                 value=self.address,
             )
+        for name in ("accelerators", "memory_bytes"):
+            if (value := getattr(self, name)) < 0:
+                raise TopologyError(f"{name} {value} is negative", place=f"host {self.name}", value=value)
         if not self.mac:
             object.__setattr__(self, "mac", mac_of(self.address))
         elif not re.fullmatch(r"[0-9a-f][02468ace](:[0-9a-f]{2}){5}", self.mac):

@@ -48,7 +48,7 @@ from .key_errors import Location, dotted, problems_of
 from .model import Host, Link, Switch, Topology
 from .problems import BadFile, Problem, kind_of, told
 from .spelling import nearest
-from .units import format_delay, format_rate
+from .units import format_delay, format_memory, format_rate
 from .yaml_file import YamlFile
 
 _SHIPPED: Final = Path(__file__).parent
@@ -121,7 +121,7 @@ def dump_topology(topology: Topology, path: str | Path) -> None:
     """
     data = {
         "name": topology.name,
-        "hosts": {host.name: {"address": str(host.address), "mac": host.mac} for host in topology.hosts},
+        "hosts": {host.name: _dumped_host(host) for host in topology.hosts},
         "switches": {switch.name: _dumped_switch(switch) for switch in topology.switches},
         "links": [_dumped_link(link) for link in topology.links],
     }
@@ -130,6 +130,15 @@ def dump_topology(topology: Topology, path: str | Path) -> None:
         Path(path).write_text(text, encoding="utf-8")
     except OSError as error:
         raise TopologyError(f"cannot be written: {error}", place=str(path)) from error
+
+
+def _dumped_host(host: Host) -> dict[str, Any]:
+    dumped: dict[str, Any] = {"address": str(host.address), "mac": host.mac}
+    if host.accelerators != 1:
+        dumped["accelerators"] = host.accelerators
+    if host.memory_bytes:
+        dumped["memory"] = format_memory(host.memory_bytes)
+    return dumped
 
 
 def _dumped_switch(switch: Switch) -> dict[str, Any]:
@@ -186,7 +195,8 @@ def _build(data: FabricKeys) -> Topology:
     problems: list[tuple[Location, str]] = []
     for name, address, mac in _addresses(data.hosts):
         with _told(problems, "hosts", name):
-            hosts.append(Host(name, address, mac))
+            keys = data.hosts[name] or HostKeys()
+            hosts.append(Host(name, address, mac, keys.accelerators, keys.memory))
     for number, (name, switch) in enumerate(data.switches.items(), 1):
         with _told(problems, "switches", name):
             switches.append(

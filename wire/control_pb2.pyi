@@ -17,7 +17,7 @@ WAIT: Policy
 ABORT: Policy
 
 class RegisterRequest(_message.Message):
-    __slots__ = ("job", "workers", "server", "spares", "slots", "window", "gradient_bytes", "policy", "least_workers", "weight", "stripes", "priority")
+    __slots__ = ("job", "workers", "server", "spares", "slots", "window", "gradient_bytes", "policy", "least_workers", "weight", "stripes", "priority", "worker_count", "accelerators", "memory_bytes", "parent")
     JOB_FIELD_NUMBER: _ClassVar[int]
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     SERVER_FIELD_NUMBER: _ClassVar[int]
@@ -30,6 +30,10 @@ class RegisterRequest(_message.Message):
     WEIGHT_FIELD_NUMBER: _ClassVar[int]
     STRIPES_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    WORKER_COUNT_FIELD_NUMBER: _ClassVar[int]
+    ACCELERATORS_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    PARENT_FIELD_NUMBER: _ClassVar[int]
     job: int
     workers: _containers.RepeatedScalarFieldContainer[str]
     server: str
@@ -42,7 +46,11 @@ class RegisterRequest(_message.Message):
     weight: float
     stripes: int
     priority: int
-    def __init__(self, job: _Optional[int] = ..., workers: _Optional[_Iterable[str]] = ..., server: _Optional[str] = ..., spares: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ..., window: _Optional[int] = ..., gradient_bytes: _Optional[int] = ..., policy: _Optional[_Union[Policy, str]] = ..., least_workers: _Optional[int] = ..., weight: _Optional[float] = ..., stripes: _Optional[int] = ..., priority: _Optional[int] = ...) -> None: ...
+    worker_count: int
+    accelerators: int
+    memory_bytes: int
+    parent: int
+    def __init__(self, job: _Optional[int] = ..., workers: _Optional[_Iterable[str]] = ..., server: _Optional[str] = ..., spares: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ..., window: _Optional[int] = ..., gradient_bytes: _Optional[int] = ..., policy: _Optional[_Union[Policy, str]] = ..., least_workers: _Optional[int] = ..., weight: _Optional[float] = ..., stripes: _Optional[int] = ..., priority: _Optional[int] = ..., worker_count: _Optional[int] = ..., accelerators: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., parent: _Optional[int] = ...) -> None: ...
 
 class Stripe(_message.Message):
     __slots__ = ("job", "share")
@@ -97,7 +105,7 @@ class HostState(_message.Message):
     def __init__(self, host: _Optional[str] = ..., rank: _Optional[int] = ..., attending: bool = ..., rounds: _Optional[int] = ..., silent_seconds: _Optional[float] = ...) -> None: ...
 
 class JobState(_message.Message):
-    __slots__ = ("job", "generation", "hosts", "switches", "slots", "window", "policy", "rounds", "waiting_for", "stripes", "report")
+    __slots__ = ("job", "generation", "hosts", "switches", "slots", "window", "policy", "rounds", "waiting_for", "stripes", "report", "parent", "accelerators", "memory_bytes")
     JOB_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     HOSTS_FIELD_NUMBER: _ClassVar[int]
@@ -109,6 +117,9 @@ class JobState(_message.Message):
     WAITING_FOR_FIELD_NUMBER: _ClassVar[int]
     STRIPES_FIELD_NUMBER: _ClassVar[int]
     REPORT_FIELD_NUMBER: _ClassVar[int]
+    PARENT_FIELD_NUMBER: _ClassVar[int]
+    ACCELERATORS_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     job: int
     generation: int
     hosts: _containers.RepeatedCompositeFieldContainer[HostState]
@@ -120,13 +131,38 @@ class JobState(_message.Message):
     waiting_for: str
     stripes: _containers.RepeatedCompositeFieldContainer[Stripe]
     report: Report
-    def __init__(self, job: _Optional[int] = ..., generation: _Optional[int] = ..., hosts: _Optional[_Iterable[_Union[HostState, _Mapping]]] = ..., switches: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ..., window: _Optional[int] = ..., policy: _Optional[_Union[Policy, str]] = ..., rounds: _Optional[int] = ..., waiting_for: _Optional[str] = ..., stripes: _Optional[_Iterable[_Union[Stripe, _Mapping]]] = ..., report: _Optional[_Union[Report, _Mapping]] = ...) -> None: ...
+    parent: int
+    accelerators: int
+    memory_bytes: int
+    def __init__(self, job: _Optional[int] = ..., generation: _Optional[int] = ..., hosts: _Optional[_Iterable[_Union[HostState, _Mapping]]] = ..., switches: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ..., window: _Optional[int] = ..., policy: _Optional[_Union[Policy, str]] = ..., rounds: _Optional[int] = ..., waiting_for: _Optional[str] = ..., stripes: _Optional[_Iterable[_Union[Stripe, _Mapping]]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., parent: _Optional[int] = ..., accelerators: _Optional[int] = ..., memory_bytes: _Optional[int] = ...) -> None: ...
+
+class QueuedJob(_message.Message):
+    __slots__ = ("job", "position", "reason", "waited_seconds", "worker_count", "accelerators", "memory_bytes", "priority")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    WAITED_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    WORKER_COUNT_FIELD_NUMBER: _ClassVar[int]
+    ACCELERATORS_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    job: int
+    position: int
+    reason: str
+    waited_seconds: float
+    worker_count: int
+    accelerators: int
+    memory_bytes: int
+    priority: int
+    def __init__(self, job: _Optional[int] = ..., position: _Optional[int] = ..., reason: _Optional[str] = ..., waited_seconds: _Optional[float] = ..., worker_count: _Optional[int] = ..., accelerators: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., priority: _Optional[int] = ...) -> None: ...
 
 class JobList(_message.Message):
-    __slots__ = ("jobs",)
+    __slots__ = ("jobs", "queued")
     JOBS_FIELD_NUMBER: _ClassVar[int]
+    QUEUED_FIELD_NUMBER: _ClassVar[int]
     jobs: _containers.RepeatedCompositeFieldContainer[JobState]
-    def __init__(self, jobs: _Optional[_Iterable[_Union[JobState, _Mapping]]] = ...) -> None: ...
+    queued: _containers.RepeatedCompositeFieldContainer[QueuedJob]
+    def __init__(self, jobs: _Optional[_Iterable[_Union[JobState, _Mapping]]] = ..., queued: _Optional[_Iterable[_Union[QueuedJob, _Mapping]]] = ...) -> None: ...
 
 class EndJobRequest(_message.Message):
     __slots__ = ("job", "reason")

@@ -6,13 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from ...topologies.model import Host, Topology
 from ...wire import control_pb2 as pb
 from ...wire.control_messages import report_message, to_host
 from ..errors import PlanError
 from ..jobs.job import RunningJob
+from ..jobs.queue import Entry, Needs
 from ..placement.multi_job.multi_tree import MAX_STRIPES
 from ..planning.plan import FailurePolicy, JobPlan, JobSpec
 from .seats import JobSeats
@@ -54,6 +55,25 @@ def job_spec(request: pb.RegisterRequest, number: int, topology: Topology, key: 
         weight=request.weight or 1.0,
         priority=request.priority,
         key=key,
+    )
+
+
+def needs_of(request: pb.RegisterRequest) -> Needs:
+    """Return the resources that each requested worker takes."""
+    return Needs(request.accelerators or 1, request.memory_bytes)
+
+
+def queued_job(entry: Entry[Any], position: int, now_ns: int) -> pb.QueuedJob:
+    """State of one waiting job in a list of jobs."""
+    return pb.QueuedJob(
+        job=entry.job,
+        position=position,
+        reason=entry.reason,
+        waited_seconds=(now_ns - entry.since_ns) / 1e9,
+        worker_count=entry.count,
+        accelerators=entry.needs.accelerators,
+        memory_bytes=entry.needs.memory_bytes,
+        priority=entry.priority,
     )
 
 
@@ -103,6 +123,9 @@ def job_state(running: RunningJob, seats: JobSeats, waiting_for: str, now_ns: in
         waiting_for=waiting_for,
         stripes=_stripes(seats.stripes),
         report=None if newest is None else report_message(newest),
+        parent=seats.parent,
+        accelerators=seats.needs.accelerators,
+        memory_bytes=seats.needs.memory_bytes,
     )
 
 

@@ -374,6 +374,8 @@ class Seating:
     async def _end_incomplete(self, now_ns: int) -> None:
         """Jobs that share one's chunks end together, whatever one of them has ended by."""
         for job, seats in list(self.jobs.items()):
+            if job in self.jobs and seats.parent and seats.parent not in self.jobs:
+                await self.end(job, f"job {seats.parent}, its parent, is over", now_ns)
             gone = next((each for each in seats.stripes if each not in self.jobs), None)
             if job in self.jobs and gone is not None:
                 why = self._controller.jobs.aborted.get(gone)

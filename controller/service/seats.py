@@ -11,6 +11,7 @@ from typing import Any, Final
 from ...wire import control_pb2 as pb
 from ..errors import ControllerError
 from ..jobs.call_comparison import CallComparison
+from ..jobs.queue import Needs
 from ..planning.plan import JobSpec
 from .streams import HostStream
 
@@ -88,6 +89,10 @@ class JobSeats:
     """The first host that has reported its failure, and the reason."""
     comparison: CallComparison = field(default_factory=CallComparison)
     """Comparison of the workers' calls."""
+    needs: Needs = field(default_factory=Needs)
+    """Resources that each worker takes of its host; a job with a parent takes none of its own."""
+    parent: int = 0
+    """Job with whose end this one ends; 0: none."""
     attended_ns: int | None = None
     """When somebody was last seen in one of its seats, or it was looked at first."""
 
@@ -112,7 +117,13 @@ class JobSeats:
     def as_json(self) -> dict[str, Any]:
         """State that must survive the controller."""
         seats = [[seat.host, seat.rank, seat.token, seat.spare] for seat in self.seats.values()]
-        return {"seats": seats, "started": self.started, "stripes": [*self.stripes.items()]}
+        return {
+            "seats": seats,
+            "started": self.started,
+            "stripes": [*self.stripes.items()],
+            "needs": [self.needs.accelerators, self.needs.memory_bytes],
+            "parent": self.parent,
+        }
 
     @classmethod
     def from_json(cls, job: int, values: Mapping[str, Any], serves: str | None = None) -> JobSeats:
@@ -125,7 +136,15 @@ class JobSeats:
             for host, rank, token, spare in values["seats"]
         }
         stripes = values.get("stripes", ())  # journals of old have none
-        return cls(job, seats, started, dict(stripes))
+        needs = Needs(*map(int, values["needs"])) if "needs" in values else Needs()
+        return cls(job, seats, started, dict(stripes), needs=needs, parent=int(values.get("parent", 0)))
+
+    @property
+    def takes(self) -> tuple[list[str], Needs]:
+        """Hosts of its workers, with what each takes of them: nothing if another job's workers are the same."""
+        own = not self.parent and next(iter(self.stripes), self.job) == self.job
+        workers = [seat.host for seat in self.seats.values() if seat.rank is not None]
+        return workers if own else [], self.needs
 
     @property
     def attended(self) -> bool:

@@ -36,11 +36,13 @@ from ...wire.heartbeat import Heartbeat
 from ..controller import Controller
 from ..errors import ControllerEnded, ControllerError, NotPrimary, OutOfMemory, PlanError, SwitchUnreachable
 from ..placement import PlacementError
+from ..planning.plan import JobSpec
 from .batch_sizes import BatchSizes, NotTakingPart, ReportMissing, RuleOf
 from .heartbeats import HeartbeatReader, HeartbeatSource
 from .limits import MESSAGE_BYTES, Limits, bounded, client_of
 from .malformed import Malformed, checked, reader_of
-from .requests import job_spec, job_state, registration, stripe_of
+from .queueing import Queueing
+from .requests import job_spec, job_state, needs_of, registration, stripe_of
 from .runner import Runner
 from .seating import Seating, TooMany
 from .seats import JobSeats, Seat, WrongToken
@@ -125,6 +127,7 @@ class ControlService:
         self._half_open = self._attending = self._asking = 0
         self._heartbeats_from = heartbeats
         self._seating = Seating(controller, self._runner, self._limits, heartbeats, heard)
+        self._queueing = Queueing(controller, self._seating, self._limits, self._admit)
         self._sizes = None if size_rule is None else BatchSizes(size_rule)
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -226,8 +229,17 @@ class ControlService:
     # --- jobs ---
 
     async def register(self, request: pb.RegisterRequest, context: Context) -> pb.Registration:
-        """Admit a job: INVALID_ARGUMENT, RESOURCE_EXHAUSTED or UNAVAILABLE where that cannot be."""
-        return await self._do(context, lambda now_ns: self._admit(request, context, now_ns))
+        """Admit a job: INVALID_ARGUMENT, RESOURCE_EXHAUSTED or UNAVAILABLE where that cannot be.
+
+        A job that names a number of workers waits in the queue until there is room, as long as its client waits.
+        """
+        if not request.worker_count:
+            return await self._do(context, lambda now_ns: self._admit(request, context, now_ns))
+        entry = await self._do(context, lambda now_ns: self._queueing.enter(request, context, now_ns))
+        try:
+            return await self._queueing.wait(entry)
+        except (ControllerError, TopologyError) as error:
+            await context.abort(_code_of(error), bounded(str(error)))
 
     async def _admit(self, request: pb.RegisterRequest, context: Context, now_ns: int) -> pb.Registration:
         client = client_of(context.peer())
@@ -235,6 +247,9 @@ class ControlService:
         self._seating.check_room(client)
         number = request.job or self._seating.new_number()
         spec = job_spec(request, number, self._controller.topology, _new_key())
+        parent = 0
+        if request.parent:
+            parent, spec = self._in_family(request.parent, spec)
         shares: Sequence[int] = (1,)
         if request.stripes > 1:
             shares = await self._controller.shares(spec, request.stripes, now_ns)
@@ -246,6 +261,7 @@ class ControlService:
                 await self._controller.admit(stripe_of(part, shares, at), now_ns)
                 seats = JobSeats.assign(part, next(iter(admitted), None))
                 seats.client = client
+                seats.needs, seats.parent = needs_of(request), parent
                 admitted.append(seats)
             if context.done():  # the client is gone, and the tokens with it
                 raise ControllerError(f"job {number}: given up, for nobody waits for its registration any more")
@@ -266,6 +282,14 @@ class ControlService:
         note = "; ".join(f"job {job}: {each}" if len(notes) > 1 else each for job, each in notes.items() if each)
         return registration(self._controller.jobs[number].plan, admitted[0], note)
 
+    def _in_family(self, parent: int, spec: JobSpec) -> tuple[int, JobSpec]:
+        """Return the family's first job, and a new group of it with its policy and priority. Raises PlanError."""
+        if parent not in self._seating.jobs:
+            raise PlanError(self._seating.no_job(parent), place=f"job {spec.job}: parent", value=parent)
+        first = self._seating.jobs[parent].parent or parent
+        shared = self._controller.jobs[first].spec
+        return first, replace(spec, policy=shared.policy, priority=shared.priority)
+
     async def list_jobs(self, request: pb.ListJobsRequest, context: Context) -> pb.JobList:
         """Every job, in the order of registration."""
         return await self._do(context, self._states)
@@ -276,7 +300,8 @@ class ControlService:
             jobs=[
                 job_state(self._controller.jobs[number], seats, self._seating.waits_for(number, now_ns), now_ns)
                 for number, seats in self._seating.jobs.items()
-            ]
+            ],
+            queued=self._queueing.states(now_ns),
         )
 
     async def end_job(self, request: pb.EndJobRequest, context: Context) -> pb.EndJobReply:
@@ -285,6 +310,7 @@ class ControlService:
             await context.abort(grpc.StatusCode.NOT_FOUND, self._seating.no_job(request.job))
         reason = bounded(request.reason) or "ended on request"
         await self._do(context, lambda now_ns: self._seating.end(request.job, reason, now_ns))
+        self._runner.post(self._queueing.serve)
         return pb.EndJobReply()
 
     # --- hosts ---
@@ -402,6 +428,7 @@ class ControlService:
         while True:
             try:
                 await self._runner.call(self._seating.announce)
+                await self._runner.call(self._queueing.serve)
             except (ControllerEnded, NotPrimary):
                 raise
             except ControllerError as error:  # a failed write is retried

@@ -84,7 +84,7 @@ class ControlClient:
 
     def register(
         self,
-        workers: Sequence[str],
+        workers: Sequence[str] = (),
         server: str | None = None,
         *,
         spares: Sequence[str] = (),
@@ -97,6 +97,11 @@ class ControlClient:
         weight: float = 0.0,
         priority: int = 0,
         stripes: int = 0,
+        worker_count: int = 0,
+        accelerators: int = 0,
+        memory_bytes: int = 0,
+        parent: int = 0,
+        wait_s: float = 60.0,
     ) -> pb.Registration:
         """Have a job placed.
 
@@ -114,6 +119,12 @@ class ControlClient:
             priority: 0 to 7; a job's weight counts before that of all jobs with a lower priority.
             stripes: number of trees at most, a job each, that share the chunks of a job without a server. A host
                 that joins the named job joins them all.
+            worker_count: number of workers, in place of `workers`: the controller chooses hosts with room. The job
+                waits in the queue, which `queued` lists, until there are enough.
+            accelerators: accelerators that each worker takes of its host's; 0: 1.
+            memory_bytes: memory that each worker takes of its host's.
+            parent: job with whose end this one ends, whose policy and priority it has, and whose workers it runs on.
+            wait_s: longest time in the queue, in seconds.
 
         Returns:
             The job's number, and a token for each seat.
@@ -136,24 +147,38 @@ class ControlClient:
             weight=weight,
             priority=priority,
             stripes=stripes,
+            worker_count=worker_count,
+            accelerators=accelerators,
+            memory_bytes=memory_bytes,
+            parent=parent,
         )
-        return self._call(REGISTER, request, pb.Registration.FromString)
+        return self._call(REGISTER, request, pb.Registration.FromString, wait_s if worker_count else _ANSWER_S)
 
     def jobs(self) -> list[pb.JobState]:
         """All jobs, in the order of their registration."""
         return list(self._call(LIST_JOBS, pb.ListJobsRequest(), pb.JobList.FromString).jobs)
 
+    def queued(self) -> list[pb.QueuedJob]:
+        """Jobs that wait for room, the next one to start first."""
+        return list(self._call(LIST_JOBS, pb.ListJobsRequest(), pb.JobList.FromString).queued)
+
     def end(self, job: int, reason: str = "") -> None:
         """Remove a job from the switches; its hosts receive the reason."""
         self._call(END_JOB, pb.EndJobRequest(job=job, reason=reason), pb.EndJobReply.FromString)
 
-    def _call(self, method: str, request: Message, read: Callable[[bytes], _Answer]) -> _Answer:
+    def _call(
+        self, method: str, request: Message, read: Callable[[bytes], _Answer], timeout_s: float = _ANSWER_S
+    ) -> _Answer:
         call: grpc.UnaryUnaryMultiCallable[Message, _Answer] = self._channel.unary_unary(
             method, request_serializer=_bytes_of, response_deserializer=read
         )
         try:
-            return call(request, timeout=_ANSWER_S)
+            return call(request, timeout=timeout_s)
         except grpc.RpcError as error:
+            if isinstance(request, pb.RegisterRequest) and _is_late(error) and request.worker_count:
+                raise ControlRefused(
+                    f"no room for {request.worker_count} workers after {timeout_s:g} s", place=self.address
+                ) from None
             raise refusal_of(self.address, error) from None
 
 
@@ -165,6 +190,10 @@ def refusal_of(address: str, error: Any) -> ControlRefused:
         )
     kind = ControlAbsent if error.code() in _PASSING else ControlRefused
     return kind(error.details(), place=address)
+
+
+def _is_late(error: Any) -> bool:
+    return error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
 
 
 def _bytes_of(message: Message) -> bytes:

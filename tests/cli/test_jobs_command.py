@@ -48,6 +48,8 @@ async def test_a_job_is_registered_listed_and_ended() -> None:
             "switches": [],
             "waiting_for": "waits for rank 1 (h2), server (h3) to join",
             "stripes": [],
+            "state": "running",
+            "parent": None,
             "report": None,
         }
         shown = await weir(service)  # in a pipe, where tables have 80 columns
@@ -117,3 +119,16 @@ async def test_leading_options_count_and_errors_are_no_markup() -> None:
         assert "KeyError('[/x] [bold]')" in await weir_jobs()
         await weir_jobs("end", str(job["job"]))
         assert service.controller.jobs == {}
+
+
+async def test_a_job_is_registered_by_the_number_of_its_workers_and_listed_while_it_waits() -> None:
+    async with rig() as service:
+        job = json.loads(await weir(service, "register", "--count", "3", "--server", "h4", "--json"))
+        assert [seat["host"] for seat in job["seats"]] == ["h1", "h2", "h3", "h4"]
+        waiting = asyncio.create_task(service.register(worker_count=2, server="h4", job=101))
+        while not await service.queued():
+            await asyncio.sleep(0.01)
+        running, queued = json.loads(await weir(service, "--json"))
+        assert (running["state"], queued["state"], queued["job"], queued["position"]) == ("running", "queued", 101, 1)
+        assert "2 hosts with 1 accelerator are needed, 0 are free" in await weir(service)
+        waiting.cancel()

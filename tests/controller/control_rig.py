@@ -51,12 +51,18 @@ class Rig:
         return await call(pb.RegisterRequest(**fields), timeout=ANSWER_S)
 
     async def jobs(self) -> list[pb.JobState]:
+        return list((await self._list()).jobs)
+
+    async def queued(self) -> list[pb.QueuedJob]:
+        return list((await self._list()).queued)
+
+    async def _list(self) -> pb.JobList:
         call = self.channel.unary_unary(
             LIST_JOBS,
             request_serializer=pb.ListJobsRequest.SerializeToString,
             response_deserializer=pb.JobList.FromString,
         )
-        return list((await call(pb.ListJobsRequest(), timeout=ANSWER_S)).jobs)
+        return await call(pb.ListJobsRequest(), timeout=ANSWER_S)
 
     async def end(self, job: int, reason: str = "") -> None:
         call = self.channel.unary_unary(

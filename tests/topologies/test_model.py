@@ -24,7 +24,7 @@ from weir.topologies import (
     leaf_spine,
     load_topology,
 )
-from weir.topologies.units import format_delay, format_rate, parse_delay, parse_rate
+from weir.topologies.units import format_delay, format_memory, format_rate, parse_delay, parse_memory, parse_rate
 
 SHIPPED = ROOT / "topologies"
 
@@ -334,3 +334,31 @@ def test_rates(text: str, bps: int) -> None:
 @pytest.mark.parametrize(("text", "ns"), [("10us", 10_000), ("1.5ms", 1_500_000), ("0ns", 0), ("2s", 2 * 10**9)])
 def test_delays(text: str, ns: int) -> None:
     assert parse_delay(text) == ns == parse_delay(format_delay(ns))
+
+
+HOSTS_WITH_ROOM = """
+name: pair
+hosts: {h1: {accelerators: 8, memory: 512GiB}, h2: {accelerators: 0, memory: 1.5kB}, h3: null}
+switches: {s1: null}
+links: [{ends: [h1, s1-p1]}, {ends: [h2, s1-p2]}, {ends: [h3, s1-p3]}]
+"""
+
+
+def test_hosts_have_accelerators_and_memory(tmp_path: Path) -> None:
+    (tmp_path / "pair.yaml").write_text(HOSTS_WITH_ROOM)
+    fabric = load_topology(tmp_path / "pair.yaml")
+    assert [(host.accelerators, host.memory_bytes) for host in fabric.hosts] == [(8, 512 << 30), (0, 1500), (1, 0)]
+    dump_topology(fabric, tmp_path / "dumped.yaml")
+    assert load_topology(tmp_path / "dumped.yaml") == fabric
+
+
+@pytest.mark.parametrize(("good", "bad"), [("512GiB", "512"), ("512GiB", "lots"), ("512GiB", "0.3B"), ("8", "-1")])
+def test_wrong_accelerators_and_memory_are_errors_with_their_line(tmp_path: Path, good: str, bad: str) -> None:
+    (tmp_path / "pair.yaml").write_text(HOSTS_WITH_ROOM.replace(good, bad, 1))
+    with pytest.raises(TopologyError, match=r"pair\.yaml: line 3: host h1: "):
+        load_topology(tmp_path / "pair.yaml")
+
+
+@pytest.mark.parametrize("size", [0, 1, 1000, 1024, 3 << 20, 512 << 30, (1 << 40) + 1])
+def test_memory_is_written_as_it_is_read(size: int) -> None:
+    assert parse_memory(format_memory(size)) == size

@@ -28,6 +28,6 @@ DESCRIPTION: Final = Paper(
     seeds=3,
     findings="LB-BSP is faster than BSP and SSP. ASP and elastic averaging are faster than LB-BSP here: the problem is "
     "small and forgives stale gradients. FlexRR, the paper's second best, is not implemented. Machines are modelled, "
-    "gradients and packets are real ([training.md](training.md)).",
+    "gradients and packets are real ([docs/training.md](../docs/training.md)).",
     measure=times_to_loss,
 )

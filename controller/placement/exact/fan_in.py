@@ -50,6 +50,7 @@ def fitted(problem: Problem, wanted: Mapping[str, str], seconds: float = LONGEST
     Raises:
         PlacementError: No root has a tree, or none was found in that time; names the cause.
     """
+    check_places(problem)
     until = perf_counter() + seconds
     roots = [problem.server] if problem.server is not None else _central_first(problem)
     if len(problem.racks) * len(problem.topology.switches) > LARGEST:
@@ -227,22 +228,45 @@ class _Program:
         return Placement.trimmed(aggregators, parents, self._root)
 
 
-def _cause(problem: Problem, roots: list[str], until: float) -> str:
-    """Reason why there is no tree, and a remedy."""
-    names, count = ", ".join(problem.workers), len(problem.workers)
+def check_places(problem: Problem) -> None:
+    """Raise NoTree if all nodes that may sum have fewer places together than the workers need: no search is needed."""
+    count, nodes = len(problem.workers), _summing_nodes(problem)
+    if nodes and count <= _most_workers(problem, nodes):
+        return
+    problem.check_ways()
+    if not nodes:
+        names = ", ".join(problem.workers)
+        raise NoTree(f"no switch has room for the job of {names}; free slots, or give it a server")
+    raise NoTree(_too_few(problem, f"at most {_most_workers(problem, nodes)} workers"))
+
+
+def _summing_nodes(problem: Problem) -> int:
     room = sum(problem.takes(switch.name) for switch in problem.topology.switches)
-    if problem.server is None:
-        if not room:
-            return f"no switch has room for the job of {names}; free slots, or give it a server"
-        wide = (_Program(problem, root, count + room).solve({}, max(until - perf_counter(), 0.0)) for root in roots)
-        if all(proven and placement is None for placement, proven in wide):
-            return f"no switch with room is one that {names} can be summed at: paths must be single; give it a server"
-        nodes, who = room, f"the {room} switches with room"
-    else:
-        nodes, who = room + 1, f"server {problem.server} and the {room} switches with room"
-    most = problem.fan_in * nodes - (nodes - 1)
-    limit = f"at most {most} workers" if count > most else "have too few single paths between them"
+    return room + (problem.server is not None)
+
+
+def _most_workers(problem: Problem, nodes: int) -> int:
+    """Places of a tree of all nodes: each but the root takes one itself."""
+    return problem.fan_in * nodes - (nodes - 1)
+
+
+def _too_few(problem: Problem, limit: str) -> str:
+    room = _summing_nodes(problem) - (problem.server is not None)
+    nodes = f"the {room} switches with room"
+    if problem.server is not None:
+        nodes = f"server {problem.server} and {nodes}"
     return (
-        f"no tree sums {count} workers: a node takes at most {problem.fan_in} children, and {who} {limit}; "
-        "free slots in more switches, or take fewer workers"
+        f"no tree sums {len(problem.workers)} workers: a node takes at most {problem.fan_in} children, and {nodes} "
+        f"{limit}; free slots in more switches, or take fewer workers"
     )
+
+
+def _cause(problem: Problem, roots: list[str], until: float) -> str:
+    """Reason why there is no tree though there are places enough, and a remedy."""
+    if problem.server is None:
+        nodes = len(problem.workers) + _summing_nodes(problem)
+        wide = (_Program(problem, root, nodes).solve({}, max(until - perf_counter(), 0.0)) for root in roots)
+        if all(proven and placement is None for placement, proven in wide):
+            names = ", ".join(problem.workers)
+            return f"no switch with room is one that {names} can be summed at: paths must be single; give it a server"
+    return _too_few(problem, "have too few single paths between them")

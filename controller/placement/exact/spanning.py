@@ -18,6 +18,7 @@ def prepare() -> None:
     pairs, both = np.array([[0, 1]]), np.array([0, 1])
     _last_that_connects(pairs, np.array([0]), np.ones(1, np.bool_), both, 2)
     grown(pairs, np.ones(1, np.bool_), np.ones(1), both, 0, 2)
+    covered(pairs, np.ones(1, np.bool_), np.ones(1), both, 0, 2)
 
 
 def connected(links: Links, allowed: Bools, nodes: Collection[int]) -> bool:
@@ -221,3 +222,111 @@ def _lightest(begin: int, end: int, mine: Ints, weights: Floats, parents: Ints) 
         if parents[mine[at]] < 0 and lighter:
             best = at
     return mine[best]
+
+
+@allocating
+def covered(pairs: Ints, allowed: Bools, weights: Floats, children: Ints, root: int, fan_in: int) -> tuple[bool, Ints]:
+    """Grow a tree from the root by greedy cover, for fan-in that leaves none of the fewest hops.
+
+    The next parent is the switch of the tree, or a neighbour of one with a place left, that serves the most terminals
+    that are not in the tree; terminals with the fewest other neighbours are served first. Arguments and results are
+    those of `grown`.
+    """
+    count = len(children)
+    parents = np.full(count, -1)
+    starts, others, which = neighbours(pairs, allowed, count)
+    costs = weights[which]
+    room = fan_in - np.maximum(children, 0)
+    waiting, inside = children >= 0, np.zeros(count, np.bool_)
+    waiting[root], inside[root] = False, True
+    left = int(waiting.sum())
+    serves = np.zeros(count, np.int64)
+    for node in range(count):
+        for edge in range(starts[node], starts[node + 1]):
+            serves[node] += waiting[others[edge]]
+    while left:
+        best, joint = _next_parent(starts, others, costs, serves, room, inside)
+        if best < 0:
+            best, joint = _step_outwards(starts, others, waiting, room, inside)
+            if best < 0:
+                return False, parents
+        if not inside[best]:
+            parents[best], inside[best] = joint, True
+            room[joint] -= 1
+            if waiting[best]:
+                waiting[best] = False
+                left -= 1
+                for edge in range(starts[best], starts[best + 1]):
+                    serves[others[edge]] -= 1
+        while room[best] > 0 and serves[best] > 0:
+            child = _rarest(starts, others, costs, waiting, room, best)
+            parents[child], inside[child], waiting[child] = best, True, False
+            room[best] -= 1
+            left -= 1
+            for edge in range(starts[child], starts[child + 1]):
+                serves[others[edge]] -= 1
+    return True, parents
+
+
+@native
+def _next_parent(starts: Ints, others: Ints, costs: Floats, serves: Ints, room: Ints, inside: Bools) -> tuple[int, int]:
+    """The switch that can serve the most terminals, and its own parent; −1 if none serves any."""
+    best, joint, most = -1, -1, 0
+    for node in range(len(serves)):
+        gain = min(serves[node], room[node])
+        if gain <= most:
+            continue
+        if inside[node]:
+            best, joint, most = node, node, gain
+            continue
+        near, lightest = -1, np.inf
+        for edge in range(starts[node], starts[node + 1]):
+            if inside[others[edge]] and room[others[edge]] > 0 and costs[edge] < lightest:
+                near, lightest = others[edge], costs[edge]
+        if near >= 0:
+            best, joint, most = node, near, gain
+    return best, joint
+
+
+@native
+def _rarest(starts: Ints, others: Ints, costs: Floats, waiting: Bools, room: Ints, parent: int) -> int:
+    """The waiting neighbour with the fewest other switches that have a place for it; of equal ones, by lighter link."""
+    child, fewest, lightest = -1, 0, 0.0
+    for edge in range(starts[parent], starts[parent + 1]):
+        node = others[edge]
+        if not waiting[node]:
+            continue
+        places = 0
+        for further in range(starts[node], starts[node + 1]):
+            places += room[others[further]] > 0
+        if child < 0 or places < fewest or (places == fewest and costs[edge] < lightest):
+            child, fewest, lightest = node, places, costs[edge]
+    return int(child)
+
+
+@allocating
+def _step_outwards(starts: Ints, others: Ints, waiting: Bools, room: Ints, inside: Bools) -> tuple[int, int]:
+    """The first hop from the tree on a shortest way to a waiting switch, and its parent; −1 if there is no way."""
+    count = len(waiting)
+    before, queue, end = np.full(count, -1), np.empty(count, np.int64), 0
+    for node in range(count):
+        if inside[node] and room[node] > 0:
+            before[node], queue[end] = node, node
+            end += 1
+    at = 0
+    while at < end:
+        node = queue[at]
+        at += 1
+        for edge in range(starts[node], starts[node + 1]):
+            other = others[edge]
+            if before[other] >= 0 or inside[other]:
+                continue
+            before[other] = node
+            if waiting[other]:
+                while not inside[before[other]]:
+                    other = before[other]
+                return other, before[other]
+            if room[other] > 0:
+                queue[end] = other
+                end += 1
+    return -1, -1

@@ -17,7 +17,7 @@ import scipy.sparse.csgraph  # type: ignore[import-untyped]
 from ....topologies.routing import Routes
 from ..model.links import Bools, Floats, Ints, Links
 from ..model.problem import Placement, Problem
-from .spanning import grown
+from .spanning import covered, grown
 
 
 def rooted_tree(
@@ -33,6 +33,28 @@ def rooted_tree(
     children[[*terminals]] = [*terminals.values()]
     found, parents = grown(links.pairs, allowed, weights, children, root, fan_in)
     return {int(node): int(parents[node]) for node in np.flatnonzero(parents >= 0)} if found else None
+
+
+def fitted_tree(
+    links: Links, usable: Bools, weights: Floats, terminals: Mapping[int, int], root: int, fan_in: int
+) -> dict[int, int] | None:
+    """Parents of a tree over usable pairs within fan-in, with pairs as light as the greedy cover finds.
+
+    The weight of the heaviest pair is found by bisection over the weights of all pairs; None if even all pairs leave
+    no tree. Other arguments are those of `rooted_tree`, with `weights` as the times of pairs.
+    """
+    children = np.full(len(links.switches), -1)
+    children[[*terminals]] = [*terminals.values()]
+    levels = np.unique(weights[usable & np.isfinite(weights)])
+    low, high, best = 0, len(levels) - 1, None
+    while low <= high:
+        middle = (low + high) // 2
+        found, parents = covered(links.pairs, usable & (weights <= levels[middle]), weights, children, root, fan_in)
+        if found:
+            best, high = parents, middle - 1
+        else:
+            low = middle + 1
+    return None if best is None else {int(node): int(best[node]) for node in np.flatnonzero(best >= 0)}
 
 
 def central(links: Links, allowed: Bools, terminals: Sequence[int]) -> int:

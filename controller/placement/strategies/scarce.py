@@ -23,7 +23,7 @@ from math import inf, sqrt
 from time import perf_counter
 from typing import Final
 
-from ..exact.fan_in import fitted
+from ..exact.fan_in import check_places, fitted
 from ..exact.relaxation import bound_seconds
 from ..exact.rerouting import Ways, rerouted
 from ..exact.tree_program import OUTSIDE, Hop, TreeProgram, all_hops
@@ -62,6 +62,7 @@ class ScarceMemory:
 
     def improved(self, problem: Problem, known: Placement | None = None) -> Placement:
         """The best tree found, `known` where none is better. Raises PlacementError where there is no tree."""
+        check_places(problem)
         until = perf_counter() + self.seconds
         costs = Costs(problem)
         low = bound_seconds(problem, costs) if self.relaxed else costs.access_seconds(problem.hosts)

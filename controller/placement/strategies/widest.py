@@ -12,8 +12,9 @@ then light links (`trees.rooted_tree`).
 A tree is a widest one exactly while the links *faster* than its slowest do not connect its terminals. That is one pass
 over the fabric, so a job is placed again only when needed: as long as the check confirms its tree it keeps it.
 
-If some switches have no room, the same tree over the others is compared with the bound that all of them would give; if
-it does not reach it, or fan-in leaves no such tree, the method for scarce memory is tried, too.
+If fan-in leaves no such tree, a greedy cover fits one into it (`trees.fitted_tree`), over heavier links if need be. If
+some switches have no room, the same trees over the others are compared with the bound that all of them would give; if
+they do not reach it, the method for scarce memory is tried, too.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ import numpy as np
 from ....topologies.model import Endpoint
 from ....topologies.routing import Routes
 from ..exact.spanning import connected, last_that_connects, prepare
-from ..exact.trees import central, placed, rooted_tree, user_switches
+from ..exact.trees import central, fitted_tree, placed, rooted_tree, user_switches
 from ..model.cost import Costs
 from ..model.links import Bools, Floats, Ints, Links
 from ..model.problem import Placement, Problem
@@ -110,6 +111,8 @@ class Terminals:
         if max(children.values()) > self.fan_in:
             return None
         parents = rooted_tree(self.links, allowed, weights + latency, children, root, self.fan_in)
+        if parents is None:  # fan-in leaves no tree of the fewest hops over the lightest pairs
+            parents = fitted_tree(self.links, self.usable, weights, children, root, self.fan_in)
         return None if parents is None else (root, parents)
 
 

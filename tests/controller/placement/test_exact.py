@@ -514,3 +514,36 @@ def test_more_children_than_fan_in_go_by_other_switches() -> None:
     placement = WidestTree().place(many, random.Random(0))
     assert max(map(len, placement.children.values())) <= 32
     assert slowest(many, placement) <= 1.05 * slowest(many, Oracle().place(many, random.Random(0)))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_wide_leaf_spine_tree_reaches_the_bound_without_fan_in(seed: int) -> None:
+    """More racks hang on the fastest links than the spines take, so that some go by slower or longer ways."""
+    rng = random.Random(seed)
+    topology = leaf_spine(rng.randint(100, 255), rng.choice((16, 32)), 2)
+    hosts = [host.name for host in topology.hosts]
+    server = hosts.pop() if seed % 2 else None
+    problem = Problem(Routes(topology), tuple(hosts), server, 1_000_000, half_loaded(topology, rng))
+    widest = WidestTree()
+    placement = widest.place(problem, rng)
+    placement.check(problem)
+    assert slowest(problem, placement) <= SAME * bound_seconds(problem, Costs(problem))
+    assert widest.place(problem, rng) is placement, "it is kept"
+
+
+def half_loaded(topology: Topology, rng: random.Random) -> dict[Endpoint, LinkLoad]:
+    """Up to 80 % on about half of the links between switches."""
+    return {
+        link: LinkLoad(0.8 * rng.random() * topology.link_at(link).rate_bps)
+        for link in topology.directed_links
+        if topology.is_switch(link.node) and rng.random() < 0.5
+    }
+
+
+def test_too_many_workers_for_all_fan_in_are_refused_without_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TreeProgram, "within", None)
+    monkeypatch.setattr(scarce, "rerouted", None)
+    topology = leaf_spine(20, 2, 40)
+    hosts = [host.name for host in topology.hosts]
+    with pytest.raises(NoTree):
+        WidestTree().place(Problem(Routes(topology), tuple(hosts), None, 1_000_000), random.Random(0))

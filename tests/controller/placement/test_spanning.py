@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
+import networkx as nx
 import numpy as np
 import pytest
 
 from weir.controller.placement import Placement
-from weir.controller.placement.exact.spanning import connected, grown, last_that_connects
+from weir.controller.placement.exact.spanning import connected, covered, grown, last_that_connects
 from weir.controller.placement.exact.trees import shortened
 from weir.topologies import Routes, leaf_spine
 
@@ -115,6 +117,37 @@ def test_a_tree_grows_as_by_a_plain_loop(seed: int) -> None:
     found, parents = grown(*given, taken, root, fan_in)
     tree = {int(node): int(parents[node]) for node in np.flatnonzero(parents >= 0)}
     assert (tree if found else None) == plain_tree(allowed, weights, children, root, fan_in)
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_a_greedy_cover_is_a_tree_within_fan_in(seed: int) -> None:
+    """All trees that the plain loop finds have fewest hops; the cover may find more, and is exact without fan-in."""
+    rng = random.Random(seed)
+    switches, fan_in = rng.randint(2, 14), rng.choice((1, 2, 3, 5, 100))
+    pairs = drawn_pairs(rng, switches)
+    allowed = [pair for pair in pairs if rng.random() < 0.8]
+    root, *racks = rng.sample(range(switches), rng.randint(1, switches))
+    children = {root: 0, **{rack: rng.randint(0, fan_in) for rack in racks}}
+    taken = np.full(switches, -1)
+    taken[[*children]] = [*children.values()]
+    may = np.array([pair in allowed for pair in pairs])
+    found, parents = covered(np.array(pairs), may, np.ones(len(pairs)), taken, root, fan_in)
+    tree = {int(node): int(parents[node]) for node in np.flatnonzero(parents >= 0)}
+    if found:
+        assert {*children} - {root} <= tree.keys()
+        assert all((child, parent) in allowed or (parent, child) in allowed for child, parent in tree.items())
+        counts = Counter(children) + Counter(tree.values())
+        assert max(counts.values(), default=0) <= fan_in
+        for node in tree:
+            way = [node]
+            while way[-1] in tree:
+                way.append(tree[way[-1]])
+                assert len(way) <= switches
+            assert way[-1] == root
+    if fan_in == 100:
+        graph = nx.Graph(allowed)
+        graph.add_nodes_from(range(switches))
+        assert found == (set(children) <= nx.node_connected_component(graph, root))
 
 
 def test_switches_that_sum_nothing_are_left_out_all_along_a_way() -> None:

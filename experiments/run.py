@@ -71,15 +71,19 @@ def execute(
         Interrupted: after SIGINT, SIGTERM or SIGHUP; complete results were kept.
     """
     if mininet is not None and (reason := obstacle(mininet)) is not None:
-        raise ExperimentError(f"--fabric mininet: {reason} (weir doctor tells what this machine has)")
+        raise ExperimentError(f"{reason} (weir doctor lists the parts on this machine)", place="--fabric mininet")
     if mininet is not None and config.yielding:
         raise ExperimentError(
-            "--fabric mininet: background flows that yield are there in virtual time alone; leave them out"
+            "yielding background flows exist in virtual time only; leave them out",
+            place="--fabric mininet",
+            value=config.yielding,
         )
     if mininet is not None and (law := config.congestion.law) != "explicit":
         raise ExperimentError(
-            f"--fabric mininet: workers go by congestion.law {law} in virtual time alone; hosts that are processes "
-            "know explicit windows only: say law: explicit, or run the file without --fabric mininet"
+            f"congestion.law {law} exists in virtual time only; hosts that are processes apply explicit windows: write "
+            "law: explicit, or run the file without --fabric mininet",
+            place="--fabric mininet",
+            value=law,
         )
     check_resources(len(config.topology.hosts))
     began: list[RunRecord] = []

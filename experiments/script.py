@@ -144,7 +144,9 @@ def _function(path: str, digest: str) -> Callable[..., Worker]:
     """Return the script's function, from the file with this digest. Errors of the script itself are not caught."""
     if (now := script_digest(Path(path))) != digest:
         raise ExperimentError(
-            f"{path}: is not the script that the run was made with: its SHA-256 was {digest[:12]}… and is {now[:12]}…"
+            f"not the script that the run was made with: its SHA-256 was {digest[:12]}… and is {now[:12]}…",
+            place=path,
+            value=now,
         )
     if not path.endswith(user_files.ENDING):
         raise ExperimentError(f"{path}: is no Python file; a workload's script ends in {user_files.ENDING}")

@@ -20,8 +20,10 @@ def refuse_chips(topology: Topology, where: str) -> None:
     """Raises `ExperimentError` where a switch is of a kind that the emulator and bmv2 cannot be."""
     if chips := [switch for switch in topology.switches if not switch.target.is_emulated]:
         raise ExperimentError(
-            f"{where}: {', '.join(switch.name for switch in chips)}: {chips[0].target.name} is a chip, which no switch "
-            f"made of software is; write target: {LIKE_TOFINO.name} for one within its limits"
+            f"{chips[0].target.name} is a chip, which no software switch is; write target: {LIKE_TOFINO.name} for one "
+            "within its limits",
+            place=f"{where}: {', '.join(switch.name for switch in chips)}",
+            value=chips[0].target.name,
         )
 
 

@@ -263,19 +263,24 @@ class RunConfig(Section):
         if twice := [end for end, count in Counter(ends).items() if count > 1]:
             source, destination, port = twice[0]
             raise ExperimentError(
-                f"{where}: background: two yielding flows go from port {port} of {source} to {destination}; give one "
-                "of them another port"
+                f"two yielding flows go from port {port} of {source} to {destination}; give one of them another port",
+                place=f"{where}: background",
+                value=twice[0],
             )
         if self.heartbeats is not None:
             named.append(("heartbeats.to", self.heartbeats.to))
             if any(self.heartbeats.to in job.hosts for job in (self.job, *self.other_jobs)):
                 raise ExperimentError(
-                    f"{where}: heartbeats.to: {self.heartbeats.to} has a part in the job; name a host that has none"
+                    f"{self.heartbeats.to} has a part in the job; name a host that has none",
+                    place=f"{where}: heartbeats.to",
+                    value=self.heartbeats.to,
                 )
             beating = [name for job in (self.job, *self.other_jobs) for name in job.workers]
             if shared := [name for name, count in Counter(beating).items() if count > 1]:
                 raise ExperimentError(
-                    f"{where}: heartbeats: {shared[0]} is a worker of two jobs, and their bound counts one from a host"
+                    f"{shared[0]} is a worker of two jobs, and their bound counts one from a host",
+                    place=f"{where}: heartbeats",
+                    value=shared[0],
                 )
         if problems := strange_hosts(topology, named, written):
             raise ExperimentError(told(where, problems))

@@ -452,8 +452,10 @@ class RunRecord(_Record):
             raise ExperimentError(f"{path}: not a run record: no JSON ({error})") from None
         if said != record._digest():
             raise ExperimentError(
-                f"{path}: was changed since it was written, or is of an older version: its figures do not have its "
-                f'"{_DIGEST}"; take a whole copy, or run it again'
+                f'changed since it was written, or of an older version: its figures do not have its "{_DIGEST}"; take '
+                "a whole copy, or run it again",
+                place=str(path),
+                value=said,
             )
         return record
 

@@ -34,6 +34,7 @@ from weir.experiments.records.record import FlowTrace, JobTrace, RunRecord, Stra
 from weir.experiments.run import run_strategy
 from weir.tests.browser import chromium, look, words_at_fault
 from weir.tests.paths import ROOT
+from weir.tests.support.errors import raises
 from weir.wire.aggregation import MESSAGE_BYTES
 from weir.wire.frames import FRAME_HEADER_BYTES
 
@@ -365,5 +366,5 @@ def test_impossible_other_jobs_are_refused(
 
 def test_heartbeats_are_bounded_for_one_worker_a_host(config: RunConfig) -> None:
     both = config.replaced("a test", heartbeats={"to": "h12"}, other_jobs=[{"workers": ["h1", "h3"], "server": "h9"}])
-    with pytest.raises(ExperimentError, match="h1 is a worker of two jobs"):
+    with raises(ExperimentError, place="a test: heartbeats", value="h1"):
         both.check_names("a test")

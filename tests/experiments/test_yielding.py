@@ -23,6 +23,7 @@ from weir.experiments.records.fairness import all_send, jain, rate_bps
 from weir.experiments.records.record import RunRecord, StrategyResult
 from weir.experiments.run import execute, run_strategy
 from weir.tests.paths import ROOT
+from weir.tests.support.errors import raises
 from weir.topologies import Endpoint
 from weir.topologies.mininet.fabric import SwitchKind
 from weir.wire.transfer import TRANSFER_PORT
@@ -154,7 +155,7 @@ def test_impossible_flows_are_refused(flow: dict[str, Any], complaint: str, conf
 
 def test_two_flows_with_the_same_ends_are_no_two(config: RunConfig) -> None:
     twice = config.replaced("a test", background=[config.background[0].model_dump()] * 2)
-    with pytest.raises(ExperimentError, match="two yielding flows go from port 9 of h3 to h8; give one of"):
+    with raises(ExperimentError, place="a test: background", value=("h3", "h8", 9)):
         twice.check_names("a test")
 
 
@@ -162,7 +163,7 @@ def test_flows_that_yield_are_refused_in_mininet(config: RunConfig, tmp_path: Pa
     from rich.console import Console
 
     monkeypatch.setattr("weir.experiments.run.obstacle", lambda _: None)
-    with pytest.raises(ExperimentError, match="yield are there in virtual time alone"):
+    with raises(ExperimentError, place="--fabric mininet", value=config.yielding):
         execute(config, tmp_path, Console(quiet=True), SwitchKind.WEIR)
 
 

@@ -128,9 +128,9 @@ def test_save_writes_what_the_ending_says(tmp_path: Path) -> None:
     drawing.save(tmp_path / "fabric.png")
     assert (tmp_path / "fabric.svg").read_text() == drawing.svg()
     assert (tmp_path / "fabric.png").read_bytes().startswith(b"\x89PNG")
-    with pytest.raises(TopologyError, match=r"fabric\.pdf: a drawing is written as \.svg or \.png"):
+    with raises(TopologyError, place=str(tmp_path / "fabric.pdf")):
         drawing.save(tmp_path / "fabric.pdf")
-    with pytest.raises(TopologyError, match="cannot be written"):
+    with raises(TopologyError, place=str(tmp_path / "nowhere" / "fabric.svg")):
         drawing.save(tmp_path / "nowhere" / "fabric.svg")
 
 

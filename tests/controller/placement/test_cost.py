@@ -292,7 +292,7 @@ def test_an_invalid_job_is_refused() -> None:
     for slack in (-0.1, 1.0, 1.5):
         with raises(PlacementError, place="slack", value=slack):
             Problem(routes, ("h1",), "h2", 1, slack=slack)
-    with pytest.raises(TopologyError, match='no host "h9"'):
+    with raises(TopologyError, value="h9"):
         Problem(routes, ("h1", "h9"), "h2", 1)
 
 

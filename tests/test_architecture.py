@@ -36,7 +36,12 @@ PURE: Final = {
         "prober.py": {"asyncio"},  # sends the probes that `probes` plans
         "report_socket.py": {"socket"},  # the collector's input arrives there
     },
-    "training": {"torch_steps.py": {"time"}},  # on the wall clock
+    "training": {
+        "torch_steps.py": {"time"},  # on the wall clock
+        "loader.py": {"time"},  # measures how long training waits for a batch
+        "features.py": {"threading"},  # answers other hosts' requests
+        "pipeline.py": {"threading"},  # loads while training computes
+    },
 }
 """Modules that get bytes, time and seed as arguments; by file, exceptions to the forbidden imports."""
 

@@ -58,6 +58,7 @@ LAUNCHES: Final = [
     "weir launch -n 3 --topology examples/two_racks.yaml examples/train.py",
     "weir launch -n 4 examples/adasum.py",
     "weir launch -n 4 examples/gossip.py",
+    "weir launch -n 4 examples/graphs.py",
     "weir launch -n 4 examples/train.py",
 ]
 """Such as start processes, and take a while."""

@@ -232,7 +232,7 @@ RUN_BY_OTHERS: Final = {
     "docs/compression.md": "tests/hosts/collectives/test_compression.py makes these calls, and runs the codec",
     "docs/getting-started.md": "tests/test_examples.py compares it with examples/train.py, which test_launch.py runs",
     "docs/large-batches.md": "examples/adasum.py and tests/hosts/drivers/test_udp_collectives.py make these calls",
-    "docs/loading.md": "tests/training/loading and tests/training/test_torch_steps.py make these calls",
+    "docs/loading.md": "tests/training/loading, tests/training/graphs and test_torch_steps.py make these calls",
     "docs/pytorch.md": "the programs of tests/hosts/torch begin with the first, and have the others' calls",
     "docs/transport.md": "tests/hosts/drivers/test_udp_transport.py and examples/gossip.py make these calls",
 }

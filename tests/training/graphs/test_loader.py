@@ -1,0 +1,204 @@
+"""GraphLoader: the same batches with the pipeline and without, caches, failures, and models that learn."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import pytest
+
+from weir.tests.support.errors import raises
+from weir.training.errors import TrainingError
+from weir.training.graphs.caches import CACHES
+from weir.training.graphs.graph import Graph, Nodes
+from weir.training.graphs.made import barabasi_albert, communities
+from weir.training.graphs.pipeline import staged
+
+pytestmark = pytest.mark.skipif(
+    find_spec("torch") is None, reason="PyTorch is not installed (pip install 'weir[torch]')"
+)
+
+NODES = 2000
+
+
+@pytest.fixture(scope="module")
+def hubs() -> Graph:
+    return barabasi_albert(NODES, 4, 5)
+
+
+@pytest.fixture(scope="module")
+def features() -> np.ndarray:
+    return np.random.default_rng(1).standard_normal((NODES, 6)).astype(np.float32)
+
+
+def loader_of(graph: Graph, features: Any, **options: Any) -> Any:
+    from weir.training.graphs.loader import GraphLoader
+
+    seeds = options.pop("seeds", np.arange(0, NODES, 4))
+    return GraphLoader(graph, features, seeds, options.pop("fanout", [5, 5]), options.pop("batch", 50), **options)
+
+
+def bytes_of(loader: Any) -> list[bytes]:
+    made = []
+    for batch in loader:
+        edges = [layer.index.numpy().tobytes() for layer in batch.layers]
+        made.append(b"".join([batch.nodes.numpy().tobytes(), batch.features.numpy().tobytes(), *edges]))
+    return made
+
+
+@pytest.mark.parametrize("sampler", ["neighbour", "layer-wise"])
+@pytest.mark.parametrize("cache", CACHES)
+def test_batches_are_the_same_with_pipeline_and_cache_and_without(
+    hubs: Graph, features: np.ndarray, sampler: str, cache: str
+) -> None:
+    plain = loader_of(hubs, features, sampler=sampler, pipelined=False)
+    cached = loader_of(hubs, features, sampler=sampler, cache=cache, capacity=200)
+    first, second = bytes_of(plain), bytes_of(plain)
+    assert bytes_of(cached) == first
+    assert bytes_of(cached) == second
+    assert first != second
+    assert len(first) == len(plain) == 10
+
+
+def test_an_epoch_has_each_seed_once_and_its_features(hubs: Graph, features: np.ndarray) -> None:
+    seen = []
+    for batch in loader_of(hubs, features, batch=33):
+        seen.extend(batch.seeds.tolist())
+        assert batch.features.numpy().tobytes() == features[batch.nodes.numpy()].tobytes()
+    assert sorted(seen) == [*range(0, NODES, 4)]
+
+
+def hit_ratios(graph: Graph, features: np.ndarray, seed: int) -> dict[str, float]:
+    found = {}
+    for name in CACHES:
+        loader = loader_of(graph, features, cache=name, capacity=graph.nodes // 10, seed=seed)
+        bytes_of(loader)
+        found[name] = loader.cache.hits / loader.cache.asked
+    return found
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_hit_ratios_are_ordered_where_there_are_hubs(hubs: Graph, features: np.ndarray, seed: int) -> None:
+    found = hit_ratios(hubs, features, seed)
+    assert found["oracle"] >= found["presampled"] >= found["degree"] - 0.02
+    assert found["degree"] >= 1.8 * found["random"]
+    assert found["oracle"] >= found["lru"]
+
+
+def test_a_failing_source_is_an_error_behind_the_batches_before(hubs: Graph, features: np.ndarray) -> None:
+    calls = iter(range(100))
+
+    def fails_later(nodes: Nodes) -> np.ndarray:
+        if next(calls) == 3:
+            raise OSError("the disk is gone")
+        return features[nodes]
+
+    loader = loader_of(hubs, fails_later)
+    batches = iter(loader)
+    for _ in range(3):
+        next(batches)
+    with pytest.raises(OSError, match="the disk is gone"):
+        next(batches)
+
+
+def test_stages_run_ahead_of_the_reader_by_a_bounded_number() -> None:
+    made: list[int] = []
+    reached = threading.Event()
+
+    def first(item: int) -> int:
+        made.append(item)
+        if len(made) == 9:  # one read, two and two that wait, and what stages hold; the reader is at the first
+            reached.set()
+        return item
+
+    results = staged(range(100), first, lambda item: -item, ahead=3)
+    assert next(results) == 0
+    assert reached.wait(60)
+    results.close()
+    assert len(made) <= 1 + 2 * 3 + 2 + 1
+    assert threading.active_count() < 50
+
+
+def test_an_abandoned_epoch_ends_its_threads(hubs: Graph, features: np.ndarray) -> None:
+    before = threading.active_count()
+    batches = iter(loader_of(hubs, features))
+    next(batches)
+    del batches
+    assert threading.active_count() == before
+
+
+def test_an_error_of_the_first_stage_is_raised_to_the_reader() -> None:
+    def items() -> Iterator[int]:
+        yield 1
+        raise ValueError("no more")
+
+    results = staged(items(), lambda item: item, lambda item: item)
+    assert next(results) == 1
+    with pytest.raises(ValueError, match="no more"):
+        next(results)
+
+
+@pytest.mark.parametrize(
+    ("options", "place"),
+    [
+        ({"seeds": np.array([1, 1])}, "seeds"),
+        ({"seeds": np.array([NODES])}, "seeds"),
+        ({"fanout": [0]}, "fanout"),
+        ({"batch": 0}, "fanout"),
+        ({"capacity": NODES + 1}, "cache"),
+        ({"features": np.zeros((3, 2), np.float32)}, "features"),
+    ],
+)
+def test_arguments_that_cannot_be_are_refused(
+    hubs: Graph, features: np.ndarray, options: dict[str, Any], place: str
+) -> None:
+    with raises(TrainingError, place=place):
+        loader_of(hubs, options.pop("features", features), **options)
+
+
+@pytest.mark.parametrize("name", ["Gcn", "GraphSage"])
+def test_models_learn_communities_from_noisy_features(name: str) -> None:
+    import torch
+
+    from weir.training.graphs import models
+    from weir.training.graphs.loader import GraphLoader
+
+    torch.manual_seed(0)
+    graph, labels = communities(400, 2)
+    classes = int(labels.max()) + 1
+    rng = np.random.default_rng(0)
+    rows = (np.eye(classes)[labels] + rng.standard_normal((400, classes))).astype(np.float32)
+    training = rng.permutation(400)[:280]
+    held_out = np.setdiff1d(np.arange(400), training)
+    model = getattr(models, name)([classes, 32, classes])
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.03)
+    wanted = torch.from_numpy(labels)
+    loader = GraphLoader(graph, rows, training, [8, 8], 70)
+    for _ in range(10):
+        for batch in loader:
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(model(batch), wanted[batch.seeds]).backward()
+            optimizer.step()
+    with torch.no_grad():
+        (batch,) = GraphLoader(graph, rows, held_out, [20, 20], 400)
+        right = (model(batch).argmax(1) == wanted[batch.seeds]).float().mean().item()
+    alone = (rows[held_out].argmax(1) == labels[held_out]).mean()
+    assert right > alone + 0.2
+
+
+def test_means_of_neighbours_are_those_of_a_dense_matrix(hubs: Graph, features: np.ndarray) -> None:
+    from weir.training.graphs.models import neighbour_mean
+
+    (batch, *_) = loader_of(hubs, features)
+    edges = batch.layers[1]
+    matrix = np.zeros((edges.receiving, edges.sending), np.float32)
+    matrix[edges.index[1], edges.index[0]] = 1
+    values = batch.features[: edges.sending].numpy()
+    plain = matrix @ values / np.maximum(matrix.sum(1), 1)[:, None]
+    found = neighbour_mean(batch.features[: edges.sending], edges, with_self=False)
+    assert found.numpy() == pytest.approx(plain, abs=1e-5)
+    with_self = (matrix @ values + values[: edges.receiving]) / (matrix.sum(1) + 1)[:, None]
+    assert neighbour_mean(batch.features, edges, with_self=True).numpy() == pytest.approx(with_self, abs=1e-5)

@@ -1,0 +1,12 @@
+"""Nodes from which most edges go: PaGraph's choice (Lin et al., SoCC 2020)."""
+
+from typing import Final
+
+from ..caching import Cache, Description, Setting, keep_best
+
+
+def _make(setting: Setting) -> Cache:
+    return keep_best(setting, setting.graph.out_degrees)
+
+
+DESCRIPTION: Final = Description("degree", "nodes with most outgoing edges", _make)

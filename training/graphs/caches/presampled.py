@@ -1,0 +1,12 @@
+"""Nodes that an epoch of samples, drawn before, reads most often: GNNLab's choice (Yang et al., EuroSys 2022)."""
+
+from typing import Final
+
+from ..caching import Cache, Description, Setting, keep_best
+
+
+def _make(setting: Setting) -> Cache:
+    return keep_best(setting, setting.visits())
+
+
+DESCRIPTION: Final = Description("presampled", "nodes read most often in an epoch that is sampled before", _make)

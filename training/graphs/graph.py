@@ -1,0 +1,103 @@
+"""A graph as compressed sparse rows, and the edge lists that it is made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import TrainingError
+
+Nodes = NDArray[np.int64]
+"""Numbers of nodes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """Incoming neighbours of each node: node v receives from `neighbours[starts[v] : starts[v + 1]]`."""
+
+    starts: Nodes
+    """(nodes + 1,)."""
+    neighbours: Nodes
+    """(edges,), ascending for each node."""
+
+    @classmethod
+    def of_edges(cls, nodes: int, sources: NDArray[Any], targets: NDArray[Any]) -> Graph:
+        """Make a graph of directed edges; edges that are given twice count once.
+
+        Args:
+            nodes: Number of nodes.
+            sources: Node that sends, by edge, (edges,).
+            targets: Node that receives, (edges,).
+
+        Raises:
+            TrainingError: The arrays have different lengths, or name nodes that are not there.
+        """
+        ends = np.asarray(sources), np.asarray(targets)
+        if ends[0].shape != ends[1].shape or ends[0].ndim != 1:
+            raise TrainingError(f"edges of {ends[0].shape} sources and {ends[1].shape} targets", place="graph")
+        for each in ends:
+            if not np.issubdtype(each.dtype, np.integer):
+                raise TrainingError(f"edges of type {each.dtype}; nodes are integers", place="graph", value=each.dtype)
+            if each.size and not (each.min() >= 0 and each.max() < nodes):
+                value = int(each.min() if each.min() < 0 else each.max())
+                raise TrainingError(f"node {value} is not in 0…{nodes - 1}", place="graph", value=value)
+        keys = np.unique(ends[1].astype(np.int64) * nodes + ends[0].astype(np.int64))
+        counts = np.bincount(keys // max(nodes, 1), minlength=nodes)
+        return cls(np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), keys % max(nodes, 1))
+
+    @property
+    def nodes(self) -> int:
+        """Number of nodes."""
+        return len(self.starts) - 1
+
+    @property
+    def edges(self) -> int:
+        """Number of directed edges."""
+        return len(self.neighbours)
+
+    @property
+    def in_degrees(self) -> Nodes:
+        """Edges to each node, (nodes,)."""
+        return np.diff(self.starts)
+
+    @property
+    def out_degrees(self) -> Nodes:
+        """Edges from each node, (nodes,)."""
+        return np.bincount(self.neighbours, minlength=self.nodes)
+
+    def incoming(self, nodes: Nodes) -> tuple[Nodes, Nodes]:
+        """All edges to some nodes.
+
+        Returns:
+            The sending node of each edge, and the place in `nodes` of the receiving one, (edges,) each.
+        """
+        counts = self.in_degrees[nodes]
+        places = np.repeat(np.arange(len(nodes)), counts)
+        inside = np.arange(len(places)) - np.repeat(np.cumsum(counts) - counts, counts)
+        return self.neighbours[np.repeat(self.starts[nodes], counts) + inside], places
+
+
+def read_edges(path: Path) -> Graph:
+    """Read a graph of a user's: `.npz` with the arrays `sources` and `targets`, or text with two nodes a line.
+
+    Lines that begin with # are comments. Node numbers are 0 and more, and the largest one is the last node.
+
+    Raises:
+        TrainingError: The file cannot be read as one of these.
+    """
+    try:
+        if path.suffix == ".npz":
+            with np.load(path) as file:
+                sources, targets = file["sources"], file["targets"]
+        else:
+            table = np.loadtxt(path, np.int64, ndmin=2, usecols=(0, 1))
+            sources, targets = table[:, 0], table[:, 1]
+    except (OSError, ValueError, KeyError, IndexError) as error:
+        allowed = ("two integers a line", ".npz with sources and targets")
+        raise TrainingError(f"{path}: no edge list ({error})", place=str(path), allowed=allowed) from None
+    most = max((int(each.max()) for each in (sources, targets) if each.size), default=-1)
+    return Graph.of_edges(most + 1, sources, targets)

@@ -1,0 +1,157 @@
+"""GraphLoader: batches of a graph with their features, as an iterable data set of PyTorch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch.utils.data import IterableDataset
+
+from ..errors import TrainingError
+from .caches import CACHES
+from .caching import Cache, Fetch, Rows, Setting, check_capacity
+from .graph import Graph, Nodes
+from .pipeline import staged
+from .samplers import SAMPLERS
+from .sampling import Sampled, sample
+
+
+@dataclass(frozen=True, slots=True)
+class Edges:
+    """One layer's edges, for `models` and for layers of torch_geometric."""
+
+    index: torch.Tensor
+    """int64 (2, edges): sending nodes, then receiving ones, as places in the batch's nodes."""
+    sending: int
+    receiving: int
+
+
+@dataclass(frozen=True, slots=True)
+class GraphBatch:
+    """One batch."""
+
+    nodes: torch.Tensor
+    """Numbers of all nodes that it reads, int64 (k,); the seeds come first."""
+    features: torch.Tensor
+    """(k, dimensions)."""
+    seeds: torch.Tensor
+    """Numbers of the nodes that it trains with."""
+    layers: tuple[Edges, ...]
+    """First layer first."""
+
+
+class GraphLoader(IterableDataset[GraphBatch]):  # type: ignore[misc]
+    """Batches of some seeds in an order of their own each epoch, which a seed fixes.
+
+    The batches are the same with the pipeline and without, at each iteration of the same number.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        features: Rows | Fetch,
+        seeds: Nodes,
+        fanout: Sequence[int],
+        batch: int,
+        *,
+        cache: str = "degree",
+        capacity: int = 0,
+        sampler: str = "neighbour",
+        pipelined: bool = True,
+        seed: int = 0,
+    ) -> None:
+        """Prepare a loader, and fill its cache.
+
+        Args:
+            graph: The whole graph.
+            features: Features of all nodes, (nodes, dimensions), or a function that reads those of some nodes.
+            seeds: Nodes to train with, such as this worker's part.
+            fanout: A number for each layer of the model, that of the first layer first.
+            batch: Seeds of a batch.
+            cache: Name of a cache: degree, presampled, random, lru, oracle; or the path of a Python file with one.
+            capacity: Rows of the cache; 0: none.
+            sampler: Name of a sampler: neighbour, layer-wise; or the path of a Python file with one.
+            pipelined: Sample and gather in threads, ahead of training.
+            seed: Seed of orders and samples.
+
+        Raises:
+            TrainingError: An argument cannot be.
+        """
+        super().__init__()
+        wanted = np.asarray(seeds, np.int64)
+        if not len(wanted) or wanted.min() < 0 or wanted.max() >= graph.nodes or len(np.unique(wanted)) < len(wanted):
+            raise TrainingError(f"{len(wanted)} seeds; each is one of the {graph.nodes} nodes, once", place="seeds")
+        if not fanout or min(fanout) < 1 or batch < 1:
+            raise TrainingError(f"fan-out {list(fanout)}, batch {batch}; each number is ≥ 1", place="fanout")
+        if isinstance(features, np.ndarray) and len(features) != graph.nodes:
+            raise TrainingError(
+                f"{len(features)} rows of features for {graph.nodes} nodes", place="features", value=len(features)
+            )
+        check_capacity(capacity, graph.nodes)
+        self._graph, self._seeds, self._fanout, self._batch = graph, wanted, tuple(fanout), batch
+        self._fetch: Fetch = (lambda nodes: features[nodes]) if isinstance(features, np.ndarray) else features
+        self._choose = SAMPLERS.describe(sampler).choose
+        self._pipelined, self._seed = pipelined, seed
+        self.epoch = 0
+        """Number of the next iteration."""
+        self.loading_s = 0.0
+        """Wait of the training for the batch that came last, in seconds."""
+        self.cache: Cache | None = None
+        if capacity:
+            described = CACHES.describe(cache)
+            rng = np.random.default_rng((seed, 2))
+            setting = Setting(graph, capacity, self._fetch, self._visits, lambda: self._orders(self.epoch), rng)
+            self.cache = described.make(setting)
+
+    def __len__(self) -> int:
+        """Batches of an epoch."""
+        return -(-len(self._seeds) // self._batch)
+
+    def __iter__(self) -> Iterator[GraphBatch]:
+        epoch, self.epoch = self.epoch, self.epoch + 1
+        drawn = self._draws((self._seed, 0, epoch))
+        made = (
+            staged(drawn, self._sampled, self._gathered)
+            if self._pipelined
+            else (self._gathered(self._sampled(each)) for each in drawn)
+        )
+        while True:
+            began_s = time.monotonic()
+            try:
+                batch = next(made)
+            except StopIteration:
+                return
+            self.loading_s = time.monotonic() - began_s
+            yield batch
+
+    def _draws(self, key: tuple[int, ...]) -> Iterator[tuple[Nodes, np.random.Generator]]:
+        """Seeds of each batch of an epoch, and the randomness of its samples."""
+        order = np.random.default_rng(key).permutation(self._seeds)
+        for number in range(len(self)):
+            rng = np.random.default_rng((*key, number))
+            yield order[number * self._batch : (number + 1) * self._batch], rng
+
+    def _sampled(self, drawn: tuple[Nodes, np.random.Generator]) -> Sampled:
+        return sample(self._graph, drawn[0], self._fanout, self._choose, drawn[1])
+
+    def _gathered(self, sampled: Sampled) -> GraphBatch:
+        cache = self.cache
+        rows = self._fetch(sampled.nodes) if cache is None else cache.fetch(sampled.nodes, self._fetch)
+        nodes = torch.from_numpy(sampled.nodes)
+        layers = tuple(
+            Edges(torch.from_numpy(np.stack([each.sources, each.targets])), each.sending, each.receiving)
+            for each in sampled.layers
+        )
+        return GraphBatch(nodes, torch.from_numpy(np.ascontiguousarray(rows)), nodes[: sampled.seeds], layers)
+
+    def _visits(self) -> Nodes:
+        visits = np.zeros(self._graph.nodes, np.int64)
+        for drawn in self._draws((self._seed, 1)):
+            visits[self._sampled(drawn).nodes] += 1
+        return visits
+
+    def _orders(self, epoch: int) -> list[Nodes]:
+        return [self._sampled(drawn).nodes for drawn in self._draws((self._seed, 0, epoch))]

@@ -57,7 +57,8 @@ def mininet(
 
     Routes are written between all hosts, and Mininet's own command line waits for words, or --exec has them.
 
-    With a P4 program of yours, the switches run that, and hold what its runtime JSON says. With --exec, the exit status
+    With a P4 program of yours, the switches run that, and hold what its runtime JSON says. An exercise that names no
+    program starts switches without one. With --exec, the exit status
     is that of the first command that fails. Everything is stopped at the end.
     """
     from ..topologies import load_topology
@@ -82,11 +83,13 @@ def mininet(
     ) as fabric:
         for note in [*(exercise.notes if exercise is not None else ()), *fabric.notes]:
             _say(note)
-        if own is None:
+        if own is not None:
+            written = f"{run_until_ended(load_programs(fabric, own))} entries of yours written"
+        elif exercise is not None:
+            written = "no program loaded: your controller loads one"
+        else:
             states = run_until_ended(install_base_plan(topology, fabric.addresses))
             written = f"{sum(len(state.items) for state in states.values())} entries written and read back"
-        else:
-            written = f"{run_until_ended(load_programs(fabric, own))} entries of yours written"
         servers = ", ".join(f"{name} {address}" for name, address in fabric.addresses.items())
         size = f"{len(topology.hosts)} hosts, {len(topology.switches)} {switch} switches"
         _say(f"{topology.name}: {size}, {written}")

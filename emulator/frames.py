@@ -19,7 +19,11 @@ def as_frames(frame: bytes | NDArray[np.uint8], max_frame: int) -> NDArray[np.ui
     frames = np.frombuffer(frame, np.uint8) if isinstance(frame, (bytes, bytearray, memoryview)) else frame
     if frames.ndim == 1:
         frames = frames[np.newaxis]
-    if frames.dtype != np.uint8 or frames.ndim != 2 or frames.shape[1] > max_frame:
+    if frames.ndim == 2 and frames.shape[1] > max_frame:
+        raise SwitchError(
+            f"at most {max_frame} bytes", place=f"frame of {frames.shape[1]} bytes", value=frames.shape[1]
+        )
+    if frames.dtype != np.uint8 or frames.ndim != 2:
         raise SwitchError(
             f"give uint8 (n, size) with size 0 … {max_frame}", place="frames", value=(frames.dtype.name, frames.shape)
         )

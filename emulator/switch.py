@@ -24,7 +24,7 @@ from .port import PortConfig, PortCounters, Queue, SwitchError, check_config, re
 from .program import Program, ProgramState
 from .replication import ReplicationEngine, ReplicationTables
 from .runtime import memory
-from .runtime.engine import DrainResult, Engine
+from .runtime.engine import MAX_FRAME, DrainResult, Engine
 from .runtime.memory import NONE, PORT_NUMBERS, PRIORITIES
 from .switch_counters import SwitchCounters, clear_counters, read_counters
 
@@ -61,6 +61,7 @@ class Switch:
         max_passes: int = MAX_PASSES,
         drop_port: int = DROP_PORT,
         traced: bool = False,
+        max_frame: int = MAX_FRAME,
     ) -> None:
         """Create a switch.
 
@@ -72,6 +73,7 @@ class Switch:
             max_passes: Maximum number of passes of one packet through ingress.
             drop_port: Packets sent to this port are dropped.
             traced: Programs note their table lookups, for a log of packets, and are slower.
+            max_frame: Longest frame in bytes that the switch takes by itself; in a fabric the fabric's applies.
 
         Raises:
             SwitchError: An argument is out of range.
@@ -111,7 +113,7 @@ class Switch:
         self._record["max_passes"] = max_passes
         self._record["drop_port"] = drop_port
         self._max_replicas = 0
-        self._engine = Engine(packets=64)
+        self._engine = Engine(max_frame, packets=64)
         self._alone = True
         self._index: dict[int, int] = {}
         self._config: dict[int, PortConfig] = {}

@@ -20,6 +20,7 @@ from typing import Any, Final, Self
 from ..emulator.entries import EmulatorError
 from ..emulator.fabric import Fabric
 from ..emulator.p4runtime import P4RuntimeServer
+from ..emulator.runtime.engine import JUMBO_FRAME
 from ..emulator.switch import Switch
 from .switch import SwitchUnderTest
 
@@ -55,7 +56,7 @@ class PtfSwitch:
         if program is not None:
             self.switch.load(program)
         self.under_test = SwitchUnderTest(_SWITCH, self.switch)
-        self._fabric = Fabric()
+        self._fabric = Fabric(max_frame=JUMBO_FRAME)
         self._fabric.add_switch(_SWITCH, self.switch)
         self._ends: dict[int, tuple[socket.socket, socket.socket]] = {}
         for port in ports:

@@ -8,14 +8,16 @@
      "switches": {"s1": {"runtime_json": "pod-topo/s1-runtime.json"}, …},
      "links": [["h1", "s1-p1"], ["s1-p3", "s3-p1", "5ms", 0.5]]}
 
-A link's third word is its delay (`5ms`, or a number of milliseconds), the fourth its rate in Mbit/s. Files are named as
-seen from the folder in which the exercise is run.
+A link's third word is its delay, the fourth its rate in Mbit/s. A delay is text such as `5ms`, text without a unit
+(microseconds, as netem has it) or a number of milliseconds. Files are named as seen from the folder in which the
+exercise is run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from ipaddress import IPv4Interface
 from pathlib import Path
 from typing import Any, Final
@@ -24,18 +26,33 @@ from .errors import TopologyError
 from .model import Endpoint, Host, Link, Switch, Topology
 from .problems import BadFile, Problem, any_value, by_name, keys, list_of, read_json, text_value, told, wrong
 from .runtime_json import RuntimeFile
+from .targets import BMV2
 from .units import parse_delay
 
 _SHAPE: Final = keys(
     {
         "hosts": by_name(keys({"ip": text_value}, {"mac": text_value, "commands": list_of(text_value)})),
-        "switches": by_name(keys({}, {"runtime_json": text_value, "program": text_value, "cli_input": text_value})),
+        "switches": by_name(
+            keys(
+                {},
+                {
+                    "runtime_json": text_value,
+                    "program": text_value,
+                    "cli_input": text_value,
+                    "cpu_port": any_value,
+                    "priority_queues": any_value,
+                },
+            )
+        ),
         "links": list_of(list_of(any_value)),
     },
     {},
 )
+_QUEUES: Final = 8
+"""Priority queues of every port."""
 _RATE_BPS: Final = 1_000_000_000
 _DELAY_NS: Final = 0
+_NUMBER: Final = re.compile(r"[0-9]+(\.[0-9]+)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +86,7 @@ def is_exercise(path: Path) -> bool:
 def read_exercise(path: Path) -> Exercise:
     """Read an exercise. Raises TopologyError, which names the file, the node or link, and the allowed values."""
     try:
-        data = read_json(path, "the topology of an exercise", _SHAPE)
+        data = read_json(path, "the topology of an exercise", _shape)
     except BadFile as error:
         raise TopologyError(str(error)) from None
     problems: list[Problem] = []
@@ -80,6 +97,12 @@ def read_exercise(path: Path) -> Exercise:
         except TopologyError as error:
             problems.append(Problem(str(error)))
     links: list[Link] = []
+    switches: dict[str, Switch] = {}
+    for number, (name, given) in enumerate(data["switches"].items(), 1):
+        try:
+            switches[name] = _switch(name, number, given)
+        except TopologyError as error:
+            problems.append(Problem(str(error)))
     for index, ends in enumerate(data["links"]):
         try:
             links.append(_link(index, ends, data["hosts"]))
@@ -87,12 +110,11 @@ def read_exercise(path: Path) -> Exercise:
             problems.append(Problem(str(error)))
     if problems:
         raise TopologyError(told(str(path), problems))
-    switches: Mapping[str, Any] = data["switches"]
     try:
         topology = Topology(
             path.stem.replace(".", "-"),
             tuple(host for host, _ in hosts.values()),
-            tuple(Switch(name, number) for number, name in enumerate(switches, 1)),
+            tuple(switches.values()),
             tuple(links),
         )
     except TopologyError as error:
@@ -102,17 +124,49 @@ def read_exercise(path: Path) -> Exercise:
         {name: setup for name, (_, setup) in hosts.items()},
         {
             name: RuntimeFile.read(_found(path, given["runtime_json"]))
-            for name, given in switches.items()
+            for name, given in data["switches"].items()
             if "runtime_json" in given
         },
-        {name: _found(path, given["program"]) for name, given in switches.items() if "program" in given},
+        {name: _found(path, given["program"]) for name, given in data["switches"].items() if "program" in given},
         {name: number for number, name in enumerate(switches)},
-        [
-            f"{name}: {given['cli_input']} is left out, for it speaks to a Thrift server (simple_switch_CLI)"
-            for name, given in switches.items()
-            if "cli_input" in given
-        ],
+        [note for name, given in data["switches"].items() for note in _notes(name, given)],
     )
+
+
+def _shape(data: object, place: str) -> Iterator[str]:
+    """Complaints about the file's form; one alone about a file of p4-utils, which names its parts otherwise."""
+    if isinstance(data, dict) and "topology" in data and "links" not in data:
+        yield ("this is p4-utils' p4app.json; write hosts (with ip), switches and links (with ports: s1-p1) at the top")
+    else:
+        yield from _SHAPE(data, place)
+
+
+def _switch(name: str, number: int, given: Mapping[str, Any]) -> Switch:
+    place = f"switches.{name}"
+    port = _whole(given.get("cpu_port", BMV2.cpu_port))
+    if port is None or port >= BMV2.drop_port:
+        allowed = f"a number from 0 to {BMV2.drop_port - 1}"
+        raise TopologyError(wrong("cpu_port", given["cpu_port"], allowed), place=place)
+    if "priority_queues" in given and _whole(given["priority_queues"]) is None:
+        raise TopologyError(wrong("priority_queues", given["priority_queues"], "a number, like 8"), place=place)
+    try:
+        return Switch(name, number, target=replace(BMV2, cpu_port=port))
+    except TopologyError as error:
+        raise error.within("switches") from None
+
+
+def _whole(value: object) -> int | None:
+    """The number that a value is, or is the text of; None for anything else."""
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    return int(value) if isinstance(value, str) and value.isdecimal() and value.isascii() else None
+
+
+def _notes(name: str, given: Mapping[str, Any]) -> Iterator[str]:
+    if "cli_input" in given:
+        yield f"{name}: {given['cli_input']} is left out, for it speaks to a Thrift server (simple_switch_CLI)"
+    if _whole(given.get("priority_queues", _QUEUES)) != _QUEUES:
+        yield f"{name}: priority_queues {given['priority_queues']} is left out; every port has {_QUEUES}"
 
 
 def _host(name: str, given: Mapping[str, Any]) -> tuple[Host, ExerciseHost]:
@@ -139,7 +193,7 @@ def _link(index: int, given: Sequence[Any], hosts: Mapping[str, object]) -> Link
         ends = [Endpoint.parse(end) for end in given[:2]]
         delay_ns = _DELAY_NS
         if len(given) > 2:
-            delay_ns = parse_delay(f"{given[2]}ms" if isinstance(given[2], int | float) else given[2])
+            delay_ns = _delay_ns(given[2])
     except TopologyError as error:
         raise error.within(where) from None
     for end in ends:
@@ -154,6 +208,14 @@ def _link(index: int, given: Sequence[Any], hosts: Mapping[str, object]) -> Link
         return Link(ends[0], ends[1], rate_bps, delay_ns)
     except TopologyError as error:
         raise error.within(where) from None
+
+
+def _delay_ns(given: object) -> int:
+    if isinstance(given, int | float):
+        return parse_delay(f"{given}ms")
+    if isinstance(given, str) and _NUMBER.fullmatch(given.strip()):
+        return parse_delay(f"{given.strip()}us")
+    return parse_delay(given)
 
 
 def _found(path: Path, name: str) -> Path:

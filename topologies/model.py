@@ -90,7 +90,7 @@ class Host:
             HOST_NETWORK.broadcast_address,
         ):
             raise TopologyError(
-                f"address {self.address} is not a host's; write it like 10.0.1.1",
+                f"address {self.address} is not a host's in {HOST_NETWORK}; write it like 10.0.1.1",
                 place=f"host {self.name}",
                 value=self.address,
             )

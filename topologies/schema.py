@@ -34,6 +34,7 @@ from pydantic import ValidationError
 
 from . import generators
 from .errors import TopologyError, UnsoundFabric
+from .exercise import is_exercise, read_exercise
 from .file_keys import (
     DefaultsKeys,
     FabricKeys,
@@ -61,7 +62,9 @@ def shipped() -> list[str]:
 
 
 def load_topology(path: str | Path) -> Topology:
-    """Read a fabric from a YAML file; a name without a file here may be one that ships with Weir (`leaf_spine.yaml`).
+    """Read a fabric from a YAML file, or from the topology JSON of an exercise (`topologies.exercise`).
+
+    A name without a file here may be one that ships with Weir (`leaf_spine.yaml`).
 
     Raises:
         TopologyError: The fabric is invalid; names file, node or link, value and allowed values.
@@ -74,6 +77,8 @@ def load_topology(path: str | Path) -> Topology:
             f"no such file{nearest(str(path), shipped())}; the fabrics that ship are {', '.join(shipped())}",
             place=str(path),
         )
+    if is_exercise(path):
+        return read_exercise(path).topology
     try:
         written = YamlFile.read(path, _WHAT)
     except BadFile as error:

@@ -114,7 +114,7 @@ class _Reader:
         self._refuse_lists()
         root = self.root
         names = self.names
-        self.actions = actions = {item["id"]: self._action(item) for item in items_of(root, "actions")}
+        self.actions = actions = {item["id"]: self._action(item) for item in root["actions"]}
         pipelines = {item["name"]: item for item in root["pipelines"]}
         if set(pipelines) != {"ingress", "egress"} or len(root["parsers"]) != 1 or len(root["deparsers"]) != 1:
             raise UnsupportedProgram(
@@ -258,7 +258,7 @@ class _Reader:
 
     def _pipeline(self, item: JsonObject) -> Pipeline:
         nodes: dict[str, Table | Conditional] = {}
-        for table in items_of(item, "tables"):
+        for table in item["tables"]:
             nodes[table["name"]] = self._table(table)
         for node in items_of(item, "conditionals"):
             where = where_of(node, self.program)

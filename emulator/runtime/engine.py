@@ -21,6 +21,8 @@ from .build import runtime_entry
 from .memory import NONE, PRIORITIES, UNLIMITED
 
 MAX_FRAME: Final = 2048
+JUMBO_FRAME: Final = 16_384
+"""Longest frame in bytes of the switches that run packet tests, which often have jumbo frames."""
 _ALIGNMENT: Final = 64
 _FUEL: Final = 1_000_000
 """Steps between two looks at signals: a fraction of a second."""

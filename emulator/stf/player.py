@@ -26,6 +26,7 @@ from ..entries import (
 )
 from ..program import Counter, Program, Register, Table
 from ..replication import ReplicationEngine
+from ..runtime.engine import JUMBO_FRAME
 from ..switch import CPU_PORT, Switch
 from ..tables.meters import MeterArray, MeterRates
 from .names import action_call, matches, resolve
@@ -103,7 +104,7 @@ class _Player:
         self.notes: list[str] = []
         self._program = program
         self._file = test.path.name
-        self._switch = Switch(1, ports=range(LAST_PORT))
+        self._switch = Switch(1, ports=range(LAST_PORT), max_frame=JUMBO_FRAME)
         self._state = program.new_state()
         self._switch.start(program, self._state)
         self._received: dict[int, list[bytes]] = {}

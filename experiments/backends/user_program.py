@@ -154,6 +154,8 @@ def user_programs(
         named = next((file.p4info for file in files if file.p4info and file.program in (None, json)), None)
         found[name] = own = UserProgram(json, p4info or named or _beside(json), files)
         for path in (own.json, own.p4info):
+            if path.is_dir():
+                raise ExperimentError(f"{name}: {path} is a folder; name a file in it, like {path / 'program.json'}")
             if not path.is_file():
                 raise ExperimentError(
                     "there is no such file; p4c writes both: BMv2 JSON and P4Info", place=f"{name}: {path}", value=path

@@ -284,7 +284,7 @@ def test_bad_configuration_is_refused_and_changes_nothing() -> None:
 
 def test_bad_frames_are_refused() -> None:
     s = switch()
-    with raises(SwitchError, place="frames", value=("uint8", (1, 2049))):
+    with raises(SwitchError, place="frame of 2049 bytes", value=2049):
         s.forward(bytes(2049), 0)
     with raises(SwitchError, place="switch 1", value=0):
         switch(max_passes=0)

@@ -12,6 +12,7 @@ from weir.topologies.errors import TopologyError
 from weir.topologies.exercise import ExerciseHost, read_exercise
 from weir.topologies.model import Endpoint, Link
 from weir.topologies.runtime_json import RuntimeFile, RuntimeReplica, RuntimeRow, RuntimeSession, value_number
+from weir.topologies.schema import load_topology
 
 ROW: dict[str, Any] = {"table": "MyIngress.acl", "action_name": "MyIngress.drop", "action_params": {}}
 TOPOLOGY: dict[str, Any] = {
@@ -49,9 +50,52 @@ def test_an_exercise_is_read_whole(tmp_path: Path) -> None:
     assert found.notes == ["s2: s2-commands.txt is left out, for it speaks to a Thrift server (simple_switch_CLI)"]
 
 
+def with_switches(switches: dict[str, Any], delay: object = 0) -> dict[str, Any]:
+    """An exercise with these keys of its switches, and this delay of its only link."""
+    return {**TOPOLOGY, "switches": switches, "links": [["h1", "s1-p1", delay], *TOPOLOGY["links"][1:]]}
+
+
+@pytest.mark.parametrize(("given", "port"), [({"cpu_port": "255"}, 255), ({"cpu_port": 64}, 64), ({}, 510)])
+def test_a_cpu_port_is_the_switchs(tmp_path: Path, given: dict[str, Any], port: int) -> None:
+    found = read_exercise(written(tmp_path / "topology.json", with_switches({"s1": given, "s2": {}})))
+    assert [switch.target.cpu_port for switch in found.topology.switches] == [port, 510]
+
+
+def test_other_priority_queues_than_there_are_are_noted(tmp_path: Path) -> None:
+    queues = {"s1": {"priority_queues": 3}, "s2": {"priority_queues": 8}}
+    found = read_exercise(written(tmp_path / "topology.json", with_switches(queues)))
+    assert [note.split(":")[0] for note in found.notes] == ["s1"]
+
+
+@pytest.mark.parametrize(
+    ("delay", "delay_ns"), [("10", 10_000), ("0", 0), ("2.5", 2_500), ("3ms", 3_000_000), (2, 2_000_000)]
+)
+def test_a_delay_in_text_without_a_unit_is_in_microseconds(tmp_path: Path, delay: object, delay_ns: int) -> None:
+    path = written(tmp_path / "topology.json", with_switches({"s1": {}, "s2": {}}, delay))
+    assert read_exercise(path).topology.links[0].delay_ns == delay_ns
+
+
+def test_a_topology_is_loaded_from_an_exercise(tmp_path: Path) -> None:
+    path = written(tmp_path / "topology.json", with_switches({"s1": {}, "s2": {}}))
+    assert load_topology(path) == read_exercise(path).topology
+
+
+def test_a_file_of_p4_utils_is_recognised(tmp_path: Path) -> None:
+    application = {
+        "program": "a.p4",
+        "switch": "simple_switch",
+        "topology": {"links": [["h1", "s1"]], "hosts": {"h1": {}}},
+    }
+    with pytest.raises(TopologyError, match=r"p4app\.json"):
+        read_exercise(written(tmp_path / "p4app.json", application))
+
+
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
+        ({"switches": {"s1": {"cpu_port": 511}}}, "cpu_port"),
+        ({"switches": {"s1": {"cpu_port": "first"}}}, "cpu_port"),
+        ({"switches": {"s1": {"priority_queues": True}}}, "priority_queues"),
         (
             {"hosts": {"h1": {"mac": "08:00:00:00:01:11"}}},
             'hosts.h1: key "ip" is missing; beside it there may be mac, commands',

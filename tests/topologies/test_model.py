@@ -162,7 +162,11 @@ def test_a_jellyfish_is_random_and_regular(switches: int, degree: int) -> None:
         ("queue: 9", "speed: 9", 'link s1-p2: unknown key "speed"; there are ends, rate, delay, loss, queue'),
         ("{address: 10.0.7.9}", "{ip: 10.0.7.9}", 'host h2: unknown key "ip"; there are address, mac'),
         ("10.0.7.9", "10.0.0.300", 'host h2: address "10.0.0.300" is not an IPv4 address; write it like 10.0.1.1'),
-        ("10.0.7.9", "192.168.0.1", "host h2: address 192.168.0.1 is not a host's; write it like 10.0.1.1"),
+        (
+            "10.0.7.9",
+            "192.168.0.1",
+            "host h2: address 192.168.0.1 is not a host's in 10.0.0.0/16; write it like 10.0.1.1",
+        ),
         ("02:00:00:00:00:33", "03:00:00:00:00:33", 'host h3: mac "03:00:00:00:00:33" is not a unicast MAC'),
         ("02:00:00:00:00:33", "02:00:0a:00:00:01", "mac 02:00:0a:00:00:01 is both h1's and h3's"),
         ("device_id: 300", "device_id: 1", "address 10.255.0.1 is both s1's and s2's"),

@@ -105,11 +105,12 @@ def _left_out(info: p4i.P4Info, program: Program) -> dict[int, str]:
     """Return tables, and profiles used by them alone, that P4Info has and the program lacks, by id.
 
     Raises:
-        Refusal: The program has other tables instead. (Tables that p4c itself creates have no dot in their names.)
+        Refusal: The program has other tables instead. (Tables that p4c itself creates are named `tbl_` plus a word.)
     """
     gone = {table.preamble.id: table for table in info.tables if table.preamble.name not in program.tables}
     named = {table.preamble.name for table in info.tables}
-    others = [name for name in program.tables if "." in name and name not in named]
+    own = [name for name in program.tables if not name.startswith("tbl_") or "." in name]
+    others = [name for name in own if name not in named]
     if gone and others:
         raise _foreign("table", next(iter(gone.values())).preamble.name)
     left_out = {number: f"table {table.preamble.name}" for number, table in gone.items()}

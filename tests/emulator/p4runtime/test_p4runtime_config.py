@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import tracemalloc
@@ -10,6 +11,7 @@ from pathlib import Path
 import grpc
 import pytest
 from finsy.proto import p4i, p4r, p4r_grpc
+from google.protobuf import text_format
 
 from weir.emulator.entries import EmulatorError
 from weir.emulator.p4runtime import API_VERSION, P4RuntimeServer, Tls
@@ -277,6 +279,16 @@ def test_a_p4info_of_another_program_is_refused(loaded: Client, datapath: Record
     assert "P4Info" in (error.value.details() or "")
     assert datapath.state is state
     assert loaded.get_config(Get.COOKIE_ONLY).config.cookie.cookie == 7
+
+
+def test_a_p4info_of_another_program_is_refused_also_where_no_name_has_a_dot(loaded: Client) -> None:
+    config = load_config()
+    config.p4_device_config = re.sub(rb'"Main(In|E)gress\.', b'"', config.p4_device_config)
+    text = re.sub(r'"Main(In|E)gress\.', '"', text_format.MessageToString(config.p4info))
+    config.p4info.CopyFrom(text_format.Parse(text, p4i.P4Info()))
+    assert loaded.set_config(config) == "OK"
+    config.p4info.tables[0].preamble.name = "of_another_program"
+    assert loaded.set_config(config) == "INVALID_ARGUMENT"
 
 
 def test_a_table_that_p4c_has_left_out_is_in_p4info_alone(loaded: Client, names: Names) -> None:

@@ -97,6 +97,12 @@ FRAME = "00 0000000d 0000 00"
 MISS = "00 0000000d 0000 03"
 
 
+@pytest.mark.parametrize("size", [2049, 9018, 16_384])
+def test_jumbo_frames_pass(size: int) -> None:
+    frame = "050012340000" + "ab" * (size - 6)
+    assert run("payload", f"packet 0 {frame}\nexpect 1 {frame}$").failures == ()
+
+
 def test_frames_are_compared_in_order_on_each_port() -> None:
     outcome = run("tables", f"packet 0 {FRAME}\npacket 0 {FRAME} 77\nexpect 1 {MISS}77\nexpect 1 {MISS}$")
     assert [failure.split(" is ")[0] for failure in outcome.failures] == [
@@ -171,7 +177,7 @@ def test_reads_are_noted_and_checks_fail() -> None:
         ("tables", "add by_exact key:1 drop() | NoAction()", "2 actions for one entry of table Forward.by_exact"),
         ("tables", "packet 600 00", "port 600 is not one of 0 … 511"),
         ("tables", "expect 511 00", "port 511 is not one of 0 … 510"),
-        ("tables", f"packet 0 {'00' * 3000}", "size 0 … 2048"),
+        ("tables", f"packet 0 {'00' * 16_385}", "at most 16384 bytes"),
         ("tables", "no_packet", "no_packet is about the packet before it, and there is none"),
         ("tables", "register_read wide 0", "no register wide; there are none"),
         ("arrays", "register_read wide 4", "the register has 4 cells"),

@@ -1,7 +1,8 @@
 """One queue's budget, from its traffic and the bounds of the queues before it. Pure arithmetic.
 
-rate, streams, probes ────────┐ declared cross traffic ───────┼─▶ Queue ─▶ queue_budget ─▶ LinkBudget: threshold,
-windows, and a bound windows, threshold, delays ───┘                            or the reason why there is none
+rate, streams, probes ────────┐
+declared cross traffic ───────┼─▶ Queue ─▶ queue_budget ─▶ LinkBudget: threshold, windows, and a bound
+windows, threshold, delays ───┘                            or the reason why there is none
 """
 
 from __future__ import annotations

@@ -6,9 +6,9 @@ It is unknown how long traffic stays as it is. Two rules keep a job that moves f
   time as a move takes. A condition that has lasted so long is likely to last as long again. In any case, no more is
   spent on a move than staying had already cost (Karlin et al., Competitive snoopy caching, Algorithmica 3, 1988).
 * *Moves pay for themselves.* The time that moves win is counted against staying at the *baseline*, the job's placement
-before
-  them, minus their cost. A move is made only while the balance is above zero, or below by no more than a fiftieth of
-  the time since the job was first evaluated. Otherwise the job stays, or returns to it once that is earned.
+  before them, minus their cost. A move is made only while the balance is above zero, or below by no more than a
+  fiftieth of the time since the job was first evaluated. Otherwise the job stays, or returns to it once that is
+  earned.
 
 So, by the readings, a job is never behind one that stays there by more than a fiftieth of the time, three moves and
 the loss until the next evaluation. The baseline is the placement that a move leaves while the balance is not below

@@ -121,7 +121,7 @@ async def test_leading_options_count_and_errors_are_no_markup() -> None:
         assert service.controller.jobs == {}
 
 
-async def test_a_job_is_registered_by_the_number_of_its_workers_and_listed_while_it_waits() -> None:
+async def test_a_job_is_registered_by_size_and_listed_while_waiting() -> None:
     async with rig() as service:
         job = json.loads(await weir(service, "register", "--count", "3", "--server", "h4", "--json"))
         assert [seat["host"] for seat in job["seats"]] == ["h1", "h2", "h3", "h4"]

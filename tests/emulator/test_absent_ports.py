@@ -43,9 +43,7 @@ def packets_seen(switch: Switch) -> list[int]:
         (CLONE_IN_INGRESS, [(2, 1)], 1),
     ],
 )
-def test_egress_runs_for_an_absent_port_and_only_transmission_drops(
-    op: int, out: list[tuple[int, int]], lost: int
-) -> None:
+def test_egress_runs_for_an_absent_port_and_transmission_drops(op: int, out: list[tuple[int, int]], lost: int) -> None:
     switch = loaded()
     assert switch.forward(frame(op), 1) == [(port, frame(op, passes)) for port, passes in out]
     assert packets_seen(switch) == [int(number == op) for number in range(8)]

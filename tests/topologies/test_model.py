@@ -357,7 +357,7 @@ def test_hosts_have_accelerators_and_memory(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("good", "bad"), [("512GiB", "512"), ("512GiB", "lots"), ("512GiB", "0.3B"), ("8", "-1")])
-def test_wrong_accelerators_and_memory_are_errors_with_their_line(tmp_path: Path, good: str, bad: str) -> None:
+def test_wrong_accelerators_and_memory_are_errors_with_lines(tmp_path: Path, good: str, bad: str) -> None:
     (tmp_path / "pair.yaml").write_text(HOSTS_WITH_ROOM.replace(good, bad, 1))
     with pytest.raises(TopologyError, match=r"pair\.yaml: line 3: host h1: "):
         load_topology(tmp_path / "pair.yaml")

@@ -66,7 +66,7 @@ def test_divided_rates_give_the_bits_of_serial_steps(name: str, ranks: int, size
 
 @settings(max_examples=50)
 @given(st.lists(st.integers(1, 1000), min_size=1, max_size=40), st.integers(1, 9))
-def test_every_layer_has_one_rank_and_no_rank_has_far_more_than_its_part(sizes: list[int], ranks: int) -> None:
+def test_every_layer_has_one_rank_and_ranks_have_similar_parts(sizes: list[int], ranks: int) -> None:
     shares = divided(sizes, ranks)
     assert sorted(layer for share in shares for layer in share) == list(range(len(sizes)))
     fullest = max(sum(sizes[layer] for layer in share) for share in shares)

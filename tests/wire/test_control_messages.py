@@ -99,7 +99,7 @@ def test_a_report_out_of_range_is_an_error(values: dict[str, Any], value: object
         Report(**values)
 
 
-def test_merged_reports_keep_the_newest_step_and_sum_times_and_bytes() -> None:
+def test_merged_reports_keep_the_newest_step_and_sum_the_rest() -> None:
     before = Report(6, 4, "warm-up", 0.9, 0.1, 2, 100, 10, 1000)
     after = Report(7, 3, "decay", 0.8, None, 1, 50, 5, 500)
     assert after.after(before) == Report(7, 3, "decay", 0.8, None, 3, 150, 15, 1500)

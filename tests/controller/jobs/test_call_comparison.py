@@ -80,7 +80,7 @@ def test_a_comparison_ends_with_the_last_answer() -> None:
     assert comparison.take(1, waits(ONE), 5, asks=True), "and another can begin"
 
 
-def test_a_worker_that_does_not_answer_is_waited_for_no_longer_than_a_second() -> None:
+def test_an_unanswering_worker_is_awaited_for_at_most_a_second() -> None:
     comparison = CallComparison()
     comparison.take(0, waits(ONE), 0, asks=True)
     assert comparison.result({0: "h1", 1: "h2"}, ANSWER_NS - 1) is None

@@ -211,7 +211,7 @@ def test_another_controller_begins_without_the_last_ones_memory() -> None:
     assert [(e["time_ns"], e["kind"], e["text"]) for e in view.events.newest()] == [(5, "run", "the next")]
 
 
-async def test_a_reported_loss_is_shown_and_one_that_is_no_number_is_null(rig: Rig) -> None:
+async def test_a_reported_loss_is_shown_and_an_invalid_one_is_null(rig: Rig) -> None:
     await rig.admit(JobSpec(7, ("h1", "h2"), slots=16, window=8))
     view, reports = LiveView(), rig.controller.jobs[7].reports
     assert view.look(rig.controller, rig.fabric.now_ns)["jobs"][0]["report"] is None

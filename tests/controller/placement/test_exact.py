@@ -540,7 +540,7 @@ def half_loaded(topology: Topology, rng: random.Random) -> dict[Endpoint, LinkLo
     }
 
 
-def test_too_many_workers_for_all_fan_in_are_refused_without_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_workers_for_all_fan_in_are_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TreeProgram, "within", None)
     monkeypatch.setattr(scarce, "rerouted", None)
     topology = leaf_spine(20, 2, 40)

@@ -11,7 +11,7 @@ from weir.wire.control_messages import calls_message
 CALLS = (Call("allreduce", "s1"), Call("allreduce", "s2"))
 
 
-async def test_workers_are_asked_for_their_calls_and_told_who_is_waited_for() -> None:
+async def test_workers_report_calls_and_learn_the_awaited_rank() -> None:
     async with rig() as service:
         _, hosts = await started(service, pb.ABORT)
         await hosts[2].say(calls=calls_message(Calls(0, CALLS, 1), asks=True).calls)
@@ -24,7 +24,7 @@ async def test_workers_are_asked_for_their_calls_and_told_who_is_waited_for() ->
             assert report.speaker == 2
 
 
-async def test_a_worker_that_does_not_answer_or_has_left_holds_up_no_comparison() -> None:
+async def test_an_unanswering_or_departed_worker_delays_no_comparison() -> None:
     async with rig() as service:
         _, hosts = await started(service, pb.ABORT)
         await hosts[0].say(leave=pb.Leave(calls=2))
@@ -34,7 +34,7 @@ async def test_a_worker_that_does_not_answer_or_has_left_holds_up_no_comparison(
         assert report.text == "waiting for rank 2 (h3): it does not answer; rank 1 (h2) has called allreduce 's2'"
 
 
-async def test_the_first_failure_of_a_job_is_kept_with_its_rank_and_reason() -> None:
+async def test_a_jobs_first_failure_is_kept_with_rank_and_reason() -> None:
     async with rig() as service:
         registration, hosts = await started(service, pb.ABORT)
         assert service.service.first_failure(registration.job) == ""

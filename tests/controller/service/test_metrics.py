@@ -167,7 +167,7 @@ async def test_the_page_is_served_and_nothing_else(rig: Rig) -> None:
                 pass
 
 
-async def test_reported_progress_is_on_the_page_and_what_is_unknown_is_not(rig: Rig) -> None:
+async def test_reported_progress_is_on_the_page_without_unknown_values(rig: Rig) -> None:
     await rig.admit(JobSpec(7, ("h1", "h2"), slots=16, window=8))
     reports = rig.controller.jobs[7].reports
     names = (

@@ -66,7 +66,7 @@ def distance(found: np.ndarray, wanted: np.ndarray) -> float:
 
 @pytest.mark.parametrize("kind", TOLERANCE)
 @pytest.mark.parametrize("count", [2, 8])
-def test_orthogonal_vectors_are_summed_and_parallel_ones_averaged(kind: str, count: int) -> None:
+def test_orthogonal_vectors_are_summed_and_parallel_averaged(kind: str, count: int) -> None:
     rng = np.random.default_rng(count)
     basis = np.linalg.qr(rng.standard_normal((50, count)))[0].T * rng.uniform(0.1, 9, (count, 1))
     factors = rng.uniform(0.5, 2, count)
@@ -83,7 +83,7 @@ def test_orthogonal_vectors_are_summed_and_parallel_ones_averaged(kind: str, cou
     st.lists(st.integers(1, 69), max_size=4, unique=True),
     st.integers(0, 1000),
 )
-def test_any_size_and_tensors_equal_the_binary_tree_with_the_same_bits(
+def test_any_size_and_tensors_have_the_bits_of_the_binary_tree(
     count: int, size: int, cuts: list[int], seed: int
 ) -> None:
     cuts = sorted(cut for cut in cuts if cut < size)
@@ -186,7 +186,7 @@ def test_a_rack_is_for_adasum_alone() -> None:
 @pytest.mark.parametrize(
     "call", [lambda c: c.allreduce_async(np.ones(1)), lambda c: c.allreduce_async(np.ones(1), op="adacons")]
 )
-def test_the_next_call_is_refused_until_a_stepped_one_was_waited_for(call: Callable[[Communicator], Handle]) -> None:
+def test_a_call_before_the_end_of_a_stepped_one_is_refused(call: Callable[[Communicator], Handle]) -> None:
     members, _ = workers_of(1)
     handle = members[0].allreduce_async(np.ones(2), op="adacons")
     with pytest.raises(InvalidTensor):
@@ -204,7 +204,7 @@ def test_adacons_weighs_gradients_by_their_agreement() -> None:
     assert distance(results[0], weights @ arrays / weights.sum()) < 1e-9
 
 
-def test_adacons_of_equal_gradients_is_their_mean_and_of_opposite_ones_too() -> None:
+def test_adacons_of_equal_or_opposite_gradients_is_their_mean() -> None:
     vector = np.arange(1.0, 30)
     assert everywhere([vector] * 4, "adacons")[3] == pytest.approx(vector)
     assert everywhere([vector, -vector], "adacons")[0] == pytest.approx(np.zeros(29), abs=1e-12)

@@ -26,7 +26,7 @@ def test_a_worker_reports_after_each_time_without_progress() -> None:
     assert watch.reported
 
 
-def test_a_completed_round_another_call_or_no_call_at_all_is_progress() -> None:
+def test_a_complete_round_another_call_or_no_call_is_progress() -> None:
     watch = StallWatch(10)
     assert not watch.stalled(0, 4, 7)
     assert watch.stalled(10, 4, 7)

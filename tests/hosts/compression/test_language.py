@@ -264,7 +264,7 @@ def test_types_that_do_not_fit_are_named_by_line_and_column(statements: str, pla
         "$",
     ],
 )
-def test_what_is_no_codec_is_refused(text: str) -> None:
+def test_texts_that_are_no_codec_are_refused(text: str) -> None:
     with pytest.raises(InvalidCodec):
         Program(text, "a.compll", native=False)
 

@@ -50,7 +50,7 @@ def error(total: np.ndarray, arrays: list[np.ndarray]) -> float:
 
 
 @pytest.mark.parametrize("step", [0, 10, 30])
-def test_packed8_has_at_most_half_the_error_of_the_table_at_the_same_bytes_down(step: int) -> None:
+def test_packed8_has_half_the_tables_error_at_equal_bytes(step: int) -> None:
     arrays = recorded(step)
     packed = np.mean([error(reference_sum(arrays, dtype="packed8", seed=seed), arrays) for seed in range(3)])
     table = np.mean([error(table_sum(arrays, seed), arrays) for seed in range(3)])

@@ -250,7 +250,7 @@ def test_the_end_of_the_interpreter_closes_a_communicator(
     assert stand.kinds.count("leave") == 1
 
 
-def test_a_time_out_says_who_is_waited_for_by_the_controllers_comparison(
+def test_a_time_out_names_the_awaited_rank_of_the_comparison(
     service: StandIn, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Nobody sums here: the worker asks for a comparison after half of its time-out, and is asked for its calls."""
@@ -276,7 +276,7 @@ def test_a_time_out_says_who_is_waited_for_by_the_controllers_comparison(
     assert caplog.messages.count("waiting for rank 1 (h2)") == 1
 
 
-def test_workers_whose_calls_differ_wait_for_the_controllers_comparison(service: StandIn) -> None:
+def test_workers_with_different_calls_wait_for_the_comparison(service: StandIn) -> None:
     membership = Membership(service.address, 7, "secret", linger_s=0, **HERE)
 
     def explained() -> str:
@@ -292,7 +292,7 @@ def test_workers_whose_calls_differ_wait_for_the_controllers_comparison(service:
 
 
 @pytest.mark.parametrize("text", ["soon", "0", "-1", "inf"])
-def test_a_time_out_of_the_environment_that_is_no_time_is_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_time_out_in_the_environment_is_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEIR_TIMEOUT", text)
     with raises(JoinRefused, place="WEIR_TIMEOUT", value=text):
         join("127.0.0.1:1", 7, "secret")

@@ -69,5 +69,5 @@ def test_batch_sizes_are_asked_by_one_worker_and_its_successor() -> None:
     assert others == [[[40, 10, 30], [40, 10, 30], [0, 20, 60], "ControlRefused"]] * 2
 
 
-def test_the_lowest_rank_that_takes_part_reports_the_jobs_progress() -> None:
+def test_the_lowest_participating_rank_reports_the_progress() -> None:
     assert played("progress")["results"] == [[1, "first", 0.5, 4096, True], [5, "second", 0.25, 4096, True]]

@@ -43,7 +43,7 @@ def test_nothing_is_left_after_the_rest() -> None:
     assert pacer.rest() is None
 
 
-def test_the_largest_report_costs_less_than_a_thousandth_of_a_link() -> None:
+def test_the_largest_report_takes_below_a_thousandth_of_a_link() -> None:
     largest = Report(MAX_COUNT, MAX_COUNT, "s" * MAX_STAGE, 0.1, 0.1, 1, MAX_COUNT, MAX_COUNT, MAX_COUNT)
     size = pb.FromHost(report=report_message(largest)).ByteSize() + FRAMES_BYTES
     assert 8 * size / INTERVAL_S < 0.001 * LINK_BPS

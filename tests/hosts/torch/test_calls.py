@@ -44,7 +44,7 @@ def look(logs: list[CallLog], clock: list[float], *times_s: float) -> list[Any]:
     return found
 
 
-def test_a_rank_that_is_not_in_a_call_is_named_once_after_ten_seconds(
+def test_a_rank_missing_from_a_call_is_named_once_after_10_s(
     clock: list[float], caplog: pytest.LogCaptureFixture
 ) -> None:
     logs, works = logs_of(4), [Waits() for _ in range(4)]

@@ -52,7 +52,7 @@ def read_all(cache: DataCache[np.ndarray]) -> None:
         assert cache[number].tolist() == [number] * SIZE
 
 
-def test_the_second_epoch_reads_nothing_remote_and_the_third_decodes_nothing(remote: Path, memory: Path) -> None:
+def test_later_epochs_read_nothing_remote_and_decode_nothing(remote: Path, memory: Path) -> None:
     cache = cache_of(remote, memory)
     read_all(cache)
     assert (cache.counts.remote_bytes, cache.counts.decoded) == (SAMPLES * SIZE, SAMPLES)
@@ -69,7 +69,7 @@ def test_the_second_epoch_reads_nothing_remote_and_the_third_decodes_nothing(rem
     assert (later.counts.decoded, later.counts.from_memory) == (SAMPLES, SAMPLES)
 
 
-def test_a_level_without_room_stores_no_more_and_samples_still_come(remote: Path, memory: Path) -> None:
+def test_a_full_level_stores_no_more_and_samples_still_come(remote: Path, memory: Path) -> None:
     cache = cache_of(remote, memory, disk_bytes=5 * SIZE, memory_bytes=4000)
     for _ in range(3):
         read_all(cache)
@@ -113,7 +113,7 @@ def test_names_out_of_the_folder_are_refused(remote: Path, memory: Path, name: s
         cache[0]
 
 
-def test_a_missing_file_is_an_error_that_names_it_and_stores_nothing(remote: Path, memory: Path) -> None:
+def test_a_missing_file_is_named_in_the_error_and_not_stored(remote: Path, memory: Path) -> None:
     cache = cache_of(remote, memory)
     (remote / "class" / "3.bin").unlink()
     with raises(TrainingError, place="cache", value="class/3.bin"):
@@ -133,7 +133,7 @@ def _die_in_the_middle(folder: Path) -> None:
     BoundedFolder(folder, LARGE).fill("sample", make)
 
 
-def test_a_process_killed_in_the_middle_leaves_no_file_and_no_lock(tmp_path: Path) -> None:
+def test_a_process_killed_in_between_leaves_no_file_or_lock(tmp_path: Path) -> None:
     process = multiprocessing.get_context("fork").Process(target=_die_in_the_middle, args=(tmp_path / "level",))
     process.start()
     process.join()

@@ -28,14 +28,14 @@ REFERENCE_SCHEMES: Final[Mapping[str, Description]] = {
         Description(
             RING,
             "ring",
-            "workers pass parts of the sum on from one to the next, and no switch sums",
+            "workers pass parts of the sum on from one to the next; no switch sums",
             _refusing(RING, "a ring is no tree, and no switch sums; it is compared by weir evaluate alone"),
             frozenset(),
         ),
         Description(
             STRIPED,
             "striped",
-            "all jobs together, each over several trees, by one linear program; whenever one comes, and at every look",
+            "all jobs together, each over several trees, by one linear program, on arrivals and at every decision",
             _refusing(
                 STRIPED,
                 "it places all jobs together; weir place does so by --jobs and --stripes, and a job has several trees "
@@ -48,7 +48,7 @@ REFERENCE_SCHEMES: Final[Mapping[str, Description]] = {
         Description(
             BLIND_TOGETHER,
             "blind, together",
-            "`widest` with telemetry erased; running jobs are looked at together, by what they themselves send",
+            "`widest` without telemetry; running jobs are placed together by their known streams",
             _refusing(BLIND_TOGETHER, "it tells what looks at running jobs are worth without telemetry; name widest"),
             frozenset({Need.ROOM}),
             resolves=True,

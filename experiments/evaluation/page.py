@@ -76,24 +76,24 @@ def _head(
     return "\n".join(
         [
             "# Evaluation\n",
-            f"Strategies of placement under the same conditions, drawn for {suite.seeds} seeds each: hosts of the",
-            "jobs, others' traffic, hashing. This page, its plots and its data are what `make results` writes. The",
-            f"suite is `{source}`; every figure is in [{DATA}]({folder.name}/{DATA}), a row for each point and",
-            f"strategy. Here are {len(records):,} points ({runs:,} runs of a strategy),",
-            f"{len(records) - packets:,} in the flow-level",
-            f"simulator and {packets:,} in the packet fabric with the compiled P4; they took some "
-            f"{round(minutes, -1):.0f} minutes of",
-            f"processor ({processor()}, Python {platform.python_version()}).\n",
+            f"This page compares placement strategies under equal conditions, drawn for {suite.seeds} seeds each:",
+            "hosts of the jobs, background traffic, hashing. To write the page, its plots and its data:\n",
+            "```\nmake results\n```\n",
+            f"The suite is `{source}`. Every figure is in [{DATA}]({folder.name}/{DATA}), a row for each point and",
+            f"strategy. There are {len(records):,} points ({runs:,} runs of a strategy),",
+            f"{len(records) - packets:,} of them in the flow-level simulator and {packets:,} in the packet fabric with",
+            "the compiled P4. They took",
+            f"some {round(minutes, -1):.0f} minutes of processor time ({processor()}, Python",
+            f"{platform.python_version()}).\n",
             _READING,
             *_beside(records),
             f"A step of a job has {_sizes(suite)}.\n",
             "## Summary\n",
             _summary_table(conditions),
             "",
-            "*Depth* is the part of what `widest` saves against the server alone that `blind` saves too, by sums at",
-            "every level; the rest is telemetry's. †: not with several jobs. What `blind` lacks there is also that",
-            "running jobs are looked at again and all together, which needs no telemetry, for the controller knows",
-            "what they send: so neither figure says what telemetry is worth.\n",
+            "The rest beside depth is the effect of telemetry. †: not with several jobs. There `blind` also lacks the",
+            "joint placement of running jobs, which needs no telemetry, as the controller knows their streams. So",
+            "neither figure is the effect of telemetry there.\n",
             *_several_jobs(conditions),
             *_agg(conditions),
             _verdict(_loaded(conditions)),
@@ -104,28 +104,34 @@ def _head(
 
 
 _READING: Final = """\
-**How to read it.** A *completion time* is that of a step's aggregation phase, over all steps of all jobs of a run.
-*Mean* is over seeds, with the 95 % interval by Student's t; *p95* the mean over seeds of each run's 95th percentile,
-with the same interval. *Saved* is the share of a strategy's time that `widest` saves, with the 95 % interval by
-bootstrap over seeds, in pairs; *depth* has its interval so, too. *Load* is that of the links between switches by
-others' traffic, on mean; *fullest link* the share of its rate that the fullest link carried over a run, everybody's
-traffic. *Decision* is processor time. *Predicted* is what the controller's model says of the steps in which the job
-stays where it is, with others' traffic as it was in each, on mean; beside it by how much the model is off, as a share
-of a step's time: in the median step, and in the worst one of all seeds.
+**Terms.**
 
-In the simulator, traffic at fixed rates (`static`, `shifting`) yields to nobody, and leaves a tenth of every link at
-least; flows of published sizes share links fairly with the job's streams. `ps` with more than 32 workers stands for a
-server that takes all their streams directly, as no server of Weir's can. *Others* are all strategies of a table but
-`widest`, `striped`, `blind-together`, `scarce` and `oracle`; *published* are rack-only, two-level ATP, the fixed
-hierarchy, GRID-like rounding and congestion-aware trees.
+| term | meaning |
+|---|---|
+| completion time | time of a step's aggregation phase, over all steps of all jobs of a run |
+| mean | over seeds, with the 95 % interval by Student's t |
+| p95 | mean over seeds of each run's 95th percentile, with the same interval |
+| saved | share of a strategy's time that `widest` saves, with the 95 % interval by paired bootstrap over seeds |
+| depth | share of the savings of `widest` against the server alone that `blind` saves, too; interval as above |
+| load | mean load of the links between switches by background traffic |
+| fullest link | maximum share of its rate that a link carried over a run, all traffic included |
+| decision | processor time of a placement decision |
+| predicted | the controller's model, averaged over the steps without a move, with the background of each |
+| off by | the model's error as a share of a step's time: median step, and worst step of all seeds |
+| others | all strategies of a table except `widest`, `striped`, `blind-together`, `scarce` and `oracle` |
+| published | rack-only, two-level ATP, the fixed hierarchy, GRID-like rounding and congestion-aware trees |
+
+In the simulator, traffic at fixed rates (`static`, `shifting`) does not yield, and leaves at least a tenth of every
+link. Flows of published sizes share links fairly with the job's streams. `ps` with more than 32 workers represents a
+server that takes all their streams directly, which Weir's server cannot.
 """
 
 
 def _beside(records: Sequence[PointRecord]) -> list[str]:
     """Describe the rows of the tables that are not strategies, in a paragraph."""
     named = {own.strategy for record in records for own in record.figures}
-    told = [f"*{each.label}* ({each.summary})" for name, each in REFERENCE_SCHEMES.items() if name in named]
-    return [f"Compared besides, and no strategies: {'; '.join(told)}.\n"] if told else []
+    told = [f"- *{each.label}*: {each.summary}." for name, each in REFERENCE_SCHEMES.items() if name in named]
+    return ["Reference schemes that are not strategies:\n", *told, ""] if told else []
 
 
 def _sizes(suite: Suite) -> str:
@@ -166,10 +172,10 @@ def _several_jobs(conditions: Sequence[Condition]) -> list[str]:
     if not told:
         return []
     lines = [
-        "With several jobs what `widest` saves against the server alone has three parts: depth, as above; what looks",
-        "at running jobs save that know no others' traffic (`blind-together` against `blind`); and what telemetry",
-        "saves besides (`widest` against `blind-together`).\n",
-        "| conditions | depth | looks | telemetry | saved against `blind-together` |",
+        "With several jobs the savings of `widest` against the server alone have three parts: depth, as above; joint",
+        "placement of running jobs without background traffic (`blind-together` against `blind`); and telemetry",
+        "(`widest` against `blind-together`).\n",
+        "| conditions | depth | joint placement | telemetry | saved against `blind-together` |",
         "|---|---:|---:|---:|---:|",
     ]
     for one in told:
@@ -201,10 +207,10 @@ _PAPER: Final = """\
 **The paper's comparison.** Of the AGG paper (Journal of Computer Science and Technology 40(1), 2025, pages 196 to
 214) this project knows the abstract. Coflows complete in 40 % less time on average than with other strategies, and in
 30 % less and more than with the best known one. The strategies, fabrics, numbers of workers, traffic and single
-results are not known here. So the evaluation repeats the possible part: the paper's model ([placement-
-models.md](placement-models.md) §5) compared with earlier and obvious strategies, under conditions of this project.
-*One level* means rack-only, two-level ATP and GRID-like rounding. *Trees* means the fixed hierarchy and congestion-
-aware trees, which sum at more levels than AGG may.
+results are not known here. So the evaluation repeats the possible part: the paper's model
+([placement-models.md](placement-models.md) §5) compared with earlier and obvious strategies, under conditions of this
+project. *One level* means rack-only, two-level ATP and GRID-like rounding. *Trees* means the fixed hierarchy and
+congestion-aware trees, which sum at more levels than AGG may.
 """
 
 
@@ -221,27 +227,31 @@ def _verdict(loaded: Sequence[Condition]) -> str:
     whole = [each for each in published if each not in apart]
     named = ", ".join(label(name) for name in AIMED_AT[:-1]) + f" and {label(AIMED_AT[-1])}"
     lines = [
-        "**Aims.** With others' traffic and fresh telemetry, `widest` is to take at least 40 % less time than the",
-        f"others' mean: so it does in {_reached(others, 0.40)} conditions. It is to take at least 30 % less than the",
-        f"best published strategy of each condition, {named}:",
-        f"so it does in {_reached(whole, 0.30)} conditions in which all of these ran. Congestion-aware "
-        "trees count, too.",
+        "**Aims.** With background traffic and fresh telemetry, `widest` should take at least 40 % less time than the",
+        f"others' mean: it does in {_reached(others, 0.40)} conditions. It should take at least 30 % less than the",
+        f"best published strategy of each condition ({named}):",
+        f"it does in {_reached(whole, 0.30)} conditions in which all of these ran. Congestion-aware trees count, too.",
     ]
     if apart:
         lines += [
-            f"In {len(apart)} more some of them did not run, so the best published one may be missing there. Against",
-            f"the best of those that ran it saves 30 % or more in {_reached(apart, 0.30)}.",
+            f"In {len(apart)} more some of them did not run, so the best one may be missing. Compared with",
+            f"the best one that ran it saves 30 % or more in {_reached(apart, 0.30)}.",
         ]
     without: dict[str, list[str]] = {}
     for one, _ in apart:
         lacking = ", ".join(label(name) for name in AIMED_AT if name not in one.published)
         without.setdefault(lacking, []).append(_named(one, loaded))
-    lines += [f"\nWithout {lacking}: {'; '.join(names)}." for lacking, names in without.items()]
+    lines += [_listed(f"Without {lacking}", names) for lacking, names in without.items()]
     if fewer := [_named(one, loaded) for one, saved in others if saved < 0.40]:
-        lines.append(f"\nBelow 40 %: {'; '.join(fewer)}.")
+        lines.append(_listed("Below 40 %", fewer))
     if short := [_named(one, loaded) for one, saved in published if saved < 0.30]:
-        lines.append(f"\nBelow 30 %: {'; '.join(short)}.")
+        lines.append(_listed("Below 30 %", short))
     return "\n".join(lines)
+
+
+def _listed(head: str, names: Sequence[str]) -> str:
+    """Format a list of conditions below a line."""
+    return "\n".join([f"\n{head}:\n", *(f"- {name}." for name in names)])
 
 
 def _reached(saved: Sequence[tuple[Condition, float]], aim: float) -> str:
@@ -272,8 +282,8 @@ def _within(conditions: Sequence[Condition]) -> str:
     if not told:
         return ""
     return (
-        f"The controller's model is within {100 * _NEAR:g} % of the time of so many of the steps in which no job "
-        f"moved, of all strategies and seeds: {', '.join(told)}.\n"
+        f"Share of steps without a move whose time the controller's model predicts within {100 * _NEAR:g} %, over all "
+        f"strategies and seeds: {', '.join(told)}.\n"
     )
 
 

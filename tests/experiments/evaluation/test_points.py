@@ -243,7 +243,7 @@ def test_the_page_counts_steps_with_an_accurate_model() -> None:
     ]
     last = page._section(grid, list(conditions_of(records)), "packets.svg").splitlines()[-1]
     assert last == (
-        "The controller's model is within 10 % of the time of so many of the steps in which no job moved, of all "
+        "Share of steps without a move whose time the controller's model predicts within 10 %, over all "
         "strategies and seeds: static 75 % (6 of 8), shifting 50 % (1 of 2), idle 0 % (0 of 1)."
     )
     unasked = [predicted("static", 1, {"ps": (), "widest": ()})]
@@ -252,8 +252,9 @@ def test_the_page_counts_steps_with_an_accurate_model() -> None:
 
 def test_the_page_says_what_in_its_tables_is_no_strategy() -> None:
     assert page._beside([predicted("static", 1, {"ps": (), "ring": ()})]) == [
-        "Compared besides, and no strategies: *ring* (workers pass parts of the sum on from one to the next, "
-        "and no switch sums).\n"
+        "Reference schemes that are not strategies:\n",
+        "- *ring*: workers pass parts of the sum on from one to the next; no switch sums.",
+        "",
     ]
     assert page._beside([predicted("static", 1, {"ps": (), "widest": ()})]) == []
 

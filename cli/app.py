@@ -26,6 +26,7 @@ from .ptf import ptf
 from .runs import demo, replay, run
 from .schema import schema
 from .stf import stf
+from .strategies import strategies
 from .telemetry import app as telemetry_app
 from .top import top
 from .topology import app as topology_app
@@ -146,6 +147,7 @@ app.command(
         "weir place leaf_spine.yaml --server h12 --stripes 2",
     ),
 )(place)
+app.command(rich_help_panel=FABRICS, epilog=examples("weir strategies"))(strategies)
 app.command(
     rich_help_panel=FABRICS,
     epilog=examples(

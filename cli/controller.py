@@ -152,6 +152,7 @@ def controller(
     """
     from ..controller.congestion.bound_log import PROMISES
     from ..controller.placement.strategies import description
+    from ..controller.service.service import check_listening
     from ..topologies import load_topology
 
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
@@ -184,6 +185,7 @@ def controller(
         raise ExperimentError("--take-over ends the controller that has the journal; say which, by --journal FILE")
     if settings.lease_ns == 0 or settings.probe_ns == 0:
         raise ExperimentError(f"--lease {lease}, --probe {probe}: neither can be 0; write them like 2s and 100ms")
+    check_listening(settings.listen, settings.tls, allow_remote=allow_remote)  # before switches are contacted
     try:
         asyncio.run(_serve(settings))
     except KeyboardInterrupt:

@@ -53,8 +53,21 @@ def list_jobs(
 ) -> None:
     """List the jobs, their progress, and any event that they wait for."""
     context.obj = control, tls, as_json
-    if context.invoked_subcommand is not None:
-        return
+    if context.invoked_subcommand is None:
+        _list(context, as_json)
+
+
+@app.command("list", epilog=examples("weir jobs list", "weir jobs list --json"))
+def list_command(
+    context: typer.Context, control: ControlOption = None, tls: TlsOption = None, as_json: JsonOption = False
+) -> None:
+    """List the jobs: how far they are, and what they wait for."""
+    control_before, tls_before, json_before = context.obj
+    context.obj = control or control_before, tls or tls_before, as_json or json_before
+    _list(context, context.obj[2])
+
+
+def _list(context: typer.Context, as_json: bool) -> None:
     with _client(context) as client:
         jobs, queued = client.jobs(), client.queued()
     if as_json:

@@ -12,6 +12,7 @@ from typing import Final, NoReturn
 
 from .. import __version__
 from ..experiments.errors import Interrupted
+from ..imports import user_files
 from ..imports.extras import MissingExtra, explained
 
 _EXTRAS: Final = {
@@ -20,12 +21,15 @@ _EXTRAS: Final = {
     "topology": "controller",
     "ptf": "emulator",
     "stf": "emulator",
+    "strategies": "controller",
     "place": "controller",
     "schema": "controller",
     "telemetry": "live",
 }
 """Extra to install for a single command; the others need the extra `runs`."""
 
+_GLOBAL: Final = frozenset({"-q", "--quiet", "-v", "--verbose"})
+_HANDS_ON: Final = frozenset({"launch", "torchrun", "ptf", "mininet"})
 _NO_THREAD: Final = "can't start new thread"
 _USAGE: Final = 2
 _INTERRUPTED: Final = 130
@@ -42,9 +46,13 @@ def main() -> NoReturn:
         _run(words)
     except Exception as error:
         told = _with_the_way_to_install(error, words) if isinstance(error, ImportError) else error
+        text = str(told)
         if not isinstance(told, (MissingExtra, *_users_errors())):
-            raise
-        sys.stderr.write(f"weir: {told}\n")
+            line = user_files.line_of(error)
+            if line is None or logging.getLogger().isEnabledFor(logging.INFO):
+                raise
+            text = f"{line}: {type(error).__name__}: {error} (weir -v prints the traceback)"
+        sys.stderr.write(f"weir: {text}\n")
         sys.exit(_INTERRUPTED if isinstance(error, Interrupted) else _USAGE)
     sys.exit(0)
 
@@ -63,6 +71,18 @@ def _end_with_a_thread(lost: threading.ExceptHookArgs) -> None:
     threading.__excepthook__(lost)
 
 
+def with_global_options_first(words: Sequence[str]) -> list[str]:
+    """Move `-q` and `-v` from behind a command to its front, where they are options of `weir`.
+
+    Commands that hand words on to a program are left alone.
+    """
+    command = next((word for word in words if not word.startswith("-")), "")
+    if command in _HANDS_ON:
+        return list(words)
+    moved = [word for word in words if word in _GLOBAL]
+    return moved + [word for word in words if word not in _GLOBAL]
+
+
 def _run(words: Sequence[str]) -> None:
     try:
         from .app import app
@@ -77,7 +97,7 @@ def _run(words: Sequence[str]) -> None:
             case _:
                 raise
     else:
-        app(standalone_mode=True)
+        app(with_global_options_first(words), standalone_mode=True)
 
 
 def _with_the_way_to_install(error: ImportError, words: Sequence[str]) -> ImportError:

@@ -239,7 +239,10 @@ class _LogFile(logging.FileHandler):
 
 def _start_log(options: Options) -> None:
     if options.log_file is not None:
-        handler: logging.Handler = _LogFile(options.log_file, "w", "utf-8")
+        try:
+            handler: logging.Handler = _LogFile(options.log_file, "w", "utf-8")
+        except OSError as error:
+            raise UsageError(f"--log-file {options.log_file}: {error.strerror}") from None
     elif options.log_console:
         handler = logging.StreamHandler(sys.stdout)
     else:

@@ -76,6 +76,27 @@ Context = grpc.aio.ServicerContext[Any, Any]
 T = TypeVar("T")
 
 
+def check_listening(address: str, tls: Tls | None, *, allow_remote: bool = False) -> str:
+    """Check an address to serve, and its certificates, without opening it; return the address as gRPC takes it.
+
+    Raises:
+        ControllerError: The address is malformed, or can be reached from elsewhere without TLS, or a file is unusable.
+    """
+    try:
+        target = check_address(address)
+        if tls is not None:
+            tls.server_credentials()
+    except WireError as error:
+        raise ControllerError.of(error.within("control service")) from None
+    if tls is None and not allow_remote and not is_local(address):
+        raise ControllerError(
+            f"{address} can be reached from elsewhere and is not secured: give it TLS files, or allow that on purpose",
+            place="control service",
+            value=address,
+        )
+    return target
+
+
 class ControlService:
     """Server of one controller; an async context manager, inside which `wait` raises its failure."""
 
@@ -109,17 +130,7 @@ class ControlService:
         Raises:
             ControllerError: The address cannot be served.
         """
-        try:
-            self.address = check_address(address)
-        except WireError as error:
-            raise ControllerError.of(error.within("control service")) from None
-        if tls is None and not allow_remote and not is_local(address):
-            raise ControllerError(
-                f"{address} can be reached from elsewhere and is not secured: give it TLS files, or allow that on "
-                "purpose",
-                place="control service",
-                value=address,
-            )
+        self.address = check_listening(address, tls, allow_remote=allow_remote)
         self._controller = controller
         self._tls = tls
         self._runner = Runner(controller, lambda message: self._seating.tell(message), clock=clock)

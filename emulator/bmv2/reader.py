@@ -7,6 +7,7 @@ JSON carries in `source_info`.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Final
 
@@ -52,6 +53,13 @@ MALFORMED: Final = (
 """Exceptions raised while reading or compiling a program that p4c did not write; LLVM refuses with RuntimeError."""
 
 
+P4C_HOME: Final = "https://github.com/p4lang/p4c#getting-started"
+"""Instructions to install p4c."""
+_P4_SOURCE: Final = re.compile(
+    rb"^\s*(?:#\s*include\s*[<\"]|(?:header|control|parser|struct|typedef|const)\s)", re.MULTILINE
+)
+
+
 def read(text: bytes) -> Document:
     """Parse BMv2 JSON.
 
@@ -61,6 +69,11 @@ def read(text: bytes) -> Document:
     try:
         root = json.loads(text)
     except (ValueError, UnicodeDecodeError, RecursionError) as error:
+        if _P4_SOURCE.search(text):
+            raise UnsupportedProgram(
+                f"compile it first: p4c-bm2-ss --arch v1model -o PROGRAM.json PROGRAM.p4 (p4c: {P4C_HOME})",
+                place="P4 source",
+            ) from None
         raise UnsupportedProgram(f"{_why_no_json(text, error)}", place="not a BMv2 JSON program") from None
     if not isinstance(root, dict) or "pipelines" not in root:
         raise UnsupportedProgram(

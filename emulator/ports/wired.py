@@ -220,8 +220,11 @@ class WiredSwitch:
             self._tell(self.switch.poll_digests)
 
     def _note_links(self) -> None:
-        self.links_down = self._links.down()
+        before, self.links_down = self.links_down, self._links.down()
         self.switch.set_ports_down(self.links_down)
+        for port in sorted(before ^ self.links_down):
+            state = "is down, without carrier, or gone" if port in self.links_down else "is up"
+            log.warning("port %d: interface %s %s", port, self._interfaces[port].name, state)
         for nic, (port, interface) in zip(self._engine.nics, self._interfaces.items(), strict=True):
             if interface.ask_mtu():
                 with self._engine.lock:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from .. import cache
+from ..bmv2.reader import P4C_HOME
 from ..program import Program, UnsupportedProgram
 from .player import play
 from .reader import read_test
@@ -84,7 +85,9 @@ def load_program(path: Path) -> Program:
 
 def _need_p4c(what: Path) -> None:
     if shutil.which(P4C) is None:
-        raise StfError(f"{P4C} is not on PATH, which would compile it", place=str(what), value=P4C)
+        raise StfError(
+            f"{P4C}, which would compile it, is not on PATH; install p4c: {P4C_HOME}", place=str(what), value=P4C
+        )
 
 
 def run_test(test: Path) -> Result:

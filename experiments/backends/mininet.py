@@ -44,6 +44,7 @@ from ..config import RunConfig
 from ..config.background import SteadyFlow
 from ..errors import ExperimentError
 from ..records.record import MininetHeartbeats, MininetResult, StrategyResult
+from ..records.report import name_of
 from .live import heartbeat_source
 from .queue_bounds import QueuePromises
 from .round_count import Rounds
@@ -101,7 +102,7 @@ async def run_in_mininet(
         began_ns = time.monotonic_ns()
         drops_before = await _switch_drops(sessions)
         if watch is not None:
-            title = f"{config.name}, {STRATEGIES[virtual.strategy].label}, Mininet"
+            title = f"{config.name}, {name_of(virtual.strategy)}, Mininet"
             watch.begin(fabric.topology, title, time.monotonic_ns())
         beats, delays_ns = config.heartbeats, list[int]()
         service = await stack.enter_async_context(

@@ -52,6 +52,7 @@ from ..config.background import BACKGROUND_PAYLOAD_BYTES
 from ..config.jobs import Participants
 from ..errors import ExperimentError
 from ..records.record import FlowTrace, HeartbeatFigures, JobTrace
+from ..records.report import name_of
 from .agent_registry import AgentRegistry, window_law
 from .agents import VirtualWorker
 from .batch_sizes import VirtualBatchSizes
@@ -212,7 +213,7 @@ class Cluster:
         self._sessions = sessions
         await self._controller.start()
         if self._watch is not None:
-            self._watch.begin(self.topology, f"{self.config.name}, {STRATEGIES[self.strategy_name].label}")
+            self._watch.begin(self.topology, f"{self.config.name}, {name_of(self.strategy_name)}")
         await self._warm_up()
         job, lanes = self.config.job, lanes_of(self.topology)
         if job.stripes > 1:

@@ -45,6 +45,20 @@ def content(short: RunConfig) -> dict[str, Any]:
     return {**short.model_dump(mode="json"), "fabric": "leaf_spine.yaml"}
 
 
+def _user_strategy(folder: Path, expression: str, name: str = "user.py") -> Path:
+    """A strategy that fails in its fifth line."""
+    file = folder / name
+    file.write_text(
+        "from weir.controller.placement.strategies import Description\n"
+        "class Mine:\n"
+        "    def place(self, problem, rng):\n"
+        "        odd, rank = {}, 'rank'\n"
+        f"        return {expression}\n"
+        "DESCRIPTION = Description('mine', 'mine', 'a test', Mine)\n"
+    )
+    return file
+
+
 def test_errors_reach_the_user_as_one_line(
     content: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -61,6 +75,16 @@ def test_errors_reach_the_user_as_one_line(
             ["place", fabric, "--workers", "h1", "--strategy", "ring"],
             'strategy "ring" places no job: a ring is no tree',
         ),
+        (
+            ["place", fabric, "--workers", "h1", "--strategy", _user_strategy(tmp_path, "odd[rank]")],
+            "weir: " + str(tmp_path / "user.py") + ":5: KeyError: 'rank' (weir -v prints the traceback)",
+        ),
+        (
+            ["place", fabric, "--workers", "h1", "--strategy", _user_strategy(tmp_path, "odd[", "syntax.py")],
+            f"weir: {tmp_path / 'syntax.py'}:5: SyntaxError: ",
+        ),
+        (["controller", fabric, "--listen", "0.0.0.0:9561"], "control service: 0.0.0.0:9561 can be reached from else"),
+        (["controller", fabric, "--tls", demo, demo, tmp_path / "none"], "none: cannot be read (No such file"),
         (
             ["run", demo, "--switch", "bmv2"],
             "--switch bmv2 is for Mininet, and the run is in virtual time; add --fabric",

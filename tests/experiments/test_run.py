@@ -196,7 +196,7 @@ def test_the_page_of_a_run_shows_what_its_history_has(
         drawn = (folder / f"{name}.svg").read_text()
         query = f"SELECT link FROM links GROUP BY link ORDER BY max({column}) DESC, avg({column}) DESC, link LIMIT 3"
         assert [link for (link,) in ask(kept, query)[1] if f">{link}<" not in drawn] == []
-        assert f">{record.config.name}, widest tree<" in drawn
+        assert f">{record.config.name}, widest<" in drawn
         assert drawn in page
     with chromium() as browser:
         browser.get((folder / "index.html").as_uri())

@@ -74,6 +74,10 @@ class SwitchKind(StrEnum):
     BMV2 = "bmv2"
 
 
+_REMEDY: Final = {
+    SwitchKind.WEIR: "install weir with its extra emulator there",
+    SwitchKind.BMV2: "build it: https://github.com/p4lang/behavioral-model#installing-bmv2",
+}
 EXECUTABLE: Final = {SwitchKind.WEIR: "weir-switch", SwitchKind.BMV2: "simple_switch_grpc"}
 
 
@@ -115,7 +119,7 @@ def obstacle(kind: SwitchKind = SwitchKind.WEIR) -> str | None:
     if subprocess.run(["unshare", "--net", "true"], capture_output=True, check=False).returncode != 0:
         return "this machine lets nobody make a network namespace"
     if _executable(kind) is None:
-        return f"{EXECUTABLE[kind]} is not on PATH"
+        return f"{EXECUTABLE[kind]} is not on PATH; {_REMEDY[kind]}"
     return None
 
 

@@ -45,3 +45,5 @@ class Description:
     """True if it is called again while the job runs: its answer changes with the links."""
     jointly: bool = False
     """True if running jobs are also evaluated jointly (`multi_job.joint`)."""
+    advice: str = ""
+    """Situation in which to choose it, in one line."""

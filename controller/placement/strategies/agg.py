@@ -225,4 +225,5 @@ DESCRIPTION: Final = Description(
     Agg,
     frozenset({Need.SERVER, Need.ROOM, Need.TELEMETRY}),
     resolves=True,
+    advice="a server with many links and few switches that sum",
 )

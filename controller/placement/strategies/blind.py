@@ -21,4 +21,10 @@ class Blind:
         return self._widest.place(replace(problem, loads={}), rng)
 
 
-DESCRIPTION: Final = Description("blind", "blind", "the widest tree of the fabric as if it were idle", Blind)
+DESCRIPTION: Final = Description(
+    "blind",
+    "blind",
+    "the widest tree of the fabric as if it were idle",
+    Blind,
+    advice="to measure what telemetry is worth",
+)

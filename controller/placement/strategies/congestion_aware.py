@@ -41,4 +41,5 @@ DESCRIPTION: Final = Description(
     CongestionAware,
     frozenset({Need.ROOM, Need.TELEMETRY}),
     resolves=True,
+    advice="a baseline: trees by local load alone",
 )

@@ -34,4 +34,5 @@ DESCRIPTION: Final = Description(
     "fixed hierarchy",
     "every switch on the way to one spine, always the same, and from there sums",
     Hierarchy,
+    advice="a baseline: what is configured by hand",
 )

@@ -31,5 +31,9 @@ class NearestGreedy:
 
 
 DESCRIPTION: Final = Description(
-    "nearest", "nearest greedy", "every worker sends to the nearest switch that has a place left", NearestGreedy
+    "nearest",
+    "nearest greedy",
+    "every worker sends to the nearest switch that has a place left",
+    NearestGreedy,
+    advice="a baseline, without a solver",
 )

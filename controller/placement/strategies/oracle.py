@@ -54,4 +54,5 @@ DESCRIPTION: Final = Description(
     Oracle,
     frozenset({Need.ROOM, Need.TELEMETRY}),
     resolves=True,
+    advice="to judge others; up to about 20 workers",
 )

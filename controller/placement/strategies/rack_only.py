@@ -18,5 +18,9 @@ class RackOnly:
 
 
 DESCRIPTION: Final = Description(
-    "rack", "rack-only", "a switch with two workers or more sums their gradients; the sums go to the root", RackOnly
+    "rack",
+    "rack-only",
+    "a switch with two workers or more sums their gradients; the sums go to the root",
+    RackOnly,
+    advice="a baseline: switches that know their rack alone",
 )

@@ -26,5 +26,9 @@ class RandomSwitches:
 
 
 DESCRIPTION: Final = Description(
-    "random", "random", "every worker takes one of the switches that it may send to, by lot", RandomSwitches
+    "random",
+    "random",
+    "every worker takes one of the switches that it may send to, by lot",
+    RandomSwitches,
+    advice="a baseline: chance",
 )

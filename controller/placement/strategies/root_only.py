@@ -18,4 +18,10 @@ class RootOnly:
         return nearest(problem, {} if hub is None else dict.fromkeys(problem.workers, hub))
 
 
-DESCRIPTION: Final = Description("root", "root-only", "every worker sends to one switch, the nearest to all", RootOnly)
+DESCRIPTION: Final = Description(
+    "root",
+    "root-only",
+    "every worker sends to one switch, the nearest to all",
+    RootOnly,
+    advice="one switch that all are near to, as in one rack",
+)

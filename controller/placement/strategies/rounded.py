@@ -86,4 +86,5 @@ DESCRIPTION: Final = Description(
     "a linear program shares workers among switches, then each draws one by its shares",
     Rounded,
     frozenset({Need.SERVER, Need.ROOM, Need.TELEMETRY}),
+    advice="a baseline with a server",
 )

@@ -224,4 +224,5 @@ DESCRIPTION: Final = Description(
     lambda: ScarceMemory(gap=0.0, seconds=10.0),
     frozenset({Need.ROOM, Need.TELEMETRY}),
     resolves=True,
+    advice="few switches sum, or have few slots left",
 )

@@ -30,5 +30,10 @@ class ServerOnly:
 
 
 DESCRIPTION: Final = Description(
-    "ps", "server only", "every worker sends to the parameter server", ServerOnly, frozenset({Need.SERVER})
+    "ps",
+    "server only",
+    "every worker sends to the parameter server",
+    ServerOnly,
+    frozenset({Need.SERVER}),
+    advice="no switch sums; the baseline of all",
 )

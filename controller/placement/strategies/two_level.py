@@ -30,4 +30,5 @@ DESCRIPTION: Final = Description(
     "the workers' racks sum, then the parameter server's",
     TwoLevel,
     frozenset({Need.SERVER, Need.ROOM}),
+    advice="a baseline with a server, one level of racks",
 )

@@ -282,4 +282,5 @@ DESCRIPTION: Final = Description(
     frozenset({Need.ROOM, Need.TELEMETRY}),
     resolves=True,
     jointly=True,
+    advice="the default: any fabric whose switches can sum",
 )

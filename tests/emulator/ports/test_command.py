@@ -176,6 +176,10 @@ def test_unavailable_resources_are_one_line(tmp_path: Path) -> None:
     assert f"program {tmp_path / 'none.json'}: No such file" in fails(str(tmp_path / "none.json"))
     (tmp_path / "bad.json").write_text("{")
     assert "bad.json: not a BMv2 JSON program" in fails(str(tmp_path / "bad.json"))
+    (tmp_path / "own.p4").write_text("// mine\n#include <core.p4>\n#include <v1model.p4>\n")
+    assert "own.p4: P4 source: compile it first: p4c-bm2-ss" in fails(str(tmp_path / "own.p4"))
+    log = tmp_path / "nowhere" / "switch.log"
+    assert fails("--no-p4", "--log-file", str(log)) == f"weir-switch: --log-file {log}: No such file or directory"
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

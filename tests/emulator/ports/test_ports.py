@@ -392,7 +392,7 @@ def test_a_slow_interface_fills_the_queues_or_drops_by_itself(net: Network, limi
     assert counters.port.lost_packets == counters.refused
 
 
-def test_an_interface_that_goes_down_and_comes_back(net: Network, ring: bool) -> None:
+def test_an_interface_that_goes_down_and_comes_back(net: Network, ring: bool, caplog: pytest.LogCaptureFixture) -> None:
     frames = numbered(3)
     with WiredSwitch(pairs(), net.interfaces, ring=ring) as wired:
         net.send(1, frames[0])
@@ -408,6 +408,9 @@ def test_an_interface_that_goes_down_and_comes_back(net: Network, ring: bool) ->
         ip("link del s1-eth2")
         net.send(1, frames[0])
         assert eventually(lambda: wired.counters()[2].unreachable == 2)
+        gone = "port 2: interface s1-eth2 is down, without carrier, or gone"
+        assert eventually(lambda: caplog.messages.count(gone) == 2)
+        assert "port 2: interface s1-eth2 is up" in caplog.messages
 
 
 def test_flows_avoid_a_port_whose_link_is_down(net: Network) -> None:

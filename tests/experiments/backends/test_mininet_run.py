@@ -82,7 +82,7 @@ def assert_seen_live(states: list[dict[str, Any]]) -> None:
     assert any(view[0] > 0 for state in states for view in state["links"] if view is not None)
     assert set(states[-1]["drops"]) == set(DROP_REASONS)
     texts = {event["text"] for event in states[-1]["events"]}
-    assert "short, widest tree, Mininet" in texts
+    assert "short, widest, Mininet" in texts
     assert any(text.startswith("job 1 runs with 3 workers, summed at ") for text in texts)
 
 

@@ -5,7 +5,7 @@ Importing this package costs nothing: each name here is loaded when it is first 
 `join` takes a seat in a job and returns a `Communicator`, whose collectives sum in the switches; `serve` is the seat of
 a job's parameter server; `connect` sends messages between two hosts. `DistributedOptimizer` wraps one of PyTorch's.
 `Topology` is a fabric as data: `load_topology` reads one, `leaf_spine` and `fat_tree` make regular ones. `Program`,
-`Switch` and `Fabric` run compiled P4 programs in virtual time.
+`Switch` and `Fabric` run compiled P4 programs in virtual time; `run` runs a run file.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .emulator import Fabric, Program, Switch
+    from .experiments.start import run
     from .hosts import (
         Communicator,
         Compression,
@@ -35,6 +36,7 @@ elif __package__:  # pytest loads this file by itself where the checkout's folde
         __name__,
         {
             "emulator": ("Fabric", "Program", "Switch"),
+            "experiments.start": ("run",),
             "hosts": (
                 "Communicator",
                 "Compression",
@@ -78,5 +80,6 @@ __all__ = [
     "join",
     "leaf_spine",
     "load_topology",
+    "run",
     "serve",
 ]

@@ -94,6 +94,9 @@ def run(
     web: WebOption = None,
     history: HistoryOption = None,
     as_json: JsonOption = False,
+    csv: Annotated[
+        Path | None, typer.Option("--csv", metavar="FILE", help="Write the figures to this CSV file, too.")
+    ] = None,
 ) -> None:
     """Run FILE once per strategy, compare, and keep a record.
 
@@ -108,7 +111,10 @@ def run(
         config = config.replaced("--strategy", strategies=strategy)
     if seed is not None:
         config = config.replaced("--seed", seed=seed)
-    _check_promises(_run(config, out, as_json, mininet, web, history))
+    record = _run(config, out, as_json, mininet, web, history)
+    if csv is not None:
+        record.save_csv(csv)
+    _check_promises(record)
 
 
 def replay(

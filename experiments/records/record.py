@@ -20,7 +20,7 @@ from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -33,6 +33,7 @@ from ...topologies.mininet.scratch import keep_as, scratch_folder
 from ...topologies.problems import told
 from ..config import RunConfig
 from ..errors import ExperimentError
+from .figures import frame_of, rows_of, write_csv
 
 RECORD_FILE: Final = "record.json"
 _DIGEST: Final = "digest"
@@ -395,6 +396,22 @@ class RunRecord(_Record):
     def mininet_switch(self) -> SwitchKind | None:
         """Kind of the switches in Mininet; None if the run was in virtual time alone."""
         return SwitchKind(self.mininet[0].switch) if self.mininet else None
+
+    def to_frame(self) -> Any:
+        """Return the figures as a pandas DataFrame, a row per strategy (`figures.COLUMNS`).
+
+        Raises:
+            MissingExtra: pandas is not installed.
+        """
+        return frame_of(rows_of(self.results, self.config.seed))
+
+    def save_csv(self, path: str | Path) -> None:
+        """Write the figures as CSV, a row per strategy (`figures.COLUMNS`).
+
+        Raises:
+            ExperimentError: The file cannot be written.
+        """
+        write_csv(rows_of(self.results, self.config.seed), Path(path))
 
     def save(self, folder: Path) -> Path:
         """Write it with its digest, whole or not at all. Raises OSError."""

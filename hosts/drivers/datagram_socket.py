@@ -12,6 +12,7 @@ import numpy as np
 from ...wire.aggregation import MESSAGE_BYTES
 from ...wire.frames import Datagrams
 from ...wire.message_batch import PASSING, MessageBatch, enlarge_buffer
+from .port_guard import bind_beside, hold_port
 
 BATCH: Final = 512
 """Most datagrams in one system call."""
@@ -28,7 +29,12 @@ class DatagramSocket:
     """Bound to one address; it sends to the same port everywhere, and never blocks."""
 
     def __init__(
-        self, address: int, port: int, bound: socket.socket | None = None, longest_bytes: int = MESSAGE_BYTES
+        self,
+        address: int,
+        port: int,
+        bound: socket.socket | None = None,
+        longest_bytes: int = MESSAGE_BYTES,
+        guard: socket.socket | None = None,
     ) -> None:
         """Bind a UDP socket, or take over a bound one.
 
@@ -37,9 +43,11 @@ class DatagramSocket:
             port: UDP port.
             bound: a socket that another process has bound there already.
             longest_bytes: longest datagram to expect. Longer ones are cut, but stay longer than this.
+            guard: the guard of the port, if `bound` came with one.
 
         Raises:
-            OSError: the address cannot be bound, or the operating system is not supported.
+            OSError: the address cannot be bound, another user has the port on some address, or the operating system is
+                not supported.
         """
         self._in, self._out = MessageBatch(BATCH), MessageBatch(BATCH, port)
         self._buffer = np.zeros((BATCH, longest_bytes + _SPARE_BYTES), np.uint8)
@@ -49,7 +57,13 @@ class DatagramSocket:
         self.foreign_ports = 0
         """Datagrams from another port than this, which no host of a job sends from: dropped."""
         self._port = port
-        self._socket = _bound(address, port) if bound is None else bound
+        self.guard = hold_port(port) if bound is None else guard
+        """Holds the port on all other addresses; None: another process of this user does."""
+        try:
+            self._socket = _bound(address, port) if bound is None else bound
+        except OSError:
+            self._close_guard()
+            raise
 
     def fileno(self) -> int:
         """File descriptor, for selectors."""
@@ -58,6 +72,11 @@ class DatagramSocket:
     def close(self) -> None:
         """May be repeated."""
         self._socket.close()
+        self._close_guard()
+
+    def _close_guard(self) -> None:
+        if self.guard is not None:
+            self.guard.close()
 
     def receive(self) -> list[Datagrams]:
         """Receive at most `BATCH` datagrams that were sent from this port elsewhere.
@@ -112,7 +131,7 @@ def _bound(address: int, port: int) -> socket.socket:
         for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
             enlarge_buffer(new, option, _BUFFER_BYTES)
         new.setsockopt(socket.SOL_SOCKET, _SO_NO_CHECK, 1)
-        new.bind((str(IPv4Address(address)), port))
+        bind_beside(new, address, port)
     except OSError as error:
         new.close()
         raise OSError(error.errno, f"cannot bind {IPv4Address(address)}:{port}: {error.strerror}") from error

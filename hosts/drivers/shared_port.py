@@ -199,7 +199,7 @@ class SharedPort:
                     if not _same_user(knocking):
                         why = ", by another user's process"
                         break
-                    _, handed, _, _ = socket.recv_fds(knocking, 1, 2)
+                    _, handed, _, _ = socket.recv_fds(knocking, 1, 3)
                 except ConnectionRefusedError:  # it has just bound the port, or it knows nothing of doors
                     limit_s = _REFUSED_S
                 except (ConnectionError, BlockingIOError):
@@ -208,8 +208,10 @@ class SharedPort:
                     why = ", by a process that does not answer"
                 else:
                     sockets = [socket.socket(fileno=number) for number in handed]
-                    if len(sockets) == 2:  # port and door
-                        return DatagramSocket(address, port, sockets[0], self._longest_bytes), sockets[1]
+                    if len(sockets) in (2, 3):  # port, door, and the port's guard if there is one
+                        bound, door, *rest = sockets
+                        guard = rest[0] if rest else None
+                        return DatagramSocket(address, port, bound, self._longest_bytes, guard), door
                     for each in sockets:
                         each.close()
             time.sleep(_PAUSE_S)
@@ -226,7 +228,8 @@ class SharedPort:
             if _same_user(knocking):
                 self.together = True
                 with contextlib.suppress(OSError):  # it has given up
-                    socket.send_fds(knocking, [b"!"], [self.socket.fileno(), door.fileno()])
+                    guard = [] if self.socket.guard is None else [self.socket.guard.fileno()]
+                    socket.send_fds(knocking, [b"!"], [self.socket.fileno(), door.fileno(), *guard])
 
     def _let_in(self, inbox: socket.socket, job: int) -> None:
         try:

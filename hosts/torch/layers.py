@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
+from functools import partial
 from itertools import accumulate
+from types import FunctionType
 from typing import Any, Final
 
 import torch
@@ -26,19 +28,41 @@ from torch.nn.parallel import DistributedDataParallel
 from ..errors import InvalidTensor
 
 _hooked: Final[list[object]] = []
+_kept: Final[set[type[Any]]] = set()
+"""Classes whose operations the compiler does not trace."""
 _reducers: Final[weakref.WeakKeyDictionary[Any, ReducerGroup]] = weakref.WeakKeyDictionary()
 """Per DistributedDataParallel, the process group of its reducer; C++ keeps the group, but not its Python methods."""
 
 
-def watch_modules() -> None:
-    """Install the hook on each DistributedDataParallel that is made from now on. May be repeated."""
+def watch_modules(group: type[Any]) -> None:
+    """Install the hook on each DistributedDataParallel that is made from now on. May be repeated.
+
+    Args:
+        group: Class of the process groups that sum the buckets.
+    """
     if not _hooked:
-        _hooked.append(register_module_module_registration_hook(_registered))
+        _hooked.append(register_module_module_registration_hook(partial(_registered, group)))
 
 
-def _registered(module: nn.Module, name: str, submodule: nn.Module | None) -> None:
+def _registered(group: type[Any], module: nn.Module, name: str, submodule: nn.Module | None) -> None:
     if isinstance(module, DistributedDataParallel) and name == "module":
-        module.register_forward_hook(_after_forward)
+        for kind in (group, ReducerGroup):
+            _keep_from_compiler(kind)
+        module.register_forward_hook(torch.compiler.disable(_after_forward))
+
+
+def _keep_from_compiler(kind: type[Any]) -> None:
+    """Exclude a process group's operations from torch.compile.
+
+    A compiled DistributedDataParallel broadcasts its buffers in C++, which calls these methods while the compiler
+    traces. It is done with the first module, not at import, since it loads the compiler, as that module does anyway.
+    """
+    if kind not in _kept:
+        _kept.add(kind)
+        for name, method in list(vars(kind).items()):
+            operation = not name.startswith("__") and callable(getattr(dist.ProcessGroup, name, None))
+            if operation and isinstance(method, FunctionType):
+                setattr(kind, name, torch.compiler.disable(method))
 
 
 def _after_forward(module: Any, inputs: Any, output: Any) -> None:

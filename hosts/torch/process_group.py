@@ -101,7 +101,7 @@ class WeirProcessGroup(dist.ProcessGroup):
         """Number of calls through the switches ("fabric …") and over Gloo ("gloo …"), by their names."""
         self._said = False
         self._set_up(store, timeout)
-        watch_modules()
+        watch_modules(WeirProcessGroup)
         _groups.add(self)
 
     def _set_up(self, store: Any, timeout: timedelta) -> None:

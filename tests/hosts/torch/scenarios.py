@@ -317,6 +317,39 @@ def digest(model: nn.Module) -> str:
     return hashlib.sha256(b"".join(value.detach().numpy().tobytes() for value in model.parameters())).hexdigest()
 
 
+class Normed(nn.Module):
+    """A layer, and the buffers of a normalisation, which DistributedDataParallel broadcasts before each pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = nn.Sequential(nn.Linear(40, 20), nn.BatchNorm1d(20), nn.ReLU(), nn.Linear(20, 5))
+
+    def forward(self, inputs: torch.Tensor) -> Any:
+        return self.layers(inputs)
+
+
+def compiled(rank: int, ranks: int, store: Any) -> Any:
+    """Weights after steps of a model that is compiled with DistributedDataParallel around it, inside it, or not."""
+    begin(rank, ranks, store)
+    found = []
+    for order in ("plain", "around", "inside"):
+        model: Any = Normed()
+        if order == "inside":
+            model = torch.compile(model, backend="eager")
+        model = DistributedDataParallel(model)
+        step: Any = torch.compile(model, backend="eager") if order == "around" else model
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        generator = torch.Generator().manual_seed(rank)
+        for _ in range(3):
+            optimizer.zero_grad()
+            step(torch.randn(16, 40, generator=generator)).square().mean().backward()
+            optimizer.step()
+        found.append(digest(model))
+    dist.destroy_process_group()
+    return found
+
+
 def training(rank: int, ranks: int, store: Any) -> Any:
     """The same training over the fabric, and with its sums done locally."""
     hows = ["plain", "small", "small unused view", "no_sync", "join"]

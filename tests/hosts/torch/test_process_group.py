@@ -57,6 +57,12 @@ def test_groups_are_jobs_of_their_own(ranks: Ranks) -> None:
     assert ranks.play("groups") == [[True] * 3] * RANKS
 
 
+def test_a_compiled_model_trains_as_an_uncompiled_one(ranks: Ranks) -> None:
+    """Torch.compile around DistributedDataParallel, the order that PyTorch recommends, and within it."""
+    plain, *compiled = {tuple(found) for found in ranks.play("compiled")}.pop()
+    assert compiled == [plain] * 2
+
+
 def test_training_has_the_bits_of_local_sums(ranks: Ranks) -> None:
     """Buckets with layers of many scales, one or several to a step, unused parameters, no_sync, uneven inputs."""
     played = ranks.play("training")

@@ -1,18 +1,19 @@
 """Things of one kind by name: one module each in a folder, or a file of the user's, named by its path.
 
-Each module ends in a DESCRIPTION, an object of the kind's own class with a `name`. Synchronisation modes, collective
-operations, window laws, workloads and optimisers are registered this way.
+Each module ends in a DESCRIPTION, an object of the kind's own class with a `name`. Strategies, synchronisation modes,
+collective operations, workloads, optimisers and papers are registered this way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
 from typing import Protocol, TypeVar
 
+from ..errors import PlacedError
 from . import user_files
 
 
@@ -31,7 +32,14 @@ class Registry(Mapping[str, D]):
     """Descriptions by name; a path that ends in `.py` is a user's file. Iteration lists the registered names."""
 
     def __init__(
-        self, package: str, folders: Iterable[str], kind: type[D], noun: str, error: type[Exception], first: str = ""
+        self,
+        package: str,
+        folders: Iterable[str],
+        kind: type[D],
+        noun: str,
+        error: type[PlacedError],
+        first: str = "",
+        adopt: Callable[[D, str], D] = lambda description, _: description,
     ) -> None:
         """Import all modules of a package.
 
@@ -40,8 +48,9 @@ class Registry(Mapping[str, D]):
             folders: Its folders, as in `__path__`.
             kind: Class of the descriptions.
             noun: Name of the kind in error messages, such as "window law".
-            error: Raised with a message for an unknown name, and for a file without a description.
+            error: Raised for an unknown name, and for a file without a description.
             first: Name that is listed first, such as the default; the others follow by module name.
+            adopt: Returns the description to use for that of a user's file, whose path it is given.
 
         Raises:
             ValueError: Two modules have the same name.
@@ -49,6 +58,7 @@ class Registry(Mapping[str, D]):
         self._kind = kind
         self._noun = noun
         self._error = error
+        self._adopt = adopt
         self._user: dict[str, D] = {}
         """Descriptions of users' files by path."""
         found: dict[str, D] = {}
@@ -83,7 +93,7 @@ class Registry(Mapping[str, D]):
             close = get_close_matches(name, self._registered, 1)
             meant = f', did you mean "{close[0]}"?' if close else ""
             raise self._error(
-                f'unknown {self._noun} "{name}"{meant}; supported: {", ".join(self)}, or the path of a Python file'
+                f'unknown {self._noun} "{name}"{meant}', value=name, allowed=[*self, "the path of a Python file"]
             )
         return self[name]
 
@@ -91,13 +101,17 @@ class Registry(Mapping[str, D]):
         if path not in self._user:
             if not Path(path).is_file():
                 raise self._error(
-                    f"{path}: no such file; a {self._noun} outside the package is named by the path of its Python file"
+                    f"no such file; a {self._noun} outside the package is named by the path of its Python file",
+                    place=path,
+                    value=path,
                 )
             description = getattr(user_files.run_file(Path(path)), "DESCRIPTION", None)
             if not isinstance(description, self._kind):
                 raise self._error(
-                    f"{path}: DESCRIPTION is {description!r}; the file of a {self._noun} ends in a "
-                    f"{self._kind.__name__} of {self._kind.__module__}"
+                    f"{description!r} describes no {self._noun}; the file of one ends in a "
+                    f"{self._kind.__name__} of {self._kind.__module__}",
+                    place=f"{path}: DESCRIPTION",
+                    value=description,
                 )
-            self._user[path] = description
+            self._user[path] = self._adopt(description, path)
         return self._user[path]

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from weir.errors import PlacedError
 from weir.imports.registry import Registry
 from weir.tests.imports.colours import Colour
 
 
-class ColourError(Exception):
+class ColourError(PlacedError):
     """Raised by the registry under test."""
 
 
@@ -58,8 +59,19 @@ def test_unknown_names_and_files_raise_the_kinds_error(folder: Path, tmp_path: P
     for wrong in ("bleu", str(tmp_path / "absent.py"), str(empty)):
         with pytest.raises(ColourError):
             registry(folder).describe(wrong)
-    with pytest.raises(ColourError, match='unknown colour "bleu", did you mean "blue"'):
+    with pytest.raises(ColourError, match='unknown colour "bleu", did you mean "blue"') as caught:
         registry(folder).describe("bleu")
+    assert (caught.value.value, caught.value.allowed) == ("bleu", ("blue", "red", "the path of a Python file"))
+
+
+def test_a_users_description_is_adopted_with_its_path(folder: Path, tmp_path: Path) -> None:
+    own = tmp_path / "own.py"
+    own.write_text(MODULE.format(name="green"))
+    known = Registry(
+        "colours", [str(folder)], Colour, "colour", ColourError, adopt=lambda colour, path: Colour(colour.name + path)
+    )
+    assert known.describe(str(own)) == Colour(f"green{own}")
+    assert known.describe("red") == Colour("red")
 
 
 def test_two_modules_of_one_name_are_refused(folder: Path) -> None:

@@ -5,15 +5,10 @@ the user's own that ends in one, whose path is its name.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
-from importlib import import_module
-from pathlib import Path
-from pkgutil import iter_modules
 from typing import Final
 
-from ....imports import user_files
+from ....imports.registry import Registry
 from ....topologies.spelling import nearest
 from ..model.problem import Placement, PlacementError, Problem
 from ..model.strategy import Description, Need, Strategy
@@ -23,34 +18,6 @@ __all__ = ["DEFAULT", "STRATEGIES", "Description", "Need", "Strategy", "descript
 
 DEFAULT: Final = "widest"
 """Default placement strategy."""
-
-
-class _Strategies(Mapping[str, Description]):
-    """Those that are registered, and by its path any file of a user's; listed are the former."""
-
-    def __init__(self, registered: Mapping[str, Description]) -> None:
-        self._registered = registered
-
-    def __getitem__(self, name: str) -> Description:
-        return _own(str(Path(name).resolve())) if name.endswith(user_files.ENDING) else self._registered[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._registered)
-
-    def __len__(self) -> int:
-        return len(self._registered)
-
-
-def _registered() -> Mapping[str, Description]:
-    found: dict[str, Description] = {}
-    for module in sorted(module.name for module in iter_modules(__path__)):
-        description: Description = import_module(f"{__name__}.{module}").DESCRIPTION
-        if description.name in found:
-            raise PlacementError(
-                f'two strategies are called "{description.name}"; the one in {module}.py needs another'
-            )
-        found[description.name] = description
-    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,18 +40,12 @@ class _UserStrategy:
         return placement
 
 
-@cache
-def _own(path: str) -> Description:
-    """Return a file's DESCRIPTION. Raises PlacementError if there is none; exceptions of the file itself propagate."""
-    if not Path(path).is_file():
-        raise PlacementError("there is no such file; a user strategy is named by its path", place=path, value=path)
-    description = getattr(user_files.run_file(Path(path)), "DESCRIPTION", None)
-    if not isinstance(description, Description):
-        raise PlacementError("missing; it describes the strategy of a file", place=f"{path}: DESCRIPTION")
+def _checked(description: Description, path: str) -> Description:
+    """The description of a user's file, whose strategy's placements are checked."""
     return replace(description, make=lambda: _UserStrategy(path, description.make()))
 
 
-STRATEGIES: Final[Mapping[str, Description]] = _Strategies(_registered())
+STRATEGIES: Final = Registry(__name__, __path__, Description, "strategy", PlacementError, adopt=_checked)
 """Descriptions by name. Raises PlacementError for the path of a file without one."""
 
 

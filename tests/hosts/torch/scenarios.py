@@ -572,6 +572,30 @@ def reported(rank: int, ranks: int, store: Any) -> Any:
     return listed
 
 
+def integers(rank: int, ranks: int, store: Any) -> Any:
+    """Sum integers up to the ends of int32 and beyond, and of other types; return what is wrong, and the ways taken."""
+    group = begin(rank, ranks, store)
+    wrong = []
+    ends = torch.iinfo(torch.int32)
+    for name, low, high in (("exact", ends.min // ranks, ends.max // ranks), ("wrapping", ends.min, ends.max)):
+        parts = [
+            torch.randint(low, high + 1, (5000,), generator=torch.Generator().manual_seed(each), dtype=torch.int64)
+            for each in range(ranks)
+        ]
+        total = sum(parts).to(torch.int32)  # modulo 2^32
+        mine = parts[rank].to(torch.int32)
+        dist.all_reduce(mine)
+        if not mine.equal(total):
+            wrong.append(name)
+    through_switches = group.carried["fabric all_reduce"]
+    for kind in (torch.uint8, torch.int8, torch.int64):
+        mine = torch.ones(5000, dtype=kind)
+        dist.all_reduce(mine)
+        if not mine.eq(ranks).all():
+            wrong.append(str(kind))
+    return wrong, through_switches, group.carried["fabric all_reduce"], group.carried["gloo all_reduce"]
+
+
 def _column(value: int, count: int = 7) -> tuple[torch.Tensor, torch.Tensor]:
     """A matrix (count, 2), and its first column."""
     whole = torch.arange(2 * count).reshape(count, 2) + value

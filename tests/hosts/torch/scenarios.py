@@ -593,7 +593,7 @@ def integers(rank: int, ranks: int, store: Any) -> Any:
         dist.all_reduce(mine)
         if not mine.eq(ranks).all():
             wrong.append(str(kind))
-    return wrong, through_switches, group.carried["fabric all_reduce"], group.carried["gloo all_reduce"]
+    return wrong, through_switches, group.carried["fabric all_reduce"]
 
 
 def _column(value: int, count: int = 7) -> tuple[torch.Tensor, torch.Tensor]:

@@ -43,6 +43,10 @@ class Draws:
         """Return the keys (k,) by which this worker's numbers of chunks are made, for native code."""
         return _keys((self.seed + _OWN_STREAM * (self.rank + 1)) & _WORD, chunks)
 
+    def common_keys(self, chunks: UintArray) -> UintArray:
+        """Return the keys (k,) by which common numbers of chunks are made, for native code."""
+        return _keys(self.seed & _WORD, chunks)
+
     def common_signs(self, chunks: UintArray, size: int) -> UintArray:
         """Return sign bits of float32 numbers, 0 or 2³¹, (k, size), the same at every worker."""
         return _bits(self.seed & _WORD, chunks, size) & np.uint32(1 << 31)

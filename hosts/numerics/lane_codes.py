@@ -18,7 +18,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, Final
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,6 +53,12 @@ def _scale_table() -> NDArray[np.float64]:
 SCALES: Final = _scale_table()
 """Scale by its code, (256,): multiples of float32, so that computing with float32 or float64 starts alike."""
 LARGEST_SCALE: Final = float(SCALES[NAN_CODE - 1])
+
+
+@cache
+def native_code() -> Any:
+    """Return the module `lane_native`; None where Numba is not installed."""
+    return import_module(".lane_native", __package__) if find_spec("numba") is not None else None
 
 
 def scale_codes(scales: NDArray[np.float64]) -> Exponents:
@@ -102,6 +111,8 @@ class LaneCode(ABC):
     """
 
     name: str
+    uniform_levels: ClassVar[bool] = False
+    """True if `quantise` is `stochastic` and `restore` is `centred`, which native code does as well."""
 
     @abstractmethod
     def layout(self, workers: int) -> Layout:
@@ -253,6 +264,21 @@ class LaneEncoding(Encoding):
         place = place or Place.first(len(values))
         scales = SCALES[exponents]
         there = (exponents > 0) & (exponents < NAN_CODE)
+        if self.code.uniform_levels and (fast := native_code()) is not None:
+            limits = np.where(there, scales, 0)
+            steps = (self.layout.levels - 1) / (2 * np.where(there, scales, 1.0))
+            lanes = np.zeros((len(values), self.lanes), np.uint32)
+            keys = place.draws.own_keys(place.chunks)
+            fast.encode(
+                np.ascontiguousarray(values),
+                limits.astype(np.float32),
+                steps.astype(np.float32),
+                keys,
+                self.layout.bits,
+                self.layout.levels,
+                lanes,
+            )
+            return lanes.view(np.int32)
         uniform = place.draws.own_uniform(place.chunks, self.values)
         codes = self.code.quantise(values, np.where(there, scales, 1.0), self.layout.levels, uniform)
         codes[~there] = 0
@@ -271,17 +297,29 @@ class LaneEncoding(Encoding):
     ) -> NDArray[Any]:
         """Summed lanes (k, lanes) of `weights` (k,) contributors as numbers (k, v); a mean is divided by them."""
         place = place or Place.first(len(sums))
+        zero, nan = exponents == 0, exponents == NAN_CODE
+        scales = np.where(nan, 1.0, SCALES[exponents])
+        contributors = np.asarray(weights, np.int64)
+        values = self._restored(sums, scales, contributors)
+        values[zero | (contributors == 0)] = 0
+        values = self.code.gather(values, place)
+        values[nan] = np.nan
+        return values
+
+    def _restored(self, sums: Int32Array, scales: NDArray[np.float64], contributors: NDArray[np.int64]) -> Float32Array:
+        """Sums of numbers, or means, as they were before they were spread back."""
+        divisors = np.maximum(contributors if self.mean else 1, np.ones_like(contributors)).astype(np.float32)
+        if self.code.uniform_levels and (fast := native_code()) is not None:
+            steps = self.layout.levels - 1
+            values = np.empty((len(sums), self.values), np.float32)
+            lanes = np.ascontiguousarray(sums).view(np.uint32)
+            fast.decode(lanes, scales / steps, contributors * steps, divisors, self.layout.bits, values)
+            return values
         shifts = np.arange(self.layout.per_lane, dtype=np.uint32) * np.uint32(self.layout.bits)
         fields = sums.view(np.uint32)[:, None, :] >> shifts[:, None] & np.uint32((1 << self.layout.bits) - 1)
         codes = fields.reshape(len(sums), self.values).astype(np.int64)
-        zero, nan = exponents == 0, exponents == NAN_CODE
-        scales = np.where(nan, 1.0, SCALES[exponents])
-        values = self.code.restore(codes, scales, self.layout.levels, np.asarray(weights, np.int64))
-        values[zero | (weights == 0)] = 0
-        if self.mean:
-            values /= np.maximum(weights, 1).astype(np.float32)[:, None]
-        values = self.code.gather(values, place)
-        values[nan] = np.nan
+        values = self.code.restore(codes, scales, self.layout.levels, contributors)
+        values /= divisors[:, None]
         return values
 
     def refused(self, values: NDArray[Any], weight: int) -> int:

@@ -16,9 +16,9 @@ from ..errors import InvalidTensor
 from .datatypes import register
 from .draws import UintArray
 from .encodings import Place
-from .lane_codes import LaneCode, LaneType, Layout, centred, fixed_field, stochastic
+from .lane_codes import LaneCode, LaneType, Layout, centred, fixed_field, native_code, stochastic
 from .quantization import Float32Array
-from .rotation import rotate, rotate_back
+from .rotation import block_size, rotate, rotate_back
 
 FIELD_BITS: Final = (6, 7, 8, 10, 15)
 """Bits of a field, of which 5, 4, 4, 3 and 2 fill a lane."""
@@ -30,6 +30,8 @@ _CLIP: Final = 2.154
 
 class Packed(LaneCode):
     """Uniform levels by stochastic rounding, as many as a field holds for the job's workers."""
+
+    uniform_levels = True
 
     def __init__(self, bits: int, *, rotated: bool = True) -> None:
         """Create the code of fields of `bits` bits; `rotated`: chunks are rotated before they are quantised."""
@@ -45,10 +47,17 @@ class Packed(LaneCode):
     def spread(self, chunks: Float32Array, place: Place) -> Float32Array:
         if not self.rotated:
             return chunks
+        if (fast := native_code()) is not None:
+            turned = np.array(chunks, np.float32, order="C")
+            fast.rotate(turned, place.draws.common_keys(place.chunks), *_blocks(chunks))
+            return turned
         return rotate(chunks, place.draws.common_signs(place.chunks, chunks.shape[1]))
 
     def gather(self, chunks: Float32Array, place: Place) -> Float32Array:
         if not self.rotated:
+            return chunks
+        if (fast := native_code()) is not None:
+            fast.rotate_back(chunks, place.draws.common_keys(place.chunks), *_blocks(chunks))
             return chunks
         return rotate_back(chunks, place.draws.common_signs(place.chunks, chunks.shape[1]))
 
@@ -69,6 +78,12 @@ class Packed(LaneCode):
         self, sums: IntArray, scales: NDArray[np.float64], levels: int, contributors: NDArray[np.int64]
     ) -> Float32Array:
         return centred(sums, scales, levels, contributors)
+
+
+def _blocks(chunks: Float32Array) -> tuple[int, np.float32]:
+    """Numbers in a block of these chunks, and the factor that keeps norms."""
+    size = block_size(chunks.shape[1])
+    return size, np.float32(size**-0.5)
 
 
 PACKED: Final = {bits: register(LaneType(Packed(bits))) for bits in FIELD_BITS}

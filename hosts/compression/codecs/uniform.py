@@ -18,6 +18,8 @@ _MAX_BITS: Final = 8
 class Levels(LaneCode):
     """A fixed number of uniform levels; the field grows with the number of workers."""
 
+    uniform_levels = True
+
     def __init__(self, name: str, levels: int, clip: float | None = None) -> None:
         """`clip`: standard deviations beyond which numbers of a chunk are clipped; None: no clipping."""
         self.name = name

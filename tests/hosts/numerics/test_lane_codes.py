@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weir.hosts.errors import InvalidTensor
+from weir.hosts.numerics import lane_codes, packed
 from weir.hosts.numerics.datatypes import data_type, data_types
 from weir.hosts.numerics.draws import Draws, mixed
 from weir.hosts.numerics.encodings import Place, encoding_of
@@ -63,6 +64,27 @@ def test_a_packed_sum_is_the_sum_of_counted_codes(bits: int, workers: int, there
     arrays = gradients(bits, there, 300)
     total = reference_sum(arrays, workers=workers, dtype=PLAIN[bits], seed=9)
     assert total.tobytes() == counted(arrays, bits, workers, 9).tobytes()
+
+
+@pytest.mark.parametrize("kind", [*PACKED.values(), PLAIN[8]])
+@pytest.mark.parametrize("lanes", [256, 32])
+def test_native_code_has_the_bits_of_numpy(kind: LaneType, lanes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    arrays = gradients(6, 3, 4000)
+    arrays[0][:2000] = arrays[1][:2000] = arrays[2][:2000] = 0
+    arrays[1][3000] = np.nan
+
+    def results() -> list[bytes]:
+        return [
+            reference_sum(
+                arrays, workers=5, dtype=kind, lanes=lanes, mean=mean, nonfinite="poison", seed=4, cuts=[1500]
+            ).tobytes()
+            for mean in (False, True)
+        ]
+
+    native = results()
+    for module in (lane_codes, packed):
+        monkeypatch.setattr(module, "native_code", lambda: None)
+    assert results() == native
 
 
 @pytest.mark.parametrize("bits", FIELD_BITS)

@@ -22,6 +22,7 @@ from .launch import launch
 from .mininet import mininet
 from .papers import app as papers_app
 from .place import place
+from .plan import app as plan_app
 from .ptf import ptf
 from .runs import demo, replay, run
 from .schema import schema
@@ -128,6 +129,7 @@ app.command(
 )(baselines)
 app.add_typer(papers_app, name="papers", rich_help_panel=COMPARE)
 app.add_typer(codec_app, name="codec", rich_help_panel=COMPARE)
+app.add_typer(plan_app, name="plan", rich_help_panel=COMPARE)
 app.add_typer(topology_app, name="topology", rich_help_panel=FABRICS)
 app.command(
     rich_help_panel=FABRICS,

@@ -53,6 +53,7 @@ def test_every_command_is_there(helps: dict[str, str]) -> None:
         "topology": ["check", "draw", "leaf-spine", "fat-tree"],
         "telemetry": ["runs", "links", "link", "events", "sql"],
         "codec": ["list", "check", "bench"],
+        "plan": ["compression"],
         "papers": ["show", "run", "page"],
     }
     nested = {f"{name} {each}" for name, all_of in within.items() for each in all_of}
@@ -65,7 +66,7 @@ def test_help_fits_eighty_columns(helps: dict[str, str]) -> None:
 
 
 def test_a_list_of_commands_describes_each_in_a_sentence(helps: dict[str, str]) -> None:
-    for name in ("", "jobs", "papers", "codec", "topology", "telemetry"):
+    for name in ("", "jobs", "papers", "codec", "plan", "topology", "telemetry"):
         rows = re.findall(r"^  ([a-z][a-z-]*) {2,}(\S.*)$", helps[name].partition("Examples:")[0], re.MULTILINE)
         assert {row[0] for row in rows} == {
             each.removeprefix(name).strip() for each in helps if each and each.rpartition(" ")[0] == name
@@ -82,6 +83,7 @@ def test_examples_come_last_and_parse(helps: dict[str, str]) -> None:
             "jobs",
             "papers",
             "codec",
+            "plan",
             "topology",
             "telemetry",
         )

@@ -1,0 +1,117 @@
+"""`weir plan`: plans made before a job starts."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from .help import command_group, examples
+
+if TYPE_CHECKING:
+    from ..hosts.compression.selective import Costs
+
+app = command_group(
+    no_args_is_help=True,
+    help="Plan a job before it starts.",
+    epilog=examples("weir plan compression vgg19 --workers 8 --rate 100Mbit"),
+)
+
+_SAMPLE: tuple[int, int] = (1 << 14, 1 << 20)
+"""Sizes at which encoding and decoding are measured."""
+
+
+@app.callback()
+def _plan() -> None:
+    """Keep `compression` a command of its own."""
+
+
+@app.command(
+    epilog=examples(
+        "weir plan compression vgg19 --workers 8 --rate 100Mbit",
+        "weir plan compression sizes.json --codec packed --json",
+    )
+)
+def compression(
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="vgg19, or a JSON file with a list of the gradients' sizes.")
+    ],
+    workers: Annotated[int, typer.Option(min=2, help="Number of workers.")] = 8,
+    rate: Annotated[str, typer.Option(help="Rate of every link, such as 100Mbit or 10Gbit.")] = "1Gbit",
+    codec: Annotated[str, typer.Option(help="Codec that is considered, as of weir codec list.")] = "packed",
+    latency: Annotated[str, typer.Option(help="Time of an empty message, such as 50us.")] = "50us",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """Plan for each gradient: compress, parts and way.
+
+    Encoding and decoding are measured here, on one core; links are a latency and a rate. The way is a parameter server
+    on every node, a ring, or the switches if they can sum the codec's codes.
+    """
+    from ..hosts.compression.selective import choices, plan, vgg19_sizes
+
+    sizes = vgg19_sizes() if model == "vgg19" else _sizes_of(Path(model))
+    costs = _measured(codec, workers, rate, latency)
+    planned = plan(costs, workers, sizes)
+    totals = {"plan": sum(each.time_ms for each in planned)}
+    for name, compressed in (("all raw", False), ("all compressed", True)):
+        totals[name] = sum(
+            min(each.time_ms for each in choices(costs, workers, size) if each.compressed == compressed)
+            for size in sizes
+        )
+    rows = [
+        {"size": size, "compress": each.compressed, "parts": each.parts, "way": each.way, "ms": round(each.time_ms, 3)}
+        for size, each in zip(sizes, planned, strict=True)
+    ]
+    if as_json:
+        sys.stdout.write(json.dumps({"gradients": rows, "total_ms": totals}) + "\n")
+        return
+    table = Table("numbers", "compress", "parts", "way", "ms", box=box.SIMPLE_HEAD, show_edge=False)
+    for row in rows:
+        table.add_row(
+            f"{row['size']:,}", "yes" if row["compress"] else "no", *(str(row[key]) for key in ("parts", "way", "ms"))
+        )
+    console = Console(highlight=False, markup=False)
+    console.print(table)
+    console.print("total: " + ", ".join(f"{name} {total:.1f} ms" for name, total in totals.items()))
+
+
+def _sizes_of(file: Path) -> list[int]:
+    try:
+        sizes = json.loads(file.read_text())
+    except (OSError, ValueError) as error:
+        raise typer.BadParameter(f"{file}: {error}; give vgg19, or a JSON file with a list of sizes") from None
+    if not isinstance(sizes, list) or not all(isinstance(size, int) and size > 0 for size in sizes):
+        raise typer.BadParameter(f"{file}: sizes are a JSON list of whole numbers above 0")
+    return sizes
+
+
+def _measured(name: str, workers: int, rate: str, latency: str) -> Costs:
+    """Return costs of links of this rate, and of a codec as it is on this machine."""
+    from ..hosts.compression.codecs import make_codec
+    from ..hosts.compression.selective import Costs, Line, fitted
+    from ..hosts.compression.trial import measure
+    from ..topologies.units import parse_delay, parse_rate
+
+    codec = make_codec(name)
+    measure(codec, 1 << 12, time.perf_counter)  # compiles
+    spans = [measure(codec, size, time.perf_counter) for size in _SAMPLE]
+    ratio = codec.bytes_on_wire(1 << 20, workers) / (4 << 20)
+    number_ms, latency_ms = 32e3 / parse_rate(rate), 1e-6 * parse_delay(latency)
+    return Costs(
+        encode=fitted(_SAMPLE, [1e3 * span[0] for span in spans]),
+        decode=fitted(_SAMPLE, [1e3 * span[1] for span in spans]),
+        merge=Line(0.0, 0.0),
+        ratio=ratio if codec.homomorphic else ratio / workers,
+        gather=Line((workers - 1) * number_ms, latency_ms),
+        broadcast=Line((workers - 1) * number_ms, latency_ms),
+        send=Line(number_ms, latency_ms),
+        hop=Line(number_ms, latency_ms),
+        switch_ratio=ratio,
+    )

@@ -1,0 +1,195 @@
+"""Selective compression and partitioning (SeCoPa): for each gradient, whether to compress it and in how many parts.
+
+Costs are lines with a floor, fitted to measured times. A plan takes the cheapest of the ways at hand: a parameter
+server on every node, a ring, or the switches, with and without compression, over all numbers of parts. Formulas of the
+first two are those of HiPress (SOSP 2021); sums by switches are pipelined, up and down at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+
+from ..errors import InvalidTensor
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Time in ms of an operation on x numbers: slope · x + base, at least `floor` where x is small."""
+
+    slope: float
+    base: float
+    floor: float = 0.0
+
+    def __call__(self, numbers: float) -> float:
+        """Return the time in ms; the floor holds below the x at which the line reaches it."""
+        if numbers < max(0.0, (self.floor - self.base) / self.slope if self.slope else 0.0):
+            return self.floor
+        return self.slope * numbers + self.base
+
+
+def fitted(numbers: Sequence[float], times_ms: Sequence[float]) -> Line:
+    """Return the least-squares line of measured times, with the least of them as its floor.
+
+    Raises:
+        InvalidTensor: There are less than two sizes.
+    """
+    if len(set(numbers)) < 2 or len(numbers) != len(times_ms):
+        raise InvalidTensor(
+            f"{len(set(numbers))} sizes and {len(times_ms)} times; a line needs two sizes, and a time for each",
+            place="measured costs",
+            value=len(numbers),
+        )
+    slope, base = np.polyfit(np.asarray(numbers, float), np.asarray(times_ms, float), 1)
+    return Line(float(slope), float(base), float(min(times_ms)))
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Costs of a cluster; ways without their lines are not considered."""
+
+    encode: Line
+    decode: Line
+    merge: Line
+    ratio: float
+    """Size of a code as a share of its numbers' size."""
+    gather: Line | None = None
+    """Cost of sending to a parameter server from all other nodes."""
+    broadcast: Line | None = None
+    send: Line | None = None
+    """Cost of sending to the neighbour of a ring."""
+    hop: Line | None = None
+    """Between a worker and its switch, one way."""
+    switch_ratio: float = 1.0
+    """Size of lanes that switches can sum, as a share of float32's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Way to sum one gradient, and the predicted time."""
+
+    way: str
+    """server, ring or switch."""
+    compressed: bool
+    parts: int
+    time_ms: float
+
+
+def _server(costs: Costs, nodes: int, size: float, parts: int, compressed: bool) -> float:
+    assert costs.gather is not None
+    assert costs.broadcast is not None
+    each = size / parts
+    merges = (nodes - 1) * costs.merge(each)
+    if not compressed:
+        return costs.gather(each) + costs.broadcast(each) + merges
+    code = costs.ratio * each
+    encodes = min(parts + 1, nodes) * costs.encode(each)
+    decodes = min(nodes - 1 + parts, 2 * (nodes - 1)) * costs.decode(code)
+    return costs.gather(code) + costs.broadcast(code) + encodes + decodes + merges
+
+
+def _ring(costs: Costs, nodes: int, size: float, parts: int, compressed: bool) -> float:
+    assert costs.send is not None
+    each = size / parts
+    merges = (nodes - 1) * costs.merge(each)
+    if not compressed:
+        return 2 * (nodes - 1) * costs.send(each) + merges
+    code = costs.ratio * each
+    return 2 * (nodes - 1) * costs.send(code) + nodes * (costs.encode(each) + costs.decode(code)) + merges
+
+
+def _switch(costs: Costs, nodes: int, size: float, parts: int, compressed: bool) -> float:
+    """Part j goes up while part j − 1 comes down; encoding hides behind a hop that takes longer."""
+    assert costs.hop is not None
+    each = size / parts
+    if not compressed:
+        return (parts + 1) * costs.hop(each)
+    lanes = costs.switch_ratio * each
+    hop, work = costs.hop(lanes), costs.encode(each) + costs.decode(lanes)
+    return work + (parts + 1) * hop + (parts - 1) * max(0.0, work - hop)
+
+
+_WAYS: Final[Mapping[str, Callable[[Costs, int, float, int, bool], float]]] = {
+    "server": _server,
+    "ring": _ring,
+    "switch": _switch,
+}
+
+
+def ways_of(costs: Costs) -> list[str]:
+    """Return the ways that costs are known of."""
+    known = {
+        "server": costs.gather is not None and costs.broadcast is not None,
+        "ring": costs.send is not None,
+        "switch": costs.hop is not None,
+    }
+    return [way for way in _WAYS if known[way]]
+
+
+def choices(costs: Costs, nodes: int, size: int) -> list[Choice]:
+    """Return all ways to sum one gradient of `size` numbers over `nodes` workers, with 1 … `nodes` parts each."""
+    return [
+        Choice(way, compressed, parts, _WAYS[way](costs, nodes, size, parts, compressed))
+        for way in ways_of(costs)
+        for compressed in (False, True)
+        for parts in range(1, nodes + 1)
+    ]
+
+
+def plan(costs: Costs, nodes: int, sizes: Sequence[int]) -> list[Choice]:
+    """Return the cheapest choice of each gradient; raw numbers where compression gains nothing.
+
+    Args:
+        costs: Costs of the cluster.
+        nodes: Number of workers, at least 2.
+        sizes: Numbers of each gradient.
+
+    Raises:
+        InvalidTensor: There are less than two workers, an empty gradient, or no way.
+    """
+    if nodes < 2:
+        raise InvalidTensor(f"{nodes} workers; a plan is for two or more", place="workers", value=nodes)
+    if not ways_of(costs):
+        raise InvalidTensor("no way has its costs", place="costs", allowed=tuple(_WAYS))
+    if min(sizes, default=1) < 1:
+        raise InvalidTensor(f"a gradient of {min(sizes)} numbers", place="sizes", value=min(sizes))
+    return [min(choices(costs, nodes, size), key=lambda choice: choice.time_ms) for size in sizes]
+
+
+def hipress_costs(nodes: int) -> Costs:
+    """Return the costs that HiPress ships, of its cluster of 4, 8 or 16 nodes, for codes of a sixteenth.
+
+    Raises:
+        InvalidTensor: There are none for this number of nodes.
+    """
+    servers = {
+        4: (Line(2.7156e-6, 0.41930, 0.15573), Line(2.7157e-6, 0.22156, 0.14820)),
+        8: (Line(6.1167e-6, 0.80768, 0.28778), Line(6.1172e-6, 0.27285, 0.29666)),
+        16: (Line(1.2937e-5, 1.4406, 0.59503), Line(1.2915e-5, 0.45538, 0.58353)),
+    }
+    if nodes not in servers:
+        raise InvalidTensor(f"no costs of {nodes} nodes", place="nodes", value=nodes, allowed=tuple(servers))
+    gather, broadcast = servers[nodes]
+    return Costs(
+        encode=Line(1.4133e-8, 5.8938e-2, 0.05408),
+        decode=Line(6.2041e-9, 1.3956e-1, 0.07287),
+        merge=Line(0.0, 0.0),
+        ratio=1 / 16,
+        gather=gather,
+        broadcast=broadcast,
+        send=Line(8.5005e-7, 0.20337, 0.09766),
+    )
+
+
+_VGG19_CHANNELS: Final = (3, 64, 64, 128, 128, 256, 256, 256, 256, *[512] * 8)
+
+
+def vgg19_sizes() -> list[int]:
+    """Return the sizes of VGG19's 38 gradients: weights and bias of each layer."""
+    layers = [(9 * before * after, after) for before, after in pairwise(_VGG19_CHANNELS)]
+    layers += [(25_088 * 4096, 4096), (4096 * 4096, 4096), (4096 * 1000, 1000)]
+    return [size for layer in layers for size in layer]

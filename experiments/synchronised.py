@@ -1,18 +1,31 @@
 """The run's job trained in a synchronisation mode, over the aggregation protocol in the virtual fabric.
 
-Modes whose workers sum have the run's job; in the others each worker has a job of two with the server's host, whose
-switches add nothing but zeros. Every worker is a process of its own, on a machine that the run's file describes.
+Modes whose workers sum have the run's job. In modes with a server each worker has a job of two with the server's host,
+whose switches add nothing but zeros. In modes without a server workers exchange over the point-to-point transport.
+Every worker is a process of its own, on a machine that the run's file describes.
 """
 
 from __future__ import annotations
 
-from ..training import Course, Processes, Training, TrainingPlan
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..training import Course, Machine, Processes, Training, TrainingPlan
+from ..training.mode import PeerEnds, PeerMode, ServedMode
 from ..training.replicated import digest
 from ..training.workloads import make_workload
 from .backends.virtual_time import Cluster
 from .config import RunConfig
 from .errors import ExperimentError
 from .records.record import ModeResult
+
+
+def _compute_seconds(machines: Sequence[Machine], samples: int, cluster: Cluster) -> NDArray[np.float64]:
+    """Return how long each worker computes as its machine is now, in s; workers report it with their requests."""
+    return np.array([1e-9 * machine.compute_ns(samples, 0, cluster.now_ns) for machine in machines])
 
 
 async def train_in_mode(config: RunConfig, index: int) -> ModeResult:
@@ -32,11 +45,18 @@ async def train_in_mode(config: RunConfig, index: int) -> ModeResult:
         config.seed,
     )
     course = Course(workload.loss, every=mode.updates_per_step(workers))
-    training = Training(plan, workload, course, asked.machines.drawn(config.seed))
-    async with Cluster(config, config.strategies[-1], values=workload.parameters, served=not mode.summed) as cluster:
+    machines = asked.machines.drawn(config.seed)
+    training = Training(plan, workload, course, machines)
+    async with Cluster(
+        config, config.strategies[-1], values=workload.parameters, served=isinstance(mode, ServedMode)
+    ) as cluster:
         started_ns = cluster.now_ns
         if mode.summed:
             programs = training.summed(cluster.communicators, cluster.batch_sizes(plan.batch))
+        elif isinstance(mode, PeerMode):
+            times = partial(_compute_seconds, machines, options.batch, cluster)
+            policies = cluster.gossip_policies(4 * workload.parameters, times)
+            programs = training.gossiping([PeerEnds(peers, policies) for peers in cluster.transports()])
         else:
             programs = training.served(cluster.pairs)
 

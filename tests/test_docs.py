@@ -107,6 +107,7 @@ def test_every_guide_is_in_the_readmes_table() -> None:
 def test_dotted_names_exist(page: str) -> None:
     """Written as users import them: `weir.hosts.join`."""
     named = {name for name in _DOTTED.findall(PAGES[page].read_text()) if not (ROOT / name).exists()}
+    named = {name for name in named if not (ROOT / "docs" / name).exists()}  # links to pages that are named as packages
     assert {name for name in named if not resolves(name)} == set()
 
 

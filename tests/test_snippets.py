@@ -364,6 +364,13 @@ def test_the_strategy_of_the_placement_page_places(tmp_path: Path) -> None:
     assert set(plan.aggregators.values()) == {"s1"}
 
 
+def test_the_policy_of_the_gossip_page_avoids_the_slow_pair() -> None:
+    names: dict[str, Any] = {}
+    exec(python_of("docs/gossip.md"), names)
+    assert names["policy"].probabilities[0, 1] < 1e-3
+    assert names["seconds_to_shrink"](names["seconds"], names["policy"]) < 3
+
+
 BALANCED: Final = """
 import torch
 import torch.distributed as dist
@@ -400,6 +407,7 @@ def test_no_python_is_left_out() -> None:
         python_of("docs/ptf.md"),
         python_of("docs/pytest.md"),
         python_of("docs/training.md"),
+        python_of("docs/gossip.md"),
     }
     left = {each for each in SNIPPETS if each.language == "python" and each.text not in run}
     assert {each.page for each in left} == set(RUN_BY_OTHERS), [str(each) for each in left]
@@ -411,6 +419,7 @@ def test_no_python_is_left_out() -> None:
 FILES: Final = {
     "docs/congestion.md": 1,
     "docs/fabrics.md": 2,
+    "docs/gossip.md": 1,
     "docs/placement.md": 1,
     "docs/runs.md": 2,
     "docs/telemetry.md": 1,
@@ -436,6 +445,17 @@ def test_the_run_files_of_the_runs_page_are_some(tmp_path: Path) -> None:
         assert config.topology.name == "leaf-spine"
         sizes.append(config.gradient_values)
     assert sizes == [64 * 128 + 128 + 128 * 10 + 10, 10_000]
+
+
+def test_the_section_of_the_gossip_page_is_one_of_a_run_file(tmp_path: Path) -> None:
+    (section,) = files_of("docs/gossip.md")
+    others = yaml.safe_load((ROOT / "experiments" / "modes.yaml").read_text())
+    del others["synchronisation"]
+    others["job"]["workers"] = ["h1", "h2", "h4", "h5"]
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(others) + section)
+    synchronisation = RunConfig.load(tmp_path / "run.yaml").synchronisation
+    assert synchronisation is not None
+    assert len(synchronisation.modes) == 6
 
 
 def test_the_section_of_the_training_page_is_one_of_a_run_file(tmp_path: Path) -> None:

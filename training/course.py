@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -40,6 +40,8 @@ class LossPoint:
     samples: int
     """Samples behind them."""
     loss: float
+    disagreement: float = 0.0
+    """Mean over workers of the squared distance between their weights and the mean of all; 0 if all have the same."""
 
 
 @dataclass(slots=True)
@@ -67,10 +69,22 @@ class Course:
 
     def updated(self, weights: Floats, samples: int, now_ns: int) -> None:
         """Record a change of the weights that others see, by this many samples' gradients."""
+        if self._counted(samples):
+            self.losses.append(LossPoint(now_ns, self.updates, self.samples, self.loss_of(weights)))
+
+    def diverged(self, replicas: Sequence[Floats], samples: int, now_ns: int) -> None:
+        """Record a change of one of several replicas; the loss is that of their mean."""
+        if self._counted(samples):
+            stacked = np.stack(replicas)
+            mean = stacked.mean(axis=0)
+            apart = float(np.square(stacked - mean).sum(axis=1).mean())
+            self.losses.append(LossPoint(now_ns, self.updates, self.samples, self.loss_of(mean), apart))
+
+    def _counted(self, samples: int) -> bool:
+        """Count an update; True if the loss is to be taken now."""
         self.updates += 1
         self.samples += samples
-        if self.updates % self.every == 0:
-            self.losses.append(LossPoint(now_ns, self.updates, self.samples, self.loss_of(weights)))
+        return self.updates % self.every == 0
 
     def reached_ns(self, loss: float) -> int | None:
         """When the loss first was this or less; None: never."""

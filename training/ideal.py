@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, Protocol
 
 from ..hosts import AllreduceTimeout, Communicator, Reduced, Tensor
 from ..hosts.numerics.tensors import sum_locally
@@ -99,7 +99,14 @@ class _IdealDriver:
         return tensor.reduced()
 
 
-def run(processes: Processes, clock: Clock, jobs: Sequence[IdealJob], done: Callable[[], bool]) -> None:
+class Timed(Protocol):
+    """A job or a network whose calls end by the clock."""
+
+    @property
+    def deadline_ns(self) -> int | None: ...
+
+
+def run(processes: Processes, clock: Clock, jobs: Sequence[Timed], done: Callable[[], bool]) -> None:
     """Let virtual time pass until `done`, or all processes have ended.
 
     Raises: TrainingError: they wait for each other for ever.

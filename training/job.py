@@ -8,7 +8,7 @@ from ..hosts import Communicator
 from .course import Course
 from .errors import TrainingError
 from .machines import Machine
-from .mode import BatchSizeService, Replicas, ServedMode, SummedMode, TrainingPlan
+from .mode import BatchSizeService, PeerEnds, PeerMode, Replicas, ServedMode, SummedMode, TrainingPlan
 from .processes import Compute, Process
 from .workload import Floats, Workload
 
@@ -51,6 +51,17 @@ class Training:
         for rank, (worker_end, server_end) in enumerate(pairs):
             processes += [self._mode.worker(self._replicas, rank, worker_end), server.process(rank, server_end)]
         return processes
+
+    def gossiping(self, ends: Sequence[PeerEnds]) -> list[Process]:
+        """The processes of a mode whose workers exchange with one another.
+
+        Args:
+            ends: Each worker's ends of the job, by rank.
+        """
+        mode = self._mode
+        if not isinstance(mode, PeerMode):
+            raise TrainingError(f"mode {mode.name} needs all workers' sums, or a parameter server, not peers")
+        return [process for rank, end in enumerate(ends) for process in mode.processes(self._replicas, rank, end)]
 
     def cost_ns(self, compute: Compute, now_ns: int) -> int:
         """Duration of a computation that begins now, for `Processes`."""

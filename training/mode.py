@@ -19,8 +19,8 @@ from .errors import TrainingError
 from .machines import Machine
 from .optimiser import Optimiser
 from .optimisers import make_optimiser
-from .processes import Compute, Process
-from .samples import Rows
+from .processes import Compute, Pending, Process
+from .samples import Rows, Samples, Shard
 from .workload import Floats, Workload
 
 
@@ -54,6 +54,8 @@ class TrainingPlan:
     options: Mapping[str, float] = field(default_factory=dict)
     """Options of the optimiser besides the learning rate."""
     seed: int = 1
+    shards: Sequence[Rows] = ()
+    """Rows that each worker holds, by rank; empty: every worker draws from all."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.workers <= self.batch:
@@ -61,6 +63,8 @@ class TrainingPlan:
                 f"batch of {self.batch} samples for {self.workers} workers; allowed: at least one worker, and a sample "
                 "for each"
             )
+        if self.shards and len(self.shards) != self.workers:
+            raise TrainingError(f"{len(self.shards)} shards for {self.workers} workers; each has one, or none has any")
 
     def equal_sizes(self) -> list[int]:
         """The batch shared out evenly, as far as that goes."""
@@ -84,6 +88,17 @@ class Replicas:
             raise TrainingError(f"{len(self.machines)} machines for {self.plan.workers} workers; each has one")
         self.weights = [self.workload.initial() for _ in range(self.plan.workers)]
 
+    def samples(self, rank: int) -> Samples | Shard:
+        """The order in which a worker draws its rows, alone."""
+        seed = (self.plan.seed, 1 + rank)
+        shards = self.plan.shards
+        return Shard(shards[rank], seed) if shards else Samples(self.workload.rows, seed)
+
+    def changed(self, rank: int, weights: Floats, samples: int, now_ns: int) -> None:
+        """Set one worker's weights after an iteration, and record the loss of the mean of all workers' weights."""
+        self.weights[rank] = weights
+        self.course.diverged(self.weights, samples, now_ns)
+
     def optimiser(self) -> Optimiser:
         """An optimiser at its start, for one replica or for the server."""
         plan = self.plan
@@ -92,6 +107,57 @@ class Replicas:
     def computing(self, rank: int, step: int, weights: Floats, rows: Rows) -> Compute:
         """A worker's computation of the mean gradient over these rows."""
         return Compute(rank, step, len(rows), lambda: self.workload.gradient(weights, self.workload.fetch(rows)))
+
+
+class Peers(Protocol):
+    """One worker's way to the others, such as a `hosts.transport.transport.Transport`. Peers are named by rank.
+
+    A pending call raises PeerLost if the peer is lost.
+    """
+
+    @property
+    def rank(self) -> int: ...
+
+    @property
+    def size(self) -> int: ...
+
+    def publish(self, name: str, value: object, /) -> int:
+        """Let peers pull a copy of the value, until the next one under this name."""
+
+    def pull_async(self, peer: int, name: str, /) -> Pending:
+        """Start to read what the peer has published last; the answer has it as `value`."""
+
+    def send_async(self, peer: int, value: object, /) -> Pending:
+        """Start to send a copy of the value."""
+
+    def recv_async(self, peer: int, /) -> Pending:
+        """Start to take the next value that the peer has sent here."""
+
+
+class PullPolicies(Protocol):
+    """Source of gossip policies: the controller, or a stand-in for it."""
+
+    def row(self, rank: int, policy: str, source: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return a worker's probabilities and pull weights as they are in force now, (workers,) each.
+
+        Args:
+            rank: The worker's rank.
+            policy: Name of the policy.
+            source: Source of iteration times, "telemetry" or "measured".
+        """
+
+    def pulled(self, rank: int, peer: int, duration_ns: int) -> None:
+        """Record that a pull of worker `rank` from `peer` took so long."""
+
+
+@dataclass(frozen=True, slots=True)
+class PeerEnds:
+    """One worker's ends of a decentralised job."""
+
+    peers: Peers
+    policies: PullPolicies
+    rack: Communicator | None = None
+    """End of the sums inside the worker's rack; None: the job has no racks."""
 
 
 class Server(Protocol):
@@ -154,6 +220,18 @@ class ServedMode(Mode):
         """Server of a job."""
 
 
+class PeerMode(Mode):
+    """A mode whose workers exchange with one another, without a server."""
+
+    summed = False
+    racks: ClassVar[bool] = False
+    """True if workers sum inside their racks, so that they need `PeerEnds.rack`."""
+
+    @abstractmethod
+    def processes(self, job: Replicas, rank: int, ends: PeerEnds) -> list[Process]:
+        """Processes of one worker, which stop when it is lost."""
+
+
 @dataclass(frozen=True, slots=True)
 class Description:
     """A mode as it is registered: one in each module of `modes`, as DESCRIPTION."""
@@ -164,7 +242,7 @@ class Description:
     """Name in tables and plots."""
     summary: str
     """Summary in one line: the exchanged data, and the processes that wait."""
-    make: type[SummedMode] | type[ServedMode]
+    make: type[SummedMode] | type[ServedMode] | type[PeerMode]
     """Dataclass with the options; its field `name` has this name as default."""
 
     @property

@@ -10,6 +10,8 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+from ..hosts.errors import PeerLost
+
 
 @dataclass(frozen=True, slots=True)
 class Compute:
@@ -36,7 +38,7 @@ class Pending(Protocol):
         """Return whether the answer is there."""
 
     def wait(self, timeout_s: float, /) -> Any:
-        """The answer, which is there. Raises what the call has failed with."""
+        """The answer, which is there. Raises what the call has failed with; PeerLost is raised in the process."""
 
 
 class Resumed(NamedTuple):
@@ -114,14 +116,20 @@ class Processes:
     def _resume(
         self, process: Process, wanted: Compute | Until | Pending, now_ns: int
     ) -> tuple[Process, Compute | Until | Pending, int] | None:
+        lost: PeerLost | None = None
+        value = None
         match wanted:
             case Compute(work=work):
                 value = work()
             case Until():
-                value = None
+                pass
             case pending:
-                value = pending.wait(0)
+                try:
+                    value = pending.wait(0)
+                except PeerLost as error:
+                    lost = error
         try:
-            return self._entry(process, process.send(Resumed(value, now_ns)), now_ns)
+            wants = process.send(Resumed(value, now_ns)) if lost is None else process.throw(lost)
+            return self._entry(process, wants, now_ns)
         except StopIteration:
             return None

@@ -50,3 +50,46 @@ class Samples:
         if epoch not in self._epochs:
             self._epochs[epoch] = np.random.default_rng((*self._seed, epoch)).permutation(self._rows)
         return self._epochs[epoch]
+
+
+class Shard:
+    """The rows that one worker holds, in an order that a seed fixes."""
+
+    def __init__(self, held: Rows, seed: Sequence[int]) -> None:
+        """Take the rows.
+
+        Args:
+            held: Rows of the data set, (count,), at least one.
+            seed: Seed of the order.
+        """
+        self._held = held
+        self._order = Samples(len(held), seed)
+
+    def rows(self, first: int, count: int) -> Rows:
+        """Return rows of the data set from position `first` of the order on, (count,)."""
+        chosen: Rows = self._held[self._order.rows(first, count)]
+        return chosen
+
+
+def label_shards(labels: NDArray[np.generic], workers: int, mixed: float, seed: int) -> list[Rows]:
+    """Split a data set by label, so that workers hold different classes.
+
+    Args:
+        labels: Label of each row, (rows,).
+        workers: Number of shards, of equal length except for a row.
+        mixed: Share of the rows that are dealt out regardless of labels, in [0, 1]; 1 makes shards alike.
+        seed: Seed of that deal.
+
+    Returns:
+        Rows of each worker, by rank; every row is in one shard.
+    """
+    if not 0 <= mixed <= 1 or not 1 <= workers <= len(labels):
+        raise TrainingError(
+            f"{workers} shards of {len(labels)} rows with a mixed share of {mixed}; allowed: at most as many shards as "
+            "rows, and a share in [0, 1]"
+        )
+    order = np.random.default_rng(seed).permutation(len(labels))
+    cut = round(mixed * len(labels))
+    dealt, sorted_rows = order[:cut], order[cut:][np.argsort(labels[order[cut:]], kind="stable")]
+    parts = zip(np.array_split(dealt, workers)[::-1], np.array_split(sorted_rows, workers), strict=True)
+    return [np.sort(np.concatenate(part)) for part in parts]

@@ -43,9 +43,9 @@ class PolicyPublisher:
         """
         if not self._has_changed(seconds):
             return None
+        self._based_on = seconds.copy()  # also of a computation that fails, which is not repeated for the same times
         version = 1 if self.policy is None else self.policy.version + 1
         self.policy = replace(self._compute(seconds), version=version)
-        self._based_on = seconds.copy()
         return self.policy
 
     def _has_changed(self, seconds: Floats) -> bool:

@@ -19,6 +19,9 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ...controller.congestion.bound_log import window_advice
 from ...controller.controller import Controller, Message, Options
 from ...controller.int_config.cost import TelemetryCost
@@ -59,6 +62,7 @@ from .batch_sizes import VirtualBatchSizes
 from .competing_jobs import OtherJob, OtherJobs
 from .emulated import EmulatedFabric, LinkFigures
 from .event_queue import EventList
+from .gossip_policies import PublishedPolicies
 from .heartbeats import VirtualHeartbeats
 from .placements import Moved, Moves, TimedStrategy
 from .queue_bounds import QueuePromises
@@ -404,6 +408,26 @@ class Cluster:
     def batch_sizes(self, batch: int) -> VirtualBatchSizes:
         """The controller's answers to the job's workers, whose steps have `batch` samples."""
         return VirtualBatchSizes(self._controller, self._control, FIRST_JOB, self.config.job.workers, batch)
+
+    def gossip_policies(self, message_bytes: int, compute_s: Callable[[], NDArray[np.float64]]) -> PublishedPolicies:
+        """Return the policies of the job's workers, by the controller's telemetry.
+
+        Args:
+            message_bytes: Bytes of a worker's weights.
+            compute_s: (workers,) seconds that each worker computes.
+        """
+        links = self._controller.links
+        interval = self.config.control.interval
+        return PublishedPolicies(
+            self.topology,
+            self.config.job.workers,
+            message_bytes,
+            now_ns=lambda: self.now_ns,
+            snapshot=lambda: links.snapshot(self.now_ns),
+            compute_s=compute_s,
+            period_ns=interval,
+            measured_period_ns=50 * interval,
+        )
 
     async def play(self, processes: Processes, done: Callable[[], bool]) -> None:
         """Let virtual time pass for a job's processes, which call the communicators, until `done` or all have ended."""

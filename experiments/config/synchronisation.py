@@ -19,6 +19,7 @@ from pydantic import (
 from ...imports import user_files
 from ...training import MODES, Machine, Mode, TrainingError, make_mode
 from ...training.machines import drifting, jitter, stepping
+from ...training.mode import PeerMode, ServedMode
 from ...training.workloads import WORKLOADS
 from .sections import Duration, LongDuration, Section, one_of_or_user_file
 
@@ -139,7 +140,11 @@ class SynchronisationConfig(Section):
                 f"synchronisation.machines.speeds: {len(self.machines.speeds)} for {workers} workers; each has one"
             )
         for mode in self.modes:
-            if not mode.summed and not has_server:
+            if isinstance(mode, PeerMode) and mode.racks:
+                raise ValueError(
+                    f"synchronisation.modes: {mode.name} needs a job for each rack; a run has none, so use gossip"
+                )
+            if isinstance(mode, ServedMode) and not has_server:
                 raise ValueError(f"synchronisation.modes: {mode.name} needs a parameter server; name it as job.server")
             try:
                 mode.check(workers)

@@ -25,7 +25,13 @@ from weir.training.workloads.synthetic import LeastSquares
 MS = 1_000_000
 
 
-MODES = ["bsp", {"name": "lb-bsp", "predictor": "memoryless"}, {"name": "ssp", "staleness": 1}]
+MODES = [
+    "bsp",
+    {"name": "lb-bsp", "predictor": "memoryless"},
+    {"name": "ssp", "staleness": 1},
+    "d-psgd",
+    {"name": "gossip", "policy": "uniform"},
+]
 
 
 @pytest.fixture(scope="module")
@@ -73,8 +79,8 @@ def test_steps_over_the_fabric_are_those_without_one(config: RunConfig, executed
 
 
 def test_balanced_batches_make_more_steps_in_the_same_time(executed: tuple[RunRecord, Path]) -> None:
-    plain, balanced, _ = executed[0].modes
-    assert [result.broken for result in executed[0].modes] == [[]] * 3, "no queue held more than was promised of it"
+    plain, balanced, *_ = executed[0].modes
+    assert [result.broken for result in executed[0].modes[:3]] == [[]] * 3, "no queue held more than was promised of it"
     assert balanced.updates > 1.3 * plain.updates
     assert balanced.idle < plain.idle
 
@@ -83,12 +89,15 @@ def test_a_record_has_the_modes_and_a_replay_reproduces_them(
     config: RunConfig, executed: tuple[RunRecord, Path]
 ) -> None:
     record, folder = executed
-    assert [(result.mode, result.index) for result in record.modes] == [("bsp", 0), ("lb-bsp", 1), ("ssp", 2)]
-    again = record.model_copy(update={"modes": [*record.modes[:2], asyncio.run(train_in_mode(config, 2))]})
+    names = ["bsp", "lb-bsp", "ssp", "d-psgd", "gossip"]
+    assert [(result.mode, result.index) for result in record.modes] == [(names[i], i) for i in range(5)]
+    again = record.model_copy(
+        update={"modes": [*record.modes[:2], asyncio.run(train_in_mode(config, 2)), *record.modes[3:]]}
+    )
     assert record.differences(again) == []
     loaded = RunRecord.load(folder)
     assert (loaded.modes, loaded.config) == (record.modes, config)
-    assert [row[0] for row in report.mode_rows(record)] == ["BSP", "LB-BSP analytic", "SSP s = 1"]
+    assert [row[0] for row in report.mode_rows(record)[:3]] == ["BSP", "LB-BSP analytic", "SSP s = 1"]
     assert "Synchronisation modes: virtual time to a held-out loss of 1e-06" in (folder / "index.html").read_text()
     other = record.model_copy(update={"modes": [record.modes[0].model_copy(update={"loss": 0.0}), *record.modes[1:]]})
     assert record.differences(other) == ["mode bsp: loss differs"]
@@ -152,3 +161,9 @@ def test_a_mode_with_a_server_needs_one(config: RunConfig) -> None:
     job = {**config.job.model_dump(), "server": None}
     with pytest.raises(ExperimentError, match=r"synchronisation\.modes: ssp needs a parameter server"):
         config.replaced("test", job=job)
+
+
+def test_workers_without_a_server_train_over_the_transport(executed: tuple[RunRecord, Path]) -> None:
+    for result in executed[0].modes[3:]:
+        assert result.updates > 3
+        assert result.losses[-1][1] < result.losses[0][1]

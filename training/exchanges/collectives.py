@@ -16,6 +16,7 @@ from ..batching.reporter import SpeedReporter
 from ..mode import BatchSizeService, Replicas
 from ..processes import Pending, Process, Resumed, Until
 from ..samples import Samples
+from .local_steps import LocalSteps
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,7 @@ def summing_worker(
     """
     plan = job.plan
     samples, optimiser = Samples(job.workload.rows, (plan.seed, 0)), job.optimiser()
+    held = job.samples(rank)
     machine, sizes = job.machines[rank], plan.equal_sizes()
     if follow is not None:
         reporter, turns = SpeedReporter(follow.predictor, rule=follow.rule), Turns(follow.rule)
@@ -55,7 +57,8 @@ def summing_worker(
                 found, now_ns = yield from _asked(query, report)
                 turns.decided(changed=found not in (None, sizes))
                 sizes = found or sizes
-        weights, rows = job.weights[rank], samples.share(step, sizes, rank)
+        weights = job.weights[rank]
+        rows = held.rows(step * sizes[rank], sizes[rank]) if plan.shards else samples.share(step, sizes, rank)
         iteration = job.course.begin(rank, step, len(rows), now_ns)
         gradient, iteration.computed_ns = yield job.computing(rank, step, weights, rows)
         if follow is not None:
@@ -72,21 +75,17 @@ def summing_worker(
 
 def averaging_worker(job: Replicas, rank: int, communicator: Communicator, period: int) -> Process:
     """Make `period` local steps, then set everyone's weights to their mean."""
-    plan, size = job.plan, job.plan.equal_sizes()[rank]
-    samples, optimiser = Samples(job.workload.rows, (plan.seed, 1 + rank)), job.optimiser()
+    local = LocalSteps(job, rank)
     now_ns = (yield Until(lambda: 0)).now_ns
     clock = 0
     while True:
-        iteration = job.course.begin(rank, clock, size * period, now_ns)
-        for step in range(clock * period, (clock + 1) * period):
-            weights, rows = job.weights[rank], samples.rows(step * size, size)
-            gradient, iteration.computed_ns = yield job.computing(rank, step, weights, rows)
-            job.weights[rank] = optimiser.step(weights, gradient)
+        iteration = job.course.begin(rank, clock, local.size * period, now_ns)
+        yield from local.take(period, iteration)
         mean, now_ns = yield communicator.allreduce_async(job.weights[rank], op="mean", name="weights")
         job.weights[rank] = mean
         iteration.taken_ns = iteration.given_ns = iteration.ended_ns = now_ns
         if rank == 0:
-            job.course.updated(mean, plan.batch * period, now_ns)
+            job.course.updated(mean, job.plan.batch * period, now_ns)
         clock += 1
 
 

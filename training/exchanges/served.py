@@ -10,7 +10,6 @@ from ...hosts import Communicator
 from ..mode import Replicas
 from ..processes import Process, Until
 from ..rules import Rule, Taken
-from ..samples import Samples
 from ..workload import Floats
 
 WORKER: Final = 0
@@ -22,7 +21,7 @@ SERVER: Final = 1
 def gradient_worker(job: Replicas, rank: int, communicator: Communicator) -> Process:
     """Send a gradient in every step, and go on with the weights that the server gives."""
     size = job.plan.equal_sizes()[rank]
-    samples = Samples(job.workload.rows, (job.plan.seed, 1 + rank))
+    samples = job.samples(rank)
     now_ns = (yield Until(lambda: 0)).now_ns
     step = 0
     while True:

@@ -9,14 +9,14 @@ from typing import Any, Final
 
 from ...imports.registry import Registry
 from ..errors import TrainingError
-from ..mode import Description, Mode, ServedMode, SummedMode
+from ..mode import Description, Mode, PeerMode, ServedMode, SummedMode
 
 __all__ = ["MODES", "Description", "label", "make_mode"]
 
 MODES: Final = Registry(__name__, __path__, Description, "mode", TrainingError, first="bsp")
 
 
-def make_mode(name: str, **options: Any) -> SummedMode | ServedMode:
+def make_mode(name: str, **options: Any) -> SummedMode | ServedMode | PeerMode:
     """Return a mode by name or path, with its options.
 
     Raises:
@@ -26,7 +26,7 @@ def make_mode(name: str, **options: Any) -> SummedMode | ServedMode:
     if unknown := sorted(options.keys() - set(description.options)):
         supported = ", ".join(description.options) or "none"
         raise TrainingError(f'unknown option "{unknown[0]}" of mode {name}; supported: {supported}')
-    made: SummedMode | ServedMode = description.make(name=name, **options)
+    made: SummedMode | ServedMode | PeerMode = description.make(name=name, **options)
     return made
 
 

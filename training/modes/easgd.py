@@ -9,11 +9,11 @@ import numpy as np
 
 from ...hosts import Communicator
 from ..errors import TrainingError
+from ..exchanges.local_steps import LocalSteps
 from ..exchanges.served import SERVER, WORKER, ParameterServer
 from ..mode import Description, Replicas, ServedMode
 from ..processes import Process, Until
 from ..rules import Staleness
-from ..samples import Samples
 from ..workload import Floats
 
 
@@ -46,16 +46,12 @@ class ElasticAveraging(ServedMode):
         return workers
 
     def worker(self, job: Replicas, rank: int, communicator: Communicator) -> Process:
-        size, period = job.plan.equal_sizes()[rank], self.period
-        samples, optimiser = Samples(job.workload.rows, (job.plan.seed, 1 + rank)), job.optimiser()
+        local = LocalSteps(job, rank)
         now_ns = (yield Until(lambda: 0)).now_ns
         clock = 0
         while True:
-            iteration = job.course.begin(rank, clock, size * period, now_ns)
-            for step in range(clock * period, (clock + 1) * period):
-                weights, rows = job.weights[rank], samples.rows(step * size, size)
-                gradient, iteration.computed_ns = yield job.computing(rank, step, weights, rows)
-                job.weights[rank] = optimiser.step(weights, gradient)
+            iteration = job.course.begin(rank, clock, local.size * self.period, now_ns)
+            yield from local.take(self.period, iteration)
             update = job.weights[rank]
             yield communicator.broadcast_async(update, WORKER, name="update")
             centre, now_ns = yield communicator.broadcast_async(update, SERVER, name="weights")

@@ -12,7 +12,9 @@ time shares u_im = t_im r_im, all constraints are homogeneous, and t̄ drops out
     max λ   subject to   L(w) ⪰ λ J,   w_im ≤ 2a_im − (1 − 1/n)(q_im + q_mi),   a_im² ≤ q_im r_im,   a_im ≤ r_im,
                          Σ_m u_im = 1,   Σ_m r_im = f for all i
 
-That is jointly concave, so the solver's answer is the global optimum. NetMax is the special case of equal a_im.
+If no t̄ suits all workers, since a slow one computes longer than a fast one pulls, the last row is left out: then fast
+workers iterate more often, and their data counts by as much more. All of it is jointly concave, so the solver's answer
+is the global optimum. NetMax is the special case of equal a_im.
 """
 
 from __future__ import annotations
@@ -43,7 +45,9 @@ def compute(seconds: Floats) -> GossipPolicy:
     first, second = np.nonzero(np.triu(allowed))
     scale = float(np.mean(seconds[allowed]))
     per_share = np.divide(scale, seconds, out=np.zeros((n, n)), where=allowed | np.eye(n, dtype=np.bool_))
-    shares, masses = _solve(per_share, allowed, first, second)
+    used = np.where(allowed | np.eye(n, dtype=np.bool_), seconds, np.nan)
+    equal = bool(np.nanmin(used, axis=1).max() < np.nanmax(used, axis=1).min())
+    shares, masses = _solve(per_share, allowed, first, second, equal=equal)
     rates = np.maximum(shares, 0) * per_share
     probabilities = rates / rates.sum(axis=1, keepdims=True)
     probabilities[probabilities < _LEAST_RATE] = 0
@@ -55,8 +59,8 @@ def compute(seconds: Floats) -> GossipPolicy:
     return GossipPolicy(probabilities, np.minimum(weights, 1.0))
 
 
-def _solve(per_share: Floats, allowed: Any, first: Any, second: Any) -> tuple[Floats, Floats]:
-    """Return the time shares u, (n, n), and the mixing masses of the pairs, (pairs,)."""
+def _solve(per_share: Floats, allowed: Any, first: Any, second: Any, *, equal: bool) -> tuple[Floats, Floats]:
+    """Return the time shares u, (n, n), and the mixing masses of the pairs, (pairs,); `equal`: rates of iterations."""
     import cvxpy  # takes a second: not for those who never solve
 
     n, pairs = len(per_share), len(first)
@@ -77,8 +81,9 @@ def _solve(per_share: Floats, allowed: Any, first: Any, second: Any) -> tuple[Fl
         cvxpy.SOC(cost + rates, cvxpy.vstack([2 * both, cost - rates])),
         both <= rates,
         cvxpy.sum(shares, axis=1) == 1,
-        cvxpy.sum(cvxpy.multiply(per_share, shares), axis=1) == common,
     ]
+    if equal:
+        constraints.append(cvxpy.sum(cvxpy.multiply(per_share, shares), axis=1) == common)
     forbidden = ~(allowed | np.eye(n, dtype=np.bool_))
     if forbidden.any():
         constraints.append(cvxpy.multiply(forbidden, shares) == 0)

@@ -102,6 +102,17 @@ def bound_per_second(seconds: Floats, probabilities: Floats, policy: GossipPolic
     return float(rate * np.linalg.eigvalsh(laplacian)[1])
 
 
+def test_exact_lets_workers_that_cannot_keep_pace_iterate_less_often() -> None:
+    seconds = np.repeat([0.1, 0.1, 0.1, 0.5], 4).reshape(4, 4)  # computing takes longer than any pull
+    policy = POLICIES["exact"].compute(seconds)
+    rates = iterations_per_second(seconds, policy)
+    assert rates == pytest.approx([10, 10, 10, 2])
+    mass = rates[:, None] * policy.probabilities * policy.pull_weights
+    assert mass == pytest.approx(mass.T, abs=1e-4)
+    with pytest.raises(GossipError):
+        POLICIES["netmax"].compute(seconds)
+
+
 def test_exact_avoids_a_slow_pair() -> None:
     seconds = drawn(0, 8)
     slow = np.unravel_index(np.argmax(seconds), seconds.shape)

@@ -108,4 +108,5 @@ def test_a_failed_computation_leaves_the_policy_in_force() -> None:
     with pytest.raises(GossipError):
         publisher.update(np.zeros((3, 3)))
     assert publisher.policy is first
-    assert publisher.update(np.full((3, 3), 0.2)) is None
+    assert publisher.update(np.zeros((3, 3))) is None
+    assert publisher.update(np.full((3, 3), 0.2)) is not None

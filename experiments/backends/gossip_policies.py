@@ -1,0 +1,106 @@
+"""Gossip policies of a job's workers, computed from the newest state of all links."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...controller.gossip.errors import GossipError
+from ...controller.gossip.policies import POLICIES
+from ...controller.gossip.policy import GossipPolicy
+from ...controller.gossip.publisher import PolicyPublisher
+from ...controller.gossip.rates import EndToEndAverages, Paths, pair_seconds, transfer_seconds
+from ...controller.telemetry.snapshot import Snapshot
+from ...topologies import Topology
+
+Floats = NDArray[np.float64]
+
+_log = logging.getLogger(__name__)
+
+
+class PublishedPolicies:
+    """Policies by name and source of times, with the contract of `training.mode.PullPolicies`.
+
+    Workers see a new policy at once; those from the workers' own measurements are computed again after a period.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        hosts: Sequence[str],
+        message_bytes: int,
+        *,
+        now_ns: Callable[[], int],
+        snapshot: Callable[[], Snapshot],
+        compute_s: Callable[[], Floats],
+        period_ns: int,
+        measured_period_ns: int,
+        among: Sequence[int] | None = None,
+        paths: Paths | None = None,
+    ) -> None:
+        """Take what policies are computed from.
+
+        Args:
+            topology: The fabric.
+            hosts: Hosts of the workers, by rank.
+            message_bytes: Bytes of a worker's weights on the wire.
+            now_ns: Clock of the run.
+            snapshot: State of all links, as telemetry has it.
+            compute_s: (workers,) seconds that each worker computes.
+            period_ns: Time between two looks at the telemetry.
+            measured_period_ns: Time between two looks at the workers' measurements.
+            among: Ranks that exchange; None: all.
+            paths: Links between two hosts; None: any shortest path.
+        """
+        self._topology, self._hosts, self._bytes = topology, hosts, message_bytes
+        self._now_ns, self._snapshot, self._compute_s = now_ns, snapshot, compute_s
+        self._period_ns = {"telemetry": period_ns, "measured": measured_period_ns}
+        self._among = np.asarray(range(len(hosts)) if among is None else among)
+        self._paths = paths
+        self._averages = EndToEndAverages(len(hosts))
+        self._publishers: dict[tuple[str, str], PolicyPublisher] = {}
+        self._looked_ns: dict[tuple[str, str], int] = {}
+        self.published: list[tuple[int, str, GossipPolicy]] = []
+        """Instant, name and policy of every version, for plots."""
+
+    def row(self, rank: int, policy: str, source: str) -> tuple[Floats, Floats]:
+        key, now_ns = (policy, source), self._now_ns()
+        if key not in self._publishers:
+            self._publishers[key] = PolicyPublisher(POLICIES.describe(policy).compute)
+            self._looked_ns[key] = -self._period_ns[source]
+        publisher = self._publishers[key]
+        if now_ns - self._looked_ns[key] >= self._period_ns[source]:
+            self._looked_ns[key] = now_ns
+            if (new := self._updated(publisher, self._seconds(source))) is not None:
+                self.published.append((now_ns, policy, new))
+        assert publisher.policy is not None
+        probabilities, weights = np.zeros(len(self._hosts)), np.zeros(len(self._hosts))
+        at = int(np.flatnonzero(self._among == rank)[0])
+        probabilities[self._among] = publisher.policy.probabilities[at]
+        weights[self._among] = publisher.policy.pull_weights[at]
+        return probabilities, weights
+
+    def _updated(self, publisher: PolicyPublisher, seconds: Floats) -> GossipPolicy | None:
+        """Return a new policy; where a policy has no answer, the last one stays, or uniform gossip to begin with."""
+        try:
+            return publisher.update(seconds)
+        except GossipError as error:
+            _log.warning("%s; the policy before it stays", error)
+            if publisher.policy is None:
+                publisher.policy = POLICIES["uniform"].compute(seconds)
+            return None
+
+    def pulled(self, rank: int, peer: int, duration_ns: int) -> None:
+        self._averages.observe(rank, peer, duration_ns * 1e-9)
+
+    def _seconds(self, source: str) -> Floats:
+        chosen = np.ix_(self._among, self._among)
+        if source == "measured":
+            transfers = self._averages.transfers_s[chosen]
+        else:
+            hosts = [self._hosts[rank] for rank in self._among]
+            transfers = transfer_seconds(self._topology, self._snapshot(), hosts, self._bytes, self._paths)
+        return pair_seconds(self._compute_s()[self._among], transfers)

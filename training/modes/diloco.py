@@ -1,0 +1,61 @@
+"""DiLoCo (Douillard et al., 2023): local steps, then an outer step with Nesterov momentum by the mean of all moves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from ...hosts import Communicator
+from ..errors import TrainingError
+from ..exchanges.local_steps import LocalSteps
+from ..mode import BatchSizeService, Description, Replicas, SummedMode
+from ..processes import Process, Until
+
+
+@dataclass(frozen=True)
+class LowCommunication(SummedMode):
+    """Everyone waits for the slowest, every H steps."""
+
+    name: str = "diloco"
+    period: int = 8
+    """H: a worker's local steps between two outer steps."""
+    momentum: float = 0.5
+    """Nesterov momentum of the outer optimiser."""
+    step: float = 0.7
+    """Outer learning rate."""
+
+    def __post_init__(self) -> None:
+        if self.period < 1:
+            raise TrainingError(f"period must be >= 1 local step, got {self.period}")
+        if not (0 <= self.momentum < 1 and self.step > 0):
+            raise TrainingError(
+                f"momentum {self.momentum} and step {self.step}: allowed are 0 <= momentum < 1 and step > 0"
+            )
+
+    @property
+    def detail(self) -> str:
+        return f"H = {self.period}"
+
+    def worker(self, job: Replicas, rank: int, communicator: Communicator, service: BatchSizeService) -> Process:
+        local, outer = LocalSteps(job, rank), job.weights[rank]
+        moving = np.zeros_like(outer)
+        now_ns = (yield Until(lambda: 0)).now_ns
+        clock = 0
+        while True:
+            iteration = job.course.begin(rank, clock, local.size * self.period, now_ns)
+            yield from local.take(self.period, iteration)
+            moved, now_ns = yield communicator.allreduce_async(job.weights[rank] - outer, op="mean", name="moves")
+            moving = np.float32(self.momentum) * moving + moved
+            outer = outer + np.float32(self.step) * (np.float32(self.momentum) * moving + moved)
+            job.weights[rank] = outer
+            iteration.taken_ns = iteration.given_ns = iteration.ended_ns = now_ns
+            if rank == 0:
+                job.course.updated(outer, job.plan.batch * self.period, now_ns)
+            clock += 1
+
+
+DESCRIPTION: Final = Description(
+    "diloco", "DiLoCo", "mean of all workers' moves after local steps, with outer momentum", LowCommunication
+)

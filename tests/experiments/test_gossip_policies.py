@@ -1,0 +1,79 @@
+"""Policies that workers of a run get, as the state of the links changes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from weir.controller.telemetry.snapshot import LinkView, Snapshot
+from weir.experiments.backends.gossip_policies import PublishedPolicies
+from weir.experiments.config import RunConfig
+from weir.topologies import Endpoint
+from weir.topologies.generators import leaf_spine
+
+from ..paths import ROOT
+
+PERIOD_NS = 10
+
+
+class Network:
+    """Two leaves with two hosts each; `load` is others' traffic into h1."""
+
+    def __init__(self, compute_s: list[float]) -> None:
+        self.topology = leaf_spine(2, 1, 2)
+        self.now_ns = 0
+        self.load = 0.0
+        self.compute_s = np.array(compute_s)
+        self.policies = PublishedPolicies(
+            self.topology,
+            ["h1", "h2", "h3", "h4"],
+            12_500_000,
+            now_ns=lambda: self.now_ns,
+            snapshot=self.snapshot,
+            compute_s=lambda: self.compute_s,
+            period_ns=PERIOD_NS,
+            measured_period_ns=10 * PERIOD_NS,
+        )
+
+    def snapshot(self) -> Snapshot:
+        into_h1 = self.topology.peer(Endpoint("h1", 0))
+        return Snapshot({into_h1: LinkView(self.load, self.load, 0, 0, 0, 0, 1)}, frozenset(), frozenset())
+
+    def row(self, source: str) -> NDArray[np.float64]:
+        return self.policies.row(0, "exact", source)[0]
+
+
+def test_telemetry_changes_the_policy_at_the_next_look() -> None:
+    network = Network([0.01] * 4)
+    before = network.row("telemetry")
+    network.load = 990e6
+    assert network.row("telemetry").tolist() == before.tolist()
+    network.now_ns += PERIOD_NS
+    assert network.row("telemetry")[0] > before[0] + 0.3
+    assert [policy.version for _, _, policy in network.policies.published] == [1, 2]
+
+
+def test_measurements_change_the_policy_after_a_longer_period() -> None:
+    network = Network([0.01] * 4)
+    before = network.row("measured")
+    for peer in range(1, 4):
+        network.policies.pulled(0, peer, 10_000_000_000)
+    network.now_ns += PERIOD_NS
+    assert network.row("measured").tolist() == before.tolist()
+    network.now_ns += 9 * PERIOD_NS
+    assert network.row("measured").tolist() != before.tolist()
+
+
+def test_workers_gossip_uniformly_while_a_policy_has_no_answer() -> None:
+    network = Network([0.2, 0.2, 0.2, 2.0])  # no mean time suits all
+    probabilities, _ = network.policies.row(0, "netmax", "telemetry")
+    assert probabilities == pytest.approx([0, 1 / 3, 1 / 3, 1 / 3])
+    assert network.policies.published == []
+
+
+@pytest.mark.parametrize("name", ["slow-worker", "slow-host-link"])
+def test_run_files_compare_gossip_with_sums(name: str) -> None:
+    config = RunConfig.load(ROOT / "experiments" / "gossip" / f"{name}.yaml")
+    assert config.synchronisation is not None
+    assert {"bsp", "ad-psgd", "gossip"} <= {mode.name for mode in config.synchronisation.modes}

@@ -251,6 +251,7 @@ class Planner:
             gradient_bytes=spec.gradient_bytes,
             loads=links.loads,
             others=links.others,
+            unreachable=frozenset(self._lost | self.out_of_reach),
             room={name: 0 if name in barred else 1 if everywhere else count for name, count in room.items()},
         )
 

@@ -236,6 +236,10 @@ def check_places(problem: Problem) -> None:
     problem.check_ways()
     if not nodes:
         names = ", ".join(problem.workers)
+        able = [switch.name for switch in problem.topology.switches if switch.slots]
+        if able and problem.unreachable.issuperset(able):
+            down = ", ".join(able)
+            raise NoTree(f"the path is down: {down} do not answer or have no live link, and no other switch can sum")
         raise NoTree(f"no switch has room for the job of {names}; free slots, or give it a server")
     raise NoTree(_too_few(problem, f"at most {_most_workers(problem, nodes)} workers"))
 

@@ -47,6 +47,8 @@ class Problem:
     """Bytes that the fabric's other jobs bring onto each directed link in a step of theirs. They are known, so `loads`
     is without them.
     """
+    unreachable: frozenset[str] = frozenset()
+    """Switches that do not answer the controller, or that no live link leads to; `room` has 0 for them."""
 
     def __post_init__(self) -> None:
         hosts = self.hosts

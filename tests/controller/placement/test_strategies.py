@@ -354,6 +354,9 @@ def test_why_nothing_fits_is_said() -> None:
             place(name, Problem(routes, workers, "h80", 1, room={"s3": 1}))
         with pytest.raises(PlacementError, match="no switch has room for the job of h1, h2; free slots"):
             place(name, Problem(routes, ("h1", "h2"), None, 1, room={}))
+    down = frozenset({"s1", "s2", "s3"})
+    with pytest.raises(PlacementError, match="the path is down: s1, s2, s3 do not answer or have no live link"):
+        place("widest", Problem(routes, ("h1", "h2"), None, 1, room={}, unreachable=down))
     # with two spines, only s1 has room, which racks 2 and 3 reach by two ways each
     two_ways = Problem(Routes(leaf_spine(3, 2, 2)), ("h1", "h3", "h5"), None, 1, room={"s1": 1})
     with pytest.raises(PlacementError, match="no switch with room is one that h1, h3, h5 can be summed at: paths must"):

@@ -22,7 +22,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from ..imports.extras import PURPOSES
+from ..imports.extras import PURPOSES, install_command
 from ..topologies import TopologyError
 from ..topologies.mininet.fabric import FIRST_GRPC_PORT, load_mininet
 
@@ -179,7 +179,7 @@ def _extra(extra: str, purpose: str) -> Finding:
     wanted = _requirements(extra)
     name = f"weir[{extra}]"
     if problems := _complaints(wanted):
-        remedy = f"{sys.executable} -m pip install 'weir[{extra}]'"
+        remedy = f"{sys.executable} -m {install_command(extra)}"
         return Finding(name, purpose, False, None, "; ".join(problems), remedy)
     return Finding(name, purpose, False, f"all {len(wanted)} packages")
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from ..experiments.errors import ExperimentError, Interrupted
-from ..imports.extras import MissingExtra
+from ..imports.extras import explained
 from ..topologies import Endpoint, Topology, TopologyError
 from ..topologies.mininet.fabric import MininetFabric, SwitchKind, interface
 from ..topologies.mininet.processes import may_end_with_us, orderly_end, passing_on_end_signals
@@ -93,7 +93,7 @@ def torchrun(
 
     kind = switch_in(where is Where.MININET, switch, "the fabric is emulated")
     if find_spec("torch") is None:
-        raise MissingExtra("weir torchrun needs torch, which is not installed: pip install 'weir[torch]'", name="torch")
+        raise explained(ModuleNotFoundError(name="torch"), "weir torchrun")
     if refusal := refusal_of_policy(policy, "--policy"):
         raise ExperimentError(refusal)
     fabric = lossy(load_topology(topology), loss)

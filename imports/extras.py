@@ -1,16 +1,18 @@
 """Optional packages: those that pip installs in addition to NumPy, grpcio and protobuf, and errors for missing ones.
 
-The bare distribution suffices for a worker's machine; each extra (`pip install 'weir[emulator]'`) brings the packages
-of one kind of machine. So the packages `weir`, `weir.emulator` and `weir.topologies` load each of their public names
+The bare distribution suffices for a worker's machine; each extra (`pip install '.[emulator]'`) brings the packages of
+one kind of machine. So the packages `weir`, `weir.emulator` and `weir.topologies` load each of their public names
 when it is first used. If that fails for lack of a package, the error names the extra that has it.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
+from importlib import import_module, metadata
 from typing import Any, Final
+from urllib.parse import unquote, urlsplit
 
 _EMULATOR: Final = ("finsy", "llvmlite", "numba", "rich", "typer")
 _CONTROLLER: Final = (
@@ -65,7 +67,27 @@ def explained(error: ImportError, wanted: str, extra: str | None = None) -> Impo
     if not having:
         return error
     chosen = extra if extra in having else having[0]
-    return MissingExtra(f"{wanted} needs {missing}, which is not installed: pip install 'weir[{chosen}]'", name=missing)
+    return MissingExtra(f"{wanted} needs {missing}, which is not installed: {install_command(chosen)}", name=missing)
+
+
+def install_command(extra: str) -> str:
+    """Return the command by which pip adds an extra to this installation, from where the installation came.
+
+    A name alone would do harm: another project's distribution has it in the public index.
+    """
+    try:
+        origin = json.loads(metadata.distribution("weir").read_text("direct_url.json") or "{}")
+    except metadata.PackageNotFoundError:
+        origin = {}
+    url = str(origin.get("url", ""))
+    if "vcs_info" in origin:
+        return f"pip install 'weir[{extra}] @ {origin['vcs_info']['vcs']}+{url}'"
+    if "dir_info" in origin:
+        editable = "-e " if origin["dir_info"].get("editable") else ""
+        return f"pip install {editable}'{unquote(urlsplit(url).path)}[{extra}]'"
+    if url:
+        return f"pip install 'weir[{extra}] @ {url}'"
+    return f"pip install '.[{extra}]' in the clone"
 
 
 def lazily(package: str, homes: Mapping[str, Sequence[str]]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:

@@ -356,7 +356,7 @@ def test_the_mean_of_weights_that_sum_to_nothing_is_an_error() -> None:
 def test_an_unknown_operation_or_policy_is_refused() -> None:
     _, members = communicators(1)
     wrong: Any = "prod"
-    with pytest.raises(InvalidTensor, match='unknown operation "prod"; supported: sum, .*max'):
+    with pytest.raises(InvalidTensor, match=r'unknown operation "prod"; supported: sum, .*max'):
         members[0].allreduce(np.ones(3), op=wrong)
     with raises(InvalidTensor, place="tensor 'tensor'", value="prod", allowed=("error", "propagate", "poison")):
         members[0].allreduce(np.ones(3), nonfinite=wrong)

@@ -38,6 +38,9 @@ COMMANDS: Final = {command_of(line): page for page, line in LINES + WHOLE}
 ALONE: Final = [
     "make doctor",
     "make wireshark",
+    "weir codec check examples/codecs/terngrad.compll",
+    "weir codec list",
+    "weir plan compression vgg19 --workers 8 --rate 100Mbit",
     "weir place TOPOLOGY --workers h1,h2 --server h3 --loads LOADS.yaml --strategy widest",
     "weir place topologies/leaf_spine.yaml --server h12",
     "weir place topologies/leaf_spine.yaml --strategy examples/user_strategy.py",
@@ -119,6 +122,9 @@ LONG: Final = [
     "weir evaluate experiments/evaluation.yaml --write docs/evaluation.md",
     "weir evaluate my_suite.yaml --workers 8",
     "weir run experiments/demo.yaml --strategy widest --seed 3",
+    "weir papers run NAME",
+    "weir run experiments/gossip/slow-host-link.yaml",
+    "weir run experiments/gossip/slow-worker.yaml",
     "weir run experiments/modes.yaml",
     "weir run experiments/striped.yaml",
     "weir run my.yaml --strategy widest --seed 3",
@@ -162,7 +168,7 @@ BY_OTHERS: Final[Mapping[str, str]] = {
     "make results": "tests/test_commands.py::test_a_line_that_takes_a_minute_runs_as_it_stands",
     **dict.fromkeys(
         sorted(line for line in COMMANDS if re.match(r"pip install (-e )?['.]", line)),
-        "tests/test_packaging.py::test_the_wheel_holds_the_packages_and_their_data",
+        "tests/test_packaging.py::test_the_wheel_holds_packages_and_data_but_no_tests",
     ),
     "python -m weir.bench --write docs/results.md": "tests/experiments/test_page_tables.py::test_a_page_gets_its_table",
     "python -m weir.hosts.drivers.agent 127.0.0.1:9561 1234": (
@@ -178,6 +184,19 @@ BY_OTHERS: Final[Mapping[str, str]] = {
     "python examples/on_a_fabric.py": "tests/test_examples.py::test_processes_that_join_over_real_switches",
     "python examples/training_loop.py": (
         "tests/test_examples.py::test_a_training_loop_of_ones_own_on_an_emulated_fabric"
+    ),
+    "weir codec bench examples/codecs/terngrad.compll": "tests/cli/test_codec_command.py::test_a_codec_is_measured",
+    "weir jobs register --count 4 --accelerators 2 --memory 16GiB": (
+        "tests/cli/test_jobs_command.py::test_a_job_is_registered_by_size_and_listed_while_waiting"
+    ),
+    "weir jobs register h1 h2 --parent 1234": (
+        "tests/controller/service/test_queueing.py::test_a_family_shares_policy_priority_hosts_and_end"
+    ),
+    "weir launch --timeout 300s": "tests/cli/test_launch.py::test_a_run_has_a_time_out_losses_a_seed_and_a_history",
+    "weir papers page docs/papers.md": "tests/experiments/test_papers.py::test_page_follows_from_the_records",
+    "weir papers run my_paper.py": "tests/experiments/test_papers.py::test_a_users_file_is_repeated_beside_itself",
+    "weir run my.yaml --csv figures.csv": (
+        "tests/experiments/test_start.py::test_a_run_inside_an_event_loop_has_its_figures_as_csv_and_frame"
     ),
     "weir controller topologies/leaf_spine.yaml": "tests/test_commands.py::test_jobs_as_the_guide_has_them",
     "weir launch -n 4 my_loop.py": "tests/test_commands.py::test_the_first_loop_prints_what_its_page_shows",
@@ -221,7 +240,7 @@ BY_OTHERS: Final[Mapping[str, str]] = {
         "tests/hosts/torch/test_torchrun.py::test_the_example_has_the_same_bits_in_mininet"
     ),
     "weir torchrun -n 3 --max-restarts 1 examples/rejoin.py": (
-        "tests/hosts/torch/test_torchrun.py::test_a_process_that_torchrun_starts_anew"
+        "tests/hosts/torch/test_torchrun.py::test_a_process_restarted_by_torchrun_rejoins"
     ),
     "weir-switch examples/p4_program/firewall.json": "tests/test_commands.py::test_a_switch_without_ports_waits",
     "weir-switch -i 1@veth1 -i 2@veth2 p4src/build/fabric.json": "tests/test_commands.py::test_a_switch_as_the_guide",
@@ -230,7 +249,7 @@ BY_OTHERS: Final[Mapping[str, str]] = {
 
 BY_NONE: Final[Mapping[str, str]] = {
     r"apt-get install ": "what they install is the machine's",
-    r"pip install (--no-deps ptf|pre-commit|setuptools|torchft)": "what they install is others'",
+    r"pip install (--no-deps ptf|pandas|pre-commit|setuptools|torchft)": "what they install is others'",
     r"weir controller FABRIC\.yaml --switch s1=ADDRESS:9559": "it wants a chip",
 }
 

@@ -230,6 +230,7 @@ def check_ptf(words: Sequence[str], folder: Path) -> None:
 RUN_BY_OTHERS: Final = {
     "README.md": "its one line of PyTorch is that of docs/pytorch.md",
     "docs/compression.md": "tests/hosts/collectives/test_compression.py makes these calls, and runs the codec",
+    "docs/control-service.md": "tests/hosts/collectives/test_communicator.py makes the call of `report`",
     "docs/getting-started.md": "tests/test_examples.py compares it with examples/train.py, which test_launch.py runs",
     "docs/large-batches.md": "examples/adasum.py and tests/hosts/drivers/test_udp_collectives.py make these calls",
     "docs/loading.md": "tests/training/loading, tests/training/graphs and test_torch_steps.py make these calls",
@@ -245,7 +246,12 @@ address, job, token = os.environ["WEIR_CONTROL"], int(os.environ["WEIR_JOB"]), o
 IN_A_JOB: Final = [
     ("", "README.md", "communicator", "assert mean.tolist() == [3.5] * 1000"),
     (SEAT, "docs/launch.md", "", "assert total[0] == 6"),
-    (SEAT + "gradient = np.ones(8, np.float32)\n", "docs/control-service.md", "", "assert total.tolist() == [4] * 8"),
+    (
+        SEAT + "gradient = np.ones(8, np.float32)\n",
+        "docs/control-service.md",
+        "weir.join",
+        "assert total.tolist() == [4] * 8",
+    ),
     (
         SEAT + "gradient, samples = np.ones(8, np.float32), 3\nlayers = [('a', np.ones(2)), ('b', np.ones((3, 2)))]\n",
         "docs/collectives.md",

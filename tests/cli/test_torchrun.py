@@ -16,6 +16,7 @@ from weir.tests.processes import left_with
 COMMAND: Final = """
 import asyncio, sys
 from weir.cli import torchrun
+from weir.cli.live import LiveOptions
 from weir.topologies import load_topology
 from weir.topologies.mininet.processes import orderly_end
 
@@ -23,7 +24,8 @@ up = "import os, time; os.write(1, os.linesep.join(['up', '']).encode()); time.s
 torchrun._RUN = (sys.executable, "-c", up)
 fabric = load_topology("leaf_spine.yaml")
 with orderly_end() as end:
-    end.run(torchrun._run(fabric, None, ["h1", "h2"], [sys.argv[1]], "abort", 10**10, int(sys.argv[2])))
+    options = torchrun._Options("widest", 1, 10**10, LiveOptions(None, None))
+    end.run(torchrun._run(fabric, None, ["h1", "h2"], [sys.argv[1]], "abort", int(sys.argv[2]), {}, options))
 """
 
 

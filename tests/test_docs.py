@@ -39,7 +39,18 @@ def paths_in(text: str) -> set[str]:
 
 
 def resolves(dotted: str) -> bool:
-    """Return whether a dotted name is a module of this package, or a name in one."""
+    """Return True for a module of this package, a name in one, or, without PyTorch, a name that needs it."""
+    try:
+        return is_there(dotted)
+    except ImportError as error:
+        missing = error.__cause__ or error
+        if isinstance(missing, ModuleNotFoundError) and missing.name == "torch":
+            return True
+        raise
+
+
+def is_there(dotted: str) -> bool:
+    """Return True for a module of this package, or a name in one."""
     module, thing = "weir", import_module("weir")
     if dotted.split(".")[0] != module:
         return False

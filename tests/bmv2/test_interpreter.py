@@ -24,7 +24,7 @@ from weir.tests.paths import P4RUNTIME_PROGRAMS, PROGRAMS, ROOT, STF
 WITHIN: Final = [
     ROOT / "examples" / "exercise" / "build" / "router.json",
     ROOT / "examples" / "p4_program" / "firewall.json",
-    *(PROGRAMS / f"{name}.json" for name in ("hashes", "loops", "pairs", "tables")),
+    *(PROGRAMS / f"{name}.json" for name in ("absent_port", "hashes", "loops", "pairs", "tables")),
     *(
         STF / f"{name}.json"
         for name in (

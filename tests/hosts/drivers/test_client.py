@@ -43,7 +43,7 @@ from weir.hosts import (
     join,
     serve,
 )
-from weir.hosts.drivers import agent, membership_stream
+from weir.hosts.drivers import agent, call_reports, membership_stream
 from weir.hosts.drivers.control_groups import ControlGroups
 from weir.hosts.drivers.membership_stream import MembershipStream
 from weir.tests.support.errors import raises
@@ -276,7 +276,10 @@ def test_a_time_out_names_the_awaited_rank_of_the_comparison(
     assert caplog.messages.count("waiting for rank 1 (h2)") == 1
 
 
-def test_workers_with_different_calls_wait_for_the_comparison(service: StandIn) -> None:
+def test_workers_with_different_calls_wait_for_the_comparison(
+    service: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(call_reports, "_ANSWER_S", ANSWER_S)
     membership = Membership(service.address, 7, "secret", linger_s=0, **HERE)
 
     def explained() -> str:

@@ -227,6 +227,10 @@ class PeerMode(Mode):
     racks: ClassVar[bool] = False
     """True if workers sum inside their racks, so that they need `PeerEnds.rack`."""
 
+    def updates_per_step(self, workers: int) -> int:
+        """Return the number of workers: each changes its own weights."""
+        return workers
+
     @abstractmethod
     def processes(self, job: Replicas, rank: int, ends: PeerEnds) -> list[Process]:
         """Processes of one worker, which stop when it is lost."""

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -111,8 +111,6 @@ class LaneCode(ABC):
     """
 
     name: str
-    uniform_levels: ClassVar[bool] = False
-    """True if `quantise` is `stochastic` and `restore` is `centred`, which native code does as well."""
 
     @abstractmethod
     def layout(self, workers: int) -> Layout:
@@ -153,6 +151,14 @@ def centred(sums: IntArray, scales: NDArray[np.float64], levels: int, contributo
     return (offset * (scales / (levels - 1))[:, None]).astype(np.float32)
 
 
+def clipped_range(chunks: Float32Array, clip: float | None) -> NDArray[np.float64]:
+    """Return the largest magnitude of each chunk (k,), at most `clip` times its root mean square if that is given."""
+    largest: NDArray[np.float64] = np.abs(chunks).max(axis=1).astype(np.float64)
+    if clip is not None:
+        largest = np.minimum(largest, clip * np.sqrt(np.square(chunks, dtype=np.float64).mean(axis=1)))
+    return largest
+
+
 def stochastic(chunks: Float32Array, scales: NDArray[np.float64], levels: int, uniform: Float32Array) -> UintArray:
     """Round to one of the two nearest of `levels` uniform levels in ±scale, at random so that the mean is the number.
 
@@ -169,6 +175,20 @@ def stochastic(chunks: Float32Array, scales: NDArray[np.float64], levels: int, u
     codes = low.astype(np.uint32)
     codes += uniform < place
     return codes
+
+
+class UniformCode(LaneCode):
+    """Uniform levels in ±scale by stochastic rounding, which native code does as well."""
+
+    def quantise(
+        self, chunks: Float32Array, scales: NDArray[np.float64], levels: int, uniform: Float32Array
+    ) -> UintArray:
+        return stochastic(chunks, scales, levels, uniform)
+
+    def restore(
+        self, sums: IntArray, scales: NDArray[np.float64], levels: int, contributors: NDArray[np.int64]
+    ) -> Float32Array:
+        return centred(sums, scales, levels, contributors)
 
 
 class LaneType(FloatType):
@@ -264,7 +284,7 @@ class LaneEncoding(Encoding):
         place = place or Place.first(len(values))
         scales = SCALES[exponents]
         there = (exponents > 0) & (exponents < NAN_CODE)
-        if self.code.uniform_levels and (fast := native_code()) is not None:
+        if isinstance(self.code, UniformCode) and (fast := native_code()) is not None:
             limits = np.where(there, scales, 0)
             steps = (self.layout.levels - 1) / (2 * np.where(there, scales, 1.0))
             lanes = np.zeros((len(values), self.lanes), np.uint32)
@@ -309,7 +329,7 @@ class LaneEncoding(Encoding):
     def _restored(self, sums: Int32Array, scales: NDArray[np.float64], contributors: NDArray[np.int64]) -> Float32Array:
         """Sums of numbers, or means, as they were before they were spread back."""
         divisors = np.maximum(contributors if self.mean else 1, np.ones_like(contributors)).astype(np.float32)
-        if self.code.uniform_levels and (fast := native_code()) is not None:
+        if isinstance(self.code, UniformCode) and (fast := native_code()) is not None:
             steps = self.layout.levels - 1
             values = np.empty((len(sums), self.values), np.float32)
             lanes = np.ascontiguousarray(sums).view(np.uint32)

@@ -11,12 +11,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..array_types import IntArray
 from ..errors import InvalidTensor
 from .datatypes import register
-from .draws import UintArray
 from .encodings import Place
-from .lane_codes import LaneCode, LaneType, Layout, centred, fixed_field, native_code, stochastic
+from .lane_codes import LaneType, Layout, UniformCode, clipped_range, fixed_field, native_code
 from .quantization import Float32Array
 from .rotation import block_size, rotate, rotate_back
 
@@ -28,10 +26,8 @@ _CLIP: Final = 2.154
 """τ: 1 of 32 normal numbers is beyond it."""
 
 
-class Packed(LaneCode):
+class Packed(UniformCode):
     """Uniform levels by stochastic rounding, as many as a field holds for the job's workers."""
-
-    uniform_levels = True
 
     def __init__(self, bits: int, *, rotated: bool = True) -> None:
         """Create the code of fields of `bits` bits; `rotated`: chunks are rotated before they are quantised."""
@@ -62,22 +58,7 @@ class Packed(LaneCode):
         return rotate_back(chunks, place.draws.common_signs(place.chunks, chunks.shape[1]))
 
     def scale(self, chunks: Float32Array, levels: int) -> NDArray[np.float64]:
-        largest: NDArray[np.float64] = np.abs(chunks).max(axis=1).astype(np.float64)
-        if not self.rotated or levels >= _MIN_UNCLIPPED:
-            return largest
-        mean_square = np.square(chunks, dtype=np.float64).mean(axis=1)
-        clipped: NDArray[np.float64] = np.minimum(largest, _CLIP * np.sqrt(mean_square))
-        return clipped
-
-    def quantise(
-        self, chunks: Float32Array, scales: NDArray[np.float64], levels: int, uniform: Float32Array
-    ) -> UintArray:
-        return stochastic(chunks, scales, levels, uniform)
-
-    def restore(
-        self, sums: IntArray, scales: NDArray[np.float64], levels: int, contributors: NDArray[np.int64]
-    ) -> Float32Array:
-        return centred(sums, scales, levels, contributors)
+        return clipped_range(chunks, _CLIP if self.rotated and levels < _MIN_UNCLIPPED else None)
 
 
 def _blocks(chunks: Float32Array) -> tuple[int, np.float32]:

@@ -36,6 +36,11 @@ class Gossiper:
         """Return the others among these ranks that are not lost."""
         return [each for each in ranks if each != self.rank and each not in self.lost]
 
+    def group(self, number: int, size: int) -> list[int]:
+        """Return this worker's group of one exchange, itself included; see `partners`."""
+        plan = self.job.plan
+        return next(each for each in partners(plan.seed, number, plan.workers, size) if self.rank in each)
+
     def begin(self, now_ns: int, steps: int = 1) -> Iteration:
         """Begin an iteration of so many steps."""
         iteration = self.job.course.begin(self.rank, self._clock, self.local.size * steps, now_ns)

@@ -23,9 +23,6 @@ class AsynchronousDecentralised(PeerMode):
         if workers < 2:
             raise TrainingError(f"AD-PSGD of {workers} worker; allowed: two or more, so that even ranks find odd ones")
 
-    def updates_per_step(self, workers: int) -> int:
-        return workers
-
     def processes(self, job: Replicas, rank: int, ends: PeerEnds) -> list[Process]:
         if rank % 2 == 0:
             return [self._active(job, rank, ends)]

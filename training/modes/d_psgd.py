@@ -21,9 +21,6 @@ class DecentralisedParallel(PeerMode):
 
     name: str = "d-psgd"
 
-    def updates_per_step(self, workers: int) -> int:
-        return workers
-
     def processes(self, job: Replicas, rank: int, ends: PeerEnds) -> list[Process]:
         return [self._worker(job, rank, ends)]
 

@@ -37,9 +37,6 @@ class Gossip(PeerMode):
     def detail(self) -> str:
         return self.policy if self.source == "telemetry" else f"{self.policy}, {self.source}"
 
-    def updates_per_step(self, workers: int) -> int:
-        return workers
-
     def processes(self, job: Replicas, rank: int, ends: PeerEnds) -> list[Process]:
         return [self._worker(job, rank, ends)]
 

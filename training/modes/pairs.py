@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from ..errors import TrainingError
-from ..exchanges.peers import Gossiper, partners
+from ..exchanges.peers import Gossiper
 from ..mode import Description, PeerEnds, PeerMode, Replicas
 from ..processes import Process, Until
 
@@ -47,14 +47,11 @@ class Pairs(PeerMode):
     def detail(self) -> str:
         return f"H = {self.period}"
 
-    def updates_per_step(self, workers: int) -> int:
-        return workers
-
     def processes(self, job: Replicas, rank: int, ends: PeerEnds) -> list[Process]:
         return [self._worker(job, rank, ends)]
 
     def _worker(self, job: Replicas, rank: int, ends: PeerEnds) -> Process:
-        worker, plan = Gossiper(job, rank, ends), job.plan
+        worker = Gossiper(job, rank, ends)
         outer, moving = worker.weights, np.zeros_like(worker.weights)
         now_ns = (yield Until(lambda: 0)).now_ns
         exchange = 0
@@ -62,8 +59,7 @@ class Pairs(PeerMode):
             iteration = worker.begin(now_ns, self.period)
             now_ns = yield from worker.take_steps(iteration, now_ns, self.period)
             moved, start = worker.weights - outer, outer
-            group = next(each for each in partners(plan.seed, exchange, plan.workers, 2) if rank in each)
-            for peer in worker.alive(group):
+            for peer in worker.alive(worker.group(exchange, 2)):
                 worker.peers.send_async(peer, np.stack([moved, start]))
                 answer = yield from worker.answer(peer, worker.peers.recv_async(peer))
                 if answer is not None:

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from ..errors import TrainingError
-from ..exchanges.peers import Gossiper, partners
+from ..exchanges.peers import Gossiper
 from ..mode import Description, PeerEnds, PeerMode, Replicas
 from ..processes import Compute, Pending, Process, Resumed, Until
 from ..workload import Floats
@@ -35,21 +35,17 @@ class PartialReduce(PeerMode):
     def detail(self) -> str:
         return f"g = {self.group}"
 
-    def updates_per_step(self, workers: int) -> int:
-        return workers
-
     def processes(self, job: Replicas, rank: int, ends: PeerEnds) -> list[Process]:
         return [self._worker(job, rank, ends)]
 
     def _worker(self, job: Replicas, rank: int, ends: PeerEnds) -> Process:
-        worker, plan = Gossiper(job, rank, ends), job.plan
+        worker = Gossiper(job, rank, ends)
         now_ns = (yield Until(lambda: 0)).now_ns
         step = 0
         while True:
             iteration = worker.begin(now_ns)
             now_ns = yield from worker.take_steps(iteration, now_ns)
-            group = next(each for each in partners(plan.seed, step, plan.workers, self.group) if rank in each)
-            weights, now_ns = yield from _mean_of_group(worker, group, worker.weights, now_ns)
+            weights, now_ns = yield from _mean_of_group(worker, worker.group(step, self.group), worker.weights, now_ns)
             worker.end(iteration, weights, now_ns)
             step += 1
 

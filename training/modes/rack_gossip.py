@@ -27,9 +27,6 @@ class RackGossip(PeerMode):
     def detail(self) -> str:
         return self.policy
 
-    def updates_per_step(self, workers: int) -> int:
-        return workers
-
     def processes(self, job: Replicas, rank: int, ends: PeerEnds) -> list[Process]:
         if ends.rack is None:
             raise TrainingError("rack gossip needs the workers of every rack to sum: PeerEnds.rack is None")

@@ -5,20 +5,16 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...array_types import IntArray
 from ...errors import InvalidTensor
-from ...numerics.draws import UintArray
-from ...numerics.lane_codes import LANE_BITS, LaneCode, LaneType, Layout, centred, fixed_levels, stochastic
+from ...numerics.lane_codes import LANE_BITS, LaneType, Layout, UniformCode, clipped_range, fixed_levels
 from ...numerics.quantization import Float32Array
 from ..codec import Codec, Description, LaneCodec
 
 _MAX_BITS: Final = 8
 
 
-class Levels(LaneCode):
+class Levels(UniformCode):
     """A fixed number of uniform levels; the field grows with the number of workers."""
-
-    uniform_levels = True
 
     def __init__(self, name: str, levels: int, clip: float | None = None) -> None:
         """`clip`: standard deviations beyond which numbers of a chunk are clipped; None: no clipping."""
@@ -33,20 +29,7 @@ class Levels(LaneCode):
         return layout
 
     def scale(self, chunks: Float32Array, levels: int) -> NDArray[np.float64]:
-        largest: NDArray[np.float64] = np.abs(chunks).max(axis=1).astype(np.float64)
-        if self._clip is not None:
-            largest = np.minimum(largest, self._clip * np.sqrt(np.square(chunks, dtype=np.float64).mean(axis=1)))
-        return largest
-
-    def quantise(
-        self, chunks: Float32Array, scales: NDArray[np.float64], levels: int, uniform: Float32Array
-    ) -> UintArray:
-        return stochastic(chunks, scales, levels, uniform)
-
-    def restore(
-        self, sums: IntArray, scales: NDArray[np.float64], levels: int, contributors: NDArray[np.int64]
-    ) -> Float32Array:
-        return centred(sums, scales, levels, contributors)
+        return clipped_range(chunks, self._clip)
 
 
 def make(bits: int = 4) -> Codec:

@@ -398,8 +398,8 @@ class _Reader:
                 fields.append((Const(int(part["value"], 16)), int(part["bitwidth"])))
             else:
                 field = self.names.field(part["value"], where)
-                if self.names.width(field):
-                    fields.append((field, self.names.width(field)))
+                if width := self.names.width(field):
+                    fields.append((field, width))
         return Calculation(name, item["algo"], tuple(fields), payload, where)
 
     def _checksum(self, item: JsonObject) -> Checksum:

@@ -22,10 +22,10 @@ from ..errors import InvalidTensor
 from ..numerics.datatypes import DataType, FloatType, as_numbers
 from ..numerics.draws import Draws, mixed
 from ..numerics.lane_codes import LaneType
-from ..numerics.quantization import Float32Array, not_finite
+from ..numerics.quantization import Float32Array
 from ..numerics.tensors import Reduced
 from .gathering import Gathering, array_of, words_of
-from .operation import Call, Started
+from .operation import Call, Started, narrowed
 
 _OPERATIONS: Final = ("sum", "mean")
 _CALLS: Final = "calls/"
@@ -125,9 +125,7 @@ class Compression:
             )
         with np.errstate(over="ignore"):
             values = np.array(kind.widen(numbers), np.float32).ravel()
-        if call.nonfinite == "error" and not (finite := np.isfinite(values)).all():
-            flat = int((~finite).argmax())
-            raise not_finite(call.name, flat, numbers.shape, kind.number(numbers.reshape(-1), flat))
+        call.check_finite(numbers, kind, np.isfinite(values))
         values = self.codec.compensate(call.name, values)
         draws = Draws(self.next_seed(call.name), call.rank)
         one = _OneCall(self.codec, call, kind, op == "mean", values, Context(values.size, call.workers, draws))
@@ -198,4 +196,4 @@ class _OneCall:
     def _result(self, total: Float32Array, own: NDArray[Any], context: Context) -> NDArray[Any]:
         """Return the result in the array's type and shape, after the codec has noted what it sent."""
         self.codec.update(self.call.name, self.values, self.codec.decode(own, context))
-        return self.kind.narrow(total.astype(np.float64)).reshape(self.call.values.shape)
+        return narrowed(total, self.kind, self.call.values.shape)

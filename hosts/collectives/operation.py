@@ -14,7 +14,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..numerics.datatypes import DataType, as_numbers
+from ..errors import InvalidTensor
+from ..numerics.datatypes import DataType, FloatType, as_numbers
 from ..numerics.quantization import not_finite
 from ..numerics.tensors import NonFinite, Reduced, Tensor
 from .gathering import Gathering, words_of
@@ -92,6 +93,25 @@ class Call:
             values, workers=self.workers, lanes=self.lanes, name=self.name, signature=self.signature, **options
         )
 
+    def floats(self, op: str) -> tuple[NDArray[Any], FloatType]:
+        """Return the array's numbers in their storage type, and that type. Raises InvalidTensor for integers."""
+        numbers, kind = as_numbers(self.values, self.name, self.dtype)
+        if not isinstance(kind, FloatType):
+            place = f"tensor {self.name!r}"
+            raise InvalidTensor(f"op={op!r} needs floating numbers, not {kind.name}", place=place, value=kind.name)
+        return numbers, kind
+
+    def check_finite(self, numbers: NDArray[Any], kind: DataType, finite: NDArray[np.bool_]) -> None:
+        """Raise InvalidTensor that names the first number that is not finite, if such numbers are errors."""
+        if self.nonfinite == "error" and not finite.all():
+            flat = int((~finite).argmax())
+            raise not_finite(self.name, flat, numbers.shape, kind.number(numbers.reshape(-1), flat))
+
+
+def narrowed(values: NDArray[Any], kind: FloatType, shape: tuple[int, ...]) -> NDArray[Any]:
+    """Return a result (size,) in the storage type and the shape of a call's array."""
+    return kind.narrow(values.astype(np.float64)).reshape(shape)
+
 
 class Started(NamedTuple):
     """A worker's tensor to submit, and the function that makes the result of its sum."""
@@ -149,9 +169,7 @@ def summed(call: Call, *, mean: bool = False) -> Started:
 def gathered(call: Call, combine: Combine) -> Started:
     """Carry every worker's array to all, who combine them element by element."""
     numbers, kind = as_numbers(call.values, call.name, call.dtype)
-    if call.nonfinite == "error" and not (finite := kind.is_finite(numbers)).all():
-        flat = int((~finite).argmax())
-        raise not_finite(call.name, flat, numbers.shape, kind.number(numbers.reshape(-1), flat))
+    call.check_finite(numbers, kind, kind.is_finite(numbers))
     words = words_of(numbers)
     gathering = Gathering(call.workers, len(words), call.lanes)
 

@@ -32,8 +32,7 @@ class Draws:
 
     def own_uniform(self, chunks: UintArray, size: int) -> NDArray[np.float32]:
         """Return this worker's numbers in [0, 1), multiples of 2⁻²⁴, float32 (k, size), for chunks (k,)."""
-        own = (self.seed + _OWN_STREAM * (self.rank + 1)) & _WORD
-        bits = _bits(own, chunks, size)
+        bits = _bits(self.own_keys(chunks), size)
         bits >>= np.uint32(8)
         uniform = bits.astype(np.float32)
         uniform *= np.float32(2.0**-24)
@@ -49,11 +48,11 @@ class Draws:
 
     def common_signs(self, chunks: UintArray, size: int) -> UintArray:
         """Return sign bits of float32 numbers, 0 or 2³¹, (k, size), the same at every worker."""
-        return _bits(self.seed & _WORD, chunks, size) & np.uint32(1 << 31)
+        return _bits(self.common_keys(chunks), size) & np.uint32(1 << 31)
 
     def common_words(self, size: int) -> UintArray:
         """Return words (size,) of 32 random bits, the same at every worker."""
-        words: UintArray = _bits(self.seed & _WORD, np.zeros(1, np.uint32), size)[0]
+        words: UintArray = _bits(self.common_keys(np.zeros(1, np.uint32)), size)[0]
         return words
 
 
@@ -65,9 +64,9 @@ def mixed(seed: int, *words: int) -> int:
     return int(_hashed(state)[0])
 
 
-def _bits(seed: int, chunks: UintArray, size: int) -> UintArray:
-    """Random words (k, size)."""
-    return _hashed(np.arange(size, dtype=np.uint32) * _STRIDE + _keys(seed, chunks)[:, None])
+def _bits(keys: UintArray, size: int) -> UintArray:
+    """Random words (k, size) by the keys (k,) of chunks."""
+    return _hashed(np.arange(size, dtype=np.uint32) * _STRIDE + keys[:, None])
 
 
 def _keys(seed: int, chunks: UintArray) -> UintArray:

@@ -33,7 +33,7 @@ from .datatypes import LARGEST_EXPONENT, DataType, Exponents, FloatType, Scalars
 from .draws import Draws, UintArray
 from .quantization import HEADROOM_BITS, Int32Array, reserved_bits
 
-_LANE_BITS: Final = 32
+LANE_BITS: Final = 32
 _NO_DRAWS: Final = Draws()
 _MAX_COUNTED: Final = 0xFFFF
 """Workers that a counter of half a lane holds."""
@@ -83,7 +83,7 @@ class Encoding:
 
     @property
     def _numbers_per_flag_lane(self) -> int:
-        return _LANE_BITS // (2 * self.counter_bits)
+        return LANE_BITS // (2 * self.counter_bits)
 
     @property
     def _takes_all(self) -> bool:
@@ -242,6 +242,6 @@ def encoding_of(
             value=workers,
         )
     counter_bits = workers.bit_length()
-    per_lane = _LANE_BITS // (2 * counter_bits)
+    per_lane = LANE_BITS // (2 * counter_bits)
     values = lanes * per_lane // (scalars.limbs * per_lane + 1)
     return Encoding(kind, scalars, mean, values, counter_bits, lanes)

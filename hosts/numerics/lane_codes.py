@@ -30,11 +30,10 @@ from ..array_types import IntArray
 from ..errors import InvalidTensor
 from .datatypes import LARGEST_EXPONENT, Exponents, FloatScalars, FloatType
 from .draws import UintArray
-from .encodings import Encoding, Place
+from .encodings import LANE_BITS, Encoding, Place
 from .quantization import Float32Array, Int32Array
 from .scalars import ShortFloats
 
-LANE_BITS: Final = 32
 NAN_CODE: Final = LARGEST_EXPONENT
 _BIAS: Final = 160
 _STEPS: Final = 4

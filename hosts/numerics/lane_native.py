@@ -14,7 +14,8 @@ from ...wire.native_code import allocating, native
 
 
 @native
-def _hashed(word: Any) -> Any:
+def hashed(word: Any) -> Any:
+    """Mix a word of 32 bits, as `draws` does."""
     word ^= word >> np.uint32(16)
     word = np.uint32(word * np.uint32(0x7FEB352D))
     word ^= word >> np.uint32(15)
@@ -51,7 +52,7 @@ def _transform(chunk: Any, size: Any, factor: Any) -> None:
 @native
 def _change_signs(chunk: Any, key: Any) -> None:
     for i in range(chunk.size):
-        word = _hashed(np.uint32(np.uint32(np.uint32(i) * np.uint32(0x9E3779B1)) + key))
+        word = hashed(np.uint32(np.uint32(np.uint32(i) * np.uint32(0x9E3779B1)) + key))
         chunk[i] = -chunk[i] if word >> np.uint32(31) else chunk[i]
 
 
@@ -92,7 +93,7 @@ def encode(chunks: Any, limits: Any, steps: Any, keys: Any, bits: Any, levels: A
                 value = min(max(value, -limit), limit)
                 place = min(np.float32(np.float32(value + limit) * step), top)
                 low = np.floor(place)
-                word = _hashed(np.uint32(np.uint32(np.uint32(number) * np.uint32(0x9E3779B1)) + key))
+                word = hashed(np.uint32(np.uint32(np.uint32(number) * np.uint32(0x9E3779B1)) + key))
                 uniform = np.float32(word >> np.uint32(8)) * np.float32(2.0**-24)
                 code = np.uint32(low) + np.uint32(uniform < np.float32(place - low))
                 lanes[row, lane] |= np.uint32(code << shift)

@@ -35,8 +35,9 @@ _PATIENCE_S: Final = 5.0
 _STALL_S: Final = 10.0
 """Wait after which one rank logs who is waited for."""
 _KEPT: Final = 64
-Told = tuple[int, str, str, bool]
 """Number of calls that ranks publish: more than any rank can have in flight beyond another's."""
+Told = tuple[int, str, str, bool]
+"""A published call: number, kind, words, and whether it is in flight."""
 
 
 @dataclass(slots=True)

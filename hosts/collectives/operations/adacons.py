@@ -15,9 +15,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import InvalidTensor
-from ...numerics.datatypes import FloatType, as_numbers
-from ..operation import Call, Description, Members, Stepped, Steps
+from ..operation import Call, Description, Members, Stepped, Steps, narrowed
 
 MOMENTUM: Final = 0.99
 """Decay rate of the running mean of sorted coefficients, as in the paper."""
@@ -47,15 +45,9 @@ def coefficients(alphas: NDArray[np.float64], norms: NDArray[np.float64], memory
 
 
 def _start(call: Call) -> Stepped:
-    numbers, kind = as_numbers(call.values, call.name, call.dtype)
-    if not isinstance(kind, FloatType):
-        place = f"tensor {call.name!r}"
-        raise InvalidTensor(f"op='adacons' needs floating numbers, not {kind.name}", place=place, value=kind.name)
+    numbers, kind = call.floats("adacons")
     wide = np.array(kind.widen(numbers)).reshape(-1)
-
-    def result(values: NDArray[Any]) -> NDArray[Any]:
-        return kind.narrow(values.astype(np.float64)).reshape(numbers.shape)
-
+    result = partial(narrowed, kind=kind, shape=numbers.shape)
     return Stepped(partial(_steps, call=call, wide=wide, result=result))
 
 

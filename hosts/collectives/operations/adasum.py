@@ -14,20 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import InvalidTensor
-from ...numerics.datatypes import FloatType, as_numbers
-from ...numerics.quantization import not_finite
 from ..halving import check_power_of_two, halve_and_double
-from ..operation import Call, Description, Members, Stepped, Steps
+from ..operation import Call, Description, Members, Stepped, Steps, narrowed
 
 _LARGEST: Final = 2.0**450
 """Bound of |x|, so that squared norms are far below float64's largest number."""
 
 
 def _start(call: Call) -> Stepped:
-    numbers, kind = as_numbers(call.values, call.name, call.dtype)
+    numbers, kind = call.floats("adasum")
     place = f"tensor {call.name!r}"
-    if not isinstance(kind, FloatType):
-        raise InvalidTensor(f"op='adasum' needs floating numbers, not {kind.name}", place=place, value=kind.name)
     if call.rack is None:
         check_power_of_two(call.workers, "workers", place)
     ends = [0, *call.cuts, numbers.size]
@@ -35,16 +31,11 @@ def _start(call: Call) -> Stepped:
         raise InvalidTensor(
             f"cuts {list(call.cuts)} do not ascend from 1 to {numbers.size - 1}", place=place, value=list(call.cuts)
         )
-    if call.nonfinite == "error" and not (finite := kind.is_finite(numbers)).all():
-        flat = int((~finite).argmax())
-        raise not_finite(call.name, flat, numbers.shape, kind.number(numbers.reshape(-1), flat))
+    call.check_finite(numbers, kind, kind.is_finite(numbers))
     wide = np.array(kind.widen(numbers)).reshape(-1)
     if wide.dtype == np.float64 and (np.abs(wide[np.isfinite(wide)]) > _LARGEST).any():
         raise InvalidTensor("op='adasum' needs |x| ≤ 2^450: norms are squared", place=place)
-
-    def result(values: NDArray[Any]) -> NDArray[Any]:
-        return kind.narrow(values.astype(np.float64)).reshape(numbers.shape)
-
+    result = partial(narrowed, kind=kind, shape=numbers.shape)
     return Stepped(partial(_steps, call=call, wide=wide, ends=ends, result=result))
 
 

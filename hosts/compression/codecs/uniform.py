@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import InvalidTensor
-from ...numerics.lane_codes import LANE_BITS, LaneType, Layout, UniformCode, clipped_range, fixed_levels
+from ...numerics.encodings import LANE_BITS
+from ...numerics.lane_codes import LaneType, Layout, UniformCode, clipped_range, fixed_levels
 from ...numerics.quantization import Float32Array
 from ..codec import Codec, Description, LaneCodec
 

@@ -8,15 +8,7 @@ from typing import Any, Final
 import numpy as np
 from numba import njit
 
-
-@njit(nogil=True)
-def _hashed(word: Any) -> Any:
-    word ^= word >> np.uint32(16)
-    word = np.uint32(word * np.uint32(0x7FEB352D))
-    word ^= word >> np.uint32(15)
-    word = np.uint32(word * np.uint32(0x846CA68B))
-    word ^= word >> np.uint32(16)
-    return word
+from ...numerics.lane_native import hashed
 
 
 @njit(nogil=True)
@@ -25,7 +17,7 @@ def uniform(keys: Any, out: Any) -> None:
     for site in range(keys.size):
         key = keys[site]
         for i in range(out.shape[1]):
-            word = _hashed(np.uint32(np.uint32(np.uint32(i) * np.uint32(0x9E3779B1)) + key))
+            word = hashed(np.uint32(np.uint32(np.uint32(i) * np.uint32(0x9E3779B1)) + key))
             out[site, i] = np.float32(word >> np.uint32(8)) * np.float32(2.0**-24)
 
 

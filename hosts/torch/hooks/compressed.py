@@ -13,6 +13,7 @@ PyTorch compares the annotations of hooks with its classes, so this module does 
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -21,10 +22,8 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 from torch.futures import Future
 
+from ...collectives.compression import Compression
 from ...compression.codec import Codec, Context, State
-from ...compression.codecs import CODECS, make_codec
-from ...compression.feedback import ErrorFeedback
-from ...compression.language.codec import ENDING
 from ...numerics.draws import Draws, mixed
 from ...numerics.encodings import Encoding, Place, encoding_of
 from ...numerics.lane_codes import LaneType
@@ -60,10 +59,7 @@ class CodecState:
         Raises:
             InvalidTensor: The codec, an option or its value is unknown.
         """
-        made = make_codec(codec, **options)
-        if feedback is None:
-            feedback = codec.endswith(ENDING) or CODECS.describe(codec).feedback
-        self.codec: Codec = ErrorFeedback(made) if feedback and not made.keeps_residuals else made
+        self.codec: Codec = Compression.named(codec, feedback=feedback, **options).codec
         self.process_group = process_group
         self._seed = seed
         self._calls: dict[int, int] = {}
@@ -142,7 +138,7 @@ def codec_hook(state: CodecState, bucket: dist.GradBucket) -> Future[torch.Tenso
     if (wanted := codec.ask(values, context)) is not None:
         agreed = torch.from_numpy(wanted).to(buffer.device)
         dist.all_reduce(agreed, group=group)
-        context = Context(context.size, context.workers, context.draws, agreed.cpu().numpy())
+        context = replace(context, agreed=agreed.cpu().numpy())
     future, finish = _send(codec, values, context, buffer.device, group)
 
     def done(waited: Future[Any]) -> torch.Tensor:

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..experiments.errors import ExperimentError
-from ..topologies import Routes, Topology, TopologyError
+from ..topologies import Routes, Topology
 from ..topologies.mininet.fabric import FIRST_GRPC_PORT
-from ..topologies.units import parse_delay
 from ..wire.control_channel import DEFAULT_ADDRESS, Tls
 from .console import NOTES
+from .fabric_options import nanoseconds
 from .help import STRATEGY_NAMES, complete_strategy
 from .live import HistoryOption, WebOption, start_looking, watching
 
@@ -164,9 +164,9 @@ def controller(
         topology=topology,
         addresses=switch_addresses(topology, switch or [], grpc_port),
         strategy=strategy,
-        lease_ns=_nanoseconds("--lease", lease),
-        probe_ns=_nanoseconds("--probe", probe),
-        solve_ns=_nanoseconds("--solve", solve),
+        lease_ns=nanoseconds("--lease", lease),
+        probe_ns=nanoseconds("--probe", probe),
+        solve_ns=nanoseconds("--solve", solve),
         election_id=election_id,
         listen=listen,
         tls=Tls(*tls) if tls is not None else None,
@@ -221,13 +221,6 @@ def switch_addresses(topology: Topology, named: Sequence[str], first_port: int) 
             )
         addresses[name] = address
     return addresses
-
-
-def _nanoseconds(option: str, text: str) -> int:
-    try:
-        return parse_delay(text)
-    except TopologyError as error:
-        raise error.within(option) from None
 
 
 async def _serve(settings: _Settings) -> None:

@@ -48,14 +48,19 @@ def log_what_matters() -> None:
     logging.basicConfig(level=logging.WARNING, format="weir: %(message)s")
 
 
+def nanoseconds(option: str, text: str) -> int:
+    """Return a duration such as 30s. Raises TopologyError that names the option."""
+    try:
+        return parse_delay(text)
+    except TopologyError as error:
+        raise error.within(option) from None
+
+
 def timeout_of(text: str | None) -> dict[str, str]:
     """Environment of a rank for `--timeout`. Raises TopologyError and ExperimentError for a malformed duration."""
     if text is None:
         return {}
-    try:
-        timeout_ns = parse_delay(text)
-    except TopologyError as error:
-        raise error.within("--timeout") from None
+    timeout_ns = nanoseconds("--timeout", text)
     if not timeout_ns:
         raise ExperimentError("--timeout 0: write it like 30s")
     return {"WEIR_TIMEOUT": f"{timeout_ns / 1e9:g}"}

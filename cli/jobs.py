@@ -62,21 +62,20 @@ def list_command(
     context: typer.Context, control: ControlOption = None, tls: TlsOption = None, as_json: JsonOption = False
 ) -> None:
     """List the jobs: how far they are, and what they wait for."""
-    control_before, tls_before, json_before = context.obj
-    context.obj = control or control_before, tls or tls_before, as_json or json_before
-    _list(context, context.obj[2])
+    _list(context, as_json or context.obj[2], control, tls)
 
 
-def _list(context: typer.Context, as_json: bool) -> None:
-    with _client(context) as client:
+def _list(
+    context: typer.Context, as_json: bool, control: str | None = None, tls: tuple[Path, Path, Path] | None = None
+) -> None:
+    with _client(context, control, tls) as client:
         jobs, queued = client.jobs(), client.queued()
     if as_json:
         _dump([*(_as_dict(job) for job in jobs), *(_waiting(job) for job in queued)])
         return
     for job in queued:
-        values = _waiting(job)
         _console.print(
-            f"job {job.job}: queued, position {job.position} for {job.waited_seconds:.0f} s: {values['reason']}",
+            f"job {job.job}: queued, position {job.position} for {job.waited_seconds:.0f} s: {job.reason}",
             soft_wrap=True,
         )
     if not jobs and queued:

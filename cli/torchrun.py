@@ -17,12 +17,11 @@ import typer
 
 from ..experiments.errors import ExperimentError, Interrupted
 from ..imports.extras import explained
-from ..topologies import Endpoint, Topology, TopologyError
+from ..topologies import Endpoint, Topology
 from ..topologies.mininet.fabric import MininetFabric, SwitchKind, interface
 from ..topologies.mininet.processes import may_end_with_us, orderly_end, passing_on_end_signals
-from ..topologies.units import parse_delay
 from .console import NOTES
-from .fabric_options import LossOption, StrategyOption, log_what_matters, lossy, timeout_of
+from .fabric_options import LossOption, StrategyOption, log_what_matters, lossy, nanoseconds, timeout_of
 from .help import POLICY_NAMES, complete_policy
 from .live import HistoryOption, LiveOptions, WebOption, watched
 from .runs import switch_in
@@ -99,10 +98,7 @@ def torchrun(
     fabric = lossy(load_topology(topology), loss)
     description(strategy)  # refused before a fabric is made
     hosts = hosts_for(fabric, processes)
-    try:
-        lease_ns = parse_delay(lease)
-    except TopologyError as error:
-        raise error.within("--lease") from None
+    lease_ns = nanoseconds("--lease", lease)
     if not lease_ns:
         raise ExperimentError("--lease 0: write it like 10s")
     told = timeout_of(timeout)

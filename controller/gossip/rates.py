@@ -45,8 +45,7 @@ def transfer_seconds(
     """
     if message_bytes <= 0:
         raise GossipError("bytes of a message must be > 0", place="message_bytes", value=message_bytes)
-    routes = Routes(topology)
-    path_of: Paths = paths or (lambda source, destination: routes.shares(source, destination))
+    path_of: Paths = Routes(topology).shares if paths is None else paths
     seconds = np.zeros((len(hosts), len(hosts)))
     for i, puller in enumerate(hosts):
         for m, source in enumerate(hosts):

@@ -35,6 +35,11 @@ class CallComparison:
         self._calls[rank] = calls
         return begins
 
+    @property
+    def under_way(self) -> bool:
+        """True if a worker has asked and has no result yet."""
+        return self._begun_ns is not None
+
     def result(self, workers: Mapping[int, str], now_ns: int) -> tuple[str, int] | None:
         """End the comparison if all workers have answered, or time is up.
 

@@ -243,7 +243,8 @@ class Planner:
     ) -> Problem:
         """`everywhere`: as if all switches were empty."""
         room = self.memory.jobs_that_fit(spec.slots, own=spec.job)
-        barred = self._lost | self.out_of_reach | {name for name in room if not self.history(spec.job).may_use(name)}
+        unreachable = self._lost | self.out_of_reach
+        barred = unreachable | {name for name in room if not self.history(spec.job).may_use(name)}
         return Problem(
             routes=self.routes,
             workers=workers,
@@ -251,7 +252,7 @@ class Planner:
             gradient_bytes=spec.gradient_bytes,
             loads=links.loads,
             others=links.others,
-            unreachable=frozenset(self._lost | self.out_of_reach),
+            unreachable=unreachable,
             room={name: 0 if name in barred else 1 if everywhere else count for name, count in room.items()},
         )
 

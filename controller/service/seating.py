@@ -230,10 +230,15 @@ class Seating:
 
     def _report_calls(self, seats: JobSeats) -> None:
         """Tell workers the result of a comparison that has ended."""
+        if not seats.comparison.under_way:
+            return
         running = self._controller.jobs.get(seats.job)
-        workers = {seat.rank: seat.host for seat in seats.seats.values() if seat.rank is not None and not seat.left}
         gone = {} if running is None else running.gone
-        workers = {rank: host for rank, host in workers.items() if host not in gone}
+        workers = {
+            seat.rank: seat.host
+            for seat in seats.seats.values()
+            if seat.rank is not None and not seat.left and seat.host not in gone
+        }
         if (found := seats.comparison.result(workers, self._runner.now_ns())) is not None:
             text, speaker = bounded(found[0]), found[1]
             _log.info("job %d: %s", seats.job, text)

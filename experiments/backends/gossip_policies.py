@@ -14,7 +14,7 @@ from ...controller.gossip.policy import GossipPolicy
 from ...controller.gossip.publisher import PolicyPublisher
 from ...controller.gossip.rates import EndToEndAverages, Paths, pair_seconds, transfer_seconds
 from ...controller.telemetry.snapshot import Snapshot
-from ...topologies import Topology
+from ...topologies import Routes, Topology
 
 Floats = NDArray[np.float64]
 
@@ -59,7 +59,7 @@ class PublishedPolicies:
         self._now_ns, self._snapshot, self._compute_s = now_ns, snapshot, compute_s
         self._period_ns = {"telemetry": period_ns, "measured": measured_period_ns}
         self._among = np.asarray(range(len(hosts)) if among is None else among)
-        self._paths = paths
+        self._paths = Routes(topology).shares if paths is None else paths
         self._averages = EndToEndAverages(len(hosts))
         self._publishers: dict[tuple[str, str], PolicyPublisher] = {}
         self._looked_ns: dict[tuple[str, str], int] = {}

@@ -7,14 +7,15 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ...imports import user_files
 from ...imports.registry import Registry
 from ..errors import ExperimentError
-from ..repetition.page import page
 from ..repetition.paper import RECORDS, Paper, Sample
-from ..repetition.record import PaperRecord
+
+if TYPE_CHECKING:
+    from ..repetition.record import PaperRecord
 
 __all__ = ["PAPERS", "record_path", "repeat", "whole_page"]
 
@@ -39,6 +40,8 @@ def repeat(name: str, done: Callable[[Sample], object] = lambda _: None) -> Pape
     Raises:
         ExperimentError: The name is unknown, the measurement cannot run here, or the record cannot be written.
     """
+    from ..repetition.record import PaperRecord
+
     paper = PAPERS.describe(name)
     started = _processor_seconds()
     samples = []
@@ -52,6 +55,9 @@ def repeat(name: str, done: Callable[[Sample], object] = lambda _: None) -> Pape
 
 def whole_page() -> str:
     """Return docs/papers.md from the records of all registered entries. Raises ExperimentError if one is missing."""
+    from ..repetition.page import page
+    from ..repetition.record import PaperRecord
+
     return page((paper, PaperRecord.load(record_path(name))) for name, paper in PAPERS.items())
 
 

@@ -28,8 +28,8 @@ DESCRIPTION: Final = Paper(
     run_files=(),
     seeds=3,
     findings="At one rate that is too low for the mean, Adasum needs about half of its steps on digits, more than the "
-    "paper reports; on MNIST, where that rate suits the mean, it needs more. At each one's best rate Adasum and the "
-    "mean need about as many steps: the gain is that of a longer step. AdaCons is close to the mean. LARS and LAMB "
-    "need fewest at their best rates, which are far from the common one.",
+    "paper reports; on MNIST, where that rate suits the mean, it needs more. At each one's best rate Adasum "
+    "needs about as many steps as the mean, but 26 % more on MNIST with 8 workers: the gain is that of a longer step. "
+    "AdaCons is close to the mean. LARS and LAMB need fewest at their best rates, which are far from the common one.",
     measure=batch_courses,
 )

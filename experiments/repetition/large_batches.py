@@ -134,8 +134,11 @@ def batch_courses(paper: Paper) -> Iterator[Sample]:
             for seed in range(paper.seeds):
                 found = steps_to_loss(setting, contender.name, RATE, seed)
                 yield _sample(SAME_RATE, setting, contender.name, seed, found)
-                best = None
-                for rate in rates_of(contender.name):
+                rates = rates_of(contender.name)
+                best = found if RATE in rates else None
+                for rate in rates:
+                    if rate == RATE:
+                        continue
                     limit = MOST_STEPS if best is None else best - 1
                     best = steps_to_loss(setting, contender.name, rate, seed, limit) or best
                 yield _sample(BEST_RATE, setting, contender.name, seed, best)

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from ...topologies.mininet.fabric import obstacle
-from ..backends.all_reduce import VALUES, turns
-from ..baselines import compare
-from ..config import RunConfig
+from ...imports.extras import install_command
 from ..errors import ExperimentError
-from ..evaluation.points import run_point
-from ..evaluation.suite import Point, Suite
-from ..synchronised import train_in_mode
 from .paper import Figure, Paper, Sample
+
+if TYPE_CHECKING:
+    from ..evaluation.suite import Point
 
 STEP_TIME: Final = Figure("completion time of a step's aggregation", "ms")
 TIME_TO_LOSS: Final = Figure("time to the target loss", "ms")
@@ -30,6 +27,9 @@ def placement_times(paper: Paper) -> Iterator[Sample]:
     Raises:
         ExperimentError: A contender cannot place the job at a point.
     """
+    from ..evaluation.points import run_point
+    from ..evaluation.suite import Suite
+
     names = [contender.name for contender in paper.contenders]
     for file in paper.files:
         suite = Suite.load(file).model_copy(update={"strategies": names, "seeds": paper.seeds})
@@ -50,6 +50,9 @@ def times_to_loss(paper: Paper) -> Iterator[Sample]:
 
     A mode that has not reached the target at the run's limit counts with the time at which it ended.
     """
+    from ..config import RunConfig
+    from ..synchronised import train_in_mode
+
     names = {contender.name for contender in paper.contenders}
     for file in paper.files:
         config = RunConfig.load(file)
@@ -67,6 +70,9 @@ def times_to_loss(paper: Paper) -> Iterator[Sample]:
 
 def congestion(paper: Paper) -> Iterator[Sample]:
     """Measure queues, sums and resends of each run file under all contenders, which are schemes of `weir baselines`."""
+    from ..baselines import compare
+    from ..config import RunConfig
+
     for file in paper.files:
         config = RunConfig.load(file)
         for seed in range(1, paper.seeds + 1):
@@ -87,10 +93,15 @@ def all_reduce(paper: Paper) -> Iterator[Sample]:
     Raises:
         ExperimentError: Mininet or PyTorch is not here.
     """
+    from ...topologies.mininet.fabric import obstacle
+    from ..backends.all_reduce import VALUES, turns
+
     if (reason := obstacle()) is not None:
         raise ExperimentError(f"{paper.name}: needs Mininet: {reason} (weir doctor tells what this machine has)")
     for turn, (mine, gloo) in enumerate(turns(paper.seeds), 1):
         if gloo is None:
-            raise ExperimentError(f"{paper.name}: needs PyTorch, whose Gloo is the baseline: pip install 'weir[torch]'")
+            raise ExperimentError(
+                f"{paper.name}: needs PyTorch, whose Gloo is the baseline: {install_command('torch')}"
+            )
         for name, taken_s in (("weir", mine), ("gloo", gloo)):
             yield Sample(GOODPUT.name, "64 MB, 8 processes, links of 40 Mbit/s", name, turn, 4 * VALUES / taken_s / 1e6)

@@ -27,7 +27,7 @@ class Series(_Stored):
     contender: str
     values: tuple[float, ...]
     limited: tuple[int, ...] = ()
-    """Seeds, counted from 1, whose measurement ended at its limit."""
+    """Seeds whose measurement ended at its limit."""
 
 
 class PaperRecord(_Stored):

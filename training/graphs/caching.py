@@ -65,7 +65,6 @@ class StaticCache:
         self._place = np.full(nodes, -1, np.int64)
         self._place[kept] = np.arange(len(kept))
         self._rows = rows
-        self.kept = kept
         self.hits = 0
         self.asked = 0
 

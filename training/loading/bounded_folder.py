@@ -69,6 +69,10 @@ class BoundedFolder:
         except (OSError, struct.error):
             return 0
 
+    def has_room(self, size: int) -> bool:
+        """Return True if a file of so many bytes fits now."""
+        return self.used_bytes + size <= self._limit
+
     def find(self, name: str) -> Path | None:
         """Return the path of a stored file; None if it is not stored.
 

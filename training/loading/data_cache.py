@@ -120,10 +120,16 @@ class DataCache(Generic[Decoded]):
         """A local copy, or the remote file where the disk level has no room."""
         copy = self._disk_level.find(name)
         if copy is None:
-            copy, copied = self._disk_level.fill(name, lambda path: self._copy(name, path))
-            if copy is None and copied:
-                return self.remote / name
-        assert copy is not None
+            source = self.remote / name
+            try:
+                size = source.stat().st_size
+            except OSError as error:
+                raise _unreadable(source, name, error) from None
+            if self._disk_level.has_room(size):
+                copy, _ = self._disk_level.fill(name, lambda path: self._copy(name, path))
+            if copy is None:
+                self.counts.remote_bytes += size
+                return source
         return copy
 
     def _copy(self, name: str, path: Path) -> None:
@@ -133,7 +139,7 @@ class DataCache(Generic[Decoded]):
             shutil.copyfile(source, path)
             copied, after = path.stat().st_size, source.stat().st_size
         except OSError as error:
-            raise TrainingError(f"{source}: cannot be read ({error.strerror})", place="cache", value=name) from None
+            raise _unreadable(source, name, error) from None
         self.counts.remote_bytes += copied
         if not before == copied == after:
             raise TrainingError(
@@ -142,3 +148,7 @@ class DataCache(Generic[Decoded]):
                 value=copied,
                 allowed=(str(after),),
             )
+
+
+def _unreadable(source: Path, name: str, error: OSError) -> TrainingError:
+    return TrainingError(f"{source}: cannot be read ({error.strerror})", place="cache", value=name)

@@ -42,12 +42,13 @@ def compute(seconds: Floats) -> GossipPolicy:
     """
     check_seconds(seconds)
     n, allowed = len(seconds), neighbours(seconds)
+    usable = allowed | np.eye(n, dtype=np.bool_)
     first, second = np.nonzero(np.triu(allowed))
     scale = float(np.mean(seconds[allowed]))
-    per_share = np.divide(scale, seconds, out=np.zeros((n, n)), where=allowed | np.eye(n, dtype=np.bool_))
-    used = np.where(allowed | np.eye(n, dtype=np.bool_), seconds, np.nan)
+    per_share = np.divide(scale, seconds, out=np.zeros((n, n)), where=usable)
+    used = np.where(usable, seconds, np.nan)
     equal = bool(np.nanmin(used, axis=1).max() < np.nanmax(used, axis=1).min())
-    shares, masses = _solve(per_share, allowed, first, second, equal=equal)
+    shares, masses = _solve(per_share, usable, first, second, equal=equal)
     rates = np.maximum(shares, 0) * per_share
     probabilities = rates / rates.sum(axis=1, keepdims=True)
     probabilities[probabilities < _LEAST_RATE] = 0
@@ -59,7 +60,7 @@ def compute(seconds: Floats) -> GossipPolicy:
     return GossipPolicy(probabilities, np.minimum(weights, 1.0))
 
 
-def _solve(per_share: Floats, allowed: Any, first: Any, second: Any, *, equal: bool) -> tuple[Floats, Floats]:
+def _solve(per_share: Floats, usable: Any, first: Any, second: Any, *, equal: bool) -> tuple[Floats, Floats]:
     """Return the time shares u, (n, n), and the mixing masses of the pairs, (pairs,); `equal`: rates of iterations."""
     import cvxpy  # takes a second: not for those who never solve
 
@@ -84,7 +85,7 @@ def _solve(per_share: Floats, allowed: Any, first: Any, second: Any, *, equal: b
     ]
     if equal:
         constraints.append(cvxpy.sum(cvxpy.multiply(per_share, shares), axis=1) == common)
-    forbidden = ~(allowed | np.eye(n, dtype=np.bool_))
+    forbidden = ~usable
     if forbidden.any():
         constraints.append(cvxpy.multiply(forbidden, shares) == 0)
     program = cvxpy.Problem(cvxpy.Maximize(rate), constraints)

@@ -29,10 +29,21 @@ def rooted_tree(
     are taken that serve the most of the level beyond them, and of equal ones the one by lighter links. `terminals` says
     how many children each has already, its workers.
     """
+    children = _children(links, terminals)
+    found, parents = grown(links.pairs, allowed, weights, children, root, fan_in)
+    return _mapping(parents) if found else None
+
+
+def _children(links: Links, terminals: Mapping[int, int]) -> Ints:
+    """(switches,) how many children each terminal has; −1 for all others."""
     children = np.full(len(links.switches), -1)
     children[[*terminals]] = [*terminals.values()]
-    found, parents = grown(links.pairs, allowed, weights, children, root, fan_in)
-    return {int(node): int(parents[node]) for node in np.flatnonzero(parents >= 0)} if found else None
+    return children
+
+
+def _mapping(parents: Ints) -> dict[int, int]:
+    """Parents by switch, without the switches that have none."""
+    return {int(node): int(parents[node]) for node in np.flatnonzero(parents >= 0)}
 
 
 def fitted_tree(
@@ -43,8 +54,7 @@ def fitted_tree(
     The weight of the heaviest pair is found by bisection over the weights of all pairs; None if even all pairs leave
     no tree. Other arguments are those of `rooted_tree`, with `weights` as the times of pairs.
     """
-    children = np.full(len(links.switches), -1)
-    children[[*terminals]] = [*terminals.values()]
+    children = _children(links, terminals)
     levels = np.unique(weights[usable & np.isfinite(weights)])
     low, high, best = 0, len(levels) - 1, None
     while low <= high:
@@ -54,7 +64,7 @@ def fitted_tree(
             best, high = parents, middle - 1
         else:
             low = middle + 1
-    return None if best is None else {int(node): int(best[node]) for node in np.flatnonzero(best >= 0)}
+    return None if best is None else _mapping(best)
 
 
 def central(links: Links, allowed: Bools, terminals: Sequence[int]) -> int:

@@ -1,6 +1,7 @@
 """Rows that are needed soonest, by the order that is to come (Belady, 1966): the bound above which no cache is.
 
 It is of use where sampling runs ahead of gathering by an epoch, as in Ginex; here it is what others are compared with.
+The order is that of the loader's first epoch; afterwards it holds nothing.
 """
 
 from typing import Final

@@ -19,7 +19,7 @@ def _choose(graph: Graph, nodes: Nodes, fanout: int, rng: np.random.Generator) -
     candidates, where = np.unique(sources, return_inverse=True)
     if len(candidates) <= fanout:
         return sources, places
-    shares = 1.0 / graph.in_degrees[nodes][places] ** 2
+    shares = 1.0 / graph.in_degrees_of(nodes)[places] ** 2
     weights = np.bincount(where, shares, minlength=len(candidates))
     keys = np.log(weights) + rng.gumbel(size=len(candidates))  # the largest keys are a draw without replacement
     kept = np.zeros(len(candidates), np.bool_)

@@ -12,7 +12,7 @@ from ..sampling import Description
 
 def _choose(graph: Graph, nodes: Nodes, fanout: int, rng: np.random.Generator) -> tuple[Nodes, Nodes]:
     """All edges of nodes with at most `fanout`; of the others, distinct ones by Floyd's algorithm, a row a node."""
-    degrees = graph.in_degrees[nodes]
+    degrees = graph.in_degrees_of(nodes)
     few = np.flatnonzero(degrees <= fanout)
     sources, places = graph.incoming(nodes[few])
     many = np.flatnonzero(degrees > fanout)

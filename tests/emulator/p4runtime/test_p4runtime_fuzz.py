@@ -395,7 +395,7 @@ def wire() -> Iterator[tuple[P4RuntimeServer, Client]]:
 
 
 @pytest.mark.parametrize(
-    "rounds", [300, pytest.param(125_000, marks=[pytest.mark.long(minutes=13), pytest.mark.timeout(3600)])]
+    "rounds", [700, pytest.param(125_000, marks=[pytest.mark.long(minutes=13), pytest.mark.timeout(3600)])]
 )
 def test_broken_bytes_get_codes_and_harm_nothing(
     wire: tuple[P4RuntimeServer, Client], rounds: int, caplog: pytest.LogCaptureFixture

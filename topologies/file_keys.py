@@ -44,13 +44,18 @@ def _as_value_error(parse: Any, value: object) -> int:
     return parsed
 
 
-def _ends(value: object) -> tuple[Endpoint, Endpoint]:
+def _ends(value: object) -> tuple[Endpoint | str, Endpoint | str]:
     if not isinstance(value, list) or len(value) != 2 or not all(isinstance(end, str) for end in value):
-        raise ValueError(f"ends {value} is not two ports; write them like [h1, s1-p1]")
+        raise ValueError(f"ends {value} is not two ports; write them like [h1, s1-p1], or [h1, s1] for the next port")
+    return _end(value[0]), _end(value[1])
+
+
+def _end(text: str) -> Endpoint | str:
     try:
-        return Endpoint.parse(value[0]), Endpoint.parse(value[1])
+        parsed = Endpoint.parse(text)
     except TopologyError as error:
         raise ValueError(f"ends: {error}") from error
+    return parsed if "-" in text else parsed.node
 
 
 def _address(value: object) -> IPv4Address:
@@ -81,7 +86,7 @@ Kind = Annotated[Target, BeforeValidator(_target), WithJsonSchema({"enum": list(
 _NAMES: Final[dict[str, Any]] = {"propertyNames": {"pattern": NAME_PATTERN}}
 """Schema of the names of hosts and switches; `Topology` checks them."""
 Ends = Annotated[
-    tuple[Endpoint, Endpoint],
+    tuple[Endpoint | str, Endpoint | str],
     BeforeValidator(_ends),
     WithJsonSchema(
         {"type": "array", "items": {"type": "string", "pattern": ENDPOINT_PATTERN}, "minItems": 2, "maxItems": 2}
@@ -132,7 +137,7 @@ class SwitchKeys(Keys):
 
 class LinkKeys(Keys):
     ends: Ends
-    """Two ports: s1-p3; a host has one, and is named alone."""
+    """Two ports, such as s1-p3; a host is named alone, and so is a switch that gives its next free port."""
     rate: Rate | None = None
     """Each direction, such as 200Mbit."""
     delay: Delay | None = None

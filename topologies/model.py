@@ -205,7 +205,8 @@ class Link:
             )
 
     def __str__(self) -> str:
-        return f"link {self.b if self.a.port == 0 else self.a}"
+        end = self.b if self.a.port == 0 else self.a
+        return f"link {end if end.port else end.node}"
 
     @property
     def ends(self) -> tuple[Endpoint, Endpoint]:

@@ -11,7 +11,7 @@ Spelled out::
       s1: {device_id: 1, slots: 512, tier: leaf}          # all optional: ids follow the order
     links:
       - {ends: [h1, s1-p1], rate: 200Mbit, delay: 10us}
-      - {ends: [h2, s1-p2]}
+      - {ends: [h2, s1]}                                  # the next free port of s1
 
 or generated::
 
@@ -23,7 +23,7 @@ or generated::
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -46,9 +46,10 @@ from .file_keys import (
     RandomKeys,
 )
 from .key_errors import Location, dotted, problems_of
-from .model import Host, Link, Switch, Topology
+from .model import Endpoint, Host, Link, Switch, Topology
 from .problems import BadFile, Problem, kind_of, told
 from .spelling import nearest
+from .targets import Target
 from .units import format_delay, format_memory, format_rate
 from .yaml_file import YamlFile
 
@@ -213,9 +214,10 @@ def _build(data: FabricKeys) -> Topology:
                     (switch.target if switch and switch.target is not None else data.defaults.target),
                 )
             )
+    ports = _FreePorts({switch.name: switch.target for switch in switches}, data.links, data.defaults.rate)
     for index, link in enumerate(data.links):
         with _told(problems, "links", index):
-            links.append(_link(link, data.defaults))
+            links.append(_link(link, data.defaults, ports))
     if problems:
         raise UnsoundFabric(problems)
     return Topology(data.name, tuple(hosts), tuple(switches), tuple(links))
@@ -250,10 +252,49 @@ def _chosen(value: T | None, default: T) -> T:
     return default if value is None else value
 
 
-def _link(given: LinkKeys, defaults: DefaultsKeys) -> Link:
+class _FreePorts:
+    """Ports of switches for the links that name a switch alone: the lowest number that no link of the file takes."""
+
+    def __init__(self, targets: Mapping[str, Target], links: Sequence[LinkKeys], default_rate: int) -> None:
+        self._targets = targets
+        self._taken: dict[str, set[int]] = {name: set() for name in targets}
+        for link in links:
+            for end in link.ends:
+                if isinstance(end, Endpoint) and end.node in targets:
+                    self._taken[end.node].update(self._channels(end, _chosen(link.rate, default_rate)))
+
+    def numbered(self, end: Endpoint | str, rate_bps: int) -> Endpoint:
+        """The end as it is, port 0 of a host, or the next free port of a switch. Raises TopologyError."""
+        if isinstance(end, Endpoint):
+            return end
+        if end not in self._targets:
+            return Endpoint(end, 0)
+        taken = self._taken[end]
+        for port in range(1, self._targets[end].last_port + 1):
+            channels = self._channels(Endpoint(end, port), rate_bps)
+            if channels and taken.isdisjoint(channels):
+                taken.update(channels)
+                return Endpoint(end, port)
+        raise TopologyError(f"{end} has no free port for {format_rate(rate_bps)}; its links take all", value=end)
+
+    def _channels(self, end: Endpoint, rate_bps: int) -> Sequence[int]:
+        """Port numbers that a link would take; none where the switch has no such port."""
+        target = self._targets[end.node]
+        if target.refusal_of_port(end.port):
+            return ()
+        try:
+            return target.channels(end.port, rate_bps)
+        except TopologyError:
+            return ()
+
+
+def _link(given: LinkKeys, defaults: DefaultsKeys, ports: _FreePorts) -> Link:
+    rate = _chosen(given.rate, defaults.rate)
+    a, b = (ports.numbered(end, rate) for end in given.ends)
     return Link(
-        *given.ends,
-        _chosen(given.rate, defaults.rate),
+        a,
+        b,
+        rate,
         _chosen(given.delay, defaults.delay),
         _chosen(given.loss, defaults.loss),
         _chosen(given.queue, defaults.queue),
@@ -280,9 +321,9 @@ def _dotted(location: Location) -> list[str]:
 
 
 def _link_name(link: Any, index: int) -> str:
-    """A link is called after its first switch port, or its number where that cannot be read."""
+    """A link is called after its first numbered port, else after both ends; after its number where they are unread."""
     ends = link.get("ends") if isinstance(link, dict) else None
     if isinstance(ends, list) and ends and all(isinstance(end, str) for end in ends):
-        name: str = next((end for end in ends if "-p" in end), ends[-1])
+        name: str = next((end for end in ends if "-p" in end), f"[{', '.join(ends)}]")
         return name
     return str(index + 1)

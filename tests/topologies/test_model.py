@@ -182,7 +182,11 @@ def test_a_jellyfish_is_random_and_regular(switches: int, degree: int) -> None:
         ("s1-p2", "s1-p510", "port s1-p510: a switch's ports are 1…509"),
         ("[h1, s1-p1]", "[h1-p1, s1-p1]", "port h1-p1: a host has one port, 0; write h1"),
         ("s1-p2", "s9-p2", 'link s9-p2: no node "s9"; there are h1, h2, h3, s1, s2'),
-        ("s1-p2", "s1:2", 'link s1:2: ends: endpoint "s1:2" is not a port; write it like s1-p3, or h1 for a host'),
+        (
+            "s1-p2",
+            "s1:2",
+            'link [h2, s1:2]: ends: endpoint "s1:2" is not a port; write it like s1-p3, or h1 for a host',
+        ),
         ("[s1-p3, s2-p2]", "[s1-p3, s1-p4]", "link s1-p3: links s1 to itself; a link joins two nodes"),
         ("[s1-p3, s2-p2]", "[s1-p3]", "link s1-p3: ends ['s1-p3'] is not two ports; write them like [h1, s1-p1]"),
         ("  - {ends: [h1, s1-p1]}\n", "", "host h1: has no link; every node needs one"),
@@ -216,6 +220,34 @@ def test_inconsistencies_are_reported_together_with_lines(tmp_path: Path) -> Non
         f"  line {at['h1-p1']}: link h1-p1: port h1-p1: a host has one port, 0; write h1",
         f'  line {at["s9-p2"]}: link s9-p2: no node "s9"; there are h1, h2, h3, s1, s2',
     ]
+
+
+def test_a_switch_named_alone_takes_its_next_free_port(tmp_path: Path) -> None:
+    bare = TWO_RACKS.replace("h1, s1-p1", "h1, s1").replace("s2-p1, h3", "s2, h3").replace("s1-p3, s2-p2", "s1, s2")
+    assert load(tmp_path, bare) == load(tmp_path, TWO_RACKS)
+
+
+def test_links_of_fast_ports_on_a_chip_are_numbered_by_channels(tmp_path: Path) -> None:
+    bare = CHIP.replace("s1-p4", "s1").replace("s1-p8", "s1-p1") + "  - {ends: [s1, h3], rate: 10Gbit}\n"
+    bare = bare.replace("h2: {}", "h2: {}, h3: {}").replace("50Gbit", "25Gbit")
+    fabric = load(tmp_path, bare)
+    assert [str(fabric.peer(Endpoint(host, 0))) for host in ("h1", "h2", "h3")] == ["s1-p4", "s1-p1", "s1-p2"]
+
+
+def test_a_switch_without_a_free_port_is_named_at_its_link(tmp_path: Path) -> None:
+    names = [f"h{i}" for i in range(1, 511)]
+    links = "".join(f"  - {{ends: [{name}, s1]}}\n" for name in names)
+    text = f"name: x\nhosts: {{{', '.join(f'{name}: ' for name in names)}}}\nswitches: {{s1: }}\nlinks:\n{links}"
+    with pytest.raises(TopologyError, match="s1 has no free port") as error:
+        load(tmp_path, text)
+    assert f"line {len(text.splitlines())}:" in str(error.value)
+
+
+def test_problems_of_unnumbered_links_name_both_ends_as_written(tmp_path: Path) -> None:
+    with pytest.raises(TopologyError, match=r"link \[h1, s1\]: "):
+        load(tmp_path, TWO_RACKS.replace("{ends: [h1, s1-p1]}", "{ends: [h1, s1], speed: 9}"))
+    with pytest.raises(TopologyError, match='link s9: no node "s9"'):
+        load(tmp_path, TWO_RACKS.replace("h1, s1-p1", "h1, s9"))
 
 
 def test_every_node_without_a_link_is_named(tmp_path: Path) -> None:

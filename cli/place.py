@@ -227,5 +227,9 @@ def _draw(placed: Sequence[tuple[Problem, Placement]], picture: Path) -> None:
         },
         summing={node: f"sums {'+'.join(map(str, counts))}" for node, counts in sums.items()},
         roles=roles,
+        trees=[
+            {link for child, parent in plan.edges for link in problem.routes.shares(child, parent)}
+            for problem, plan in placed
+        ],
         title=f"{topology.name}: summed at {', '.join(dict.fromkeys(plan.root for _, plan in placed))}",
     ).save(picture)

@@ -40,13 +40,15 @@ def check(
 def draw(
     file: Annotated[Path, typer.Argument(metavar="TOPOLOGY", help="The fabric: a file, or one that ships with Weir.")],
     picture: Annotated[Path, typer.Argument(metavar="PICTURE", help="Where to draw it: NAME.svg or NAME.png.")],
+    rates: Annotated[bool, typer.Option("--rates", help="Write the rate of each link.")] = False,
+    ports: Annotated[bool, typer.Option("--ports", help="Write the port numbers of switches.")] = False,
 ) -> None:
-    """Draw a fabric, tier by tier."""
+    """Draw a fabric tier by tier, or as a ring where it has no tiers."""
     from ..topologies import load_topology
     from ..topologies.drawing import Drawing
 
     topology = load_topology(file)
-    Drawing(topology, title=topology.name).save(picture)
+    Drawing(topology, title=topology.name, rates=rates, ports=ports).save(picture)
 
 
 @app.command("leaf-spine", epilog=examples("weir topology leaf-spine my.yaml --leaves 8 --rate 10Gbit"))

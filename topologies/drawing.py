@@ -2,14 +2,16 @@
 roles.
 
 Hosts are at the bottom, each switch as high as its distance from the nearest host. In an upright drawing, for narrow
-pages, hosts form a column at the left and tiers follow to the right. A link is two strands, one per direction, each on
-the left of its direction; colour and width show its load.
+pages, hosts form a column at the left and tiers follow to the right. Where links within a tier would run through other
+switches, as in a ring or a Jellyfish, switches are on a ring with their hosts outside. A link is two strands, one per
+direction, each on the left of its direction; colour and width show its load.
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +21,8 @@ import networkx
 
 from .errors import TopologyError
 from .model import Endpoint, Topology
+from .ring_layout import crosses_boxes, ring_places
+from .units import format_rate
 
 INK: Final = "#1f2933"
 FAINT: Final = "#9aa5b1"
@@ -27,6 +31,8 @@ SUMMING: Final = "#0b7a75"
 FLOW: Final = "#8e44ad"
 ROLES: Final = {"worker": "#2b6cb0", "server": "#d97706"}
 """Roles that hosts may have in a drawing, and their colours."""
+TREES: Final = ("#0b7a75", "#b83280", "#5a67d8", "#975a16")
+"""Colours of aggregation trees, by their order."""
 LOADS: Final = ("#cbd5e0", "#a3c9a8", "#f2c14e", "#e8743b", "#c0232c")
 """Colours for a link's load, from idle to full."""
 
@@ -95,8 +101,16 @@ class Drawing:
     title: str = ""
     upright: bool = False
     """True to draw from left to right, no wider than a phone's page."""
+    trees: Sequence[Collection[Endpoint]] = ()
+    """Directed links from children to parents of each aggregation tree, drawn as arrows."""
+    rates: bool = False
+    """True to write the rate at each link."""
+    ports: bool = False
+    """True to write port numbers at switches."""
 
     def __post_init__(self) -> None:
+        for link in itertools.chain(*self.trees):
+            self.topology.link_at(link)
         for link, load in self.loads.items():
             self.topology.link_at(link)
             if not 0 <= load <= 1:
@@ -131,8 +145,12 @@ class Drawing:
 
     @cached_property
     def places(self) -> Mapping[str, tuple[float, float]]:
-        """Position of each node: x to the right, y up. Hosts are at y = 0; in an upright drawing at x = 0."""
+        """Position of each node: x to the right, y up. Hosts of a drawing in tiers are at y = 0; upright, at x = 0."""
         topology = self.topology
+        if self._on_ring:
+            left, right, _, _ = self._measures.around
+            widest = _NARROW_INCHES / _NARROW_UNIT - left - right - 1.0 if self.upright else None
+            return ring_places(topology, self._width, widest)
         tiers = self._tiers()
         logical: dict[str, tuple[float, float]] = {}
         spread = 1.0 if self.upright else max(1.0, max((self._width(host.name) for host in topology.hosts), default=0))
@@ -150,6 +168,10 @@ class Drawing:
                 logical |= {switch: (first + apart * i, tier) for i, switch in enumerate(switches)}
         step = self._narrow_step(max(tiers, default=1)) if self.upright else _TIER_HEIGHT
         return {name: self._at(across, tier * step) for name, (across, tier) in logical.items()}
+
+    @cached_property
+    def _on_ring(self) -> bool:
+        return crosses_boxes(self.topology, self._tiers())
 
     @property
     def _measures(self) -> _Measures:
@@ -227,6 +249,8 @@ class Drawing:
             axes.set_xlim(left, left + wide)
             axes.set_ylim(bottom, bottom + high)
             self._draw_links(axes, weight)
+            self._draw_trees(axes, weight)
+            self._draw_link_texts(axes, font)
             self._draw_flows(axes, font)
             self._draw_switches(axes, font)
             self._draw_hosts(axes, font)
@@ -240,6 +264,10 @@ class Drawing:
         xs, ys = zip(*self.places.values(), strict=True)
         left, right, above, below = self._measures.around
         lanes = self._below_hosts
+        if self._on_ring:
+            wide, high = max(xs) - min(xs) + left + right, max(ys) - min(ys) + above + below
+            wide = _NARROW_INCHES / _NARROW_UNIT if self.upright else max(wide, _LEGEND if self.loads else 0.0)
+            return (min(xs) + max(xs) - wide) / 2, min(ys) - below, wide, high
         if self.upright:
             wide = _NARROW_INCHES / _NARROW_UNIT
             return -left - lanes, min(ys) - below, wide, max(ys) - min(ys) + above + below
@@ -249,18 +277,54 @@ class Drawing:
 
     def _draw_links(self, axes: Any, weight: float) -> None:
         colours = _colours()
-        strands = []
-        for link in self.topology.directed_links:
-            (x0, y0), (x1, y1) = self.places[link.node], self.places[self.topology.peer(link).node]
-            length = max(((x1 - x0) ** 2 + (y1 - y0) ** 2) ** 0.5, 1e-9)
-            dx, dy = -(y1 - y0) / length * self._measures.strand, (x1 - x0) / length * self._measures.strand
-            strands.append((self.loads.get(link, 0.0), (x0 + dx, x1 + dx), (y0 + dy, y1 + dy)))
+        strands = [(self.loads.get(link, 0.0), *self._strand(link)) for link in self.topology.directed_links]
         for load, x, y in sorted(strands):
             width = (1.0 + 3.2 * load) * weight
             axes.plot(x, y, color=colours(load), linewidth=width, solid_capstyle="round", zorder=1 + load)
 
+    def _strand(self, link: Endpoint) -> tuple[tuple[float, float], tuple[float, float]]:
+        """The two x and the two y of a directed link's line, which is on the left of its direction."""
+        (x0, y0), (x1, y1) = self.places[link.node], self.places[self.topology.peer(link).node]
+        length = max(((x1 - x0) ** 2 + (y1 - y0) ** 2) ** 0.5, 1e-9)
+        dx, dy = -(y1 - y0) / length * self._measures.strand, (x1 - x0) / length * self._measures.strand
+        return (x0 + dx, x1 + dx), (y0 + dy, y1 + dy)
+
+    def _draw_trees(self, axes: Any, weight: float) -> None:
+        """An arrow on each link that a tree uses. Where trees share a link, the later ones are the narrower lines."""
+        last = len(self.trees) - 1
+        for at, tree in enumerate(self.trees):
+            colour = TREES[at % len(TREES)]
+            share = (at + 1) / (len(self.trees) + 1)
+            for link in tree:
+                (x0, x1), (y0, y1) = self._strand(link)
+                axes.plot((x0, x1), (y0, y1), color=colour, linewidth=(2.2 + 2.5 * (last - at)) * weight, zorder=2.5)
+                near, far = max(share - 0.08, 0.0), min(share + 0.08, 1.0)
+                axes.annotate(
+                    "",
+                    (x0 + far * (x1 - x0), y0 + far * (y1 - y0)),
+                    (x0 + near * (x1 - x0), y0 + near * (y1 - y0)),
+                    arrowprops={"arrowstyle": "-|>", "color": colour, "mutation_scale": 13 * weight},
+                    zorder=3.5,
+                )
+
+    def _draw_link_texts(self, axes: Any, font: float) -> None:
+        """Rates in the middle of links, port numbers at their switches."""
+        style: dict[str, Any] = {"size": 0.8 * font, "color": INK, "bbox": _backed(), "zorder": 3, **_CENTRED}
+        for link in self.topology.links:
+            (x0, y0), (x1, y1) = (self.places[end.node] for end in link.ends)
+            if self.rates:  # near the host; between tiers not in the middle, where links cross
+                share = 0.62 if self.topology.is_host(link.b.node) else 0.5 if self._on_ring else 0.44
+                place = x0 + share * (x1 - x0), y0 + share * (y1 - y0)
+                axes.text(*place, format_rate(link.rate_bps), **style)
+            for end, (x, y), (far_x, far_y) in ((link.a, (x0, y0), (x1, y1)), (link.b, (x1, y1), (x0, y0))):
+                if self.ports and self.topology.is_switch(end.node):
+                    axes.text(x + 0.24 * (far_x - x), y + 0.24 * (far_y - y), str(end.port), **style)
+
     def _draw_flows(self, axes: Any, font: float) -> None:
-        """Beyond the hosts, each in a lane of its own, the shortest next to them."""
+        """Beyond the hosts, each in a lane of its own, the shortest next to them; on a ring across it."""
+        if self._on_ring:
+            self._draw_flows_across(axes, font)
+            return
         from matplotlib.patches import FancyArrowPatch
         from matplotlib.path import Path as Line
 
@@ -294,6 +358,30 @@ class Drawing:
                     bbox=_backed(),
                     zorder=6,
                 )
+
+    def _draw_flows_across(self, axes: Any, font: float) -> None:
+        """A bent arrow from host to host for each flow."""
+        for flow in self.flows:
+            ends = [self.places[host] for host in (flow.source, flow.destination)]
+            axes.annotate(
+                "",
+                ends[1],
+                ends[0],
+                arrowprops={
+                    "arrowstyle": "-|>",
+                    "connectionstyle": "arc3,rad=0.15",
+                    "color": FLOW,
+                    "linestyle": _DASHES,
+                    "shrinkA": font,
+                    "shrinkB": font,
+                },
+                zorder=2,
+            )
+            if flow.label:
+                # The highest point of the arc that matplotlib draws: half of rad beside the chord's middle.
+                (x0, y0), (x1, y1) = ends
+                place = (x0 + x1) / 2 + 0.075 * (y1 - y0), (y0 + y1) / 2 - 0.075 * (x1 - x0)
+                axes.text(*place, flow.label, color=FLOW, size=0.8 * font, **_CENTRED, bbox=_backed(), zorder=6)
 
     def _draw_switches(self, axes: Any, font: float) -> None:
         least, high = self._measures.switch
@@ -333,6 +421,10 @@ class Drawing:
             marks.append(("sums gradients", SUMMING, "s"))
         handles = [
             Line2D([], [], marker=mark, color=colour, linestyle="none", label=label) for label, colour, mark in marks
+        ]
+        handles += [
+            Line2D([], [], color=TREES[at], linewidth=2, label="tree" if len(self.trees) == 1 else f"tree {at + 1}")
+            for at in range(min(len(self.trees), len(TREES)))
         ]
         if self.flows:
             handles.append(Line2D([], [], color=FLOW, linestyle=_DASHES, label="background flow"))

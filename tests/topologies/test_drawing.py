@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from ipaddress import IPv4Address
 from pathlib import Path
 
 import pytest
@@ -10,11 +11,25 @@ import pytest
 from weir.tests.browser import chromium, look, words_at_fault
 from weir.tests.paths import ROOT
 from weir.tests.support.errors import raises
-from weir.topologies import Endpoint, Topology, TopologyError, fat_tree, leaf_spine, load_topology
-from weir.topologies.drawing import Drawing, Flow
+from weir.topologies import Endpoint, Host, Link, Switch, Topology, TopologyError, fat_tree, leaf_spine, load_topology
+from weir.topologies.drawing import TREES, Drawing, Flow
+from weir.topologies.generators import jellyfish
 from weir.topologies.schema import dump_topology
 
 FABRIC = leaf_spine(3, 2, 2)
+RING = Topology(
+    "ring",
+    tuple(Host(f"h{i}", IPv4Address("10.0.0.0") + i) for i in range(1, 7)),
+    tuple(Switch(f"s{i}", i) for i in range(1, 7)),
+    tuple(
+        link
+        for i in range(1, 7)
+        for link in (
+            Link(Endpoint(f"h{i}", 0), Endpoint(f"s{i}", 1)),
+            Link(Endpoint(f"s{i}", 2), Endpoint(f"s{i % 6 + 1}", 3), rate_bps=400_000_000),
+        )
+    ),
+)
 
 
 def test_svg_names_everything() -> None:
@@ -70,7 +85,7 @@ def test_no_words_are_over_others_on_wide_pages_and_narrow_ones(tmp_path: Path) 
     text = (tmp_path / "named.yaml").read_text()
     (tmp_path / "named.yaml").write_text(text.replace("h1", "storage1").replace("s4", "corespine"))
     named = load_topology(tmp_path / "named.yaml")
-    fabrics = [alike, named, leaf_spine(1, 8, 1), load_topology("leaf_spine.yaml"), fat_tree(4)]
+    fabrics = [RING, alike, named, leaf_spine(1, 8, 1), load_topology("leaf_spine.yaml"), fat_tree(4)]
     drawings = [
         Drawing(
             fabric,
@@ -105,6 +120,37 @@ def test_an_upright_drawing_fits_a_phone_with_the_same_words() -> None:
         assert texts(upright) == texts(wide)
         assert re.search(r'<svg[^>]* width="266\.4pt"', upright.svg())
         assert {host.name for host in fabric.hosts} == {name for name, (x, _) in upright.places.items() if x == 0}
+
+
+def shortest(a: tuple[float, float], b: tuple[float, float], point: tuple[float, float]) -> float:
+    """Distance of a point from the line between two others."""
+    (x0, y0), (x1, y1), (x, y) = a, b, point
+    along = ((x - x0) * (x1 - x0) + (y - y0) * (y1 - y0)) / ((x1 - x0) ** 2 + (y1 - y0) ** 2)
+    at = min(max(along, 0.0), 1.0)
+    return float(((x0 + at * (x1 - x0) - x) ** 2 + (y0 + at * (y1 - y0) - y) ** 2) ** 0.5)
+
+
+@pytest.mark.parametrize("fabric", [RING, jellyfish(8, 3, 2, seed=4), jellyfish(20, 4, 2, seed=1)], ids=str)
+@pytest.mark.parametrize("upright", [False, True])
+def test_links_of_a_fabric_without_tiers_run_through_no_switch(fabric: Topology, upright: bool) -> None:
+    places = Drawing(fabric, upright=upright).places
+    assert set(places) == {node.name for node in fabric.nodes}
+    for link in fabric.links:
+        ends = [end.node for end in link.ends]
+        for switch in fabric.switches:
+            if switch.name not in ends:
+                assert shortest(places[ends[0]], places[ends[1]], places[switch.name]) > 0.1
+
+
+def test_a_trees_links_are_arrows_and_options_write_rates_and_ports() -> None:
+    plain = Drawing(RING).svg()
+    up = {Endpoint("s2", 3), Endpoint("s3", 3)}
+    drawn = Drawing(RING, trees=[up], rates=True, ports=True).svg()
+    texts = re.findall(r">([^<>\n]+)</text>", drawn)
+    assert [texts.count(text) for text in ("1Gbit", "400Mbit", "tree", "1", "2", "3")] == [6, 6, 1, 6, 6, 6]
+    assert drawn.count(TREES[0]) - plain.count(TREES[0]) >= 2 * len(up)
+    with raises(TopologyError, place="ring", value="s1-p9"):
+        Drawing(RING, trees=[{Endpoint("s1", 9)}])
 
 
 def test_the_same_drawing_gives_the_same_text() -> None:

@@ -27,6 +27,10 @@ class InvalidCodec(HostError):
     """The text of a codec does not fit the language, or its types do not. `place` is its file, line and column."""
 
 
+class InvalidLaw(HostError):
+    """A window law is unknown, or its answer is not allowed. `place` is the file of a user's law."""
+
+
 class InvalidPlan(HostError):
     """A plan or a resume does not fit the host that received it. Names the field and the allowed values."""
 

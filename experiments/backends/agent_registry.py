@@ -3,40 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 from ...controller.controller import Message
 from ...emulator.fabric import Wake
-from ...hosts.congestion import Dctcp, DelayTarget, ExplicitWindow, FixedWindow, Hpcc, LossDriven, WindowLaw
+from ...hosts.congestion import WindowLaw
 from ...hosts.protocol.server import ParameterServerCore
 from ...hosts.protocol.worker import WorkerCore, WorkerOptions
 from ...wire.control import Held, Pause, Resume, ServerPlan, WorkerPlan
-from ..config.congestion import Law
 from ..errors import ExperimentError
 from .agents import HostAgent, VirtualHost, VirtualWorker
 from .emulated import EmulatedFabric
-
-
-def window_law(name: Law, window: int, hpcc: Callable[[], Hpcc]) -> Callable[[], WindowLaw]:
-    """Return the factory of the window law of all workers of a job.
-
-    Args:
-        name: the law's name in a run's file.
-        window: the job's window.
-        hpcc: makes the law that needs the fabric's link data.
-    """
-    match name:
-        case "dctcp":
-            return Dctcp
-        case "hpcc":
-            return hpcc
-        case "delay":
-            return DelayTarget
-        case "loss":
-            return LossDriven
-        case "fixed":
-            return partial(FixedWindow, window)
-    return ExplicitWindow
 
 
 class AgentRegistry:

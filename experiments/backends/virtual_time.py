@@ -35,8 +35,7 @@ from ...controller.planning.plan import FailurePolicy, JobPlan, JobSpec, lanes_o
 from ...emulator.fabric import Wake
 from ...hosts.collectives.communicator import Communicator
 from ...hosts.collectives.sharding import ShardedDriver
-from ...hosts.congestion import FixedWindow, Hpcc, WindowLaw
-from ...hosts.congestion.hpcc import Link
+from ...hosts.congestion import LAWS, FixedWindow, Link, Setting, WindowLaw
 from ...hosts.numerics.tensors import Reduced, Tensor
 from ...hosts.transport.options import TransportOptions
 from ...hosts.transport.transport import Call, Transport
@@ -56,7 +55,7 @@ from ..config.jobs import Participants
 from ..errors import ExperimentError
 from ..records.record import FlowTrace, HeartbeatFigures, JobTrace
 from ..records.report import name_of
-from .agent_registry import AgentRegistry, window_law
+from .agent_registry import AgentRegistry
 from .agents import VirtualWorker
 from .batch_sizes import VirtualBatchSizes
 from .competing_jobs import OtherJob, OtherJobs
@@ -142,7 +141,7 @@ class Cluster:
         self._hosts = self._agents.hosts
         self._workers: list[VirtualWorker] = []
         """The trained job's, of all shards."""
-        self._hpcc: list[Hpcc] = []
+        self._laws: list[WindowLaw] = []
         """The laws of all workers that read INT."""
         self._drivers: list[ShardedDriver] = []
         """Driver of each worker's training, by rank."""
@@ -208,10 +207,10 @@ class Cluster:
         take_longest = self._emulated.take_longest_queues
         self._promises = QueuePromises(self._controller.windows, take_longest, self._say)
         self._controller.bounded.append(self._promises.note)
-        if self.config.congestion.law == "hpcc":
+        if LAWS[self.config.congestion.law].reads_int:
             self._check_ways()
             self._count_int(Presence.UDP_PORT)
-            self._controller.int_unread = lambda: sum(law.unread for law in self._hpcc)
+            self._controller.int_unread = lambda: sum(law.unread for law in self._laws)
         elif self._watching is not None and self._watching.puts_headers:
             self._count_int(self._watching.presence)
         self._sessions = sessions
@@ -269,9 +268,9 @@ class Cluster:
                 switches = 2 * (self._routes.hops(far, root) - 1)
                 if switches > max_hops(size):
                     raise ExperimentError(
-                        f"congestion.law hpcc: {switches} switches on the way from {far} to {root} and back are to put "
-                        f"INT into each message, and one of {size} bytes has room for that of {max_hops(size)}; name "
-                        "hosts that are closer, or take another law"
+                        f"congestion.law: {switches} switches on the way from {far} to {root} and back are to put INT "
+                        f"into each message, and one of {size} bytes has room for that of {max_hops(size)}; name hosts "
+                        "that are closer, or take another law"
                     )
 
     def _count_int(self, presence: Presence) -> None:
@@ -331,16 +330,17 @@ class Cluster:
         )
 
     def _law(self, window: int) -> Callable[[], WindowLaw]:
+        """Return the factory of the laws of a job with this window."""
         flows = max((budget.streams for budget in self._controller.windows.budgets.values()), default=1)
-        frame = round_bytes(self.topology)
         hops = max_hops(message_bytes(lanes_of(self.topology)))
+        setting = Setting(window, round_bytes(self.topology), max(1, flows), hops, self._rates_bps)
+        make = LAWS[self.config.congestion.law].make
 
-        def hpcc() -> Hpcc:
-            law = Hpcc(self._rates_bps, round_bytes=frame, flows=max(1, flows), hops=hops)
-            self._hpcc.append(law)
-            return law
+        def made() -> WindowLaw:
+            self._laws.append(make(setting))
+            return self._laws[-1]
 
-        return window_law(self.config.congestion.law, window, hpcc)
+        return made
 
     @property
     def _rates_bps(self) -> dict[Link, float]:

@@ -18,15 +18,14 @@ from typing import Annotated, Final, Literal
 from pydantic import BeforeValidator, Field, field_validator
 
 from ...controller.congestion import WALL_CLOCK_LEASE_NS, CongestionOptions, Marks, Uncontrolled, Windowed
+from ...hosts.congestion import LAWS
+from ...hosts.errors import InvalidLaw
 from ...topologies import Topology
 from ...topologies.problems import BadFile, Problem, told
 from ...topologies.yaml_file import YamlFile
 from ..errors import ExperimentError
 from .background import steady_unless_said
-from .sections import Duration, LongDuration, Rate, Section, read_section, strange_hosts
-
-Law = Literal["explicit", "dctcp", "hpcc", "delay", "loss", "fixed"]
-"""Names of the window laws (`hosts/congestion`)."""
+from .sections import Duration, LongDuration, Rate, Section, one_of_or_user_file, read_section, strange_hosts
 
 _LARGEST_BOUND: Final = (1 << 19) - 1
 """Largest queue depth that switches can compare with."""
@@ -40,9 +39,9 @@ class CongestionConfig(Section):
     """Q*: packets that no queue of the data class is to exceed."""
     lease: Duration = 20_000_000
     """Time without a result after which a worker's window is one round."""
-    law: Law = "explicit"
-    """Law of the workers' windows: allowance of switches, marks, links' INT, round trips, losses, or constant (the
-    job's window). Queues have bounds only with laws that apply the switches' allowance.
+    law: Annotated[str, one_of_or_user_file(LAWS)] = "explicit"
+    """Law of the workers' windows, by name or by the path of a Python file. Queues have bounds only with laws that
+    apply the switches' allowance.
     """
     marks: Marks = Marks.DEPTH
     """Measure that switches mark by: packets in the queue, time that a packet has waited, or a virtual queue that is
@@ -50,6 +49,15 @@ class CongestionConfig(Section):
     """
     virtual_share: float = Field(0.95, gt=0, le=1)
     """Drain rate of the virtual queue, as a share of the link's."""
+
+    @field_validator("law")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        try:
+            LAWS.describe(name)
+        except InvalidLaw as error:
+            raise ValueError(str(error)) from None
+        return name
 
 
 class _Declared(Section):
@@ -91,7 +99,7 @@ class ControllerCongestion(CongestionConfig):
 
     @field_validator("law")
     @classmethod
-    def _known_to_processes(cls, law: Law) -> Law:
+    def _known_to_processes(cls, law: str) -> str:
         if law != "explicit":
             raise ValueError(
                 f"workers go by {law} in virtual time alone, and hosts that are processes obey explicit windows; "

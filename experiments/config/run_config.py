@@ -17,6 +17,7 @@ from ...controller.congestion import CongestionOptions
 from ...controller.int_config.settings import IntConfig
 from ...controller.placement.model.problem import PlacementError
 from ...controller.placement.strategies import STRATEGIES, Need, description
+from ...hosts.congestion import LAWS
 from ...hosts.numerics.quantization import chunk_count
 from ...topologies import Topology, file_keys
 from ...topologies.key_errors import problems_of
@@ -92,16 +93,17 @@ class RunConfig(Section):
 
     @model_validator(mode="after")
     def _leave_int_to_hosts(self) -> Self:
-        if self.congestion.law != "hpcc" or self.telemetry is None:
+        law = self.congestion.law
+        if self.telemetry is None or not LAWS[law].reads_int:
             return self
         if self.telemetry.watch:
             raise ValueError(
-                "telemetry.watch: with congestion.law hpcc messages carry INT from host to host: sinks would take it "
-                "out, and watchlists pass over what has INT; watch queues and drops, or take another law"
+                f"telemetry.watch: with congestion.law {law} messages carry INT from host to host: sinks would take "
+                "it out, and watchlists pass over what has INT; watch queues and drops, or take another law"
             )
         if self.telemetry.mtu is not None:
             raise ValueError(
-                "telemetry.mtu: with congestion.law hpcc messages carry as much INT as links have room for; leave it "
+                f"telemetry.mtu: with congestion.law {law} messages carry as much INT as links have room for; leave it "
                 "out, or take another law"
             )
         return self
@@ -158,6 +160,8 @@ class RunConfig(Section):
             data["workload"] = found_script(path, workload, data.get("training"))
         if isinstance(names := data.get("strategies"), list):
             data["strategies"] = [found_strategy(path, name) for name in names]
+        if isinstance(congestion := data.get("congestion"), dict) and "law" in congestion:
+            data["congestion"] = {**congestion, "law": found_strategy(path, congestion["law"])}
         if isinstance(training := data.get("training"), dict) and "optimiser" in training:
             data["training"] = {**training, "optimiser": found_strategy(path, training["optimiser"])}
         if isinstance(asked := data.get("synchronisation"), dict) and isinstance(asked.get("modes"), list):
@@ -184,7 +188,7 @@ class RunConfig(Section):
             own.bound,
             (*uncontrolled(self.steady), *beats),
             own.lease,
-            windows_obeyed=own.law == "explicit",
+            windows_obeyed=LAWS[own.law].bounded,
             marks=own.marks,
             virtual_share=own.virtual_share,
             windowed=windowed(self.yielding),

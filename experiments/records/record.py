@@ -495,9 +495,11 @@ class RunRecord(_Record):
 
 
 def _own_files(config: Mapping[str, object]) -> list[str]:
-    """Python files of an unchecked configuration: strategies, modes, a workload, an optimiser."""
+    """Python files of an unchecked configuration: strategies, window law, modes, a workload, an optimiser."""
     strategies, training, asked = (config.get(key) for key in ("strategies", "training", "synchronisation"))
     names = list(strategies) if isinstance(strategies, list) else []
+    if isinstance(congestion := config.get("congestion"), dict):
+        names.append(congestion.get("law"))
     if isinstance(training, dict):
         names.append(training.get("optimiser"))
     if isinstance(asked, dict):
@@ -529,9 +531,9 @@ def _check_code(path: Path, values: object, trust: bool) -> None:
         try:
             found = user_files.digest_of(Path(name))
         except OSError as error:
-            raise ExperimentError(f"{path}: strategy {name} cannot be read ({error.strerror})") from None
+            raise ExperimentError(f"{path}: {name} cannot be read ({error.strerror})") from None
         if said != found:
-            raise ExperimentError(f"{path}: strategy {name} is not the file that was run: its SHA-256 differs")
+            raise ExperimentError(f"{path}: {name} is not the file that was run: its SHA-256 differs")
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from weir.experiments.config.congestion import ControllerCongestion
 from weir.experiments.config.telemetry import TelemetryConfig
 from weir.experiments.errors import ExperimentError
 from weir.experiments.evaluation.suite import Suite
+from weir.hosts.congestion import LAWS
 from weir.topologies import TopologyError, leaf_spine, load_topology
 from weir.topologies.exercise import read_exercise
 from weir.topologies.runtime_json import RuntimeFile
@@ -298,8 +299,8 @@ def test_all_that_is_wrong_with_a_run_is_told_by_its_lines(tmp_path: Path) -> No
             '  line 3: seed: "many" is not right; write a whole number',
             "  line 6: job.window: 0 is not right; write 1 or more",
             f'  line 7: job: unknown key "servr", did you mean "server"? There are {keys}',
-            '  line 8: congestion.law: "dcctp" is not right, did you mean "dctcp"? Write explicit, dctcp, hpcc, delay, '
-            "loss or fixed",
+            '  line 8: congestion.law: unknown window law "dcctp", did you mean "dctcp"?; supported: '
+            f"{', '.join(LAWS)}, the path of a Python file",
             '  line 10: background.0: rate "fast" is not a rate; write it like 200Mbit',
         ]
     )

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 from weir.experiments.backends.virtual_time import Cluster
 from weir.experiments.config import RunConfig
+from weir.experiments.errors import ExperimentError
+from weir.experiments.records.record import RunRecord
 from weir.tests.paths import ROOT
 from weir.wire.aggregation import LANES, MESSAGE_BYTES
 from weir.wire.frames import FRAME_HEADER_BYTES
@@ -19,6 +23,7 @@ GUIDE = " ".join(" ".join(GUIDE_LINES).split())
 WORKERS = 8
 BOUND = 64
 BUFFER = 128
+OWN = str(ROOT / "examples" / "user_law.py")
 
 
 @dataclass(frozen=True)
@@ -151,3 +156,35 @@ def test_hpcc_uses_its_share_if_many_frames_fill_the_link(delay: str) -> None:
         for workers, share in ((16, few), (30, many)):
             [row] = [line for line in GUIDE_LINES if line.startswith(f"| {workers} | hpcc |")]
             assert row.split("|")[5].strip() == f"{share:.3f}"
+
+
+def test_a_users_bounded_law_keeps_the_bound() -> None:
+    assert config_of(OWN).congestion_options.windows_obeyed
+    measured = incast(OWN, rounds=30, workers=4)
+    assert (measured.broken, measured.drops) == ([], 0)
+    assert measured.longest_queue <= BOUND
+
+
+def test_a_run_file_names_a_law_from_its_own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine.py").write_text(Path(OWN).read_text())
+    run = {"name": "x", "fabric": "leaf_spine.yaml", "job": {"workers": ["h1", "h4"]}, "congestion": {"law": "mine.py"}}
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(run))
+    monkeypatch.chdir("/")
+    assert RunConfig.load(tmp_path / "run.yaml").congestion.law == str(tmp_path / "mine.py")
+    (tmp_path / "mine.py").write_text("DESCRIPTION = 1\n")
+    (tmp_path / "mine.py").rename(tmp_path / "other.py")
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(run | {"congestion": {"law": "other.py"}}))
+    with pytest.raises(ExperimentError, match=r"congestion\.law.*other\.py: DESCRIPTION"):
+        RunConfig.load(tmp_path / "run.yaml")
+
+
+def test_a_record_has_the_digest_of_a_users_law(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(Path(OWN).read_text())
+    RunRecord.begin(config_of(str(path)), "", 0.0).save(tmp_path)
+    with pytest.raises(ExperimentError, match="--trust"):
+        RunRecord.load(tmp_path)
+    assert RunRecord.load(tmp_path, trust=True).code.keys() == {str(path)}
+    path.write_text(Path(OWN).read_text() + "# changed\n")
+    with pytest.raises(ExperimentError, match="SHA-256 differs"):
+        RunRecord.load(tmp_path, trust=True)

@@ -99,7 +99,10 @@ TARGETS: Final = (
     Target(
         tuple(
             f"hosts/congestion/{name}.py"
-            for name in ("dctcp", "delay", "explicit", "fixed", "hpcc", "law", "loss", "pacer", "yielding")
+            for name in (
+                *(f"laws/{law}" for law in ("dctcp", "delay", "explicit", "fixed", "hpcc", "loss")),
+                *("law", "pacer", "yielding"),
+            )
         ),
         ("tests/hosts/congestion", f"{_PROTOCOL}/test_host_cores.py"),
     ),

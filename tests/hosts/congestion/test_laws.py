@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
 
 from weir.hosts.congestion import (
+    LAWS,
     Dctcp,
     DelayTarget,
     ExplicitWindow,
     Feedback,
     FixedWindow,
-    Hpcc,
     LossDriven,
     Pacer,
+    Setting,
     WindowLaw,
 )
 from weir.hosts.protocol.worker import WorkerCore
@@ -26,23 +27,13 @@ from weir.wire.int_messages import link_request
 MS = 1_000_000
 
 
-def hpcc() -> Hpcc:
-    return Hpcc({}, round_bytes=1_094, flows=1, hops=9)
+SETTING = Setting(Pacing().window, round_bytes=1_094, streams=1, hops=9, rates_bps={})
+MADE = {name: partial(LAWS[name].make, SETTING) for name in LAWS}
 
 
-LAWS: dict[str, Callable[[], WindowLaw]] = {
-    "explicit": ExplicitWindow,
-    "dctcp": Dctcp,
-    "hpcc": hpcc,
-    "delay": DelayTarget,
-    "loss": LossDriven,
-    "fixed": lambda: FixedWindow(Pacing().window),
-}
-
-
-@pytest.mark.parametrize("name", LAWS)
+@pytest.mark.parametrize("name", MADE)
 def test_the_window_before_a_plan_is_that_of_a_silent_one(name: str) -> None:
-    law = LAWS[name]()
+    law = MADE[name]()
     assert (law.window(0), law.gap_ns) == (Pacing().window, 0)
     law.take(heard(1, None))
     law.lose(1, 1)
@@ -50,11 +41,11 @@ def test_the_window_before_a_plan_is_that_of_a_silent_one(name: str) -> None:
 
 
 def test_all_windows_but_the_fixed_one_yield_during_repairs() -> None:
-    assert {name for name, law in LAWS.items() if not law().yields} == {"fixed"}
+    assert {name for name, law in MADE.items() if not law().yields} == {"fixed"}
 
 
 def test_only_hpcc_has_contributions_ask_links() -> None:
-    asked = {name: law().int_header for name, law in LAWS.items()}
+    asked = {name: law().int_header for name, law in MADE.items()}
     assert asked.pop("hpcc") == link_request(AGGREGATION_PORT, 9)
     assert set(asked.values()) == {b""}
 

@@ -6,16 +6,14 @@ once per window of data: rounds sent before the cut say nothing about the smalle
 
 from __future__ import annotations
 
-from ...wire.control import Pacing
-from .law import Feedback
+from typing import Final
+
+from ....wire.control import Pacing
+from ..law import Description, Feedback, WindowLaw
 
 
-class LossDriven:
+class LossDriven(WindowLaw):
     """Rounds in the network by losses alone."""
-
-    yields = True
-    gap_ns = 0
-    int_header = b""
 
     def __init__(self) -> None:
         self.begin(Pacing(), 0)
@@ -44,3 +42,6 @@ class LossDriven:
         self._starting = False
         self._window = max(1.0, window)
         self._cut_end = self._come + in_flight
+
+
+DESCRIPTION: Final = Description("loss", "losses", lambda _: LossDriven())

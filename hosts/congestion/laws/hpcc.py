@@ -20,10 +20,10 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ...wire.aggregation import AGGREGATION_PORT
-from ...wire.control import Pacing
-from ...wire.int_messages import depths, link_request, read_links
-from .law import Feedback
+from ....wire.aggregation import AGGREGATION_PORT
+from ....wire.control import Pacing
+from ....wire.int_messages import depths, link_request, read_links
+from ..law import Description, Feedback, Link, Setting, WindowLaw
 
 TARGET: Final = 0.95
 """η: the share of a link that is to be used."""
@@ -31,9 +31,6 @@ MAX_STEPS: Final = 5
 """maxStage: so often the window grows by W_AI alone."""
 CLOCK_NS: Final = 1_000
 """Resolution of switches' clocks."""
-
-Link = tuple[int, int]
-"""A switch's node id, and the port that it sends by."""
 
 
 class Reading(NamedTuple):
@@ -46,10 +43,8 @@ class Reading(NamedTuple):
     """Before that packet, since the switch came up."""
 
 
-class Hpcc:
+class Hpcc(WindowLaw):
     """Window by the links' own readings."""
-
-    yields = True
 
     def __init__(self, rates_bps: Mapping[Link, float], *, round_bytes: int, flows: int, hops: int) -> None:
         """`rates_bps` has the links whose INT is believed. `flows` is N: streams that are expected to share a link;
@@ -143,3 +138,10 @@ class Hpcc:
     @property
     def gap_ns(self) -> int:
         return 0 if self._trip_ns is None else int(self._trip_ns / self._window)
+
+
+def _of(setting: Setting) -> Hpcc:
+    return Hpcc(setting.rates_bps, round_bytes=setting.round_bytes, flows=setting.streams, hops=setting.hops)
+
+
+DESCRIPTION: Final = Description("hpcc", "links' INT readings", _of, reads_int=True)

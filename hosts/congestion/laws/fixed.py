@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from ...wire.control import Pacing
-from .law import Feedback
+from typing import Final
+
+from ....wire.control import Pacing
+from ..law import Description, Feedback, WindowLaw
 
 
-class FixedWindow:
+class FixedWindow(WindowLaw):
     """Always the same; only the span of the job's slots is below it."""
 
     yields = False
-    gap_ns = 0
-    int_header = b""
 
     def __init__(self, rounds: int) -> None:
         self._rounds = rounds
@@ -27,3 +27,6 @@ class FixedWindow:
 
     def window(self, now_ns: int) -> int:
         return self._rounds
+
+
+DESCRIPTION: Final = Description("fixed", "constant: the job's window", lambda setting: FixedWindow(setting.window))

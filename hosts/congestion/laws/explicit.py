@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from ...wire.control import Pacing
-from .law import Feedback
+from typing import Final
+
+from ....wire.control import Pacing
+from ..law import Description, Feedback, WindowLaw
 
 
-class ExplicitWindow:
+class ExplicitWindow(WindowLaw):
     """Window set by the window field. Without a result for a lease, one round finds out the allowed window."""
-
-    yields = True
-    gap_ns = 0
-    int_header = b""
 
     def __init__(self) -> None:
         self.begin(Pacing(), 0)
@@ -31,3 +29,6 @@ class ExplicitWindow:
         if lease_ns and now_ns - self._heard_ns >= lease_ns:
             return 1
         return max(1, self._window)
+
+
+DESCRIPTION: Final = Description("explicit", "the switches' allowance", lambda _: ExplicitWindow(), bounded=True)

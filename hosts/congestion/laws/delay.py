@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from ...wire.control import Pacing
-from .law import Feedback
+from ....wire.control import Pacing
+from ..law import Description, Feedback, WindowLaw
 
 GROWTH: Final = 1.0
 """Rounds that the window grows by for each window of results within the target."""
@@ -21,12 +21,8 @@ TARGET: Final = 1.5
 """Target, in minimum round trips; the part above 1 may wait in queues."""
 
 
-class DelayTarget:
+class DelayTarget(WindowLaw):
     """Rounds in the network by the round trip."""
-
-    yields = True
-    gap_ns = 0
-    int_header = b""
 
     def __init__(self) -> None:
         self.begin(Pacing(), 0)
@@ -61,3 +57,6 @@ class DelayTarget:
         if self._cut_ns is None or now_ns - self._cut_ns >= self._trip_ns:
             self._window = max(1.0, self._window * share)
             self._cut_ns = now_ns
+
+
+DESCRIPTION: Final = Description("delay", "round trips", lambda _: DelayTarget())

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from ...wire.control import Pacing
-from .law import Feedback
+from ....wire.control import Pacing
+from ..law import Description, Feedback
 from .loss import LossDriven
 
 GAIN: Final = 1 / 16
@@ -38,3 +38,6 @@ class Dctcp(LossDriven):
             self._grow(feedback.rounds)
         elif self._come > self._cut_end:
             self._cut(self._window * (1 - self.alpha / 2), feedback.in_flight)
+
+
+DESCRIPTION: Final = Description("dctcp", "marks that results carry", lambda _: Dctcp())

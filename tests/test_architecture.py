@@ -30,6 +30,7 @@ PURE: Final = {
     "controller/congestion": {},
     "controller/gossip": {},
     "controller/jobs": {},
+    "controller/scheduling": {},
     "controller/planning": {"planner.py": {"random"}},  # a generator from the seed that it is given
     "controller/int_config": {},
     "controller/telemetry": {

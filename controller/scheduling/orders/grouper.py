@@ -1,0 +1,31 @@
+"""Grouper (Zhou, Yu, Sun, IEEE TNSM 17(3), 2020), reconstructed: stages of cojobs in the primal-dual order.
+
+The paper orders stages by a linear program and its dual; its own program is not public. This reconstruction uses the
+program of `primal_dual`, over all directed links of the fabric, with stages as items.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from ..demand import Demand, stages
+from ..order import Description, Order, of_stages
+from ..primal_dual import primal_dual_order
+
+
+def compute(demands: Sequence[Demand]) -> Order:
+    """Return the stages in the primal-dual order of their remaining demands."""
+    found = stages(demands)
+    if not found:
+        return ()
+    seconds = np.array([stage.seconds for stage in found])
+    weights = np.array([stage.weight for stage in found])
+    return of_stages(found[item] for item in primal_dual_order(seconds, weights))
+
+
+DESCRIPTION: Final = Description(
+    "grouper", "Grouper", "primal-dual order of the cojobs' remaining stages", "stages", compute
+)

@@ -1,0 +1,134 @@
+"""Predicted progress of a job: curves of loss and accuracy that are fitted to its reports.
+
+A value that falls is fitted by 1 / (b₀ k + b₁) + b₂ of the step k, with b ≥ 0 (the form of Optimus, Peng et al.,
+EuroSys 2018). For each b₂ of a grid, non-negative least squares gives b₀ and b₁; recent reports count more (0.99 per
+report of age, as in SLAQ, Zhang et al., SoCC 2017). Accuracy is fitted as the error 1 − (best accuracy so far). Loss is
+divided by the job's first one, so that jobs with losses of different size compare.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from scipy.optimize import nnls  # type: ignore[import-untyped]
+
+from .errors import SchedulingError
+
+MIN_REPORTS: Final = 10
+"""Fewer reports predict nothing."""
+MAX_REPORTS: Final = 200
+"""Number of the newest reports that a fit uses."""
+_DECAY: Final = 0.99
+_GRID: Final = 20
+CONVERGED: Final = 0.95
+"""Share of the final gain beyond which a job counts as converged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """The curve 1 / (slope · k + offset) + floor of a value that falls with the step k, in units of `scale`."""
+
+    slope: float
+    offset: float
+    floor: float
+    scale: float = 1.0
+
+    def value(self, step: float) -> float:
+        """Return the value after a number of steps."""
+        below = self.slope * step + self.offset
+        return self.scale * (self.floor + (1 / below if below > 0 else 0.0))
+
+    @property
+    def last(self) -> float:
+        """Value after arbitrarily many steps."""
+        return self.scale * self.floor if self.slope > 0 else self.value(0)
+
+
+def fitted(steps: Sequence[float], values: Sequence[float]) -> Curve | None:
+    """Fit a curve to values that fall.
+
+    Args:
+        steps: Step of each report, ascending.
+        values: Value of each report, >= 0.
+
+    Returns:
+        The curve; None if there are fewer than MIN_REPORTS.
+
+    Raises:
+        SchedulingError: A value is negative or not finite, or the numbers of steps and values differ.
+    """
+    k, y = np.array(steps[-MAX_REPORTS:], np.float64), np.array(values[-MAX_REPORTS:], np.float64)
+    if len(steps) != len(values) or not (np.isfinite(y) & (y >= 0)).all():
+        raise SchedulingError("a fit needs a finite value >= 0 for each step", place="reports", value=len(values))
+    if len(k) < MIN_REPORTS:
+        return None
+    scale = float(y.max()) or 1.0
+    y = y / scale
+    length = max(float(k.max()), 1.0)
+    weights = _DECAY ** np.arange(len(y))[::-1]
+    best, best_error = Curve(0.0, 1.0, 0.0, scale), np.inf
+    for floor in np.linspace(0.0, 0.99 * float(y.min()), _GRID):
+        above = np.maximum(y - floor, 1e-6)
+        # errors of 1/above are above⁻² times those of the value, so these weights make both alike
+        weighted = np.sqrt(weights) * above**2
+        found, _ = nnls(np.column_stack([k / length, np.ones_like(k)]) * weighted[:, None], weighted / above)
+        curve = Curve(float(found[0]) / length, float(found[1]), float(floor), scale)
+        error = float(weights @ (np.array([curve.value(step) for step in k]) / scale - y) ** 2)
+        if error < best_error:
+            best, best_error = curve, error
+    return best
+
+
+@dataclass(slots=True)
+class Progress:
+    """Reports of one job, and the predictions from them."""
+
+    _steps: list[float]
+    _errors: list[float]
+    """Error after each report: 1 − the best accuracy so far, or the loss as a share of the first one."""
+    _first_loss: float | None = None
+
+    @classmethod
+    def empty(cls) -> Progress:
+        """Return the progress of a job without reports."""
+        return cls([], [])
+
+    def add(self, step: float, loss: float | None = None, accuracy: float | None = None) -> None:
+        """Add a report. Accuracy in [0, 1] goes before loss; a job reports the same one each time.
+
+        Raises:
+            SchedulingError: The step is not larger than the last one, or there is neither value.
+        """
+        if self._steps and step <= self._steps[-1]:
+            raise SchedulingError(f"must be > {self._steps[-1]:g}", place="step", value=step)
+        if accuracy is not None:
+            error = 1.0 - accuracy
+        elif loss is not None:
+            self._first_loss = self._first_loss or loss or 1.0
+            error = loss / self._first_loss
+        else:
+            raise SchedulingError("needs a loss or an accuracy", place="report")
+        best = min(error, self._errors[-1]) if self._errors else error
+        self._steps.append(step)
+        self._errors.append(max(best, 0.0))
+
+    def predicted(self, steps: float) -> tuple[float | None, bool]:
+        """Predict the gain of accuracy in each of the next steps, and whether the job has converged.
+
+        Args:
+            steps: Number of steps to look ahead.
+
+        Returns:
+            (gain per step, converged); the gain is None without enough reports.
+        """
+        curve = fitted(self._steps, self._errors)
+        if curve is None:
+            return None, False
+        now, ahead = self._steps[-1], max(steps, 1.0)
+        gain = max(curve.value(now) - curve.value(now + ahead), 0.0) / ahead
+        whole = self._errors[0] - curve.last
+        reached = self._errors[0] - self._errors[-1]
+        return gain, whole > 0 and reached >= CONVERGED * whole

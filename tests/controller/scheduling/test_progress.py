@@ -1,0 +1,74 @@
+"""Fits of known curves, and predictions from reports."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from weir.controller.scheduling.errors import SchedulingError
+from weir.controller.scheduling.progress import MIN_REPORTS, Progress, fitted
+
+
+@pytest.mark.parametrize("floor", [0.0, 0.1, 0.4])
+@pytest.mark.parametrize("slope", [0.01, 0.2])
+def test_fit_predicts_a_curve_of_its_own_form(floor: float, slope: float) -> None:
+    steps = np.arange(1, 120)
+    curve = fitted([*steps], [*(1 / (slope * steps + 1.5) + floor)])
+    assert curve is not None
+    assert curve.value(300) == pytest.approx(1 / (slope * 300 + 1.5) + floor, rel=0.08)
+
+
+def test_fit_of_noisy_values_predicts_their_mean() -> None:
+    rng = np.random.default_rng(5)
+    steps = np.arange(1, 200)
+    values = 2 / (0.1 * steps + 1) + 0.3
+    curve = fitted([*steps], [*(values + rng.normal(0, 0.02, len(steps)))])
+    assert curve is not None
+    assert curve.value(300) == pytest.approx(2 / 31 + 0.3, abs=0.06)
+
+
+def test_few_reports_predict_nothing() -> None:
+    progress = Progress.empty()
+    for step in range(1, MIN_REPORTS):
+        progress.add(step, accuracy=0.1 * step)
+    assert progress.predicted(10) == (None, False)
+
+
+def test_a_job_that_has_levelled_off_has_converged() -> None:
+    progress = Progress.empty()
+    for step in range(1, 200):
+        progress.add(step, accuracy=0.9 - 0.8 / (0.5 * step + 1))
+    gain, converged = progress.predicted(10)
+    assert gain is not None
+    assert 0 <= gain < 1e-3
+    assert converged
+
+
+def test_gain_is_that_of_the_next_steps() -> None:
+    progress = Progress.empty()
+    for step in range(1, 40):
+        progress.add(step, loss=5 * (1 / (0.05 * step + 1) + 0.1))
+    gain, converged = progress.predicted(10)
+    first = 1 / 1.05 + 0.1
+    assert gain == pytest.approx((1 / 2.95 - 1 / 3.45) / first / 10, rel=0.2)
+    assert not converged
+
+
+def test_accuracy_that_falls_back_does_not_count() -> None:
+    rising, noisy = Progress.empty(), Progress.empty()
+    for step in range(1, 30):
+        best = step / (step + 5)
+        rising.add(step, accuracy=best if step % 2 else (step - 1) / (step + 4))
+        noisy.add(step, accuracy=best if step % 2 else 0.0)
+    assert noisy.predicted(5) == rising.predicted(5)
+
+
+def test_impossible_reports_are_refused() -> None:
+    progress = Progress.empty()
+    progress.add(3, loss=1.0)
+    with pytest.raises(SchedulingError):
+        progress.add(3, loss=0.9)
+    with pytest.raises(SchedulingError):
+        progress.add(4)
+    with pytest.raises(SchedulingError):
+        fitted([1, 2], [0.1, float("inf")])

@@ -22,6 +22,8 @@ LIST_JOBS: Final = f"/{SERVICE}/ListJobs"
 END_JOB: Final = f"/{SERVICE}/EndJob"
 BALANCE: Final = f"/{SERVICE}/Balance"
 ATTEND: Final = f"/{SERVICE}/Attend"
+QUEUED: Final = "weir-queued"
+"""Key of a registration's initial metadata, which are sent when the job has entered the queue."""
 CONTROL_CLASS: Final = ("grpc.dscp", DSCP_CONTROL)
 """gRPC's option by which both sides' packets are of the control class where they cross the fabric."""
 

@@ -17,7 +17,7 @@ WAIT: Policy
 ABORT: Policy
 
 class RegisterRequest(_message.Message):
-    __slots__ = ("job", "workers", "server", "spares", "slots", "window", "gradient_bytes", "policy", "least_workers", "weight", "stripes", "priority", "worker_count", "accelerators", "memory_bytes", "parent")
+    __slots__ = ("job", "workers", "server", "spares", "slots", "window", "gradient_bytes", "policy", "least_workers", "weight", "stripes", "priority", "worker_count", "accelerators", "memory_bytes", "parent", "ticket")
     JOB_FIELD_NUMBER: _ClassVar[int]
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     SERVER_FIELD_NUMBER: _ClassVar[int]
@@ -34,6 +34,7 @@ class RegisterRequest(_message.Message):
     ACCELERATORS_FIELD_NUMBER: _ClassVar[int]
     MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     PARENT_FIELD_NUMBER: _ClassVar[int]
+    TICKET_FIELD_NUMBER: _ClassVar[int]
     job: int
     workers: _containers.RepeatedScalarFieldContainer[str]
     server: str
@@ -50,7 +51,8 @@ class RegisterRequest(_message.Message):
     accelerators: int
     memory_bytes: int
     parent: int
-    def __init__(self, job: _Optional[int] = ..., workers: _Optional[_Iterable[str]] = ..., server: _Optional[str] = ..., spares: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ..., window: _Optional[int] = ..., gradient_bytes: _Optional[int] = ..., policy: _Optional[_Union[Policy, str]] = ..., least_workers: _Optional[int] = ..., weight: _Optional[float] = ..., stripes: _Optional[int] = ..., priority: _Optional[int] = ..., worker_count: _Optional[int] = ..., accelerators: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., parent: _Optional[int] = ...) -> None: ...
+    ticket: str
+    def __init__(self, job: _Optional[int] = ..., workers: _Optional[_Iterable[str]] = ..., server: _Optional[str] = ..., spares: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ..., window: _Optional[int] = ..., gradient_bytes: _Optional[int] = ..., policy: _Optional[_Union[Policy, str]] = ..., least_workers: _Optional[int] = ..., weight: _Optional[float] = ..., stripes: _Optional[int] = ..., priority: _Optional[int] = ..., worker_count: _Optional[int] = ..., accelerators: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., parent: _Optional[int] = ..., ticket: _Optional[str] = ...) -> None: ...
 
 class Stripe(_message.Message):
     __slots__ = ("job", "share")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from ...topologies.model import Endpoint, Topology
@@ -25,6 +26,8 @@ _JOB: Final = "job"
 """The records of running jobs, by number."""
 _KEPT: Final = "kept"
 """The data that callers keep with running jobs, by number."""
+_QUEUED: Final = "queued"
+"""The jobs that wait for room, by number."""
 _NUMBER: Final = "number"
 """The histories of numbers that no job has any more, by number."""
 _FABRIC: Final = "fabric"
@@ -88,6 +91,11 @@ class Journal:
             self._journal.put(_FABRIC, "down", sorted([end.node, end.port] for end in down))
             self._journal.put(_FABRIC, "lost", sorted(lost))
 
+    def write_queued(self, number: int, record: Mapping[str, Any] | None) -> None:
+        """Write a job that waits for room, or None once it does not wait any more. Raises JournalError."""
+        if self._journal is not None:
+            self._journal.put(_QUEUED, str(number), record)
+
     def _record(self, number: int, job: RunningJob) -> JobRecord:
         held = self._planner.memory.held(number)
         move, plan = job.move, job.plan
@@ -139,6 +147,17 @@ class Journal:
             except (*NO_RECORD, ControllerError) as error:
                 raise self.misfit(number, error) from None
             yield self._read("a job's number", int, number), record, kept.get(number, {})
+
+    def queued(self, read: Callable[[int, Any], T]) -> list[T]:
+        """Return the waiting jobs in the order of their arrival, each read from its number and its record.
+
+        Raises:
+            JournalError: `read` raised one of NO_RECORD.
+        """
+        return [
+            self._read(f"queued job {number}", partial(read, self._read("a queued job's number", int, number)), saved)
+            for number, saved in self._all(_QUEUED).items()
+        ]
 
     def misfit(self, number: int | str, error: Exception) -> JournalError:
         """A job of the journal cannot go on."""

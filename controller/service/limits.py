@@ -28,6 +28,8 @@ class Limits:
     """Streams that have not said Join yet."""
     first_words_s: float = 10.0
     """Until a connection has begun to speak gRPC, and then a stream to say Join; else it is closed."""
+    absent_ns: int = 10_000_000_000
+    """Time after the start of a controller in which clients of queued jobs have to come back."""
     unattended_ns: int = 3_600_000_000_000
     """Time after which a job that has not begun and has no hosts is ended."""
 

@@ -93,6 +93,8 @@ class JobSeats:
     """Resources that each worker takes of its host; a job with a parent takes none of its own."""
     parent: int = 0
     """Job with whose end this one ends; 0: none."""
+    ticket: str = ""
+    """Secret by which the client of a queued job asks again for its registration; empty: it was not queued."""
     attended_ns: int | None = None
     """When somebody was last seen in one of its seats, or it was looked at first."""
 
@@ -123,6 +125,7 @@ class JobSeats:
             "stripes": [*self.stripes.items()],
             "needs": [self.needs.accelerators, self.needs.memory_bytes],
             "parent": self.parent,
+            "ticket": self.ticket,
         }
 
     @classmethod
@@ -137,7 +140,8 @@ class JobSeats:
         }
         stripes = values.get("stripes", ())  # journals of old have none
         needs = Needs(*map(int, values["needs"])) if "needs" in values else Needs()
-        return cls(job, seats, started, dict(stripes), needs=needs, parent=int(values.get("parent", 0)))
+        parent, ticket = int(values.get("parent", 0)), str(values.get("ticket", ""))
+        return cls(job, seats, started, dict(stripes), needs=needs, parent=parent, ticket=ticket)
 
     @property
     def takes(self) -> tuple[list[str], Needs]:

@@ -30,7 +30,7 @@ from ...topologies.errors import TopologyError
 from ...wire import control_pb2 as pb
 from ...wire.control import KEY_BYTES
 from ...wire.control_channel import DEFAULT_ADDRESS, Tls, check_address, is_local
-from ...wire.control_messages import CONTROL_CLASS, SERVICE
+from ...wire.control_messages import CONTROL_CLASS, QUEUED, SERVICE
 from ...wire.errors import WireError
 from ...wire.heartbeat import Heartbeat
 from ..controller import Controller
@@ -138,7 +138,7 @@ class ControlService:
         self._half_open = self._attending = self._asking = 0
         self._heartbeats_from = heartbeats
         self._seating = Seating(controller, self._runner, self._limits, heartbeats, heard)
-        self._queueing = Queueing(controller, self._seating, self._limits, self._admit)
+        self._queueing = Queueing(controller, self._seating, self._limits, self._admit, self._runner.now_ns())
         self._sizes = None if size_rule is None else BatchSizes(size_rule)
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -177,6 +177,7 @@ class ControlService:
         if self._heartbeats_from is not None:
             asyncio.get_running_loop().remove_reader(self._heartbeats_from)
             self._heartbeats_from.close()
+        self._queueing.close()
         await self._server.stop(_GRACE_S)
         for task in self._tasks:
             task.cancel()
@@ -242,15 +243,23 @@ class ControlService:
     async def register(self, request: pb.RegisterRequest, context: Context) -> pb.Registration:
         """Admit a job: INVALID_ARGUMENT, RESOURCE_EXHAUSTED or UNAVAILABLE where that cannot be.
 
-        A job that names a number of workers waits in the queue until there is room, as long as its client waits.
+        A job that names a number of workers waits in the queue until there is room, as long as its client waits. The
+        call's initial metadata say so, after which a client may ask again if the call breaks.
         """
         if not request.worker_count:
-            return await self._do(context, lambda now_ns: self._admit(request, context, now_ns))
-        entry = await self._do(context, lambda now_ns: self._queueing.enter(request, context, now_ns))
+            return await self._do(context, lambda now_ns: self._admit_named(request, context, now_ns))
+        answer = await self._do(context, lambda now_ns: self._queueing.enter(request, context, now_ns))
         try:
-            return await self._queueing.wait(entry)
+            if not answer.done():
+                await context.send_initial_metadata(((QUEUED, "1"),))
+            return await self._queueing.wait(answer)
         except (ControllerError, TopologyError) as error:
             await context.abort(_code_of(error), bounded(str(error)))
+
+    async def _admit_named(self, request: pb.RegisterRequest, context: Context, now_ns: int) -> pb.Registration:
+        if request.job in self._queueing.numbers:
+            raise PlanError("queued; give every job its own number", place=f"job {request.job}", value=request.job)
+        return await self._admit(request, context, now_ns)
 
     async def _admit(self, request: pb.RegisterRequest, context: Context, now_ns: int) -> pb.Registration:
         client = client_of(context.peer())
@@ -272,7 +281,7 @@ class ControlService:
                 await self._controller.admit(stripe_of(part, shares, at), now_ns)
                 seats = JobSeats.assign(part, next(iter(admitted), None))
                 seats.client = client
-                seats.needs, seats.parent = needs_of(request), parent
+                seats.needs, seats.parent, seats.ticket = needs_of(request), parent, request.ticket
                 admitted.append(seats)
             if context.done():  # the client is gone, and the tokens with it
                 raise ControllerError(f"job {number}: given up, for nobody waits for its registration any more")

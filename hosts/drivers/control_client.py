@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import secrets
+import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
@@ -11,7 +13,7 @@ from google.protobuf.message import Message
 
 from ...wire import control_pb2 as pb
 from ...wire.control_channel import DEFAULT_ADDRESS, Tls, check_address
-from ...wire.control_messages import CONTROL_CLASS, END_JOB, LIST_JOBS, REGISTER
+from ...wire.control_messages import CONTROL_CLASS, END_JOB, LIST_JOBS, QUEUED, REGISTER
 from ...wire.errors import WireError
 from ..errors import ControlAbsent, ControlRefused
 
@@ -26,6 +28,9 @@ POLICIES: Final = {"continue": pb.CONTINUE, "wait": pb.WAIT, "abort": pb.ABORT}
 """Policies for the loss of a worker, by name."""
 
 _ANSWER_S: Final = 30.0
+_AGAIN_S: Final = 0.5
+"""Time between two attempts to take up a place in the queue of a controller that was restarted."""
+_TICKET_BYTES: Final = 18
 _PASSING: Final = {
     grpc.StatusCode.ABORTED,
     grpc.StatusCode.CANCELLED,
@@ -124,7 +129,8 @@ class ControlClient:
             accelerators: accelerators that each worker takes of its host's; 0: 1.
             memory_bytes: memory that each worker takes of its host's.
             parent: job with whose end this one ends, whose policy and priority it has, and whose workers it runs on.
-            wait_s: longest time in the queue, in seconds.
+            wait_s: longest time in the queue, in seconds. If the controller is restarted meanwhile, the job keeps its
+                place.
 
         Returns:
             The job's number, and a token for each seat.
@@ -152,7 +158,9 @@ class ControlClient:
             memory_bytes=memory_bytes,
             parent=parent,
         )
-        return self._call(REGISTER, request, pb.Registration.FromString, wait_s if worker_count else _ANSWER_S)
+        if worker_count:
+            return self._queue(request, wait_s)
+        return self._call(REGISTER, request, pb.Registration.FromString)
 
     def jobs(self) -> list[pb.JobState]:
         """All jobs, in the order of their registration."""
@@ -166,19 +174,32 @@ class ControlClient:
         """Remove a job from the switches; its hosts receive the reason."""
         self._call(END_JOB, pb.EndJobRequest(job=job, reason=reason), pb.EndJobReply.FromString)
 
-    def _call(
-        self, method: str, request: Message, read: Callable[[bytes], _Answer], timeout_s: float = _ANSWER_S
-    ) -> _Answer:
-        call: grpc.UnaryUnaryMultiCallable[Message, _Answer] = self._channel.unary_unary(
-            method, request_serializer=_bytes_of, response_deserializer=read
-        )
+    def _queue(self, request: pb.RegisterRequest, wait_s: float) -> pb.Registration:
+        """Have a job placed when there is room; ask again if a controller ends that had queued it."""
+        request.ticket = secrets.token_urlsafe(_TICKET_BYTES)
+        deadline_s, queued = time.monotonic() + wait_s, False
+        call = self._method(REGISTER, pb.Registration.FromString)
+        while True:
+            try:
+                return call(request, timeout=max(0.0, deadline_s - time.monotonic()))
+            except grpc.RpcError as error:
+                queued = queued or _was_queued(error)
+                late = time.monotonic() + _AGAIN_S >= deadline_s
+                if _code(error) is grpc.StatusCode.DEADLINE_EXCEEDED:
+                    raise ControlRefused(
+                        f"no room for {request.worker_count} workers after {wait_s:g} s", place=self.address
+                    ) from None
+                if late or not queued or _code(error) is not grpc.StatusCode.UNAVAILABLE:
+                    raise refusal_of(self.address, error) from None
+            time.sleep(_AGAIN_S)
+
+    def _method(self, method: str, read: Callable[[bytes], _Answer]) -> grpc.UnaryUnaryMultiCallable[Message, _Answer]:
+        return self._channel.unary_unary(method, request_serializer=_bytes_of, response_deserializer=read)
+
+    def _call(self, method: str, request: Message, read: Callable[[bytes], _Answer]) -> _Answer:
         try:
-            return call(request, timeout=timeout_s)
+            return self._method(method, read)(request, timeout=_ANSWER_S)
         except grpc.RpcError as error:
-            if isinstance(request, pb.RegisterRequest) and _is_late(error) and request.worker_count:
-                raise ControlRefused(
-                    f"no room for {request.worker_count} workers after {timeout_s:g} s", place=self.address
-                ) from None
             raise refusal_of(self.address, error) from None
 
 
@@ -192,8 +213,14 @@ def refusal_of(address: str, error: Any) -> ControlRefused:
     return kind(error.details(), place=address)
 
 
-def _is_late(error: Any) -> bool:
-    return error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+def _code(error: Any) -> grpc.StatusCode:
+    code: grpc.StatusCode = error.code()
+    return code
+
+
+def _was_queued(error: Any) -> bool:
+    """True if the controller had queued the job of a failed call."""
+    return any(key == QUEUED for key, _ in error.initial_metadata() or ())
 
 
 def _bytes_of(message: Message) -> bytes:

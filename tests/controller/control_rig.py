@@ -13,6 +13,7 @@ from typing import Any, Final
 import grpc
 
 from weir.controller.controller import Controller, Options
+from weir.controller.jobs.journal_file import JournalFile
 from weir.controller.p4runtime.pipeline import Pipeline
 from weir.controller.p4runtime.session import SwitchSession
 from weir.controller.placement.strategies import strategy
@@ -123,9 +124,13 @@ async def rig(
     size_rule: RuleOf | None = None,
     topology: Topology = TOPOLOGY,
     placed_by: str = "ps",
+    journal: Path | None = None,
 ) -> AsyncIterator[Rig]:
-    """`client`: credentials of the channel; without, it is not secured. `placed_by` is a strategy's name."""
+    """`client`: credentials of the channel; without, it is not secured. `placed_by` is a strategy's name. Without a
+    journal nothing is stored.
+    """
     async with AsyncExitStack() as stack:
+        stored = None if journal is None else stack.enter_context(JournalFile(journal))
         sessions, switches = {}, {}
         for node in topology.switches:
             switch = switches[node.name] = FakeSwitch()
@@ -141,7 +146,13 @@ async def rig(
             sessions[node.name] = await stack.enter_async_context(session)
         options = Options(probe_period_ns=10**12, solve_period_ns=0, lease_ns=lease_ns)
         controller = Controller(
-            topology, Routes(topology), sessions, strategy(placed_by), options, now_ns=time.monotonic_ns()
+            topology,
+            Routes(topology),
+            sessions,
+            strategy(placed_by),
+            options,
+            journal=stored,
+            now_ns=time.monotonic_ns(),
         )
         await controller.start()
         service = await stack.enter_async_context(

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 
+from weir.controller.jobs.journal_file import JournalError, JournalFile
+from weir.controller.service.limits import Limits
 from weir.controller.service.seats import JobSeats
+from weir.hosts import ControlClient
 from weir.tests.controller.control_rig import Rig, rig
 from weir.wire import control_pb2 as pb
 
@@ -140,7 +146,130 @@ async def test_a_family_shares_policy_priority_hosts_and_end(service: Rig) -> No
 
 
 def test_needs_and_family_outlive_the_controller() -> None:
-    told = {"seats": [["h1", 0, "t", False]], "started": True, "stripes": [], "needs": [2, 1024], "parent": 9}
+    told = {
+        "seats": [["h1", 0, "t", False]],
+        "started": True,
+        "stripes": [],
+        "needs": [2, 1024],
+        "parent": 9,
+        "ticket": "x",
+    }
     seats = JobSeats.from_json(7, told)
     assert (seats.needs.accelerators, seats.needs.memory_bytes, seats.parent) == (2, 1024, 9)
     assert seats.as_json() == told
+
+
+def restarted(folder: Path, journal: str = "journal", **options: Any) -> AbstractAsyncContextManager[Rig]:
+    """A service at an address of this folder, with one of its journals."""
+    return rig(address=f"unix:{folder}/control", journal=folder / journal, **options)
+
+
+async def test_jobs_and_their_clients_outlast_a_restart(tmp_path: Path) -> None:
+    address = f"unix:{tmp_path}/control"
+    with ControlClient(address) as client:
+        async with restarted(tmp_path) as service:
+            running = await asked(service, 3)
+            large = asyncio.create_task(
+                asyncio.to_thread(client.register, server=SERVER, worker_count=3, job=101, wait_s=120)
+            )
+            await queued(service, 1)
+            small = asyncio.create_task(
+                asyncio.to_thread(client.register, server=SERVER, worker_count=1, job=102, wait_s=120)
+            )
+            before = await queued(service, 2)
+        async with restarted(tmp_path) as service:
+            after = await queued(service, 2)
+            assert [each.job for each in after] == [101, 102]
+            assert all(new.waited_seconds >= old.waited_seconds for new, old in zip(after, before, strict=True))
+            await service.end(running.job)
+            assert workers(await large) == ["h1", "h2", "h3"]
+            await service.end(101)
+            assert (await small).job == 102
+            assert await service.queued() == []
+    with JournalFile(tmp_path / "journal") as journal:
+        assert journal.all("queued") == {}
+
+
+async def test_after_a_crash_a_ticket_is_worth_a_place_or_the_seats(tmp_path: Path) -> None:
+    """The copy is the journal of a controller that died with two jobs queued, the first of which has started since."""
+    async with restarted(tmp_path) as service:
+        running = await asked(service, 3)
+        first = asked(service, 2, job=101, ticket="one")
+        await queued(service, 1)
+        second = asked(service, 3, job=102, ticket="two")
+        await queued(service, 2)
+        shutil.copy(tmp_path / "journal", tmp_path / "early")
+        await service.end(running.job)
+        seats = (await first).seats
+        await queued(service, 1)
+        shutil.copy(tmp_path / "journal", tmp_path / "late")
+        second.cancel()
+    async with restarted(tmp_path, "early") as service:
+        assert {each.job: each.reason for each in await queued(service, 2)}.keys() == {101, 102}
+        overtaking = asked(service, 1, job=103, ticket="three")
+        await queued(service, 3)
+        again = asked(service, 2, ticket="one")
+        await service.end(running.job)
+        assert (await again).job == 101
+        overtaking.cancel()
+    async with restarted(tmp_path, "late") as service:
+        answer = await asked(service, 2, ticket="one")
+        assert (answer.job, list(answer.seats)) == (101, list(seats))
+        assert [each.job for each in await queued(service, 1)] == [102]
+
+
+async def test_a_job_whose_client_does_not_come_back_leaves(tmp_path: Path) -> None:
+    async with restarted(tmp_path) as service:
+        running = await asked(service, 3)
+        waiting = asked(service, 3, job=101, ticket="one")
+        await queued(service, 1)
+        shutil.copy(tmp_path / "journal", tmp_path / "early")
+        waiting.cancel()
+    async with restarted(tmp_path, "early", limits=Limits(absent_ns=0)) as service:
+        await queued(service, 0)
+        assert [state.job for state in await service.jobs()] == [running.job]
+    with JournalFile(tmp_path / "early") as journal:
+        assert journal.all("queued") == {}
+
+
+async def test_a_queued_job_that_cannot_be_any_more_leaves(tmp_path: Path) -> None:
+    with JournalFile(tmp_path / "journal") as journal:
+        journal.put("queued", "101", {"request": {"job": 101, "worker_count": 9}, "since_ns": 5})
+    async with restarted(tmp_path) as service:
+        assert await service.queued() == []
+
+
+@pytest.mark.parametrize(
+    "record", [None, 7, {}, {"request": {"workers": 1}, "since_ns": 1}, {"request": {}, "since_ns": "x"}]
+)
+async def test_a_record_that_cannot_be_read_is_an_error_of_the_journal(record: Any, tmp_path: Path) -> None:
+    with JournalFile(tmp_path / "journal") as journal:
+        journal.put("queued", "101", record or [])
+    with pytest.raises(JournalError):
+        async with restarted(tmp_path):
+            pass
+
+
+async def test_a_job_is_not_queued_if_the_journal_cannot_be_written(
+    service: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(number: int, record: Any) -> None:
+        raise JournalError("no space left on device")
+
+    running = await asked(service, 3)
+    monkeypatch.setattr(service.controller.jobs.journal, "write_queued", full)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await asked(service, 1)
+    assert caught.value.code() is grpc.StatusCode.INTERNAL
+    assert await service.queued() == []
+    await service.end(running.job)
+
+
+async def test_a_named_job_cannot_take_a_queued_number(service: Rig) -> None:
+    await asked(service, 3)
+    waiting = asked(service, 1, job=101)
+    await queued(service, 1)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await service.register(workers=["h1"], server=SERVER, job=101)
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    waiting.cancel()

@@ -103,7 +103,10 @@ class Program:
     """The most recently loaded programs, kept even when unused, since they are likely to be loaded again."""
     _keeping: ClassVar[threading.Lock] = threading.Lock()
 
-    def __init__(self, document: Document, layout: Layout, entry_points: EntryPoints, keep_alive: object) -> None:
+    def __init__(
+        self, json: bytes, document: Document, layout: Layout, entry_points: EntryPoints, keep_alive: object
+    ) -> None:
+        self._json = json
         self._document = document
         self._layout = layout
         self._keep_alive = keep_alive
@@ -161,13 +164,17 @@ class Program:
                     raise UnsupportedProgram(f"cannot be compiled ({error!r})", place=document.name) from error
                 cache.keep(key, code)
             addresses, keep_alive = link(code, EntryPoints._fields)
-            program = cls._loaded[key] = cls(document, layout, EntryPoints(*addresses), keep_alive)
+            program = cls._loaded[key] = cls(text, document, layout, EntryPoints(*addresses), keep_alive)
         with cls._keeping:
             cls._recent[key] = program
             cls._recent.move_to_end(key)
             while len(cls._recent) > _KEPT:
                 cls._recent.popitem(last=False)
         return program
+
+    def traced(self) -> Program:
+        """The same program with notes of what its parser and tables do, compiled anew unless the cache has it."""
+        return Program.load(self._json, traced=True)
 
     def new_state(self) -> ProgramState:
         """Fresh memory for one switch. Raises `UnsupportedProgram` where it cannot be had."""

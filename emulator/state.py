@@ -294,6 +294,15 @@ class ProgramState:
         for profile in self.action_profiles.values():
             profile.set_ports_down(ports)
 
+    def mirror(self, other: ProgramState) -> None:
+        """Take over registers, counters and meters of a state of the same program, and look up in its tables.
+
+        Direct counters and meters are shared. `other` must live as long as this state, and its tables may change only
+        while no packet passes through this one. The program of either may be traced.
+        """
+        common = min(len(self._memory.bytes), len(other._memory.bytes))
+        self._memory.bytes[:common] = other._memory.bytes[:common]
+
     def reset(self) -> None:
         """Back to the state of a program just loaded."""
         for table in self._all.values():

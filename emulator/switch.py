@@ -92,6 +92,7 @@ class Switch:
             )
         self.device_id = device_id
         self.cpu_port = cpu_port
+        self.drop_port = drop_port
         self.traced = traced
         self.program: Program | None = None
         self.state: ProgramState | None = None

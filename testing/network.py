@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
+from itertools import islice
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -17,6 +19,7 @@ from ..topologies.spelling import nearest
 from .fabric import build_fabric
 from .ports import one_switch
 from .switch import SwitchUnderTest
+from .trace import Trace
 
 if TYPE_CHECKING:
     from ..emulator.p4runtime import P4RuntimeServer
@@ -28,6 +31,9 @@ Packet = bytes | SupportsBytes
 """A frame's bytes, or an object that converts to them, such as a packet of scapy."""
 
 _STEP_NS: Final = 100_000
+_TRACED_FRAMES: Final = 1000
+"""Frames that a report on lost packets looks back at."""
+_SHOWN_TRACES: Final = 3
 _QUIET_NS: Final = 1_000_000_000
 """Time after which frames still under way are assumed to loop for ever, or to wait in a slow queue."""
 
@@ -58,6 +64,7 @@ class Network:
         """
         self.topology = self._topology(topology, folder, ports)
         self._arrivals: dict[str, list[tuple[int, bytes]]] = {host.name: [] for host in self.topology.hosts}
+        self._sent: deque[tuple[str, bytes]] = deque(maxlen=_TRACED_FRAMES)
         self._servers: list[P4RuntimeServer] = []
         if isinstance(program, Mapping):
             names = [switch.name for switch in self.topology.switches]
@@ -84,6 +91,7 @@ class Network:
     def send(self, host: str, packet: Packet) -> None:
         """Send a frame from a host, now in virtual time."""
         self._host(host)
+        self._sent.append((host, bytes(packet)))
         self._fabric.send(host, bytes(packet))
 
     def received(self, host: str) -> list[bytes]:
@@ -113,6 +121,31 @@ class Network:
         if left := {host: frames for host, frames in self._arrivals.items() if frames}:
             shown = "; ".join(f"{host}: {frame.hex()}" for host, frames in left.items() for _, frame in frames)
             raise AssertionError(f"nothing more was expected: {shown}")
+
+    # --- traces ---
+
+    def trace(self, host: str, packet: Packet) -> str:
+        """Describe a frame's way from a host: parser states, tables, actions, drops and links, hop by hop.
+
+        The frame is not sent. It passes copies of the switches with the present entries and registers; direct counters
+        and meters are shared, so they count it. Queues, lossy links and links that are down are left out.
+        """
+        self._host(host)
+        return "\n".join(self._traced(host, bytes(packet)).lines)
+
+    def lost_frames(self) -> str:
+        """Traces of up to 3 different frames sent lately that come to no host, and counts of drops; empty if none."""
+        traces = (self._traced(*sent) for sent in dict.fromkeys(self._sent))
+        lost = list(islice(("\n".join(trace.lines) for trace in traces if not trace.reached), _SHOWN_TRACES))
+        for name, each in self._switches.items():
+            full = {port: sum(each.switch.port_counters(port).drops) for port in each.switch.ports}
+            lost += [
+                f"{name}, port {port}: {count} packets dropped, queue full" for port, count in full.items() if count
+            ]
+        return "\n\n".join(lost)
+
+    def _traced(self, host: str, frame: bytes) -> Trace:
+        return Trace(self.topology, {name: each.switch for name, each in self._switches.items()}, host, frame)
 
     # --- time ---
 

@@ -5,7 +5,7 @@ It is loaded wherever Weir is installed, so it imports nothing but pytest until 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +46,20 @@ def _fabrics(request: pytest.FixtureRequest) -> Iterator[_Fabrics]:
     yield fabrics
     for network in fabrics.made:
         network.close()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Add the traces of lost packets to a failed test's report."""
+    report = yield
+    fabrics = getattr(item, "funcargs", {}).get("_fabrics")
+    if report.when == "call" and report.failed and isinstance(fabrics, _Fabrics):
+        for network in fabrics.made:
+            if lost := network.lost_frames():
+                report.sections.append(("packets that came to no host, replayed in the switches as they are now", lost))
+    return report
 
 
 @pytest.fixture

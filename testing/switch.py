@@ -72,13 +72,20 @@ class SwitchUnderTest:
         return Count(*found.counter(matches_of(found.schema, match), priority))
 
     def load_entries(self, file: str | PathLike[str]) -> None:
-        """All that a switch's runtime JSON says, as p4lang/tutorials write it."""
+        """All that a switch's runtime JSON says, as p4lang/tutorials write it.
+
+        Raises:
+            EmulatorError: An entry is refused; names the file and the entry, counted from 0 as in the file's list.
+        """
         read = RuntimeFile.read(Path(file))
-        for row in read.rows:
-            if row.default:
-                self.set_default(row.table, row.action, row.params)
-            else:
-                self.add(row.table, row.match, row.action, row.params, priority=row.priority)
+        for number, row in enumerate(read.rows):
+            try:
+                if row.default:
+                    self.set_default(row.table, row.action, row.params)
+                else:
+                    self.add(row.table, row.match, row.action, row.params, priority=row.priority)
+            except EmulatorError as error:
+                raise error.within(f"{file}: table_entries[{number}]") from None
         for number, replicas in read.groups.items():
             self.set_group(number, _pairs(replicas))
         for number, session in read.sessions.items():

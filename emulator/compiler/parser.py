@@ -15,6 +15,7 @@ from ..bmv2.document import Const, Expr, Field, Parser, ParseState, Primitive, R
 from .actions import emit_primitive
 from .expressions import Expressions
 from .frame import I8, I32, I64, PTR, Frame, IRValue, const, fit, int_type, swap
+from .tracing import note_parser_error, note_state
 
 MAX_RETURNS: Final = 16384
 """Transitions between states of a cycle that one packet may take: more than the bytes of the longest usual frame."""
@@ -53,6 +54,7 @@ class _Parser:
         frame.store_packet("payload", builder.add(self.start, builder.load(self.cursor, typ=I64)))
 
     def _state(self, state: ParseState) -> None:
+        note_state(self.frame, state.name)
         for op in state.ops:
             self._op(op)
         self._transition(state)
@@ -62,6 +64,7 @@ class _Parser:
         failed, going = frame.block("parse_error"), frame.block("parse_on")
         frame.builder.cbranch(condition, going, failed)
         frame.builder.position_at_end(failed)
+        note_parser_error(frame, error)
         frame.builder.store(error, self.error)
         frame.builder.branch(self.done)
         frame.builder.position_at_end(going)

@@ -1,18 +1,20 @@
-"""Notes of table lookups and `log_msg` calls, for a switch's packet log.
+"""Notes of parser states, table lookups and `log_msg` calls, for a switch's packet log.
 
 A program is compiled without notes, or a second time with them (`traced`): then each pass through ingress or egress
-leaves notes in the switch's state, one for each table that it applies and for each `log_msg`, in order. The reader
-resets their number to 0. Words of 64 bits::
+leaves notes in the switch's state, one for each parser state, each table that it applies and each `log_msg`, in order.
+The reader resets their number to 0. Words of 64 bits::
 
     | number of notes | then STEP_WORDS for each: code (below) | values |
 
-The code holds the hit bit (63), the number of the table, or behind the tables of the `log_msg` (bits 32 … 47), and the
-table's action plus 1 (bits 0 … 15; 0: none). The values are the words of the key and the parameters, as
-`emulator.tables.rows` has them, or the fields of the `log_msg`; values that do not fit the note are left out.
+The code holds the hit bit (63), a number (bits 32 … 47), and a table's action plus 1 (bits 0 … 15; 0: none). Numbers
+are those of the tables, behind them of the `log_msg`, behind these of the parser states, and last one for a parser
+error. The values are the words of the key and the parameters, as `emulator.tables.rows` has them, the fields of the
+`log_msg`, or the error; values that do not fit the note are left out.
 """
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
@@ -28,6 +30,8 @@ _MASK: Final = (1 << 16) - 1
 _WORD: Final = (1 << 64) - 1
 _MAX_LOGS: Final = 64
 """Notes of `log_msg` that one pass has room for, if it applies all tables; an action may leave them in a loop."""
+_MAX_STATES: Final = 64
+"""Notes of parser states that one pass has room for, beside those; a parser may enter states in a loop."""
 
 
 def traced_tables(document: Document) -> list[Table]:
@@ -68,7 +72,17 @@ def logged_width(document: Document, value: Expr) -> tuple[int, bool]:
 
 
 def max_notes(document: Document) -> int:
-    return len(traced_tables(document)) + _MAX_LOGS
+    return len(traced_tables(document)) + _MAX_LOGS + _MAX_STATES
+
+
+def first_state(document: Document) -> int:
+    """Number of the first parser state in notes."""
+    return len(traced_tables(document)) + len(logs(document))
+
+
+def parser_error(document: Document) -> int:
+    """Number of a parser error in notes."""
+    return first_state(document) + len(document.parser.states)
 
 
 def with_steps(layout: Layout, document: Document) -> Layout:
@@ -86,11 +100,23 @@ class Steps:
         self._document = document
         self._tables = traced_tables(document)
         self._logs = logs(document)
+        self._states = list(document.parser.states)
+
+    def take(self) -> list[str]:
+        """The notes since the last call, in words."""
+        memory = (ctypes.c_int64 * (1 + STEP_WORDS * max_notes(self._document))).from_address(self.address)
+        count, memory[0] = memory[0], 0
+        return [self.tell(memory[1 + at * STEP_WORDS : 1 + (at + 1) * STEP_WORDS]) for at in range(count)]
 
     def tell(self, words: Sequence[int]) -> str:
         """One note in words."""
         head = words[0] & _WORD
         number = head >> NUMBER_BIT & _MASK
+        if number == parser_error(self._document):
+            names = {code: name for name, code in self._document.errors.items()}
+            return f"parser error {names.get(words[1], words[1])}"
+        if number >= first_state(self._document):
+            return f"parser state {self._states[number - first_state(self._document)]}"
         if number >= len(self._tables):
             return self._tell_log(self._logs[number - len(self._tables)], words[1:])
         table = self._tables[number]

@@ -7,7 +7,18 @@ from collections.abc import Sequence
 from ..bmv2.document import Primitive, Table
 from .expressions import Expressions
 from .frame import I64, Frame, IRValue, const, fit
-from .steps import HIT_BIT, NUMBER_BIT, STEP_WORDS, logged_values, logged_width, logs, max_notes, traced_tables
+from .steps import (
+    HIT_BIT,
+    NUMBER_BIT,
+    STEP_WORDS,
+    first_state,
+    logged_values,
+    logged_width,
+    logs,
+    max_notes,
+    parser_error,
+    traced_tables,
+)
 
 
 def note_table(frame: Frame, table: Table, code: int, hit: IRValue, values: Sequence[IRValue]) -> None:
@@ -26,6 +37,19 @@ def note_log(frame: Frame, primitive: Primitive, expressions: Expressions) -> No
             expressions.modulo(value, logged_width(frame.document, value)[0]) for value in logged_values(primitive)
         ]
         _note(frame, const(64, number << NUMBER_BIT), values)
+
+
+def note_state(frame: Frame, state: str) -> None:
+    """Note that the parser has entered a state."""
+    if frame.layout.steps is not None:
+        number = first_state(frame.document) + list(frame.document.parser.states).index(state)
+        _note(frame, const(64, number << NUMBER_BIT), [])
+
+
+def note_parser_error(frame: Frame, error: IRValue) -> None:
+    """Note the 32-bit error that stops the parser."""
+    if frame.layout.steps is not None:
+        _note(frame, const(64, parser_error(frame.document) << NUMBER_BIT), [error])
 
 
 def _note(frame: Frame, head: IRValue, values: Sequence[IRValue]) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -138,3 +141,86 @@ def test_p4runtime_is_served_until_the_end() -> None:
 
     with Network(program=FIREWALL, ports=2) as network, grpc.insecure_channel(network.serve()) as channel:
         grpc.channel_ready_future(channel).result(timeout=30)
+
+
+def inwards(payload: bytes = b"payload") -> bytes:
+    """A packet from 203.0.113.9 to 10.0.0.1 for the firewalls."""
+    ethernet = bytes.fromhex("020000000002 020000000001 0800")
+    return ethernet + bytes(12) + bytes([203, 0, 113, 9, 10, 0, 0, 1]) + payload
+
+
+def two_firewalls() -> Network:
+    return Network("two_firewalls.yaml", "firewall.json", folder=FIREWALL.parent)
+
+
+def test_a_trace_tells_parser_tables_and_links_up_to_the_host() -> None:
+    with two_firewalls() as network:
+        for name in ("s1", "s2"):
+            network.switch(name).add("allowed", {"src_addr": "203.0.113.0/24"}, "admit")
+        told = network.trace("h2", inwards()).splitlines()
+        assert network.received("h1") == []  # nothing was sent
+    hop = [
+        "  parser state start",
+        "  parser state ipv4",
+        "  table FirewallIngress.allowed: hit for hdr.ipv4.src_addr=0xcb007109: FirewallIngress.admit()",
+    ]
+    assert told[1:] == [
+        "s2, port 2:",
+        *hop,
+        "  41 bytes leave through port 1 to s1",
+        "s1, port 2:",
+        *hop,
+        "  41 bytes leave through port 1 to h1",
+    ]
+
+
+def test_lost_frames_end_with_the_reason() -> None:
+    with two_firewalls() as network:
+        network.switch("s2").add("allowed", {"src_addr": "203.0.113.0/24"}, "admit")
+        network.send("h2", inwards())
+        network.send("h2", inwards()[:20])
+        network.settle()
+        refused, short = network.lost_frames().split("\n\n")
+        network.switch("s1").add("allowed", {"src_addr": "203.0.113.0/24"}, "admit")
+        assert inwards().hex() not in network.lost_frames(), "it would come to h1 now"
+    assert refused.splitlines()[-2:] == [
+        "  table FirewallIngress.allowed: miss for hdr.ipv4.src_addr=0xcb007109: FirewallIngress.refuse()",
+        "  dropped: the program dropped it in ingress",
+    ]
+    assert "  parser error PacketTooShort" in short.splitlines()
+
+
+def test_a_replay_leaves_registers_and_indirect_counters_alone() -> None:
+    with Network(program=FIREWALL, ports=2) as network:
+        network.trace("h2", inwards())
+        assert network.switch().counter("refused").packets == 0
+
+
+def test_a_refused_entry_of_a_file_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "s1-runtime.json"
+    good = {"table": "allowed", "match": {"hdr.ipv4.src_addr": ["10.0.0.0", 8]}, "action_name": "admit"}
+    rows = [good, {**good, "action_name": "admitt"}]
+    file.write_text(json.dumps({"table_entries": rows}))
+    with Network(program=FIREWALL, ports=2) as network, pytest.raises(EmulatorError) as error:
+        network.switch().load_entries(file)
+    assert str(error.value).startswith(f"{file}: table_entries[1]: ")
+
+
+def test_a_failed_tests_report_has_the_trace_of_the_lost_packet(tmp_path: Path) -> None:
+    (tmp_path / "test_lost.py").write_text(f"""
+def test_it_comes(fabric, send, received):
+    fabric(program={str(FIREWALL)!r}, ports=2)
+    send("h2", {inwards()!r})
+    assert received("h1")
+
+
+def test_nothing_is_wrong(fabric, send, received):
+    fabric(program={str(FIREWALL)!r}, ports=2)
+    send("h2", {inwards()!r})
+    assert not received("h1")
+""")
+    command = (sys.executable, "-m", "pytest", "-q", "-p", "weir.testing.plugin", "-p", "no:cacheprovider")
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 1
+    assert ran.stdout.count("packets that came to no host") == 1
+    assert "table FirewallIngress.allowed: miss for hdr.ipv4.src_addr=0xcb007109" in ran.stdout

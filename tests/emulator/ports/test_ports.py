@@ -488,8 +488,11 @@ def test_a_log_of_what_tables_do(net: Network, caplog: pytest.LogCaptureFixture)
         net.send(1, packet(9, size=90))
         assert eventually(lambda: made.counters.ingress_drops == 1)
     said = [record.getMessage().split("] ")[1] for record in caplog.records if record.name == "packets"]
+    names = ("start", "parse_ethernet", "look_at_ipv4", "parse_ipv4", "parse_udp", "look_at_marker", "behind_udp")
+    states = [f"parser state {name}" for name in names]
     assert said == [
         "packet of 100 bytes received on port 1",
+        *states,
         "table FabricIngress.traffic_class: miss for hdr.ipv4.dscp=0x0: NoAction()",
         "table FabricIngress.policing.policers: miss for standard_metadata.ingress_port=0x1, priority=0x0, "
         "is_message=0x0: NoAction()",
@@ -503,6 +506,7 @@ def test_a_log_of_what_tables_do(net: Network, caplog: pytest.LogCaptureFixture)
         "table FabricEgress.int_events.queue_watch: miss for egress_port=0x2, priority=0x0: NoAction()",
         "packet of 100 bytes leaves through port 2",
         "packet of 90 bytes received on port 1",
+        *states,
         "table FabricIngress.traffic_class: miss for hdr.ipv4.dscp=0x0: NoAction()",
         "table FabricIngress.policing.policers: miss for standard_metadata.ingress_port=0x1, priority=0x0, "
         "is_message=0x0: NoAction()",

@@ -235,6 +235,9 @@ BY_OTHERS: Final[Mapping[str, str]] = {
     "weir torchrun -n 2 examples/balanced.py": (
         "tests/training/test_torch_steps.py::test_the_slow_rank_gets_fewer_samples"
     ),
+    "weir torchrun -n 4 examples/tensor_parallel.py 2 1": "tests/training/parallel/test_parallel.py::test_the_example",
+    "weir torchrun -n 8 examples/tensor_parallel.py 2 2": "tests/training/parallel/test_parallel.py::test_the_example",
+    "weir torchrun -n 4 examples/tensor_parallel.py 1d": "tests/training/parallel/test_parallel.py::test_the_example",
     "weir torchrun -n 4 examples/ddp.py": "tests/hosts/torch/test_torchrun.py::test_the_example_has_the_bits",
     "weir torchrun -n 4 --fabric mininet examples/ddp.py": (
         "tests/hosts/torch/test_torchrun.py::test_the_example_has_the_same_bits_in_mininet"

@@ -235,6 +235,7 @@ RUN_BY_OTHERS: Final = {
     "docs/large-batches.md": "examples/adasum.py and tests/hosts/drivers/test_udp_collectives.py make these calls",
     "docs/loading.md": "tests/training/loading, tests/training/graphs and test_torch_steps.py make these calls",
     "docs/pytorch.md": "the programs of tests/hosts/torch begin with the first, and have the others' calls",
+    "docs/tensor-parallelism.md": "tests/training/parallel makes these calls",
     "docs/transport.md": "tests/hosts/drivers/test_udp_transport.py and examples/gossip.py make these calls",
 }
 

@@ -1,0 +1,109 @@
+"""Tensor parallelism on blocks beside one process, over Gloo and over an emulated fabric."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from weir.tests.hosts.torch.rig import Ranks, running_fabric
+from weir.tests.paths import ROOT
+
+pytestmark = pytest.mark.skipif(
+    find_spec("torch") is None, reason="PyTorch is not installed (pip install 'weir[torch]')"
+)
+
+SCENARIOS = "weir.tests.training.parallel.scenarios"
+EXAMPLE = ROOT / "examples" / "tensor_parallel.py"
+EXACT = 1e-12
+"""Bound in float64 over Gloo, whose sums are rounded in another order."""
+FIXED_POINT = 1e-5
+"""Bound in float32 if sums are in fixed point."""
+
+
+def told(backend: str, q: int, d: int, kind: str) -> dict[str, str]:
+    return {"WEIR_TEST_BACKEND": backend, "WEIR_TEST_MESH": f"{q},{d}", "WEIR_TEST_TYPE": kind}
+
+
+@pytest.fixture(scope="module")
+def gloo() -> Iterator[Ranks]:
+    forker = Ranks({}, SCENARIOS)
+    try:
+        yield forker
+    finally:
+        forker.close()
+
+
+@pytest.fixture(scope="module")
+def fabric() -> Iterator[Ranks]:
+    with running_fabric() as environment:
+        forker = Ranks(environment, SCENARIOS)
+        try:
+            yield forker
+        finally:
+            forker.close()
+
+
+LARGE = [pytest.param(4, 1, marks=pytest.mark.long(1)), pytest.param(3, 2, marks=pytest.mark.long(1))]
+
+
+@pytest.mark.parametrize(("q", "d"), [(2, 1), (2, 2), *LARGE])
+def test_products_and_numbers_moved_are_those_of_the_formulas(gloo: Ranks, q: int, d: int) -> None:
+    for found in gloo.play("products", q * q * d, **told("gloo", q, d, "float64")):
+        assert max(found["errors"]) < EXACT
+        assert found["counted"]
+        assert found["called"] == [True] * 3
+
+
+@pytest.mark.parametrize(("q", "d"), [(2, 2), *LARGE])
+def test_training_is_that_of_one_process_and_its_checkpoint_fits_it(gloo: Ranks, q: int, d: int) -> None:
+    for found in gloo.play("training", q * q * d, **told("gloo", q, d, "float64")):
+        assert found["fell"]
+        assert max(*found["losses"], found["weights"]) < EXACT
+        assert found["loaded"] == [True] * len(found["loaded"])
+        assert found["again"] == 0
+        assert found["files"]
+        assert found["bytes"] < 1.2 / q  # tables and vectors are divided by columns only
+
+
+def test_training_of_the_1d_division_is_that_of_one_process(gloo: Ranks) -> None:
+    for losses in gloo.play("megatron", 4, **told("gloo", 1, 1, "float64")):
+        assert max(losses) < EXACT
+
+
+def test_wrong_meshes_sizes_and_layers_are_refused(gloo: Ranks) -> None:
+    assert gloo.play("refused", 4, **told("gloo", 2, 1, "float64")) == [["TrainingError"] * 6] * 4
+
+
+THROUGH_SWITCHES = told("weir", 2, 1, "float32") | {"WEIR_LEAST_BYTES": "0"}
+"""Sums of any size."""
+
+
+def test_products_with_sums_in_switches_are_within_their_bound(fabric: Ranks) -> None:
+    for found in fabric.play("products", 4, **THROUGH_SWITCHES):
+        assert max(found["errors"]) < FIXED_POINT
+
+
+@pytest.mark.long(1)
+def test_training_with_sums_in_switches_is_within_its_bound(fabric: Ranks) -> None:
+    for found in fabric.play("training", 4, **THROUGH_SWITCHES):
+        assert max(*found["losses"], found["weights"]) < FIXED_POINT
+
+
+@pytest.mark.long(10)
+def test_the_example_has_the_same_losses_in_every_division() -> None:
+    losses = set()
+    for ranks, *division in (("4", "2", "1"), ("8", "2", "2"), ("4", "1d")):
+        words = [str(Path(sys.executable).with_name("weir")), "torchrun", "-n", ranks, str(EXAMPLE), *division]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        done = subprocess.run(words, capture_output=True, text=True, timeout=900, check=False, env=environment)
+        assert done.returncode == 0, done.stdout + done.stderr
+        losses.add(tuple(re.findall(r"step \d+: loss (\d\.\d\d)", done.stdout)))
+    ((first, second, third),) = losses
+    assert first > second > third

@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NoReturn
 
 from .. import __version__
@@ -71,16 +71,39 @@ def _end_with_a_thread(lost: threading.ExceptHookArgs) -> None:
     threading.__excepthook__(lost)
 
 
-def with_global_options_first(words: Sequence[str]) -> list[str]:
+def with_global_options_first(words: Sequence[str], valued: Mapping[str, Collection[str]]) -> list[str]:
     """Move `-q` and `-v` from behind a command to its front, where they are options of `weir`.
 
-    Commands that hand words on to a program are left alone.
+    Of a command that hands words on to a program, words from the program's name on stay as they are.
+
+    Args:
+        words: The command line without `weir` itself.
+        valued: Options of each command that take a value.
     """
     command = next((word for word in words if not word.startswith("-")), "")
-    if command in _HANDS_ON:
-        return list(words)
-    moved = [word for word in words if word in _GLOBAL]
-    return moved + [word for word in words if word not in _GLOBAL]
+    end = _own_words(words, valued.get(command, ())) if command in _HANDS_ON else len(words)
+    own = words[:end]
+    return [
+        *(word for word in own if word in _GLOBAL),
+        *(word for word in own if word not in _GLOBAL),
+        *words[end:],
+    ]
+
+
+def _own_words(words: Sequence[str], valued: Collection[str]) -> int:
+    """Number of words up to the first argument of a command, which names the program or file."""
+    at, commands = 0, 0
+    while at < len(words):
+        if not words[at].startswith("-"):
+            commands += 1
+            if commands == 2:
+                return at
+        elif words[at] == "--":
+            return at
+        elif words[at] in valued:
+            at += 1
+        at += 1
+    return len(words)
 
 
 def _run(words: Sequence[str]) -> None:
@@ -97,7 +120,14 @@ def _run(words: Sequence[str]) -> None:
             case _:
                 raise
     else:
-        app(with_global_options_first(words), standalone_mode=True)
+        import typer
+
+        group = typer.main.get_command(app)
+        options = {
+            name: {word for option in command.params if not getattr(option, "is_flag", True) for word in option.opts}
+            for name, command in getattr(group, "commands", {}).items()
+        }
+        app(with_global_options_first(words, options), standalone_mode=True)
 
 
 def _with_the_way_to_install(error: ImportError, words: Sequence[str]) -> ImportError:

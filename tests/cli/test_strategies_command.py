@@ -29,9 +29,11 @@ def test_every_strategy_has_its_summary_needs_and_advice() -> None:
         (["run", "x.yaml", "-q"], ["-q", "run", "x.yaml"]),
         (["place", "x.yaml", "--verbose", "--json"], ["--verbose", "place", "x.yaml", "--json"]),
         (["-v", "launch", "-n", "2", "x.py", "-q"], ["-v", "launch", "-n", "2", "x.py", "-q"]),
+        (["launch", "-q", "-n", "2", "x.py", "-v"], ["-q", "launch", "-n", "2", "x.py", "-v"]),
+        (["launch", "-n", "2", "--", "x.py", "-v"], ["launch", "-n", "2", "--", "x.py", "-v"]),
         (["torchrun", "x.py", "-v"], ["torchrun", "x.py", "-v"]),
         ([], []),
     ],
 )
 def test_global_options_may_follow_a_command(words: list[str], result: list[str]) -> None:
-    assert with_global_options_first(words) == result
+    assert with_global_options_first(words, {"launch": {"-n", "--topology"}}) == result

@@ -40,19 +40,19 @@ class Worker:
 async def train(config: RunConfig, strategy: str) -> list[Worker]:
     """Train under one strategy; prints what the communication took."""
     async with Cluster(config, strategy) as cluster:
-        workers = [Worker(communicator.rank) for communicator in cluster.communicators]
+        workers = [Worker(communicator.rank) for communicator in cluster.job.communicators]
         communicating_ns = 0
         for step in range(STEPS):
             handles = [
                 communicator.allreduce_async(
                     worker.gradient(), op="mean", weight=len(worker.inputs), name=f"step {step}"
                 )
-                for communicator, worker in zip(cluster.communicators, workers, strict=True)
+                for communicator, worker in zip(cluster.job.communicators, workers, strict=True)
             ]
             communicating_ns += await cluster.settle()
             for worker, handle in zip(workers, handles, strict=True):
                 worker.weights -= LEARNING_RATE * handle.wait()
-        print(f"{strategy:4} {communicating_ns / STEPS / 1e6:.3f} ms per step, summed along {cluster.trees[0]}")
+        print(f"{strategy:4} {communicating_ns / STEPS / 1e6:.3f} ms per step, summed along {cluster.job.trees[0]}")
         return workers
 
 

@@ -103,7 +103,7 @@ def _summed_bps(config: RunConfig, result: StrategyResult) -> float:
         began_ns = min(trace.sends_ns for trace in result.jobs)
         took_ns = max(trace.time_ns[-1] for trace in result.jobs if trace.time_ns) - began_ns
     else:
-        chunks = len(result.iteration_ns) * Rounds.of_gradient(config, lanes).chunks
+        chunks = len(result.iteration_ns) * Rounds.of(config.gradient_values, lanes, config.job.window).chunks
         took_ns = sum(result.iteration_ns)
     return 32e9 * lanes * chunks / took_ns
 

@@ -226,7 +226,7 @@ async def run_strategy(
     sums: list[str] = []
     moves: list[MoveRecord] = []
     async with Cluster(config, strategy, watch, say=say) as cluster:
-        for line in cluster.bound_formulas:
+        for line in cluster.figures.bound_formulas:
             _log.info("queue bounds, %s: %s", report.name_of(strategy), line)
         phases = _Phases(cluster)
         for step in range(config.training.steps):
@@ -245,10 +245,10 @@ async def run_strategy(
             if advance is not None:
                 advance()
         phases.close()
-        links = list(cluster.links())
+        links = list(cluster.figures.links())
         busiest = max(links, key=lambda link: link.job_bytes)
         longest = max(links, key=lambda link: link.largest_queue_packets)
-        times, depths = cluster.queue(longest.end)
+        times, depths = cluster.figures.queue(longest.end)
         digests = set(job.digests())
         if len(digests) > 1:
             raise ExperimentError(
@@ -257,32 +257,32 @@ async def run_strategy(
         return StrategyResult(
             strategy=strategy,
             iteration_ns=times_ns,
-            achievable_ns=[each.achievable_ns for each in cluster.sums],
+            achievable_ns=[each.achievable_ns for each in cluster.job.sums],
             sums=sums,
             busiest_link=str(busiest.end),
             busiest_link_bytes=busiest.job_bytes,
             largest_queue=str(longest.end),
             largest_queue_packets=longest.largest_queue_packets,
-            promised={str(link): bound for link, bound in sorted(cluster.promised.items())},
-            promises=[PromiseRecord(time_ns=time_ns, text=text) for time_ns, text in cluster.promises],
-            broken=cluster.broken_promises,
-            fullest_queue=_fullest_queue(links, cluster.promised),
-            heartbeats=cluster.heartbeat_figures,
-            resends=cluster.resends,
-            drops=await cluster.drops(),
+            promised={str(link): bound for link, bound in sorted(cluster.figures.promised.items())},
+            promises=[PromiseRecord(time_ns=time_ns, text=text) for time_ns, text in cluster.figures.promises],
+            broken=cluster.figures.broken_promises,
+            fullest_queue=_fullest_queue(links, cluster.figures.promised),
+            heartbeats=cluster.figures.heartbeats,
+            resends=cluster.figures.resends,
+            drops=await cluster.figures.drops(),
             accuracy=job.accuracy(),
             weights=digests.pop(),
-            fabric=cluster.digest(),
-            shares=list(cluster.shares),
-            trees=cluster.trees,
+            fabric=cluster.figures.digest(),
+            shares=list(cluster.job.shares),
+            trees=cluster.job.trees,
             moves=moves,
             link_load={str(link.end): round(link.load, 6) for link in links},
             phases=phases.closed,
-            jobs=cluster.job_traces,
-            flows=cluster.flow_traces,
+            jobs=cluster.figures.jobs,
+            flows=cluster.figures.flows,
             queues=[QueueTrace(port=str(longest.end), time_ns=times, depth_packets=depths)],
             solver_ms=cluster.decisions_ms,
-            telemetry=cluster.telemetry_cost,
+            telemetry=cluster.figures.telemetry_cost,
             wall_s=time.perf_counter() - started,
         )
 
@@ -303,17 +303,17 @@ class _Phases:
         self._start_ns = 0
         self._busy_ns: dict[str, float] = {}
         """Busy time of each link until the phase began, in ns."""
-        self._trees = cluster.trees
+        self._trees = cluster.job.trees
 
     def close(self) -> None:
         """A phase ends now, and the next one begins."""
         now_ns = self._cluster.now_ns
-        busy_ns = {str(link.end): link.load * now_ns for link in self._cluster.links()}
+        busy_ns = {str(link.end): link.load * now_ns for link in self._cluster.figures.links()}
         lasted_ns = max(now_ns - self._start_ns, 1)
         loads = {end: round((busy - self._busy_ns.get(end, 0.0)) / lasted_ns, 6) for end, busy in busy_ns.items()}
         phase = Phase(start_ns=self._start_ns, end_ns=now_ns, trees=self._trees, link_load=loads)
         self.closed.append(phase)
-        self._start_ns, self._busy_ns, self._trees = now_ns, busy_ns, self._cluster.trees
+        self._start_ns, self._busy_ns, self._trees = now_ns, busy_ns, self._cluster.job.trees
 
 
 def _digest_of_all(strategy: str, step: int, totals: Sequence[Reduced]) -> str:

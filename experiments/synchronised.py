@@ -52,13 +52,13 @@ async def train_in_mode(config: RunConfig, index: int) -> ModeResult:
     ) as cluster:
         started_ns = cluster.now_ns
         if mode.summed:
-            programs = training.summed(cluster.communicators, cluster.batch_sizes(plan.batch))
+            programs = training.summed(cluster.job.communicators, cluster.batch_sizes(plan.batch))
         elif isinstance(mode, PeerMode):
             times = partial(_compute_seconds, machines, options.batch, cluster)
             policies = cluster.gossip_policies(4 * workload.parameters, times)
             programs = training.gossiping([PeerEnds(peers, policies) for peers in cluster.transports()])
         else:
-            programs = training.served(cluster.pairs)
+            programs = training.served(cluster.job.pairs)
 
         def done() -> bool:
             reached = bool(course.losses) and course.losses[-1].loss <= asked.target
@@ -77,8 +77,8 @@ async def train_in_mode(config: RunConfig, index: int) -> ModeResult:
             samples=course.samples,
             dropped=course.dropped,
             idle=course.idle_share(),
-            resends=cluster.resends,
-            broken=cluster.broken_promises,
+            resends=cluster.figures.resends,
+            broken=cluster.figures.broken_promises,
             weights=digest(training.weights[0]),
             losses=[(point.time_ns - started_ns, point.loss) for point in course.losses],
         )

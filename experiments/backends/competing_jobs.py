@@ -1,26 +1,28 @@
 """Competing jobs in virtual time: each sums as often as it can, from its admission by the controller.
 
-    start ─▶ admitted ─▶ its hosts have their plans ─▶ sum, check, sum, check … ─▶ stop: leaves after its last sum
-
-`Progress` records each job's progress over time.
+start ─▶ admitted ─▶ its hosts have their plans ─▶ sum, check, sum, check … ─▶ stop: leaves after its last sum
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
-from typing import Final
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
-from ...controller.planning.plan import JobPlan
+from ...controller.controller import Controller, Message
+from ...controller.planning.plan import lanes_of
+from ...hosts.congestion import FixedWindow
 from ...hosts.numerics.tensors import Tensor, reference_sum
+from ...wire.control import WorkerPlan
 from ..config.jobs import OtherJobConfig
 from ..errors import ExperimentError
-from ..records.record import JobTrace
+from .admission import Admission
+from .agent_registry import AgentRegistry
 from .agents import VirtualWorker
 from .round_count import Rounds
-
-PROGRESS_SAMPLE_NS: Final = 100_000
+from .virtual_control import VirtualControl
 
 
 class OtherJob:
@@ -72,85 +74,67 @@ class OtherJob:
         return True
 
 
-class Progress:
-    """Chunks that each job of the run has summed at its slowest worker, over time."""
-
-    def __init__(self) -> None:
-        self.next_ns = 0
-        """When to look again."""
-        self._rounds: dict[int, Rounds] = {}
-        self._traces: dict[int, JobTrace] = {}
-
-    @property
-    def traces(self) -> list[JobTrace]:
-        """One for each job that was taken in, in that order."""
-        return list(self._traces.values())
-
-    def begin(self, plan: JobPlan, rounds: Rounds, turn_ns: int, now_ns: int, latency_ns: int) -> None:
-        """Record the admission of a job.
-
-        `turn_ns` is the time of a packet of every stream on their shared link (`JobTrace.turn_ns`); the job's hosts
-        receive the plan after `latency_ns`.
-        """
-        number = plan.spec.job
-        self._rounds[number] = rounds
-        self._traces[number] = JobTrace(
-            job=number,
-            workers=len(plan.spec.workers),
-            round_trip_ns=plan.round_trip_ns,
-            turn_ns=turn_ns,
-            joined_ns=now_ns,
-            sends_ns=now_ns + latency_ns + plan.pacing.hold_ns,
-            time_ns=[],
-            chunks=[],
-        )
-
-    def end(self, job: int, now_ns: int) -> None:
-        """A job has left."""
-        self._traces[job].left_ns = now_ns
-
-    def look(self, complete: Mapping[int, int], now_ns: int) -> None:
-        """Record the number of complete rounds of each job."""
-        self.next_ns = now_ns + PROGRESS_SAMPLE_NS
-        for job, rounds in complete.items():
-            trace = self._traces[job]
-            trace.time_ns.append(now_ns)
-            trace.chunks.append(self._rounds[job].chunks_in(rounds))
-            trace.rounds.append(rounds)
-
-
 class OtherJobs:
-    """All competing jobs, and the progress of every job of the run. They start after the trained job has begun."""
+    """All competing jobs. They start after the trained job has begun."""
 
-    def __init__(self, latency_ns: int) -> None:
-        """A job that wants to leave asks the controller after `latency_ns`."""
-        self.progress = Progress()
+    def __init__(
+        self,
+        controller: Controller,
+        control: VirtualControl,
+        admission: Admission,
+        agents: AgentRegistry,
+        latency_ns: int,
+    ) -> None:
+        """Start without jobs.
+
+        Args:
+            controller: The fabric's controller.
+            control: Its messages to hosts.
+            admission: Entry of jobs; it has the progress of every job.
+            agents: The hosts' cores.
+            latency_ns: Delay of a message between a host and the controller, in ns.
+        """
+        self.progress = admission.progress
         self._jobs: list[OtherJob] = []
+        self._controller = controller
+        self._control = control
+        self._admission = admission
+        self._agents = agents
         self._latency_ns = latency_ns
 
     def __bool__(self) -> bool:
         return bool(self._jobs)
 
+    def __iter__(self) -> Iterator[OtherJob]:
+        return iter(self._jobs)
+
     def add(self, job: OtherJob) -> None:
-        """It comes when it is due."""
+        """Let a job come when it is due."""
         self._jobs.append(job)
 
     @property
     def due_ns(self) -> list[int]:
-        """When some of them are to come or to go."""
+        """Times at which some of them come or go."""
         return [job.due_ns for job in self._jobs if job.due_ns is not None]
 
     def asking(self, now_ns: int) -> list[OtherJob]:
-        """Those that are to come or to go now."""
+        """Return the jobs that come or go now."""
         return [job for job in self._jobs if job.due_ns is not None and job.due_ns <= now_ns]
 
     def workers(self, among: Container[int] | None = None) -> list[VirtualWorker]:
-        """Workers of the jobs with these numbers; of all jobs for None."""
+        """Return the workers of the jobs with these numbers; of all jobs for None."""
         return [worker for job in self._jobs if among is None or job.number in among for worker in job.workers]
 
     def go_on(self, known: Container[int], trained: Sequence[VirtualWorker], now_ns: int) -> int:
-        """Let those whose sums are there go on, of the jobs that the controller knows by these numbers, and note how
-        far all are, the trained job's workers among them; when to look again.
+        """Let jobs with complete sums start the next ones, and record the progress of all jobs.
+
+        Args:
+            known: Numbers of the jobs that the controller has.
+            trained: Workers of the trained job.
+            now_ns: Virtual time, in ns.
+
+        Returns:
+            The time of the next call at the latest, in ns.
         """
         for job in self._jobs:
             if job.number not in known or job.due_ns is not None or not job.idle:
@@ -164,3 +148,26 @@ class OtherJobs:
                 complete[number] = min(rounds, complete.get(number, rounds))
             self.progress.look(complete, now_ns)
         return min([self.progress.next_ns, *self.due_ns])
+
+    async def admit_or_finish(self, job: OtherJob, now_ns: int) -> None:
+        """Have the controller admit a job that comes, or finish one that leaves."""
+        job.due_ns = None
+        if not job.workers:
+            rounds = Rounds.of(job.values, lanes_of(self._controller.topology), job.config.window)
+            messages = await self._admission.admit(
+                job.number, job.config, job.config.server, rounds, now_ns, self._latency_ns
+            )
+            for message in messages:
+                self._control.after_latency(partial(self._start_part, job, message))
+            return
+        await self._controller.finish(job.number, now_ns)
+        self.progress.end(job.number, now_ns)
+        self._agents.stop(job.number)
+
+    def _start_part(self, job: OtherJob, message: Message) -> None:
+        window, law = job.config.window, None
+        if not job.config.obeys and isinstance(message.content, WorkerPlan):
+            law = partial(FixedWindow, window)
+            message = replace(message, content=replace(message.content, window=window))
+        worker = self._admission.start(job.number, message, window, law)
+        job.workers += [] if worker is None else [worker]

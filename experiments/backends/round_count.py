@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from ...hosts.numerics.quantization import chunk_count
 from ...wire.aggregation import HEADER_BYTES, message_bytes
 from ...wire.frames import FRAME_HEADER_BYTES
-from ..config import RunConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,32 +18,19 @@ class Rounds:
     scales: int
 
     @classmethod
-    def of(cls, values: int, lanes: int, window: int) -> Rounds:
-        """Rounds of tensors of this size, in a job that began with this window."""
-        chunks = chunk_count(values, lanes)
-        return cls(chunks, min(chunks, window))
-
-    @classmethod
-    def of_gradient(
-        cls,
-        config: RunConfig,
-        lanes: int,
-        shares: Sequence[int] = (1,),
-        shard: int = 0,
-        values: int | None = None,
-    ) -> Rounds:
-        """Rounds of a step of the trained job, in one shard.
+    def of(cls, values: int, lanes: int, window: int, shares: Sequence[int] = (1,), shard: int = 0) -> Rounds:
+        """Rounds of the sums of one shard of a job.
 
         Args:
-            config: the run.
-            lanes: number of lanes in the job's messages.
-            shares: proportions in which the shards divide the job's chunks.
-            shard: index of the shard.
-            values: numbers per tensor; None for the workload's own.
+            values: Number of values of a tensor.
+            lanes: Number of lanes in the job's messages.
+            window: Window with which the job began, in rounds.
+            shares: Proportions in which the shards divide the tensor's chunks.
+            shard: Index of the shard.
         """
-        whole = chunk_count(config.gradient_values if values is None else values, lanes)
+        whole = chunk_count(values, lanes)
         first, last = (whole * sum(shares[:at]) // sum(shares) for at in (shard, shard + 1))  # as `Tensor.cut` does
-        return cls(last - first, min(last - first, config.job.window))
+        return cls(last - first, min(last - first, window))
 
     def within(self, window: int) -> Rounds:
         """Rounds of the same sums, in a job with at most this window."""

@@ -49,6 +49,11 @@ class VirtualControl:
         self._events = events
         self._latency_ns = latency_ns
 
+    @property
+    def now_ns(self) -> int:
+        """Virtual time, in ns."""
+        return self._fabric.now_ns
+
     def after_latency(self, action: Callable[[], None]) -> None:
         """Something sets out between controller and hosts; `action` is its arrival."""
         self._events.schedule(self._fabric.now_ns + self._latency_ns, action)

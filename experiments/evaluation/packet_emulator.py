@@ -47,17 +47,20 @@ async def _run(scenario: Scenario, config: RunConfig, name: str) -> Figures:
     async with Cluster(config, name) as cluster:
         for _ in range(scenario.point.timing.steps):
             await cluster.compute(config.training.compute)
-            trees, before = cluster.trees, _others_bytes(cluster)
+            trees, before = cluster.job.trees, _others_bytes(cluster)
             durations.append((await cluster.allreduce(gradients, 1))[1] * 1e-9)
             moves += len(cluster.take_moves())
-            if cluster.trees == trees:
+            if cluster.job.trees == trees:
                 after = _others_bytes(cluster)
                 rates_bps = {link: 8 * (after[link] - before[link]) / durations[-1] for link in after}
-                predicted.append(cluster.expected_step_s(rates_bps))
+                seconds = cluster.job.expected_step_s(
+                    cluster.routes, rates_bps, config.host_poll, config.congestion.bound
+                )
+                predicted.append(seconds)
                 errors.append(predicted[-1] / durations[-1] - 1)
-        links = list(cluster.links())
+        links = list(cluster.figures.links())
         now = cluster.now_ns * 1e-9
-        decisions, broken = cluster.decisions_ms, cluster.broken_promises
+        decisions, broken = cluster.decisions_ms, cluster.figures.broken_promises
     topology = scenario.routes.topology
     inside = [
         link for link in links if topology.is_switch(link.end.node) and topology.is_switch(topology.peer(link.end).node)
@@ -79,7 +82,7 @@ async def _run(scenario: Scenario, config: RunConfig, name: str) -> Figures:
 
 def _others_bytes(cluster: Cluster) -> dict[Endpoint, int]:
     """Bytes that others have sent on each directed link so far."""
-    return {link.end: link.background_bytes for link in cluster.links()}
+    return {link.end: link.background_bytes for link in cluster.figures.links()}
 
 
 def run_config(scenario: Scenario, name: str) -> RunConfig:

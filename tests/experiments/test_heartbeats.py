@@ -52,7 +52,7 @@ class Register:
 
         None comes twice, and the run's figures are of these.
         """
-        seen, came = cluster.heartbeat_figures, set(self.came)
+        seen, came = cluster.figures.heartbeats, set(self.came)
         assert seen is not None
         assert (seen.sent, seen.delivered) == (len(self.sent), len(self.came))
         assert len(came) == len(self.came)
@@ -97,13 +97,13 @@ def run(config: RunConfig, heartbeats: int, register: Register) -> tuple[Heartbe
     async def go() -> tuple[HeartbeatFigures, list[str], int]:
         async with Cluster(config, "widest") as cluster:
             assert cluster.heartbeats is not None
-            refusals = cluster.refusals
+            refusals = cluster.figures.refusals
             while cluster.heartbeats.sent < heartbeats:
                 gradients = [np.full(10_000, rank, np.float32) for rank in range(len(WORKERS))]
                 await cluster.allreduce(gradients, 1)
                 await cluster.compute(2_000_000)
-            assert not cluster.broken_promises
-            figures = cluster.heartbeat_figures
+            assert not cluster.figures.broken_promises
+            figures = cluster.figures.heartbeats
             assert figures is not None
             delays_ns = np.array(cluster.heartbeats.delays_ns)
             assert figures.delays_us[0] == figures.longest_us
@@ -174,10 +174,10 @@ def test_bulk_queues_keep_their_promises_behind_heartbeats(rate: str, promised: 
         async with Cluster(config, "widest") as cluster:
             gradients = [np.full(LANES * 60, rank, np.float32) for rank in range(len(WORKERS))]
             await cluster.allreduce(gradients, 1)
-            assert not cluster.broken_promises
-            [last] = [link for link in cluster.promised if cluster.topology.peer(link).node == "h6"]
-            assert cluster.promised[last] == promised
-            refused = [line for line in cluster.refusals if line.startswith(f"{last}: ")]
+            assert not cluster.figures.broken_promises
+            [last] = [link for link in cluster.figures.promised if cluster.topology.peer(link).node == "h6"]
+            assert cluster.figures.promised[last] == promised
+            refused = [line for line in cluster.figures.refusals if line.startswith(f"{last}: ")]
             assert bool(refused) == (promised is None)
             assert all("of which the control class may take 139.947" in line for line in refused)
 
@@ -192,7 +192,7 @@ def test_bulk_with_a_false_class_is_policed_and_delays_none(register: Register) 
 
     async def go() -> tuple[HeartbeatFigures, dict[str, int], float]:
         async with Cluster(config, "widest") as cluster:
-            topology, fabric = cluster.topology, cluster._emulated.fabric
+            topology, fabric = cluster.topology, cluster.emulated.fabric
             host, target = topology.host(liar), topology.host("h6")
             frame = encapsulate(
                 np.zeros((1, 200), np.uint8),
@@ -208,10 +208,10 @@ def test_bulk_with_a_false_class_is_policed_and_delays_none(register: Register) 
             for _ in range(3):
                 await cluster.allreduce([np.full(10_000, rank, np.float32) for rank in range(len(WORKERS))], 1)
                 await cluster.compute(2_000_000)
-            assert cluster.heartbeat_figures is not None
+            assert cluster.figures.heartbeats is not None
             assert register.lost(cluster, burst_us) == set()
             passed_bps = 8e9 * fabric.flow_counters(flow).delivered_bytes / (cluster.now_ns - began_ns)
-            return cluster.heartbeat_figures, await cluster.drops(), passed_bps
+            return cluster.figures.heartbeats, await cluster.figures.drops(), passed_bps
 
     seen, drops, passed_bps = asyncio.run(go())
     assert drops["policed"] > 1_000
@@ -228,7 +228,7 @@ def test_an_invalid_heartbeat_is_dropped_and_counted(register: Register) -> None
 
     async def go() -> tuple[int, int, HeartbeatFigures]:
         async with Cluster(config, "widest") as cluster:
-            topology, fabric = cluster.topology, cluster._emulated.fabric
+            topology, fabric = cluster.topology, cluster.emulated.fabric
             liar, target = topology.host("h9"), topology.host("h6")
             foreign = Heartbeat(1, 1, 0, waiting=False, sent_ns=0).pack("another token")
             cases = [
@@ -251,10 +251,10 @@ def test_an_invalid_heartbeat_is_dropped_and_counted(register: Register) -> None
             await cluster.allreduce([np.full(10_000, rank, np.float32) for rank in range(len(WORKERS))], 1)
             await cluster.compute(2_000_000)
             assert cluster.heartbeats is not None
-            assert cluster.heartbeat_figures is not None
+            assert cluster.figures.heartbeats is not None
             assert register.lost(cluster) == set()
-            drops = await cluster.drops()
-            return cluster.heartbeats.reader.dropped, drops["foreign_source"], cluster.heartbeat_figures
+            drops = await cluster.figures.drops()
+            return cluster.heartbeats.reader.dropped, drops["foreign_source"], cluster.figures.heartbeats
 
     dropped, stopped, seen = asyncio.run(go())
     assert (dropped, stopped) == (3, 1)

@@ -116,7 +116,7 @@ def kept_by(config: RunConfig, share: float | None = None) -> None:
     assert result.share is not None
     assert (share or 0) <= result.share <= (1.002 if config.steady else 1), "what waits of others' at the end"
     if result.jobs:  # the last look is a few rounds before the end, and fewer than a window of exponents
-        chunks = len(result.iteration_ns) * Rounds.of_gradient(config, LANES).chunks
+        chunks = len(result.iteration_ns) * Rounds.of(config.gradient_values, LANES, config.job.window).chunks
         assert chunks - config.job.window / 2 <= result.jobs[0].chunks[-1] <= chunks
 
 
@@ -154,10 +154,10 @@ def test_a_long_sum_has_what_is_achievable(name: str, streams: int, rounds: int)
             gradients = [np.full(LANES * rounds, rank, np.float32) for rank in range(workers)]
             await cluster.allreduce([each[: LANES * rounds // 3] for each in gradients], 1)
             await cluster.allreduce(gradients, 1)
-            assert not cluster.refusals
-            assert not cluster.broken_promises
-            assert not await cluster.drops()
-            assert not cluster.resends
-            return cluster.sums[-1].share
+            assert not cluster.figures.refusals
+            assert not cluster.figures.broken_promises
+            assert not await cluster.figures.drops()
+            assert not cluster.figures.resends
+            return cluster.job.sums[-1].share
 
     assert SHARE <= asyncio.run(run()) <= 1

@@ -110,10 +110,10 @@ def four_jobs_at_once(bound: int, host_poll: str) -> tuple[JobPlan, SumTime, int
         gradients = [np.full(config.gradient_values, rank, np.float32) for rank in range(3)]
         async with Cluster(config, "ps") as cluster:
             await cluster.allreduce(gradients, 1)
-            assert not cluster.broken_promises
-            first, *newcomers = cluster.job_traces
+            assert not cluster.figures.broken_promises
+            first, *newcomers = cluster.figures.jobs
             [held_ns] = {trace.sends_ns - first.sends_ns for trace in newcomers}
-            return cluster._controller.jobs[1].plan, cluster.sums[0], held_ns
+            return cluster.controller.jobs[1].plan, cluster.job.sums[0], held_ns
 
     return asyncio.run(run())
 
@@ -122,7 +122,8 @@ def test_a_job_that_shrinks_first_leaves_its_unused_share_idle() -> None:
     """Three of four jobs hold back for as long as the first sums, which has a quarter of Q* already: 7 rounds, and 8.8
     fill its round trip. With a Q* that leaves it 11 it has the link.
     """
-    rounds = Rounds.of_gradient(RunConfig.load(ROOT / "experiments" / "queues" / "liar.yaml"), 256)
+    config = RunConfig.load(ROOT / "experiments" / "queues" / "liar.yaml")
+    rounds = Rounds.of(config.gradient_values, 256, config.job.window)
     plan, took, held_ns = four_jobs_at_once(96, "0us")
     frame_ns = 8e9 * (MESSAGE_BYTES + FRAME_HEADER_BYTES) / RATE_BPS
     fill = plan.round_trip_ns / (3 * frame_ns)
@@ -161,7 +162,7 @@ def test_jobs_of_unlike_round_trips_have_the_same_rate() -> None:
         assert join.index >= 0.998
     start_ns = max(trace.sends_ns for trace in result.jobs) + 4_605_120
     chunks = [rounds_between(trace, start_ns, start_ns + 4_605_120) for trace in result.jobs]  # in mid-sum
-    rounds = Rounds.of_gradient(config, 256)
+    rounds = Rounds.of(config.gradient_values, 256, config.job.window)
     assert sum(chunks) / rounds.chunks * 8e9 * rounds.bytes(256) / RATE_BPS >= 0.97 * 4_605_120
     nearest, middle, farthest = (round(each) for each in chunks)
     held = f"held more than {result.largest_queue_packets} of {result.loosest_promise} promised packets"

@@ -68,12 +68,12 @@ def incast(law: str, rounds: int = 100, host_poll: str = "0us", workers: int = W
 
     async def run() -> Incast:
         async with Cluster(config, "ps") as cluster:
-            refusals = cluster.refusals
+            refusals = cluster.figures.refusals
             gradients = [np.full(rounds * LANES, rank, np.float32) for rank in range(workers)]
             _, duration_ns = await cluster.allreduce(gradients, 1)
-            longest = max(link.largest_queue_packets for link in cluster.links())
-            drops = (await cluster.drops()).get("queue full", 0)
-            return Incast(longest, drops, refusals, cluster.broken_promises, duration_ns)
+            longest = max(link.largest_queue_packets for link in cluster.figures.links())
+            drops = (await cluster.figures.drops()).get("queue full", 0)
+            return Incast(longest, drops, refusals, cluster.figures.broken_promises, duration_ns)
 
     return asyncio.run(run())
 
@@ -111,10 +111,10 @@ def test_marks_of_every_kind_hold_the_queue(marks: str) -> None:
         async with Cluster(config, "ps") as cluster:
             gradients = [np.full(100 * LANES, rank, np.float32) for rank in range(WORKERS)]
             await cluster.allreduce(gradients, 1)
-            cluster._emulated.take_longest_queues()
+            cluster.emulated.take_longest_queues()
             await cluster.allreduce([each[: 60 * LANES] for each in gradients], 1)
-            assert not await cluster.drops()
-            return max(cluster._emulated.take_longest_queues().values())
+            assert not await cluster.figures.drops()
+            return max(cluster.emulated.take_longest_queues().values())
 
     assert BOUND - WORKERS <= asyncio.run(run()) < 2 * BOUND < WORKERS * 30
 

@@ -70,15 +70,17 @@ def test_messages_in_the_control_class_are_dropped_without_harm() -> None:
         async with Cluster(config, "ps") as cluster:
             await cluster.compute(5_000_000)
             took = [(await cluster.allreduce(gradients, 1))[1] for _ in range(2)]
-            assert not cluster.broken_promises, "whoever was idle while another joined does not use its old window"
+            assert not cluster.figures.broken_promises, (
+                "whoever was idle while another joined does not use its old window"
+            )
             for name in config.other_jobs[0].workers:
-                cluster._hosts[name]._writer = InOtherClasses(cluster._hosts[name]._writer, [DSCP_CONTROL])
+                cluster.agents.hosts[name]._writer = InOtherClasses(cluster.agents.hosts[name]._writer, [DSCP_CONTROL])
             took += [(await cluster.allreduce(gradients, 1))[1] for _ in range(2)]
-            (before, at_end) = (cluster.job_traces[1].chunks[i] for i in (-60, -1))
-            honest_resends = sum(worker.core.counters.retransmitted for worker in cluster._workers)
+            (before, at_end) = (cluster.figures.jobs[1].chunks[i] for i in (-60, -1))
+            honest_resends = sum(worker.core.counters.retransmitted for worker in cluster.job.workers)
             assert at_end - before < 16, "no more than what was under way"
             assert honest_resends == 0
-            return took, await cluster.drops(), cluster.broken_promises, at_end
+            return took, await cluster.figures.drops(), cluster.figures.broken_promises, at_end
 
     took, drops, broken, summed = asyncio.run(run())
     assert summed > 0
@@ -97,7 +99,7 @@ def test_a_worker_that_ignores_windows_loses_and_others_do_not() -> None:
     *honest, liar = result.jobs
     assert result.drops["policed"] > 100
     assert liar.chunks[-1] < min(job.chunks[-1] for job in honest) / 2
-    rounds, streams = Rounds.of_gradient(config, 256), 3 * 4
+    rounds, streams = Rounds.of(config.gradient_values, 256, config.job.window), 3 * 4
     alone_ns = 8 * rounds.bytes(256)  # one stream at 1 Gbit/s
     begin_ns, end_ns = max(job.sends_ns for job in result.jobs), liar.time_ns[-1]
     after_ns = begin_ns + 6_900_000
@@ -155,23 +157,23 @@ def test_a_flood_in_every_dscp_is_held_to_its_class() -> None:
 
     async def run() -> None:
         async with Cluster(config, "ps") as cluster:
-            promised = cluster.promised[shared]
+            promised = cluster.figures.promised[shared]
             assert promised == 2 * window + 1, "one stream of each job, and a probe"
             await cluster.compute(5_000_000)  # messages that the liar sent before it was policed are gone
             took = [(await cluster.allreduce(gradients, 1))[1]]
-            began_ns, before = cluster.now_ns, await cluster.drops()
+            began_ns, before = cluster.now_ns, await cluster.figures.drops()
             for name in config.other_jobs[0].workers:
-                cluster._hosts[name]._writer = InOtherClasses(cluster._hosts[name]._writer, range(64))
+                cluster.agents.hosts[name]._writer = InOtherClasses(cluster.agents.hosts[name]._writer, range(64))
             took += [(await cluster.allreduce(gradients, 1))[1] for _ in range(2)]
-            after = await cluster.drops()
-            times, depths = cluster.queue(shared)
+            after = await cluster.figures.drops()
+            times, depths = cluster.figures.queue(shared)
             longest = max(depth for time, depth in zip(times, depths, strict=True) if time >= began_ns)
             assert after["policed"] > before["policed"] + 50
             assert after.get("queue full") == before.get("queue full")
             assert longest <= promised + 2 * (2 * window + REPAIRS)
             assert max(took[1:]) <= 1.02 * took[0]
-            assert sum(worker.core.counters.retransmitted for worker in cluster._workers) == 0
-            heard = cluster.heartbeat_figures
+            assert sum(worker.core.counters.retransmitted for worker in cluster.job.workers) == 0
+            heard = cluster.figures.heartbeats
             assert heard is not None
             assert heard.sent - heard.delivered <= 4, "the last ones may be under way"
             assert heard.longest_us <= heard.bound_us
@@ -226,17 +228,17 @@ def test_a_liars_harm_is_limited_by_its_bucket() -> None:
 
     async def run() -> None:
         async with Cluster(config, "ps") as cluster:
-            fabric = cluster._fabric
-            cluster._hosts["h1"]._writer = overheard = Overheard(cluster._hosts["h1"]._writer)
+            fabric = cluster.emulated.fabric
+            cluster.agents.hosts["h1"]._writer = overheard = Overheard(cluster.agents.hosts["h1"]._writer)
             await cluster.allreduce([np.ones(config.gradient_values, np.float32)], 1)
             await cluster.compute(3 * ms)
 
             def longest() -> int:
-                [link] = [each for each in cluster.links() if each.end == shared]
+                [link] = [each for each in cluster.figures.links() if each.end == shared]
                 return link.largest_queue_packets
 
-            budget, plan = cluster._controller.windows.budgets[shared], cluster._controller.jobs[1].plan
-            promised, loosest = int(budget.bound), cluster.promised[shared]
+            budget, plan = cluster.controller.windows.budgets[shared], cluster.controller.jobs[1].plan
+            promised, loosest = int(budget.bound), cluster.figures.promised[shared]
             assert promised == 10 * budget.window + budget.probes
             assert loosest is not None
             assert longest() <= loosest, "what was promised while the first job was alone"
@@ -246,23 +248,23 @@ def test_a_liars_harm_is_limited_by_its_bucket() -> None:
             bound = (9 * budget.window + budget.probes + 2 * budget.window + REPAIRS) / (1 - share)
             assert bound < 128, "a queue has room for more"
 
-            began_ns, chunks = cluster.now_ns, cluster.job_traces[1].chunks[-1]
+            began_ns, chunks = cluster.now_ns, cluster.figures.jobs[1].chunks[-1]
             spans = [(0, 2 * ms), *((at * ms, at * ms + 300_000) for at in range(3, 8))]
             for start_ns, stop_ns in spans:
                 times = {"start_ns": began_ns + start_ns, "stop_ns": began_ns + stop_ns}
                 fabric.add_flow("h1", overheard.last, rate_bps=1e9, **times)
             await cluster.compute(8 * ms)
             assert promised <= loosest < longest() <= bound
-            assert cluster.broken_promises
-            drops = await cluster.drops()
+            assert cluster.figures.broken_promises
+            drops = await cluster.figures.drops()
             assert drops.keys() == {"policed"}
             assert drops["policed"] > 100
-            summed = cluster.job_traces[1].chunks[-1] - chunks
+            summed = cluster.figures.jobs[1].chunks[-1] - chunks
             assert summed * 9 * frame_ns >= 0.8 * (1 - share) * 8 * ms, "what is left by the liar is the others'"
 
             await cluster.compute(int(bound * frame_ns))
-            cluster._emulated.take_longest_queues()
+            cluster.emulated.take_longest_queues()
             await cluster.compute(3 * ms)
-            assert 0 < cluster._emulated.take_longest_queues()[shared] <= promised
+            assert 0 < cluster.emulated.take_longest_queues()[shared] <= promised
 
     asyncio.run(run())

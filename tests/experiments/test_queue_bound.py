@@ -71,14 +71,16 @@ def test_the_bound_is_kept_and_the_bottleneck_is_used(
         async with Cluster(config, strategy) as cluster:
             await cluster.allreduce([each[: LANES * rounds // 3] for each in gradients], 1)
             await cluster.allreduce(gradients, 1)
-            assert not cluster.refusals
-            assert not cluster.broken_promises
-            assert not cluster._controller.exceeded.told, "nor does telemetry say so"
-            assert len(cluster.promised) == len([e for e in cluster.topology.directed_links if e.node[0] == "s"])
-            assert all(kept is not None and kept <= bound for kept in cluster.promised.values())
-            assert not await cluster.drops()
-            assert not cluster.resends
-            return cluster.sums[-1].share
+            assert not cluster.figures.refusals
+            assert not cluster.figures.broken_promises
+            assert not cluster.controller.exceeded.told, "nor does telemetry say so"
+            assert len(cluster.figures.promised) == len(
+                [e for e in cluster.topology.directed_links if e.node[0] == "s"]
+            )
+            assert all(kept is not None and kept <= bound for kept in cluster.figures.promised.values())
+            assert not await cluster.figures.drops()
+            assert not cluster.figures.resends
+            return cluster.job.sums[-1].share
 
     share = asyncio.run(run())
     assert share >= least
@@ -108,8 +110,8 @@ def test_other_messages_wait_with_rounds_and_leave_in_bursts(
         async with Cluster(config, "ps") as cluster:
             gradients = [np.full(LANES * 100, rank, np.float32) for rank in range(len(workers))]
             await cluster.allreduce(gradients, 1)
-            assert not cluster.broken_promises
-            assert cluster.promised[Endpoint("s1", 4)] == promised
+            assert not cluster.figures.broken_promises
+            assert cluster.figures.promised[Endpoint("s1", 4)] == promised
 
     asyncio.run(run())
 
@@ -132,8 +134,8 @@ def test_a_marked_job_gets_and_applies_the_smaller_window(monkeypatch: pytest.Mo
         gradients = [np.full(LANES * 500, rank, np.float32) for rank in range(len(WORKERS))]
         async with Cluster(config, "hierarchy") as cluster:
             await cluster.allreduce(gradients, 1)
-            [plan] = cluster._plans
-            known = cluster._controller.windows.budgets
+            [plan] = cluster.job.plans
+            known = cluster.controller.windows.budgets
             budgets = [known[link] for link in plan.max_streams if link in known]
             marking = [each for each in budgets if each.congested_window < each.window]
             return {each.window for each in budgets}, {each.congested_window for each in marking}, len(heard)
@@ -177,7 +179,7 @@ def test_the_achievable_time_counts_the_rounds_of_a_sum(monkeypatch: pytest.Monk
             [(plan, rounds)] = reckoned[0]._parts
             assert plan.spec.window < config.job.window
             assert (rounds.chunks, rounds.scales) == (50, plan.spec.window)
-            assert {worker.core.rounds_complete for worker in cluster._workers} == {rounds.total}
+            assert {worker.core.rounds_complete for worker in cluster.job.workers} == {rounds.total}
 
     asyncio.run(run())
 
@@ -242,7 +244,7 @@ def test_background_takes_the_ways_by_which_it_is_counted(fabric: dict[str, Any]
     async def crossed() -> set[Endpoint]:
         async with Cluster(config, "widest") as cluster:
             await cluster.compute(5_000_000)
-            return {each.end for each in cluster.links() if each.background_bytes and each.end.node[0] == "s"}
+            return {each.end for each in cluster.figures.links() if each.background_bytes and each.end.node[0] == "s"}
 
     routes = Routes(config.topology)
     declared = cross_traffic(routes, config.congestion_options.uncontrolled)

@@ -171,7 +171,7 @@ async def test_random_values_come_from_the_runs_seed(short: RunConfig) -> None:
     trees = []
     for seed in (1, 1, 2):
         async with Cluster(short.model_copy(update={"seed": seed}), "random") as cluster:
-            trees += cluster.trees
+            trees += cluster.job.trees
     first, again, other = trees
     assert first == again
     assert first != other

@@ -116,9 +116,9 @@ def test_a_stale_synchronous_job_keeps_its_bound_over_the_fabric(config: RunConf
 
     async def played() -> None:
         async with Cluster(config, "hierarchy", served=True) as cluster:
-            processes = Processes(training.served(cluster.pairs), training.cost_ns)
+            processes = Processes(training.served(cluster.job.pairs), training.cost_ns)
             await cluster.play(processes, lambda: course.updates >= 24)
-            assert not cluster.broken_promises
+            assert not cluster.figures.broken_promises
 
     asyncio.run(played())
     given = [each for each in course.iterations if each.given_ns >= 0]

@@ -47,7 +47,7 @@ def test_large_messages_fill_a_link_that_is_theirs() -> None:
             duration_ns = await cluster.finish(sent, received)
             assert np.array_equal(received.wait(0), value)
             assert not one.endpoint.core.counters.retransmitted
-            assert not await cluster.drops()
+            assert not await cluster.figures.drops()
             return duration_ns
 
     goodput_bps = 8e9 * value.nbytes / asyncio.run(run())
@@ -67,21 +67,21 @@ def test_queues_keep_their_bounds_with_transfers_beside_a_job(lower_effort: bool
             calls: list[Any] = []
             for rank in range(0, len(ends), 2):
                 calls += [ends[rank].send_async(rank + 1, value), ends[rank + 1].recv_async(rank)]
-            cluster._emulated.take_longest_queues()
+            cluster.emulated.take_longest_queues()
             for _ in range(3):
                 gradients = [np.full(51_010, rank, np.float32) for rank in range(2)]
                 totals, _ = await cluster.allreduce(gradients, 1)
                 assert [np.unique(total.array).tolist() for total in totals] == [[1.0], [1.0]]
             under_way = sum(not call.done() for call in calls)
-            longest = cluster._emulated.take_longest_queues()
+            longest = cluster.emulated.take_longest_queues()
             await cluster.finish(*calls)
             assert under_way, "they were beside the job all the time"
-            promised = cluster.promised[UP]
+            promised = cluster.figures.promised[UP]
             assert promised == config.job.window + len(PAIRS) * WINDOW + 1
             assert config.job.window < longest[UP] <= promised, "they do meet"
             for end, depth in longest.items():
-                assert (bound := cluster.promised.get(end)) is None or depth <= bound, end
+                assert (bound := cluster.figures.promised.get(end)) is None or depth <= bound, end
             assert all(np.array_equal(call.wait(0), value) for call in calls[1::2])
-            assert not await cluster.drops()
+            assert not await cluster.figures.drops()
 
     asyncio.run(run())

@@ -83,7 +83,7 @@ def test_the_traffic_is_that_of_the_scripts_gradients(tmp_path: Path) -> None:
     for size in (900, 9000):
         config = RunConfig.load(write(tmp_path, workload={"script": "own.py", "options": {"size": size}}))
         lanes = lanes_of(config.topology)
-        assert Rounds.of_gradient(config, lanes).chunks == -(-size // lanes)
+        assert Rounds.of(config.gradient_values, lanes, config.job.window).chunks == -(-size // lanes)
         sizes[size] = config.gradient_values
     assert sizes == {900: 900, 9000: 9000}
     assert RunConfig.load(write(tmp_path, workload={"script": "own.py"})).gradient_values == 700

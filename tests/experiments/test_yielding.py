@@ -91,7 +91,7 @@ def test_figures_lines_and_page(config: RunConfig, result: StrategyResult, tmp_p
     assert figures.yielding_bps is not None
     assert 0.3 * RATE_BPS < figures.yielding_bps < RATE_BPS
     assert figures.row[6] == f"{figures.yielding_bps / 1e6:.0f}"
-    own = len(result.iteration_ns) * Rounds.of_gradient(config, 256).bytes(256)
+    own = len(result.iteration_ns) * Rounds.of(config.gradient_values, 256, config.job.window).bytes(256)
     assert own <= result.busiest_link_bytes < 1.05 * own, "the job's alone, and probes"
     record = RunRecord.begin(config, result.weights, result.accuracy)
     record.results.append(result)
@@ -114,22 +114,22 @@ def test_beyond_the_bound_marks_hold_the_queue(config: RunConfig) -> None:
 
     async def run() -> None:
         async with Cluster(with_windows(config, 64), "widest") as cluster:
-            [refused] = [line for line in cluster.refusals if line.startswith(str(UP))]
+            [refused] = [line for line in cluster.figures.refusals if line.startswith(str(UP))]
             assert "192 packets of others' own windows" in refused
-            assert cluster.promised[UP] is None
+            assert cluster.figures.promised[UP] is None
             await cluster.compute(10 * MS)
-            cluster._emulated.take_longest_queues()
-            before = [flow.packets[-1] for flow in cluster.flow_traces]
+            cluster.emulated.take_longest_queues()
+            before = [flow.packets[-1] for flow in cluster.figures.flows]
             await cluster.compute(10 * MS)
-            longest = cluster._emulated.take_longest_queues()[UP]
+            longest = cluster.emulated.take_longest_queues()[UP]
             assert longest <= 16 + 3 * 3, "K + N, and what a host sends at once after its poll"
-            brought = sum(flow.packets[-1] for flow in cluster.flow_traces) - sum(before)
+            brought = sum(flow.packets[-1] for flow in cluster.figures.flows) - sum(before)
             assert brought * 8 * 1042 >= 0.97 * RATE_BPS * 10e-3
             gradients = [np.full(51_010, rank, np.float32) for rank in range(2)]
             totals, _ = await cluster.allreduce(gradients, 1)
             assert [np.unique(total.array).tolist() for total in totals] == [[1.0], [1.0]]
-            assert not await cluster.drops()
-            assert cluster.resends == 0
+            assert not await cluster.figures.drops()
+            assert cluster.figures.resends == 0
 
     asyncio.run(run())
 

@@ -18,6 +18,7 @@ from weir.controller.congestion import CongestionOptions, JobStreams, Uncontroll
 from weir.controller.congestion import undeclared_traffic as module
 from weir.controller.congestion.bound_log import PROMISES
 from weir.controller.congestion.undeclared_traffic import LOOK_PERIODS, SLACK, SPANS, STEPS, JobRounds, Undeclared
+from weir.controller.controller import Controller, Message
 from weir.controller.jobs.job import Progress, RunningJob
 from weir.controller.placement import Placement
 from weir.controller.planning.memory import FabricMemory
@@ -331,7 +332,7 @@ def config_of(declared: str | None) -> RunConfig:
 
 def undeclared_flow(cluster: Cluster, rate_bps: float, duration_ns: int) -> None:
     now_ns = cluster.now_ns
-    cluster._emulated.add_flow(
+    cluster.emulated.add_flow(
         "h5",
         "h3",
         payload_bytes=1_000,
@@ -357,17 +358,17 @@ def test_a_job_leaves_room_for_undeclared_traffic(
     async def run() -> tuple[int, int, list[str]]:
         async with Cluster(config_of(None), "ps") as cluster:
             await cluster.allreduce(gradients, 1)
-            assert not cluster.broken_promises
+            assert not cluster.figures.broken_promises
             undeclared_flow(cluster, 600e6, 300 * MS)
             for _ in range(3):
                 await cluster.allreduce(gradients, 1)
-            seen_ns, before = cluster.now_ns, await cluster.drops()
+            seen_ns, before = cluster.now_ns, await cluster.figures.drops()
             await cluster.allreduce(gradients, 1)
-            times, depths = map(np.array, cluster.queue(QUEUE))
-            lost = (await cluster.drops()).get("queue full", 0) - before.get("queue full", 0)
-            refusals = cluster.refusals
+            times, depths = map(np.array, cluster.figures.queue(QUEUE))
+            lost = (await cluster.figures.drops()).get("queue full", 0) - before.get("queue full", 0)
+            refusals = cluster.figures.refusals
             await cluster.compute(500 * MS)
-            assert not cluster.refusals, "it is over"
+            assert not cluster.figures.refusals, "it is over"
             return int(depths[times > seen_ns].max()), lost, refusals
 
     deepest, lost, refusals = asyncio.run(run())
@@ -389,10 +390,10 @@ def test_noise_and_declared_traffic_are_not_detected(undeclared_bps: float) -> N
     async def run() -> None:
         async with Cluster(config_of("300Mbit"), "ps") as cluster:
             await cluster.compute(300 * MS)
-            assert not cluster.refusals, "as declared"
+            assert not cluster.figures.refusals, "as declared"
             undeclared_flow(cluster, undeclared_bps, 400 * MS)
             await cluster.compute(300 * MS)
-            assert bool(cluster.refusals) == (undeclared_bps > 1e9 * SLACK)
+            assert bool(cluster.figures.refusals) == (undeclared_bps > 1e9 * SLACK)
 
     asyncio.run(run())
 
@@ -412,12 +413,13 @@ def test_no_run_sees_what_it_did_not_declare(path: Path, monkeypatch: pytest.Mon
 def never_seen(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> bool:
     """True if no link of a run is ever taken for one with undeclared traffic."""
     seen = list[Endpoint]()
-    act = Cluster._act
+    tick = Controller.tick
 
-    async def looking(self: Cluster) -> None:
-        await act(self)
-        seen.extend(self._controller.windows.undeclared)
+    async def looking(self: Controller, now_ns: int) -> list[Message]:
+        messages = await tick(self, now_ns)
+        seen.extend(self.windows.undeclared)
+        return messages
 
-    monkeypatch.setattr(Cluster, "_act", looking)
+    monkeypatch.setattr(Controller, "tick", looking)
     asyncio.run(run_strategy(config, config.strategies[-1]))
     return not seen

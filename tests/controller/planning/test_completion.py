@@ -100,8 +100,8 @@ async def measured(config: RunConfig, steps: int = 2) -> Measured:
     (strategy,) = config.strategies
     async with Cluster(config, strategy) as cluster:
         durations = [(await cluster.allreduce(gradients, 1))[1] for _ in range(steps)]
-        plan = cluster._controller.jobs[1].plan
-        seconds, links = cluster.now_ns * 1e-9, list(cluster.links())
+        plan = cluster.controller.jobs[1].plan
+        seconds, links = cluster.now_ns * 1e-9, list(cluster.figures.links())
         return Measured(
             seconds=float(np.mean(durations)) * 1e-9,
             placement=plan.placement,
@@ -113,9 +113,9 @@ async def measured(config: RunConfig, steps: int = 2) -> Measured:
                 for link in links
             },
             job_bytes={link.end: link.job_bytes / steps for link in links},
-            rounds=Rounds.of_gradient(config, 256).within(plan.spec.window),
+            rounds=Rounds.of(config.gradient_values, 256, config.job.window).within(plan.spec.window),
             window=plan.pacing.window,
-            resends=cluster.resends,
+            resends=cluster.figures.resends,
         )
 
 

@@ -21,7 +21,7 @@ from rich.console import Console
 from weir.controller.congestion import WALL_CLOCK_LEASE_NS
 from weir.controller.leases import HEARTBEATS_IN_A_LEASE
 from weir.controller.p4runtime.tables import DROP_REASONS
-from weir.experiments.backends.mininet import congestion_options
+from weir.experiments.backends.mininet_control import congestion_options
 from weir.experiments.config import RunConfig
 from weir.experiments.errors import ExperimentError
 from weir.experiments.records import report

@@ -72,12 +72,12 @@ async def both(config: RunConfig) -> tuple[float, float]:
     (strategy,) = config.strategies
     async with Cluster(config, strategy) as cluster:
         durations = [(await cluster.allreduce(gradients, 1))[1] for _ in range(STEPS)]
-        plan, lanes = cluster._controller.jobs[1].plan, 256
-        figures = {link.end: link for link in cluster.links()}
+        plan, lanes = cluster.controller.jobs[1].plan, 256
+        figures = {link.end: link for link in cluster.figures.links()}
         now = cluster.now_ns * 1e-9
     routes = Routes(config.topology)
     links = Links.of(routes)
-    stream = Rounds.of_gradient(config, lanes).within(plan.spec.window).bytes(lanes)
+    stream = Rounds.of(config.gradient_values, lanes, config.job.window).within(plan.spec.window).bytes(lanes)
     streams, background = np.zeros(len(links.number)), np.zeros(len(links.number))
     for end, at in links.number.items():
         streams[at] = round(figures[end].job_bytes / (STEPS * stream))

@@ -133,11 +133,52 @@ class _Action:
             del self.rows[key]
 
     def perform(self, primitive: Primitive) -> None:
-        frame, builder, expressions = self.frame, self.frame.builder, self._expressions(primitive)
+        """Append one primitive. Raises UnsupportedProgram."""
+        if primitive.op == "no_op":
+            return
+        expressions = self._expressions(primitive)
+        if primitive.op == "log_msg":
+            note_log(self.frame, primitive, expressions)
+        elif self._change_headers(primitive, expressions):
+            self.rows.clear()
+        elif not (
+            self._change_field(primitive, expressions)
+            or self._access_array(primitive, expressions)
+            or self._direct_packet(primitive, expressions)
+        ):
+            kinds = ", ".join(
+                arg.kind if isinstance(arg, Ref) else type(arg).__name__.lower() for arg in primitive.args
+            )
+            raise UnsupportedProgram(
+                f"primitive '{primitive.op}' ({kinds}) is not supported", place=primitive.where, value=primitive.op
+            )
+
+    def _change_field(self, primitive: Primitive, expressions: Expressions) -> bool:
+        """Append a primitive that computes one field or condition; return whether this is one."""
+        frame, builder = self.frame, self.frame.builder
         match primitive.op, primitive.args:
             case "assign", (Field() as target, source):
                 if source != target:
                     self._assign(target, expressions.modulo(source, frame.width(target)))
+            case "modify_field_rng_uniform", (target, low, high):
+                self._random(expressions, target, low, high)
+            case "modify_field_with_hash_based_offset", (Field() as target, base, Ref("calculation", name), size):
+                hashed = compute(frame, frame.document.calculations[name])
+                modulus = expressions.modulo(size, 64)
+                nil = builder.icmp_unsigned("==", modulus, const(64, 0))
+                offset = builder.urem(hashed, builder.select(nil, const(64, 1), modulus))
+                value = builder.add(offset, expressions.modulo(base, 64))
+                self._assign(target, fit(builder, value, frame.width(target)))
+            case (("assert" | "assume"), (condition,)):
+                self._assert(expressions, condition)
+            case _:
+                return False
+        return True
+
+    def _access_array(self, primitive: Primitive, expressions: Expressions) -> bool:
+        """Append an access to a register, counter or meter; return whether this is one."""
+        frame, builder = self.frame, self.frame.builder
+        match primitive.op, primitive.args:
             case "register_read", (Field() as target, Ref("register_array", name), index):
                 place = frame.layout.registers[name]
                 row = self._row(primitive, place, index, name)
@@ -154,6 +195,16 @@ class _Action:
                 builder.store(value, frame.at(row.pointer, place.offset), align=_align(place))
             case "count", (Ref("counter_array", name), index):
                 self._count(primitive, name, index)
+            case "execute_meter", (Ref("meter_array", name), index, target):
+                self._execute_meter(expressions, name, index, target)
+            case _:
+                return False
+        return True
+
+    def _direct_packet(self, primitive: Primitive, expressions: Expressions) -> bool:
+        """Append a primitive that decides where the packet or a copy goes, or how much of it; return whether it is."""
+        frame, builder = self.frame, self.frame.builder
+        match primitive.op, primitive.args:
             case (("mark_to_drop" | "drop"), ()):
                 self._drop()
             case "mark_to_drop", (Ref("header", name),):
@@ -166,66 +217,46 @@ class _Action:
                 frame.store_packet(request, self._preserving(primitive, fields))
             case "generate_digest", (_, Const(number)):
                 frame.store_packet("digest", const(32, number))
-            case "modify_field_rng_uniform", (target, low, high):
-                self._random(expressions, target, low, high)
-            case "execute_meter", (Ref("meter_array", name), index, target):
-                self._execute_meter(expressions, name, index, target)
-            case (("assert" | "assume"), (condition,)):
-                self._assert(expressions, condition)
             case "truncate", (length,):
                 old, one = frame.load_packet("truncate"), const(32, 1)
                 wanted = builder.add(expressions.modulo(length, 32), one)
                 shorter = builder.icmp_unsigned("<", builder.sub(wanted, one), builder.sub(old, one))  # 0 is no limit
                 frame.store_packet("truncate", builder.select(shorter, wanted, old))
-            case "modify_field_with_hash_based_offset", (Field() as target, base, Ref("calculation", name), size):
-                hashed = compute(frame, frame.document.calculations[name])
-                modulus = expressions.modulo(size, 64)
-                nil = builder.icmp_unsigned("==", modulus, const(64, 0))
-                offset = builder.urem(hashed, builder.select(nil, const(64, 1), modulus))
-                value = builder.add(offset, expressions.modulo(base, 64))
-                self._assign(target, fit(builder, value, frame.width(target)))
+            case _:
+                return False
+        return True
+
+    def _change_headers(self, primitive: Primitive, expressions: Expressions) -> bool:
+        """Append a primitive on whole headers, unions or stacks; return whether this is one."""
+        frame = self.frame
+        match primitive.op, primitive.args:
             case "assign", (Member(header, name), source):
                 element = expressions.place(header)
                 frame.store_in(element, name, expressions.modulo(source, describe(element.header, name)[1]))
-                self.rows.clear()
             case "assign_VL", (target, source):
                 headers.assign_varbit(frame, expressions, target, source)
-                self.rows.clear()
             case "add_header", (header,):
                 headers.add_header(frame, expressions.place(header))
-                self.rows.clear()
             case "remove_header", (header,):
                 headers.remove_header(frame, expressions.place(header))
-                self.rows.clear()
             case "assign_header", (Ref("header", target_name), Ref("header", source_name)) if (
                 target_name in frame.metadata or source_name in frame.metadata
             ):
                 headers.assign_fields(frame, target_name, source_name)
-                self.rows.clear()
             case "assign_header", (target_header, source_header):
                 headers.assign_header(frame, expressions.place(target_header), expressions.place(source_header))
-                self.rows.clear()
             case "assign_union", (Ref("header_union", target_name), Ref("header_union", source_name)):
                 headers.assign_all(frame, frame.document.unions[target_name], frame.document.unions[source_name])
-                self.rows.clear()
             case (
                 ("assign_header_stack" | "assign_union_stack"),
                 (Ref("stack", target_name), Ref("stack", source_name)),
             ):
                 headers.assign_stack(frame, target_name, source_name)
-                self.rows.clear()
             case (("push" | "pop"), (Ref("stack", name), Const(count))):
                 headers.shift_stack(frame, name, count if primitive.op == "push" else -count)
-                self.rows.clear()
-            case "no_op", _:
-                pass
-            case "log_msg", _:
-                note_log(frame, primitive, expressions)
-            case op, args:
-                kinds = ", ".join(arg.kind if isinstance(arg, Ref) else type(arg).__name__.lower() for arg in args)
-                raise UnsupportedProgram(
-                    f"primitive '{op}' ({kinds}) is not supported", place=primitive.where, value=op
-                )
+            case _:
+                return False
+        return True
 
     def _preserving(self, primitive: Primitive, fields: Expr) -> IRValue:
         """The field list's id, or 0 for an empty one."""

@@ -44,6 +44,10 @@ _SHARED: Final = frozenset(
 )
 """Entities that packets write as well: no client's write may fall between a packet's read and its write."""
 
+_OF_TABLES: Final = frozenset(("table_entry", "direct_counter_entry", "direct_meter_entry"))
+_OF_PROFILES: Final = frozenset(("action_profile_member", "action_profile_group"))
+_OF_ARRAYS: Final = frozenset(("counter_entry", "meter_entry", "register_entry", "value_set_entry", "digest_entry"))
+
 
 class Pipeline:
     """One config, one program, one state."""
@@ -139,62 +143,70 @@ class Pipeline:
         Raises:
             EmulatorError: The query is wrong; also raised while iterating.
         """
+        name = query.WhichOneof("entity")
+        if name is None:
+            raise invalid("a query needs an entity; an empty one does not select everything")
+        if name in _OF_TABLES:
+            yield from self._read_tables(query, wanted)
+        elif name in _OF_PROFILES:
+            yield from self._read_profiles(query, wanted)
+        elif name in _OF_ARRAYS:
+            yield from self._read_arrays(query, wanted)
+        elif name == "packet_replication_engine_entry":
+            yield from self.replication.read(query.packet_replication_engine_entry)
+        elif self._info.externs or query.extern_entry.extern_type_id or query.extern_entry.extern_id:
+            raise unimplemented(f"this switch has no {name.replace('_', ' ')}")
+
+    def _read_tables(self, query: p4r.Entity, wanted: Wanted) -> Iterator[p4r.Entity]:
+        """Yield entries of tables, or their direct counters or meters."""
+        name = query.WhichOneof("entity")
+        entry = query.table_entry if name == "table_entry" else getattr(query, str(name)).table_entry
+        _check_wildcard(entry)
+        for table in self._chosen(self.services.tables, "table", entry.table_id, wanted):
+            if name == "table_entry":
+                yield from table.read(entry)
+            elif name == "direct_counter_entry" and (entry.table_id or table.direct.has_counter):
+                yield from table.read_counters(query.direct_counter_entry)
+            elif name == "direct_meter_entry" and (entry.table_id or table.direct.has_meter):
+                yield from table.read_meters(query.direct_meter_entry)
+
+    def _read_profiles(self, query: p4r.Entity, wanted: Wanted) -> Iterator[p4r.Entity]:
+        """Yield members or groups of action profiles."""
+        profiles = self.services.profiles
+        if query.WhichOneof("entity") == "action_profile_member":
+            member = query.action_profile_member
+            if member.member_id and not member.action_profile_id:
+                raise invalid(f"member {member.member_id} of which action profile? action_profile_id is 0")
+            for profile in self._chosen(profiles, "action profile", member.action_profile_id, wanted):
+                yield from profile.read_members(member.member_id)
+            return
+        group = query.action_profile_group
+        if group.group_id and not group.action_profile_id:
+            raise invalid(f"group {group.group_id} of which action profile? action_profile_id is 0")
+        for profile in self._chosen(profiles, "action profile", group.action_profile_id, wanted):
+            yield from profile.read_groups(group.group_id)
+
+    def _read_arrays(self, query: p4r.Entity, wanted: Wanted) -> Iterator[p4r.Entity]:
+        """Yield cells of counters, meters and registers, value sets, and digests."""
         services = self.services
         match query.WhichOneof("entity"):
-            case "table_entry":
-                entry = query.table_entry
-                _check_wildcard(entry)
-                for table in self._chosen(services.tables, "table", entry.table_id, wanted):
-                    yield from table.read(entry)
-            case "action_profile_member":
-                member = query.action_profile_member
-                if member.member_id and not member.action_profile_id:
-                    raise invalid(f"member {member.member_id} of which action profile? action_profile_id is 0")
-                for profile in self._chosen(services.profiles, "action profile", member.action_profile_id, wanted):
-                    yield from profile.read_members(member.member_id)
-            case "action_profile_group":
-                group = query.action_profile_group
-                if group.group_id and not group.action_profile_id:
-                    raise invalid(f"group {group.group_id} of which action profile? action_profile_id is 0")
-                for profile in self._chosen(services.profiles, "action profile", group.action_profile_id, wanted):
-                    yield from profile.read_groups(group.group_id)
             case "counter_entry":
                 for counter in self._chosen(services.counters, "counter", query.counter_entry.counter_id, wanted):
                     yield from counter.read(query.counter_entry)
-            case "direct_counter_entry":
-                entry = query.direct_counter_entry.table_entry
-                _check_wildcard(entry)
-                for table in self._chosen(services.tables, "table", entry.table_id, wanted):
-                    if entry.table_id or table.direct.has_counter:
-                        yield from table.read_counters(query.direct_counter_entry)
             case "meter_entry":
                 for meter in self._chosen(services.meters, "meter", query.meter_entry.meter_id, wanted):
                     yield from meter.read(query.meter_entry)
-            case "direct_meter_entry":
-                entry = query.direct_meter_entry.table_entry
-                _check_wildcard(entry)
-                for table in self._chosen(services.tables, "table", entry.table_id, wanted):
-                    if entry.table_id or table.direct.has_meter:
-                        yield from table.read_meters(query.direct_meter_entry)
+            case "register_entry":
+                for register in self._chosen(services.registers, "register", query.register_entry.register_id, wanted):
+                    yield from register.read(query.register_entry, self.paused)
             case "value_set_entry":
-                for value_set in self._chosen(
-                    services.value_sets, "value set", query.value_set_entry.value_set_id, wanted
-                ):
+                value_set_id = query.value_set_entry.value_set_id
+                for value_set in self._chosen(services.value_sets, "value set", value_set_id, wanted):
                     yield value_set.read()
             case "digest_entry":
                 for digest in self._chosen(services.digests, "digest", query.digest_entry.digest_id, wanted):
                     if query.digest_entry.digest_id or digest.enabled:
                         yield digest.read()
-            case "register_entry":
-                for register in self._chosen(services.registers, "register", query.register_entry.register_id, wanted):
-                    yield from register.read(query.register_entry, self.paused)
-            case "packet_replication_engine_entry":
-                yield from self.replication.read(query.packet_replication_engine_entry)
-            case None:
-                raise invalid("a query needs an entity; an empty one does not select everything")
-            case name:
-                if self._info.externs or query.extern_entry.extern_type_id or query.extern_entry.extern_id:
-                    raise unimplemented(f"this switch has no {name.replace('_', ' ')}")
 
     # -- notifications from the switch
 

@@ -24,6 +24,60 @@ _SAME: Final = 1e-12
 
 
 @native
+def _users_of_links(active: Ints, begin: Ints, end: Ints, links: Ints, count: int) -> tuple[Ints, Ints]:
+    """Return the flows that use each link: link l has `users[first[l]:first[l + 1]]`, in the order (first, users)."""
+    first = np.zeros(count + 1, np.int64)
+    for flow in active:
+        for at in range(begin[flow], end[flow]):
+            first[links[at] + 1] += 1
+    for link in range(count):
+        first[link + 1] += first[link]
+    users = np.empty(first[count], np.int64)
+    place = first[:-1].copy()
+    for flow in active:
+        for at in range(begin[flow], end[flow]):
+            users[place[links[at]]] = flow
+            place[links[at]] += 1
+    return first, users
+
+
+@native
+def _stops(
+    active: Ints,
+    begin: Ints,
+    end: Ints,
+    links: Ints,
+    weights: Floats,
+    limits: Floats,
+    capacity: Floats,
+    slope: Floats,
+    growing: Ints,
+) -> list[tuple[float, int]]:
+    """Return the heap of levels at which links fill and flows reach their limits.
+
+    A pair is a level with a link, or with the number of links plus a flow. A flow that has links for itself, as most
+    of a large job's are, is limited by the slowest of them; such links are not in the heap.
+    """
+    count = len(capacity)
+    own = limits[active]
+    for number in range(len(active)):
+        flow = active[number]
+        for at in range(begin[flow], end[flow]):
+            if growing[links[at]] == 1:
+                own[number] = min(own[number], capacity[links[at]] / weights[at])
+    stops = [(0.0, 0)]
+    stops.pop()  # the list's type is known from its first item
+    for link in range(count):
+        if growing[link] > 1:
+            stops.append((capacity[link] / slope[link], link))
+    for number in range(len(active)):
+        if own[number] < np.inf:
+            stops.append((own[number], count + active[number]))
+    heapq.heapify(stops)
+    return stops
+
+
+@native
 def fill(
     active: Ints,
     begin: Ints,
@@ -34,47 +88,31 @@ def fill(
     capacity: Floats,
     rates: Floats,
 ) -> None:
-    """Write the rates of the flows `active`: flow f uses `links[begin[f]:end[f]]` with these weights, and is never
-    faster than `limits[f]`. Units are those of `capacity`, by link.
+    """Write max-min fair rates.
+
+    Args:
+        active: (a,) flows that have a rate.
+        begin: (flows,) flow f uses `links[begin[f]:end[f]]`, with the weights of these places.
+        end: (flows,) see `begin`.
+        links: Links used, flow after flow.
+        weights: Load that a flow of rate 1 puts on the link of this place.
+        limits: (flows,) maximum rate of each flow.
+        capacity: (links,) capacity of each link; its unit is that of all rates.
+        rates: (flows,) receives the rates of the active flows.
     """
     count = len(capacity)
+    first, users = _users_of_links(active, begin, end, links, count)
     slope = np.zeros(count)
-    first = np.zeros(count + 1, np.int64)
     for flow in active:
         rates[flow] = -1.0
         for at in range(begin[flow], end[flow]):
             slope[links[at]] += weights[at]
-            first[links[at] + 1] += 1
-    for link in range(count):
-        first[link + 1] += first[link]
-    users = np.empty(first[count], np.int64)
-    place = first[:-1].copy()
-    for flow in active:
-        for at in range(begin[flow], end[flow]):
-            users[place[links[at]]] = flow
-            place[links[at]] += 1
     left = capacity.copy()
     growing = first[1:] - first[:-1]
-
-    own = limits[active]  # a flow's limit, or the slowest of the links that it has for itself: most of a large job's
-    for number in range(len(active)):
-        flow = active[number]
-        for at in range(begin[flow], end[flow]):
-            if growing[links[at]] == 1:
-                own[number] = min(own[number], capacity[links[at]] / weights[at])
-    steps = [(0.0, 0)]
-    steps.pop()
-    for link in range(count):
-        if growing[link] > 1:
-            steps.append((left[link] / slope[link], link))
-    for number in range(len(active)):
-        if own[number] < np.inf:
-            steps.append((own[number], count + active[number]))
-    heapq.heapify(steps)
-
+    stops = _stops(active, begin, end, links, weights, limits, capacity, slope, growing)
     stopped = np.empty(len(active), np.int64)
-    while len(steps):
-        level, which = heapq.heappop(steps)
+    while len(stops):
+        level, which = heapq.heappop(stops)
         stopping = 0
         if which >= count:
             if rates[which - count] < 0.0:
@@ -83,7 +121,7 @@ def fill(
         elif growing[which]:
             now = max(left[which] / slope[which], 0.0)
             if now > level * (1.0 + _SAME):
-                heapq.heappush(steps, (now, which))  # flows that have stopped elsewhere since left more to the others
+                heapq.heappush(stops, (now, which))  # flows that have stopped elsewhere since left more to the others
                 continue
             for at in range(first[which], first[which + 1]):
                 if rates[users[at]] < 0.0:

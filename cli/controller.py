@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ..controller.controller import Controller
     from ..controller.int_config.settings import IntConfig
     from ..controller.jobs.journal_file import JournalFile
+    from ..controller.options import Options
     from ..controller.p4runtime.session import SwitchSession
 
 _ANSWER_S = 5.0
@@ -69,82 +70,98 @@ class _Settings:
     history: Path | None
 
 
+SwitchOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME=HOST:PORT", help="Where a switch serves P4Runtime; may be repeated."),
+]
+GrpcPortOption = Annotated[
+    int,
+    typer.Option(help="Switches that are not named serve on 127.0.0.1, from this port on, in the file's order."),
+]
+ListenOption = Annotated[
+    str, typer.Option(metavar="HOST:PORT", help="Where hosts and operators are served; or unix:PATH.")
+]
+AllowRemoteOption = Annotated[
+    bool, typer.Option("--allow-remote", help="Serve an address that others reach although there is no TLS.")
+]
+TlsOption = Annotated[
+    tuple[Path, Path, Path] | None,
+    typer.Option(metavar="CERTIFICATE KEY AUTHORITY", help="PEM files; clients need certificates, too."),
+]
+StrategyOption = Annotated[
+    str, typer.Option(help=f"Where gradients are summed: {STRATEGY_NAMES}.", autocompletion=complete_strategy)
+]
+JournalOption = Annotated[
+    Path | None,
+    typer.Option(help="Keep the jobs in this file, so that they go on when the controller starts anew."),
+]
+MetricsPortOption = Annotated[
+    int | None, typer.Option(min=1, max=65_535, help="Serve Prometheus metrics on 127.0.0.1 at this port.")
+]
+ReportsPortOption = Annotated[
+    int | None,
+    typer.Option(
+        "--reports",
+        min=1,
+        max=65_535,
+        metavar="PORT",
+        help="Take switches' telemetry reports at this UDP port; default: the one that --telemetry sends to.",
+    ),
+]
+TelemetryOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--telemetry",
+        metavar="FILE.yaml",
+        help="What switches are to report by themselves: flows, queues, drops, and where to (docs/telemetry.md).",
+    ),
+]
+CongestionOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--congestion",
+        metavar="FILE.yaml",
+        help="What queues are promised, and what others may send beside jobs (docs/congestion.md); "
+        "default: 64 packets, and nothing.",
+    ),
+]
+HeartbeatsOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST",
+        help="Take heartbeats through the fabric, in its control class; this process runs on that host of it.",
+    ),
+]
+TakeOverOption = Annotated[
+    bool,
+    typer.Option("--take-over", help="End the controller that has the journal, even one that hangs, and go on."),
+]
+ElectionIdOption = Annotated[
+    int, typer.Option(help="Of two controllers on the same switches, the one with the higher id rules.")
+]
+
+
 def controller(
     file: Annotated[Path, typer.Argument(metavar="TOPOLOGY", help="The fabric: a file, or one that ships with Weir.")],
-    switch: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=HOST:PORT", help="Where a switch serves P4Runtime; may be repeated."),
-    ] = None,
-    grpc_port: Annotated[
-        int,
-        typer.Option(help="Switches that are not named serve on 127.0.0.1, from this port on, in the file's order."),
-    ] = FIRST_GRPC_PORT,
-    listen: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="Where hosts and operators are served; or unix:PATH.")
-    ] = DEFAULT_ADDRESS,
-    allow_remote: Annotated[
-        bool, typer.Option("--allow-remote", help="Serve an address that others reach although there is no TLS.")
-    ] = False,
-    tls: Annotated[
-        tuple[Path, Path, Path] | None,
-        typer.Option(metavar="CERTIFICATE KEY AUTHORITY", help="PEM files; clients need certificates, too."),
-    ] = None,
-    strategy: Annotated[
-        str, typer.Option(help=f"Where gradients are summed: {STRATEGY_NAMES}.", autocompletion=complete_strategy)
-    ] = "widest",
+    switch: SwitchOption = None,
+    grpc_port: GrpcPortOption = FIRST_GRPC_PORT,
+    listen: ListenOption = DEFAULT_ADDRESS,
+    allow_remote: AllowRemoteOption = False,
+    tls: TlsOption = None,
+    strategy: StrategyOption = "widest",
     lease: Annotated[str, typer.Option(help="A host or switch that is silent for so long is lost.")] = "2s",
     probe: Annotated[str, typer.Option(help="Time between two rounds of probes.")] = "100ms",
     solve: Annotated[str, typer.Option(help="Time between two looks at whether jobs should move; 0ms: never.")] = "1s",
-    journal: Annotated[
-        Path | None,
-        typer.Option(help="Keep the jobs in this file, so that they go on when the controller starts anew."),
-    ] = None,
-    metrics_port: Annotated[
-        int | None, typer.Option(min=1, max=65_535, help="Serve Prometheus metrics on 127.0.0.1 at this port.")
-    ] = None,
-    reports_port: Annotated[
-        int | None,
-        typer.Option(
-            "--reports",
-            min=1,
-            max=65_535,
-            metavar="PORT",
-            help="Take switches' telemetry reports at this UDP port; default: the one that --telemetry sends to.",
-        ),
-    ] = None,
-    telemetry: Annotated[
-        Path | None,
-        typer.Option(
-            "--telemetry",
-            metavar="FILE.yaml",
-            help="What switches are to report by themselves: flows, queues, drops, and where to (docs/telemetry.md).",
-        ),
-    ] = None,
-    congestion: Annotated[
-        Path | None,
-        typer.Option(
-            "--congestion",
-            metavar="FILE.yaml",
-            help="What queues are promised, and what others may send beside jobs (docs/congestion.md); "
-            "default: 64 packets, and nothing.",
-        ),
-    ] = None,
-    heartbeats: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOST",
-            help="Take heartbeats through the fabric, in its control class; this process runs on that host of it.",
-        ),
-    ] = None,
+    journal: JournalOption = None,
+    metrics_port: MetricsPortOption = None,
+    reports_port: ReportsPortOption = None,
+    telemetry: TelemetryOption = None,
+    congestion: CongestionOption = None,
+    heartbeats: HeartbeatsOption = None,
     web: WebOption = None,
     history: HistoryOption = None,
-    take_over: Annotated[
-        bool,
-        typer.Option("--take-over", help="End the controller that has the journal, even one that hangs, and go on."),
-    ] = False,
-    election_id: Annotated[
-        int, typer.Option(help="Of two controllers on the same switches, the one with the higher id rules.")
-    ] = 10,
+    take_over: TakeOverOption = False,
+    election_id: ElectionIdOption = 10,
 ) -> None:
     """Control a fabric's switches for its jobs. Serves hosts and operators until Ctrl-C.
 
@@ -223,19 +240,12 @@ def switch_addresses(topology: Topology, named: Sequence[str], first_port: int) 
     return addresses
 
 
-async def _serve(settings: _Settings) -> None:
-    from ..controller.controller import Controller, Options
+def _options(settings: _Settings) -> Options:
     from ..controller.jobs.membership import longest_silence_ns
+    from ..controller.options import Options
     from ..controller.placement.strategies import STRATEGIES
-    from ..controller.placement.strategies import strategy as strategy_named
-    from ..controller.service.heartbeats import HeartbeatSocket
-    from ..controller.service.metrics import serve as serve_metrics
-    from ..controller.service.service import ControlService
-    from ..experiments.backends.batch_sizes import size_rule
-    from ..experiments.backends.sessions import open_sessions
 
-    topology = settings.topology
-    options = Options(
+    return Options(
         probe_period_ns=settings.probe_ns,
         solve_period_ns=settings.solve_ns,
         together=STRATEGIES[settings.strategy].jointly,
@@ -248,6 +258,18 @@ async def _serve(settings: _Settings) -> None:
         congestion=settings.congestion,
         watching=settings.watching,
     )
+
+
+async def _serve(settings: _Settings) -> None:
+    from ..controller.controller import Controller
+    from ..controller.placement.strategies import strategy as strategy_named
+    from ..controller.service.heartbeats import HeartbeatSocket
+    from ..controller.service.metrics import serve as serve_metrics
+    from ..controller.service.service import ControlService
+    from ..experiments.backends.batch_sizes import size_rule
+    from ..experiments.backends.sessions import open_sessions
+
+    topology = settings.topology
     async with AsyncExitStack() as stack:
         beats = None if settings.heartbeats is None else HeartbeatSocket.bind(topology, settings.heartbeats)
         journal = await _own_journal(stack, settings)
@@ -268,7 +290,7 @@ async def _serve(settings: _Settings) -> None:
             Routes(topology),
             sessions,
             strategy_named(settings.strategy),
-            options,
+            _options(settings),
             time.monotonic_ns(),
             journal=journal,
         )

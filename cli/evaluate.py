@@ -12,22 +12,25 @@ import typer
 from ..experiments.errors import ExperimentError, Interrupted
 from .console import NOTES
 
+OutOption = Annotated[
+    Path | None, typer.Option(help="Folder of the points' records; default: evaluations/ and the suite's name.")
+]
+WorkersOption = Annotated[int | None, typer.Option(min=1, help="Local processes; default: one for each processor.")]
+ClusterOption = Annotated[
+    str | None, typer.Option(help="Run on this Dask cluster instead: its scheduler, such as tcp://host:8786.")
+]
+WriteOption = Annotated[
+    Path | None,
+    typer.Option(metavar="PAGE.md", help="Write the page, and its plots and data into a folder beside it."),
+]
+
 
 def evaluate(
     file: Annotated[Path, typer.Argument(metavar="SUITE", help="Grids, seeds and strategies (YAML).")],
-    out: Annotated[
-        Path | None, typer.Option(help="Folder of the points' records; default: evaluations/ and the suite's name.")
-    ] = None,
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="Local processes; default: one for each processor.")
-    ] = None,
-    cluster: Annotated[
-        str | None, typer.Option(help="Run on this Dask cluster instead: its scheduler, such as tcp://host:8786.")
-    ] = None,
-    write: Annotated[
-        Path | None,
-        typer.Option(metavar="PAGE.md", help="Write the page, and its plots and data into a folder beside it."),
-    ] = None,
+    out: OutOption = None,
+    workers: WorkersOption = None,
+    cluster: ClusterOption = None,
+    write: WriteOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print every condition's figures as JSON.")] = False,
 ) -> None:
     """Compare strategies over a grid of conditions and seeds.

@@ -114,6 +114,43 @@ def _list(
         _console.print("(…): not attending")
 
 
+WorkersArgument = Annotated[
+    list[str] | None, typer.Argument(metavar="[HOST…]", help="The workers' hosts, by rank; or name --count.")
+]
+CountOption = Annotated[
+    int, typer.Option(min=0, help="Number of workers, on hosts that the controller chooses; it may queue.")
+]
+MemoryOption = Annotated[
+    str, typer.Option(metavar="AMOUNT", help="That each worker takes of its host's, such as 16GiB.")
+]
+ServerOption = Annotated[
+    str | None,
+    typer.Option(metavar="HOST", help="The parameter server's host; default: none, and a switch is the root."),
+]
+SpareOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar="HOST", help="A host that can be the server in its stead; may be repeated."),
+]
+PolicyOption = Annotated[
+    str, typer.Option(help=f"When a worker is lost: {POLICY_NAMES}.", autocompletion=complete_policy)
+]
+GradientBytesOption = Annotated[
+    int, typer.Option(help="Bytes of a worker's stream in a step, for placement; 0: 1 MiB.")
+]
+WeightOption = Annotated[
+    float, typer.Option(help="How much more its time counts than another job's on the same links, 0.001 to 1000.")
+]
+PriorityOption = Annotated[
+    int,
+    typer.Option(
+        min=0, max=7, help="Its time counts before that of all jobs with a lower one, whatever they weigh: 0 to 7."
+    ),
+]
+StripesOption = Annotated[
+    int, typer.Option(min=1, help="Without a server: trees that share each sum's chunks, at most.")
+]
+
+
 @app.command(
     epilog=examples(
         "weir jobs register h1 h2 h4",
@@ -123,47 +160,22 @@ def _list(
 )
 def register(
     context: typer.Context,
-    workers: Annotated[
-        list[str] | None, typer.Argument(metavar="[HOST…]", help="The workers' hosts, by rank; or name --count.")
-    ] = None,
-    count: Annotated[
-        int, typer.Option(min=0, help="Number of workers, on hosts that the controller chooses; it may queue.")
-    ] = 0,
+    workers: WorkersArgument = None,
+    count: CountOption = 0,
     accelerators: Annotated[int, typer.Option(min=0, help="That each worker takes of its host's; 0: 1.")] = 0,
-    memory: Annotated[
-        str, typer.Option(metavar="AMOUNT", help="That each worker takes of its host's, such as 16GiB.")
-    ] = "",
+    memory: MemoryOption = "",
     wait: Annotated[float, typer.Option(min=0, help="Longest time in the queue, in seconds.")] = 60.0,
     parent: Annotated[int, typer.Option(min=0, help="A job with which it ends, whose policy and priority it has.")] = 0,
-    server: Annotated[
-        str | None,
-        typer.Option(metavar="HOST", help="The parameter server's host; default: none, and a switch is the root."),
-    ] = None,
-    spare: Annotated[
-        list[str] | None,
-        typer.Option(metavar="HOST", help="A host that can be the server in its stead; may be repeated."),
-    ] = None,
+    server: ServerOption = None,
+    spare: SpareOption = None,
     slots: Annotated[int, typer.Option(help="Aggregation slots in each switch, a power of two; 0: 64.")] = 0,
     window: Annotated[int, typer.Option(help="Most rounds in flight; 0: half the slots.")] = 0,
-    policy: Annotated[
-        str, typer.Option(help=f"When a worker is lost: {POLICY_NAMES}.", autocompletion=complete_policy)
-    ] = "continue",
+    policy: PolicyOption = "continue",
     least_workers: Annotated[int, typer.Option(help="Fewer workers than these do not go on.")] = 1,
-    gradient_bytes: Annotated[
-        int, typer.Option(help="Bytes of a worker's stream in a step, for placement; 0: 1 MiB.")
-    ] = 0,
-    weight: Annotated[
-        float, typer.Option(help="How much more its time counts than another job's on the same links, 0.001 to 1000.")
-    ] = 1.0,
-    priority: Annotated[
-        int,
-        typer.Option(
-            min=0, max=7, help="Its time counts before that of all jobs with a lower one, whatever they weigh: 0 to 7."
-        ),
-    ] = 0,
-    stripes: Annotated[
-        int, typer.Option(min=1, help="Without a server: trees that share each sum's chunks, at most.")
-    ] = 1,
+    gradient_bytes: GradientBytesOption = 0,
+    weight: WeightOption = 1.0,
+    priority: PriorityOption = 0,
+    stripes: StripesOption = 1,
     control: ControlOption = None,
     tls: TlsOption = None,
     as_json: JsonOption = False,

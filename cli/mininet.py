@@ -21,37 +21,44 @@ if TYPE_CHECKING:
     from ..experiments.backends.user_program import UserProgram
 
 
+FileArgument = Annotated[
+    Path, typer.Argument(metavar="TOPOLOGY", help="The fabric: YAML, or the topology JSON of p4lang/tutorials.")
+]
+LinesOption = Annotated[
+    list[str] | None,
+    typer.Option("--exec", metavar="LINE", help='Do this instead of asking, like "h1 ping -c1 h2"; may be repeated.'),
+]
+GrpcPortOption = Annotated[
+    int, typer.Option(help="First of the ports on 127.0.0.1 where the switches serve P4Runtime.")
+]
+ProgramOption = Annotated[
+    Path | None, typer.Option(metavar="FILE.json", help="A P4 program of yours for every switch (BMv2 JSON).")
+]
+EntriesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="[SWITCH=]FILE",
+        help="Runtime JSON, as p4lang/tutorials write it, for one switch or for all; may be repeated.",
+    ),
+]
+CapturesOption = Annotated[
+    Path | None, typer.Option(metavar="FOLDER", help="Write every interface's packets there, as pcap.")
+]
+LogsOption = Annotated[
+    Path | None, typer.Option(metavar="FOLDER", help="Write there what each switch does to each packet.")
+]
+
+
 def mininet(
-    file: Annotated[
-        Path, typer.Argument(metavar="TOPOLOGY", help="The fabric: YAML, or the topology JSON of p4lang/tutorials.")
-    ],
+    file: FileArgument,
     switch: Annotated[SwitchKind, typer.Option(help="What every switch runs.")] = SwitchKind.WEIR,
-    lines: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--exec", metavar="LINE", help='Do this instead of asking, like "h1 ping -c1 h2"; may be repeated.'
-        ),
-    ] = None,
-    grpc_port: Annotated[
-        int, typer.Option(help="First of the ports on 127.0.0.1 where the switches serve P4Runtime.")
-    ] = FIRST_GRPC_PORT,
-    program: Annotated[
-        Path | None, typer.Option(metavar="FILE.json", help="A P4 program of yours for every switch (BMv2 JSON).")
-    ] = None,
+    lines: LinesOption = None,
+    grpc_port: GrpcPortOption = FIRST_GRPC_PORT,
+    program: ProgramOption = None,
     p4info: Annotated[Path | None, typer.Option(metavar="FILE", help="Its P4Info; default: the one beside it.")] = None,
-    entries: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="[SWITCH=]FILE",
-            help="Runtime JSON, as p4lang/tutorials write it, for one switch or for all; may be repeated.",
-        ),
-    ] = None,
-    captures: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Write every interface's packets there, as pcap.")
-    ] = None,
-    logs: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Write there what each switch does to each packet.")
-    ] = None,
+    entries: EntriesOption = None,
+    captures: CapturesOption = None,
+    logs: LogsOption = None,
 ) -> None:
     """Build a fabric in Mininet, with a prompt or commands (root).
 

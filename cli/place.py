@@ -48,52 +48,58 @@ class _Request:
         return [Problem(routes, tuple(job.workers), job.server, job.bytes or size, self.loads, room) for job in jobs]
 
 
+WorkersOption = Annotated[str, typer.Option(metavar="h1,h4,…", help="The workers' hosts; default: all but the server.")]
+ServerOption = Annotated[
+    str | None,
+    typer.Option(metavar="HOST", help="The parameter server's host; default: none, and a switch is the root."),
+]
+JobsOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="JOBS",
+        help="Several jobs, placed together (YAML): name, workers, server, bytes, weight, priority.",
+    ),
+]
+StripesOption = Annotated[
+    int, typer.Option(min=1, max=16, help="Divide each job's chunks among so many trees at most.")
+]
+WindowOption = Annotated[
+    int, typer.Option(min=1, max=1 << 14, help="Rounds in the network, where no queue allows fewer.")
+]
+LoadsOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="LOADS",
+        help="Others' traffic by directed link (YAML): s1-p3: 300Mbit, or rate, queue, loss and latency.",
+    ),
+]
+StrategyOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        help=f"How to place: {STRATEGY_NAMES}; may be repeated; default: widest.", autocompletion=complete_strategy
+    ),
+]
+FullOption = Annotated[list[str] | None, typer.Option(metavar="SWITCH", help="A switch without room; may be repeated.")]
+DrawOption = Annotated[Path | None, typer.Option(metavar="PICTURE", help="Draw the first plan: NAME.svg or NAME.png.")]
+CheckOption = Annotated[
+    bool, typer.Option("--check", help="Prove that the matrix of the job's linear program (agg) is unimodular.")
+]
+
+
 def place(
     file: Annotated[Path, typer.Argument(metavar="TOPOLOGY", help="A fabric (YAML).")],
-    workers: Annotated[
-        str, typer.Option(metavar="h1,h4,…", help="The workers' hosts; default: all but the server.")
-    ] = "",
-    server: Annotated[
-        str | None,
-        typer.Option(metavar="HOST", help="The parameter server's host; default: none, and a switch is the root."),
-    ] = None,
-    jobs: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="JOBS",
-            help="Several jobs, placed together (YAML): name, workers, server, bytes, weight, priority.",
-        ),
-    ] = None,
-    stripes: Annotated[
-        int, typer.Option(min=1, max=16, help="Divide each job's chunks among so many trees at most.")
-    ] = 1,
+    workers: WorkersOption = "",
+    server: ServerOption = None,
+    jobs: JobsOption = None,
+    stripes: StripesOption = 1,
     size: Annotated[int, typer.Option(help="Bytes of one worker's stream, headers included.")] = 1 << 20,
-    window: Annotated[
-        int, typer.Option(min=1, max=1 << 14, help="Rounds in the network, where no queue allows fewer.")
-    ] = 32,
-    loads: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="LOADS",
-            help="Others' traffic by directed link (YAML): s1-p3: 300Mbit, or rate, queue, loss and latency.",
-        ),
-    ] = None,
-    strategy: Annotated[
-        list[str] | None,
-        typer.Option(
-            help=f"How to place: {STRATEGY_NAMES}; may be repeated; default: widest.", autocompletion=complete_strategy
-        ),
-    ] = None,
-    full: Annotated[
-        list[str] | None, typer.Option(metavar="SWITCH", help="A switch without room; may be repeated.")
-    ] = None,
+    window: WindowOption = 32,
+    loads: LoadsOption = None,
+    strategy: StrategyOption = None,
+    full: FullOption = None,
     seed: Annotated[int, typer.Option(help="Fixes what strategies draw.")] = 1,
-    draw: Annotated[
-        Path | None, typer.Option(metavar="PICTURE", help="Draw the first plan: NAME.svg or NAME.png.")
-    ] = None,
-    check: Annotated[
-        bool, typer.Option("--check", help="Prove that the matrix of the job's linear program (agg) is unimodular.")
-    ] = False,
+    draw: DrawOption = None,
+    check: CheckOption = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the plans as JSON.")] = False,
 ) -> None:
     """Show each job's tree, with reasons and step time.

@@ -169,56 +169,92 @@ async def run_ranks(
     Raises:
         ExperimentError: a command cannot be started, or a line not passed on.
     """
-    processes: dict[int, asyncio.subprocess.Process] = {}
-    lines: set[asyncio.Task[None]] = set()
-    status = 0
-    failed = ""
-    hosts = {rank.rank: rank.host for rank in ranks}
+    running = _RunningRanks(ranks, ends_together=ends_together)
     try:
         for rank in ranks:
-            processes[rank.rank], *streams = await _start(rank, command(rank), environment(rank))
-            for stream, out in zip(streams, (sys.stdout, sys.stderr), strict=True):
-                lines.add(asyncio.create_task(_pass_on(rank.rank, stream, out)))
-        waiting = {asyncio.create_task(process.wait()): number for number, process in processes.items()}
+            await running.start(rank, command(rank), environment(rank))
+        await running.wait()
+        await running.end_rest()
+    except asyncio.CancelledError:  # by a signal, which reaches this process alone
+        await running.cancel(signal.SIGINT if end is None else end.by)
+        raise
+    finally:
+        running.kill()
+    if running.failure:
+        say(first_failure() or running.failure)
+    return running.status
+
+
+class _RunningRanks:
+    """Processes of all ranks, with the tasks that pass on their output."""
+
+    def __init__(self, ranks: Sequence[Rank], *, ends_together: bool) -> None:
+        self.status = 0
+        """Exit status of the first rank that failed."""
+        self.failure = ""
+        """Description of that rank's end."""
+        self._hosts = {rank.rank: rank.host for rank in ranks}
+        self._ends_together = ends_together
+        self._processes: dict[int, asyncio.subprocess.Process] = {}
+        self._lines: set[asyncio.Task[None]] = set()
+
+    async def start(self, rank: Rank, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        """Start a rank's process. Raises ExperimentError."""
+        self._processes[rank.rank], *streams = await _start(rank, command, environment)
+        for stream, out in zip(streams, (sys.stdout, sys.stderr), strict=True):
+            self._lines.add(asyncio.create_task(_pass_on(rank.rank, stream, out)))
+
+    async def wait(self) -> None:
+        """Wait until all have ended, or until the others had time to end after a failure. Raises ExperimentError."""
+        waiting = {asyncio.create_task(process.wait()): number for number, process in self._processes.items()}
         while waiting:
-            late = status and ends_together
+            late = self.status and self._ends_together
             done, _ = await asyncio.wait(
-                {*waiting, *lines}, timeout=_TO_END_S if late else None, return_when=asyncio.FIRST_COMPLETED
+                {*waiting, *self._lines}, timeout=_TO_END_S if late else None, return_when=asyncio.FIRST_COMPLETED
             )
-            for said in lines & done:
-                lines.remove(said)
-                said.result()  # raises
+            for line in self._lines & done:
+                self._lines.remove(line)
+                line.result()  # raises
             for task in waiting.keys() & done:
-                number, ended = waiting.pop(task), task.result()
-                if not _is_there(processes[number]):
-                    del processes[number]  # its number may be another process's from now on
-                if ended and not status:
-                    status = exit_status(ended)
-                    others = "; the others were ended" if ends_together and waiting else ""
-                    failed = f"rank {number} ({hosts[number]}) {_described(ended)}{others}"
+                number = waiting.pop(task)
+                self._note_end(number, task.result(), others=bool(waiting))
             if late and not done:
                 break
-        await _end([process for process in processes.values() if process.returncode is None], signal.SIGTERM)
+
+    def _note_end(self, number: int, ended: int, *, others: bool) -> None:
+        if not _is_there(self._processes[number]):
+            del self._processes[number]  # its number may be another process's from now on
+        if ended and not self.status:
+            self.status = exit_status(ended)
+            consequence = "; the others were ended" if self._ends_together and others else ""
+            self.failure = f"rank {number} ({self._hosts[number]}) {_described(ended)}{consequence}"
+
+    async def end_rest(self) -> None:
+        """End ranks that still run, then the processes that ranks have started. Raises ExperimentError."""
+        await _end([process for process in self._processes.values() if process.returncode is None], signal.SIGTERM)
         for what in (signal.SIGKILL, None):  # processes that ranks have started may print more for a while
-            if lines:
-                passed_on, lines = await asyncio.wait(lines, timeout=_TO_END_S)
+            if self._lines:
+                passed_on, self._lines = await asyncio.wait(self._lines, timeout=_TO_END_S)
                 for line in passed_on:
                     line.result()
             if what is not None:
-                _tell(processes.values(), what)
-    except asyncio.CancelledError:  # by a signal, which reaches this process alone
-        await _end(processes.values(), signal.SIGINT if end is None else end.by)
-        _tell(processes.values(), signal.SIGKILL)
-        if lines:  # the last ones, which handlers of the signal have written
-            await asyncio.wait(lines, timeout=_TO_END_S)
-        raise
-    finally:
-        _tell(processes.values(), signal.SIGKILL)
-        for line in lines:
+                _tell(self._processes.values(), what)
+
+    async def cancel(self, by: signal.Signals) -> None:
+        """End all with a signal, and pass on what its handlers print."""
+        await _end(self._processes.values(), by)
+        self._kill_processes()
+        if self._lines:
+            await asyncio.wait(self._lines, timeout=_TO_END_S)
+
+    def kill(self) -> None:
+        """Kill what is left, and pass on no more output."""
+        self._kill_processes()
+        for line in self._lines:
             line.cancel()
-    if failed:
-        say(first_failure() or failed)
-    return status
+
+    def _kill_processes(self) -> None:
+        _tell(self._processes.values(), signal.SIGKILL)
 
 
 async def _start(

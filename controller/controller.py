@@ -165,11 +165,15 @@ class Controller:
         self._next_stale_ns: int | None = None
         self._made_of: list[object] = []
         self._made: Mapping[str, SwitchState] = {}
+        self._restore(now_ns)
+
+    def _restore(self, now_ns: int) -> None:
+        """Resume the journal's jobs, and apply what it says of links and switches."""
         self.prober.link_watch.mark_down(self.jobs.journal.down, now_ns)
         self.switches.mark_lost(self.jobs.journal.lost)
         if down := bool(self.prober.link_watch.down or self.switches.lost):
             self._follow(now_ns)
-        restore_jobs(topology, self.planner, self.jobs, self.moves, now_ns)
+        restore_jobs(self.topology, self.planner, self.jobs, self.moves, now_ns)
         if down:
             self.moves.follow(self.switches.lost, now_ns)
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
@@ -19,7 +19,7 @@ from ..topologies import Endpoint
 from ..topologies.mininet.fabric import MininetFabric, SwitchKind, obstacle
 from ..topologies.mininet.processes import End, orderly_end
 from ..training.modes import label as mode_label
-from ..training.replicated import digest, train_without_network
+from ..training.replicated import ReplicatedJob, digest, train_without_network
 from .backends.emulated import LinkFigures
 from .backends.mininet import run_in_mininet
 from .backends.virtual_time import Cluster
@@ -221,34 +221,10 @@ async def run_strategy(
     """
     started = time.perf_counter()
     job = config.new_job()
-    samples = [job.samples(worker) for worker in range(job.workers)]
-    times_ns: list[int] = []
-    sums: list[str] = []
-    moves: list[MoveRecord] = []
     async with Cluster(config, strategy, watch, say=say) as cluster:
         for line in cluster.figures.bound_formulas:
             _log.info("queue bounds, %s: %s", report.name_of(strategy), line)
-        phases = _Phases(cluster)
-        for step in range(config.training.steps):
-            await cluster.compute(config.training.compute)
-            totals, duration_ns = await cluster.allreduce(job.gradients(step), samples)
-            times_ns.append(duration_ns)
-            sums.append(_digest_of_all(strategy, step, totals))
-            job.apply([total.mean() for total in totals])
-            moved_now = cluster.take_moves()
-            moves += [
-                MoveRecord(step=step, time_ns=moved.time_ns, switches=list(moved.switches), shard=moved.shard)
-                for moved in moved_now
-            ]
-            if moved_now:
-                phases.close()
-            if advance is not None:
-                advance()
-        phases.close()
-        links = list(cluster.figures.links())
-        busiest = max(links, key=lambda link: link.job_bytes)
-        longest = max(links, key=lambda link: link.largest_queue_packets)
-        times, depths = cluster.figures.queue(longest.end)
+        trained = await _train(cluster, job, strategy, advance)
         digests = set(job.digests())
         if len(digests) > 1:
             raise ExperimentError(
@@ -256,35 +232,79 @@ async def run_strategy(
             )
         return StrategyResult(
             strategy=strategy,
-            iteration_ns=times_ns,
-            achievable_ns=[each.achievable_ns for each in cluster.job.sums],
-            sums=sums,
-            busiest_link=str(busiest.end),
-            busiest_link_bytes=busiest.job_bytes,
-            largest_queue=str(longest.end),
-            largest_queue_packets=longest.largest_queue_packets,
-            promised={str(link): bound for link, bound in sorted(cluster.figures.promised.items())},
-            promises=[PromiseRecord(time_ns=time_ns, text=text) for time_ns, text in cluster.figures.promises],
-            broken=cluster.figures.broken_promises,
-            fullest_queue=_fullest_queue(links, cluster.figures.promised),
-            heartbeats=cluster.figures.heartbeats,
-            resends=cluster.figures.resends,
-            drops=await cluster.figures.drops(),
             accuracy=job.accuracy(),
             weights=digests.pop(),
-            fabric=cluster.figures.digest(),
-            shares=list(cluster.job.shares),
-            trees=cluster.job.trees,
-            moves=moves,
-            link_load={str(link.end): round(link.load, 6) for link in links},
-            phases=phases.closed,
-            jobs=cluster.figures.jobs,
-            flows=cluster.figures.flows,
-            queues=[QueueTrace(port=str(longest.end), time_ns=times, depth_packets=depths)],
-            solver_ms=cluster.decisions_ms,
-            telemetry=cluster.figures.telemetry_cost,
+            **trained,
+            **await _figures(cluster),
             wall_s=time.perf_counter() - started,
         )
+
+
+async def _train(
+    cluster: Cluster, job: ReplicatedJob, strategy: str, advance: Callable[[], object] | None
+) -> dict[str, Any]:
+    """Train for the run's steps; return the fields of `StrategyResult` on steps and moves."""
+    training = cluster.config.training
+    samples = [job.samples(worker) for worker in range(job.workers)]
+    times_ns: list[int] = []
+    sums: list[str] = []
+    moves: list[MoveRecord] = []
+    phases = _Phases(cluster)
+    for step in range(training.steps):
+        await cluster.compute(training.compute)
+        totals, duration_ns = await cluster.allreduce(job.gradients(step), samples)
+        times_ns.append(duration_ns)
+        sums.append(_digest_of_all(strategy, step, totals))
+        job.apply([total.mean() for total in totals])
+        moved_now = cluster.take_moves()
+        moves += [
+            MoveRecord(step=step, time_ns=moved.time_ns, switches=list(moved.switches), shard=moved.shard)
+            for moved in moved_now
+        ]
+        if moved_now:
+            phases.close()
+        if advance is not None:
+            advance()
+    phases.close()
+    achievable_ns = [each.achievable_ns for each in cluster.job.sums]
+    return {
+        "iteration_ns": times_ns,
+        "achievable_ns": achievable_ns,
+        "sums": sums,
+        "moves": moves,
+        "phases": phases.closed,
+    }
+
+
+async def _figures(cluster: Cluster) -> dict[str, Any]:
+    """Return the fields of `StrategyResult` on the fabric and the other jobs."""
+    figures = cluster.figures
+    links = list(figures.links())
+    busiest = max(links, key=lambda link: link.job_bytes)
+    longest = max(links, key=lambda link: link.largest_queue_packets)
+    times, depths = figures.queue(longest.end)
+    return {
+        "busiest_link": str(busiest.end),
+        "busiest_link_bytes": busiest.job_bytes,
+        "largest_queue": str(longest.end),
+        "largest_queue_packets": longest.largest_queue_packets,
+        "promised": {str(link): bound for link, bound in sorted(figures.promised.items())},
+        "promises": [PromiseRecord(time_ns=time_ns, text=text) for time_ns, text in figures.promises],
+        "broken": figures.broken_promises,
+        "fullest_queue": _fullest_queue(links, figures.promised),
+        "heartbeats": figures.heartbeats,
+        "resends": figures.resends,
+        "drops": await figures.drops(),
+        "fabric": figures.digest(),
+        "shares": list(cluster.job.shares),
+        "trees": cluster.job.trees,
+        "link_load": {str(link.end): round(link.load, 6) for link in links},
+        "jobs": figures.jobs,
+        "flows": figures.flows,
+        "queues": [QueueTrace(port=str(longest.end), time_ns=times, depth_packets=depths)],
+        "solver_ms": cluster.decisions_ms,
+        "telemetry": figures.telemetry_cost,
+    }
 
 
 def _fullest_queue(links: Iterable[LinkFigures], bounds: Mapping[Endpoint, int | None]) -> QueueUse | None:

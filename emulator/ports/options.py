@@ -198,6 +198,17 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.set_defaults(notes=[])
+    _add_program(parser)
+    _add_ports(parser)
+    _add_server(parser)
+    _add_output(parser)
+    for flag, (takes_value, _) in _POINTLESS.items():
+        parser.add_argument(flag, action=_Pointless, nargs=1 if takes_value else 0, help=argparse.SUPPRESS)
+    return parser
+
+
+def _add_program(parser: argparse.ArgumentParser) -> None:
+    """Add the program, its interfaces and numbers."""
     add = parser.add_argument
     add("program", nargs="?", type=Path, metavar="PROGRAM.json", help="BMv2 JSON to start with")
     add(
@@ -238,6 +249,11 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help=f"at most {PRIORITIES}; every port always has {PRIORITIES}, strictly by priority",
     )
+
+
+def _add_ports(parser: argparse.ArgumentParser) -> None:
+    """Add rates and queues of ports."""
+    add = parser.add_argument
     add(
         "--port-rate",
         action="append",
@@ -262,6 +278,11 @@ def _parser() -> argparse.ArgumentParser:
         metavar="PORT=BYTES",
         help="bytes that each priority's queue of a port holds (default: no limit but the packets)",
     )
+
+
+def _add_server(parser: argparse.ArgumentParser) -> None:
+    """Add addresses and certificates of the switch's servers."""
+    add = parser.add_argument
     add(
         "--grpc-server-addr",
         default=GRPC_ADDRESS,
@@ -274,6 +295,11 @@ def _parser() -> argparse.ArgumentParser:
     add("--grpc-server-cert", type=Path, metavar="PEM", help="the server's certificate")
     add("--grpc-server-cacert", type=Path, metavar="PEM", help="certificates that sign clients' certificates")
     add("--grpc-server-with-client-auth", action="store_true", help="let in only clients with a certificate")
+
+
+def _add_output(parser: argparse.ArgumentParser) -> None:
+    """Add captures and logs."""
+    add = parser.add_argument
     add(
         "--pcap",
         nargs="?",
@@ -296,9 +322,6 @@ def _parser() -> argparse.ArgumentParser:
         help="trace, debug, info, warn, error or off (default info)",
     )
     add("-v", "--version", action=_Version, nargs=0, help="print the version and exit")
-    for flag, (takes_value, _) in _POINTLESS.items():
-        add(flag, action=_Pointless, nargs=1 if takes_value else 0, help=argparse.SUPPRESS)
-    return parser
 
 
 class _Version(argparse.Action):

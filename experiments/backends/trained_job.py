@@ -74,7 +74,7 @@ class TrainedJob:
 
     @property
     def idle(self) -> bool:
-        """Whether the workers have all results that they asked for."""
+        """True if the workers have all results that they asked for."""
         return all(worker.core.idle for worker in self.workers)
 
     # --- start ---

@@ -24,7 +24,7 @@ class WindowLaws:
 
     @property
     def reads_int(self) -> bool:
-        """Whether links' INT travels in the jobs' messages."""
+        """True if links' INT travels in the jobs' messages."""
         return self._description.reads_int
 
     def factory(self, window: int, streams: int) -> Callable[[], WindowLaw]:
@@ -35,9 +35,7 @@ class WindowLaws:
             streams: Maximum number of streams on one link when the job starts.
         """
         hops = max_hops(message_bytes(lanes_of(self._topology)))
-        return partial(
-            self._make, Setting(window, round_bytes(self._topology), max(1, streams), hops, self._rates_bps)
-        )
+        return partial(self._make, Setting(window, round_bytes(self._topology), max(1, streams), hops, self._rates_bps))
 
     @property
     def unread(self) -> int:

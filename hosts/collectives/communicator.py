@@ -24,7 +24,7 @@ from .call_log import CallLog
 from .compression import Compression
 from .gathering import Gathering, array_of, words_of
 from .handle import Handle, SteppedHandle
-from .operation import Members
+from .operation import Description, Members
 from .operations import OPERATIONS, Call, Started, Stepped
 from .progress import Progress, measured, report_of
 from .step_meter import StepMeter
@@ -276,27 +276,7 @@ class Communicator:
             root = self._checked_root(root, name)
         cuts = as_cuts(cuts, name)
         operation = OPERATIONS.describe(op)
-        if weight is not None and not operation.weighted and finish is None:
-            raise InvalidTensor(
-                f"a weight has no effect with op={operation.name!r}",
-                place=f"tensor {name!r}",
-                value=weight,
-                allowed=("no weight", 'op="mean"'),
-            )
-        if rack is not None and not operation.racked:
-            raise InvalidTensor(
-                f"op={operation.name!r} is not taken among racks",
-                place=f"tensor {name!r}",
-                value=operation.name,
-                allowed=tuple(each.name for each in OPERATIONS.values() if each.racked),
-            )
-        if nonfinite not in _POLICIES:
-            raise InvalidTensor(
-                f"unknown policy {nonfinite!r} for NaN and infinity",
-                place=f"tensor {name!r}",
-                value=nonfinite,
-                allowed=_POLICIES,
-            )
+        _check_reduction(operation, name, None if finish is not None else weight, rack, nonfinite)
         values, dtype, restore = opened(array, name, dtype)
         way = operation.name if compression is None else f"{operation.name} {compression.name}"
         made_call = _call(collective, name, values, dtype, root=root, op=way, policy=nonfinite, cuts=cuts)
@@ -499,6 +479,33 @@ def described(error: BaseException) -> str:
 def wait_all(handles: Iterable[Handle]) -> list[Any]:
     """The results of many calls, in the handles' order."""
     return [handle.wait() for handle in handles]
+
+
+def _check_reduction(
+    operation: Description, name: str, weight: int | None, rack: Members | None, nonfinite: NonFinite
+) -> None:
+    """Check that an operation takes what a call of it has. Raises InvalidTensor."""
+    if weight is not None and not operation.weighted:
+        raise InvalidTensor(
+            f"a weight has no effect with op={operation.name!r}",
+            place=f"tensor {name!r}",
+            value=weight,
+            allowed=("no weight", 'op="mean"'),
+        )
+    if rack is not None and not operation.racked:
+        raise InvalidTensor(
+            f"op={operation.name!r} is not taken among racks",
+            place=f"tensor {name!r}",
+            value=operation.name,
+            allowed=tuple(each.name for each in OPERATIONS.values() if each.racked),
+        )
+    if nonfinite not in _POLICIES:
+        raise InvalidTensor(
+            f"unknown policy {nonfinite!r} for NaN and infinity",
+            place=f"tensor {name!r}",
+            value=nonfinite,
+            allowed=_POLICIES,
+        )
 
 
 def _plain(values: NDArray[Any], name: str) -> np.dtype[Any]:

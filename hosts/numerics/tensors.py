@@ -7,7 +7,7 @@ import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal, Self, SupportsIndex
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -108,6 +108,23 @@ class Reduced:
             raise ZeroDivisionError(f"tensor {self.name!r}: a chunk's weights sum to 0; submit positive weights")
 
 
+def _checked_weight(weight: SupportsIndex, workers: int, name: str) -> int:
+    """Return a tensor's weight as an integer; NumPy's integers are accepted. Raises InvalidTensor."""
+    most = MAX_WEIGHTS // workers
+    try:
+        number = operator.index(weight)
+    except TypeError:
+        raise InvalidTensor(f"weight {weight!r} is not an integer", place=f"tensor {name!r}", value=weight) from None
+    if not 0 <= number <= most:
+        raise InvalidTensor(
+            f"weight {number} is not in 0…{most}; the weights of {workers} workers may add up to "
+            f"{MAX_WEIGHTS}, beyond which their sum would wrap",
+            place=f"tensor {name!r}",
+            value=number,
+        )
+    return number
+
+
 class Tensor:
     """A tensor to be summed: P scale rounds, then C rounds with lanes. `local` rounds count from its first one.
 
@@ -150,20 +167,7 @@ class Tensor:
         Raises:
             InvalidTensor: the array cannot be summed; the error names tensor and element.
         """
-        most = MAX_WEIGHTS // workers
-        try:
-            weight = operator.index(weight)  # NumPy's whole numbers are as good
-        except TypeError:
-            raise InvalidTensor(
-                f"weight {weight!r} is no whole number", place=f"tensor {name!r}", value=weight
-            ) from None
-        if not 0 <= weight <= most:
-            raise InvalidTensor(
-                f"weight {weight} is not in 0…{most}; the weights of {workers} workers may add up to "
-                f"{MAX_WEIGHTS}, beyond which their sum would wrap",
-                place=f"tensor {name!r}",
-                value=weight,
-            )
+        weight = _checked_weight(weight, workers, name)
         numbers, kind = as_numbers(array, name, dtype)
         cuts = as_cuts(cuts, name)
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from typing import Any, Final, Literal, Self, SupportsIndex
@@ -14,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ...wire.aggregation import LANES
 from ...wire.fields import BY_NAME
-from ..array_types import IntArray
+from ..array_types import BoolArray, IntArray
 from ..errors import CallMismatch, HostError, InvalidTensor
 from .datatypes import LARGEST_EXPONENT, DataType, FloatType, as_numbers
 from .draws import Draws
@@ -130,6 +131,7 @@ class Tensor:
 
     Local round l carries the exponent of chunk l (0 where there is none) and, from P on, the lanes of chunk l − P. The
     numbers of a chunk are kept until its sum arrives and takes their place, so that a tensor takes its own size once.
+    After the loss of a worker the chunks without a sum get other rounds, see `agree_again`.
     """
 
     def __init__(
@@ -225,18 +227,69 @@ class Tensor:
 
     def place(self, handle: int, start: int, lead: int) -> None:
         """Give it its rounds, from `start` on; `lead` is the window by which all of the job's workers cut tensors."""
-        count = len(self._values)
         self.handle = handle
+        self._order: IntArray | None = None  # the chunks that its rounds sum, in this order; None: all
+        self._passed_on: BoolArray | None = None  # mask of the chunks that later rounds sum
+        self._lay(start, lead, self._own)
+        self._open = np.array([self.end - start])
+
+    def _lay(self, start: int, lead: int, exponents: NDArray[np.uint8]) -> None:
+        """Lay rounds for chunks with these exponents, from `start` on."""
+        count = len(exponents)
         self.start = start
         self.scale_rounds = min(lead, count)
         """P: its first rounds, which carry exponents and no lanes."""
         if not count and self._signature is not None:
             self.scale_rounds = 1  # to be compared, and to be a barrier
         self.end = start + self.scale_rounds + count
-        self.remaining = self.end - start
-        """Rounds that are not complete here."""
-        self._carried = np.zeros(self.remaining, np.uint8)
-        self._carried[:count] = self._own
+        self._carried = np.zeros(self.end - start, np.uint8)
+        self._carried[:count] = exponents
+
+    @property
+    def remaining(self) -> int:
+        """Number of rounds that are not complete here."""
+        return int(self._open[0])
+
+    def agree_again(self, final: BoolArray, start: int, lead: int) -> tuple[Self | None, BoolArray]:
+        """Pass the chunks without a final sum on to later rounds, which agree on their exponents once more.
+
+        Args:
+            final: mask of this tensor's rounds that are final, (end − start,).
+            start: first of the later rounds.
+            lead: as in `place`.
+
+        Returns:
+            The tensor with the later rounds, or None if all are final, and the mask of the rounds that are still of
+            use. Both tensors share the numbers, the sum and `remaining`, which does not change here.
+        """
+        if final.all():
+            return None, final
+        lanes = final[self.scale_rounds :]
+        chunks = np.flatnonzero(~lanes)
+        useful = final.copy()
+        useful[: len(lanes)][: self.scale_rounds] &= lanes[: self.scale_rounds]
+        if self._signature is not None:
+            useful[0] = final[0]  # the calls are still to be compared
+        if self._order is not None:
+            chunks = self._order[chunks]
+        self._passed_on = np.zeros(len(self._values), np.bool_)
+        self._passed_on[chunks] = True
+        later = copy(self)
+        later._order, later._passed_on = chunks, None
+        later._lay(start, lead, self._own[chunks])
+        return later, useful
+
+    def count_rounds(self, more: int) -> None:
+        """Add to the number of rounds that are not complete here."""
+        self._open += more
+
+    def end_at(self, end: int) -> None:
+        """Leave rounds from this one on to others."""
+        self.end = min(self.end, end)
+
+    def _chunks_of(self, places: IntArray) -> IntArray | slice:
+        """Return the chunks at these places of the order in which its rounds sum them."""
+        return _run(places if self._order is None else self._order[places])
 
     @property
     def may_wrap(self) -> bool:
@@ -277,7 +330,7 @@ class Tensor:
         """Return this worker's lanes for local rounds ≥ P, whose exponents were agreed P rounds earlier: int32 (k,
         lanes).
         """
-        chunks = _run(local - self.scale_rounds)
+        chunks = self._chunks_of(local - self.scale_rounds)
         return self._encoding.encode(self._values[chunks], self._agreed[chunks], self.weight, self._place(chunks))
 
     # --- results ---
@@ -286,13 +339,17 @@ class Tensor:
         """Note results of local rounds: agreed exponents and summed weights (k,), and from P on lanes (k, lanes)."""
         if self._signature is not None and len(first := np.flatnonzero(local == 0)):
             self._compare(int(weights[first[0]]))
-        carries = local < len(self._agreed)
-        self._agreed[local[carries]] = exponents[carries]
+        carrying = np.flatnonzero(local < (len(self._agreed) if self._order is None else len(self._order)))
+        carried = local[carrying] if self._order is None else self._order[local[carrying]]
+        if self._passed_on is not None:
+            kept = ~self._passed_on[carried]
+            carrying, carried = carrying[kept], carried[kept]
+        self._agreed[carried] = exponents[carrying]
         if lanes is not None:
-            chunks = _run(local - self.scale_rounds)
+            chunks = self._chunks_of(local - self.scale_rounds)
             self._values[chunks] = self._encoding.decode(lanes, self._agreed[chunks], weights, self._place(chunks))
             self._weights[chunks] = weights
-        self.remaining -= len(local)
+        self._open -= len(local)
 
     def contributed(self, array: ArrayLike) -> NDArray[Any]:
         """Return what this worker added to the finished sum: the decoded lanes of its own numbers alone.
@@ -425,8 +482,7 @@ def reference_sum(
 ) -> NDArray[Any]:
     """Compute the sum that every fabric must return, bit for bit.
 
-    Chunks whose exponents were agreed with a worker that was lost before their lanes keep those exponents. This
-    function does not model that case.
+    After the loss of a worker each chunk is the sum either of all workers or of the survivors, as its weight shows.
 
     Args:
         arrays: one array per worker, of one shape and type.

@@ -2,7 +2,9 @@
 
 Switches add checks as they add lanes, so a sum's check is the sum of the checks, and the receiver compares it with the
 lanes'. With secret coefficients it authenticates the *sum*; each worker also adds its round's secret pad, so that a sum
-of k workers has k of them, and neither zeros nor another round's numbers pass. How depends on what the lanes hold:
+of k workers has k of them, and neither zeros nor another round's numbers pass. After the loss of a worker rounds hold
+other numbers than before, so pads differ by the number of lost workers, too (`pad_numbers`). How checks are computed
+depends on what the lanes hold:
 
 * Where a lane's sum cannot wrap (finite floating numbers), checks are Σ rᵢ·vᵢ + pad modulo p over the integers, with a
   secret prime p below 2^(32 − ⌈log₂ n⌉), so that the sum of n of them does not wrap either, and secret rᵢ, uniform
@@ -28,7 +30,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...wire.aggregation import LANE_COEFFICIENTS, LANES
+from ...wire.aggregation import CHUNKS, LANE_COEFFICIENTS, LANES
 from ..array_types import BoolArray, IntArray
 
 Checks = NDArray[np.int64]
@@ -41,6 +43,15 @@ _PARTS: Final = 3
 _MASK: Final = (1 << _PART_BITS) - 1
 _WITNESSES: Final = (2, 7, 61)
 """Bases by which Miller's test decides for all numbers below 4.7·10⁹ (Jaeschke, On strong pseudoprimes, 1993)."""
+
+
+def pad_numbers(rounds: IntArray, lost: IntArray | int) -> IntArray:
+    """Return the numbers of the pads of rounds that are summed after the loss of so many workers.
+
+    A round of before the loss never has the number of a later one: that one is at most a window behind it.
+    """
+    numbers: IntArray = rounds + np.asarray(lost) * CHUNKS
+    return numbers
 
 
 class SumCheck:
@@ -72,17 +83,17 @@ class SumCheck:
         return SumCheck, self._made_of
 
     def of(
-        self, rounds: IntArray, lanes: NDArray[np.int32] | None, weights: NDArray[Any], wraps: BoolArray | bool
+        self, numbers: IntArray, lanes: NDArray[np.int32] | None, weights: NDArray[Any], wraps: BoolArray | bool
     ) -> Checks:
-        """The checks (n,) of one worker's messages: lanes (n, lanes) or None, weights (n,), and whether a sum of these
-        lanes may wrap, of all or (n,).
+        """The checks (n,) of one worker's messages: numbers of the pads (n,), lanes (n, lanes) or None, weights (n,),
+        and whether a sum of these lanes may wrap, of all or (n,).
         """
         checks, modulus = self._without_pads(lanes, weights, wraps)
-        return (checks + self._pads(rounds, modulus)) % modulus
+        return (checks + self._pads(numbers, modulus)) % modulus
 
     def passes(
         self,
-        rounds: IntArray,
+        numbers: IntArray,
         lanes: NDArray[np.int32] | None,
         weights: NDArray[Any],
         checks: NDArray[Any],
@@ -91,7 +102,8 @@ class SumCheck:
     ) -> BoolArray:
         """Return whether each message's check is that of its lanes and weight, (n,).
 
-        `counts` are the possible numbers of workers whose checks were added, (m,) for all messages or (n, m).
+        `counts` are the possible numbers of workers whose checks were added, (m,) for all messages or (n, m); `numbers`
+        those of the pads, (n,), or for each of these possibilities (n, m).
         """
         right, modulus = self._without_pads(lanes, weights, wraps)
         pads: Checks = (np.asarray(checks).astype(np.int64) - right) % modulus
@@ -99,24 +111,25 @@ class SumCheck:
             good: BoolArray = pads == 0
             return good
         every = modulus if isinstance(modulus, int) else modulus[:, None]
-        expected = self._pads(rounds, modulus)[:, None] * counts % every
+        pad = self._pads(numbers if numbers.ndim > 1 else numbers[:, None], every)
+        expected = pad * counts % every
         good = (expected == pads[:, None]).any(axis=1)
         return good
 
     def may_pass(
         self,
-        rounds: IntArray,
+        numbers: IntArray,
         lanes: NDArray[np.int32] | None,
         weights: NDArray[Any],
         checks: NDArray[Any],
         counts: IntArray,
     ) -> BoolArray:
         """The same where it is not known whether the lanes may wrap: one of the two suffices. `counts`: (n, m)."""
-        wraps = np.zeros(len(rounds), np.bool_)
-        good = self.passes(rounds, lanes, weights, checks, wraps, counts)
+        wraps = np.zeros(len(numbers), np.bool_)
+        good = self.passes(numbers, lanes, weights, checks, wraps, counts)
         if lanes is not None and self.prime and not good.all():
             bad = ~good
-            good[bad] = self.passes(rounds[bad], lanes[bad], weights[bad], checks[bad], ~wraps[bad], counts[bad])
+            good[bad] = self.passes(numbers[bad], lanes[bad], weights[bad], checks[bad], ~wraps[bad], counts[bad])
         return good
 
     def _without_pads(
@@ -133,11 +146,11 @@ class SumCheck:
             checks[wraps] = self._modulo_word(lanes[wraps], values[wraps])
         return checks, np.where(wraps, _WORD, self.prime)
 
-    def _pads(self, rounds: IntArray, modulus: IntArray | int) -> Checks:
+    def _pads(self, numbers: IntArray, modulus: IntArray | int) -> Checks:
         if not isinstance(modulus, int):
-            return np.where(modulus == _WORD, self._pads(rounds, _WORD), self._pads(rounds, self.prime))
+            return np.where(modulus == _WORD, self._pads(numbers, _WORD), self._pads(numbers, self.prime))
         slope, start = self._word_pad if modulus == _WORD else self._prime_pad
-        pads: Checks = (rounds % modulus * slope + start) % modulus  # 2³² divides what int64 wraps by
+        pads: Checks = (numbers % modulus * slope + start) % modulus  # 2³² divides what int64 wraps by
         return pads
 
     def _modulo_word(self, lanes: NDArray[np.int32] | None, weights: NDArray[Any]) -> Checks:

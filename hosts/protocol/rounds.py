@@ -56,6 +56,14 @@ class RoundStore:
         if messages.lanes is not None:
             self.lanes[places] = messages.lanes
 
+    def pass_over(self, rounds: IntArray) -> None:
+        """Take rounds that no host sums any more for complete, without a result."""
+        places = rounds & self.mask
+        self.round[places] = rounds
+        self.has_lanes[places] = False
+        self.reduced[:, places] = [[field.neutral] for field in REDUCED]
+        self.lanes[places] = 0
+
     def write(
         self,
         writer: MessageWriter,

@@ -18,7 +18,7 @@ from ...wire.aggregation import MessageType, round_near
 from ...wire.control import Held, Resume, ServerPlan
 from ...wire.frames import Datagrams
 from ..array_types import IntArray
-from .authentication import SumCheck
+from .authentication import SumCheck, pad_numbers
 from .counters import Counters
 from .fetching import answer_fetches
 from .messages import Messages, MessageWriter, open_messages, reduce_into, rows_of
@@ -115,8 +115,9 @@ class ParameterServerCore:
         placed = messages.slot == rounds & (self.plan.slots - 1)
         # A sender of round r has completed r − W in this generation, or it was final before: r cannot be further ahead.
         near = (rounds <= self._newest + self._store.size) | (not self._completed_any)
+        numbers = pad_numbers(rounds, self.plan.workers - len(self.plan.members))
         intact = self._check.may_pass(
-            rounds, messages.lanes, messages.weight, messages.check, self._workers_at[entries, None]
+            numbers, messages.lanes, messages.weight, messages.check, self._workers_at[entries, None]
         )
         good = fitting & member & placed & near & intact
         if np.count_nonzero(good) < len(good):

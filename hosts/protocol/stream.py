@@ -42,13 +42,69 @@ class Stream:
         self._starts.append(tensor.start)
         self.end = tensor.end
 
-    def cut_before(self, tensor: Tensor) -> None:
-        """End in front of this tensor."""
-        self.end = tensor.start
-        keep = bisect_right(self._starts, tensor.start) - 1
-        del self.tensors[keep:], self._starts[keep:]
+    def cut_before(self, tensor: Tensor, store: RoundStore) -> None:
+        """End in front of this tensor; the rounds of this one and of all later ones are passed over."""
+        kept = [each for each in self.tensors if each.handle < tensor.handle]
+        self.end = max((each.end for each in kept), default=self.base)
+        self.tensors, self._starts = kept, [each.start for each in kept]
+        ahead = np.arange(self.base, self.end)
+        store.pass_over(ahead[~self.has(ahead) & ~store.holds(ahead)])
         self._following = min(self._following, self.end)
-        self._held_back = self._held_back[self._held_back < self.end]
+        self._held_back = self._held_back[self.has(self._held_back)]
+
+    def has(self, rounds: IntArray) -> BoolArray:
+        """Return whether each round is one of a tensor that is summed here."""
+        among = np.zeros(len(rounds), np.bool_)
+        for each in self.tensors:
+            among |= (rounds >= each.start) & (rounds < each.end)
+        return among
+
+    def agree_again(self, store: RoundStore, fetched: IntArray, lead: int) -> IntArray:
+        """Sum the chunks without a final sum in rounds behind the last final one, by exponents that are agreed there.
+
+        All workers of a generation know the same final rounds, so that all lay the same rounds. The rounds in between
+        that are of no more use are passed over.
+
+        Args:
+            store: the complete rounds.
+            fetched: final rounds that are not complete here.
+            lead: as in `Tensor.place`.
+
+        Returns:
+            The rounds that are still to be fetched.
+        """
+        held = store.round[store.round >= self.base]
+        beyond = max([self.base, *(held + 1).tolist(), *(fetched + 1).tolist()])
+        ahead = np.arange(self.base, beyond)
+        complete = store.holds(ahead)
+        final = complete | np.isin(ahead, fetched)
+        useful = np.zeros(len(ahead), np.bool_)
+        self.end = beyond
+        earlier: list[Tensor] = []
+        later: list[Tensor] = []
+        for tensor in self.tensors:
+            rounds = np.arange(tensor.start, tensor.end)
+            inside = (rounds >= self.base) & (rounds < beyond)
+            places = rounds[inside] - self.base
+            known = rounds < self.base
+            known[inside] = final[places]
+            again, of_use = tensor.agree_again(known, self.end, lead)
+            useful[places] = of_use[inside]
+            if again is not None:
+                known[inside] = complete[places]
+                dropped = int(np.count_nonzero(~of_use & ~known))
+                tensor.count_rounds(again.end - again.start - dropped)
+                tensor.end_at(beyond)
+                later.append(again)
+                self.end = again.end
+            if tensor.start < tensor.end:
+                earlier.append(tensor)
+        store.pass_over(ahead[~useful & ~complete])
+        self.tensors = [*earlier, *later]
+        self._starts = [each.start for each in self.tensors]
+        self.advance(store)
+        self.restart()
+        return fetched[useful[fetched - self.base]]
 
     def advance(self, store: RoundStore) -> None:
         """Move the base behind the rounds that are complete, and let go of the tensors below it."""

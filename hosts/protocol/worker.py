@@ -25,7 +25,7 @@ from ..array_types import BoolArray, IntArray
 from ..congestion import ExplicitWindow, Feedback, Pacer, WindowLaw
 from ..errors import HostError, InvalidTensor, WorkerLeft
 from ..numerics.tensors import Reduced, Tensor
-from .authentication import SumCheck
+from .authentication import SumCheck, pad_numbers
 from .counters import Counters
 from .departures import told_departures
 from .fetching import answer_fetches
@@ -291,7 +291,8 @@ class WorkerCore:
         counts = self._sizes
         if len(counts) > 1:
             counts = np.where(messages.kinds[:, None] > _FETCH, counts, counts[0])
-        return self._check.passes(rounds, messages.lanes, messages.weight, messages.check, wraps, counts)
+        numbers = pad_numbers(rounds[:, None], self.plan.workers - counts)
+        return self._check.passes(numbers, messages.lanes, messages.weight, messages.check, wraps, counts)
 
     def _complete(self, now_ns: int, messages: Messages, rounds: IntArray) -> None:
         """Keep the results of distinct rounds in flight, note them in their tensors, and move the window on."""
@@ -345,10 +346,11 @@ class WorkerCore:
 
     def _end_stream(self, tensor: Tensor, now_ns: int) -> None:
         """Sum nothing from this tensor on."""
-        self._stream.cut_before(tensor)
-        beyond = np.flatnonzero(self._in_flight.round >= tensor.start)
-        if len(beyond):
-            self._in_flight.land(beyond, now_ns)
+        self._stream.cut_before(tensor, self._store)
+        in_flight = self._in_flight.round
+        gone = np.flatnonzero((in_flight != NO_ROUND) & ~self._stream.has(in_flight))
+        if len(gone):
+            self._in_flight.land(gone, now_ns)
 
     # --- sending ---
 
@@ -465,7 +467,8 @@ class WorkerCore:
 
     def _contributions(self, kind: MessageType, rounds: IntArray, flags: int) -> Datagrams:
         exponents, weights, lanes = self._stream.contents(rounds, kind is MessageType.CONTRIBUTION)
-        check = self._check.of(rounds, lanes, weights, lanes is None or self._stream.may_wrap(rounds))
+        numbers = pad_numbers(rounds, self.plan.workers - len(self.plan.members))
+        check = self._check.of(numbers, lanes, weights, lanes is None or self._stream.may_wrap(rounds))
         reduced = reduced_columns(len(rounds), flags=flags, exponent=exponents, weight=weights, check=check)
         payload = self._writer.write(kind, rounds, contributors=self.plan.child_bit, reduced=reduced, lanes=lanes)
         asked = self._law.int_header if lanes is not None else b""
@@ -484,13 +487,18 @@ class WorkerCore:
     def resume(self, resume: Resume) -> None:
         """Go on with a new plan: fetch the final rounds that are missing here, sum the others again.
 
-        The plan that already runs changes nothing, so a repeated message does no harm. Raises `InvalidPlan`, and stays
-        as it is, when it is not paused or the plan does not fit this worker.
+        If a worker was lost, the chunks without a final sum agree on their exponents again, so that its numbers do not
+        scale a sum that they are not in. The plan that already runs changes nothing, so a repeated message does no
+        harm.
+
+        Raises:
+            InvalidPlan: this worker is not paused, or the plan does not fit it. It stays as it is.
         """
         plan = next_plan(f"worker {self.plan.rank}", resume, self.plan, paused=self.paused)
         if plan is None:
             return
         check_worker_plan(plan, self.plan)
+        some_lost = len(plan.members) < len(self.plan.members)
         self.plan = plan
         self._writer = MessageWriter(plan.job, plan.generation, plan.slots)
         self._store = self._store.grown(plan.slots)
@@ -500,6 +508,10 @@ class WorkerCore:
             for final in resume.final
             if final.round >= self._stream.base and not self._store.holds(np.array([final.round]))[0]
         }
+        if some_lost:
+            fetched = np.array(list(self._final), np.int64)
+            useful = self._stream.agree_again(self._store, fetched, self._lead)
+            self._final = {number: self._final[number] for number in useful.tolist()}
         self._timeout.begin()
         self._unsent = True
         self.paused = False
@@ -514,7 +526,7 @@ class WorkerCore:
         if self.idle:
             return f"{who}: waits for nothing"
         tensor, place = self._stream.tensors[0], self._stream.base & self._store.mask
-        progress = f"tensor {tensor.name!r} lacks {tensor.remaining} of {tensor.end - tensor.start} rounds"
+        progress = f"tensor {tensor.name!r} lacks {tensor.remaining} rounds"
         in_flight = self._in_flight
         if in_flight.round[place] != self._stream.base:
             return f"{who}: {progress}; round {self._stream.base} was not sent yet"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -123,28 +123,19 @@ def check_sums(
             assert weight in summed, f"tensor {number}, chunk {chunk}: no workers, each once, weigh {weight}"
             adding = summed[weight]
             assert alive <= adding, f"tensor {number}, chunk {chunk}: of {alive}, only {adding} are in the sum"
-            assert any(
-                padded[chunk].tobytes() == exact.tobytes() for exact in _chunk_sums(arrays, chunk, adding, len(names))
-            ), f"tensor {number}, chunk {chunk}: wrong sum over {adding}"
+            exact = _chunk_sum(arrays, chunk, adding, len(names))
+            assert padded[chunk].tobytes() == exact.tobytes(), (
+                f"tensor {number}, chunk {chunk}: wrong sum over {adding}"
+            )
 
 
-def _chunk_sums(
+def _chunk_sum(
     arrays: Sequence[NDArray[np.float32]], chunk: int, adding: set[int], workers: int
-) -> Iterator[NDArray[np.float32]]:
-    """The exact sums of a chunk over `adding`.
-
-    There may be several, since the chunk's exponent was agreed some rounds before, perhaps with workers that were lost
-    in between; it sets the scale, hence the rounding.
-    """
-    cut = [array.reshape(-1)[chunk * LANES : (chunk + 1) * LANES].astype(np.float64) for array in arrays]
-    exponents = [int(np.frexp(np.abs(one).max())[1]) for one in cut]  # the least e with |x| < 2^e
-    lost = set(range(workers)) - adding
-    for agreed in {
-        max(exponents[rank] for rank in adding | set(others))
-        for count in range(len(lost) + 1)
-        for others in itertools.combinations(sorted(lost), count)
-    }:
-        scale = 2.0 ** (30 - (workers - 1).bit_length() - agreed)
-        exact = np.zeros(LANES, np.float32)
-        exact[: len(cut[0])] = sum(np.rint(cut[rank] * scale) for rank in sorted(adding)) / scale
-        yield exact
+) -> NDArray[np.float32]:
+    """The exact sum of a chunk over `adding`, whose exponents alone set its scale."""
+    cut = {rank: arrays[rank].reshape(-1)[chunk * LANES : (chunk + 1) * LANES].astype(np.float64) for rank in adding}
+    agreed = max(int(np.frexp(np.abs(one).max())[1]) for one in cut.values())  # the least e with |x| < 2^e
+    scale = 2.0 ** (30 - (workers - 1).bit_length() - agreed)
+    exact = np.zeros(LANES, np.float32)
+    exact[: len(cut[min(adding)])] = sum(np.rint(cut[rank] * scale) for rank in sorted(adding)) / scale
+    return exact

@@ -174,11 +174,13 @@ class Search:
         if changed not in hosts:
             return ""
         for other in hosts:
-            theirs = facts[other][state[other]].results
-            for number, (one, two) in enumerate(zip(mine.results, theirs, strict=True)):
+            theirs = facts[other][state[other]]
+            names = [self.nodes.name(self.nodes.addresses[index]) for index in (changed, other)]
+            for number, (one, two) in enumerate(zip(mine.results, theirs.results, strict=False)):
                 if one and two and one != two:
-                    names = [self.nodes.name(self.nodes.addresses[index]) for index in (changed, other)]
                     return f"{names[0]} and {names[1]} hold different results of round {number}"
+            if mine.weights and theirs.weights and mine.weights != theirs.weights:
+                return f"{names[0]} and {names[1]} finish with sums over different workers"
         for number, result in enumerate(mine.results):
             if result and self.nodes.who(result) not in control.groups:
                 who = self.nodes.who(result)

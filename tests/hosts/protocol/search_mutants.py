@@ -75,7 +75,7 @@ def resume_and_recompute(core: WorkerCore, resume: Resume) -> None:
         if core._store.round[place] == final.round and core._stream.tensors:
             core._store.round[place] = NO_ROUND
             core._stream.base = min(core._stream.base, final.round)
-            core._stream.tensors[0].remaining += 1
+            core._stream.tensors[0].count_rounds(1)
     _resume(core, Resume(resume.plan))
 
 
@@ -135,6 +135,11 @@ def send_beyond_the_span(stream: Stream, room: int, span: int, store: RoundStore
 
 
 _sendable = Stream.sendable
+
+
+def keep_exponents(stream: Stream, store: RoundStore, fetched: IntArray, lead: int) -> IntArray:
+    """Chunks whose exponents were agreed with a lost worker are summed by them."""
+    return fetched
 
 
 def begin_anew(history: History) -> int:
@@ -261,6 +266,12 @@ MUTANTS = (
         Setup("root", workers=3, moves=1, lost=LAST, dies_in_moves=True),
         "stuck",
         changes=(("Move__lose", lose_and_settle_by_old_answers), ("WorkerCore__resume", resume_unpaused)),
+    ),
+    Mutant(
+        "the exponents of lost workers are kept",
+        Setup("root", workers=3, chunks=2, moves=1, lost=(*FIRST, *LAST)),
+        "wrong sum",
+        changes=(("Stream__agree_again", keep_exponents),),
     ),
     Mutant(
         "a paused worker still takes results",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pickle
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from functools import cached_property
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from weir.hosts import Counters, ParameterServerCore, WorkerCore, WorkerOptions
 from weir.hosts.numerics.datatypes import DataType
 from weir.hosts.numerics.quantization import dequantize, quantize, scale_table
+from weir.hosts.numerics.tensors import Reduced
 from weir.hosts.protocol.messages import ROW
 from weir.tests.hosts.protocol.chunks import block_exponents, to_chunks
 from weir.tests.hosts.protocol.network_model import JOB, SERVER, Tree, make_tree, worker_address
@@ -157,16 +158,15 @@ class Setup:
         address = worker_address(rank)
         parent, bit = tree.parents[address], tree.bit(address)
         return WorkerPlan(
-            JOB, generation, rank, self.workers, parent, bit, self.slots, self.window, members=self.members
+            JOB, generation, rank, self.workers, parent, bit, self.slots, self.window, members=self.members(tree)
         )
 
     def server_plan(self, tree: Tree, generation: int) -> ServerPlan:
         children = tuple(Child(bit, address) for bit, address in tree.children(SERVER).items())
-        return ServerPlan(JOB, generation, self.slots, children, self.workers, members=self.members)
+        return ServerPlan(JOB, generation, self.slots, children, self.workers, members=self.members(tree))
 
-    @property
-    def members(self) -> tuple[int, ...]:
-        return tuple(map(worker_address, range(self.workers)))
+    def members(self, tree: Tree) -> tuple[int, ...]:
+        return tuple(address for address in map(worker_address, range(self.workers)) if address in tree.parents)
 
     def job_entries(self, tree: Tree, generation: int, switch: int) -> dict[tuple[int, int], JobEntry]:
         if switch not in tree.inner:
@@ -197,45 +197,43 @@ class Gradients:
         """The summed weight's digits say who is in a sum, and how often."""
 
     @cached_property
-    def legal(self) -> dict[tuple[int, Hashable], tuple[int, ...]]:
-        """(round, content of its result) → the ranks that are in it."""
-        result: dict[tuple[int, Hashable], tuple[int, ...]] = {}
-        for tensor, arrays in enumerate(self.arrays):
-            for (number, content), group in self._legal_of(arrays).items():
-                result[tensor * self.each + number, content] = group
-        return result
+    def legal(self) -> dict[Hashable, tuple[int, ...]]:
+        """Content that a round's result may have → the ranks that are in it.
 
-    def _legal_of(self, arrays: NDArray[np.float32]) -> dict[tuple[int, Hashable], tuple[int, ...]]:
-        """The same of one tensor, whose rounds are counted from 0."""
-        everyone = tuple(range(len(self.weights)))
-        groups = [group for size in everyone for group in combinations(everyone, size + 1)]
-        chunks = [to_chunks(array) for array in arrays]
-        exponents = np.array([block_exponents(chunk) for chunk in chunks])
-        result: dict[tuple[int, Hashable], tuple[int, ...]] = {}
+        After a loss the remaining chunks have other rounds, so that the number of a round does not tell its chunk.
+        """
+        result: dict[Hashable, tuple[int, ...]] = {}
+        groups = [
+            group for size in range(len(self.weights)) for group in combinations(range(len(self.weights)), size + 1)
+        ]
         for group in groups:
-            ranks = list(group)
-            weight = np.array([sum(self.weights[rank] for rank in ranks)], np.int64)
-            agreed = exponents[ranks].max(axis=0)
-            for number in range(self.each):
-                exponent = int(agreed[number]) if number < self.count else 0
-                if number < self.lead:
-                    content = (exponent, int(weight[0]), int(linear_check(_NO_LANES, weight[:1])[0]), None)
-                    result[number, content] = group
-                    continue
-                at = [number - self.lead]
-                # the scale may have been agreed in an earlier generation, by more workers
-                for scale in {int(exponents[list(more), at].max()) for more in groups if set(group) <= set(more)}:
-                    parts = [quantize(chunks[r][at], np.array([scale], np.uint8), self.scales) for r in ranks]
-                    total = np.array(parts).sum(axis=0, dtype=np.int32)
-                    check = int(linear_check(total, weight)[0])
-                    result[number, (exponent, int(weight[0]), check, total.tobytes())] = group
+            weight = np.array([sum(self.weights[rank] for rank in group)], np.int64)
+            exponents = [self._agreed(arrays, group) for arrays in self.arrays]
+            carried = {0, *np.concatenate(exponents).tolist()}
+            for exponent in carried:
+                result[exponent, int(weight[0]), int(linear_check(_NO_LANES, weight[:1])[0]), None] = group
+            for arrays, agreed in zip(self.arrays, exponents, strict=True):
+                for total in self._lanes(arrays, group, agreed):
+                    check = int(linear_check(total[None], weight)[0])
+                    result.update({(each, int(weight[0]), check, total.tobytes()): group for each in carried})
         return result
 
-    def tensor(self, contents: list[tuple[int, int, int, bytes | None]]) -> bytes:
-        """Expected float32 sum of a tensor whose rounds had these results."""
-        agreed = np.array([content[0] for content in contents[: self.count]], np.uint8)
-        lanes = np.frombuffer(b"".join(content[3] or b"" for content in contents), np.int32)
-        return dequantize(lanes.reshape(-1, LANES), agreed, self.scales).tobytes()
+    def _agreed(self, arrays: NDArray[np.float32], group: Sequence[int]) -> NDArray[np.uint8]:
+        """Exponents of a tensor's chunks over these ranks, (chunks,): no others may scale their sum."""
+        agreed: NDArray[np.uint8] = np.max([block_exponents(to_chunks(arrays[rank])) for rank in group], axis=0)
+        return agreed
+
+    def _lanes(self, arrays: NDArray[np.float32], group: Sequence[int], agreed: NDArray[np.uint8]) -> NDArray[np.int32]:
+        """Sums of a tensor's lanes over these ranks, (chunks, LANES)."""
+        parts = [quantize(to_chunks(arrays[rank]), agreed, self.scales) for rank in group]
+        total: NDArray[np.int32] = np.sum(parts, axis=0, dtype=np.int32)
+        return total
+
+    def sums(self, tensor: int, group: Sequence[int]) -> NDArray[np.float32]:
+        """Expected float32 sum of a tensor over these ranks, (chunks, LANES)."""
+        arrays = self.arrays[tensor]
+        agreed = self._agreed(arrays, group)
+        return dequantize(self._lanes(arrays, group, agreed), agreed, self.scales)
 
 
 @dataclass(frozen=True)
@@ -245,6 +243,8 @@ class Facts:
     results: tuple[int, ...] = ()
     """Number of the result that this host held first, by round, 0 for none."""
     idle: bool = False
+    weights: tuple[bytes, ...] = ()
+    """Summed weights by tensor, of a worker that is idle."""
     wrong: str = ""
     """Error that this state shows by itself."""
 
@@ -438,26 +438,43 @@ class Nodes:
             number = int(store.round[place])
             lanes = store.lanes[place].tobytes() if store.has_lanes[place] else None
             exponent, weight, check = (int(store.reduced[ROW[name], place]) for name in ("exponent", "weight", "check"))
+            if not weight:  # passed over after a loss
+                continue
+            results += [0] * (number + 1 - len(results))
             content = (exponent, weight, check, lanes)
             result = self._content_numbers.setdefault((number, content), len(self.contents))
             if result == len(self.contents):
                 self.contents.append(content)
-            if (number, content) not in self.gradients.legal:
+            if content not in self.gradients.legal:
                 wrong = f"a wrong sum: round {number} holds {self._who(content[1])}"
             elif results[number] not in (0, result):
                 old, new = self._who(self.contents[results[number]][1]), self._who(content[1])
                 wrong = f"a round that was held is summed again: round {number} held {old} and now holds {new}"
             results[number] = results[number] or result
         idle = isinstance(core, WorkerCore) and core.idle
-        if isinstance(core, WorkerCore) and idle and not wrong:
+        weights: list[bytes] = []
+        if isinstance(core, WorkerCore) and idle:
             finished: WorkerCore = pickle.loads(pickle.dumps(core))
-            contents = [self.contents[result] for result in results]
             for tensor in range(self.setup.tensors):
                 reduced = finished.take(tensor)
-                own = contents[tensor * self.gradients.each :][: self.gradients.each]
-                if reduced is None or reduced.array.tobytes() != self.gradients.tensor(own):
-                    wrong = f"tensor {tensor} is not what its rounds' results make"
-        return Facts(tuple(results), idle, wrong)
+                if reduced is None or not self._is_exact(tensor, reduced):
+                    wrong = wrong or f"tensor {tensor} is not the exact sum of the workers that its weights show"
+                else:
+                    weights.append(reduced.weights.tobytes())
+        return Facts(tuple(results), idle, tuple(weights), wrong)
+
+    def _is_exact(self, tensor: int, reduced: Reduced) -> bool:
+        rows = np.asarray(reduced.array).reshape(-1, LANES)
+        for chunk, weight in enumerate(reduced.weights.tolist()):
+            digits = _digits(weight)
+            group = [rank for rank, count in enumerate(digits) if count]
+            if (
+                set(digits) - {0, 1}
+                or not group
+                or rows[chunk].tobytes() != self.gradients.sums(tensor, group)[chunk].tobytes()
+            ):
+                return False
+        return True
 
     def _who(self, weight: int) -> str:
         parts = [f"{count}× worker {rank}" for rank, count in enumerate(_digits(weight)) if count]

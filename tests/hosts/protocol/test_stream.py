@@ -90,7 +90,7 @@ def test_a_stream_that_is_cut_before_a_tensor_goes_on_from_there() -> None:
     before, cut, after = (appended(stream, chunks) for chunks in (2, 3, 4))
     assert stream.sendable(64, 64, store).tolist() == [7, 8, 11, 12, 13, 17, 18, 19, 20]
     store.round[[7, 8]] = [7, 8]
-    stream.cut_before(cut)
+    stream.cut_before(cut, store)
     assert (stream.end, stream.tensors) == (11, [before])
     assert stream.holds_older(10, store)
     assert stream.sendable(64, 64, store).tolist() == [9, 10]
@@ -99,7 +99,7 @@ def test_a_stream_that_is_cut_before_a_tensor_goes_on_from_there() -> None:
     assert after not in stream.tensors
     assert stream.sendable(64, 64, store).tolist() == [11]
     store.round[[9, 10]] = [9, 10]
-    stream.cut_before(again)
+    stream.cut_before(again, store)
     store.round[11] = 11
     stream.advance(store)
     assert (stream.base, stream.tensors) == (11, [])

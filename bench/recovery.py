@@ -44,7 +44,6 @@ _LEAVES: Final = ("rs1", "rs2")
 _SPINES: Final = ("rs3", "rs4")
 _STEPS: Final = 20
 """Sums before anything breaks."""
-_GRPC_PORT: Final = 50_971
 _LIMIT_S: Final = 60.0
 _LOOK_S: Final = 0.01
 
@@ -56,7 +55,7 @@ def obstacle() -> str | None:
 
 def figures() -> Iterator[Figure]:
     """Both, in lease periods."""
-    runs = [asyncio.run(_run(_GRPC_PORT + 4 * run)) for run in range(RUNS)]
+    runs = [asyncio.run(_run()) for _ in range(RUNS)]
     for index, what in enumerate(("a worker", "the switch that sums")):
         values = tuple(run[index] / LEASE_S for run in runs)
         yield Figure(f"from the death of {what} to the next sum", "leases", values, less_is_better=True, aim=Aim(AIM))
@@ -120,13 +119,11 @@ class _Rank:
         return next(time_ns for time_ns, number in self.sums if number > generation)
 
 
-async def _run(first_port: int) -> tuple[float, float]:
-    """Seconds from each death to the survivors' next sum. The switches' ports are new in each run: gRPC goes on waiting
-    before it tries one again that has refused.
-    """
+async def _run() -> tuple[float, float]:
+    """Seconds from each death to the survivors' next sum."""
     topology = fabric()
     async with AsyncExitStack() as stack:
-        network = stack.enter_context(MininetFabric(topology, first_grpc_port=first_port))
+        network = stack.enter_context(MininetFabric(topology))
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="weir-bench-"))
         sessions = await stack.enter_async_context(open_sessions(topology, network.addresses))
         lease_ns = int(1e9 * LEASE_S)

@@ -16,7 +16,7 @@ import typer
 from ..experiments.errors import ExperimentError
 from ..topologies import Routes, Topology
 from ..topologies.mininet.fabric import FIRST_GRPC_PORT
-from ..wire.control_channel import DEFAULT_ADDRESS, Tls
+from ..wire.control_channel import Tls, is_private
 from .console import NOTES
 from .fabric_options import nanoseconds
 from .help import STRATEGY_NAMES, complete_strategy
@@ -56,9 +56,10 @@ class _Settings:
     probe_ns: int
     solve_ns: int
     election_id: int
-    listen: str
+    listen: str | None
     tls: Tls | None
-    allow_remote: bool
+    switch_tls: Tls | None
+    allow_anyone: bool
     journal: Path | None
     take_over: bool
     metrics_port: int | None
@@ -76,13 +77,25 @@ SwitchOption = Annotated[
 ]
 GrpcPortOption = Annotated[
     int,
-    typer.Option(help="Switches that are not named serve on 127.0.0.1, from this port on, in the file's order."),
+    typer.Option(help="Without --sockets they serve on 127.0.0.1, from this port on, in the file's order."),
+]
+SocketsOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FOLDER", help="Switches that are not named serve there, at unix:FOLDER/NAME."),
+]
+SwitchTlsOption = Annotated[
+    tuple[Path, Path, Path] | None,
+    typer.Option(metavar="CERTIFICATE KEY AUTHORITY", help="PEM files for switches that serve P4Runtime by TLS."),
 ]
 ListenOption = Annotated[
-    str, typer.Option(metavar="HOST:PORT", help="Where hosts and operators are served; or unix:PATH.")
+    str | None,
+    typer.Option(
+        metavar="HOST:PORT", help="Where hosts and operators are served, or unix:PATH; default: this user's socket."
+    ),
 ]
-AllowRemoteOption = Annotated[
-    bool, typer.Option("--allow-remote", help="Serve an address that others reach although there is no TLS.")
+AllowAnyoneOption = Annotated[
+    bool,
+    typer.Option("--allow-anyone", help="Serve a TCP port without TLS: who reaches it may register and end jobs."),
 ]
 TlsOption = Annotated[
     tuple[Path, Path, Path] | None,
@@ -144,9 +157,11 @@ ElectionIdOption = Annotated[
 def controller(
     file: Annotated[Path, typer.Argument(metavar="TOPOLOGY", help="The fabric: a file, or one that ships with Weir.")],
     switch: SwitchOption = None,
+    sockets: SocketsOption = None,
     grpc_port: GrpcPortOption = FIRST_GRPC_PORT,
-    listen: ListenOption = DEFAULT_ADDRESS,
-    allow_remote: AllowRemoteOption = False,
+    switch_tls: SwitchTlsOption = None,
+    listen: ListenOption = None,
+    allow_anyone: AllowAnyoneOption = False,
     tls: TlsOption = None,
     strategy: StrategyOption = "widest",
     lease: Annotated[str, typer.Option(help="A host or switch that is silent for so long is lost.")] = "2s",
@@ -179,7 +194,7 @@ def controller(
     topology = load_topology(file)
     settings = _Settings(
         topology=topology,
-        addresses=switch_addresses(topology, switch or [], grpc_port),
+        addresses=switch_addresses(topology, switch or [], grpc_port, sockets),
         strategy=strategy,
         lease_ns=nanoseconds("--lease", lease),
         probe_ns=nanoseconds("--probe", probe),
@@ -187,7 +202,8 @@ def controller(
         election_id=election_id,
         listen=listen,
         tls=Tls(*tls) if tls is not None else None,
-        allow_remote=allow_remote,
+        switch_tls=Tls(*switch_tls) if switch_tls is not None else None,
+        allow_anyone=allow_anyone,
         journal=journal,
         take_over=take_over,
         metrics_port=metrics_port,
@@ -202,7 +218,7 @@ def controller(
         raise ExperimentError("--take-over ends the controller that has the journal; say which, by --journal FILE")
     if settings.lease_ns == 0 or settings.probe_ns == 0:
         raise ExperimentError(f"--lease {lease}, --probe {probe}: neither can be 0; write them like 2s and 100ms")
-    check_listening(settings.listen, settings.tls, allow_remote=allow_remote)  # before switches are contacted
+    check_listening(settings.listen, settings.tls, allow_anyone=allow_anyone)  # before switches are contacted
     try:
         asyncio.run(_serve(settings))
     except KeyboardInterrupt:
@@ -226,9 +242,13 @@ def _watching(file: Path, topology: Topology) -> IntConfig:
     return TelemetryConfig.load(file).watching(topology, str(file))
 
 
-def switch_addresses(topology: Topology, named: Sequence[str], first_port: int) -> Mapping[str, str]:
+def switch_addresses(
+    topology: Topology, named: Sequence[str], first_port: int, sockets: Path | None = None
+) -> Mapping[str, str]:
     """Return the P4Runtime address of each switch. Raises ExperimentError for a name that is not in the fabric."""
     addresses = {node.name: f"127.0.0.1:{first_port + index}" for index, node in enumerate(topology.switches)}
+    if sockets is not None:
+        addresses = {name: f"unix:{sockets / name}" for name in addresses}
     for text in named:
         name, equals, address = text.partition("=")
         if not equals or name not in addresses:
@@ -282,6 +302,7 @@ async def _serve(settings: _Settings) -> None:
                 election_id=settings.election_id,
                 standby=True,
                 patient=bool(fabric),  # one that is dead now is no reason to leave the others alone
+                tls=settings.switch_tls,
             )
         )
         await _until_turn(sessions, fabric.get("lost", ()))
@@ -300,7 +321,7 @@ async def _serve(settings: _Settings) -> None:
                 keeper,
                 address=settings.listen,
                 tls=settings.tls,
-                allow_remote=settings.allow_remote,
+                allow_anyone=settings.allow_anyone,
                 heartbeats=beats,
                 size_rule=size_rule,
             )
@@ -320,6 +341,8 @@ async def _serve(settings: _Settings) -> None:
             watch.begin(topology, topology.name, service.now_ns())
             doing = f"placed by {settings.strategy}"
             stack.callback(start_looking(watch, keeper, service.now_ns, doing).cancel)
+        if settings.tls is None and not is_private(service.address):
+            _say(f"{service.address} is open to whoever reaches it, to register and end jobs (--allow-anyone)")
         running = f"; {len(keeper.jobs)} jobs go on" if keeper.jobs else ""
         _say(
             f"{topology.name}: {len(sessions)} switches, {len(topology.hosts)} hosts; "
@@ -386,7 +409,7 @@ async def _until_turn(sessions: Mapping[str, SwitchSession], lost: Collection[st
     if not any(session.is_up for session in sessions.values()):
         where = ", ".join(f"{name} at {session.address}" for name, session in sessions.items())
         raise ExperimentError(
-            f"no switch answers ({where}); check --switch and --grpc-port, and that they run", value=where
+            f"no switch answers ({where}); check --switch, --sockets and --grpc-port, and that they run", value=where
         )
 
 

@@ -111,8 +111,10 @@ def examine(clone: bool) -> Iterator[Finding]:
         f"build it: {_BMV2_HOME}",
         ["simple_switch_grpc", "-v"],
     )
-    yield _ports("P4Runtime port", [P4RUNTIME_PORT], "weir-switch" + (" and make shell" if clone else ""))
-    yield _ports("Mininet's P4Runtime ports", list(range(FIRST_GRPC_PORT, FIRST_GRPC_PORT + 8)), "weir mininet")
+    yield _ports("P4Runtime port", [P4RUNTIME_PORT], "weir ptf" + (" and make shell" if clone else ""))
+    yield _ports(
+        "Mininet's P4Runtime ports", list(range(FIRST_GRPC_PORT, FIRST_GRPC_PORT + 8)), "weir mininet --grpc-port"
+    )
 
 
 def _python(clone: bool) -> Finding:

@@ -14,7 +14,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from ..wire.control_channel import DEFAULT_ADDRESS, Tls
+from ..wire.control_channel import Tls
 from .help import POLICY_NAMES, command_group, complete_policy, examples
 
 app = command_group(
@@ -31,7 +31,7 @@ ControlOption = Annotated[
     typer.Option(
         "--control",
         metavar="HOST:PORT",
-        help=f"Where the controller serves; default: {DEFAULT_ADDRESS}.",
+        help="Where the controller serves, or unix:PATH; default: this user's socket.",
     ),
 ]
 TlsOption = Annotated[
@@ -242,7 +242,7 @@ def _client(context: typer.Context, control: str | None = None, tls: tuple[Path,
 
     control_before, tls_before, _ = context.obj
     tls = tls or tls_before
-    return ControlClient(control or control_before or DEFAULT_ADDRESS, Tls(*tls) if tls is not None else None)
+    return ControlClient(control or control_before, Tls(*tls) if tls is not None else None)
 
 
 def _as_dict(job: Any) -> dict[str, Any]:

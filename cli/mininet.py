@@ -28,8 +28,19 @@ LinesOption = Annotated[
     list[str] | None,
     typer.Option("--exec", metavar="LINE", help='Do this instead of asking, like "h1 ping -c1 h2"; may be repeated.'),
 ]
+SocketsOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FOLDER", help="Folder of the switches' P4Runtime sockets; default: a temporary one."),
+]
 GrpcPortOption = Annotated[
-    int, typer.Option(help="First of the ports on 127.0.0.1 where the switches serve P4Runtime.")
+    int | None,
+    typer.Option(
+        help=f"Serve P4Runtime on ports of 127.0.0.1 in place of sockets, from this one on, such as {FIRST_GRPC_PORT}; "
+        "needs --allow-anyone."
+    ),
+]
+AllowAnyoneOption = Annotated[
+    bool, typer.Option("--allow-anyone", help="Let every user of this machine write to the switches (--grpc-port).")
 ]
 ProgramOption = Annotated[
     Path | None, typer.Option(metavar="FILE.json", help="A P4 program of yours for every switch (BMv2 JSON).")
@@ -53,7 +64,9 @@ def mininet(
     file: FileArgument,
     switch: Annotated[SwitchKind, typer.Option(help="What every switch runs.")] = SwitchKind.WEIR,
     lines: LinesOption = None,
-    grpc_port: GrpcPortOption = FIRST_GRPC_PORT,
+    sockets: SocketsOption = None,
+    grpc_port: GrpcPortOption = None,
+    allow_anyone: AllowAnyoneOption = False,
     program: ProgramOption = None,
     p4info: Annotated[Path | None, typer.Option(metavar="FILE", help="Its P4Info; default: the one beside it.")] = None,
     entries: EntriesOption = None,
@@ -70,6 +83,11 @@ def mininet(
     """
     from ..topologies import load_topology
 
+    if grpc_port is not None and not allow_anyone:
+        raise ExperimentError(
+            f"--grpc-port {grpc_port}: every user of this machine could write to the switches; accept that by "
+            "--allow-anyone, or use --sockets FOLDER, to which only you connect"
+        )
     exercise = read_exercise(file) if is_exercise(file) else None
     topology = exercise.topology if exercise is not None else load_topology(file)
     own = _user_programs(topology, exercise, program, p4info, entries or [])
@@ -83,6 +101,7 @@ def mininet(
         topology,
         switch,
         first_grpc_port=grpc_port,
+        sockets=sockets,
         captures=captures,
         logs=logs,
         hosts=exercise.hosts if exercise is not None else None,
@@ -94,6 +113,11 @@ def mininet(
             written = f"{run_until_ended(load_programs(fabric, own))} entries of yours written"
         elif exercise is not None:
             written = "no program loaded: your controller loads one"
+            if grpc_port is None:
+                _say(
+                    "P4Runtime is on unix sockets; for a controller that expects ports, say "
+                    f"--grpc-port {FIRST_GRPC_PORT} --allow-anyone"
+                )
         else:
             states = run_until_ended(install_base_plan(topology, fabric.addresses))
             written = f"{sum(len(state.items) for state in states.values())} entries written and read back"
@@ -101,9 +125,11 @@ def mininet(
         size = f"{len(topology.hosts)} hosts, {len(topology.switches)} {switch} switches"
         _say(f"{topology.name}: {size}, {written}")
         _say(f"P4Runtime: {servers}")
+        if grpc_port is not None:
+            _say("every user of this machine may write to the switches (--allow-anyone)")
         if fabric.thrift_ports:
             ports = ", ".join(f"{name} {port}" for name, port in fabric.thrift_ports.items())
-            _say(f"simple_switch_CLI --thrift-port: {ports}")
+            _say(f"simple_switch_CLI --thrift-port: {ports}; Thrift is open to every user of this machine")
         if lines is None:
             fabric.interact()
             return

@@ -93,11 +93,8 @@ def run(options: Options) -> None:
                 _say(f"ports {list(wired.without_ring)} go without rings, for there is no memory for them")
             ports = ", ".join(f"{port}@{name}" for port, name in options.interfaces.items()) or "none"
             _say(f"device {options.device_id}, ports {ports}; P4Runtime on {server.address}")
-            if options.tls is None and not _is_local(server.address):
-                _say(
-                    f"warning: P4Runtime on {server.address} is open to whoever reaches this machine: "
-                    "give --grpc-server-ssl, or an address such as 127.0.0.1"
-                )
+            if (warning := _open_to(options, server.address)) is not None:
+                _say(warning)
             ended.wait()
         finally:
             if control_server is not None:
@@ -140,10 +137,21 @@ def _watch_signals(ended: threading.Event) -> None:
     threading.Thread(target=watch, name="signals", daemon=True).start()
 
 
+def _open_to(options: Options, address: str) -> str | None:
+    """Return a line about who may write to the switch besides this user; None: nobody else."""
+    if address.startswith("unix:") or (options.tls is not None and options.tls.client_roots is not None):
+        return None
+    whom = "every user of this machine" if _is_local(address) else "whoever reaches this machine"
+    line = f"P4Runtime on {address} is open to {whom}, to read and write tables and registers"
+    if options.allow_anyone:
+        return f"{line} (--allow-anyone)"
+    return f"warning: {line}; --grpc-server-addr unix:PATH or --grpc-server-with-client-auth closes it"
+
+
 def _is_local(address: str) -> bool:
-    """Return True if only processes of this machine can connect to an address."""
+    """Return True if only processes of this machine can connect to a TCP address."""
     host = address.rpartition(":")[0].strip("[]")
-    if address.startswith("unix:") or host == "localhost":
+    if host == "localhost":
         return True
     try:
         return ip_address(host).is_loopback
@@ -203,8 +211,10 @@ def _make_control(options: Options, wired: WiredSwitch) -> ControlServer | None:
 def _make_server(options: Options, switch: Switch) -> P4RuntimeServer:
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its own lines about an address that cannot be had
     from .p4runtime import P4RuntimeServer
+    from .ports.control import p4runtime_socket
 
-    return P4RuntimeServer([switch], options.grpc_address, tls=_tls(options.tls))
+    address = options.grpc_address or f"unix:{p4runtime_socket(options.device_id)}"
+    return P4RuntimeServer([switch], address, tls=_tls(options.tls))
 
 
 def _tls(files: TlsFiles | None) -> Tls | None:

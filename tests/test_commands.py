@@ -79,7 +79,8 @@ RUN_IN_MININET: Final = "weir run experiments/demo.yaml --fabric mininet"
 """A line that takes several minutes."""
 
 JOBS: Final = [
-    "weir controller topologies/leaf_spine.yaml --journal jobs.journal",
+    "weir mininet topologies/leaf_spine.yaml --sockets sockets",
+    "weir controller topologies/leaf_spine.yaml --sockets sockets --journal jobs.journal",
     "weir jobs register h1 h2 h4 --server h12 --policy continue",
     "weir jobs",
     'weir jobs end 1234 --reason "out of time"',
@@ -450,8 +451,8 @@ def test_a_run_in_mininet_as_it_stands(kind: SwitchKind, clone: Path) -> None:
 @pytest.mark.parametrize("kind", WITHOUT_OBSTACLE)
 def test_jobs_as_the_guide_has_them(kind: SwitchKind, clone: Path) -> None:
     """The fabric and the controller run meanwhile; the job's number is the one that was printed."""
-    fabric = on_switches("weir mininet topologies/leaf_spine.yaml", kind)
-    controller, register, jobs, end, measured, watching, link = JOBS
+    built, controller, register, jobs, end, measured, watching, link = JOBS
+    fabric = on_switches(built, kind)
     script = f"""
 mkfifo hold; {fabric} < hold > fabric.log 2>&1 & exec 3> hold
 until grep -q P4Runtime fabric.log; do sleep 0.2; kill -0 %1; done
@@ -463,11 +464,11 @@ number=$(grep -oE '[0-9]+' registered | head -n 1)
 {end.replace("1234", "$number")}
 {link}
 kill %2; wait %2 || true; rm controller.log
-{measured} > controller.log 2>&1 &
+{measured} --sockets sockets > controller.log 2>&1 &
 measured=$!; until grep -s served controller.log; do sleep 0.2; kill -0 $measured; done
 python -c "import urllib.request as r; print(r.urlopen('http://127.0.0.1:9100/metrics').read().decode())"
 kill $measured; wait $measured || true; rm controller.log
-{watching} > controller.log 2>&1 &
+{watching} --sockets sockets > controller.log 2>&1 &
 watching=$!; until grep -s "UDP port" controller.log; do sleep 0.2; kill -0 $watching; done
 kill $watching; wait $watching || true; exec 3>&-; wait %1; cat controller.log
 """
@@ -497,10 +498,10 @@ kill %1; wait %1
 def test_a_switch_without_ports_waits_for_a_controller(clone: Path) -> None:
     script = """
 weir-switch examples/p4_program/firewall.json > switch.log 2>&1 &
-until grep -q 9559 switch.log; do sleep 0.1; kill -0 %1; done
+until grep -q P4Runtime switch.log; do sleep 0.1; kill -0 %1; done
 kill %1; wait %1; cat switch.log
 """
-    assert "127.0.0.1:9559" in output_of(in_its_own_network(script), clone)
+    assert "P4Runtime on unix:" in output_of(in_its_own_network(script), clone)
 
 
 @pytest.mark.document

@@ -79,6 +79,10 @@ class _IdealDriver:
     def lanes(self) -> int:
         return LANES
 
+    @property
+    def keyed(self) -> bool:
+        return False
+
     def submit(self, tensor: Tensor, /) -> int:
         self.tensors.append(tensor)
         self._job.called()

@@ -1,15 +1,18 @@
 """Address and security of the control service, shared by its two sides.
 
-An address is `HOST:PORT`, or `unix:PATH`, which reaches across network namespaces. Without TLS it must be an address of
-this machine alone, unless the operator who starts the service allows others.
+An address is `HOST:PORT`, or `unix:PATH`, which reaches across network namespaces and which only the socket's owner can
+connect to. A TCP port is open to every user of its machine, so without TLS the operator who starts the service has to
+allow that.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import ssl
+import stat
+import tempfile
 from dataclasses import dataclass
-from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -18,8 +21,8 @@ from .errors import WireError
 if TYPE_CHECKING:
     import grpc
 
-DEFAULT_ADDRESS: Final = "127.0.0.1:9561"
-"""Default address of the control service."""
+EXAMPLE_ADDRESS: Final = "127.0.0.1:9561"
+"""TCP address in messages and guides."""
 
 _HOST_PORT: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+)):(\d{1,5})")
 _LONGEST_UNIX_PATH: Final = 107
@@ -38,7 +41,7 @@ class Tls:
         """Clients without a good certificate are refused. Raises WireError for files that cannot be read, or used."""
         import grpc
 
-        self._check()
+        self.check()
         pair = (_read(self.key), _read(self.certificate))
         return grpc.ssl_server_credentials([pair], _read(self.authority), require_client_auth=True)
 
@@ -46,11 +49,11 @@ class Tls:
         """Raises WireError for files that cannot be read, or used."""
         import grpc
 
-        self._check()
+        self.check()
         return grpc.ssl_channel_credentials(_read(self.authority), _read(self.key), _read(self.certificate))
 
-    def _check(self) -> None:
-        """gRPC does not say what is wrong with them."""
+    def check(self) -> None:
+        """Raise WireError for files that cannot be read or used: gRPC does not say what is wrong with them."""
         for path in (self.certificate, self.key, self.authority):
             _read(path)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -72,6 +75,27 @@ class Tls:
             raise WireError(f"no PEM certificates ({error.reason or error})", place=str(self.authority)) from None
 
 
+def default_address() -> str:
+    """Return the default address of the control service: a socket in a folder that only this user can access.
+
+    Raises:
+        WireError: Another user has made that folder, and could answer in place of the service.
+    """
+    base = os.environ.get("XDG_RUNTIME_DIR")
+    folder = Path(base) / "weir" if base else Path(tempfile.gettempdir()) / f"weir-{os.geteuid()}"
+    try:
+        found = folder.lstat()
+    except OSError:
+        return f"unix:{folder}/control"
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+        raise WireError(
+            "other users can write to it, so the control service is not there; name another address",
+            place=str(folder),
+            value=str(folder),
+        )
+    return f"unix:{folder}/control"
+
+
 def check_address(address: str) -> str:
     """Return the address in gRPC's form. Raises WireError for an invalid one."""
     if address.startswith("unix:"):
@@ -86,22 +110,15 @@ def check_address(address: str) -> str:
     match = _HOST_PORT.fullmatch(address)
     if match is None or int(match[3]) > 65_535:
         raise WireError(
-            f'"{address}" is no address; write it like {DEFAULT_ADDRESS} or unix:/run/weir.sock',
+            f'"{address}" is no address; write it like {EXAMPLE_ADDRESS} or unix:/run/weir.sock',
             value=address,
         )
     return address
 
 
-def is_local(address: str) -> bool:
-    """Return True if only this machine can reach the address."""
-    if address.startswith("unix:"):
-        return True
-    match = _HOST_PORT.fullmatch(address)
-    host = (match[1] or match[2]) if match is not None else ""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+def is_private(address: str) -> bool:
+    """Return True if only processes of the socket's owner can connect to the address."""
+    return address.startswith("unix:")
 
 
 def _read(path: Path) -> bytes:

@@ -33,6 +33,8 @@ from finsy.p4entity import P4Entity
 from finsy.p4schema import P4Schema
 from finsy.proto import p4r
 
+from ...wire.control_channel import Tls
+from ...wire.errors import WireError
 from ..errors import ControllerError, ElectionLost, SwitchUnreachable
 from .entities import as_entity, as_item, unset_meter
 from .entries import Item, MeterRate, SwitchState
@@ -82,6 +84,7 @@ class SwitchSession:
         election_id: int = ELECTION_ID,
         standby: bool = False,
         patient: bool = False,
+        tls: Tls | None = None,
     ) -> None:
         """Create a session.
 
@@ -95,9 +98,11 @@ class SwitchSession:
             election_id: Election id for arbitration.
             standby: Open the session also while another controller is primary; otherwise that is an error.
             patient: Open the session also while the switch does not answer; otherwise that is an error.
+            tls: Certificates, for a switch that serves TLS.
 
         Raises:
             SwitchUnreachable: The address is invalid.
+            ControllerError: The certificates cannot be used.
             ControllerError: A pipeline file is missing, or the election id is not in 1…2¹²⁸ − 1.
         """
         match = _ADDRESS.fullmatch(address)
@@ -125,6 +130,7 @@ class SwitchSession:
         self._election_id = election_id
         self._standby = standby
         self._patient = patient
+        self._credentials = None if tls is None else _credentials(tls)
         self._packets: list[PacketIn] = []
         self._changed = asyncio.Event()
         self._broken = asyncio.Event()
@@ -139,6 +145,7 @@ class SwitchSession:
             p4blob=self._pipeline.blob,
             device_id=self.device_id,
             initial_election_id=self._election_id,
+            channel_credentials=self._credentials,
         )
         switch = new_switch(self.name, self.address, options, self._loading)
         switch.ee.on(fy.SwitchEvent.CHANNEL_READY, self._on_ready)
@@ -447,6 +454,14 @@ class SwitchSession:
             return p4r.Update(type=kind, entity=as_entity(item, self.schema).encode(self.schema))
         except (ValueError, KeyError) as error:
             raise ProgramMisfit(self.name, item, str(error)) from error
+
+
+def _credentials(tls: Tls) -> fy.GRPCCredentialsTLS:
+    try:
+        tls.check()
+    except WireError as error:
+        raise ControllerError.of(error.within("P4Runtime")) from None
+    return fy.GRPCCredentialsTLS(cacert=tls.authority, cert=tls.certificate, private_key=tls.key)
 
 
 def _discard(work: Awaitable[object]) -> None:

@@ -15,12 +15,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import secrets
+import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
@@ -29,7 +32,7 @@ import grpc
 from ...topologies.errors import TopologyError
 from ...wire import control_pb2 as pb
 from ...wire.control import KEY_BYTES
-from ...wire.control_channel import DEFAULT_ADDRESS, Tls, check_address, is_local
+from ...wire.control_channel import Tls, check_address, default_address, is_private
 from ...wire.control_messages import CONTROL_CLASS, QUEUED, SERVICE
 from ...wire.errors import WireError
 from ...wire.heartbeat import Heartbeat
@@ -76,25 +79,43 @@ Context = grpc.aio.ServicerContext[Any, Any]
 T = TypeVar("T")
 
 
-def check_listening(address: str, tls: Tls | None, *, allow_remote: bool = False) -> str:
+def check_listening(address: str | None, tls: Tls | None, *, allow_anyone: bool = False) -> str:
     """Check an address to serve, and its certificates, without opening it; return the address as gRPC takes it.
 
     Raises:
-        ControllerError: The address is malformed, or can be reached from elsewhere without TLS, or a file is unusable.
+        ControllerError: The address is malformed, or is a TCP port without TLS, or a file is unusable.
     """
     try:
-        target = check_address(address)
+        target = check_address(default_address() if address is None else address)
         if tls is not None:
             tls.server_credentials()
     except WireError as error:
         raise ControllerError.of(error.within("control service")) from None
-    if tls is None and not allow_remote and not is_local(address):
+    if tls is None and not allow_anyone and not is_private(target):
         raise ControllerError(
-            f"{address} can be reached from elsewhere and is not secured: give it TLS files, or allow that on purpose",
+            f"{target} is open to every user who reaches it, to register and end jobs: serve unix:PATH, "
+            "give TLS files (--tls), or accept that (--allow-anyone)",
             place="control service",
-            value=address,
+            value=target,
         )
     return target
+
+
+def claim_path(address: str) -> None:
+    """Prepare the folder of a unix socket, which only this user may access if it is made here.
+
+    gRPC replaces a socket that another process listens on, so that is checked first.
+
+    Raises:
+        OSError: Another process listens there, or there cannot be such a folder.
+    """
+    if not is_private(address):
+        return
+    path = Path(address.removeprefix("unix:"))
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with socket.socket(socket.AF_UNIX) as probe:
+        if probe.connect_ex(os.fspath(path)) == 0:
+            raise FileExistsError(path)
 
 
 class ControlService:
@@ -104,9 +125,9 @@ class ControlService:
         self,
         controller: Controller,
         *,
-        address: str = DEFAULT_ADDRESS,
+        address: str | None = None,
         tls: Tls | None = None,
-        allow_remote: bool = False,
+        allow_anyone: bool = False,
         clock: Callable[[], int] = time.monotonic_ns,
         limits: Limits | None = None,
         size_rule: RuleOf | None = None,
@@ -117,9 +138,9 @@ class ControlService:
 
         Args:
             controller: The controller to serve.
-            address: Address to listen on; port 0 picks a free one.
-            tls: Certificates; without TLS only an address of this machine is served.
-            allow_remote: Allow other addresses without TLS.
+            address: Address to listen on; port 0 picks a free one. None: this user's socket.
+            tls: Certificates; without TLS only a unix path is served.
+            allow_anyone: Allow TCP without TLS: whoever reaches the port may register and end jobs.
             clock: Time in ns.
             limits: Limits of each client.
             size_rule: Factory of batch-size rules.
@@ -130,7 +151,7 @@ class ControlService:
         Raises:
             ControllerError: The address cannot be served.
         """
-        self.address = check_listening(address, tls, allow_remote=allow_remote)
+        self.address = check_listening(address, tls, allow_anyone=allow_anyone)
         self._controller = controller
         self._tls = tls
         self._runner = Runner(controller, lambda message: self._seating.tell(message), clock=clock)
@@ -146,13 +167,16 @@ class ControlService:
         self._server = grpc.aio.server(options=self._options())
         self._server.add_generic_rpc_handlers([self._handlers()])
         try:
+            claim_path(self.address)
             if self._tls is None:
                 port = self._server.add_insecure_port(self.address)
+                if is_private(self.address):
+                    os.chmod(self.address.removeprefix("unix:"), 0o600)  # whatever the umask
             else:
                 port = self._server.add_secure_port(self.address, self._tls.server_credentials())
         except WireError as error:
             raise ControllerError.of(error.within("control service")) from None
-        except RuntimeError:
+        except (RuntimeError, OSError):
             raise ControllerError(
                 f"cannot listen on {self.address}: it is in use, or not an address of this machine",
                 place="control service",

@@ -172,7 +172,10 @@ class P4RuntimeServer:
             why = f"a socket's path has at most {_LONGEST_SOCKET_PATH} bytes; TMPDIR names another temporary folder"
         try:
             if self._tls is None:
-                return server.add_insecure_port(wanted)
+                bound = server.add_insecure_port(wanted)
+                if path != wanted:
+                    os.chmod(path, 0o600)  # whatever the umask: who may connect writes to the switches
+                return bound
             why += ", or key and certificates are no PEM files that belong together"
             credentials = grpc.ssl_server_credentials(
                 [(self._tls.private_key, self._tls.certificate)],

@@ -46,9 +46,30 @@ class ControlError(EmulatorError):
 
 def default_socket(device_id: int) -> Path:
     """Default socket of the switch with this device id, in a folder that only this user can access."""
+    return _private_folder() / f"switch-{device_id}"
+
+
+def p4runtime_socket(device_id: int) -> Path:
+    """Return the default P4Runtime socket of the switch with this device id, and make its private folder.
+
+    Raises:
+        ControlError: The folder is another user's, or another switch serves at the socket.
+    """
+    path = _private_folder() / f"p4runtime-{device_id}"
+    _make_folder(path.parent)
+    with socket.socket(socket.AF_UNIX) as probe:
+        if probe.connect_ex(str(path)) == 0:  # gRPC would take the place of the switch that listens there
+            raise ControlError(
+                "another switch with this device id serves there; name an address with --grpc-server-addr",
+                place=f"P4Runtime at unix:{path}",
+                value=device_id,
+            )
+    return path
+
+
+def _private_folder() -> Path:
     base = os.environ.get("XDG_RUNTIME_DIR")
-    folder = Path(base) / "weir" if base else Path(tempfile.gettempdir()) / f"weir-{os.getuid()}"
-    return folder / f"switch-{device_id}"
+    return Path(base) / "weir" if base else Path(tempfile.gettempdir()) / f"weir-{os.getuid()}"
 
 
 class ControlServer:

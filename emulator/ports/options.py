@@ -38,7 +38,8 @@ with 100 Mbit/s towards h2
   ip link set s1-eth2 up; ip -n h2 link set eth0 up
   weir-switch -i 1@s1-eth1 -i 2@s1-eth2 --port-rate 2=100Mbit fabric.json
 
-It then waits for a P4Runtime controller on 127.0.0.1:9559. Meanwhile
+It then waits for a P4Runtime controller at the address that it prints: a
+socket that only its user may connect to, unless --grpc-server-addr names another. Meanwhile
 `weir-switch ctl set_queue_rate 200Mbit 2` changes the rate of port 2;
 `weir-switch ctl help` lists what else. SIGTERM, SIGHUP or Ctrl-C ends it, with
 its counters. Exit status: 0, or 2 for a command line, program, interface or
@@ -99,7 +100,10 @@ class Options:
     queue_packets: dict[int, int]
     """Depths of queues by port; a port that is not here has the default one."""
     queue_bytes: dict[int, int]
-    grpc_address: str
+    grpc_address: str | None
+    """Address of P4Runtime; None: a socket of this user's."""
+    allow_anyone: bool
+    """A TCP address that asks clients for no certificate is what the user wants."""
     control: Path | None
     """The control socket; None: the default one, if it can be had."""
     tls: TlsFiles | None
@@ -136,6 +140,7 @@ def parse(arguments: Sequence[str]) -> Options:
         raise UsageError("no program: name a BMv2 JSON file, or give --no-p4 and let a controller set it")
     if given.log_console and given.log_file is not None:
         raise UsageError("--log-console and --log-file exclude each other")
+    tls = _tls(given)
     return Options(
         program=given.program,
         interfaces=interfaces,
@@ -146,9 +151,10 @@ def parse(arguments: Sequence[str]) -> Options:
         rates_bps=_by_port("--port-rate", given.port_rate, interfaces),
         queue_packets=_by_port("--queue-depth", given.queue_depth, interfaces),
         queue_bytes=_by_port("--queue-bytes", given.queue_bytes, interfaces),
-        grpc_address=given.grpc_server_addr,
+        grpc_address=given.grpc_server_addr or (GRPC_ADDRESS if given.allow_anyone or tls is not None else None),
+        allow_anyone=given.allow_anyone,
         control=given.control,
-        tls=_tls(given),
+        tls=tls,
         capture=given.pcap,
         ring=not given.no_ring,
         log_console=given.log_console,
@@ -285,9 +291,13 @@ def _add_server(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add(
         "--grpc-server-addr",
-        default=GRPC_ADDRESS,
         metavar="ADDRESS:PORT",
-        help=f"where P4Runtime listens, or unix:PATH (default {GRPC_ADDRESS}, all users of this machine)",
+        help="where P4Runtime listens, or unix:PATH (default: a socket of this user's, for the device id)",
+    )
+    add(
+        "--allow-anyone",
+        action="store_true",
+        help=f"serve P4Runtime on TCP to whoever reaches it (default address then {GRPC_ADDRESS})",
     )
     add("--control", type=Path, metavar="SOCKET", help="socket for `weir-switch ctl` (default: one for the device id)")
     add("--grpc-server-ssl", action="store_true", help="P4Runtime over TLS")

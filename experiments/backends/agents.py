@@ -166,6 +166,11 @@ class VirtualWorker(HostAgent[WorkerCore]):
         """Number of lanes in the job's messages."""
         return self.core.plan.lanes
 
+    @property
+    def keyed(self) -> bool:
+        """True if the job has a key."""
+        return bool(self.core.plan.key)
+
     def submit(self, tensor: Tensor, /) -> int:
         """Submit a tensor; see `WorkerCore.submit`."""
         handle = self.core.submit(tensor)

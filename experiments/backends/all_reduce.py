@@ -39,7 +39,6 @@ SLOTS: Final = 1024
 QUEUE_PACKETS: Final = 512
 BOUND_PACKETS: Final = 192
 """Bound of the switch's queues: processes that share cores answer late, so more must be on the way."""
-_GRPC_PORT: Final = 50_951
 _STORE_PORT: Final = 29_500
 
 
@@ -118,7 +117,7 @@ def turns(runs: int) -> Iterator[tuple[float, float | None]]:
     topology = fabric()
     names = [host.name for host in topology.hosts]
     with ExitStack() as stack:
-        running = stack.enter_context(MininetFabric(topology, first_grpc_port=_GRPC_PORT))
+        running = stack.enter_context(MininetFabric(topology))
         spec = JobSpec(1, tuple(names), None, SLOTS, SLOTS // 2)
         placement = Placement(dict.fromkeys(names, "bs1"), {}, "bs1")
         plan = asyncio.run(_write_job(running, spec, placement))

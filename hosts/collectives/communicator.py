@@ -81,6 +81,10 @@ class Driver(Protocol):
     def lanes(self) -> int:
         """Lanes of the job's messages."""
 
+    @property
+    def keyed(self) -> bool:
+        """True if the job has a key, which authenticates its sums."""
+
     def submit(self, tensor: Tensor, /) -> int:
         """Same contract as `WorkerCore.submit`."""
 
@@ -291,6 +295,7 @@ class Communicator:
             rank=self.rank,
             workers=self.size,
             lanes=self._driver.lanes,
+            keyed=self._driver.keyed,
             rack=rack,
             memory=self._memory.setdefault((operation.name, name), {}) if operation.keeps else {},
         )
@@ -408,7 +413,8 @@ class Communicator:
         words = words_of(values)
         gathering = Gathering(self.size, len(words), self._driver.lanes)
         call = _call("all_gather", name, values, dtype)
-        tensor = self._tensor(gathering.contribution(self.rank, words), name=name, signature=_signature(call))
+        contribution = gathering.contribution(self.rank, words)
+        tensor = self._tensor(contribution, name=name, signature=_signature(call), alone=True)
 
         def finish(reduced: Reduced) -> Any:
             parts, pieces = gathering.parts(reduced.values)
@@ -426,7 +432,8 @@ class Communicator:
     # --- within ---
 
     def _tensor(self, values: NDArray[Any], **options: Any) -> Tensor:
-        return Tensor(values, workers=self.size, lanes=self._driver.lanes, **options)
+        driver = self._driver
+        return Tensor(values, workers=self.size, lanes=driver.lanes, keyed=driver.keyed, **options)
 
     def _start(
         self, call: MadeCall, tensor: Tensor, finish: Callable[[Reduced], Any], *, may_continue: bool = False

@@ -82,6 +82,8 @@ class Call:
     workers: int
     lanes: int
     """Lanes of the job's messages."""
+    keyed: bool = False
+    """True if the job has a key."""
     rack: Members | None = None
     """The workers whose arrays are summed before the operation, where it is taken among such groups."""
     memory: dict[str, Any] = field(default_factory=dict)
@@ -90,7 +92,13 @@ class Call:
     def tensor(self, values: NDArray[Any], **options: Any) -> Tensor:
         """Return a tensor of this call that carries `values`."""
         return Tensor(
-            values, workers=self.workers, lanes=self.lanes, name=self.name, signature=self.signature, **options
+            values,
+            workers=self.workers,
+            lanes=self.lanes,
+            keyed=self.keyed,
+            name=self.name,
+            signature=self.signature,
+            **options,
         )
 
     def floats(self, op: str) -> tuple[NDArray[Any], FloatType]:
@@ -177,4 +185,4 @@ def gathered(call: Call, combine: Combine) -> Started:
         parts, there = gathering.numbers(reduced.values, kind, numbers.size)
         return combine(parts, there, kind).reshape(numbers.shape)
 
-    return Started(call.tensor(gathering.contribution(call.rank, words)), finish)
+    return Started(call.tensor(gathering.contribution(call.rank, words), alone=True), finish)

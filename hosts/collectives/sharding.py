@@ -38,6 +38,7 @@ class ShardedDriver:
         self.rank = drivers[0].rank
         self.workers = drivers[0].workers
         self.lanes = drivers[0].lanes
+        self.keyed = drivers[0].keyed
         for number, driver in enumerate(drivers):
             if (driver.rank, driver.workers) != (self.rank, self.workers):
                 raise InvalidPlan(

@@ -12,7 +12,7 @@ import grpc
 from google.protobuf.message import Message
 
 from ...wire import control_pb2 as pb
-from ...wire.control_channel import DEFAULT_ADDRESS, Tls, check_address
+from ...wire.control_channel import Tls, check_address, default_address
 from ...wire.control_messages import CONTROL_CLASS, END_JOB, LIST_JOBS, QUEUED, REGISTER
 from ...wire.errors import WireError
 from ..errors import ControlAbsent, ControlRefused
@@ -75,8 +75,21 @@ class ControlClient:
     Every call raises ControlRefused if the service refuses it or does not answer.
     """
 
-    def __init__(self, address: str = DEFAULT_ADDRESS, tls: Tls | None = None) -> None:
-        self.address = address
+    def __init__(self, address: str | None = None, tls: Tls | None = None) -> None:
+        """Connect at the first call.
+
+        Args:
+            address: HOST:PORT or unix:PATH; None: this user's socket, where `weir controller` serves by default.
+            tls: Certificates.
+
+        Raises:
+            ControlRefused: The address or the TLS files are invalid.
+        """
+        try:
+            self.address = default_address() if address is None else address
+        except WireError as error:
+            raise ControlRefused.of(error.within("control service")) from None
+        address = self.address
         self._channel = open_channel(address, tls)
 
     def __enter__(self) -> Self:

@@ -350,10 +350,15 @@ class UdpWorker:
         """Number of lanes in the job's messages."""
         return self.core.plan.lanes
 
+    @property
+    def keyed(self) -> bool:
+        """True if the job has a key."""
+        return bool(self.core.plan.key)
+
     def submit(self, tensor: ArrayLike | Tensor, *, name: str = "tensor", weight: int = 1) -> int:
         """Submit a tensor; see `WorkerCore.submit`."""
         if not isinstance(tensor, Tensor):  # made here, for it takes its time: the thread goes on meanwhile
-            tensor = Tensor(tensor, workers=self.workers, lanes=self.lanes, name=name, weight=weight)
+            tensor = Tensor(tensor, workers=self.workers, lanes=self.lanes, keyed=self.keyed, name=name, weight=weight)
         try:
             with self.endpoint.changed:
                 self.endpoint.check()

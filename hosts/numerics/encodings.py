@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,10 +32,14 @@ from ..errors import InvalidTensor
 from .datatypes import LARGEST_EXPONENT, DataType, Exponents, FloatType, Scalars
 from .draws import Draws, UintArray
 from .quantization import HEADROOM_BITS, Int32Array, reserved_bits
+from .scalars import WrappingIntegers
 
 LANE_BITS: Final = 32
 _NO_DRAWS: Final = Draws()
 _MAX_COUNTED: Final = 0xFFFF
+_FIELDS_BITS: Final = 31
+"""Bits of a lane of fields, whose sum is not negative."""
+_MAX_BOUNDED: Final = 1 << 15
 """Workers that a counter of half a lane holds."""
 
 
@@ -75,6 +79,8 @@ class Encoding:
     """The first lanes of a chunk with a NaN or an infinity, at least (v,); None: it is not poisoned."""
     poison_period: int = 0
     """Number of lanes after which `poison` repeats: among as many, one shows whether a sum is poisoned."""
+    alone: bool = False
+    """True if each number is one worker's, to which all others add zeros."""
 
     @property
     def _used(self) -> int:
@@ -92,10 +98,8 @@ class Encoding:
 
     @property
     def may_wrap(self) -> bool:
-        """True if a lane's sum over the workers may exceed 32 bits: it does not if all lanes are parts of finite
-        floating numbers.
-        """
-        return not isinstance(self.kind, FloatType) or self._takes_all
+        """True if a lane's sum over the workers may exceed 32 bits."""
+        return self._takes_all or (isinstance(self.scalars, WrappingIntegers) and not self.alone)
 
     def exponents(self, values: NDArray[Any], weight: int) -> Exponents:
         """The biased exponents (k,) of this worker's chunks (k, v); above 255: an element cannot be summed."""
@@ -186,6 +190,81 @@ class Encoding:
         return place * np.uint32(2 * self.counter_bits)
 
 
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class BoundedIntegers(Encoding):
+    """Summation of int32 modulo 2³² in lanes whose sums cannot wrap, as the check of jobs with a key needs.
+
+    A number is low + high · 2^(32 − r) modulo 2³², for n workers and r = max(1, ⌈log₂ n⌉), with −2^(31 − r) ≤ low <
+    2^(31 − r) and 0 ≤ high < 2^r::
+
+        lanes 0 … v−1   low of each of the chunk's v numbers
+              v …       high, in fields of 2r bits, which the sum of n of them fits into: ⌊31 / 2r⌋ to a lane
+              …         zeros
+
+    The sums of lows and of highs determine the sum of the numbers. Lanes that it takes more, per number: 1/15 for 2
+    workers, 1/5 for 8, 1/3 for 32, 1 for 256 or more.
+    """
+
+    high_bits: int
+    """r"""
+
+    @classmethod
+    def of(cls, kind: DataType, workers: int, lanes: int) -> Self:
+        """Return the encoding for a job of `workers` workers. Raises InvalidTensor for too many."""
+        if workers > _MAX_BOUNDED:
+            raise InvalidTensor(
+                f"{workers} workers; with a key it can be summed over {_MAX_BOUNDED} at most",
+                place=f"dtype {kind.name}",
+                value=workers,
+            )
+        bits = max(1, reserved_bits(workers))
+        per_lane = _FIELDS_BITS // (2 * bits)
+        values = lanes * per_lane // (per_lane + 1)
+        return cls(kind, kind.scalars(workers, mean=False), False, values, lanes=lanes, high_bits=bits)
+
+    @property
+    def may_wrap(self) -> bool:
+        """False: that is its purpose."""
+        return False
+
+    @property
+    def _per_lane(self) -> int:
+        return _FIELDS_BITS // (2 * self.high_bits)
+
+    def _field_shifts(self) -> NDArray[np.int64]:
+        """Return the shift of each number's field in its lane, (v,)."""
+        return np.arange(self.values) % self._per_lane * (2 * self.high_bits)
+
+    def encode(
+        self, values: NDArray[Any], exponents: NDArray[np.uint8], weight: int, place: Place | None = None
+    ) -> Int32Array:
+        """Chunks (k, v) as lanes, int32 (k, lanes)."""
+        low_bits = LANE_BITS - self.high_bits
+        half = 1 << (low_bits - 1)
+        numbers = values.astype(np.int64)
+        low = (numbers + half & (1 << low_bits) - 1) - half
+        high = (numbers - low >> low_bits) & (1 << self.high_bits) - 1
+        lanes = np.zeros((len(values), self.lanes), np.int32)
+        lanes[:, : self.values] = low
+        first = np.arange(0, self.values, self._per_lane)
+        fields = np.add.reduceat(high << self._field_shifts(), first, axis=1)
+        lanes[:, self.values : self.values + len(first)] = fields
+        return lanes
+
+    def decode(
+        self,
+        sums: Int32Array,
+        exponents: NDArray[np.uint8],
+        weights: NDArray[np.int64],
+        place: Place | None = None,
+    ) -> NDArray[Any]:
+        """Summed lanes (k, lanes) as numbers (k, v), modulo 2³²."""
+        fields = np.repeat(sums[:, self.values :].astype(np.int64), self._per_lane, axis=1)[:, : self.values]
+        high = fields >> self._field_shifts() & (1 << 2 * self.high_bits) - 1
+        total = sums[:, : self.values] + (high << (LANE_BITS - self.high_bits))
+        return total.astype(np.uint32).view(np.int32)
+
+
 @runtime_checkable
 class Encoded(Protocol):
     """A type of numbers that has an encoding of its own."""
@@ -203,6 +282,8 @@ def encoding_of(
     mean: bool = False,
     propagate: bool = False,
     poison: bool = False,
+    keyed: bool = False,
+    alone: bool = False,
 ) -> Encoding:
     """Return the encoding of this type's tensors in a job of `workers` workers at its start, in messages of `lanes`
     lanes.
@@ -214,6 +295,8 @@ def encoding_of(
         mean: Encode means in place of sums.
         propagate: Sum NaN and infinity as IEEE addition does, in place of refusing them.
         poison: Make the whole chunk NaN for a NaN or an infinity. Integers have none.
+        keyed: Encode int32 in lanes whose sums cannot wrap, for the check of jobs with a key.
+        alone: Each number is one worker's, to which all others add zeros, so that int32 does not wrap either.
 
     Raises:
         InvalidTensor: This number of workers cannot sum the type.
@@ -221,6 +304,10 @@ def encoding_of(
     if isinstance(kind, Encoded):
         return kind.encoding(workers, lanes, mean=mean, propagate=propagate, poison=poison)
     scalars = kind.scalars(workers, mean=mean)
+    if isinstance(scalars, WrappingIntegers):
+        if keyed and not alone:
+            return BoundedIntegers.of(kind, workers, lanes)
+        return Encoding(kind, scalars, mean, lanes, lanes=lanes, alone=alone)
     if not isinstance(kind, FloatType) or not (propagate or poison):
         return Encoding(kind, scalars, mean, lanes // scalars.limbs, lanes=lanes)
     if poison:

@@ -1,6 +1,6 @@
 """Encoding of numbers of each type as int32 lanes, whose sum over the workers gives the sum of the numbers.
 
-One number takes one to three lanes, its limbs, all in one packet, so that under any loss the limbs of a sum are of the
+One number takes one to four lanes, its limbs, all in one packet, so that under any loss the limbs of a sum are of the
 same workers. Arrays are (k, v) for k chunks of v numbers, and (k, limbs, v) for their limbs; the chunks' biased
 exponents, which the workers agree on first, are (k,). With r = ⌈log₂ n⌉ for n workers:
 
@@ -8,7 +8,7 @@ exponents, which the workers agree on first, are (k,). With r = ⌈log₂ n⌉ f
     float32, float16, bfloat16 1      rint(x · 2^(30 − r − e))                                    no
     float64                    3      x · 2^(30 − r − e), the remainders by 2^(31 − r), rint last no
     int32                      1      x, and the sum wraps                                        mod 2³²
-    int64, and means of int32  3      16, 16 and 32 bits of x; up to 2¹⁶ workers                  mod 2⁶⁴
+    int64, and means of int32  3 or 4 22, 22 and 20 bits of x; 16 each for more than 2¹⁰ workers    mod 2⁶⁴
 """
 
 from __future__ import annotations
@@ -44,8 +44,10 @@ _MAX_SHIFTED: Final = 1000
 _PART_BITS: Final = 31
 _PART: Final = (1 << _PART_BITS) - 1
 _LIMB_BITS: Final = 16
-_LIMB: Final = np.uint64((1 << _LIMB_BITS) - 1)
 _MAX_WORKERS: Final = 1 << _LIMB_BITS
+_WIDE_LIMB_BITS: Final = 22
+_MAX_WORKERS_OF_WIDE: Final = 1 << (32 - _WIDE_LIMB_BITS)
+"""Workers whose wide limbs add up without wrapping."""
 _DIGITS: Final = 53
 """Binary digits of a float64's significand."""
 _SPLITTER: Final = float((1 << 27) + 1)
@@ -205,11 +207,10 @@ class WrappingIntegers:
 class LongIntegers:
     """int64, whose sum is exact modulo 2⁶⁴, and means of int32 and int64, to nearest, ties to even.
 
-    The lower limbs have 16 bits, so that 2¹⁶ workers cannot overflow them. For a mean the sum itself must be right:
-    each worker's |x| · weight must be below 2^(63 − ⌈log₂ n⌉).
+    Limbs are digits from −2^(b − 1) to 2^(b − 1) − 1, so that sums over 2^(32 − b) workers cannot wrap: b = 22, or 16
+    for more than 2¹⁰ workers. For a mean the sum itself must be right: each worker's |x| · weight must be below 2^(63 −
+    ⌈log₂ n⌉).
     """
-
-    limbs = 3
 
     def __init__(self, kind: DataType, workers: int, *, mean: bool) -> None:
         if workers > _MAX_WORKERS:
@@ -218,6 +219,8 @@ class LongIntegers:
                 place=f"dtype {kind.name}",
                 value=workers,
             )
+        self._limb_bits = _WIDE_LIMB_BITS if workers <= _MAX_WORKERS_OF_WIDE else _LIMB_BITS
+        self.limbs = -(-64 // self._limb_bits)
         self._storage = kind.storage.name
         self._bits = 63 - reserved_bits(workers) if mean else None
 
@@ -230,19 +233,22 @@ class LongIntegers:
         return exponents
 
     def encode(self, values: NDArray[Any], exponents: NDArray[np.uint8], weight: int) -> Int32Array:
-        bits = (values.astype(np.int64) * weight).view(np.uint64)
-        limbs = np.empty((len(values), 3, values.shape[1]), np.uint32)
-        limbs[:, 0] = bits & _LIMB
-        limbs[:, 1] = bits >> np.uint64(_LIMB_BITS) & _LIMB
-        limbs[:, 2] = bits >> np.uint64(2 * _LIMB_BITS)
-        return limbs.view(np.int32)
+        half, mask = 1 << (self._limb_bits - 1), (1 << self._limb_bits) - 1
+        lower = sum(half << (place * self._limb_bits) for place in range(self.limbs - 1))
+        rest = values.astype(np.int64) * weight + np.int64(lower)  # wraps, as the sum does
+        limbs = np.empty((len(values), self.limbs, values.shape[1]), np.int32)
+        for place in range(self.limbs - 1):
+            limbs[:, place] = (rest & mask) - half
+            rest >>= self._limb_bits
+        limbs[:, -1] = rest
+        return limbs
 
     def decode(
         self, sums: Int32Array, exponents: NDArray[np.uint8], divisors: NDArray[np.int64] | None
     ) -> NDArray[Any]:
-        limbs = sums.view(np.uint32).astype(np.uint64)
-        bits = limbs[:, 0] + (limbs[:, 1] << np.uint64(_LIMB_BITS)) + (limbs[:, 2] << np.uint64(2 * _LIMB_BITS))
-        total = bits.view(np.int64)
+        total = sums[:, 0].astype(np.int64)
+        for place in range(1, self.limbs):
+            total += sums[:, place].astype(np.int64) << (place * self._limb_bits)
         if divisors is not None:
             total = _divided(total, divisors[:, None])
         return np.asarray(total, self._storage)

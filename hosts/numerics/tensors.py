@@ -148,6 +148,8 @@ class Tensor:
         signature: int | None = None,
         cuts: Iterable[int] = (),
         draws: Draws = _NO_DRAWS,
+        keyed: bool = False,
+        alone: bool = False,
     ) -> None:
         """Copy a tensor for its sum over a job.
 
@@ -165,6 +167,8 @@ class Tensor:
             cuts: elements, in C order, at which another chunk begins. The parts on both sides of a cut share no
                 exponent and are summed as if each were a tensor of its own.
             draws: seeds of lossy types.
+            keyed: the job has a key, so that int32 takes lanes whose sums cannot wrap.
+            alone: each int32 is one worker's, to which all others add zeros.
 
         Raises:
             InvalidTensor: the array cannot be summed; the error names tensor and element.
@@ -174,7 +178,14 @@ class Tensor:
         cuts = as_cuts(cuts, name)
         try:
             encoding = encoding_of(
-                kind, workers, lanes, mean=mean, propagate=nonfinite == "propagate", poison=nonfinite == "poison"
+                kind,
+                workers,
+                lanes,
+                mean=mean,
+                propagate=nonfinite == "propagate",
+                poison=nonfinite == "poison",
+                keyed=keyed,
+                alone=alone,
             )
             encoding.check_weight(weight)
         except InvalidTensor as error:

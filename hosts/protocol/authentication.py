@@ -6,10 +6,10 @@ of k workers has k of them, and neither zeros nor another round's numbers pass. 
 other numbers than before, so pads differ by the number of lost workers, too (`pad_numbers`). How checks are computed
 depends on what the lanes hold:
 
-* Where a lane's sum cannot wrap (finite floating numbers), checks are Σ rᵢ·vᵢ + pad modulo p over the integers, with a
-  secret prime p below 2^(32 − ⌈log₂ n⌉), so that the sum of n of them does not wrap either, and secret rᵢ, uniform
-  below p. No bit is blind: only p could be, which is one prime of all possible ones.
-* Where it may wrap (integers, counted or poisoned chunks, and the signature in a scale round), checks are
+* Where a lane's sum cannot wrap (finite floating numbers, and integers as digits), checks are Σ rᵢ·vᵢ + pad modulo p
+  over the integers, with a secret prime p below 2^(32 − ⌈log₂ n⌉), so that the sum of n of them does not wrap either,
+  and secret rᵢ, uniform below p. No bit is blind: only p could be, which is one prime of all possible ones.
+* Where it may wrap (counted or poisoned chunks, lossy codes, and the signature in a scale round), checks are
   Σ rᵢ·vᵢ + pad modulo 2³² with secret odd rᵢ, so that damage to one lane is always found. Lanes of which several
   differ, by multiples of 2^b and not all of 2^(b + 1), pass with probability 2^(b − 31) at most.
 

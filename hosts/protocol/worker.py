@@ -133,7 +133,10 @@ class WorkerCore:
         if self.failure is not None and self._next_handle >= self._failed_handle:
             raise self._failure_of(self._next_handle)
         if not isinstance(tensor, Tensor):
-            tensor = Tensor(tensor, workers=self.plan.workers, lanes=self.plan.lanes, name=name, weight=weight)
+            plan = self.plan
+            tensor = Tensor(
+                tensor, workers=plan.workers, lanes=plan.lanes, keyed=bool(plan.key), name=name, weight=weight
+            )
         elif tensor.message_lanes != self.plan.lanes:
             raise InvalidTensor(
                 f"it was made for messages of {tensor.message_lanes} lanes; job {self.plan.job} has {self.plan.lanes}",

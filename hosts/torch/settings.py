@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-from ...wire.control_channel import DEFAULT_ADDRESS
+from ...wire.control_channel import default_address
+from ...wire.errors import WireError
 from ..drivers.control_client import refusal_of_policy
 from ..errors import InvalidPlan
 
@@ -24,7 +25,7 @@ class Settings:
     """The variables `WEIR_…`, and torchrun's own."""
 
     control: str
-    """`WEIR_CONTROL`: where the controller serves; by default 127.0.0.1:9561."""
+    """`WEIR_CONTROL`: where the controller serves; by default this user's socket."""
     host: str
     """`WEIR_HOST`: this rank's host in the fabric, or one for each local rank, with commas; by default the machine's
     name.
@@ -50,8 +51,12 @@ class Settings:
         policy = environment.get("WEIR_POLICY", "abort")
         if refusal := refusal_of_policy(policy, "WEIR_POLICY"):
             raise InvalidPlan(refusal)
+        try:
+            control = environment.get("WEIR_CONTROL") or default_address()
+        except WireError as error:
+            raise InvalidPlan.of(error.within("WEIR_CONTROL")) from None
         return cls(
-            control=environment.get("WEIR_CONTROL", DEFAULT_ADDRESS),
+            control=control,
             host=_of_local_rank(environment, "WEIR_HOST") or socket.gethostname(),
             policy=policy,
             min_bytes=_number(environment, "WEIR_LEAST_BYTES", MIN_BYTES),

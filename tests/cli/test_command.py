@@ -83,7 +83,8 @@ def test_errors_reach_the_user_as_one_line(
             ["place", fabric, "--workers", "h1", "--strategy", _user_strategy(tmp_path, "odd[", "syntax.py")],
             f"weir: {tmp_path / 'syntax.py'}:5: SyntaxError: ",
         ),
-        (["controller", fabric, "--listen", "0.0.0.0:9561"], "control service: 0.0.0.0:9561 can be reached from else"),
+        (["controller", fabric, "--listen", "127.0.0.1:9561"], "control service: 127.0.0.1:9561 is open to every user"),
+        (["mininet", fabric, "--grpc-port", "50051"], "--grpc-port 50051: every user of this machine could write"),
         (["controller", fabric, "--tls", demo, demo, tmp_path / "none"], "none: cannot be read (No such file"),
         (
             ["run", demo, "--switch", "bmv2"],

@@ -91,6 +91,8 @@ async def test_a_job_of_several_trees_is_registered_and_ended_as_one() -> None:
 
 def test_switch_addresses_follow_the_options() -> None:
     assert switch_addresses(TOPOLOGY, ["s2=10.9.9.9:1"], 50_051) == {"s1": "127.0.0.1:50051", "s2": "10.9.9.9:1"}
+    there = switch_addresses(TOPOLOGY, ["s2=10.9.9.9:1"], 50_051, Path("/run/weir"))
+    assert there == {"s1": "unix:/run/weir/s1", "s2": "10.9.9.9:1"}
     for wrong in ("s3=127.0.0.1:1", "127.0.0.1:1"):
         with pytest.raises(
             ExperimentError, match=f'--switch "{wrong}" names no switch of leaf-spine; write it like s1='

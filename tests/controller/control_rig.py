@@ -157,7 +157,13 @@ async def rig(
         await controller.start()
         service = await stack.enter_async_context(
             ControlService(
-                controller, address=address, tls=tls, limits=limits, heartbeats=heartbeats, size_rule=size_rule
+                controller,
+                address=address,
+                tls=tls,
+                allow_anyone=True,
+                limits=limits,
+                heartbeats=heartbeats,
+                size_rule=size_rule,
             )
         )
         channel = (

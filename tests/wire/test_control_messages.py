@@ -28,7 +28,7 @@ from weir.wire.control import (
     ServerPlan,
     WorkerPlan,
 )
-from weir.wire.control_channel import check_address, is_local
+from weir.wire.control_channel import check_address, default_address, is_private
 from weir.wire.control_messages import Told, from_host, read_held, read_report, report_message, to_host, told
 from weir.wire.errors import WireError
 
@@ -111,9 +111,26 @@ def test_all_else_that_a_host_is_told_is_no_value() -> None:
 
 
 def test_addresses() -> None:
-    here = ["unix:/run/weir.sock", "127.0.0.1:9561", "127.8.8.8:0", "[::1]:1", "localhost:65535"]
-    elsewhere = ["0.0.0.0:1", "10.0.0.1:9561", "[::]:1", "example.org:80"]
-    assert [is_local(check_address(address)) for address in [*here, *elsewhere]] == [True] * 5 + [False] * 4
+    ports = ["127.0.0.1:9561", "[::1]:1", "localhost:65535", "10.0.0.1:9561", "[::]:1", "example.org:80"]
+    assert is_private(check_address("unix:/run/weir.sock"))
+    assert not any(is_private(check_address(address)) for address in ports)
     for none in ["", "unix:", "127.0.0.1", "127.0.0.1:", "127.0.0.1:65536", "a b:1", "http://x:1"]:
         with pytest.raises(WireError, match="is no address"):
             check_address(none)
+
+
+def test_the_default_address_is_in_a_folder_of_this_users(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    assert default_address() == f"unix:{tmp_path}/weir/control"
+    (tmp_path / "weir").mkdir(mode=0o700)
+    assert default_address() == f"unix:{tmp_path}/weir/control"
+    (tmp_path / "weir").chmod(0o777)
+    with raises(WireError, place=str(tmp_path / "weir"), value=str(tmp_path / "weir")):
+        default_address()
+
+
+def test_a_link_in_place_of_the_default_folder_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    (tmp_path / "weir").symlink_to(tmp_path)
+    with raises(WireError, place=str(tmp_path / "weir"), value=str(tmp_path / "weir")):
+        default_address()

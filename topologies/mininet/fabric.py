@@ -3,7 +3,7 @@
 ::
 
     h1 (own namespace) h1-eth0 ══ s1-p1 ┐
-                                        ├ weir-switch or simple_switch_grpc, P4Runtime on 127.0.0.1:50051
+                                        ├ weir-switch or simple_switch_grpc, P4Runtime on a unix socket
     h2 (own namespace) h2-eth0 ══ s1-p2 ┘
 
 Switches run in the namespace of whoever starts them, as Mininet's do, and are started by their command lines. They come
@@ -195,7 +195,8 @@ class MininetFabric:
         topology: Topology,
         kind: SwitchKind = SwitchKind.WEIR,
         *,
-        first_grpc_port: int = FIRST_GRPC_PORT,
+        first_grpc_port: int | None = None,
+        sockets: Path | None = None,
         captures: Path | None = None,
         logs: Path | None = None,
         hosts: Mapping[str, ExerciseHost] | None = None,
@@ -206,25 +207,19 @@ class MininetFabric:
         Args:
             topology: Hosts, switches and links.
             kind: Program that switches run.
-            first_grpc_port: First of the ports of 127.0.0.1 on which the switches' P4Runtime servers listen.
+            first_grpc_port: First of the ports of 127.0.0.1 on which the switches' P4Runtime servers listen, open to
+                every user of this machine; None: they listen on unix sockets, which only this user may connect to.
+            sockets: Folder of these sockets, each with its switch's name; default: a temporary one.
             captures: Existing folder for every switch's packets.
             logs: Existing folder for every switch's packet log.
             hosts: Hosts with a custom set-up.
             device_ids: P4Runtime device ids that differ from the topology's.
         """
-        last_port = first_grpc_port + len(topology.switches) - 1
-        if not 1 <= first_grpc_port <= last_port <= 65_535:
-            raise TopologyError(
-                f"gRPC ports {first_grpc_port}…{last_port} are not ports; they must be in 1…65535",
-                place=topology.name,
-                value=first_grpc_port,
-            )
         self.topology = topology
         self.kind = kind
-        self.addresses: Mapping[str, str] = {
-            switch.name: f"127.0.0.1:{first_grpc_port + i}" for i, switch in enumerate(topology.switches)
-        }
-        """P4Runtime address of each switch."""
+        self.addresses: Mapping[str, str] = {} if first_grpc_port is None else _ports(topology, first_grpc_port)
+        """P4Runtime address of each switch: of sockets, once the fabric is entered."""
+        self._sockets = sockets
         self.thrift_ports: Mapping[str, int] = {}
         """Thrift port of each bmv2 that was built with Thrift, for simple_switch_CLI."""
         self._captures = captures
@@ -246,10 +241,12 @@ class MininetFabric:
         for name, address in self.addresses.items():
             check_free(name, address)
         try:
-            for name, address in self.addresses.items():
-                self._stack.enter_context(claimed(name, address))
             self._stack.enter_context(orderly_end())
             self._logs = self._stack.enter_context(scratch_folder("weir-mininet-"))
+            if not self.addresses:
+                self.addresses = _sockets(self.topology, self._sockets or self._logs)
+            for name, address in self.addresses.items():
+                self._stack.enter_context(claimed(name, address))
             self._build()
             self._start_switches()
         except BaseException:
@@ -486,6 +483,32 @@ class MininetFabric:
         """The last lines that a switch has printed, in one."""
         lines = self._log(name).read_text("utf-8", "replace").strip().splitlines()
         return " | ".join(line.strip() for line in lines[-_TAIL_LINES:]) or "it said nothing"
+
+
+def _ports(topology: Topology, first: int) -> dict[str, str]:
+    """Return a P4Runtime address of each switch on ports of 127.0.0.1. Raises TopologyError."""
+    last = first + len(topology.switches) - 1
+    if not 1 <= first <= last <= 65_535:
+        raise TopologyError(
+            f"gRPC ports {first}…{last} are not ports; they must be in 1…65535", place=topology.name, value=first
+        )
+    return {switch.name: f"127.0.0.1:{first + index}" for index, switch in enumerate(topology.switches)}
+
+
+def _sockets(topology: Topology, folder: Path) -> dict[str, str]:
+    """Return a P4Runtime address of each switch in a folder that only this user can write to. Raises TopologyError."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = folder.stat()
+    except OSError as error:
+        raise TopologyError(f"cannot hold sockets ({error.strerror})", place=str(folder), value=str(folder)) from None
+    if found.st_uid != os.geteuid() or found.st_mode & 0o022:
+        raise TopologyError(
+            "other users can write there, and could put sockets in the place of switches'; name a folder of yours",
+            place=str(folder),
+            value=str(folder),
+        )
+    return {switch.name: f"unix:{folder.absolute() / switch.name}" for switch in topology.switches}
 
 
 def _executable(kind: SwitchKind) -> str | None:

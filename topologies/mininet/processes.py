@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import os
 import shutil
@@ -30,6 +31,8 @@ _END_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 def check_free(name: str, address: str) -> None:
     """Raises TopologyError, in the name of a switch, where HOST:PORT is taken."""
+    if address.startswith("unix:"):
+        return
     host, _, port = address.rpartition(":")
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -45,16 +48,16 @@ def check_free(name: str, address: str) -> None:
 
 @contextmanager
 def claimed(name: str, address: str) -> Iterator[None]:
-    """No other fabric may have a switch at HOST:PORT meanwhile, also before the switch listens there. Raises
+    """No other fabric may have a switch at this address meanwhile, also before the switch listens there. Raises
     TopologyError, in the name of the switch, where one has.
     """
     with socket.socket(socket.AF_UNIX) as claim:
         try:
-            claim.bind(f"\0{_OWNER}{address}")
+            claim.bind(f"\0{_OWNER}{hashlib.sha256(address.encode()).hexdigest()}")
         except OSError:
             raise TopologyError(
                 f"cannot have {address} for P4Runtime, which another fabric has that is being started or runs; "
-                "choose another first port",
+                "choose another first port or folder",
                 place=name,
                 value=address,
             ) from None
@@ -72,7 +75,10 @@ def free_ports(first: int) -> Iterator[int]:
 
 
 def answers(address: str) -> bool:
-    """Return True if HOST:PORT accepts connections."""
+    """Return True if HOST:PORT or unix:PATH accepts connections."""
+    if address.startswith("unix:"):
+        with socket.socket(socket.AF_UNIX) as client:
+            return client.connect_ex(address.removeprefix("unix:")) == 0
     host, _, port = address.rpartition(":")
     try:
         with socket.create_connection((host, int(port)), timeout=1):

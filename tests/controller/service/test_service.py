@@ -8,6 +8,7 @@ import os
 import secrets
 import shutil
 import socket
+import stat
 import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
@@ -545,7 +546,7 @@ async def test_hosts_have_a_whole_lease_to_return_after_any_start() -> None:
         controller = service.controller
         for host in WORKERS:  # as `restore_jobs` does at the beginning of a start that takes longer than a lease
             controller.jobs.leases.renew((registration.job, host), time.monotonic_ns() - 2 * lease_ns)
-        async with ControlService(controller, address="127.0.0.1:0") as second:
+        async with ControlService(controller, address="127.0.0.1:0", allow_anyone=True) as second:
             while (deadline_ns := controller.deadline_ns) < second.now_ns():
                 await asyncio.sleep(0.01)  # the first tick
             assert deadline_ns > second.now_ns()
@@ -892,11 +893,11 @@ async def test_the_others_go_on_at_once_without_a_worker_that_fails(service: Rig
     assert (resume.plan.generation, list(service.controller.jobs[registration.job].plan.workers)) == (2, ["h1"])
 
 
-@pytest.mark.parametrize("address", ["0.0.0.0:9561", "10.1.2.3:9561", "[::]:9561", "example.org:9561"])
-async def test_the_service_is_local_unless_configured(service: Rig, address: str) -> None:
+@pytest.mark.parametrize("address", ["127.0.0.1:0", "localhost:9561", "0.0.0.0:9561", "[::]:9561", "example.org:9561"])
+async def test_a_port_without_tls_is_served_only_on_request(service: Rig, address: str) -> None:
     with raises(ControllerError, place="control service", value=address):
         ControlService(service.controller, address=address)
-    ControlService(service.controller, address=address, allow_remote=True)
+    ControlService(service.controller, address=address, allow_anyone=True)
 
 
 @pytest.mark.parametrize("address", ["unix:", "9561", "127.0.0.1:99999", "unix:" + 120 * "x"])
@@ -907,12 +908,17 @@ async def test_an_address_that_is_none(service: Rig, address: str) -> None:
 
 async def test_a_port_that_is_taken(service: Rig) -> None:
     with raises(ControllerError, place="control service", value=service.service.address):
-        await ControlService(service.controller, address=service.service.address).__aenter__()
+        await ControlService(service.controller, address=service.service.address, allow_anyone=True).__aenter__()
 
 
 async def test_a_path_serves_too(tmp_path: Path) -> None:
-    async with rig(address=f"unix:{tmp_path}/control") as service:
+    async with rig(address=f"unix:{tmp_path}/new/control") as service:
         assert (await service.register(workers=WORKERS, job=3)).job == 3
+        path = tmp_path / "new" / "control"
+        assert (stat.S_IMODE(path.stat().st_mode), stat.S_IMODE(path.parent.stat().st_mode)) == (0o600, 0o700)
+        with raises(ControllerError, place="control service", value=f"unix:{path}"):  # nor is it taken away
+            await ControlService(service.controller, address=f"unix:{path}").__aenter__()
+        assert (await service.jobs())[0].job == 3
 
 
 @pytest.mark.parametrize("kept", [{"seats": []}, {"seats": [["h1", 0]], "started": True}, {"seats": 1, "started": 1}])

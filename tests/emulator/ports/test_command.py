@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Final
 
 import finsy as fy
 import pytest
@@ -88,6 +89,7 @@ def test_the_command_line_of_mininet_harnesses() -> None:
         queue_packets={1: 9},
         queue_bytes={1: 9000, 2: 9000},
         grpc_address="0.0.0.0:50051",
+        allow_anyone=False,
         control=None,
         tls=None,
         capture=Path(),
@@ -101,7 +103,8 @@ def test_the_command_line_of_mininet_harnesses() -> None:
         ),
     )
     plain = parse(["--no-p4"])
-    assert (plain.program, plain.interfaces, plain.grpc_address) == (None, {}, "127.0.0.1:9559")
+    assert (plain.program, plain.interfaces, plain.grpc_address) == (None, {}, None)
+    assert parse(["--no-p4", "--allow-anyone"]).grpc_address == "127.0.0.1:9559"
     assert parse(["--pcap", "program.json"]).program == Path("program.json")
 
 
@@ -188,12 +191,53 @@ def test_unavailable_resources_are_one_line(tmp_path: Path) -> None:
 
 
 def test_an_address_open_to_others_is_warned_of(tmp_path: Path) -> None:
-    for address, warned in (("0.0.0.0:0", True), ("127.0.0.1:0", False), (f"unix:{tmp_path / 'p4runtime'}", False)):
-        with running("--no-p4", "--control", str(tmp_path / "control"), "--grpc-server-addr", address) as process:
+    private, free = f"unix:{tmp_path / 'p4runtime'}", "127.0.0.1:0"
+    cases = (
+        (["--grpc-server-addr", "0.0.0.0:0"], "warning: P4Runtime on 0.0.0.0", "whoever reaches this machine"),
+        (["--grpc-server-addr", free], "warning: P4Runtime on 127.0.0.1", "every user of this machine"),
+        (["--grpc-server-addr", free, "--allow-anyone"], "every user of this machine", "(--allow-anyone)"),
+        (["--grpc-server-addr", private], "", ""),
+    )
+    for words, *told in cases:
+        with running("--no-p4", "--control", str(tmp_path / "control"), *words) as process:
             process.send_signal(signal.SIGTERM)
             assert process.stdout is not None
             said = process.stdout.read()
-        assert ("is open to whoever reaches this machine: give --grpc-server-ssl" in said) == warned, said
+        assert ("is open to" in said) == (private not in words)
+        assert all(each in said for each in told), said
+
+
+STRANGER: Final = """
+import os, socket, sys
+os.setgid(65534), os.setuid(65534)
+try:
+    with socket.socket(socket.AF_UNIX) as stranger:
+        stranger.connect(sys.argv[1])
+except PermissionError:
+    print("refused")
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becoming another user takes root")
+@pytest.mark.parametrize("mask", [0o022, 0])
+def test_another_user_reaches_no_switch_that_names_no_address(mask: int, tmp_path: Path) -> None:
+    """Nor one whose umask would let everybody connect."""
+    environment = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)}
+    words = [*COMMAND, "--no-p4", "--device-id", "7"]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=environment, umask=mask)
+    try:
+        assert process.stdout is not None
+        path = process.stdout.readline().strip().rpartition("P4Runtime on unix:")[2]
+        assert path == f"{tmp_path}/weir/p4runtime-7"
+        for folder in Path(path).parents[:-2]:
+            folder.chmod(0o755)  # the socket alone must do
+        done = subprocess.run([sys.executable, "-c", STRANGER, path], capture_output=True, text=True, check=True)
+        assert done.stdout.strip() == "refused"
+        other = subprocess.run(words, capture_output=True, text=True, env=environment, check=False, timeout=60)
+        assert (other.returncode, "another switch with this device id" in other.stderr) == (2, True)
+    finally:
+        process.terminate()
+        process.wait(60)
 
 
 @pytest.mark.parametrize(
@@ -266,8 +310,8 @@ FRAME = bytes.fromhex("0200000000020200000000010900") + bytes(range(86))
 
 @needs_namespaces
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_signal_ends_it_with_its_counters(net: Network, number: signal.Signals) -> None:
-    with running(*attached(net), "--grpc-server-addr", "127.0.0.1:0", str(PAIRS)) as process:
+def test_a_signal_ends_it_with_its_counters(net: Network, number: signal.Signals, tmp_path: Path) -> None:
+    with running(*attached(net), "--grpc-server-addr", f"unix:{tmp_path}/grpc", str(PAIRS)) as process:
         net.send(1, FRAME)
         assert net.receive(2, 1) == [FRAME]
         process.send_signal(number)
@@ -393,7 +437,7 @@ def test_a_capture_that_cannot_begin_is_named(net: Network, tmp_path: Path) -> N
 @needs_namespaces
 def test_a_log_ends_where_the_disk_takes_no_more(net: Network, tmp_path: Path) -> None:
     log = tmp_path / "log"
-    arguments = ["--grpc-server-addr", "127.0.0.1:0", "--log-file", str(log), "-L", "debug", str(PAIRS)]
+    arguments = ["--grpc-server-addr", f"unix:{tmp_path}/grpc", "--log-file", str(log), "-L", "debug", str(PAIRS)]
     with running(*attached(net), *arguments) as process:
         limit = (log.stat().st_size + 250, resource.RLIM_INFINITY)
         resource.prlimit(process.pid, resource.RLIMIT_FSIZE, limit)
@@ -415,7 +459,7 @@ def test_two_in_a_row_on_the_same_interfaces_and_address(net: Network, tmp_path:
         with running(*arguments):
             net.send(2, FRAME)
             assert net.receive(1, 1) == [FRAME]
-            assert "cannot listen on 127.0.0.1:9559" in fails("--no-p4")
+            assert "cannot listen on 127.0.0.1:9559" in fails("--no-p4", "--allow-anyone")
     assert len(list(tmp_path.glob("s1-eth*_*.pcap"))) == 6
 
 

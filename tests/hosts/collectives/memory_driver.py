@@ -16,8 +16,9 @@ from weir.wire.aggregation import LANES
 class MemoryJob:
     """A job of `workers` workers, and a driver for each."""
 
-    def __init__(self, workers: int, *, seed: int = 0, lead: int = 4, batch: int = 8) -> None:
+    def __init__(self, workers: int, *, seed: int = 0, lead: int = 4, batch: int = 8, keyed: bool = False) -> None:
         self.workers = workers
+        self.keyed = keyed
         self.drivers = [MemoryDriver(self, rank) for rank in range(workers)]
         self.lost: dict[int, int] = {}
         """Rank → how many more rounds with lanes it takes part in."""
@@ -94,6 +95,10 @@ class MemoryDriver:
     @property
     def lanes(self) -> int:
         return LANES
+
+    @property
+    def keyed(self) -> bool:
+        return self._job.keyed
 
     def submit(self, tensor: Tensor, /) -> int:
         if self.failure is not None:

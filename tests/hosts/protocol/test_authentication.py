@@ -222,7 +222,13 @@ def test_forgeries_pass_as_rarely_as_the_analysis_says() -> None:
 
 @pytest.mark.parametrize(
     ("dtype", "nonfinite", "wraps"),
-    [("float32", "error", False), ("float64", "error", False), ("float32", "poison", True), ("int64", "error", True)],
+    [
+        ("float32", "error", False),
+        ("float64", "error", False),
+        ("float32", "poison", True),
+        ("int64", "error", False),
+        ("int32", "error", True),
+    ],
 )
 def test_wrapping_is_known_per_tensor(dtype: str, nonfinite: str, wraps: bool) -> None:
     tensor = Tensor(np.zeros(3, dtype), workers=3, nonfinite=nonfinite)  # type: ignore[arg-type]
@@ -262,6 +268,34 @@ def test_a_forged_sum_is_refused_by_server_and_worker(dtype: str) -> None:
         assert reduced.array.tobytes() == total.tobytes()
         assert worker.counters.bad_check > 0
     assert server.counters.bad_check > 0
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_two_highest_bits_changed_in_a_sum_of_integers_are_found(dtype: str) -> None:
+    """A switch whose registers a stranger has written: public coefficients hide such a pair."""
+    plan = WorkerPlan(5, 1, 0, 2, 100, 1, 16, 8, members=(1, 2), key=KEY)
+    server = ParameterServerCore(ServerPlan(5, 1, 16, (Child(1, 1), Child(2, 2)), 2, members=(1, 2), key=KEY))
+    workers = [WorkerCore(plan), WorkerCore(replace(plan, rank=1, child_bit=2))]
+    for worker in workers:
+        worker.submit(np.arange(40).astype(dtype))
+    for _ in range(4):
+        for worker, address in zip(workers, (1, 2), strict=True):
+            for out in worker.poll(0):
+                server.receive(0, Datagrams(np.full(len(out), address, np.uint32), out.payload))
+        for out in server.poll(0):
+            mine = out.payload[out.addresses == 1]
+            changed = mine.copy()
+            if changed.shape[1] == MESSAGE_BYTES:
+                records = changed.view(MESSAGE)[:, 0]
+                records["lanes"][:, :2] ^= np.uint32(1 << 31).astype(records["lanes"].dtype)
+            for payload in (changed, mine):
+                workers[0].receive(0, Datagrams(np.full(len(mine), 100, np.uint32), payload))
+            hers = out.payload[out.addresses == 2]
+            workers[1].receive(0, Datagrams(np.full(len(hers), 100, np.uint32), hers))
+    reduced = workers[0].take(0)
+    assert reduced is not None
+    assert reduced.array.tobytes() == (2 * np.arange(40)).astype(dtype).tobytes()
+    assert workers[0].counters.bad_check > 0
 
 
 def forged(datagrams: Datagrams) -> Datagrams:

@@ -7,8 +7,10 @@ import os
 import random
 import re
 import signal
+import stat
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,7 +25,15 @@ from weir.tests.processes import left_with, processes_with
 from weir.tests.support.errors import raises
 from weir.tests.topologies.mininet.mininet_exchange import fabric_of, traffic
 from weir.topologies import Endpoint, Link, TopologyError, dump_topology, leaf_spine
-from weir.topologies.mininet.fabric import MininetFabric, SwitchKind, interface, netem_command, obstacle, switch_command
+from weir.topologies.mininet.fabric import (
+    MininetFabric,
+    SwitchKind,
+    _sockets,
+    interface,
+    netem_command,
+    obstacle,
+    switch_command,
+)
 from weir.topologies.mininet.processes import claimed, orderly_end
 from weir.topologies.units import parse_rate
 
@@ -173,8 +183,9 @@ if "{fails}":
     print("Calling target program-options parser")
     print("terminate called after throwing an instance of 'std::bad_alloc'")
     sys.exit(3)
-host, port = words[words.index("--grpc-server-addr") + 1].split(":")
-kept.append(listen(host, int(port)))
+kept.append(socket.socket(socket.AF_UNIX))
+kept[-1].bind(words[words.index("--grpc-server-addr") + 1].removeprefix("unix:"))
+kept[-1].listen()
 time.sleep(1000)
 """
 
@@ -257,6 +268,37 @@ def test_processes_a_hosts_command_leaves_are_not_awaited(tmp_path: Path) -> Non
     assert processes_with(f"WEIR_TEST_MARK={tmp_path}") == []
 
 
+STRANGER = """
+import os, socket, sys
+from pathlib import Path
+from weir.topologies import leaf_spine
+from weir.topologies.mininet.fabric import MininetFabric
+with MininetFabric(leaf_spine(1, 0, 1), sockets=Path(sys.argv[1])) as fabric:
+    path = fabric.addresses["s1"].removeprefix("unix:")
+    with socket.socket(socket.AF_UNIX) as own:
+        own.connect(path)
+    os.chmod(sys.argv[1], 0o755)  # the socket alone must do
+    if (stranger := os.fork()) == 0:
+        os.setgid(65534), os.setuid(65534)
+        try:
+            with socket.socket(socket.AF_UNIX) as other:
+                other.connect(path)
+        except PermissionError:
+            os._exit(7)
+        os._exit(0)
+    print(os.waitstatus_to_exitcode(os.waitpid(stranger, 0)[1]), flush=True)
+"""
+
+
+@pytest.mark.skipif(obstacle() is not None, reason=f"Mininet: {obstacle()}")
+def test_mininets_switches_are_closed_to_other_users() -> None:
+    with tempfile.TemporaryDirectory(prefix="weir-test-") as folder:
+        os.chmod(folder, 0o755)
+        words = [*IN_ITS_OWN_NETWORK, "-c", STRANGER, f"{folder}/sockets"]
+        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=100)
+    assert done.stdout == "7\n", done.stderr
+
+
 def test_without_root_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     with pytest.raises(TopologyError, match="Mininet needs root"), MininetFabric(leaf_spine(1, 1, 1)):
@@ -267,6 +309,16 @@ def test_names_of_interfaces_fit_the_kernel() -> None:
     assert interface(Endpoint("s1", 3)) == "s1-p3"
     assert interface(Endpoint("h1", 0)) == "h1-eth0"
     assert len(interface(Endpoint("a123456789", 509))) == len(interface(Endpoint("a123456789", 0))) == 15
+
+
+def test_sockets_go_where_nobody_else_can_write(tmp_path: Path) -> None:
+    topology = leaf_spine(1, 1, 1)
+    made = _sockets(topology, tmp_path / "mine")
+    assert made == {name: f"unix:{tmp_path}/mine/{name}" for name in ("s1", "s2")}
+    assert stat.S_IMODE((tmp_path / "mine").stat().st_mode) == 0o700
+    tmp_path.chmod(0o777)
+    with raises(TopologyError, place=str(tmp_path), value=str(tmp_path)):
+        _sockets(topology, tmp_path)
 
 
 def test_grpc_ports_that_are_none() -> None:

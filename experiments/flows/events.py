@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from .fair_shares import Floats, Ints, fill, native
+from .fair_shares import Floats, Ints, fill_by_class, native
 
 NONE: Final = -1
 _DONE: Final = 1e-9
@@ -33,12 +33,21 @@ class Pool(NamedTuple):
     """0: it is others' and comes by itself; else the job's number."""
     finished: Floats
     """When it ended, in seconds; NaN: it has not."""
+    of_class: Ints
+    """Traffic class: strict priority of higher ones."""
 
     @classmethod
     def of(cls, size: int) -> Pool:
-        whole = [np.zeros(size, np.int64) for _ in range(3)]
+        whole = [np.zeros(size, np.int64) for _ in range(4)]
         return cls(
-            whole[0], whole[1], np.full(size, np.inf), np.zeros(size), np.zeros(size), whole[2], np.full(size, np.nan)
+            begin=whole[0],
+            end=whole[1],
+            limits=np.full(size, np.inf),
+            left=np.zeros(size),
+            rates=np.zeros(size),
+            of_job=whole[2],
+            finished=np.full(size, np.nan),
+            of_class=whole[3],
         )
 
     def doubled(self) -> Pool:
@@ -59,6 +68,7 @@ def advance(
     arrivals: Floats,
     arriving: Ints,
     capacity: Floats,
+    guard: float,
     carried: Floats,
     events: Ints,
 ) -> int:
@@ -66,10 +76,21 @@ def advance(
 
     `clock`, `count` (of `active`), `arriving` (the next of `arrivals`; flow i of the pool comes at `arrivals[i]`) and
     `events` have one element each, which is changed. `carried` (1 + jobs, links) adds up bytes, others' first;
-    capacities and rates are in bytes/s.
+    capacities and rates are in bytes/s. `guard` is the share of a link that higher classes leave to the lowest one.
     """
     while True:
-        fill(active[: count[0]], pool.begin, pool.end, links, weights, pool.limits, capacity, pool.rates)
+        fill_by_class(
+            active[: count[0]],
+            pool.of_class,
+            guard,
+            pool.begin,
+            pool.end,
+            links,
+            weights,
+            pool.limits,
+            capacity,
+            pool.rates,
+        )
         events[0] += 1
         now = clock[0]
         target = until

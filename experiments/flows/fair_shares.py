@@ -137,6 +137,53 @@ def fill(
                 growing[links[at]] -= 1
 
 
+@native
+def fill_by_class(
+    active: Ints,
+    of_class: Ints,
+    guard: float,
+    begin: Ints,
+    end: Ints,
+    links: Ints,
+    weights: Floats,
+    limits: Floats,
+    capacity: Floats,
+    rates: Floats,
+) -> None:
+    """Write the rates of flows in traffic classes: each class shares what higher ones leave of every link.
+
+    On links of the lowest present class the others together leave it the share `guard`. All else is as in `fill`.
+    """
+    lowest, highest = 1 << 30, -1
+    for flow in active:
+        lowest, highest = min(lowest, of_class[flow]), max(highest, of_class[flow])
+    if lowest >= highest:
+        fill(active, begin, end, links, weights, limits, capacity, rates)
+        return
+    kept = np.zeros(len(capacity))
+    for flow in active:
+        if of_class[flow] == lowest:
+            for at in range(begin[flow], end[flow]):
+                kept[links[at]] = guard * capacity[links[at]]
+    left = capacity - kept
+    members = np.empty(len(active), np.int64)
+    for level in range(highest, lowest - 1, -1):
+        count = 0
+        for flow in active:
+            if of_class[flow] == level:
+                members[count] = flow
+                count += 1
+        if count == 0:
+            continue
+        if level == lowest:
+            left += kept
+        fill(members[:count], begin, end, links, weights, limits, left, rates)
+        for flow in members[:count]:
+            for at in range(begin[flow], end[flow]):
+                rest = left[links[at]] - weights[at] * rates[flow]
+                left[links[at]] = rest if rest > _SAME * capacity[links[at]] else 0.0
+
+
 def fair_rates(paths: list[dict[int, float]], capacity: Floats, limits: Floats | None = None) -> Floats:
     """(flows,): the rates of flows given as what they put on each link at rate 1. For small problems and tests.
 

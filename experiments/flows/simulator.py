@@ -82,12 +82,33 @@ class FlowJob:
     epoch: int = 0
     """Number of placements, which invalidates timers of earlier ones."""
     computing: bool = True
+    traffic_class: int = 0
+    """Class of its flows; set by `Simulator.classify`."""
+    compute: Compute | None = None
+    after_step: Callable[[FlowJob], None] | None = None
+
+
+Compute = Callable[[FlowJob, Callable[[], None]], None]
+"""Computation of a job's step: it calls its second argument when the step's gradients are there."""
 
 
 class Simulator:
     """One fabric's links, whose rates are in bit/s, with flows of others that come by themselves."""
 
-    def __init__(self, rate_bps: Floats, arrivals: Arrivals | None = None) -> None:
+    def __init__(self, rate_bps: Floats, arrivals: Arrivals | None = None, guard_share: float = 0.0) -> None:
+        """Start at 0 s without jobs.
+
+        Args:
+            rate_bps: (links,): rate of each directed link.
+            arrivals: Others' flows, of class 0.
+            guard_share: Share of each link that higher traffic classes together leave to the lowest one there.
+
+        Raises:
+            ExperimentError: Arrivals are not in order, or the guard is not a share in [0, 1).
+        """
+        if not 0 <= guard_share < 1:
+            raise ExperimentError("must be a share in [0, 1)", place="guard_share", value=guard_share)
+        self._guard = guard_share
         self._rate = np.asarray(rate_bps, np.float64)
         given = Arrivals.none() if arrivals is None else arrivals
         others = len(given.seconds)
@@ -157,14 +178,41 @@ class Simulator:
         parts: Sequence[tuple[Coflow, float]],
         steps: int,
         compute_seconds: float = 0.0,
+        *,
+        compute: Compute | None = None,
+        after_step: Callable[[FlowJob], None] | None = None,
     ) -> FlowJob:
-        """A job that begins to compute now; `parts` are its trees, each with its share of the chunks."""
+        """Add a job that begins to compute now.
+
+        Args:
+            name: Its name in errors.
+            gradient_bytes: Bytes of each worker's stream in a step.
+            parts: Its trees, each with its share of the chunks.
+            steps: Number of steps.
+            compute_seconds: Duration of a step's computation.
+            compute: Computation in place of that duration, such as one that waits for a turn.
+            after_step: Called when a step is complete, before the next one begins.
+        """
         job = FlowJob(name, len(self.jobs) + 1, gradient_bytes, compute_seconds, steps)
+        job.compute, job.after_step = compute, after_step
         self._carried = np.vstack([self._carried, np.zeros(len(self._rate))])
         job.parts = self._parts(job, parts)
         self.jobs.append(job)
-        self.at(self.now + compute_seconds, lambda: self._begin_step(job))
+        self._compute(job)
         return job
+
+    def classify(self, job: FlowJob, traffic_class: int) -> None:
+        """Put a job's flows into a traffic class from now on: it has strict priority over all lower ones."""
+        job.traffic_class = traffic_class
+        for part in job.parts:
+            self._pool.of_class[part.flow] = traffic_class
+
+    def end(self, job: FlowJob) -> None:
+        """End a job now, in whatever phase it is."""
+        for part in job.parts:
+            self._stop(part)
+        job.epoch += 1
+        job.ended = True
 
     def move(self, job: FlowJob, parts: Sequence[tuple[Coflow, float]], pause_seconds: float) -> None:
         """Sum a running job's chunks along other trees from now on; the rest of a step waits for the pause."""
@@ -212,7 +260,16 @@ class Simulator:
 
     # --- phases of a step ---
 
+    def _compute(self, job: FlowJob) -> None:
+        job.computing = True
+        if job.compute is not None:
+            job.compute(job, lambda: self._begin_step(job))
+        else:
+            self.at(self.now + job.compute_seconds, lambda: self._begin_step(job))
+
     def _begin_step(self, job: FlowJob) -> None:
+        if job.ended:
+            return
         job.computing = False
         job.began = self.now
         self._share_out(job, job.bytes)
@@ -246,9 +303,10 @@ class Simulator:
         job.durations.append(self.now - job.began)
         if len(job.durations) == job.steps:
             job.ended = True
-            return
-        job.computing = True
-        self.at(self.now + job.compute_seconds, lambda: self._begin_step(job))
+        if job.after_step is not None:
+            job.after_step(job)
+        if not job.ended:
+            self._compute(job)
 
     def _if_current(self, job: FlowJob, action: Callable[[], None]) -> Callable[[], None]:
         epoch = job.epoch
@@ -262,11 +320,11 @@ class Simulator:
             raise ExperimentError(
                 f"the shares of its trees make {whole:g}, not 1", place=f"job {job.name}", value=whole
             )
-        made = [_Part(coflow, share, self._add_flow(coflow, job.number)) for coflow, share in parts]
+        made = [_Part(coflow, share, self._add_flow(coflow, job)) for coflow, share in parts]
         self._owner.update({part.flow: (job, part) for part in made})
         return made
 
-    def _add_flow(self, coflow: Coflow, job: int) -> int:
+    def _add_flow(self, coflow: Coflow, job: FlowJob) -> int:
         flow = self._size
         if flow == len(self._pool.begin):
             self._pool = self._pool.doubled()
@@ -276,7 +334,8 @@ class Simulator:
         self._weights = np.concatenate([self._weights, coflow.streams])
         self._pool.end[flow] = len(self._links)
         self._pool.limits[flow] = coflow.limit_bps / 8
-        self._pool.of_job[flow] = job
+        self._pool.of_job[flow] = job.number
+        self._pool.of_class[flow] = job.traffic_class
         self._size += 1
         return flow
 
@@ -294,6 +353,7 @@ class Simulator:
                 self._arrivals,
                 self._arriving,
                 capacity,
+                self._guard,
                 self._carried,
                 self._events,
             )

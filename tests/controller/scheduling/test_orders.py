@@ -60,7 +60,8 @@ def test_stages_are_ordered_by_their_rest() -> None:
     long = demand("b", [1.0], "b", 5)
     assert ORDERS["stage-srpt"].compute([*short, long])[0] == ("b",)
     assert ORDERS["grouper"].compute([*short, long])[0] == ("b",)
-    assert ORDERS["sincronia"].compute([*short, long])[-1] == ("b",)
+    assert ORDERS["sincronia-rest"].compute([*short, long])[-1] == ("b",)
+    assert ORDERS["sincronia"].compute([*short, long])[0] == ("a0",)
 
 
 def test_a_heavy_stage_at_the_head_shares_with_its_successor() -> None:

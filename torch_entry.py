@@ -60,16 +60,6 @@ def rejoining(train: Callable[[Progress], T], state: Mapping[str, Any], **option
     return train_together(train, state, **options)
 
 
-def keep_layers_apart(model: Any) -> None:
-    """Sum each layer's gradients of an FSDP2 model with exponents of its own.
-
-    `hosts.torch.layers.keep_layers_apart` tells when to call it, and what it raises.
-    """
-    from .hosts.torch.layers import keep_layers_apart as apart
-
-    apart(model)
-
-
 def report(**progress: Any) -> None:
     """Report the progress of the default process group's job to the controller, once in a step.
 

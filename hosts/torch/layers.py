@@ -4,14 +4,17 @@
 
     DistributedDataParallel ─ forward hook ─▶ its Reducer is given a ReducerGroup
     Reducer ─ bucket ─▶ ReducerGroup ─ bucket, cuts ─▶ WeirProcessGroup       any other call ─▶ WeirProcessGroup
+    FSDP2 ─ flat tensor ─▶ WeirProcessGroup ─▶ sizes_of_shards
 
-The caller is known by the process group that it calls, never by the size of what it sums. The layout of the buckets is
+The caller is known by the process group or the function that it calls from, never by the size of what it sums. The
+layout of the buckets is
 read after a forward pass, at the first one and whenever the ranks have broadcast a new order of parameters. All ranks
 do so at the same calls, so that all cut alike.
 """
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Sequence
 from functools import partial
@@ -25,8 +28,7 @@ from torch import nn
 from torch.nn.modules.module import register_module_module_registration_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from ..errors import InvalidTensor
-
+_FSDP: Final = "torch.distributed.fsdp._fully_shard._fsdp_collectives"
 _hooked: Final[list[object]] = []
 _kept: Final[set[type[Any]]] = set()
 """Classes whose operations the compiler does not trace."""
@@ -135,51 +137,23 @@ def inner_ends(sizes: Sequence[int]) -> list[int]:
     return sorted({end for end in accumulate(sizes) if 0 < end < total})
 
 
-def keep_layers_apart(model: nn.Module) -> None:
-    """Give each layer of an FSDP2 model exponents of its own in the sums of gradients.
+def sizes_of_shards(numbers: int) -> list[int]:
+    """Sizes of the layers' shards in the flat tensor that FSDP2 is summing, one after the other.
 
-    FSDP2 copies the gradients of all parameters of a group (one `fully_shard` call) into one flat tensor. Without this
-    call a gradient below 2^(r − 31) of the largest of its 256 neighbours becomes 0, for n ranks and r = ⌈log₂ n⌉. Call
-    it once at every rank, after `fully_shard` and before the first step. Other back ends are not affected.
+    FSDP2 copies the gradients of a parameter group into one tensor, whose layout it knows and does not pass on. It is
+    read from the call in which it sums them, on this thread. Parameters without a gradient in this step are not in it.
 
     Args:
-        model: a module that `fully_shard` was applied to, or that has such submodules.
+        numbers: elements of one rank's part of the tensor.
 
-    Raises:
-        InvalidTensor: no submodule was sharded by `fully_shard`.
+    Returns:
+        Elements of each layer's shard, the same at every rank; empty if the caller is not FSDP2.
     """
-    from torch.distributed.fsdp import FSDPModule
-
-    sharded = [module for module in model.modules() if isinstance(module, FSDPModule)]
-    if not sharded:
-        raise InvalidTensor(f"{type(model).__name__}: no module was sharded; call fully_shard first")
-    for module in sharded:
-        if (parameters := module._get_fsdp_state()._fsdp_param_group) is not None:
-            module.set_custom_reduce_scatter(LayerReduceScatter(parameters))
-
-
-class LayerReduceScatter:
-    """The reduce-scatter of one FSDP2 parameter group, with cuts at the ends of its parameters' shards."""
-
-    def __init__(self, parameters: Any) -> None:
-        """Take the `FSDPParamGroup` whose gradients are summed."""
-        self._parameters = weakref.ref(parameters)
-
-    def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-        return torch.empty(*size, dtype=dtype, device=device)
-
-    def __call__(
-        self, output_tensor: torch.Tensor, input_tensor: torch.Tensor, group: Any, op: Any, async_op: bool = False
-    ) -> Any:
-        parameters = self._parameters()
-        shards = [each.padded_sharded_param_size.numel() for each in parameters.fsdp_params] if parameters else []
-        if hasattr(group, "reduce_scatter_layers"):
-            # parameters without a gradient in this step are left out by FSDP2, which does not tell which
-            layers = shards if sum(shards) == output_tensor.numel() else []
-            work = group.reduce_scatter_layers(output_tensor, input_tensor, layers, op)
-        else:
-            work = dist.reduce_scatter_tensor(output_tensor, input_tensor, op, group, async_op=True)
-        if async_op:
-            return work
-        work.wait()
-        return None
+    frame = sys._getframe() if _FSDP in sys.modules else None
+    while frame is not None and (frame.f_code.co_name, frame.f_globals.get("__name__")) != ("foreach_reduce", _FSDP):
+        frame = frame.f_back
+    if frame is None:
+        return []
+    sizes = frame.f_locals.get("padded_unsharded_sizes", ())
+    shards = [size.numel() // frame.f_locals["world_size"] for size in sizes]
+    return shards if sum(shards) == numbers else []

@@ -27,7 +27,7 @@ from ..collectives.progress import Progress, report_of
 from ..errors import AllreduceAborted, AllreduceTimeout, HostError, InvalidTensor
 from .calls import CallLog, described
 from .contiguous import CopiedWork, contiguous_words
-from .layers import inner_ends, watch_modules
+from .layers import inner_ends, sizes_of_shards, watch_modules
 from .relay_client import end_relay
 from .rendezvous import Rendezvous
 from .settings import Settings
@@ -217,7 +217,8 @@ class WeirProcessGroup(dist.ProcessGroup):
     def allreduce(self, tensors: Any, opts: Any = None, timeout: timedelta | None = None) -> Any:
         parts, op, limit = _read(tensors, opts, timeout)
         if len(parts) == 1 and self._goes_through(parts, op):
-            return self._start("all_reduce", parts, op, limit, (), lambda flat: _put(flat, parts), parts)
+            cuts = inner_ends(sizes_of_shards(parts[0].numel()))
+            return self._start("all_reduce", parts, op, limit, cuts, lambda flat: _put(flat, parts), parts)
         return self._pass_on("allreduce", *((tensors, opts) if opts is not None else (tensors,)))
 
     def sum_bucket(self, bucket: torch.Tensor, cuts: Sequence[int], opts: Any = None) -> Any:
@@ -275,7 +276,7 @@ class WeirProcessGroup(dist.ProcessGroup):
 
     def reduce_scatter_single(self, output: Any, source: Any, opts: Any = None) -> Any:
         if opts is not None and self._goes_through([source], op := _op_of(opts)):
-            return self._scattered([output], [source], op, opts.timeout)
+            return self._scattered([output], [source], op, opts.timeout, sizes_of_shards(output.numel()))
         return self._pass_on("reduce_scatter_single", output, source, opts)
 
     _reduce_scatter_base = reduce_scatter_single
@@ -317,22 +318,6 @@ class WeirProcessGroup(dist.ProcessGroup):
             "reduce_scatter", *((outputs, sources, opts, *rest) if opts is not None else (outputs, sources))
         )
 
-    def reduce_scatter_layers(self, output: Any, source: Any, layers: Sequence[int], op: Any) -> Any:
-        """Reduce-scatter one flat tensor whose parts hold layers of several scales.
-
-        Args:
-            output: this rank's part of the sum, (m,).
-            source: the ranks' parts one after the other, (n · m,).
-            layers: numbers of elements of the layers of a part, the same in each; empty: one layer.
-            op: `ReduceOp`, the sum or the mean.
-        """
-        op = getattr(op, "op", op)
-        if self._can_go_through([source], op):
-            return self._scattered([output], [source], op, self._timeout, layers)
-        options = dist.ReduceScatterOptions()
-        options.reduceOp = op
-        return self.reduce_scatter_single(output, source, options)
-
     def _scattered(
         self,
         outputs: Sequence[Any],
@@ -341,8 +326,10 @@ class WeirProcessGroup(dist.ProcessGroup):
         limit: timedelta,
         layers: Sequence[int] = (),
     ) -> Any:
-        """Sum each source's parts by rank, of which this rank's goes into the output; with cuts between all parts, and
-        at the ends of `layers` in each part.
+        """Sum each source's parts by rank, of which this rank's goes into the output; with cuts between all parts.
+
+        `layers`: elements of each layer in a part of the only source. Then all ranks' shards of a layer are summed
+        together, with cuts between layers.
         """
         for output, source in zip(outputs, sources, strict=True):
             if output.numel() * self._size != source.numel():
@@ -350,16 +337,22 @@ class WeirProcessGroup(dist.ProcessGroup):
                     f"reduce_scatter: {source.numel()} elements are no {self._size} parts of {output.numel()}; the "
                     "input must be as large as all ranks' outputs together"
                 )
+        parts, sizes = list(sources), [output.numel() for output in outputs for _ in range(self._size)]
+        shards = [output.numel() for output in outputs]
+        if layers:
+            shards = list(layers)
+            parts = list(sources[0].view(self._size, -1).split(shards, dim=1))
+            sizes = [part.numel() for part in parts]
 
         def deliver(flat: torch.Tensor) -> None:
-            place = 0
-            for output, source in zip(outputs, sources, strict=True):
-                own = place + self._rank * output.numel()
-                _put(flat[own : own + output.numel()], [output])
-                place += source.numel()
+            apart = flat.split([self._size * each for each in shards])
+            own = [part.view(self._size, each)[self._rank] for part, each in zip(apart, shards, strict=True)]
+            if layers:
+                own = [torch.cat(own)]
+            for output, part in zip(outputs, own, strict=True):
+                _put(part, [output])
 
-        sizes = [size for output in outputs for size in self._size * list(layers or [output.numel()])]
-        return self._start("reduce_scatter", list(sources), op, limit, inner_ends(sizes), deliver, list(outputs))
+        return self._start("reduce_scatter", parts, op, limit, inner_ends(sizes), deliver, list(outputs))
 
     def _goes_through(self, parts: Sequence[torch.Tensor], op: Any) -> bool:
         """Return whether the switches sum these tensors; the same at all ranks, whose calls have the same sizes and

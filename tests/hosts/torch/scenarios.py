@@ -455,8 +455,6 @@ def parts_of_many_scales(rank: int, ranks: int, store: Any) -> Any:
 
     layers = [1.0, 1e-8, 1e2, 1e-5, 1e-3, 1e-8]
     sizes = [(600,), (7, 90), (50,), (600,), (33, 5), (1,)]
-    model = nn.Module()
-    model.layers = nn.ParameterList([nn.Parameter(torch.ones(size)) for size in sizes])
     inputs = [
         [
             scale * numbers(20 * each + at, int(np.prod(size))).view(size)
@@ -464,16 +462,24 @@ def parts_of_many_scales(rank: int, ranks: int, store: Any) -> Any:
         ]
         for each in range(ranks)
     ]
-    model.forward = lambda: torch.stack(
-        [(layer * part).sum() for layer, part in zip(model.layers, inputs[rank], strict=True)]
-    ).sum()
-    fully_shard(model, mesh=torch.distributed.device_mesh.init_device_mesh("cpu", (ranks,)))
-    torch_entry.keep_layers_apart(model)
-    for _ in range(2):
-        model.zero_grad()
-        model().backward()
-    for at, layer in enumerate(model.layers):
-        found[f"layer {at}"] = relative(layer.grad.full_tensor() * ranks, [each[at] for each in inputs])
+    for name, shape in (("sharded", (ranks,)), ("replicated", (ranks, 1))):
+        model = nn.Module()
+        model.layers = nn.ParameterList([nn.Parameter(torch.ones(size)) for size in sizes])
+
+        def forward(unused: int, model: Any = model) -> torch.Tensor:
+            used = enumerate(zip(model.layers, inputs[rank], strict=True))
+            return torch.stack([(layer * part).sum() for at, (layer, part) in used if at != unused]).sum()
+
+        model.forward = forward
+        names = ("replicas", "shards")[-len(shape) :]
+        fully_shard(model, mesh=torch.distributed.device_mesh.init_device_mesh("cpu", shape, mesh_dim_names=names))
+        for unused in (-1, 3, 0):
+            model.zero_grad()
+            model(unused).backward()
+            for at, layer in enumerate(model.layers):
+                if at != unused:
+                    exact = [each[at] for each in inputs]
+                    found[f"{name} layer {at}, without {unused}"] = relative(layer.grad.full_tensor() * ranks, exact)
     return found
 
 

@@ -237,7 +237,9 @@ def join(control: str | None = None, job: int | None = None, token: str | None =
 
     Floating sums are of fixed-point numbers in units of their chunk: for n workers and r = ⌈log₂ n⌉ a float32 below
     2^(r − 31) of the largest of its 256 neighbours becomes 0. That is about 4e-9 of it with 8 workers, 3e-8 with 64,
-    5e-7 with 1,024. `Communicator.allreduce` states the bound, and its `cuts` keep layers of several scales apart.
+    5e-7 with 1,024. If all |x| of a chunk are below 2^e, a sum is at most n · 2^(e + r − 31) and half an ulp off, and a
+    mean that over the summed weight. Arrays are cut only at their `cuts`, which keep layers of several scales apart.
+    `Communicator.allreduce` has the bounds of the other types.
 
     Args:
         control: Address of the controller; default: WEIR_CONTROL.

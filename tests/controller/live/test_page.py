@@ -149,11 +149,57 @@ def test_a_browser_shows_a_move_and_reconnects(browser: Any, tmp_path: Path) -> 
         browser.execute_script("chosen = 5; drawSparks()")
         shown('document.getElementById("queue").data[0].y.join()', "15,15")
         assert browser.save_screenshot(str(tmp_path / "page.png"))
-    shown('document.getElementById("link").textContent', "connection lost; trying again")
+    shown('document.getElementById("link").textContent', "this run has ended")
     with LiveServer(port=server.port) as again:
         again.show_fabric(FABRIC)
         again.show_state(state(3, sums="s2"))
         shown(f"{job}.generation", "3")
         shown('document.getElementById("link").textContent', "live")
+    complaints = [entry["message"] for entry in browser.get_log("browser") if "favicon" not in entry["message"]]
+    assert all("/live" in message for message in complaints), complaints
+
+
+def reported(generation: int, **losses: tuple[int, float | None]) -> dict[str, Any]:
+    """A state whose jobs have reported a step and its loss."""
+    one = state(generation)
+    (job,) = one["jobs"]
+    jobs = []
+    for name, (step, loss) in losses.items():
+        report = {"stage": "warm-up", "step": step, "steps_left": 9, "loss": loss, "accuracy": None}
+        jobs.append({**job, "number": int(name[3:]), "report": report})
+    return {**one, "jobs": jobs}
+
+
+def test_a_browser_draws_each_jobs_losses_by_step(browser: Any) -> None:
+    """A repeated step or one without a loss adds no point; a restarted job begins anew; an ended one is removed."""
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    curves = (
+        'document.getElementById("losses").hidden ? [] : '
+        'document.getElementById("losses").data.map(t => [t.name, t.x, t.y])'
+    )
+
+    def drawn(*expected: list[Any]) -> None:
+        WebDriverWait(browser, 60).until(lambda browser: browser.execute_script(f"return {curves}") == [*expected])
+
+    with LiveServer(port=0) as server:
+        server.show_fabric(FABRIC)
+        server.show_state(state(1))
+        browser.get(server.url)
+        drawn()
+        server.show_state(reported(2, job7=(1, 2.5)))
+        drawn(["job 7", [1], [2.5]])
+        server.show_state(reported(3, job7=(1, 2.5), job9=(10, 0.5)))
+        drawn(["job 7", [1], [2.5]], ["job 9", [10], [0.5]])
+        server.show_state(reported(4, job7=(2, None), job9=(12, 0.25)))
+        drawn(["job 7", [1], [2.5]], ["job 9", [10, 12], [0.5, 0.25]])
+        assert "warm-up, step 2, 9 left" in browser.execute_script('return document.getElementById("jobs").textContent')
+        server.show_state(reported(5, job7=(3, 1.5), job9=(1, 3.0)))
+        drawn(["job 7", [1, 3], [2.5, 1.5]], ["job 9", [1], [3.0]])
+        server.show_state(reported(6, job9=(2, 2.0)))
+        drawn(["job 9", [1, 2], [3.0, 2.0]])
+        server.show_fabric({**FABRIC, "title": "another run"})
+        server.show_state(state(1))
+        drawn()
     complaints = [entry["message"] for entry in browser.get_log("browser") if "favicon" not in entry["message"]]
     assert all("/live" in message for message in complaints), complaints

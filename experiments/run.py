@@ -24,6 +24,7 @@ from .backends.emulated import LinkFigures
 from .backends.mininet import run_in_mininet
 from .backends.virtual_time import Cluster
 from .config import RunConfig
+from .config.background import TransferFlow, YieldingFlow
 from .errors import ExperimentError, Interrupted
 from .records import page, report
 from .records.record import (
@@ -72,11 +73,12 @@ def execute(
     """
     if mininet is not None and (reason := obstacle(mininet)) is not None:
         raise ExperimentError(f"{reason} (weir doctor lists the parts on this machine)", place="--fabric mininet")
-    if mininet is not None and config.yielding:
+    virtual: list[YieldingFlow | TransferFlow] = [*config.yielding, *config.transfers]
+    if mininet is not None and virtual:
         raise ExperimentError(
-            "yielding background flows exist in virtual time only; leave them out",
+            f"{virtual[0].kind} background flows exist in virtual time only; leave them out",
             place="--fabric mininet",
-            value=config.yielding,
+            value=virtual,
         )
     if mininet is not None and (law := config.congestion.law) != "explicit":
         raise ExperimentError(

@@ -127,6 +127,7 @@ LONG: Final = [
     "weir run experiments/gossip/slow-host-link.yaml",
     "weir run experiments/gossip/slow-worker.yaml",
     "weir run experiments/modes.yaml",
+    "weir run experiments/queues/transfers.yaml",
     "weir run experiments/striped.yaml",
     "weir run my.yaml --strategy widest --seed 3",
     "weir baselines experiments/queues/joins.yaml",

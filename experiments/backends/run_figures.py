@@ -20,6 +20,7 @@ from .emulated import EmulatedFabric, LinkFigures
 from .heartbeats import VirtualHeartbeats
 from .queue_bounds import QueuePromises
 from .trained_job import TrainedJob
+from .virtual_transport import Transfers
 from .yielding_flows import YieldingFlows
 
 
@@ -36,6 +37,7 @@ class RunFigures:
         job: TrainedJob,
         others: OtherJobs,
         flows: YieldingFlows,
+        transfers: Transfers,
         bounds: QueuePromises,
         heartbeats: VirtualHeartbeats | None,
         routes: Routes,
@@ -49,6 +51,7 @@ class RunFigures:
         self._job = job
         self._others = others
         self._flows = flows
+        self._transfers = transfers
         self._bounds = bounds
         self._heartbeats = heartbeats
         self._routes = routes
@@ -123,8 +126,8 @@ class RunFigures:
 
     @property
     def flows(self) -> list[FlowTrace]:
-        """Traces of yielding background flows so far."""
-        return self._flows.traces
+        """Traces of yielding background flows and of transfers so far."""
+        return self._flows.traces + self._transfers.traces
 
     # --- control and telemetry ---
 

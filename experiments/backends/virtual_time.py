@@ -58,7 +58,7 @@ from .throughput_bound import Achievable, Carried, SumTime
 from .trained_job import FIRST_JOB, TrainedJob
 from .virtual_clock import VirtualClock
 from .virtual_control import VirtualControl
-from .virtual_transport import VirtualTransports
+from .virtual_transport import Transfers, VirtualTransports
 from .window_laws import WindowLaws
 from .yielding_flows import YieldingFlows
 
@@ -137,16 +137,18 @@ class Cluster:
         self._events = EventList()
         self._flows = YieldingFlows(self.emulated, config.yielding, self._events)
         self._transports = VirtualTransports(self.emulated, self._events)
+        self._transfers = Transfers(self.emulated, self._transports, config.transfers, self._events, config.seed)
         self._stack = AsyncExitStack()
 
     def _participants(self) -> set[str | None]:
         """Return the hosts that receive frames, and not merely count them."""
         config = self.config
         taking_part = frozenset[str]().union(*(job.hosts for job in (config.job, *config.other_jobs)))
-        yielding = {host for flow in config.yielding for host in (flow.source, flow.destination)}
+        windowed = [*config.yielding, *config.transfers]
+        answering = {host for flow in windowed for host in (flow.source, flow.destination)}
         collector = None if self._watching is None else self._watching.collector
         beats = config.heartbeats
-        return {*taking_part, *yielding, *([beats.to] if beats is not None else []), collector}
+        return {*taking_part, *answering, *([beats.to] if beats is not None else []), collector}
 
     # --- building ---
 
@@ -235,6 +237,7 @@ class Cluster:
             job=self.job,
             others=self._others,
             flows=self._flows,
+            transfers=self._transfers,
             bounds=self._bounds,
             heartbeats=self.heartbeats,
             routes=self.routes,
@@ -296,6 +299,7 @@ class Cluster:
             address, port = int(self.topology.host(wake.host).address), self._watching.port
             wake = take_reports(wake, self.controller.reports, address=address, port=port, now_ns=self.now_ns)
         wake = self._transports.take(self._flows.take(wake))
+        self._transfers.go_on()
         if self.heartbeats is not None and wake.host == self.heartbeats.at:
             self.heartbeats.take(wake)
         else:
@@ -341,7 +345,7 @@ class Cluster:
         plans = job.plans
         rounds = job.rounds(gradients[0].size)
         parts = [(plan, each.within(plan.spec.window)) for plan, each in zip(plans, rounds, strict=True)]
-        beside_others = bool(self._others or self.config.yielding)
+        beside_others = bool(self._others or self.config.yielding or self.config.transfers)
         achievable = Achievable(self.routes, parts, self._carried, beside_others=beside_others)
         duration_ns = await self.settle()
         stayed = [plan.generation for plan in plans] == [plan.generation for plan in job.plans]
@@ -350,7 +354,7 @@ class Cluster:
 
     def _carried(self) -> dict[Endpoint, Carried]:
         links = self.figures.links()
-        if self.config.yielding:  # whose bytes are counted with those of flows that do not
+        if self.config.yielding or self.config.transfers:  # whose bytes are counted with those of flows that do not
             return {link.end: Carried(0, link.background_bytes + link.job_bytes) for link in links}
         return {link.end: Carried(link.background_bytes, link.job_bytes) for link in links}
 

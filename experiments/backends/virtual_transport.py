@@ -1,4 +1,5 @@
-"""The transport in virtual time: cores on hosts of the emulated fabric, in addition to jobs' agents.
+"""The transport in virtual time: cores on hosts of the emulated fabric, in addition to jobs' agents; and a run's
+transfers, which use it.
 
 ::
 
@@ -9,32 +10,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...emulator.fabric import Wake
 from ...hosts.transport.core import TransportCore
 from ...hosts.transport.options import TransportOptions, TransportPlan
 from ...hosts.transport.pending import Pending
-from ...hosts.transport.transport import Transport
+from ...hosts.transport.transport import Call, Transport
 from ...topologies import mac_number
 from ...wire.frames import DSCP_BULK, FRAME_HEADER_BYTES, FrameWriter, Rejects, decapsulate, frame_headers
-from ...wire.transport import DSCP_LOWER_EFFORT, TRANSPORT_PORT
+from ...wire.transport import DSCP_LOWER_EFFORT, HEADER_BYTES, TRANSPORT_PORT, heads_of
+from ..config.background import TRANSFER_BYTES, TransferFlow
 from ..errors import ExperimentError
+from ..records.record import FlowTrace
 from .emulated import EmulatedFabric
 from .event_queue import EventList
+from .yielding_flows import FLOW_SAMPLE_NS
 
 Returned = TypeVar("Returned")
+
+_LAST_JOB: Final = (1 << 16) - 1
+"""Job of the first transfer; the others have those before it. Jobs of runs have small numbers."""
 
 
 class VirtualEndpoint:
     """One host's core: the `Endpoint` of a `Transport`. A caller that waits must let time pass first."""
 
-    def __init__(self, emulated: EmulatedFabric, name: str, core: TransportCore, events: EventList) -> None:
+    def __init__(
+        self, emulated: EmulatedFabric, name: str, core: TransportCore, events: EventList, flow: int | None = None
+    ) -> None:
+        """Create an endpoint, whose frames count as the job's or as those of this `flow` of the fabric."""
         host = emulated.topology.host(name)
         self.core = core
         self.name = name
@@ -50,6 +61,7 @@ class VirtualEndpoint:
             dscp=DSCP_LOWER_EFFORT if core.options.lower_effort else DSCP_BULK,
         )
         self._events = events
+        self._flow = flow
         self._looks_ns: int | None = None  # when the core is polled though nothing comes, at the latest
 
     def call(self, function: Callable[[], Returned]) -> Returned:
@@ -77,7 +89,7 @@ class VirtualEndpoint:
         """Send what the core has to send, and poll it again at its deadline."""
         now_ns = self._fabric.now_ns
         for datagrams in self.core.poll(now_ns):
-            self._fabric.send(self.name, self._writer.encapsulate(datagrams))
+            self._fabric.send(self.name, self._writer.encapsulate(datagrams), flow=self._flow)
         due_ns = self.core.deadline_ns
         if due_ns is not None and (self._looks_ns is None or due_ns < self._looks_ns):
             self._looks_ns = max(due_ns, now_ns)
@@ -95,23 +107,43 @@ class VirtualTransports:
     def __init__(self, emulated: EmulatedFabric, events: EventList) -> None:
         self._emulated = emulated
         self._events = events
-        self._endpoints: dict[str, VirtualEndpoint] = {}
+        self._endpoints: dict[str, dict[int, VirtualEndpoint]] = {}
+        """Endpoints by host and number of the job."""
 
-    def connect(self, job: int, hosts: Sequence[str], key: str, options: TransportOptions) -> list[Transport]:
-        """A transport at each host, by rank. Raises ExperimentError where a host has one already."""
+    def connect(
+        self,
+        job: int,
+        hosts: Sequence[str],
+        key: str,
+        options: TransportOptions,
+        flows: Sequence[int | None] | None = None,
+    ) -> list[Transport]:
+        """Return a transport at each host, by rank.
+
+        Args:
+            job: Number that the hosts' packets carry.
+            hosts: Names of the hosts.
+            key: The job's key.
+            options: Options of all ends.
+            flows: Flow of the fabric that each end's frames count as; None: the job's frames.
+
+        Raises:
+            ExperimentError: A host has a transport of this job already.
+        """
         topology = self._emulated.topology
         addresses = tuple(int(topology.host(name).address) for name in hosts)
         for rank, name in enumerate(hosts):
-            if name in self._endpoints:
-                raise ExperimentError(f"{name}: has a transport already; a host has one in a run")
+            if job in self._endpoints.setdefault(name, {}):
+                raise ExperimentError(f"{name}: has a transport of job {job} already; a host has one of a job")
             core = TransportCore(TransportPlan(job, addresses[rank], addresses, rank + 1, key), options)
-            self._endpoints[name] = VirtualEndpoint(self._emulated, name, core, self._events)
-        return [Transport(self._endpoints[name]) for name in hosts]
+            flow = None if flows is None else flows[rank]
+            self._endpoints[name][job] = VirtualEndpoint(self._emulated, name, core, self._events, flow)
+        return [Transport(self._endpoints[name][job]) for name in hosts]
 
     def take(self, wake: Wake) -> Wake:
-        """Return a host's wake-up without the transport's frames, which go to its core."""
-        endpoint = self._endpoints.get(wake.host)
-        if endpoint is None:
+        """Return a host's wake-up without the transport's frames, which go to its cores."""
+        endpoints = self._endpoints.get(wake.host)
+        if not endpoints:
             return wake
         others, times_ns = [], []
         for frames, arrived_ns in zip(wake.frames, wake.times_ns, strict=True):
@@ -119,8 +151,111 @@ class VirtualTransports:
             if frames.shape[1] >= FRAME_HEADER_BYTES:
                 mine = frame_headers(frames)["destination_port"] == TRANSPORT_PORT
             if mine.any():
-                endpoint.take(frames[mine])
+                self._deliver(endpoints, frames[mine])
             others.append(frames[~mine])
             times_ns.append(arrived_ns[~mine])
-        endpoint.flush()
+        for endpoint in endpoints.values():
+            endpoint.flush()
         return replace(wake, frames=others, times_ns=times_ns)
+
+    @staticmethod
+    def _deliver(endpoints: Mapping[int, VirtualEndpoint], frames: NDArray[np.uint8]) -> None:
+        """Pass frames of one length to the endpoints of their jobs, and those of no job here to the first endpoint."""
+        jobs = np.full(len(frames), -1)
+        if frames.shape[1] >= FRAME_HEADER_BYTES + HEADER_BYTES:
+            jobs = heads_of(frames[:, FRAME_HEADER_BYTES:])["job"].astype(np.int64)
+        first = next(iter(endpoints))
+        jobs = np.where(np.isin(jobs, [*endpoints]), jobs, first)
+        for job in np.unique(jobs).tolist():
+            endpoints[job].take(frames[jobs == job])
+
+
+@dataclass(slots=True)
+class _Transfer:
+    """One background flow of messages."""
+
+    config: TransferFlow
+    source: Transport
+    destination: Transport
+    out: int
+    """Number of its data among the fabric's flows."""
+    value: bytes
+    sent: Call[None] | None = None
+    """The message under way."""
+    received: Call[Any] | None = None
+    messages: int = 0
+    time_ns: list[int] = field(default_factory=list)
+    packets: list[int] = field(default_factory=list)
+
+
+class Transfers:
+    """All transfers of a run: from each source one message after the other, from start to stop."""
+
+    def __init__(
+        self,
+        emulated: EmulatedFabric,
+        transports: VirtualTransports,
+        flows: Iterable[TransferFlow],
+        events: EventList,
+        seed: int,
+    ) -> None:
+        self._fabric = emulated.fabric
+        self._events = events
+        self._transfers: list[_Transfer] = []
+        for index, flow in enumerate(flows):
+            options = TransportOptions(window=flow.window, lower_effort=flow.lower_effort)
+            hosts = (flow.source, flow.destination)
+            out, back = (self._fabric.new_flow(host) for host in hosts)
+            ends = transports.connect(_LAST_JOB - index, hosts, f"{seed:064x}", options, (out, back))
+            transfer = _Transfer(flow, ends[0], ends[1], out, bytes(flow.bytes))
+            self._transfers.append(transfer)
+            events.schedule(flow.start, partial(self._begin, transfer))
+        if self._transfers:
+            self._sample()
+
+    def go_on(self) -> None:
+        """Begin the next message of each transfer whose last one has arrived."""
+        for transfer in self._transfers:
+            if transfer.received is not None and transfer.received.done():
+                transfer.received.wait(0)
+                transfer.messages += 1
+                transfer.received = None
+                self._begin(transfer)
+
+    @property
+    def traces(self) -> list[FlowTrace]:
+        """Traces of the transfers so far."""
+        return [self._trace(transfer) for transfer in self._transfers]
+
+    def _begin(self, transfer: _Transfer) -> None:
+        stop_ns = transfer.config.stop
+        if stop_ns is None or self._fabric.now_ns < stop_ns:
+            transfer.received = transfer.destination.recv_async(0)
+            transfer.sent = transfer.source.send_async(1, transfer.value)
+
+    def _trace(self, transfer: _Transfer) -> FlowTrace:
+        counters, core = self._fabric.flow_counters(transfer.out), transfer.source.endpoint.core.counters
+        return FlowTrace(
+            kind="transfer",
+            source=transfer.config.source,
+            destination=transfer.config.destination,
+            port=TRANSPORT_PORT,
+            start_ns=transfer.config.start,
+            stop_ns=transfer.config.stop,
+            packet_bytes=FRAME_HEADER_BYTES + TRANSFER_BYTES,
+            sent=counters.sent_packets,
+            acknowledged=transfer.source.endpoint.core.counters.accepted,
+            marked=0,
+            lost=core.retransmitted,
+            messages=transfer.messages,
+            mean_delay_us=counters.mean_delay_ns / 1e3,
+            time_ns=[*transfer.time_ns, self._fabric.now_ns],
+            packets=[*transfer.packets, counters.delivered_packets],
+        )
+
+    def _sample(self) -> None:
+        """Record each transfer's progress, now and at every interval."""
+        for transfer in self._transfers:
+            transfer.time_ns.append(self._fabric.now_ns)
+            transfer.packets.append(self._fabric.flow_counters(transfer.out).delivered_packets)
+        self._events.schedule(self._fabric.now_ns + FLOW_SAMPLE_NS, self._sample)

@@ -5,6 +5,7 @@
     background:
       - {source: h3, destination: h6, rate: 700Mbit, stop: 70ms}                # UDP, whatever happens
       - {source: h4, destination: h6, kind: yielding, window: 16, start: 5ms}   # like a data centre's TCP
+      - {source: h5, destination: h6, kind: transfer, bytes: 4000000}           # messages of Weir's own transport
 """
 
 from __future__ import annotations
@@ -16,10 +17,13 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from ...controller.congestion import Uncontrolled, Windowed
 from ...wire.frames import FRAME_HEADER_BYTES
+from ...wire.transport import HEADER_BYTES, PAYLOAD_BYTES
 from .sections import Duration, Rate, Section
 
 BACKGROUND_PAYLOAD_BYTES: Final = 1_000
 """Payload of each datagram of background traffic."""
+TRANSFER_BYTES: Final = HEADER_BYTES + PAYLOAD_BYTES
+"""UDP payload of a full packet of a transfer."""
 DISCARD_PORT: Final = 9
 """UDP port of steady background traffic's destination, on which no process listens (RFC 863)."""
 
@@ -32,8 +36,6 @@ class BackgroundFlow(Section):
     start: Duration = 0
     stop: Duration | None = None
     """When the traffic ends; with None it lasts as long as the run."""
-    port: int = Field(9, ge=1, le=65535)
-    """UDP source port: another port may take another of the equal-cost paths."""
 
     @model_validator(mode="after")
     def _ends_after_it_begins(self) -> Self:
@@ -42,19 +44,38 @@ class BackgroundFlow(Section):
         return self
 
 
-class SteadyFlow(BackgroundFlow):
+class _PortedFlow(BackgroundFlow):
+    """Traffic with a source port of its own."""
+
+    port: int = Field(9, ge=1, le=65535)
+    """UDP source port: another port may take another of the equal-cost paths."""
+
+
+class SteadyFlow(_PortedFlow):
     """Datagrams at a mean rate that nothing changes."""
 
     kind: Literal["steady"] = "steady"
     rate: Rate
 
 
-class YieldingFlow(BackgroundFlow):
+class YieldingFlow(_PortedFlow):
     """Packets that are acknowledged, as many as marks and losses allow (DCTCP, RFC 8257)."""
 
     kind: Literal["yielding"]
     window: int = Field(64, ge=1, le=4096)
     """The receiver's: packets in the network at most, with their acknowledgements."""
+
+
+class TransferFlow(BackgroundFlow):
+    """Messages of the point-to-point transport (`hosts/transport`), one after the other."""
+
+    kind: Literal["transfer"]
+    bytes: int = Field(1 << 20, ge=1, le=1 << 28)
+    """Length of each message."""
+    window: int = Field(64, ge=1, le=8192)
+    """Maximum number of packets in the network, with their acknowledgements."""
+    lower_effort: bool = False
+    """True for DSCP 8, the class below bulk traffic."""
 
 
 def steady_unless_said(flows: object) -> object:
@@ -65,7 +86,8 @@ def steady_unless_said(flows: object) -> object:
 
 
 Background = Annotated[
-    list[Annotated[SteadyFlow | YieldingFlow, Field(discriminator="kind")]], BeforeValidator(steady_unless_said)
+    list[Annotated[SteadyFlow | YieldingFlow | TransferFlow, Field(discriminator="kind")]],
+    BeforeValidator(steady_unless_said),
 ]
 
 
@@ -86,7 +108,14 @@ def uncontrolled(flows: Iterable[SteadyFlow]) -> tuple[Uncontrolled, ...]:
     )
 
 
-def windowed(flows: Iterable[YieldingFlow]) -> tuple[Windowed, ...]:
-    """Return the packets that yielding flows may have in the network, whose windows are not leased."""
-    frame_bytes = BACKGROUND_PAYLOAD_BYTES + FRAME_HEADER_BYTES
-    return tuple(Windowed(flow.source, flow.destination, flow.window, frame_bytes) for flow in flows)
+def windowed(flows: Iterable[YieldingFlow | TransferFlow]) -> tuple[Windowed, ...]:
+    """Return the packets that yielding flows and transfers may have in the network, whose windows are not leased."""
+    return tuple(
+        Windowed(
+            flow.source,
+            flow.destination,
+            flow.window,
+            FRAME_HEADER_BYTES + (TRANSFER_BYTES if isinstance(flow, TransferFlow) else BACKGROUND_PAYLOAD_BYTES),
+        )
+        for flow in flows
+    )

@@ -29,7 +29,7 @@ from ...training.replicated import ReplicatedJob
 from ...training.workloads.digits import TrainingJob
 from ..errors import ExperimentError
 from ..script import ScriptOptions, ScriptWorkload, gradient_values
-from .background import Background, SteadyFlow, YieldingFlow, uncontrolled, windowed
+from .background import Background, SteadyFlow, TransferFlow, YieldingFlow, uncontrolled, windowed
 from .congestion import CongestionConfig
 from .control import ControlConfig
 from .fabric import check_fabric, read_fabric, refuse_chips
@@ -191,7 +191,7 @@ class RunConfig(Section):
             windows_obeyed=LAWS[own.law].bounded,
             marks=own.marks,
             virtual_share=own.virtual_share,
-            windowed=windowed(self.yielding),
+            windowed=windowed([*self.yielding, *self.transfers]),
         )
 
     @property
@@ -203,6 +203,11 @@ class RunConfig(Section):
     def yielding(self) -> list[YieldingFlow]:
         """Background flows that do."""
         return [flow for flow in self.background if isinstance(flow, YieldingFlow)]
+
+    @property
+    def transfers(self) -> list[TransferFlow]:
+        """Background flows of the point-to-point transport."""
+        return [flow for flow in self.background if isinstance(flow, TransferFlow)]
 
     @property
     def gradient_values(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Final
 
 from ...topologies import Endpoint
 from ...topologies.drawing import Drawing, Flow
@@ -11,6 +12,9 @@ from ..config import RunConfig
 from ..config.background import SteadyFlow
 from .record import Phase, StrategyResult
 from .report import name_of
+
+_FLOWS: Final = {"yielding": "yields", "transfer": "messages"}
+"""Labels of flows without a rate, by kind."""
 
 
 def draw_fabric(config: RunConfig, result: StrategyResult, phase: Phase, *, upright: bool = False) -> str:
@@ -27,7 +31,7 @@ def draw_fabric(config: RunConfig, result: StrategyResult, phase: Phase, *, upri
             Flow(
                 flow.source,
                 flow.destination,
-                format_rate(flow.rate) if isinstance(flow, SteadyFlow) else "yields",
+                format_rate(flow.rate) if isinstance(flow, SteadyFlow) else _FLOWS[flow.kind],
             )
             for flow in config.background
             if flow.start < phase.end_ns and (flow.stop is None or flow.stop > phase.start_ns)

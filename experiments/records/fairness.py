@@ -101,7 +101,7 @@ def jobs_that_share(traces: Iterable[JobTrace]) -> list[Sharer]:
 
 def flows_that_share(flows: Iterable[FlowTrace]) -> list[Sharer]:
     """Flows that yield, by their rates. Of their round trips only the way there is known, with its queues."""
-    ends = [(flow, all_send([flow])) for flow in flows]
+    ends = [(flow, all_send([flow])) for flow in flows if flow.kind == "yielding"]
     return [Sharer(*span, 1e3 * flow.mean_delay_us, partial(rate_bps, flow)) for flow, span in ends if span is not None]
 
 

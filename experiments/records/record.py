@@ -20,7 +20,7 @@ from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -178,8 +178,9 @@ class JobTrace(_Record):
 
 
 class FlowTrace(_Record):
-    """Trace of one yielding background flow."""
+    """Trace of one background flow that yields, or of one of the transport's."""
 
+    kind: Literal["yielding", "transfer"] = "yielding"
     source: str
     destination: str
     port: int
@@ -191,9 +192,11 @@ class FlowTrace(_Record):
     sent: int
     acknowledged: int
     marked: int
-    """Number of acknowledged packets that met a queue above its threshold."""
+    """Number of acknowledged packets that met a queue above its threshold; a transfer's packets carry no marks."""
     lost: int
     """Number of packets that the sender took for lost."""
+    messages: int = 0
+    """Number of messages that a transfer's receiver had whole."""
     mean_delay_us: float
     """Mean delay from the source's NIC to the destination, in µs."""
     time_ns: list[int]

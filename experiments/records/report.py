@@ -196,8 +196,16 @@ def _job_lines(label: str, traces: list[JobTrace]) -> list[str]:
 
 
 def _flow_lines(label: str, flows: list[FlowTrace]) -> list[str]:
-    """Lines about yielding flows, each flow and all together."""
-    lines = []
+    """Lines about transfers, and about yielding flows, each flow and all together."""
+    transfers = [flow for flow in flows if flow.kind == "transfer"]
+    flows = [flow for flow in flows if flow.kind == "yielding"]
+    lines = [
+        f"transfers, {label}: {flow.source} to {flow.destination}: {flow.messages} messages, "
+        f"{rate_bps(flow, *span) / 1e6:.0f} Mbit/s, {flow.lost} packets sent again, "
+        f"{flow.mean_delay_us:.0f} us on their way on average"
+        for flow in transfers
+        if (span := all_send([flow])) is not None
+    ]
     for flow in flows:
         end_ns = flow.time_ns[-1] if flow.stop_ns is None else min(flow.stop_ns, flow.time_ns[-1])
         if flow.start_ns >= end_ns:

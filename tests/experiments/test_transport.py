@@ -11,12 +11,15 @@ import pytest
 from weir.experiments.backends.virtual_time import Cluster
 from weir.experiments.config import RunConfig
 from weir.experiments.config.background import BACKGROUND_PAYLOAD_BYTES
+from weir.experiments.errors import ExperimentError
+from weir.experiments.records.record import FlowTrace
 from weir.hosts.transport.options import TransportOptions
 from weir.tests.paths import ROOT
 from weir.topologies import Endpoint
-from weir.wire.transport import HEADER_BYTES
+from weir.wire.transport import HEADER_BYTES, PAYLOAD_BYTES
 
 RUN: Final = ROOT / "experiments" / "queues" / "yielding.yaml"
+TRANSFERS: Final = ROOT / "experiments" / "queues" / "transfers.yaml"
 RATE_BPS: Final = 1e9
 UP: Final = Endpoint("s1", 7)
 """The one way from the first rack to the second."""
@@ -85,3 +88,63 @@ def test_queues_keep_their_bounds_with_transfers_beside_a_job(lower_effort: bool
             assert not await cluster.figures.drops()
 
     asyncio.run(run())
+
+
+def test_transfers_of_a_run_file_keep_the_queue_bounds() -> None:
+    """A round of the job's window, two times eight packets of the transfers, and a probe."""
+    config = RunConfig.load(TRANSFERS)
+
+    async def run() -> tuple[list[str], list[FlowTrace], int, int | None, int]:
+        async with Cluster(config, "widest") as cluster:
+            for _ in range(5):
+                await cluster.allreduce([np.full(51_010, rank, np.float32) for rank in range(2)], 1)
+                await cluster.compute(config.training.compute)
+            assert not await cluster.figures.drops()
+            uplink = next(link for link in cluster.figures.links() if link.end == UP)
+            traces = cluster.figures.flows
+            return (
+                cluster.figures.broken_promises,
+                traces,
+                uplink.largest_queue_packets,
+                cluster.figures.promised[UP],
+                cluster.now_ns,
+            )
+
+    broken, traces, longest, bound, now_ns = asyncio.run(run())
+    assert broken == []
+    assert bound == config.job.window + 2 * WINDOW + 1
+    assert WINDOW < longest <= bound
+    steady, stopped = traces
+    assert [trace.kind for trace in traces] == ["transfer"] * 2
+    for trace in traces:
+        assert not trace.lost
+        whole = -(-200_000 // PAYLOAD_BYTES) * trace.messages
+        assert 0 < whole <= trace.packets[-1]
+    assert steady.messages > stopped.messages
+    assert stopped.stop_ns is not None
+    end_ns = stopped.stop_ns + 8_000_000  # a message that has begun goes on
+    assert now_ns > end_ns
+    assert np.interp(end_ns, stopped.time_ns, stopped.packets) == stopped.packets[-1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [({"bytes": 0}, "bytes"), ({"window": 0}, "window"), ({"port": 7}, "port"), ({"rate": 1}, "rate")],
+)
+def test_a_transfer_that_cannot_be_is_refused(changes: dict[str, int], key: str) -> None:
+    flow = {"source": "h3", "destination": "h8", "kind": "transfer", **changes}
+    with pytest.raises(ExperimentError, match=key):
+        RunConfig.load(TRANSFERS).replaced("a test", background=[flow])
+
+
+def test_hosts_may_have_several_transfers() -> None:
+    pairs = (("h3", "h8"), ("h3", "h9"), ("h8", "h3"), ("h3", "h8"))
+    flows = [{"source": a, "destination": b, "kind": "transfer", "bytes": 1, "start": "9ms"} for a, b in pairs]
+    config = RunConfig.load(TRANSFERS).replaced("a test", background=flows)
+
+    async def run() -> list[FlowTrace]:
+        async with Cluster(config, "widest") as cluster:
+            await cluster.compute(1_000_000)
+            return cluster.figures.flows
+
+    assert all(trace.messages > 1 for trace in asyncio.run(run()))

@@ -73,11 +73,13 @@ def test_links_have_carried_the_rounds_completed_since(fabric: Rig) -> None:
     """All numbers went up, and the result down to those workers; of jobs that move nothing is known."""
     add(fabric)
     moves, runs = add(fabric, 2, AT_S4), add(fabric, 3)
-    completes(moves, "h1", MS)
+    for worker in ("h1", "h4"):
+        completes(moves, worker, MS)
+        completes(runs, worker, MS)
     fabric.moves.begin(2, 0)
-    completes(runs, "h1", MS)
     up = {Endpoint("h1", 0), Endpoint("s1", 4), Endpoint("h4", 0), Endpoint("s2", 4)}
-    assert carried(fabric, MS) == up | {Endpoint("s3", 1), Endpoint("s1", 1)}
+    down = {Endpoint("s3", 1), Endpoint("s1", 1), Endpoint("s3", 2), Endpoint("s2", 1)}
+    assert carried(fabric, MS) == up | down
     assert carried(fabric, MS + 1) == frozenset()
 
 
@@ -85,7 +87,9 @@ def test_rounds_over_several_possible_links_are_carried_by_none(fabric: Rig) -> 
     """Nor has one that leads nowhere by now."""
     job = add(fabric, placement=Placement({"h1": "h5", "h4": "h5"}, {}, "h5"))
     completes(job, "h1", 0)
-    between_h4_and_h5 = {Endpoint("h4", 0), Endpoint("s2", 2)}
-    assert carried(fabric, 0) == between_h4_and_h5 | {Endpoint("h1", 0), Endpoint("h5", 0), Endpoint("s1", 1)}
+    assert carried(fabric, 0) == frozenset(), "no other worker confirms it"
+    completes(job, "h4", 0)
+    between_h4_and_h5 = {Endpoint("h4", 0), Endpoint("s2", 2), Endpoint("s2", 1), Endpoint("h5", 0)}
+    assert carried(fabric, 0) == between_h4_and_h5 | {Endpoint("h1", 0), Endpoint("s1", 1)}
     fabric.planner.follow({Endpoint("s1", 4), Endpoint("s1", 5), Endpoint("s2", 4), Endpoint("s2", 5)}, ())
     assert carried(fabric, 0) == between_h4_and_h5

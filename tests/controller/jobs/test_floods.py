@@ -9,6 +9,7 @@ import pytest
 
 from weir.controller.controller import Options
 from weir.controller.jobs.carried import links_carried
+from weir.controller.jobs.job import Progress
 from weir.controller.p4runtime.pipeline import Pipeline
 from weir.controller.placement import Placement
 from weir.controller.planning.plan import JobSpec
@@ -66,3 +67,29 @@ async def test_completed_rounds_vouch_for_the_links_of_their_ways(rig: Rig) -> N
     [running] = rig.controller.jobs.values()
     running.progress["h4"] = replace(running.progress["h4"], completed_ns=-1)
     assert carried(0) == (hosts | BETWEEN) - {Endpoint("s2", 1), Endpoint("s3", 2)}
+
+
+async def test_a_worker_that_alone_claims_rounds_vouches_for_no_link(rig: Rig) -> None:
+    """A tenant's liar in a job whose other workers stand still."""
+    job = await rig.admit(JobSpec(1, WORKERS, slots=16, window=8))
+    rig.submit(job, 4, chunks=400)
+    await rig.run(15 * MS)
+    [running] = rig.controller.jobs.values()
+    for honest in ("h2", "h4"):
+        running.progress[honest] = replace(running.progress[honest], completed_ns=-1)
+    assert links_carried([running], rig.controller.planner.routes, 0) == frozenset()
+
+
+async def test_claims_do_not_count_for_links_of_a_job_that_waits(rig: Rig) -> None:
+    """A tenant whose hosts all lie: another tenant's job stands still on a dead link that the two jobs share."""
+    for number in (1, 2):
+        await rig.admit(JobSpec(number, WORKERS, slots=16, window=8))
+    routes, now_ns, lease_ago_ns = rig.controller.planner.routes, 10 * LEASE, 9 * LEASE
+    liar, victim = (rig.controller.jobs[number] for number in (1, 2))
+    for host in WORKERS:
+        liar.progress[host] = Progress(7, now_ns, now_ns, waiting=True, completed_ns=now_ns)
+    claimed = links_carried([liar], routes, lease_ago_ns)
+    assert claimed >= BETWEEN
+    for grown_ns, waiting, believed in ((lease_ago_ns, True, claimed), (0, True, frozenset()), (0, False, claimed)):
+        victim.progress["h1"] = Progress(7, now_ns, grown_ns, waiting)
+        assert links_carried([liar, victim], routes, lease_ago_ns) == believed

@@ -16,6 +16,7 @@ import typer
 from ..experiments.errors import ExperimentError
 from ..topologies import Routes, Topology
 from ..topologies.mininet.fabric import FIRST_GRPC_PORT
+from ..topologies.mininet.processes import run_until_ended
 from ..wire.control_channel import Tls, is_private
 from .console import NOTES
 from .fabric_options import nanoseconds
@@ -220,9 +221,11 @@ def controller(
         raise ExperimentError(f"--lease {lease}, --probe {probe}: neither can be 0; write them like 2s and 100ms")
     check_listening(settings.listen, settings.tls, allow_anyone=allow_anyone)  # before switches are contacted
     try:
-        asyncio.run(_serve(settings))
-    except KeyboardInterrupt:
+        run_until_ended(_serve(settings))
+    except (KeyboardInterrupt, SystemExit) as ended:
         _say("stopped; the switches keep what they hold, and jobs go on")
+        if isinstance(ended, SystemExit):
+            raise
 
 
 def _congestion(file: Path | None, topology: Topology) -> CongestionOptions:

@@ -84,7 +84,7 @@ def evaluate(
                 cluster,
                 lambda done, total: progress.update(task, completed=done, total=total),
             )
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, SystemExit):
             raise Interrupted(f"interrupted; the points that are done are kept in {folder}") from None
     if write is not None:
         try:

@@ -122,12 +122,15 @@ def _run(words: Sequence[str]) -> None:
     else:
         import typer
 
+        from ..topologies.mininet.processes import orderly_end
+
         group = typer.main.get_command(app)
         options = {
             name: {word for option in command.params if not getattr(option, "is_flag", True) for word in option.opts}
             for name, command in getattr(group, "commands", {}).items()
         }
-        app(with_global_options_first(words, options), standalone_mode=True)
+        with orderly_end():  # one way to end by a signal, for every command
+            app(with_global_options_first(words, options), standalone_mode=True)
 
 
 def _with_the_way_to_install(error: ImportError, words: Sequence[str]) -> ImportError:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from ..controller.planning.plan import lanes_of
+from ..topologies.mininet.processes import run_until_ended
 from ..topologies.spelling import nearest
 from .backends.round_count import Rounds
 from .config import RunConfig
@@ -136,7 +136,7 @@ def compare(
         for scheme in schemes:
             changed = {**config.congestion.model_dump(), **SCHEMES[scheme]}
             run = config.replaced("--scheme", congestion=changed)
-            result = asyncio.run(run_strategy(run, run.strategies[0]))
+            result = run_until_ended(run_strategy(run, run.strategies[0]))
             found.append(Figures.of(run, scheme, result))
             done(found[-1])
     return found

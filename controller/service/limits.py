@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,6 +23,8 @@ class Limits:
     """Jobs that run at once and were registered from one address since the controller began; all unix sockets are one
     address.
     """
+    connections: int = 10_000
+    """Connections at once, or half of the descriptors that the process may have, if that is less."""
     streams: int = 8_192
     """Hosts that attend at once, and as many streams of questions for batch sizes."""
     half_open: int = 256
@@ -32,6 +35,12 @@ class Limits:
     """Time after the start of a controller in which clients of queued jobs have to come back."""
     unattended_ns: int = 3_600_000_000_000
     """Time after which a job that has not begun and has no hosts is ended."""
+
+    @property
+    def accepted(self) -> int:
+        """Number of connections that are accepted at once."""
+        descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        return self.connections if descriptors == resource.RLIM_INFINITY else min(self.connections, descriptors // 2)
 
 
 def bounded(reason: str) -> str:

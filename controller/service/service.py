@@ -224,6 +224,7 @@ class ControlService:
             ("grpc.http2.ping_timeout_ms", max(lease_ms, 1_000)),  # else a ping without answer is waited for a minute
             ("grpc.server_handshake_timeout_ms", int(1_000 * self._limits.first_words_s)),
             ("grpc.max_connection_idle_ms", _IDLE_MS),
+            ("grpc.max_allowed_incoming_connections", self._limits.accepted),
             CONTROL_CLASS,
         ]
 

@@ -9,7 +9,6 @@ Both ways use the same fabric and take turns in one run. Gloo is PyTorch's: with
 
 from __future__ import annotations
 
-import asyncio
 import importlib.util
 import os
 import sys
@@ -24,6 +23,7 @@ from ...controller.placement import Placement
 from ...controller.planning.plan import JobPlan, JobSpec
 from ...topologies import Endpoint, Host, Link, Switch, Topology
 from ...topologies.mininet.fabric import MininetFabric, interface
+from ...topologies.mininet.processes import run_until_ended
 from ...wire.aggregation import AGGREGATION_PORT
 from . import all_reduce_rank
 from .all_reduce_rank import Rank
@@ -120,7 +120,7 @@ def turns(runs: int) -> Iterator[tuple[float, float | None]]:
         running = stack.enter_context(MininetFabric(topology))
         spec = JobSpec(1, tuple(names), None, SLOTS, SLOTS // 2)
         placement = Placement(dict.fromkeys(names, "bs1"), {}, "bs1")
-        plan = asyncio.run(_write_job(running, spec, placement))
+        plan = run_until_ended(_write_job(running, spec, placement))
         ranks = list(enumerate(topology.hosts))
         tasks = {
             host.name: Rank(rank, WORKERS, VALUES, plan.workers[host.name], int(host.address), AGGREGATION_PORT)

@@ -6,13 +6,13 @@ flow. Where it shifts, all pairs change at half the time that the steps would ta
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any, Final
 
 import numpy as np
 
 from ...controller.placement import PlacementError
 from ...topologies import Endpoint
+from ...topologies.mininet.processes import run_until_ended
 from ..backends.virtual_time import Cluster
 from ..config import RunConfig
 from ..errors import ExperimentError
@@ -34,7 +34,7 @@ def run(scenario: Scenario, name: str) -> Figures:
     """The job's steps under one strategy."""
     try:
         config = run_config(scenario, name)
-        return asyncio.run(_run(scenario, config, name))
+        return run_until_ended(_run(scenario, config, name))
     except (PlacementError, ExperimentError) as error:
         return Figures.of_failure(name, scenario.point.load, error)
 

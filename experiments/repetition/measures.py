@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from ...imports.extras import install_command
+from ...topologies.mininet.processes import run_until_ended
 from ..errors import ExperimentError
 from .paper import Figure, Paper, Sample
 
@@ -62,7 +62,7 @@ def times_to_loss(paper: Paper) -> Iterator[Sample]:
             run = config.replaced("seed", seed=seed)
             for index, mode in enumerate(config.synchronisation.modes):
                 if mode.name in names:
-                    result = asyncio.run(train_in_mode(run, index))
+                    result = run_until_ended(train_in_mode(run, index))
                     taken_ns = result.ended_ns if result.reached_ns is None else result.reached_ns
                     limited = result.reached_ns is None
                     yield Sample(TIME_TO_LOSS.name, config.name, mode.name, seed, taken_ns / 1e6, limited)

@@ -184,7 +184,7 @@ async def test_a_controller_ends(seed: int, rpc: P4RuntimeServer, tmp_path: Path
 
         endings: list[Ending] = []
         burning = asyncio.create_task(asyncio.to_thread(burn))
-        assert await controller.end() == -signal.SIGTERM
+        assert await controller.end() == 128 + signal.SIGTERM
         endings[0].check()
         await burning
 

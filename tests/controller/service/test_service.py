@@ -11,7 +11,7 @@ import socket
 import stat
 import time
 from collections.abc import AsyncIterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -985,3 +985,26 @@ async def test_both_sides_packets_are_of_the_control_class(service: Rig) -> None
         (own,) = [ports for ports in ends().keys() - before.keys() if ports[1] == port]
         assert ends()[own] == DSCP_CONTROL
         assert ends()[own[::-1]] == DSCP_CONTROL
+
+
+async def test_connections_beyond_the_limit_are_closed_and_clients_go_on() -> None:
+    """A stranger that opens as many as it can."""
+    limits = Limits(connections=3)
+    async with rig(limits=limits) as service:
+        assert await service.jobs() == []
+        host, _, port = service.service.address.rpartition(":")
+        with ExitStack() as stack:
+            closed = 0
+            for _ in range(8):
+                reader, writer = await asyncio.open_connection(host, int(port))
+                stack.callback(writer.close)
+                with suppress(TimeoutError, ConnectionError):
+                    async with asyncio.timeout(0.5):
+                        closed += await reader.read(1 << 16) == b""
+            assert closed >= 8 - limits.connections
+            assert await service.jobs() == []
+
+
+def test_connections_leave_half_of_the_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("resource.getrlimit", lambda _: (256, 4096))
+    assert (Limits().accepted, Limits(connections=9).accepted) == (128, 9)

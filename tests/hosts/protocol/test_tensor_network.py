@@ -60,6 +60,68 @@ def run_random(seed: int) -> None:
             assert set(reduced.weights.tolist()) <= {sum(weights)}
 
 
+def run_losing_workers(seed: int) -> None:
+    """Workers are lost one after the other, with other moves in between: each chunk is exact over who is in it."""
+    choice = random.Random(seed)
+    workers = choice.choice([2, 3, 4, 5])
+    slots = choice.choice([2, 4, 16])
+    faults = Faults(loss=choice.choice([0, 0.02, 0.2]), duplication=choice.choice([0, 0.3]))
+    if choice.random() < 0.5:
+        faults = reordering(faults)
+    key = choice.choice(["", "3b" * 32])
+    fabric = Fabric(seed, workers, choice.choice(KINDS), slots=slots, window=slots // 2, faults=faults, key=key)
+    rng = np.random.default_rng(seed)
+    calls = [random_call(rng, seed + index, workers)[:2] for index in range(choice.randint(2, 6))]
+    for index, (arrays, options) in enumerate(calls):
+        for rank, array in enumerate(arrays):
+            fabric.worker(rank).submit(
+                Tensor(array, workers=workers, weight=16**rank, signature=2 * index + 1, **options)
+            )
+    leaving = choice.sample(range(workers), choice.randint(1, workers - 1))
+    groups = [tuple(range(workers))]
+    for lost in leaving:
+        groups.append(tuple(rank for rank in groups[-1] if rank != lost))
+
+    def move(lost: int | None) -> None:
+        """Lose a worker, as soon as no other move is under way."""
+        if fabric._moving:
+            fabric.at(fabric.now + 100 * US, partial(move, lost))
+        else:
+            slots = choice.choice([2, 8, 16])
+            fabric.move(choice.choice(KINDS), slots=slots, window=slots // 2, without=lost)
+
+    time_ns = 0
+    for lost in leaving:
+        time_ns += choice.randint(0, 2_500 * US)
+        fabric.at(time_ns, partial(move, lost))
+        if choice.random() < 0.3:
+            fabric.at(time_ns + choice.randint(0, 1_000 * US), partial(move, None))
+    fabric.run()
+    for index, (arrays, options) in enumerate(calls):
+        by_weight = {
+            sum(16**rank for rank in group): reference_sum(
+                [arrays[rank] for rank in group], workers=workers, weights=[16**rank for rank in group], **options
+            ).ravel()
+            for group in groups
+        }
+        results = [fabric.sums[rank][index] for rank in fabric.ranks]
+        first = results[0]
+        for each in results:
+            assert each.array.tobytes() == first.array.tobytes(), f"seed {seed}: {options}"
+            assert each.weights.tobytes() == first.weights.tobytes(), f"seed {seed}: {options}"
+        sizes = np.broadcast_to(first.chunk_values, len(first.weights))
+        ends = np.minimum(np.cumsum(sizes), first.values.size).tolist()
+        for start, end, weight in zip([0, *ends], ends, first.weights.tolist(), strict=False):
+            assert first.values.ravel()[start:end].tobytes() == by_weight[weight][start:end].tobytes(), (
+                f"seed {seed}: tensor {index}, elements {start} to {end}, {options}"
+            )
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_lost_workers_scale_no_sum_that_they_are_not_in(seed: int) -> None:
+    run_losing_workers(seed)
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_all_types_are_exact_whatever_the_network_does(seed: int) -> None:
     run_random(seed)
@@ -69,6 +131,7 @@ def test_all_types_are_exact_whatever_the_network_does(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(1000, 2000))
 def test_all_types_are_exact_at_length(seed: int) -> None:
     run_random(seed)
+    run_losing_workers(seed)
 
 
 class Failing(Fabric):
@@ -103,3 +166,37 @@ def test_calls_that_differ_end_every_worker_and_nothing_before(seed: int) -> Non
         assert worker.idle
         assert worker.poll(fabric.now) == []
         assert worker.deadline_ns is None
+
+
+def run_losing_one_of_differing(seed: int) -> None:
+    """A worker is lost while the others find that their calls differ: sums before them are complete, and they fail."""
+    rng = random.Random(seed)
+    slots = rng.choice([2, 8, 16])
+    faults = reordering(Faults(loss=0.1, duplication=0.2)) if rng.random() < 0.5 else Faults()
+    fabric = Failing(seed, 3, rng.choice(KINDS), slots=slots, window=slots // 2, faults=faults)
+    sizes = [rng.choice([300, 700, 3000]) for _ in range(rng.randint(1, 4))]
+    odd = rng.choice([(301, 300, 300), (0, 300, 300), (1, 9000, 9000), (9000, 1, 1), (300, 0, 0)])
+    for rank in range(3):
+        for index, size in enumerate(sizes):
+            array = np.full(size, rank + 1, np.float32)
+            fabric.worker(rank).submit(Tensor(array, workers=3, signature=2 * index + 1))
+        array = np.ones(odd[rank], np.float32)
+        fabric.worker(rank).submit(Tensor(array, workers=3, signature=2 * odd[rank] + 99, name="odd"))
+        fabric.worker(rank).submit(Tensor(np.ones(300, np.float32), workers=3, signature=9))
+    kind = rng.choice(KINDS)
+    fabric.at(rng.randint(0, 3_000 * US), partial(fabric.move, kind, slots=slots, window=slots // 2, without=2))
+    fabric.run()
+    for rank in fabric.ranks:
+        worker = fabric.worker(rank)
+        assert sorted(fabric.sums[rank]) == list(range(len(sizes)))
+        for index in range(len(sizes)):
+            assert set(fabric.sums[rank][index].array.tolist()) <= {3, 6}
+        with pytest.raises(CallMismatch):
+            worker.take(len(sizes))
+        assert worker.idle
+        assert worker.deadline_ns is None
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_calls_that_differ_are_found_while_a_worker_is_lost(seed: int) -> None:
+    run_losing_one_of_differing(seed)

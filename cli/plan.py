@@ -37,6 +37,7 @@ def _plan() -> None:
     epilog=examples(
         "weir plan compression vgg19 --workers 8 --rate 100Mbit",
         "weir plan compression sizes.json --codec packed --json",
+        "weir plan compression vgg19 --trace plan.json",
     )
 )
 def compression(
@@ -47,14 +48,19 @@ def compression(
     rate: Annotated[str, typer.Option(help="Rate of every link, such as 100Mbit or 10Gbit.")] = "1Gbit",
     codec: Annotated[str, typer.Option(help="Codec that is considered, as of weir codec list.")] = "packed",
     latency: Annotated[str, typer.Option(help="Time of an empty message, such as 50us.")] = "50us",
+    trace: Annotated[
+        Path | None, typer.Option(help="File for the plan's schedule, in Chrome's trace format (Perfetto reads it).")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Plan for each gradient: compress, parts and way.
 
     Encoding and decoding are measured here, on one core; links are a latency and a rate. The way is a parameter server
-    on every node, a ring, or the switches if they can sum the codec's codes.
+    on every node, a ring, or the switches if they can sum the codec's codes. All gradients are there at the start of
+    the schedule, in which encoding and decoding overlap with the network.
     """
     from ..hosts.compression.selective import choices, plan, vgg19_sizes
+    from ..hosts.compression.task_graph import chrome_trace, graph, makespan_ms, virtual_spans
 
     sizes = vgg19_sizes() if model == "vgg19" else _sizes_of(Path(model))
     costs = _measured(codec, workers, rate, latency)
@@ -65,12 +71,17 @@ def compression(
             min(each.time_ms for each in choices(costs, workers, size) if each.compressed == compressed)
             for size in sizes
         )
+    tasks = graph(planned, costs, workers, sizes)
+    spans = virtual_spans(tasks)
+    overlapped_ms = makespan_ms(spans)
+    if trace is not None:
+        _write(trace, {"traceEvents": chrome_trace(tasks, spans), "displayTimeUnit": "ms"})
     rows = [
         {"size": size, "compress": each.compressed, "parts": each.parts, "way": each.way, "ms": round(each.time_ms, 3)}
         for size, each in zip(sizes, planned, strict=True)
     ]
     if as_json:
-        sys.stdout.write(json.dumps({"gradients": rows, "total_ms": totals}) + "\n")
+        sys.stdout.write(json.dumps({"gradients": rows, "total_ms": totals, "schedule_ms": overlapped_ms}) + "\n")
         return
     table = Table("numbers", "compress", "parts", "way", "ms", box=box.SIMPLE_HEAD, show_edge=False)
     for row in rows:
@@ -80,6 +91,14 @@ def compression(
     console = Console(highlight=False, markup=False)
     console.print(table)
     console.print("total: " + ", ".join(f"{name} {total:.1f} ms" for name, total in totals.items()))
+    console.print(f"schedule of the plan, with overlap: {overlapped_ms:.1f} ms")
+
+
+def _write(file: Path, data: object) -> None:
+    try:
+        file.write_text(json.dumps(data) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise typer.BadParameter(f"{file}: {error.strerror}; give a file that can be written") from None
 
 
 def _sizes_of(file: Path) -> list[int]:

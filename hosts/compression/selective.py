@@ -2,7 +2,7 @@
 
 Costs are lines with a floor, fitted to measured times. A plan takes the cheapest of the ways at hand: a parameter
 server on every node, a ring, or the switches, with and without compression, over all numbers of parts. Formulas of the
-first two are those of HiPress (SOSP 2021); sums by switches are pipelined, up and down at once.
+first two are those of HiPress (SOSP 2021). Switches add packet by packet, so a sum takes about the time of one hop.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Costs:
     send: Line | None = None
     """Cost of sending to the neighbour of a ring."""
     hop: Line | None = None
-    """Between a worker and its switch, one way."""
+    """Cost of a sum by the switches: numbers go up and down at once."""
     switch_ratio: float = 1.0
     """Size of lanes that switches can sum, as a share of float32's."""
 
@@ -103,14 +103,15 @@ def _ring(costs: Costs, nodes: int, size: float, parts: int, compressed: bool) -
 
 
 def _switch(costs: Costs, nodes: int, size: float, parts: int, compressed: bool) -> float:
-    """Part j goes up while part j − 1 comes down; encoding hides behind a hop that takes longer."""
+    """Parts are encoded while earlier ones are on their way, and decoded after all are encoded (`task_graph`)."""
     assert costs.hop is not None
     each = size / parts
     if not compressed:
-        return (parts + 1) * costs.hop(each)
+        return parts * costs.hop(each)
     lanes = costs.switch_ratio * each
-    hop, work = costs.hop(lanes), costs.encode(each) + costs.decode(lanes)
-    return work + (parts + 1) * hop + (parts - 1) * max(0.0, work - hop)
+    encode, hop, decode = costs.encode(each), costs.hop(lanes), costs.decode(lanes)
+    there = (encode + part * max(encode, hop) + hop for part in range(parts))
+    return max(max(time, parts * encode) + (parts - part) * decode for part, time in enumerate(there))
 
 
 _WAYS: Final[Mapping[str, Callable[[Costs, int, float, int, bool], float]]] = {

@@ -20,7 +20,19 @@ def test_a_plan_is_printed_for_each_gradient(tmp_path: Path) -> None:
     found = json.loads(done.stdout)
     assert [row["size"] for row in found["gradients"]] == [1000, 4_000_000]
     assert found["total_ms"]["plan"] <= min(found["total_ms"].values())
+    assert found["schedule_ms"] <= found["total_ms"]["plan"] + 1e-6
     assert CliRunner().invoke(app, words).exit_code == 0
+
+
+def test_the_schedule_is_written_as_a_trace(tmp_path: Path) -> None:
+    sizes, trace = tmp_path / "sizes.json", tmp_path / "plan.json"
+    sizes.write_text("[1000, 4000000]")
+    words = ["plan", "compression", str(sizes), "--rate", "10Mbit", "--codec", "vote", "--trace"]
+    assert CliRunner().invoke(app, [*words, str(trace)]).exit_code == 0
+    events = json.loads(trace.read_text())["traceEvents"]
+    assert {event["tid"] for event in events} == {"compute", "network"}
+    assert {event["args"]["gradient"] for event in events} == {0, 1}
+    assert CliRunner().invoke(app, [*words, str(tmp_path / "none" / "plan.json")]).exit_code == 2
 
 
 @pytest.mark.parametrize("text", ["{}", "[0]", "x"])

@@ -17,11 +17,13 @@ from .compressed import (
     packed_hook,
     topk_hook,
 )
+from .planned import PlannedState, planned_hook
 
 __all__ = [
     "CodecState",
     "DgcState",
     "PackedState",
+    "PlannedState",
     "Racks",
     "TopKState",
     "adacons_hook",
@@ -30,5 +32,6 @@ __all__ = [
     "compll_hook",
     "dgc_hook",
     "packed_hook",
+    "planned_hook",
     "topk_hook",
 ]

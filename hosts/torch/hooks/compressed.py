@@ -202,7 +202,10 @@ def _send(
         return _gathered(codec, code, context, device, group)
     if isinstance(codec.kind, LaneType):
         encoding = encoding_of(codec.kind, context.workers, poison=True)
-        return _lanes(encoding, code, context, device, group)
+        lanes = LaneSum(encoding, code, context, device, group)
+        lanes.agree()
+        lanes.encode()
+        return lanes.start(), lanes.finish
     numbers = torch.from_numpy(code.copy()).to(device)
     work = dist.all_reduce(numbers, group=group, async_op=True)
     return work.get_future(), lambda: (
@@ -211,27 +214,48 @@ def _send(
     )
 
 
-def _lanes(
-    encoding: Encoding, values: Float32Array, context: Context, device: torch.device, group: Any
-) -> tuple[Future[Any], Finish]:
-    """Agree on scales, which is waited for, and start to sum lanes."""
-    count = -(-values.size // encoding.values)
-    chunks = np.zeros((count, encoding.values), np.float32)
-    chunks.ravel()[: values.size] = values
-    place = Place(np.arange(count, dtype=np.uint32), context.draws)
-    scales = torch.from_numpy(np.minimum(encoding.ask(chunks, 1, place), 255).astype(np.uint8)).to(device)
-    dist.all_reduce(scales, dist.ReduceOp.MAX, group=group)
-    agreed = scales.cpu().numpy()
-    own = encoding.encode(chunks, agreed, 1, place)
-    total = torch.from_numpy(own.ravel().copy()).to(device)
-    work = dist.all_reduce(total, group=group, async_op=True)
+class LaneSum:
+    """One call's sum of numbers as lanes, in the steps of which compute and network alternate."""
 
-    def decoded(lanes: NDArray[np.int32], contributors: int) -> Float32Array:
+    def __init__(
+        self, encoding: Encoding, values: Float32Array, context: Context, device: torch.device, group: Any
+    ) -> None:
+        """Prepare the sum of `values` (size,) and ask for the scales of its chunks."""
+        count = -(-values.size // encoding.values)
+        self._chunks = np.zeros((count, encoding.values), np.float32)
+        self._chunks.ravel()[: values.size] = values
+        self._encoding, self._context, self._size, self._group = encoding, context, values.size, group
+        self._place = Place(np.arange(count, dtype=np.uint32), context.draws)
+        asked = np.minimum(encoding.ask(self._chunks, 1, self._place), 255).astype(np.uint8)
+        self._scales = torch.from_numpy(asked).to(device)
+        self._lanes = torch.empty(0)
+        self._own: NDArray[np.int32] = np.empty((0, 0), np.int32)
+
+    def agree(self) -> None:
+        """Agree on the largest scale of each chunk; waits for all ranks."""
+        dist.all_reduce(self._scales, dist.ReduceOp.MAX, group=self._group)
+
+    def encode(self) -> None:
+        """Make this rank's lanes, by the agreed scales."""
+        self._agreed = self._scales.cpu().numpy()
+        self._own = self._encoding.encode(self._chunks, self._agreed, 1, self._place)
+        self._lanes = torch.from_numpy(self._own.ravel().copy()).to(self._scales.device)
+
+    def start(self) -> Future[Any]:
+        """Start to sum the lanes."""
+        work = dist.all_reduce(self._lanes, group=self._group, async_op=True)
+        started: Future[Any] = work.get_future()
+        return started
+
+    def finish(self) -> tuple[Float32Array, Float32Array]:
+        """Return the sum of numbers (size,), and what this rank's own lanes decode to, once the lanes are summed."""
+        return self._decoded(self._lanes.cpu().numpy(), self._context.workers), self._decoded(self._own, 1)
+
+    def _decoded(self, lanes: NDArray[np.int32], contributors: int) -> Float32Array:
+        count = len(self._chunks)
         weights = np.full(count, contributors, np.int64)
-        numbers: Float32Array = encoding.decode(lanes.reshape(count, -1), agreed, weights, place)
-        return numbers.ravel()[: values.size]
-
-    return work.get_future(), lambda: (decoded(total.cpu().numpy(), context.workers), decoded(own, 1))
+        numbers: Float32Array = self._encoding.decode(lanes.reshape(count, -1), self._agreed, weights, self._place)
+        return numbers.ravel()[: self._size]
 
 
 def _gathered(

@@ -70,10 +70,10 @@ def test_a_plan_is_the_best_of_all_choices_and_rules(seed: int) -> None:
 def test_a_switch_hides_encoding_behind_longer_hops() -> None:
     costs = Costs(Line(1e-6, 0), Line(1e-6, 0), Line(0, 0), 0.25, hop=Line(1e-5, 0), switch_ratio=0.25)
     times = {(each.compressed, each.parts): each.time_ms for each in choices(costs, 4, 1_000_000)}
-    assert times[False, 1] == pytest.approx(20.0)
-    assert times[False, 4] == pytest.approx(5 * 2.5)
-    assert times[True, 1] == pytest.approx(1.25 + 2 * 2.5)
-    assert times[True, 4] == pytest.approx(0.3125 + 5 * 0.625)
+    assert times[False, 1] == pytest.approx(10.0)
+    assert times[False, 4] == pytest.approx(4 * 2.5)
+    assert times[True, 1] == pytest.approx(1.0 + 2.5 + 0.25)
+    assert times[True, 4] == pytest.approx(0.25 + 4 * 0.625 + 0.0625)
 
 
 def test_costs_are_fitted_to_measured_times() -> None:

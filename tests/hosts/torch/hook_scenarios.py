@@ -13,6 +13,8 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compr
 from torch.nn.parallel import DistributedDataParallel
 
 from weir import torch_entry
+from weir.hosts.compression.selective import Choice
+from weir.hosts.errors import InvalidTensor
 from weir.tests.paths import ROOT
 
 hooks: Any = torch_entry.hooks
@@ -125,10 +127,55 @@ def residuals(rank: int, ranks: int) -> dict[str, bool]:
     }
 
 
+PLAN = {96 * 32: Choice("switch", True, 3, 0.0), 96 * 64: Choice("switch", True, 1, 0.0)}
+
+
+def planned(rank: int, ranks: int) -> dict[str, Any]:
+    """Training by a plan, its bits, its measured schedule, and what a plan cannot have."""
+    model = DistributedDataParallel(model_of(1), bucket_cap_mb=0.02)
+    state = hooks.PlannedState(PLAN, "packed", bits=8)
+    model.register_comm_hook(state, hooks.planned_hook)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.04, momentum=0.5)
+    inputs, targets = data(rank)
+    losses = []
+    for _ in range(15):
+        optimizer.zero_grad()
+        loss = nn.functional.mse_loss(model(inputs), targets)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    raw = torch.linspace(-1, 1, 710) * (rank + 1)
+    small = [nn.Parameter(torch.zeros(10)), nn.Parameter(torch.zeros(7, 100))]
+    mean = hooks.planned_hook(state, Bucket(small, raw.clone(), 7)).wait()
+    broken = torch.zeros(96 * 32)
+    broken[5] = float("inf") if rank == 1 else 0.0
+    poisoned = hooks.planned_hook(state, Bucket([nn.Parameter(torch.zeros(96, 32))], broken, 8)).wait()
+    spans = [
+        (task.kind, span.start_ms, span.end_ms) for task, span in zip(state.last.tasks, state.last.spans, strict=True)
+    ]
+    state.close()
+    refused = 0
+    for plan, codec in (({5: Choice("ring", True, 1, 0.0)}, "packed"), ({}, "topk"), ({}, "blocks")):
+        try:
+            hooks.PlannedState(plan, codec)
+        except InvalidTensor:
+            refused += 1
+    return {
+        "digest": digest(model),
+        "losses": (losses[0], losses[-1]),
+        "raw mean": bool(np.allclose(mean, torch.linspace(-1, 1, 710) * (1 + ranks) / 2, atol=1e-5)),
+        "an infinity is a NaN": bool(torch.isnan(poisoned).any()),
+        "kinds": sorted({kind for kind, _, _ in spans}),
+        "ordered": all(start <= end for _, start, end in spans),
+        "refused": refused,
+    }
+
+
 def play(backend: str, rank: int, ranks: int, store: Any) -> dict[str, Any]:
     """Join a group by this back end and return all results."""
     dist.init_process_group(backend, store=dist.PrefixStore(backend, store), rank=rank, world_size=ranks)
     found = {"trained": trained(rank, ranks), "residuals": residuals(rank, ranks)}
+    found["planned"] = planned(rank, ranks)
     carried = getattr(dist.distributed_c10d._get_default_group(), "carried", {})
     found["carried"] = dict(carried)
     dist.destroy_process_group()

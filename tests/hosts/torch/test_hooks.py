@@ -55,3 +55,15 @@ def test_state_is_kept_by_parameter(played: list[dict[str, Any]]) -> None:
     for rank in played:
         for backend in ("weir", "gloo"):
             assert all(rank[backend]["residuals"].values()), rank[backend]["residuals"]
+
+
+def test_a_plan_trains_with_the_same_bits_at_all_ranks(played: list[dict[str, Any]]) -> None:
+    for backend in ("weir", "gloo"):
+        found = [rank[backend]["planned"] for rank in played]
+        assert len({each["digest"] for each in found}) == 1
+        for each in found:
+            before, after = each["losses"]
+            assert after < 0.9 * before
+            assert (each["raw mean"], each["an infinity is a NaN"], each["ordered"]) == (True, True, True)
+            assert each["kinds"] == ["decode", "encode", "merge", "send"]
+            assert each["refused"] == 3

@@ -1,0 +1,231 @@
+"""Synchronisation as a graph of tasks in two queues, as CaSync has it (HiPress, SOSP 2021).
+
+::
+
+    compute queue   encode 1 │ encode 2 │ encode 3 │ decode 1 │ …
+    network queue            │ merge 1  │ merge 2  │ merge 3  │ …
+
+The network queue keeps its order, so that all workers make the same calls one after the other. The compute queue takes
+the first task that is ready. Tasks that feed the network stand before those that only finish a gradient.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ..errors import InvalidTensor
+from .selective import Choice, Costs
+
+COMPUTE: Final = "compute"
+NETWORK: Final = "network"
+QUEUES: Final = (COMPUTE, NETWORK)
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One step of one gradient's synchronisation."""
+
+    kind: str
+    """encode, decode, merge, send or receive."""
+    queue: str
+    """One of `QUEUES`."""
+    gradient: int
+    part: int
+    after: tuple[int, ...] = ()
+    """Tasks that end before this one begins, by their places in the graph."""
+    time_ms: float = 0.0
+    """Predicted duration."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind} {self.gradient}.{self.part}"
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Time of one task, in ms from the start of the schedule."""
+
+    start_ms: float
+    end_ms: float
+
+
+Stage = tuple[str, str, float]
+"""Kind, queue and duration in ms of one task in the chain of a gradient's part."""
+
+
+def stages(choice: Choice, costs: Costs, nodes: int, size: int) -> list[Stage]:
+    """Return the chain of tasks of one part of a gradient, as one of the workers has it.
+
+    The switches merge codes that can be summed. A server decodes and merges all codes, and encodes their sum. In a ring
+    every worker does so with the code of its neighbour.
+
+    Args:
+        choice: Way, parts, and whether codes travel.
+        costs: Costs of the cluster, with those of the way.
+        nodes: Number of workers.
+        size: Numbers of the gradient.
+    """
+    each = size / choice.parts
+    if choice.way == "switch":
+        assert costs.hop is not None
+        if not choice.compressed:
+            return [("merge", NETWORK, costs.hop(each))]
+        lanes = costs.switch_ratio * each
+        return [_encode(costs, each), ("merge", NETWORK, costs.hop(lanes)), _decode(costs, lanes)]
+    merge: Stage = ("merge", COMPUTE, costs.merge(each))
+    sent = costs.ratio * each if choice.compressed else each
+    before, after = ([_encode(costs, each)], [_decode(costs, sent)]) if choice.compressed else ([], [])
+    if choice.way == "server":
+        assert costs.gather is not None
+        assert costs.broadcast is not None
+        gathered: list[Stage] = [*before, ("send", NETWORK, costs.gather(sent))]
+        merged = (nodes - 1) * [*after, merge]
+        return [*gathered, *merged, *before, ("receive", NETWORK, costs.broadcast(sent)), *after]
+    assert costs.send is not None
+    send: Stage = ("send", NETWORK, costs.send(sent))
+    return [*((nodes - 1) * [*before, send, *after, merge]), *before, *((nodes - 1) * [send]), *after]
+
+
+def _encode(costs: Costs, numbers: float) -> Stage:
+    return "encode", COMPUTE, costs.encode(numbers)
+
+
+def _decode(costs: Costs, numbers: float) -> Stage:
+    return "decode", COMPUTE, costs.decode(numbers)
+
+
+def graph(choices: Sequence[Choice], costs: Costs, nodes: int, sizes: Sequence[int]) -> list[Task]:
+    """Return the tasks of a plan, in the order in which queues prefer them: by gradient and part.
+
+    The last tasks of each chain, which no network task waits for, come after all others.
+
+    Args:
+        choices: Choice of each gradient.
+        costs: Costs of the cluster.
+        nodes: Number of workers.
+        sizes: Numbers of each gradient.
+    """
+    tasks: list[Task] = []
+    finishing: list[tuple[int, int, list[Stage], int | None]] = []
+    for gradient, (choice, size) in enumerate(zip(choices, sizes, strict=True)):
+        chain = stages(choice, costs, nodes, size)
+        split = 1 + max(place for place, (_, queue, _) in enumerate(chain) if queue == NETWORK)
+        for part in range(choice.parts):
+            last = _append(tasks, chain[:split], gradient, part, None)
+            finishing.append((gradient, part, chain[split:], last))
+    for gradient, part, rest, last in finishing:
+        _append(tasks, rest, gradient, part, last)
+    return tasks
+
+
+def _append(tasks: list[Task], chain: Sequence[Stage], gradient: int, part: int, last: int | None) -> int | None:
+    """Append a chain after task `last`; return the place of its own last one."""
+    for kind, queue, time_ms in chain:
+        tasks.append(Task(kind, queue, gradient, part, () if last is None else (last,), time_ms))
+        last = len(tasks) - 1
+    return last
+
+
+def fused(sizes: Sequence[int], least: int) -> list[list[int]]:
+    """Return the gradients that are synchronised as one: consecutive small ones until they have `least` numbers.
+
+    Args:
+        sizes: Numbers of each gradient.
+        least: Numbers from which a gradient stays alone.
+    """
+    groups: list[list[int]] = []
+    open_numbers = 0
+    for index, size in enumerate(sizes):
+        if size >= least:
+            groups.append([index])
+            open_numbers = 0
+            continue
+        if open_numbers == 0:
+            groups.append([])
+        groups[-1].append(index)
+        open_numbers += size
+        if open_numbers >= least:
+            open_numbers = 0
+    return groups
+
+
+def check(tasks: Sequence[Task]) -> None:
+    """Check that a graph can be scheduled in its order.
+
+    Raises:
+        InvalidTensor: A task waits for one that is not before it, or its queue is unknown.
+    """
+    for place, task in enumerate(tasks):
+        if task.queue not in QUEUES:
+            raise InvalidTensor("unknown queue", place=f"task {task.name}", value=task.queue, allowed=QUEUES)
+        if not all(0 <= earlier < place for earlier in task.after):
+            raise InvalidTensor("tasks wait for earlier ones of the graph", place=f"task {task.name}", value=task.after)
+
+
+def virtual_spans(tasks: Sequence[Task]) -> list[Span]:
+    """Return when each task runs if it takes its predicted time.
+
+    Raises:
+        InvalidTensor: The graph cannot be scheduled.
+    """
+    check(tasks)
+    waiting = [len(task.after) for task in tasks]
+    followers: list[list[int]] = [[] for _ in tasks]
+    for place, task in enumerate(tasks):
+        for earlier in task.after:
+            followers[earlier].append(place)
+    network = [place for place, task in enumerate(tasks) if task.queue == NETWORK][::-1]
+    ready = [place for place, task in enumerate(tasks) if task.queue == COMPUTE and not task.after]
+    spans: list[Span | None] = [None] * len(tasks)
+    running: list[tuple[float, int]] = []
+    busy = set[str]()
+    now = 0.0
+    while True:
+        starting = [heapq.heappop(ready)] if ready and COMPUTE not in busy else []
+        if network and NETWORK not in busy and not waiting[network[-1]]:
+            starting.append(network.pop())
+        for place in starting:
+            busy.add(tasks[place].queue)
+            spans[place] = Span(now, now + tasks[place].time_ms)
+            heapq.heappush(running, (now + tasks[place].time_ms, place))
+        if not running:
+            return [span for span in spans if span is not None]
+        now, ended = heapq.heappop(running)
+        busy.discard(tasks[ended].queue)
+        for place in followers[ended]:
+            waiting[place] -= 1
+            if not waiting[place] and tasks[place].queue == COMPUTE:
+                heapq.heappush(ready, place)
+
+
+def makespan_ms(spans: Sequence[Span]) -> float:
+    """Return when the last task ends; 0 without tasks."""
+    return max((span.end_ms for span in spans), default=0.0)
+
+
+def chrome_trace(tasks: Sequence[Task], spans: Sequence[Span]) -> list[dict[str, Any]]:
+    """Return the schedule's events in Chrome's trace format, for chrome://tracing or Perfetto.
+
+    Args:
+        tasks: The graph.
+        spans: When each task ran.
+
+    Returns:
+        Complete events, one for each task; `tid` is the queue and times are in µs.
+    """
+    return [
+        {
+            "name": task.name,
+            "cat": task.kind,
+            "ph": "X",
+            "pid": 0,
+            "tid": task.queue,
+            "ts": 1e3 * span.start_ms,
+            "dur": 1e3 * (span.end_ms - span.start_ms),
+            "args": {"gradient": task.gradient, "part": task.part, "after": [tasks[each].name for each in task.after]},
+        }
+        for task, span in zip(tasks, spans, strict=True)
+    ]

@@ -1,0 +1,200 @@
+"""Task graphs of compressed synchronisation: schedules in virtual time and in threads, and their traces."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Sequence
+from functools import partial
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from weir.hosts.compression.selective import Choice, Costs, Line, choices, hipress_costs, plan, vgg19_sizes, ways_of
+from weir.hosts.compression.task_graph import (
+    COMPUTE,
+    NETWORK,
+    Span,
+    Task,
+    chrome_trace,
+    fused,
+    graph,
+    makespan_ms,
+    virtual_spans,
+)
+from weir.hosts.errors import InvalidTensor
+from weir.hosts.torch.two_queues import Action, TwoQueues
+from weir.tests.support.errors import raises
+
+BERT_BASE = [
+    *(30_522 * 768, 512 * 768, 2 * 768, 768, 768),
+    *(12 * [*(4 * [768 * 768, 768]), 768, 768, 768 * 3072, 3072, 3072 * 768, 768, 768, 768]),
+    *(768 * 768, 768),
+]
+"""Sizes of BERT-base's gradients."""
+
+
+def even_costs(ratio: float = 0.25) -> Costs:
+    """Encoding and decoding together take as long as sending the code."""
+    hop = Line(4e-6, 0.0)
+    half = Line(ratio * 2e-6, 0.0)
+    return Costs(half, Line(2e-6, 0.0), Line(0, 0), ratio, hop=hop, switch_ratio=ratio)
+
+
+def serial_ms(tasks: list[Task]) -> float:
+    """Encode all, then send all, then decode all."""
+    return sum(task.time_ms for task in tasks)
+
+
+def random_graph(seed: int) -> list[Task]:
+    rng = np.random.default_rng(seed)
+    tasks: list[Task] = []
+    for place in range(int(rng.integers(1, 40))):
+        after = tuple(int(each) for each in np.flatnonzero(rng.random(place) < 0.15))
+        queue = (COMPUTE, NETWORK)[int(rng.integers(2))]
+        tasks.append(Task("encode", queue, place, 0, after, float(rng.integers(0, 5))))
+    return tasks
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_virtual_schedules_keep_order_and_queues(seed: int) -> None:
+    tasks = random_graph(seed)
+    spans = virtual_spans(tasks)
+    assert len(spans) == len(tasks)
+    for task, span in zip(tasks, spans, strict=True):
+        assert span.end_ms == span.start_ms + task.time_ms
+        assert all(spans[earlier].end_ms <= span.start_ms for earlier in task.after)
+    for queue in (COMPUTE, NETWORK):
+        own = [span for task, span in zip(tasks, spans, strict=True) if task.queue == queue]
+        ordered = own if queue == NETWORK else sorted(own, key=lambda span: (span.start_ms, span.end_ms))
+        assert all(before.end_ms <= after.start_ms for before, after in pairwise(ordered))
+    assert makespan_ms(spans) <= serial_ms(tasks)
+
+
+@pytest.mark.parametrize("sizes", [vgg19_sizes(), BERT_BASE], ids=["vgg19", "bert-base"])
+def test_overlap_saves_a_quarter_where_encoding_takes_as_long_as_sending(sizes: list[int]) -> None:
+    costs, nodes = even_costs(), 16
+    taken = [
+        min((each for each in choices(costs, nodes, n) if each.compressed), key=lambda c: c.time_ms) for n in sizes
+    ]
+    tasks = graph(taken, costs, nodes, sizes)
+    coding = sum(task.time_ms for task in tasks if task.queue == COMPUTE)
+    sending = sum(task.time_ms for task in tasks if task.queue == NETWORK)
+    assert coding == pytest.approx(sending)
+    assert makespan_ms(virtual_spans(tasks)) <= 0.75 * serial_ms(tasks)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_one_gradients_schedule_takes_the_predicted_time(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    lines = [Line(float(10 ** rng.uniform(-9, -5)), float(rng.uniform(0, 1))) for _ in range(3)]
+    costs = Costs(lines[0], lines[1], Line(0, 0), 0.25, hop=lines[2], switch_ratio=0.25)
+    for choice in choices(costs, 5, 1_000_000):
+        tasks = graph([choice], costs, 5, [1_000_000])
+        assert makespan_ms(virtual_spans(tasks)) == pytest.approx(choice.time_ms)
+
+
+@pytest.mark.parametrize("nodes", [4, 8, 16])
+def test_tasks_are_those_of_the_formulas(nodes: int) -> None:
+    """One part by a server or a ring: the tasks' times add up to the cost that the plan has counted."""
+    costs = hipress_costs(nodes)
+    for way in ways_of(costs):
+        for choice in choices(costs, nodes, 1_000_000):
+            if choice.way == way and choice.parts == 1:
+                tasks = graph([choice], costs, nodes, [1_000_000])
+                assert serial_ms(tasks) == pytest.approx(choice.time_ms)
+
+
+def test_an_encoding_runs_while_an_earlier_part_is_merged() -> None:
+    tasks = graph([Choice("switch", True, 4, 0.0)], even_costs(), 4, [1_000_000])
+    trace = {event["name"]: event for event in chrome_trace(tasks, virtual_spans(tasks))}
+    for part in range(3):
+        merge, encode = trace[f"merge 0.{part}"], trace[f"encode 0.{part + 1}"]
+        assert encode["ts"] < merge["ts"] + merge["dur"]
+    assert {event["tid"] for event in trace.values()} == {COMPUTE, NETWORK}
+    assert json.loads(json.dumps(list(trace.values())))[0]["ph"] == "X"
+
+
+def test_small_gradients_are_fused() -> None:
+    assert fused([5, 5, 100, 1, 1, 20, 3], 10) == [[0, 1], [2], [3, 4], [5], [6]]
+    assert fused([], 10) == []
+    sizes = vgg19_sizes()
+    assert [index for group in fused(sizes, 262_144) for index in group] == list(range(len(sizes)))
+
+
+def test_a_plan_is_no_slower_than_all_raw_or_all_compressed_as_a_schedule() -> None:
+    costs, nodes, sizes = even_costs(), 8, vgg19_sizes()
+    planned = makespan_ms(virtual_spans(graph(plan(costs, nodes, sizes), costs, nodes, sizes)))
+    for compressed in (False, True):
+        fixed = [Choice("switch", compressed, 1, 0.0) for _ in sizes]
+        assert planned <= makespan_ms(virtual_spans(graph(fixed, costs, nodes, sizes)))
+
+
+def test_invalid_graphs_are_refused() -> None:
+    with raises(InvalidTensor, value="disk"):
+        virtual_spans([Task("send", "disk", 0, 0)])
+    for after in ((0,), (1,), (-1,)):
+        with raises(InvalidTensor, value=after):
+            virtual_spans([Task("send", NETWORK, 0, 0, after)])
+    assert virtual_spans([]) == []
+    assert makespan_ms([]) == 0
+
+
+def run_in_threads(tasks: list[Task], actions: Sequence[Action]) -> tuple[list[Span], BaseException | None]:
+    ended, errors = threading.Event(), list[BaseException | None]()
+    ticks = iter(range(1_000_000))
+
+    def done(error: BaseException | None) -> None:
+        errors.append(error)
+        ended.set()
+
+    with TwoQueues(lambda: float(next(ticks))) as queues:
+        submitted = queues.submit(tasks, actions, done)
+        assert ended.wait(60)
+    return submitted.spans, errors[0]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_threads_keep_dependencies_and_the_networks_order(seed: int) -> None:
+    tasks = random_graph(seed)
+    order: list[int] = []
+    run = [partial(order.append, place) for place in range(len(tasks))]
+    _, error = run_in_threads(tasks, run)
+    assert error is None
+    assert sorted(order) == list(range(len(tasks)))
+    at = {place: position for position, place in enumerate(order)}
+    assert all(at[earlier] < at[place] for place, task in enumerate(tasks) for earlier in task.after)
+    network = [place for place in order if tasks[place].queue == NETWORK]
+    assert network == sorted(network)
+
+
+def test_threads_encode_the_next_part_while_one_is_merged() -> None:
+    """The merge of part 0 ends only after the encoding of part 1 has begun."""
+    tasks = graph([Choice("switch", True, 2, 0.0)], even_costs(), 4, [1000])
+    began = threading.Event()
+    met: list[bool] = []
+    special = {"encode 0.1": began.set, "merge 0.0": lambda: met.append(began.wait(60))}
+    _, error = run_in_threads(tasks, [partial(special.get(task.name, lambda: None)) for task in tasks])
+    assert error is None
+    assert met == [True]
+
+
+def test_an_error_ends_its_graph_alone() -> None:
+    tasks = [Task("encode", COMPUTE, 0, 0), Task("send", NETWORK, 0, 0, (0,)), Task("decode", COMPUTE, 0, 0, (1,))]
+
+    def broken() -> None:
+        raise ZeroDivisionError
+
+    ran: list[str] = []
+    run: list[Action] = [partial(ran.append, "encode"), partial(broken), partial(ran.append, "decode")]
+    _, error = run_in_threads(tasks, run)
+    assert isinstance(error, ZeroDivisionError)
+    assert ran == ["encode"]
+    outcomes: list[BaseException | None] = []
+    with TwoQueues(lambda: 0.0) as queues:
+        queues.submit(tasks, run, outcomes.append)
+        queues.submit(tasks[:1], run[:1], outcomes.append)
+        queues.submit([], [], outcomes.append)
+    assert sum(outcome is None for outcome in outcomes) == 2
+    assert ran == ["encode", "encode", "encode"]

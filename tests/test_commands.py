@@ -187,6 +187,9 @@ BY_OTHERS: Final[Mapping[str, str]] = {
     "python examples/training_loop.py": (
         "tests/test_examples.py::test_a_training_loop_of_ones_own_on_an_emulated_fabric"
     ),
+    "weir plan compression vgg19 --trace plan.json": (
+        "tests/cli/test_plan_command.py::test_the_schedule_is_written_as_a_trace"
+    ),
     "weir codec bench examples/codecs/terngrad.compll": "tests/cli/test_codec_command.py::test_a_codec_is_measured",
     "weir jobs register --count 4 --accelerators 2 --memory 16GiB": (
         "tests/cli/test_jobs_command.py::test_a_job_is_registered_by_size_and_listed_while_waiting"

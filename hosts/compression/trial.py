@@ -21,6 +21,7 @@ from .codec import Codec, Context
 SIZES: Final = (*range(1, 34), 255, 1000, 4097)
 _WORKERS: Final = 3
 _TOLERANCE: Final = 1e-4
+_SEED: Final = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +66,15 @@ def check(codec: Codec) -> Findings:
     return Findings(codec.name, codec.homomorphic, linear, codec.bytes_on_wire(size, 8) / size, error)
 
 
-def contributions(codec: Codec, arrays: Sequence[Float32Array]) -> list[Float32Array]:
-    """Return what each worker's code decodes to, of one call of them all."""
-    contexts, codes = _encoded(codec, arrays)
+def contributions(codec: Codec, arrays: Sequence[Float32Array], *, seed: int = _SEED) -> list[Float32Array]:
+    """Return what each worker's code decodes to, of one call of them all.
+
+    Args:
+        codec: The codec, whose state is neither used nor changed.
+        arrays: The workers' numbers by rank, (size,) each.
+        seed: Of the call's random numbers.
+    """
+    contexts, codes = _encoded(codec, arrays, seed)
     if isinstance(codec.kind, LaneType):
         tensors = [
             Tensor(code, workers=len(arrays), dtype=codec.kind, draws=context.draws)
@@ -109,8 +116,10 @@ def _normal(size: int, workers: int) -> list[Float32Array]:
     return [rng.standard_normal(size).astype(np.float32) for _ in range(workers)]
 
 
-def _encoded(codec: Codec, arrays: Sequence[Float32Array]) -> tuple[list[Context], list[Float32Array]]:
-    contexts = [Context(arrays[0].size, len(arrays), Draws(7, rank)) for rank in range(len(arrays))]
+def _encoded(
+    codec: Codec, arrays: Sequence[Float32Array], seed: int = _SEED
+) -> tuple[list[Context], list[Float32Array]]:
+    contexts = [Context(arrays[0].size, len(arrays), Draws(seed, rank)) for rank in range(len(arrays))]
     asked = [codec.ask(array, context) for array, context in zip(arrays, contexts, strict=True)]
     if wanted := [each for each in asked if each is not None]:
         agreed = reference_sum(wanted)

@@ -1,0 +1,63 @@
+"""Time of one sum by the switches in the packet fabric, in virtual time, and of rings by their bytes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from ...hosts import Compression
+from ..backends.virtual_time import Cluster
+from ..config import RunConfig
+
+_STEPS: Final = 3
+
+
+def switch_sum_s(config: RunConfig, numbers: int, codec: str = "", options: Mapping[str, Any] | None = None) -> float:
+    """Return the time of a sum of float32 numbers, with all packets, in s: the mean of some steps after a first one.
+
+    Args:
+        config: The run, with the fabric and the workers.
+        numbers: Length of the array.
+        codec: Name of a codec that switches can sum; empty: none.
+        options: Options of the codec.
+
+    Raises:
+        ExperimentError: The run cannot be started.
+    """
+    return asyncio.run(_switch_sum_s(config, numbers, codec, options or {}))
+
+
+async def _switch_sum_s(config: RunConfig, numbers: int, codec: str, options: Mapping[str, Any]) -> float:
+    async with Cluster(config, config.strategies[-1], values=numbers) as cluster:
+        members = cluster.job.communicators
+        compressions = [Compression.named(codec, **options) if codec else None for _ in members]
+        values = [
+            np.random.default_rng(rank).standard_normal(numbers).astype(np.float32) for rank in range(len(members))
+        ]
+        spans = []
+        for _ in range(1 + _STEPS):
+            for member, value, compression in zip(members, values, compressions, strict=True):
+                member.allreduce_async(value, op="mean", name="gradient", compression=compression)
+            spans.append(await cluster.settle())
+    return 1e-9 * float(np.mean(spans[1:]))
+
+
+def ring_sum_s(workers: int, size: float, rate_bps: float, delay_s: float) -> float:
+    """Return the time of an all-reduce by a ring that fills its links and has no headers, in s.
+
+    Args:
+        workers: Number of workers n.
+        size: Bytes of the array.
+        rate_bps: Rate of the links.
+        delay_s: Delay between neighbours.
+    """
+    rounds = 2 * (workers - 1)
+    return rounds * (size / workers * 8 / rate_bps + delay_s)
+
+
+def ring_gather_s(workers: int, size: float, rate_bps: float, delay_s: float) -> float:
+    """Return the time of an all-gather of `size` bytes from each worker, as `ring_sum_s`."""
+    return (workers - 1) * (size * 8 / rate_bps + delay_s)

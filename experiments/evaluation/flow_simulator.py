@@ -36,6 +36,7 @@ from ..flows import background
 from ..flows.coflows import Coflow, Pace, ring_coflow, tree_coflow
 from ..flows.fair_shares import Floats
 from ..flows.simulator import MIN_SHARE, Arrivals, FlowJob, Simulator
+from ..flows.sizes import FLOW_SIZES, is_file
 from .records import Figures
 from .scenario import JobHosts, Scenario, rng_of
 
@@ -147,7 +148,7 @@ class _Run:
     def _with_background(self) -> Simulator:
         point, routes = self.point, self.scenario.routes
         lots = rng_of(point, "background")
-        if point.background in background.FLOW_SIZES:
+        if point.background in FLOW_SIZES or is_file(point.background):
             seconds = _HORIZON * self.idle_step * self.timing.steps
             arrivals = background.flows(routes, point.background, point.load, seconds, lots)
             return Simulator(self.links.rate_bps, arrivals)

@@ -18,6 +18,7 @@ from ..config import RunConfig
 from ..errors import ExperimentError
 from .records import Figures
 from .scenario import JobHosts, Scenario, rng_of
+from .suite import as_file
 
 WINDOW: Final = 32
 PARAMETER_BYTES: Final = 4
@@ -90,12 +91,11 @@ def run_config(scenario: Scenario, name: str) -> RunConfig:
     point, timing = scenario.point, scenario.point.timing
     (job,) = scenario.jobs
     hidden = max(1, round((point.gradient_bytes / PARAMETER_BYTES - _CLASSES) / (_INPUTS + 1 + _CLASSES)))
-    fabric: dict[str, Any] = {"name": scenario.routes.topology.name, "generate": point.fabric}
     config = RunConfig.model_validate(
         {
             "name": "point",
             "seed": point.seed,
-            "fabric": fabric,
+            "fabric": as_file(point.fabric, scenario.routes.topology.name),
             "job": {
                 "workers": list(job.workers),
                 "server": job.server,

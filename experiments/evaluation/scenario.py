@@ -13,7 +13,7 @@ from typing import Final
 
 from ...topologies import Routes, Topology
 from ...topologies.schema import parse_topology
-from .suite import Point, fabric_name
+from .suite import Point, as_file, fabric_name
 
 MIXED_SHARES: Final = (0.4, 1.0)
 """Shares of the fabric's rate that links between switches have with mixed rates."""
@@ -71,8 +71,8 @@ def rng_of(point: Point, what: str) -> random.Random:
 @lru_cache(maxsize=4)
 def fabric_of(fabric: str, mixed_seed: int | None) -> Routes:
     """Routes of a fabric given as JSON; with a seed, its links between switches have rates by lot."""
-    generate = json.loads(fabric)
-    topology = parse_topology({"name": fabric_name(generate).replace(" ", "-"), "generate": generate}, "fabric")
+    told = json.loads(fabric)
+    topology = parse_topology(as_file(told, fabric_name(told).replace(" ", "-")), "fabric")
     if mixed_seed is not None:
         rng = random.Random(f"rates {mixed_seed}")
         links = tuple(

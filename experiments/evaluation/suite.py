@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, WithJsonSchema, field_validator, model_validator
 
 from ...controller.placement import PlacementError
 from ...controller.placement.reference_schemes import REFERENCE_SCHEMES, RING
@@ -21,13 +22,15 @@ from ...topologies.schema import parse_topology
 from ...topologies.spelling import nearest
 from ...topologies.yaml_file import YamlFile
 from ...wire.aggregation import FAN_IN
+from ..config.fabric import read_fabric
 from ..config.sections import Duration, FileName, Section, Title, one_of_or_user_file, read_section
 from ..config.strategies import found_strategy
 from ..errors import ExperimentError
+from ..flows.sizes import ENDINGS, FLOW_SIZES, is_file, points_of
 
 Spread = Literal["packed", "spread", "random"]
 Rates = Literal["equal", "mixed"]
-Background = Literal["static", "shifting", "websearch", "datamining"]
+_DRAWN_RATES: Final = ("static", "shifting")
 Memory = Literal["ample", "scarce"]
 Telemetry = Literal["fresh", "old", "lossy", "absent"]
 Engine = Literal["flows", "packets"]
@@ -36,6 +39,33 @@ FORMATS: Final[Mapping[Engine, int]] = {"flows": 2, "packets": 2}
 """Counted up where a point's record would say something else; those of an older format are run again."""
 Strategies = Annotated[tuple[str, ...], Field(min_length=1)]
 StrategyName = Annotated[str, one_of_or_user_file([*STRATEGIES, *REFERENCE_SCHEMES])]
+
+
+def _background(name: str) -> str:
+    """Accept a kind of background traffic, or the path of a file of flow sizes. Raises ValueError."""
+    kinds = (*_DRAWN_RATES, *FLOW_SIZES)
+    if name not in kinds and not is_file(name):
+        raise ValueError(f'"{name}" is not right; write {", ".join(kinds)}, or the path of a file of flow sizes')
+    try:
+        if is_file(name):
+            points_of(name)
+    except ExperimentError as error:
+        raise ValueError(str(error)) from None
+    return name
+
+
+Background = Annotated[
+    str,
+    AfterValidator(_background),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"enum": [*_DRAWN_RATES, *FLOW_SIZES]},
+                {"type": "string", "pattern": f"({'|'.join(map(re.escape, ENDINGS))})$"},
+            ]
+        }
+    ),
+]
 
 
 class Timing(Section):
@@ -61,7 +91,7 @@ class Point(Section):
     grid: str
     engine: Engine
     fabric: dict[str, Any]
-    """`generate:` of a fabric's file."""
+    """`generate:` of a fabric's file, or all of one."""
     workers: int
     """Workers of each job; its parameter server is one more host."""
     spread: Spread
@@ -79,11 +109,12 @@ class Point(Section):
 
     @property
     def key(self) -> str:
-        """Name of the point's record, a digest of conditions, seed and strategies, and of the file of a user strategy.
+        """Name of the point's record, a digest of conditions, seed and strategies, and of the user's files.
 
-        Raises OSError if that file is gone.
+        Raises OSError if such a file is gone.
         """
         own = [Path(name).read_bytes() for name in self.strategies if name.endswith(user_files.ENDING)]
+        own += [Path(self.background).read_bytes()] if is_file(self.background) else []
         told = json.dumps([FORMATS[self.engine], self.model_dump(mode="json")], sort_keys=True)
         return hashlib.sha256(b"\0".join([told.encode(), *own])).hexdigest()[:20]
 
@@ -103,7 +134,7 @@ class Grid(Section):
     engine: Engine = "flows"
     """The flow-level simulator, or the packet fabric."""
     fabrics: list[dict[str, Any]] = Field(min_length=1)
-    """Each as `generate:` of a fabric's file."""
+    """Each as `generate:` of a fabric's file, or all of a file, which a suite names by its path."""
     workers: list[Annotated[int, Field(ge=1, le=4096)]] = Field([8], min_length=1)
     """Workers of each job; its parameter server is one more host."""
     spread: list[Spread] = Field(["random"], min_length=1)
@@ -130,7 +161,7 @@ class Grid(Section):
     def _fabrics(cls, fabrics: list[dict[str, Any]]) -> list[dict[str, Any]]:
         for fabric in fabrics:
             try:
-                parse_topology({"name": "fabric", "generate": fabric}, "fabric")
+                parse_topology(as_file(fabric, "fabric"), "fabric")
             except TopologyError as error:
                 raise ValueError(str(error)) from None
         names = [fabric_name(fabric) for fabric in fabrics]
@@ -149,7 +180,7 @@ class Grid(Section):
     @model_validator(mode="after")
     def _fits(self) -> Self:
         for fabric in self.fabrics:
-            hosts = len(parse_topology({"name": "fabric", "generate": fabric}, "fabric").hosts)
+            hosts = len(parse_topology(as_file(fabric, "fabric"), "fabric").hosts)
             most = max(self.jobs) * (max(self.workers) + 1)
             if most > hosts:
                 raise ValueError(
@@ -220,6 +251,9 @@ class Suite(Section):
         for section in (data, *(grids if isinstance(grids := data.get("grids"), list) else ())):
             if isinstance(section, dict) and isinstance(names := section.get("strategies"), list):
                 section["strategies"] = [found_strategy(path, name) for name in names]
+        for grid in grids if isinstance(grids := data.get("grids"), list) else ():
+            if isinstance(grid, dict):
+                _find_files(path, grid)
         return read_section(cls, written, data)
 
     @classmethod
@@ -227,7 +261,7 @@ class Suite(Section):
         """JSON schema of a suite's file; a grid's fabrics are like `generate` in a fabric's file."""
         suite, fabric = cls.model_json_schema(), file_keys.json_schema()
         generated = fabric["$defs"]["GeneratedKeys"]["properties"]["generate"]
-        suite["$defs"]["Grid"]["properties"]["fabrics"]["items"] = generated
+        suite["$defs"]["Grid"]["properties"]["fabrics"]["items"] = {"anyOf": [{"type": "string"}, generated]}
         return {**suite, "$defs": {**fabric["$defs"], **suite["$defs"]}}
 
     def _strategies_of(self, grid: Grid) -> list[str]:
@@ -284,8 +318,26 @@ def known_strategies(names: list[str]) -> list[str]:
     return names
 
 
+def _find_files(suite_file: Path, grid: dict[str, Any]) -> None:
+    """Read the fabrics that a grid names by their files, and find its files of flow sizes, beside the suite."""
+    if isinstance(fabrics := grid.get("fabrics"), list):
+        grid["fabrics"] = [read_fabric(suite_file, each) if isinstance(each, str) else each for each in fabrics]
+    if isinstance(kinds := grid.get("background"), list):
+        grid["background"] = [
+            str((suite_file.parent / each).resolve()) if isinstance(each, str) and is_file(each) else each
+            for each in kinds
+        ]
+
+
+def as_file(fabric: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return a grid's fabric as a fabric's file has it: those with a kind are generated, and get this name."""
+    return {"name": name, "generate": fabric} if "kind" in fabric else fabric
+
+
 def fabric_name(fabric: dict[str, Any]) -> str:
-    """Short, for tables: leaf-spine 4×2×6."""
+    """Short, for tables: leaf-spine 4×2×6; of a file, its name."""
+    if "kind" not in fabric:
+        return str(fabric.get("name"))
     kind = str(fabric["kind"])
     if kind == "fat-tree":
         return f"fat-tree {fabric['k']}"

@@ -11,7 +11,6 @@ Flow sizes are points of cumulative distributions, joined by straight lines on a
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,48 +22,7 @@ from ..errors import ExperimentError
 from .coflows import drawn_path
 from .fair_shares import Floats
 from .simulator import Arrivals
-
-_FRAME: Final = 1_460
-
-FLOW_SIZES: Final[Mapping[str, Sequence[tuple[float, float]]]] = {
-    "websearch": [
-        (frames * _FRAME, share)
-        for frames, share in (
-            (6, 0.0),
-            (6, 0.15),
-            (13, 0.2),
-            (19, 0.3),
-            (33, 0.4),
-            (53, 0.53),
-            (133, 0.6),
-            (667, 0.7),
-            (1_333, 0.8),
-            (3_333, 0.9),
-            (6_667, 0.97),
-            (20_000, 1.0),
-        )
-    ],
-    "datamining": [
-        (100, 0.0),
-        (180, 0.085),
-        (250, 0.14),
-        (560, 0.33),
-        (900, 0.47),
-        (1_100, 0.55),
-        (1_870, 0.65),
-        (3_160, 0.7),
-        (10_000, 0.8),
-        (100_001, 0.874),
-        (400_000, 0.9),
-        (1_850_000, 0.95),
-        (10_000_000, 0.97),
-        (30_000_000, 0.98),
-        (100_000_000, 0.99),
-        (250_000_000, 0.995),
-        (1_000_000_000, 1.0),
-    ],
-}
-"""Flow sizes by distribution: (bytes, cumulative share of flows), ascending."""
+from .sizes import points_of
 
 FULLEST: Final = 0.9
 """No link is loaded by more than this share of its rate with traffic at fixed rates."""
@@ -75,17 +33,15 @@ _PATIENCE: Final = 200
 
 
 def drawn_sizes(name: str, count: int, rng: np.random.Generator) -> Floats:
-    """(count,): bytes. Raises ExperimentError for an unknown distribution."""
-    if name not in FLOW_SIZES:
-        raise ExperimentError(f'unknown flow sizes "{name}"', value=name, allowed=tuple(FLOW_SIZES))
-    points, shares = np.array(FLOW_SIZES[name]).T
+    """(count,): bytes, of a distribution by its name or file. Raises ExperimentError for an unknown one."""
+    points, shares = np.array(points_of(name)).T
     sizes: Floats = np.exp(np.interp(rng.random(count), shares, np.log(points)))
     return sizes
 
 
 def mean_size(name: str) -> float:
     """Bytes of a distribution's mean flow: between two points, the logarithmic mean of their sizes."""
-    points, shares = np.array(FLOW_SIZES[name]).T
+    points, shares = np.array(points_of(name)).T
     low, high, weight = points[:-1], points[1:], np.diff(shares)
     ratio = high / low
     means = np.where(ratio > 1, (high - low) / np.log(np.maximum(ratio, 1 + 1e-12)), low)

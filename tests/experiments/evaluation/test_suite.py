@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from weir.experiments.errors import ExperimentError
+from weir.experiments.evaluation.scenario import Scenario
 from weir.experiments.evaluation.suite import Suite
 from weir.tests.paths import ROOT
 
@@ -135,3 +136,45 @@ def test_the_suite_that_ships_is_one() -> None:
         suite = Suite.load(Path(path))
     assert suite.seeds >= 20
     assert {grid.engine for grid in suite.grids} == {"flows", "packets"}
+
+
+def test_a_suite_names_fabrics_and_flow_sizes_by_their_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump({"name": "mine", "generate": LEAF_SPINE}))
+    (tmp_path / "sizes.csv").write_text("bytes,share\n1000,0\n2000,1\n")
+    monkeypatch.chdir("/")
+    suite = read(
+        tmp_path / "suite.yaml",
+        told(fabrics=["mine.yaml", "leaf_spine.yaml"], background=["static", "sizes.csv"], load=[0.3]),
+    )
+    points = list(suite.points())
+    assert {point.conditions["fabric"] for point in points} == {"mine", "leaf-spine"}
+    assert {point.background for point in points} == {"static", str(tmp_path / "sizes.csv")}
+    assert len({point.key for point in points}) == len(points)
+    names = {Scenario.drawn(point).routes.topology.name for point in points}
+    assert names == {"mine", "leaf-spine"}
+    drawn = next(point for point in points if point.background != "static")
+    before = drawn.key
+    (tmp_path / "sizes.csv").write_text("1000 0\n4000 100\n")
+    assert drawn.key != before, "the file's contents count"
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (None, ""),
+        ("", ""),
+        ("1000,1\n", ""),
+        ("1000,0\n2000,0.5\n", ""),
+        ("1000,0.5\n2000,0.4\n3000,1\n", ": line 2"),
+        ("1000,0\n10,1\n", ": line 2"),
+        ("1000,0\nnan,1\n", ": line 2"),
+        ("1000,0\n2000,0.5,3\n", ": line 2"),
+        ("1000,0\n\n# more\ntwo,1\n", ": line 4"),
+    ],
+)
+def test_a_file_that_has_no_flow_sizes_is_refused_by_its_line(text: str | None, line: str, tmp_path: Path) -> None:
+    path = tmp_path / "sizes.csv"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(ExperimentError, match=re.escape(f"grids.0.background.0: {path}{line}: ")):
+        read(tmp_path / "suite.yaml", told(background=["sizes.csv"]))

@@ -11,7 +11,6 @@ from weir.controller.placement import Placement
 from weir.controller.placement.model.links import Links
 from weir.experiments.errors import ExperimentError
 from weir.experiments.flows.background import (
-    FLOW_SIZES,
     FULLEST,
     between_switches,
     drawn_sizes,
@@ -21,6 +20,7 @@ from weir.experiments.flows.background import (
 )
 from weir.experiments.flows.coflows import Coflow, Pace, drawn_path, ring_coflow, tree_coflow
 from weir.experiments.flows.simulator import Arrivals, Simulator
+from weir.experiments.flows.sizes import FLOW_SIZES
 from weir.tests.support.errors import raises
 from weir.topologies import Endpoint, Routes, fat_tree, leaf_spine
 

@@ -1,5 +1,4 @@
-"""`torch.distributed.all_reduce` through a switch, paired with Gloo over the same links, from 1 KB to 64 MB; and
-overlap.
+"""`torch.distributed.all_reduce` and `broadcast` through a switch, paired with Gloo over the same links; and overlap.
 
 ::
 
@@ -32,6 +31,9 @@ from weir.topologies.mininet import fabric as mininet_fabric
 from weir.topologies.mininet.fabric import MininetFabric, SwitchKind, interface
 
 SIZES: Final = (1 << 10, 16 << 10, 256 << 10, 4 << 20, 64 << 20)
+BROADCASTS: Final = (1 << 20, 4 << 20)
+BROADCAST_AIM: Final = 2.5
+"""Minimum speed relative to Gloo's, whose source sends a tensor to three of seven others."""
 BUCKETS: Final = (8, 16)
 """Numbers of buckets of a training step; they hold 4 MB together."""
 OVERLAP_AIM: Final = 1.1
@@ -67,7 +69,7 @@ async def _measured() -> dict[str, Any]:
                 "WEIR_HOST": host.name,
                 "WEIR_SLOTS": str(_SLOTS),
             }
-            command = [sys.executable, "-m", "weir.bench.torch_rank", json.dumps(SIZES), json.dumps(BUCKETS)]
+            command = [sys.executable, "-m", "weir.bench.torch_rank", *map(json.dumps, (SIZES, BROADCASTS, BUCKETS))]
             root = Path(__file__).parent.parent
             processes.append(live.fabric.popen(host.name, command, cwd=root, env=environment, stdout=PIPE, text=True))
         said = await asyncio.gather(*(asyncio.to_thread(process.communicate) for process in processes))
@@ -92,6 +94,17 @@ def figures() -> Iterator[Figure]:
             theirs,
             less_is_better=True,
             aim=Aim(GLOO_AIM, of_ratio=True) if size == SIZES[-1] else None,
+        )
+    for size in BROADCASTS:
+        mine, theirs = (tuple(measured["copied"][name][str(size)]) for name in ("weir", "gloo"))
+        yield Figure(
+            f"torch broadcast of {size >> 20} MB to {WORKERS} ranks, links of {RATE_BPS // 1_000_000} Mbit/s",
+            "s",
+            mine,
+            "Gloo",
+            theirs,
+            less_is_better=True,
+            aim=Aim(BROADCAST_AIM, of_ratio=True) if size == BROADCASTS[-1] else None,
         )
     for count in BUCKETS:
         least = 1 + 1 / count

@@ -1,8 +1,8 @@
-"""One rank of the back end's benchmark, a process in its host: `python -m weir.bench.torch_rank SIZES BUCKETS`.
+"""One rank of the back end's benchmark: `python -m weir.bench.torch_rank SIZES BROADCASTS BUCKETS`, in its host.
 
 torchrun's variables and the back end's are in the environment. Both back ends are in the same process and take turns.
-Rank 0 prints one JSON line: seconds by size and back end, and the duration of a training step by its number of buckets,
-as a multiple of its communication alone, which takes as long as its compute.
+Rank 0 prints one JSON line: seconds of sums and of broadcasts by size and back end, and the duration of a training step
+by its number of buckets, as a multiple of its communication alone, which takes as long as its compute.
 """
 
 from __future__ import annotations
@@ -50,8 +50,22 @@ def _step(buckets: list[torch.Tensor], seconds: float, group: Any) -> None:
         work.wait()
 
 
+def _broadcasts(sizes: list[int], groups: dict[str, Any], gloo: Any) -> dict[str, dict[str, list[float]]]:
+    """Return seconds of broadcasts of these sizes in bytes, by back end and size."""
+    taken: dict[str, dict[str, list[float]]] = {name: {str(size): [] for size in sizes} for name in groups}
+    for size in sizes:
+        tensor = torch.empty(size // 4)
+        for turn in range(RUNS):
+            for name, group in groups.items():
+                tensor.fill_(dist.get_rank() + turn)
+                taken[name][str(size)].append(_timed(partial(dist.broadcast, tensor, 0, group=group), gloo))
+                if not tensor.eq(turn).all():
+                    raise RuntimeError(f"rank {dist.get_rank()}: the broadcast of {size} bytes by {name} is wrong")
+    return taken
+
+
 def main() -> None:
-    sizes, counts = map(json.loads, sys.argv[1:])
+    sizes, broadcasts, counts = map(json.loads, sys.argv[1:])
     torch.set_num_threads(1)
     dist.init_process_group("weir")
     gloo = dist.new_group(backend="gloo")
@@ -69,6 +83,7 @@ def main() -> None:
                 if not tensor.eq(expected).all():
                     raise RuntimeError(f"rank {dist.get_rank()}: the sum of {size} bytes by {name} is wrong")
                 taken[name][str(size)].append(seconds)
+    copied = _broadcasts(broadcasts, groups, gloo)
     shares: dict[str, list[float]] = {str(count): [] for count in counts}
     for _ in range(_STEPS):
         for count in counts:
@@ -77,7 +92,7 @@ def main() -> None:
             step = _timed(partial(_step, buckets, communication, groups["weir"]), gloo)
             shares[str(count)].append(step / communication)
     if dist.get_rank() == 0:
-        said = {"taken": taken, "shares": shares}
+        said = {"taken": taken, "copied": copied, "shares": shares}
         sys.stdout.write(json.dumps(said) + "\n")
         sys.stdout.flush()
     dist.barrier(group=gloo)

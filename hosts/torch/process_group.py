@@ -1,8 +1,8 @@
 """Process group that `init_process_group("weir")` makes, and that torchft reconfigures.
 
-Sums of large floating tensors go through the switches; every other call is the same call of an inner Gloo group. Each
-method is defined here: one that PyTorch's C++ does not find would run its own with the interpreter's lock held, for
-which Gloo's threads wait.
+Sums and broadcasts of large tensors go through the switches; every other call is the same call of an inner Gloo group.
+Each method is defined here: one that PyTorch's C++ does not find would run its own with the interpreter's lock held,
+for which Gloo's threads wait.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .relay_client import end_relay
 from .rendezvous import Rendezvous
 from .settings import Settings
 from .staging import DEVICES, Staged
-from .sums import TYPES, FabricSums, Sizes, Sum
+from .sums import TYPES, Broadcast, FabricSums, Sizes, Sum
 from .works import FabricWork, GlooWork, completers
 
 _log = logging.getLogger(__name__)
@@ -44,6 +44,12 @@ _AVG: Final = dist.ReduceOp.AVG
 
 _WORDS: Final = {"sum": "SUM", "mean": "AVG"}
 """PyTorch's words for operations."""
+
+BROADCAST_RANKS: Final = 3
+BROADCAST_BYTES = 1 << 20
+"""Sizes of a group and of a tensor from which broadcasts go through the switches. Gloo's source sends a tensor
+⌈log₂ n⌉ times; here every rank sends and receives it once. Smaller ones are faster over Gloo, with fewer processes.
+"""
 
 _OF_TWO: Final = frozenset({"send", "recv", "recv_anysource"})
 """Calls between two ranks only, which have no place in the order of all ranks' calls."""
@@ -402,6 +408,33 @@ class WeirProcessGroup(dist.ProcessGroup):
             self._sums.start(Sum(work, list(parts), named, cuts, of_mean, deliver, seconds, staged, key))
         return work
 
+    # --- copies ---
+
+    def broadcast(self, tensors: Any, opts: Any = None, *rest: Any) -> Any:
+        parts = _listed(tensors)
+        if hasattr(opts, "rootRank") and len(parts) == 1 and self._copies_through(parts[0]):
+            tensor, root = parts[0], int(opts.rootRank)
+            with record_function("weir:broadcast"):
+                self.carried["fabric broadcast"] += 1
+                what = f"broadcast from rank {root} of {tensor.numel()} {tensor.dtype}"
+                work = FabricWork(parts, what, raises=self._raises)
+                self._calls.note("switches broadcast", f"{what} through the switches", work)
+                limit = opts.timeout if opts.timeout > timedelta(0) else self._timeout
+                self._sums.start(
+                    Broadcast(work, tensor, root, root == self._rank, limit.total_seconds(), Staged.of(parts))
+                )
+            return work
+        return self._pass_on("broadcast", *((tensors, opts, *rest) if opts is not None else (tensors,)))
+
+    def _copies_through(self, tensor: torch.Tensor) -> bool:
+        """Return whether the switches copy this tensor; the same at all ranks, whose tensors have the same sizes."""
+        return (
+            self._size >= BROADCAST_RANKS
+            and tensor.layout == torch.strided
+            and tensor.device.type in DEVICES
+            and tensor.numel() * tensor.element_size() >= BROADCAST_BYTES
+        )
+
     # --- batch sizes ---
 
     def batch_sizes(self, report: Sequence[float], samples: int, rule: str) -> FabricWork:
@@ -436,10 +469,11 @@ class WeirProcessGroup(dist.ProcessGroup):
         if not self._said:
             self._said = True
             _log.info(
-                "rank %d: %s goes over Gloo, as does all that is no sum of %d or more bytes of floats",
+                "rank %d: %s goes over Gloo, as does all but sums of %d or more and broadcasts of %d or more bytes",
                 self._rank,
                 name,
                 self._settings.min_bytes,
+                BROADCAST_BYTES,
             )
         dense, copies = contiguous_words(words)
         inner = getattr(self._inner, name)(*dense, **named)
@@ -475,7 +509,6 @@ for _name, _same in {
     "allgather_coalesced": None,
     "alltoall": None,
     "barrier": None,
-    "broadcast": None,
     "gather": None,
     "monitored_barrier": None,
     "recv": None,

@@ -163,24 +163,33 @@ class Seat:
                 # the relay does not see for what the training process waits
                 self._membership.communicator.report(**{"compute_ns": 0, "exposed_ns": 0, **command["values"]})
                 continue
-            if command["op"] not in ("sum", "mean"):
+            if command["op"] not in ("sum", "mean", "broadcast"):
                 self._combine(command)
                 continue
             try:
-                handle = self._membership.communicator.reduced_async(
-                    self._numbers(command),
-                    partial(self._deliver, command),
-                    op=command["op"],
-                    name=command["name"],
-                    dtype=command["dtype"],
-                    nonfinite=command["nonfinite"],
-                    cuts=command["cuts"],
-                )
+                handle = self._begin(command)
             except HostError as error:
                 self._failed(command, error)
                 self._membership.worker.endpoint.check()
                 continue
             self._started.put((command, handle))
+
+    def _begin(self, command: dict[str, Any]) -> Handle:
+        """Start a sum, whose numbers are delivered as soon as they are complete, or a broadcast, whose `wait` returns
+        them.
+        """
+        communicator, numbers = self._membership.communicator, self._numbers(command)
+        if command["op"] == "broadcast":
+            return communicator.broadcast_async(numbers, command["root"], name=command["name"])
+        return communicator.reduced_async(
+            numbers,
+            partial(self._deliver, command),
+            op=command["op"],
+            name=command["name"],
+            dtype=command["dtype"],
+            nonfinite=command["nonfinite"],
+            cuts=command["cuts"],
+        )
 
     def _combine(self, command: dict[str, Any]) -> None:
         """Make a call of several exchanges. The sums behind it wait, as they do at all ranks."""
@@ -225,7 +234,9 @@ class Seat:
         while (started := self._started.get()) is not None:
             command, handle = started
             try:
-                handle.wait(command["timeout_s"])
+                found = handle.wait(command["timeout_s"])
+                if command["op"] == "broadcast":
+                    self._numbers(command)[:] = found
             except Exception as error:  # noqa: BLE001 (whoever waits is to have it)
                 self._failed(command, error)
             else:

@@ -32,6 +32,9 @@ TYPES: Final = {
 } | {torch.int32: INT32.name}
 """Types that go through the switches: PyTorch's type of each registered floating one, and of int32, with its name."""
 
+_WORD_BYTES: Final = 4
+"""Bytes of a lane, by which tensors of any type are copied."""
+
 _TOLD_S: Final = 5.0
 """Seconds within which the controller's notice of a job's end reaches its hosts."""
 
@@ -59,6 +62,20 @@ class Sum:
     @property
     def count(self) -> int:
         return sum(part.numel() for part in self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Broadcast:
+    """One rank's tensor to be copied to all."""
+
+    work: FabricWork
+    tensor: torch.Tensor
+    """Tensor of any type and layout: the source at the root, the place of the copy at the others."""
+    root: int
+    is_root: bool
+    timeout_s: float
+    staged: Staged | None
+    """Access to the tensor's memory; None for the CPU's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +115,7 @@ class FabricSums:
         self._settings = settings
         self._failed = failed
         self._look = look
-        self._queue: queue.SimpleQueue[Sum | Sizes | dict[str, Any] | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Sum | Broadcast | Sizes | dict[str, Any] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         self._waiting: set[FabricWork] = set()
@@ -117,7 +134,7 @@ class FabricSums:
         """Error that has ended all sums; None while there is none."""
         return self._error
 
-    def start(self, wanted: Sum | Sizes) -> None:
+    def start(self, wanted: Sum | Broadcast | Sizes) -> None:
         """Queue it. Raises what the group has failed with."""
         with self._lock:
             if self._error is not None:
@@ -197,6 +214,8 @@ class FabricSums:
             try:
                 if isinstance(wanted, Sum):
                     self._sum(wanted)
+                elif isinstance(wanted, Broadcast):
+                    self._broadcast(wanted)
                 elif isinstance(wanted, Sizes):
                     self._balance(wanted)
                 elif self._seat is not None and self._relay is not None:
@@ -212,18 +231,19 @@ class FabricSums:
         block = self._relay.take_block(size)
         flat = torch.frombuffer(block.memory, dtype=first.dtype, count=wanted.count)
 
-        def copying() -> AbstractContextManager[None]:
-            return wanted.staged.copying(block.memory, flat.data_ptr()) if wanted.staged is not None else nullcontext()
-
         place = 0
-        with torch.no_grad(), copying():
+        with torch.no_grad(), _copying(wanted.staged, block, flat):
             for part in wanted.parts:
                 flat[place : place + part.numel()].view(part.shape).copy_(part, non_blocking=True)
                 place += part.numel()
         self._count += 1
 
         def deliver() -> None:
-            with torch.inference_mode(wanted.parts[0].is_inference()), torch.no_grad(), copying():
+            with (
+                torch.inference_mode(wanted.parts[0].is_inference()),
+                torch.no_grad(),
+                _copying(wanted.staged, block, flat),
+            ):
                 wanted.deliver(flat)
 
         self._relay.sum(
@@ -237,6 +257,36 @@ class FabricSums:
             nonfinite="poison",
             cuts=list(wanted.cuts),
             name=wanted.key or f"{wanted.work.what}, sum {self._count} of the group",
+            timeout_s=wanted.timeout_s,
+        )
+
+    def _broadcast(self, wanted: Broadcast) -> None:
+        seat = self._seated(wanted.timeout_s)
+        tensor = wanted.tensor
+        words = -(-tensor.numel() * tensor.element_size() // _WORD_BYTES)
+        assert self._relay is not None
+        block = self._relay.take_block(words * _WORD_BYTES)
+        flat = torch.frombuffer(block.memory, dtype=tensor.dtype, count=tensor.numel()).view(tensor.shape)
+        if wanted.is_root:
+            with torch.no_grad(), _copying(wanted.staged, block, flat):
+                flat.copy_(tensor, non_blocking=True)
+        self._count += 1
+
+        def deliver() -> None:
+            if not wanted.is_root:
+                inference = torch.inference_mode(tensor.is_inference())
+                with inference, torch.no_grad(), _copying(wanted.staged, block, flat):
+                    tensor.copy_(flat, non_blocking=True)
+
+        self._relay.sum(
+            seat,
+            block,
+            lambda error: completers.run(lambda: self._settle(wanted.work, block, deliver, error)),
+            count=words,
+            dtype=INT32.name,
+            op="broadcast",
+            root=wanted.root,
+            name=f"{wanted.work.what}, sum {self._count} of the group",
             timeout_s=wanted.timeout_s,
         )
 
@@ -323,3 +373,8 @@ class FabricSums:
     def _over(self, error: HostError | None) -> None:
         error = error or AllreduceAborted("the job is over")
         completers.run(lambda: self.fail(error, ""))
+
+
+def _copying(staged: Staged | None, block: Block, flat: torch.Tensor) -> AbstractContextManager[None]:
+    """Return a context in which numbers are copied between a call's tensors and the block's memory."""
+    return staged.copying(block.memory, flat.data_ptr()) if staged is not None else nullcontext()

@@ -24,7 +24,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from weir import torch_entry
 from weir.hosts import ControlClient, reference_sum
-from weir.hosts.torch import staging
+from weir.hosts.torch import process_group, staging
 from weir.hosts.torch.relay_client import end_relay
 from weir.hosts.torch.works import completers
 from weir.tests.hosts.torch import hook_scenarios
@@ -242,6 +242,53 @@ def groups(rank: int, ranks: int, store: Any) -> Any:
     dist.all_reduce(mine, group=mesh.get_group())
     found.append(same(mine, expected([numbers(each, 3000) for each in range(ranks)])))
     return found
+
+
+ENOUGH: Final = 64 << 10
+"""Bytes from which broadcasts of these tests go through the switches."""
+
+
+def broadcasts(rank: int, ranks: int, store: Any) -> Any:
+    """Large tensors of many types and layouts, from every root, bit by bit; then what went which way."""
+    group = begin(rank, ranks, store)
+    wrong = []
+    enough = process_group.BROADCAST_BYTES = ENOUGH
+    for root, kind in enumerate((torch.float32, torch.bool, torch.int64, torch.complex64, torch.bfloat16)):
+        drawn = torch.randint(256, (enough + 24,), generator=torch.Generator().manual_seed(root), dtype=torch.uint8)
+        source = (drawn > 99) if kind is torch.bool else drawn.view(kind)
+        mine = source.clone() if rank == root % ranks else torch.zeros_like(source)
+        dist.broadcast(mine, root % ranks)
+        if not same(mine, source):
+            wrong.append(str(kind))
+    odd = torch.arange(enough + 3, dtype=torch.int32).to(torch.uint8)
+    mine = odd.clone() if rank == 1 else torch.zeros_like(odd)
+    work = dist.broadcast(mine, 1, async_op=True)
+    work.wait()
+    if not same(mine, odd):
+        wrong.append("a number of bytes that is no multiple of four")
+    whole = torch.full((enough // 4, 3), rank)
+    dist.broadcast(whole[:, 1], 2)
+    if not torch.equal(whole, torch.tensor([rank, 2, rank]).expand_as(whole)):
+        wrong.append("a column")
+    dist.broadcast(torch.zeros(enough - 1, dtype=torch.uint8), 0)
+    pair = dist.new_group([0, 1])
+    if rank < 2:
+        dist.broadcast(torch.zeros(enough), 0, group=pair)
+    carried = {name: calls for name, calls in group.carried.items() if "broadcast" in name}
+    return wrong, carried, pair.carried["gloo broadcast"] if rank < 2 else 1
+
+
+def broadcasts_after_a_loss(rank: int, ranks: int, store: Any) -> Any:
+    """A tensor of a rank that is there, then one of the rank that was killed."""
+    begin(rank, ranks, store)
+    dist.all_reduce(torch.ones(5000))
+    if rank == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    dist.all_reduce(torch.ones(5000))
+    process_group.BROADCAST_BYTES = ENOUGH
+    mine = torch.full((ENOUGH,), rank, dtype=torch.uint8)
+    dist.broadcast(mine, 1)
+    return bool((mine == 1).all()), outcome(lambda: dist.broadcast(mine, 2))["result"][0]
 
 
 # --- training ---

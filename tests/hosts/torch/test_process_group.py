@@ -43,6 +43,16 @@ def test_sums_have_the_bits_of_the_reference_in_every_form(ranks: Ranks) -> None
         }
 
 
+def test_large_broadcasts_go_through_switches_bit_by_bit(ranks: Ranks) -> None:
+    assert ranks.play("broadcasts") == [[[], {"fabric broadcast": 7, "gloo broadcast": 1}, 1]] * RANKS
+
+
+def test_a_broadcast_needs_only_its_source_under_continue(ranks: Ranks) -> None:
+    *others, dead = ranks.play("broadcasts_after_a_loss", WEIR_POLICY="continue")
+    assert dead == {"exit": -9}
+    assert others == [[True, "WorkerMissing"]] * 2
+
+
 def test_accelerator_tensors_are_copied_on_separate_streams(ranks: Ranks) -> None:
     """A runtime of the tests' own, as there is no GPU: in the order that CUDA needs, through memory pinned once."""
     assert ranks.play("staged") == [[[True] * 3, [1 << 16]]] * RANKS

@@ -165,6 +165,34 @@ def test_reduce_is_for_the_root(op: Any, expected: list[int]) -> None:
         members[0].reduce(np.arange(4), 3, name="t")
 
 
+@pytest.mark.parametrize("op", ["sum", "mean", "max"])
+def test_reduce_scatter_is_each_workers_part_of_the_reduction(op: Any) -> None:
+    """Parts have scales that one chunk could not hold together."""
+    arrays = [normal(rank, 4, 3, 5).astype(np.float32) * np.logspace(0, -20, 4)[:, None, None] for rank in range(4)]
+    whole = everywhere(4, lambda c: c.allreduce_async(arrays[c.rank], op=op, cuts=[15, 30, 45]))[0]
+    for rank, part in enumerate(everywhere(4, lambda c: c.reduce_scatter_async(arrays[c.rank], op=op, cuts=[30]))):
+        assert part.shape == (3, 5)
+        assert part.base is None
+        assert part.tobytes() == whole[rank].tobytes()
+
+
+def test_reduce_scatter_needs_a_part_for_each_worker() -> None:
+    _, members = communicators(3)
+    for shape in ((), (4,), (2, 3)):
+        with raises(InvalidTensor, place="tensor 't'", value=shape):
+            members[0].reduce_scatter(np.ones(shape), name="t")
+    assert [part.shape for part in everywhere(3, lambda c: c.reduce_scatter_async(np.ones((3, 0))))] == [(0,)] * 3
+
+
+def test_reduce_scatter_differs_from_allreduce() -> None:
+    _, members = communicators(2)
+    array = np.ones((2, 4))
+    handles = [members[0].reduce_scatter_async(array, name="t"), members[1].allreduce_async(array, cuts=[4], name="t")]
+    for handle in handles:
+        with pytest.raises(CallMismatch):
+            handle.wait()
+
+
 BITS = [
     np.array([[1.5, -0.0], [np.nan, np.inf]]),
     np.arange(7, dtype=np.uint8),

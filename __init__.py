@@ -5,7 +5,8 @@ Importing this package costs nothing: each name here is loaded when it is first 
 `join` takes a seat in a job and returns a `Communicator`, whose collectives sum in the switches; `serve` is the seat of
 a job's parameter server; `connect` sends messages between two hosts. `DistributedOptimizer` wraps one of PyTorch's.
 `Topology` is a fabric as data: `load_topology` reads one, `leaf_spine` and `fat_tree` make regular ones. `Program`,
-`Switch` and `Fabric` run compiled P4 programs in virtual time; `run` runs a run file.
+`Switch` and `Fabric` run compiled P4 programs in virtual time; `run` runs a run file. `Forest` is a classifier for
+switches, `Classifier` asks them.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from .controller.inference.forest import Forest
     from .emulator import Fabric, Program, Switch
     from .experiments.start import run
     from .hosts import (
+        Classifier,
         Communicator,
         Compression,
         ControlClient,
@@ -35,9 +38,11 @@ elif __package__:  # pytest loads this file by itself where the checkout's folde
     __getattr__, __dir__ = lazily(
         __name__,
         {
+            "controller.inference.forest": ("Forest",),
             "emulator": ("Fabric", "Program", "Switch"),
             "experiments.start": ("run",),
             "hosts": (
+                "Classifier",
                 "Communicator",
                 "Compression",
                 "ControlClient",
@@ -60,11 +65,13 @@ __all__ = [
     "AdaCons",
     "Adasum",
     "Average",
+    "Classifier",
     "Communicator",
     "Compression",
     "ControlClient",
     "DistributedOptimizer",
     "Fabric",
+    "Forest",
     "HostError",
     "Program",
     "Sum",

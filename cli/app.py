@@ -20,6 +20,8 @@ from .help import COMPARE, CONTROL, FABRICS, MACHINE, PROGRAMS, TRAIN, command_g
 from .jobs import app as jobs_app
 from .launch import launch
 from .mininet import mininet
+from .model import app as model_app
+from .model import infer
 from .papers import app as papers_app
 from .place import place
 from .plan import app as plan_app
@@ -179,6 +181,14 @@ app.command(
     ),
 )(controller)
 app.add_typer(jobs_app, name="jobs", rich_help_panel=CONTROL)
+app.add_typer(model_app, name="model", rich_help_panel=CONTROL)
+app.command(
+    rich_help_panel=CONTROL,
+    epilog=examples(
+        "weir infer samples.csv --switch 10.255.0.1",
+        "weir infer samples.csv --switch 10.255.0.1 --model digits.json",
+    ),
+)(infer)
 app.command(
     rich_help_panel=CONTROL,
     epilog=examples(

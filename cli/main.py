@@ -18,6 +18,8 @@ from ..imports.extras import MissingExtra, explained
 _EXTRAS: Final = {
     "controller": "controller",
     "jobs": "controller",
+    "model": "controller",
+    "infer": "controller",
     "topology": "controller",
     "ptf": "emulator",
     "stf": "emulator",

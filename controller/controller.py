@@ -38,6 +38,8 @@ from .congestion.marking import marked_states, windows_held
 from .congestion.undeclared_traffic import Undeclared
 from .decisions import Decisions
 from .errors import ControllerError, PlanError
+from .inference.forest import Forest
+from .inference.models import Models
 from .int_config.cost import TelemetryCost, telemetry_cost
 from .int_config.table_entries import check_int_config, telling_slots, watch_state
 from .jobs.background_estimator import BackgroundTrafficEstimator
@@ -133,6 +135,8 @@ class Controller:
         lease_ns = options.lease_ns if options.host_lease_ns is None else options.host_lease_ns
         self.jobs = JobRegistry(topology, self.planner, lease_ns, Journal(journal, topology, self.planner))
         """The running jobs by number, and why others were aborted."""
+        self.models = Models(topology, self.jobs.journal)
+        """The switches' models for classification."""
         self._decisions = Decisions(aside=options.decide_aside)
         self.moves = Migrator(
             self.jobs,
@@ -302,6 +306,25 @@ class Controller:
         await self._write_switches(now_ns)
         self._write_journal()
 
+    async def load_model(self, switches: Collection[str], forest: Forest | None, now_ns: int = 0) -> None:
+        """Have switches classify by a forest, in place of the one that they have; None: by none.
+
+        Raises:
+            TopologyError: The fabric has no such switch.
+            ModelError: The program of a switch has no tables for models.
+            ControllerError: A switch or the journal refuses it; all then keep the model that they had.
+        """
+        before = self.models.held
+        self.models.place(switches, forest)
+        try:
+            await self._write_switches(now_ns, again=switches)
+            self.switches.raise_trouble(sorted(switches))
+            self.models.keep()
+        except ControllerError:
+            self.models.restore(before)
+            await self._write_switches(now_ns, again=switches)
+            raise
+
     async def reroute(self, routes: Routes, now_ns: int = 0) -> Mapping[str, Diff]:
         """Continue with new routes after a link went down or came back: routes, jobs and probes follow.
 
@@ -397,11 +420,12 @@ class Controller:
     def _desired(self) -> Mapping[str, SwitchState]:
         """Target state of every switch; rebuilt only when some plan has changed."""
         plans = [job.plan for job in self.jobs.values()]
-        made_of = [self._bases, self.windows.budgets, *plans]
+        made_of = [self._bases, self.windows.budgets, self.models.held, *plans]
         if len(made_of) != len(self._made_of) or any(a is not b for a, b in zip(made_of, self._made_of, strict=True)):
             bases = self._bases if self._watching is None else telling_slots(self.topology, self._bases, plans)
             states = admitting_states(self.topology, fabric_state(bases, plans), plans)
-            self._made = marked_states(self.topology, states, self.windows.budgets, plans, self.windows.options)
+            marked = marked_states(self.topology, states, self.windows.budgets, plans, self.windows.options)
+            self._made = self.models.added_to(marked)
             self._made_of = made_of
         return self._made
 

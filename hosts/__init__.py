@@ -14,6 +14,7 @@ PyTorch.
 from .collectives.communicator import Communicator, Driver, wait_all
 from .collectives.compression import Compression
 from .collectives.handle import Handle
+from .drivers.classifier import Classifier
 from .drivers.client import Membership, join, serve
 from .drivers.control_client import ControlClient
 from .drivers.udp import UdpEndpoint, UdpHost, UdpWorker
@@ -31,6 +32,7 @@ from .errors import (
     InvalidTensor,
     JoinRefused,
     JoinTimeout,
+    NoClass,
     NotPublished,
     PeerLost,
     PeerRestarted,
@@ -52,6 +54,7 @@ __all__ = [
     "AllreduceAborted",
     "AllreduceTimeout",
     "CallMismatch",
+    "Classifier",
     "Communicator",
     "Compression",
     "ControlAbsent",
@@ -69,6 +72,7 @@ __all__ = [
     "JoinRefused",
     "JoinTimeout",
     "Membership",
+    "NoClass",
     "NotPublished",
     "ParameterServerCore",
     "PeerLost",

@@ -47,6 +47,10 @@ class WorkerLeft(AllreduceAborted):
     """A worker left the job in good order, and the job's policy allows no sum without it. Names the worker."""
 
 
+class NoClass(HostError):
+    """A switch gives no class for a sample: it has no such model, does not answer, or the sample cannot be sent."""
+
+
 class ControlRefused(HostError):
     """The control service refuses what it was asked, cannot be reached, or its address cannot be one. Says why."""
 

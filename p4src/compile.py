@@ -31,6 +31,10 @@ _TNA_AS_PSA: Final = (
 profile apart from its selector, which P4Info has as one."""
 
 
+_FRAGMENT: Final = re.compile(r'("source_fragment" : "(?:[^"\\]|\\.){0,100})(?:[^"\\]|\\.)*"')
+"""A quotation of the source: p4c quotes all that a macro makes with each of its tables, a megabyte for features."""
+
+
 class CompileError(Exception):
     """p4c is missing, or did not like the program."""
 
@@ -65,13 +69,19 @@ def compile_fabric(json: Path, p4info: Path, lanes: int) -> None:
     """
     options = [f"-DLANES={lanes}", "--arch", "v1model", "--Werror", "--Wdisable=unsupported"]
     run_compiler(P4C, *options, "-o", str(json), "--p4runtime-files", str(p4info), "bmv2/fabric.p4")
+    json.write_text(_FRAGMENT.sub(r'\1"', json.read_text()))
 
 
 def describe_tofino(p4info: Path, generation: int) -> None:
     """Write the control plane of `tofino/fabric.p4` for Tofino 1 or 2 as P4Info, which takes no back end for the chip.
     Raises CompileError with p4c's own words.
     """
-    text = run_compiler(P4TEST, "-E", f"-D__TARGET_TOFINO__={generation}", "tofino/fabric.p4").stdout
+    preprocessed = run_compiler(P4TEST, "-E", f"-D__TARGET_TOFINO__={generation}", "tofino/fabric.p4")
+    if (
+        "fatal error: " in preprocessed.stderr
+    ):  # such as a missing tna.p4, with which p4test -E still ends in good order
+        raise CompileError(preprocessed.stderr.strip())
+    text = preprocessed.stdout
     for tna, psa in _TNA_AS_PSA:
         text, count = re.subn(tna, psa, text, flags=re.DOTALL)
         if not count:

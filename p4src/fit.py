@@ -60,6 +60,9 @@ _HARMLESS: Final = ("No size defined for table", "will be unrolled up to", "Appl
 all of which are 0 until a parser or a table sets them.
 """
 
+_LEFT_OUT: Final = re.compile(r"#ifdef CLASSIFICATION\n.*?#endif\n", re.DOTALL)
+"""Parts of common/ for programs with classification, which those for Tofino lack."""
+
 _GRESSES: Final = ("ingress", "egress")
 _TABLE: Final = re.compile(r"  (?:[a-z]+_match|hash_action|gateway|stateful|meter|selection|counter) ")
 
@@ -111,10 +114,10 @@ class Fit:
 
 
 def sources_digest() -> str:
-    """SHA-256 over the sources that the program for Tofino is made of, by name."""
+    """SHA-256 over the sources that the program for Tofino is made of, by name, without parts that it leaves out."""
     digest = hashlib.sha256()
     for path in sources("common", "tofino"):
-        digest.update(f"{path.relative_to(ROOT)}\0".encode() + path.read_bytes())
+        digest.update(f"{path.relative_to(ROOT)}\0{_LEFT_OUT.sub('', path.read_text())}".encode())
     return digest.hexdigest()
 
 

@@ -32,6 +32,7 @@ PURE: Final = {
     "controller/jobs": {},
     "controller/scheduling": {},
     "controller/planning": {"planner.py": {"random"}},  # a generator from the seed that it is given
+    "controller/inference": {},
     "controller/int_config": {},
     "controller/telemetry": {
         "prober.py": {"asyncio"},  # sends the probes that `probes` plans

@@ -182,6 +182,18 @@ BY_OTHERS: Final[Mapping[str, str]] = {
     ),
     "make shell": "tests/emulator/p4runtime/test_p4runtime_shell.py::test_the_shell_connects",
     "pytest examples/p4_program": "tests/test_examples.py::test_a_p4_program_of_ones_own_under_pytest",
+    "python examples/classify.py": "tests/test_examples.py::test_digits_are_classified_beside_a_job",
+    "weir infer samples.csv --switch 10.255.0.1": (
+        "tests/cli/test_model_command.py::test_samples_of_a_file_get_their_classes"
+    ),
+    "weir infer samples.csv --switch 10.255.0.1 --model digits.json": (
+        "tests/cli/test_model_command.py::test_samples_of_a_file_get_their_classes"
+    ),
+    **dict.fromkeys(
+        ("weir model load digits.json --switch s1", "weir model list", "weir model unload --switch s1"),
+        "tests/cli/test_model_command.py::test_a_model_is_loaded_listed_and_unloaded",
+    ),
+    "weir model test digits.json": "tests/cli/test_model_command.py::test_a_model_is_tested_and_a_pickle_refused",
     "python examples/data_cache.py": "tests/test_examples.py::test_a_cache_of_data_reads_and_decodes_once",
     "python examples/on_a_fabric.py": "tests/test_examples.py::test_processes_that_join_over_real_switches",
     "python examples/training_loop.py": (

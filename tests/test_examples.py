@@ -122,6 +122,17 @@ def test_processes_that_join_over_real_switches(kind: SwitchKind, tmp_path: Path
 
 
 @pytest.mark.skipif(obstacle() is not None, reason=f"Mininet: {obstacle()}")
+@pytest.mark.parametrize("kind", [SwitchKind.WEIR, pytest.param(SwitchKind.BMV2, marks=pytest.mark.long)])
+def test_digits_are_classified_beside_a_job(kind: SwitchKind, tmp_path: Path) -> None:
+    if (reason := obstacle(kind)) is not None:
+        pytest.skip(reason)
+    shown = output_of(*IN_ITS_OWN_NETWORK, EXAMPLES / "classify.py", "--switch", kind, cwd=tmp_path).splitlines()
+    assert [line.split(": ")[0] for line in shown[:-2]] == [f"rank {rank} of 3" for rank in range(3)] or len(shown) == 5
+    assert shown[-2].startswith("450 of 450 classes by s1")
+    assert shown[-1].startswith("93.3% ")
+
+
+@pytest.mark.skipif(obstacle() is not None, reason=f"Mininet: {obstacle()}")
 @pytest.mark.parametrize("kind", SwitchKind)
 def test_an_exercise_as_tutorials_write_it_runs_as_it_is(kind: SwitchKind, tmp_path: Path) -> None:
     """Topology JSON, P4 program and runtime JSON of every switch, named as from the folder where it is run."""

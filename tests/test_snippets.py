@@ -31,6 +31,7 @@ from weir.cli.app import app
 from weir.cli.place_files import read_jobs
 from weir.cli.ranks import LaunchOptions, launched_job
 from weir.controller.congestion import WALL_CLOCK_LEASE_NS, CongestionOptions, Uncontrolled, Windowed
+from weir.controller.inference.forest import Forest
 from weir.controller.placement import Problem
 from weir.controller.placement.strategies import strategy
 from weir.emulator.ports.options import parse, parse_control
@@ -232,6 +233,7 @@ RUN_BY_OTHERS: Final = {
     "docs/compression.md": "tests/hosts/collectives/test_compression.py makes these calls, and runs the codec",
     "docs/control-service.md": "tests/hosts/collectives/test_communicator.py makes the call of `report`",
     "docs/getting-started.md": "tests/test_examples.py compares it with examples/train.py, which test_launch.py runs",
+    "docs/inference.md": "tests/hosts/drivers/test_classifier.py makes the calls of the client",
     "docs/large-batches.md": "examples/adasum.py and tests/hosts/drivers/test_udp_collectives.py make these calls",
     "docs/loading.md": "tests/training/loading, tests/training/graphs and test_torch_steps.py make these calls",
     "docs/pytorch.md": "the programs of tests/hosts/torch begin with the first, and have the others' calls",
@@ -371,6 +373,12 @@ def test_the_strategy_of_the_placement_page_places(tmp_path: Path) -> None:
     assert set(plan.aggregators.values()) == {"s1"}
 
 
+def test_the_model_of_the_inference_page_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    exec(python_of("docs/inference.md", "Forest.of"), {})
+    assert len(Forest.load("digits.json").trees) == 9
+
+
 def test_the_policy_of_the_gossip_page_avoids_the_slow_pair() -> None:
     names: dict[str, Any] = {}
     exec(python_of("docs/gossip.md"), names)
@@ -415,6 +423,7 @@ def test_no_python_is_left_out() -> None:
         python_of("docs/pytest.md"),
         python_of("docs/training.md"),
         python_of("docs/gossip.md"),
+        python_of("docs/inference.md", "Forest.of"),
     }
     left = {each for each in SNIPPETS if each.language == "python" and each.text not in run}
     assert {each.page for each in left} == set(RUN_BY_OTHERS), [str(each) for each in left]

@@ -80,6 +80,8 @@ class Target:
     """The program reports what changes of flows and queues, and drops, and sums messages that carry INT; else it
     reports watched packets alone, each of them.
     """
+    classifies: bool = True
+    """The program has tables for a decision forest."""
     report_clone_bytes: int = 0
     """Bytes of a frame that the clone session of reports takes; 0: all, which the program cuts by itself."""
     stack_clone_bytes: int = 0
@@ -166,6 +168,7 @@ TOFINO: Final = Target(
     one_shot=False,
     meters=True,
     reports=False,
+    classifies=False,
     report_clone_bytes=78,
     stack_clone_bytes=154,
     max_stack_words=16,

@@ -178,6 +178,44 @@ class EndJobReply(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class LoadModelRequest(_message.Message):
+    __slots__ = ("switches", "model")
+    SWITCHES_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    switches: _containers.RepeatedScalarFieldContainer[str]
+    model: str
+    def __init__(self, switches: _Optional[_Iterable[str]] = ..., model: _Optional[str] = ...) -> None: ...
+
+class ListModelsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ModelState(_message.Message):
+    __slots__ = ("switch_name", "number", "trees", "classes", "features", "rows", "numbers", "address")
+    SWITCH_NAME_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    TREES_FIELD_NUMBER: _ClassVar[int]
+    CLASSES_FIELD_NUMBER: _ClassVar[int]
+    FEATURES_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    NUMBERS_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    switch_name: str
+    number: int
+    trees: int
+    classes: int
+    features: int
+    rows: int
+    numbers: bool
+    address: int
+    def __init__(self, switch_name: _Optional[str] = ..., number: _Optional[int] = ..., trees: _Optional[int] = ..., classes: _Optional[int] = ..., features: _Optional[int] = ..., rows: _Optional[int] = ..., numbers: bool = ..., address: _Optional[int] = ...) -> None: ...
+
+class ModelList(_message.Message):
+    __slots__ = ("models",)
+    MODELS_FIELD_NUMBER: _ClassVar[int]
+    models: _containers.RepeatedCompositeFieldContainer[ModelState]
+    def __init__(self, models: _Optional[_Iterable[_Union[ModelState, _Mapping]]] = ...) -> None: ...
+
 class BalanceRequest(_message.Message):
     __slots__ = ("job", "token", "samples", "rule", "size_step", "reports")
     JOB_FIELD_NUMBER: _ClassVar[int]

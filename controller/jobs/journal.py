@@ -30,6 +30,8 @@ _QUEUED: Final = "queued"
 """The jobs that wait for room, by number."""
 _NUMBER: Final = "number"
 """The histories of numbers that no job has any more, by number."""
+_MODEL: Final = "model"
+"""The models of switches as (text, bank), by switch."""
 _FABRIC: Final = "fabric"
 """The fabric's name, and which links and switches of it are down."""
 
@@ -96,6 +98,12 @@ class Journal:
         if self._journal is not None:
             self._journal.put(_QUEUED, str(number), record)
 
+    def write_models(self, models: Mapping[str, tuple[str, int]]) -> None:
+        """The model of each switch: its text, and its bank. Raises JournalError."""
+        if self._journal is not None:
+            for name in {*self._all(_MODEL), *models}:
+                self._journal.put(_MODEL, name, list(models[name]) if name in models else None)
+
     def _record(self, number: int, job: RunningJob) -> JobRecord:
         held = self._planner.memory.held(number)
         move, plan = job.move, job.plan
@@ -128,6 +136,10 @@ class Journal:
     def lost(self) -> tuple[str, ...]:
         """The switches that were lost when this was written."""
         return self._read("the switches that were lost", tuple, self._all(_FABRIC).get("lost", ()))
+
+    def models(self) -> dict[str, tuple[str, int]]:
+        """The text and the bank of each switch's model, by switch."""
+        return {name: self._read(f"the model of {name}", _model, saved) for name, saved in self._all(_MODEL).items()}
 
     @property
     def histories(self) -> dict[int, History]:
@@ -185,6 +197,11 @@ def _owner(saved: Any) -> int:
     if not 0 < owner < 1 << OWNER_BITS:
         raise ValueError(f"{owner} is not in 1…{(1 << OWNER_BITS) - 1}")
     return owner
+
+
+def _model(saved: Any) -> tuple[str, int]:
+    text, bank = saved
+    return str(text), int(bank)
 
 
 def _endpoints(saved: Any) -> frozenset[Endpoint]:

@@ -2,13 +2,15 @@
 traffic.
 
 An entry may refer to another: a member leads to its job, a job and a parent to a multicast group, a group to its
-replicas; a route leads to a choice of next hops, a choice to each of them. So referring entries are deleted first and
-inserted last::
+replicas; a route leads to a choice of next hops, a choice to each of them; a model's number leads to its trees, and
+trees to its features. So referring entries are deleted first and inserted last::
 
     delete members, parents │ delete jobs │ write next hops, then choices, routes and the rest, then groups │ write jobs
-    │ write members, parents │ delete groups, the rest, choices, next hops
+    │ write members, parents │ write, then delete models' numbers │ delete trees
+    │ delete groups, the rest, choices, next hops
 
-At no moment does a member lead to a missing job, nor a job to a missing group. The actual state is read back each time:
+At no moment does a member lead to a missing job, nor a job to a missing group, nor a sample to another class than a
+model's. The actual state is read back each time:
 applying a plan twice writes nothing the second time, and changes by others are corrected.
 """
 
@@ -21,7 +23,7 @@ from dataclasses import dataclass
 from ..errors import ControllerError
 from .entries import Choice, Entry, Group, Item, Member, SwitchState
 from .session import SwitchSession
-from .tables import JOBS, MEMBERS, PARENTS
+from .tables import JOBS, MEMBERS, MODELS, PARENTS, TREE
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,7 @@ async def write_difference(session: SwitchSession, diff: Diff) -> None:
     Raises:
         ControllerError: The switch failed or refused; earlier updates are not undone.
     """
-    for stage in _stages(diff):
+    for stage in in_order(diff):
         if stage:
             await session.write_updates(
                 deletes=stage.deletes, modifies=[new for _, new in stage.modifies], inserts=stage.inserts
@@ -120,7 +122,9 @@ async def _read(session: SwitchSession, desired: SwitchState) -> SwitchState:
     return await session.read(defaults, profiles)
 
 
-def _stages(diff: Diff) -> list[Diff]:
+def in_order(diff: Diff) -> list[Diff]:
+    """The updates in parts, in the safe order; parts may be empty."""
+
     def of(table: str) -> Callable[[Item], bool]:
         return lambda item: isinstance(item, Entry) and item.table == table
 
@@ -130,8 +134,14 @@ def _stages(diff: Diff) -> list[Diff]:
     def leads(item: Item) -> bool:
         return of(MEMBERS)(item) or of(PARENTS)(item)
 
+    def is_tree(item: Item) -> bool:
+        return isinstance(item, Entry) and item.table in TREE
+
     def rest(item: Item) -> bool:
-        return not (leads(item) or of(JOBS)(item) or isinstance(item, Group | Choice | Member))
+        return not (leads(item) or of(JOBS)(item) or of(MODELS)(item) or isinstance(item, Group | Choice | Member))
+
+    def rest_without_trees(item: Item) -> bool:
+        return rest(item) and not is_tree(item)
 
     def writes(wanted: Callable[[Item], bool]) -> Diff:
         return Diff(tuple(filter(wanted, diff.inserts)), tuple(m for m in diff.modifies if wanted(m[1])))
@@ -148,8 +158,11 @@ def _stages(diff: Diff) -> list[Diff]:
         writes(is_a(Group)),
         writes(of(JOBS)),
         writes(leads),
+        writes(of(MODELS)),
+        removes(of(MODELS)),
+        removes(is_tree),
         removes(is_a(Group)),
-        removes(rest),
+        removes(rest_without_trees),
         removes(is_a(Choice)),
         removes(is_a(Member)),
     ]

@@ -8,6 +8,10 @@ NODE_ADDRESS: Final = "FabricIngress.node_address"
 JOBS: Final = "FabricIngress.aggregation.jobs"
 MEMBERS: Final = "FabricIngress.aggregation.members"
 PARENTS: Final = "FabricIngress.aggregation.parents"
+MODELS: Final = "FabricIngress.inference.models"
+FEATURE: Final = tuple(f"FabricIngress.inference.feature_{number}" for number in range(64))
+TREE: Final = tuple(f"FabricIngress.inference.tree_{number}" for number in range(16))
+"""Tables of a decision forest, by feature and by tree; not on chips."""
 HOSTS: Final = "FabricIngress.admission.hosts"
 ROUTES: Final = "FabricIngress.routing.routes"
 NEXT_HOPS: Final = "FabricIngress.routing.ecmp"

@@ -12,6 +12,7 @@ from ...topologies.model import Host, Topology
 from ...wire import control_pb2 as pb
 from ...wire.control_messages import report_message, to_host
 from ..errors import PlanError
+from ..inference.models import Models
 from ..jobs.job import RunningJob
 from ..jobs.queue import Entry, Needs
 from ..placement.multi_job.multi_tree import MAX_STRIPES
@@ -146,3 +147,22 @@ def joined(host: Host, seats: JobSeats, heartbeat_ns: int, heartbeats_to: int) -
 def first_messages(running: RunningJob) -> dict[str, pb.ToHost]:
     """Initial messages per host that has no plan yet."""
     return {host: to_host(part) for host, part in running.plan.host_plans(running.first_round).items()}
+
+
+def model_list(models: Models, topology: Topology) -> pb.ModelList:
+    """The model of each switch, in the order of names."""
+    return pb.ModelList(
+        models=[
+            pb.ModelState(
+                switch_name=name,
+                number=loaded.forest.number,
+                trees=len(loaded.forest.trees),
+                classes=len(loaded.forest.classes),
+                features=loaded.forest.n_features,
+                rows=sum(1 for tree in loaded.forest.trees for _ in tree.leaves()),
+                numbers=loaded.forest.edges is not None,
+                address=int(topology.switch(name).address),
+            )
+            for name, loaded in sorted(models.held.items())
+        ]
+    )

@@ -38,6 +38,7 @@ from ...wire.errors import WireError
 from ...wire.heartbeat import Heartbeat
 from ..controller import Controller
 from ..errors import ControllerEnded, ControllerError, NotPrimary, OutOfMemory, PlanError, SwitchUnreachable
+from ..inference.forest import Forest, ModelError
 from ..placement import PlacementError
 from ..planning.plan import JobSpec
 from .batch_sizes import BatchSizes, NotTakingPart, ReportMissing, RuleOf
@@ -45,7 +46,7 @@ from .heartbeats import HeartbeatReader, HeartbeatSource
 from .limits import MESSAGE_BYTES, Limits, bounded, client_of
 from .malformed import Malformed, checked, reader_of
 from .queueing import Queueing
-from .requests import job_spec, job_state, needs_of, registration, stripe_of
+from .requests import job_spec, job_state, model_list, needs_of, registration, stripe_of
 from .runner import Runner
 from .seating import Seating, TooMany
 from .seats import JobSeats, Seat, WrongToken
@@ -70,6 +71,7 @@ _CODES: Final = (
     (ReportMissing, grpc.StatusCode.ABORTED),
     (NotTakingPart, grpc.StatusCode.ABORTED),
     (PlanError, grpc.StatusCode.INVALID_ARGUMENT),
+    (ModelError, grpc.StatusCode.INVALID_ARGUMENT),
     (PlacementError, grpc.StatusCode.INVALID_ARGUMENT),
     (TopologyError, grpc.StatusCode.INVALID_ARGUMENT),
     (ControllerError, grpc.StatusCode.INTERNAL),
@@ -241,6 +243,12 @@ class ControlService:
                 "EndJob": grpc.unary_unary_rpc_method_handler(
                     checked(self.end_job), reader_of(pb.EndJobRequest), pb.EndJobReply.SerializeToString
                 ),
+                "LoadModel": grpc.unary_unary_rpc_method_handler(
+                    checked(self.load_model), reader_of(pb.LoadModelRequest), pb.ModelList.SerializeToString
+                ),
+                "ListModels": grpc.unary_unary_rpc_method_handler(
+                    checked(self.list_models), reader_of(pb.ListModelsRequest), pb.ModelList.SerializeToString
+                ),
                 "Balance": grpc.stream_stream_rpc_method_handler(
                     self.balance, reader_of(pb.BalanceRequest), pb.BatchSizes.SerializeToString
                 ),
@@ -357,6 +365,26 @@ class ControlService:
         await self._do(context, lambda now_ns: self._seating.end(request.job, reason, now_ns))
         self._runner.post(self._queueing.serve)
         return pb.EndJobReply()
+
+    # --- models ---
+
+    async def load_model(self, request: pb.LoadModelRequest, context: Context) -> pb.ModelList:
+        """Return the models after the change. INVALID_ARGUMENT for an impossible model or an unknown switch."""
+
+        async def load(now_ns: int) -> pb.ModelList:
+            forest = Forest.from_json(request.model) if request.model else None
+            await self._controller.load_model(list(request.switches), forest, now_ns)
+            return model_list(self._controller.models, self._controller.topology)
+
+        return await self._do(context, load)
+
+    async def list_models(self, request: pb.ListModelsRequest, context: Context) -> pb.ModelList:
+        """Return the model of each switch that has one."""
+
+        async def models(_: int) -> pb.ModelList:
+            return model_list(self._controller.models, self._controller.topology)
+
+        return await self._do(context, models)
 
     # --- hosts ---
 

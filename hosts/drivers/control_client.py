@@ -1,4 +1,4 @@
-"""An operator's client of the control service: register, list and end jobs."""
+"""An operator's client of the control service: register, list and end jobs, load models."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 
 from ...wire import control_pb2 as pb
 from ...wire.control_channel import Tls, check_address, default_address
-from ...wire.control_messages import CONTROL_CLASS, END_JOB, LIST_JOBS, QUEUED, REGISTER
+from ...wire.control_messages import CONTROL_CLASS, END_JOB, LIST_JOBS, LIST_MODELS, LOAD_MODEL, QUEUED, REGISTER
 from ...wire.errors import WireError
 from ..errors import ControlAbsent, ControlRefused
 
@@ -186,6 +186,23 @@ class ControlClient:
     def end(self, job: int, reason: str = "") -> None:
         """Remove a job from the switches; its hosts receive the reason."""
         self._call(END_JOB, pb.EndJobRequest(job=job, reason=reason), pb.EndJobReply.FromString)
+
+    def load_model(self, switches: Sequence[str], model: str) -> list[pb.ModelState]:
+        """Have switches classify by a model, in place of theirs.
+
+        Args:
+            switches: Names of the switches.
+            model: Text of a model file; empty: the switches have no model any more.
+
+        Returns:
+            The models of all switches after the change.
+        """
+        request = pb.LoadModelRequest(switches=switches, model=model)
+        return list(self._call(LOAD_MODEL, request, pb.ModelList.FromString).models)
+
+    def models(self) -> list[pb.ModelState]:
+        """The model of each switch that has one, in the order of names."""
+        return list(self._call(LIST_MODELS, pb.ListModelsRequest(), pb.ModelList.FromString).models)
 
     def _queue(self, request: pb.RegisterRequest, wait_s: float) -> pb.Registration:
         """Have a job placed when there is room; ask again if a controller ends that had queued it."""

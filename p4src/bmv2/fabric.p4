@@ -3,7 +3,8 @@
  *
  *   parser ─▶ verify checksums ─▶ FabricIngress ─▶ queues, replication ─▶ FabricEgress ─▶ compute checksums ─▶ deparser
  *
- * It routes IP, sums gradients addressed to it, bounds queues by marking, and is source, transit and sink of in-band telemetry.
+ * It routes IP, sums gradients and classifies samples addressed to it, bounds queues by marking, and is source, transit and sink
+ * of in-band telemetry.
  * docs/design.md §2 to §4 is the contract; the names and ids of tables, actions, parameters, registers and counters are the
  * control plane's interface.
  */
@@ -12,6 +13,7 @@
 #include <v1model.p4>
 
 #include "target.p4"
+#include "classification.p4"
 #include "../common/headers.p4"
 #include "parser.p4"
 #include "checksum.p4"
@@ -19,6 +21,7 @@
 #include "aggregation.p4"
 #include "routing.p4"
 #include "admission.p4"
+#include "inference.p4"
 #include "congestion.p4"
 #include "int_events.p4"
 #include "int_source.p4"

@@ -3,6 +3,7 @@
  *
  *   sound? ─▶ packet-out ───────────────────────────────────────────────▶ its port
  *        └──▶ int_sink ─▶ traffic_class ─▶ policing ─▶ node_address ─mine─▶ aggregation ─▶ a slot, children, or routing
+ *                                                          │        ├───▶ admission ─▶ inference ─▶ routing
  *                                                          │        └───▶ probe ───────▶ CPU
  *                                                          └─not mine──▶ admission ─────▶ routing
  *
@@ -13,9 +14,12 @@
 control FabricIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
     Policing() policing;
     Aggregation() aggregation;
+    Inference() inference;
     Admission() admission;
     Routing() routing;
     IntSink() int_sink;
+
+    bit<1> mine = 0;                // addressed to this node
 
     @id(DROPS_COUNTER_ID)
     counter(DROP_REASONS, CounterType.packets) drops;
@@ -162,10 +166,20 @@ control FabricIngress(inout headers_t hdr, inout metadata_t meta, inout standard
         } else {
             policing.apply(hdr, meta, standard_metadata);
             if (meta.fate == Fate.ROUTE) {
-                if (!node_address.apply().hit) {
+                if (node_address.apply().hit) {
+                    mine = 1;
+                }
+                // a sample's class goes to the address that it came from, so that must be the host's
+                if (mine == 0 || hdr.classification.isValid()) {
                     admission.apply(hdr, meta, standard_metadata);
-                } else if (hdr.aggregation.isValid() && hdr.udp.isValid()) {
+                }
+            }
+            if (meta.fate == Fate.ROUTE && mine == 1) {
+                if (hdr.aggregation.isValid() && hdr.udp.isValid()) {
                     aggregation.apply(hdr, meta, standard_metadata);
+                    begin_anew();
+                } else if (hdr.classification.isValid() && meta.has_int == 0) {
+                    inference.apply(hdr, meta);
                     begin_anew();
                 } else if (meta.stacks == 1) {
                     standard_metadata.egress_spec = CPU_PORT;

@@ -8,7 +8,7 @@
  *         DSCP bit, and what looks like a shim ─┼─▶ shim ─▶ INT-MD or INT-MX ─▶ stack ─▶ UDP to 22341 within: aggregation
  *         probe marker ────────────────────────┘                                   └─▶ the ports of a TCP header within
  *
- * Lanes are extracted from contributions alone: only they are summed. What is not IPv4 without options stays payload behind
+ * UDP to 22347: a request for a class, with its features. Lanes are extracted from contributions alone: only they are summed. What is not IPv4 without options stays payload behind
  * Ethernet. A packet that ends too early has a parser error, which ingress counts. INT headers that the fabric does not use
  * (marks) stay as they are, whatever the parser took them for. meta.src_port, dst_port and protocol are the flow's without
  * INT, so that its packets take one path with it and without it.
@@ -224,8 +224,30 @@ parser FabricParser(
     state behind_udp {
         transition select(hdr.ipv4.protocol, meta.dst_port) {
             (PROTOCOL_UDP, AGGREGATION_PORT): parse_aggregation;
+            (PROTOCOL_UDP, CLASSIFICATION_PORT): look_at_request;
             default: accept;
         }
+    }
+
+    /* An answer on its way back stays payload. */
+    state look_at_request {
+        transition select(meta.udp_length) {
+            UDP_BYTES_CLASSIFICATION: look_at_status;
+            default: accept;
+        }
+    }
+
+    state look_at_status {
+        transition select(packet.lookahead<bit<32>>()) {
+            CLASSIFICATION_REQUEST: parse_request;
+            default: accept;
+        }
+    }
+
+    state parse_request {
+        packet.extract(hdr.classification);
+        packet.extract(hdr.features);
+        transition accept;
     }
 
     state parse_aggregation {
@@ -305,5 +327,7 @@ control FabricDeparser(packet_out packet, in headers_t hdr) {
 #if LANES > NARROW_LANES
         packet.emit(hdr.wide_lanes);
 #endif
+        packet.emit(hdr.classification);
+        packet.emit(hdr.features);
     }
 }

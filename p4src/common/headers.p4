@@ -225,6 +225,10 @@ struct headers_t {
 #if LANES > NARROW_LANES
     wide_lanes_t    wide_lanes;
 #endif
+#ifdef CLASSIFICATION
+    classification_t classification;
+    features_t       features;
+#endif
 }
 
 struct metadata_t {

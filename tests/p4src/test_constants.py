@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import re
 
+import numpy as np
+
 from weir import p4src
-from weir.controller.p4runtime.tables import DROP_REASONS
+from weir.controller.inference import forest
+from weir.controller.p4runtime.tables import DROP_REASONS, FEATURE, TREE
 from weir.tests.p4src import node_model
 from weir.tests.paths import ROOT
-from weir.wire import aggregation, frames, int_md
+from weir.wire import aggregation, classification, frames, int_md
 from weir.wire.aggregation import MessageFlag, MessageType
 from weir.wire.fields import PARTS, REDUCED
 
@@ -18,7 +21,7 @@ def _constants(name: str) -> dict[str, int]:
     """`const T NAME = value;` and `#define NAME value` of a file in p4src/, where the value is a plain number."""
     text = (p4src.ROOT / name).read_text()
     found = re.findall(r"^const \S+\s+(\w+)\s*=\s*(\w+);", text, re.M) + re.findall(
-        r"^#define (\w+) (\d+)$", text, re.M
+        r"^#define (\w+) +(\d+)(?: +//.*)?$", text, re.M
     )
     return {key: int(value, 0) for key, value in found}
 
@@ -26,6 +29,7 @@ def _constants(name: str) -> dict[str, int]:
 IDS = _constants("common/ids.p4")
 SIZES = _constants("common/sizes.p4")
 TARGET = _constants("bmv2/target.p4")
+CLASSIFICATION = _constants("bmv2/classification.p4")
 
 
 def test_message_types_and_flags() -> None:
@@ -67,6 +71,21 @@ def test_sizes() -> None:
     assert int(with_lanes[1]) + 4 * TARGET["LANES"] == frames.UDP_BYTES + aggregation.MESSAGE_BYTES
 
 
+def test_classification() -> None:
+    assert CLASSIFICATION["CLASSIFICATION_PORT"] == classification.CLASSIFICATION_PORT
+    assert CLASSIFICATION["UDP_BYTES_CLASSIFICATION"] == frames.UDP_BYTES + classification.MESSAGE_BYTES
+    request = classification.pack_requests(np.zeros((1, 1), np.uint8))[0]
+    assert CLASSIFICATION["CLASSIFICATION_REQUEST"].to_bytes(4, "big") == request[:4].tobytes()
+    statuses = (classification.Status.CLASSIFIED, classification.Status.UNKNOWN_MODEL)
+    assert {kind.name: kind.value for kind in statuses} == {kind.name: CLASSIFICATION[kind.name] for kind in statuses}
+    assert CLASSIFICATION["CODE_BITS"] == forest.MAX_KEY_BITS
+    assert CLASSIFICATION["ALL_CODES"] == forest.MAX_KEY_BITS * forest.MAX_TREES
+    assert CLASSIFICATION["ALL_CLASSES"] == CLASSIFICATION["CLASS_BITS"] * forest.MAX_CLASSES
+    assert CLASSIFICATION["LEAVES"] == 2 * forest.MAX_LEAVES
+    assert CLASSIFICATION["INTERVALS"] >= 2 * forest.MAX_FEATURE_THRESHOLDS
+    assert (len(FEATURE), len(TREE)) == (classification.FEATURES, forest.MAX_TREES)
+
+
 def test_the_compiled_headers_are_the_wires_records() -> None:
     program = json.loads(p4src.FABRIC_JSON.read_text())
     types = {kind["name"]: [(field[0], field[1]) for field in kind["fields"]] for kind in program["header_types"]}
@@ -74,6 +93,7 @@ def test_the_compiled_headers_are_the_wires_records() -> None:
     lanes = [(f"lane_{lane}", 32) for lane in range(aggregation.LANES)]
     assert types["lanes_t"] + types["wide_lanes_t"] == lanes
     assert len(types["lanes_t"]) == TARGET["NARROW_LANES"]
+    assert sum(bits for _, bits in types["classification_t"] + types["features_t"]) == 8 * classification.MESSAGE_BYTES
     assert sum(bits for _, bits in types["int_shim_t"] + types["int_md_t"]) == 8 * int_md.INT_HEADER_BYTES
     assert sum(bits for _, bits in types["ipv4_t"]) == 8 * frames.IPV4_BYTES
 

@@ -93,6 +93,9 @@ def test_tables_keys_actions_and_parameters() -> None:
         "FabricEgress.int_reports.destination": (
             " → address(node_id/32, src_mac/48, dst_mac/48, source/32, collector/32, src_port/16, dst_port/16, dscp/6)"
         ),
+        names.MODELS: "model exact/32 → serve(in_bank/1, model/32, n_trees/8)",
+        **dict.fromkeys(names.FEATURE, "bank exact/1, value range/8 → encode(above/2048)"),
+        **dict.fromkeys(names.TREE, "bank exact/1, code ternary/128 → vote(ballot/128)"),
     }
 
 
@@ -101,12 +104,15 @@ def test_the_designs_table_lists_all_tables_and_actions() -> None:
     rows = re.findall(r"^\| `(\w+(?:\.\w+)+)` \| .* \| (.*) \|$", section, re.M)
     drawn = {name: re.findall(r"`(\w+\(.*?\))`", calls) for name, calls in rows}
     assert drawn == {
-        name: re.sub(r"/\d+", "", line.partition(" → ")[2]).split(" | ") for name, line in tables().items()
+        name: re.sub(r"/\d+", "", line.partition(" → ")[2]).split(" | ")
+        for name, line in tables().items()
+        if name not in (*names.FEATURE[1:], *names.TREE[1:])
     }
 
 
 def test_a_controller_has_a_name_for_every_table() -> None:
-    assert tables().keys() - {name for name in vars(names).values() if isinstance(name, str)} == set()
+    own = {name for name in vars(names).values() if isinstance(name, str)}
+    assert tables().keys() - own - {*names.FEATURE, *names.TREE} == set()
 
 
 def test_everything_else_a_controller_names() -> None:
@@ -147,7 +153,8 @@ def test_everything_else_a_controller_names() -> None:
 def test_every_id_is_given_in_the_source_so_that_none_moves() -> None:
     """The kind is in the top byte; `NoAction` is p4c's own."""
     info = p4info()
-    text = (p4src.ROOT / "common" / "interface.p4").read_text()
+    files = ("common/interface.p4", "bmv2/classification.p4")
+    text = "".join((p4src.ROOT / name).read_text() for name in files)
     given = {name: int(number) for name, number in re.findall(r"^#define (\w+)_ID +(\d+)$", text, re.M)}
     ids = {
         kind: {
@@ -158,11 +165,15 @@ def test_every_id_is_given_in_the_source_so_that_none_moves() -> None:
         for kind in ("tables", "actions", "action_profiles", "counters", "registers", "controller_packet_metadata")
     }
     lanes = {f"FabricIngress.aggregation.lane_sums.lane_{lane}": int(f"1{lane}") for lane in range(256)}
+    many = {name: int(f"10{number}") for number, name in enumerate(names.FEATURE)}
+    many |= {name: int(f"20{number}") for number, name in enumerate(names.TREE)}
     for kind, suffix in (("tables", "_TABLE"), ("actions", "_ACTION"), ("registers", "_REGISTER")):
         numbers = sorted(number for name, number in given.items() if name.endswith(suffix))
         assert len(set(numbers)) == len(numbers), f"two {kind} have one id"
-        assert sorted(number for name, number in ids[kind].items() if name not in lanes) == numbers
+        assert sorted(number for name, number in ids[kind].items() if name not in lanes | many) == numbers
+        assert len(set(ids[kind].values())) == len(ids[kind])
     assert {name: ids["registers"][name] for name in lanes} == lanes
+    assert {name: ids["tables"][name] for name in many} == many
     assert ids["action_profiles"] == {"FabricIngress.routing.ecmp": given["ECMP_PROFILE"]}
     assert ids["controller_packet_metadata"] == {"packet_in": given["PACKET_IN"], "packet_out": given["PACKET_OUT"]}
     assert ids["counters"] == {"FabricIngress.drops": given["DROPS_COUNTER"]}

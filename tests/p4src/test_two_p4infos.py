@@ -10,12 +10,14 @@ from finsy.proto import p4i
 from google.protobuf import text_format
 
 from weir import p4src
+from weir.controller.p4runtime.tables import FEATURE, MODELS, TREE
 from weir.topologies.targets import BMV2_32, TOFINO, TOFINO_2
 
 MISSING = {
     "FabricEgress.int_events.queue_watch": "the program for Tofino reports no queues,",
     "FabricEgress.int_events.flow_steps": "each watched packet, whatever has changed,",
     "FabricIngress.drop_watch": "and no drops",
+    **dict.fromkeys((MODELS, *FEATURE, *TREE), "fields of packets leave no containers for a sample and its codes"),
 }
 """Tables of the program for bmv2 alone, and why."""
 

@@ -1,0 +1,175 @@
+"""`weir model`: decision forests in switches; and `weir infer`, which asks a switch for classes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from ipaddress import IPv4Address
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from ..experiments.errors import ExperimentError
+from ..wire.control_channel import Tls
+from .help import command_group, examples
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+app = command_group(
+    no_args_is_help=True,
+    help="Load a decision forest into switches, list the models there, or test one without a fabric.",
+    epilog=examples(
+        "weir model test digits.json",
+        "weir model load digits.json --switch s1",
+        "weir model list",
+        "weir model unload --switch s1",
+    ),
+)
+
+FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A model file, as weir.Forest.save writes it.")]
+SwitchOption = Annotated[list[str], typer.Option("--switch", metavar="NAME", help="A switch; may be repeated.")]
+ControlOption = Annotated[
+    str | None,
+    typer.Option(
+        "--control",
+        metavar="HOST:PORT",
+        help="Where the controller serves, or unix:PATH; default: this user's socket.",
+    ),
+]
+TlsOption = Annotated[
+    tuple[Path, Path, Path] | None,
+    typer.Option("--tls", metavar="CERTIFICATE KEY AUTHORITY", help="PEM files, where the controller has TLS."),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+
+_console = Console(highlight=False, markup=False)
+
+
+@app.command(epilog=examples("weir model load digits.json --switch s1 --switch s2"))
+def load(
+    file: FileArgument,
+    switch: SwitchOption,
+    control: ControlOption = None,
+    tls: TlsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Have switches classify by a model, in place of the one that they have; jobs go on meanwhile."""
+    from ..controller.inference.forest import Forest
+
+    _show(_client(control, tls).load_model(switch, Forest.load(file).as_json()), as_json)
+
+
+@app.command(epilog=examples("weir model unload --switch s1"))
+def unload(
+    switch: SwitchOption, control: ControlOption = None, tls: TlsOption = None, as_json: JsonOption = False
+) -> None:
+    """Take the model from switches."""
+    _show(_client(control, tls).load_model(switch, ""), as_json)
+
+
+@app.command("list", epilog=examples("weir model list", "weir model list --json"))
+def list_models(control: ControlOption = None, tls: TlsOption = None, as_json: JsonOption = False) -> None:
+    """List the switches' models."""
+    _show(_client(control, tls).models(), as_json)
+
+
+@app.command(
+    "test", epilog=examples("weir model test digits.json", "weir model test digits.json --samples held_out.csv")
+)
+def try_out(
+    file: FileArgument,
+    samples: Annotated[
+        Path | None, typer.Option(metavar="FILE.csv", help="Samples, one a line; default: drawn around the thresholds.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of drawn samples.")] = 1,
+    as_json: JsonOption = False,
+) -> None:
+    """Classify samples by packets in an emulated switch, and compare with the model itself.
+
+    The exit status is 1 if a class differs.
+    """
+    from ..controller.inference.forest import Forest
+    from ..experiments.classification import drawn_samples, try_model
+
+    forest = Forest.load(file)
+    encoded = drawn_samples(forest, seed) if samples is None else forest.encode(_read(samples))
+    outcome = try_model(forest, encoded)
+    if as_json:
+        sys.stdout.write(json.dumps(outcome.as_dict()) + "\n")
+    else:
+        for line in outcome.lines():
+            _console.print(line, soft_wrap=True)
+    if outcome.wrong:
+        raise typer.Exit(1)
+
+
+def infer(
+    samples: Annotated[Path, typer.Argument(metavar="FILE.csv", help="Samples, one a line, without a header.")],
+    switch: Annotated[str, typer.Option(metavar="ADDRESS", help="The switch's address, as weir model list has it.")],
+    model: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The model's file: for its classes' names, or other features.")
+    ] = None,
+    timeout: Annotated[float, typer.Option(min=0.001, help="Seconds until a request is sent again.")] = 0.1,
+    as_json: JsonOption = False,
+) -> None:
+    """Ask a switch for the classes of samples, on a host of the fabric; one line each."""
+    from ..controller.inference.forest import Forest
+    from ..hosts import Classifier
+
+    forest = None if model is None else Forest.load(model)
+    with Classifier(
+        switch,
+        classes=None if forest is None else forest.classes,
+        edges=None if forest is None else forest.edges,
+        model=0 if forest is None else forest.number,
+        timeout_s=timeout,
+    ) as classifier:
+        found = classifier.predict(_read(samples)).tolist()
+    sys.stdout.write(json.dumps(found) + "\n" if as_json else "".join(f"{each}\n" for each in found))
+
+
+def _client(control: str | None, tls: tuple[Path, Path, Path] | None) -> Any:
+    from ..hosts import ControlClient
+
+    return ControlClient(control, Tls(*tls) if tls is not None else None)
+
+
+def _read(path: Path) -> NDArray[np.float64]:
+    """Samples of a file, (n, features). Raises ExperimentError."""
+    import numpy as np
+
+    try:
+        return np.loadtxt(path, delimiter=",", ndmin=2)
+    except (OSError, ValueError) as error:
+        raise ExperimentError(f"is no file of numbers separated by commas: {error}", place=str(path)) from None
+
+
+def _show(models: Any, as_json: bool) -> None:
+    rows = [
+        {
+            "switch": each.switch_name,
+            "address": str(IPv4Address(each.address)),
+            "model": each.number,
+            "features": each.features,
+            "kind": "numbers" if each.numbers else "bytes",
+            "classes": each.classes,
+            "trees": each.trees,
+            "leaves": each.rows,
+        }
+        for each in models
+    ]
+    if as_json:
+        sys.stdout.write(json.dumps(rows) + "\n")
+    elif not rows:
+        _console.print("no models")
+    else:
+        table = Table(*rows[0], box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+        for row in rows:
+            table.add_row(*map(str, row.values()))
+        _console.print(table)

@@ -1,0 +1,72 @@
+"""Digits classified by a switch that sums a job's gradients meanwhile: `sudo .venv/bin/python examples/classify.py`.
+
+It learns scikit-learn's digits with a random forest, builds a fabric in Mininet with `weir controller`, starts a job of
+three workers (examples/train.py), loads the forest into the workers' switches and asks the first worker's switch, from
+that worker's host, for the classes of 450 held-out images. `--switch bmv2` puts simple_switch_grpc in the place of
+weir-switch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+from on_a_fabric import HERE, TOPOLOGY, WORKERS, start_controller  # type: ignore[import-not-found]  # in this folder
+from sklearn.datasets import load_digits
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.model_selection import train_test_split
+
+from weir import ControlClient, Forest, HostError, TopologyError, load_topology
+from weir.topologies.mininet.fabric import MininetFabric, SwitchKind
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Classify digits in a switch, beside a job (root).")
+    parser.add_argument("--switch", type=SwitchKind, choices=list(SwitchKind), default=SwitchKind.WEIR)
+    kind = parser.parse_args().switch
+    images, digits = load_digits(return_X_y=True)
+    learned, held_out, of_learned, of_held_out = train_test_split(images, digits, test_size=450, random_state=0)
+    classifier = RandomForestClassifier(9, max_leaf_nodes=64, random_state=0).fit(learned, of_learned)
+    forest = Forest.of(classifier)
+    topology = load_topology(TOPOLOGY)
+    switches = sorted({topology.attached_switch(worker).name for worker in WORKERS})
+    asked = topology.attached_switch(WORKERS[0])
+    with MininetFabric(topology, kind) as fabric, TemporaryDirectory() as folder:
+        control, samples = f"unix:{folder}/control", Path(folder, "held_out.csv")
+        np.savetxt(samples, held_out, fmt="%d", delimiter=",")
+        controller = start_controller(control)
+        try:
+            with ControlClient(control) as client:
+                job = client.register(WORKERS)
+                workers = []
+                for seat in job.seats:
+                    seated = {"WEIR_CONTROL": control, "WEIR_JOB": str(job.job), "WEIR_TOKEN": seat.token}
+                    command = [sys.executable, str(HERE / "train.py")]
+                    workers.append(fabric.popen(seat.host, command, env={**os.environ, **seated}))
+                client.load_model(switches, forest.as_json())
+                words = ["infer", str(samples), "--switch", str(asked.address), "--timeout", "1", "--json"]
+                command = [str(Path(sys.executable).with_name("weir")), *words]
+                asking = fabric.popen(WORKERS[0], command, stdout=subprocess.PIPE, text=True)
+                answers = asking.communicate()[0]
+                failed = [worker.wait() for worker in workers]
+        finally:
+            controller.terminate()
+            controller.wait()
+    if asking.returncode or any(failed):
+        raise SystemExit(f"weir infer ended with status {asking.returncode}, the workers with {failed}")
+    classes = np.array(json.loads(answers))
+    print(f"{(classes == forest.predict(held_out)).sum()} of 450 classes by {asked.name} are the forest's")
+    print(f"{(classes == of_held_out).mean():.1%} of them are the digits'")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except (TopologyError, HostError) as error:  # no root, no Mininet, no such switch: the message says what to do
+        raise SystemExit(f"classify.py: {error}") from None

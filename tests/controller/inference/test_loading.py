@@ -1,0 +1,246 @@
+"""Models in switches by a controller: loaded, replaced in a safe order, kept in the journal, and refused."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import grpc
+import pytest
+from finsy.proto import p4r
+
+from weir.controller.controller import Controller, Options
+from weir.controller.errors import ControllerError
+from weir.controller.inference.forest import LEAF, Forest, ModelError, Tree
+from weir.controller.inference.loading import load_model, of_models
+from weir.controller.inference.models import Models
+from weir.controller.inference.table_entries import bank_in_use, model_state
+from weir.controller.jobs.journal import Journal
+from weir.controller.jobs.journal_file import JournalFile
+from weir.controller.p4runtime.entries import Entry
+from weir.controller.p4runtime.pipeline import Pipeline
+from weir.controller.p4runtime.reconcile import difference, in_order
+from weir.controller.p4runtime.session import SwitchSession
+from weir.controller.p4runtime.tables import FEATURE, MODELS, TREE
+from weir.controller.placement.strategies import strategy
+from weir.controller.planning.planner import Planner
+from weir.emulator.switch import Switch
+from weir.experiments.classification import as_table_entry, ask, loaded_switch
+from weir.tests.controller.control_rig import ANSWER_S, rig
+from weir.tests.controller.fake_switch import FakeSwitch
+from weir.tests.controller.inference.forests import digits, digits_model
+from weir.tests.support.errors import raises
+from weir.topologies.errors import TopologyError
+from weir.topologies.generators import leaf_spine
+from weir.topologies.routing import Routes
+from weir.topologies.targets import TOFINO
+from weir.wire import control_pb2 as pb
+from weir.wire.classification import Status, pack_requests
+from weir.wire.control_messages import LIST_MODELS, LOAD_MODEL
+
+TOPOLOGY = leaf_spine(1, 1, 2)
+
+
+def stump(threshold: int, edges: tuple[tuple[float, ...], ...] | None = None) -> Forest:
+    """Class 1 for a first feature above the threshold."""
+    return Forest((0, 1), 1, (Tree((0, LEAF, LEAF), (threshold, 0, 0), (1, 0, 0), (2, 0, 0), (0, 0, 1)),), edges)
+
+
+def write(switch: Switch, item: Entry, change: str) -> None:
+    """Insert, modify or delete an entry in an emulated switch."""
+    assert switch.state is not None
+    table, row = switch.state.tables[item.table], as_table_entry(item)
+    if change == "delete":
+        table.delete(row.match, row.priority)
+    else:
+        getattr(table, change)(row)
+
+
+ONE, OTHER, THIRD = stump(10), stump(20), stump(30)
+
+
+@asynccontextmanager
+async def opened(fake: FakeSwitch, pipeline: Pipeline) -> AsyncIterator[SwitchSession]:
+    async with SwitchSession("s1", fake.address, device_id=1, pipeline=pipeline, timeout_s=ANSWER_S) as session:
+        yield session
+
+
+async def test_models_follow_each_other_in_alternating_banks(fake: FakeSwitch, pipeline: Pipeline) -> None:
+    async with opened(fake, pipeline) as session:
+        for forest, bank in ((ONE, 0), (OTHER, 1), (OTHER, 1), (THIRD, 0)):
+            await load_model(session, forest)
+            held = of_models(await session.read())
+            assert held.lines() == model_state(forest, bank).lines()
+        assert bank_in_use(held) == 0
+        await load_model(session, None)
+        assert not of_models(await session.read()).items
+
+
+async def test_a_model_that_is_there_is_not_written_again(fake: FakeSwitch, pipeline: Pipeline) -> None:
+    async with opened(fake, pipeline) as session:
+        forest = Forest.of(digits_model(trees=3, leaves=16))
+        assert await load_model(session, forest)
+        fake.writes.clear()
+        assert not await load_model(session, forest)
+        assert not fake.writes
+
+
+def test_every_single_update_of_a_replacement_leaves_a_class_of_one_of_the_models() -> None:
+    """The updates, one by one in the order of writing, and requests after each."""
+    old, new = (Forest.of(digits_model(trees=5, leaves=12, seed=seed)) for seed in (3, 4))
+    some = digits()[1][0][:12]
+    expected = {forest.number: forest.decide(some) for forest in (old, new)}
+    requests = pack_requests(old.encode(some))
+    switch = loaded_switch(old)
+    answered, unanswered = set(), 0
+    for stage in in_order(difference(model_state(old, 0), model_state(new, 1))):
+        changes = [*((item, "delete") for item in stage.deletes), *((item, "modify") for _, item in stage.modifies)]
+        changes += [(item, "insert") for item in stage.inserts]
+        for item, change in changes:
+            assert isinstance(item, Entry)
+            write(switch, item, change)
+            for index, request in enumerate(requests):
+                answer = ask(switch, request)
+                assert answer is not None
+                if answer.status is Status.CLASSIFIED:
+                    assert answer.class_index == expected[answer.model][index]
+                    answered.add(answer.model)
+                else:
+                    unanswered += 1
+    assert answered == {old.number, new.number}
+    assert unanswered == 0
+
+
+def test_a_packet_among_the_rows_of_a_model_that_goes_gets_no_wrong_class() -> None:
+    """Such a packet read `models` before they changed: here the entry stays while the rows go."""
+    old = Forest.of(digits_model(trees=3, leaves=12, seed=3))
+    some = digits()[1][0][:12]
+    switch = loaded_switch(old)
+    statuses = []
+    for stage in in_order(difference(model_state(old, 0), model_state(old, 1))):
+        for item in stage.deletes:
+            assert isinstance(item, Entry)
+            if item.table == MODELS:
+                continue
+            write(switch, item, "delete")
+            for index, request in enumerate(pack_requests(old.encode(some))):
+                answer = ask(switch, request)
+                assert answer is not None
+                statuses.append(answer.status)
+                if answer.status is Status.CLASSIFIED:
+                    assert answer.class_index == old.decide(some)[index]
+    assert {Status.CLASSIFIED, Status.UNKNOWN_MODEL} == set(statuses)
+
+
+def test_the_new_models_rows_come_before_its_number_and_the_olds_go_after_trees_first() -> None:
+    order = [
+        (kind, item.table)
+        for stage in in_order(difference(model_state(ONE, 0), model_state(OTHER, 1)))
+        for kind, items in (("-", stage.deletes), ("~", [new for _, new in stage.modifies]), ("+", stage.inserts))
+        for item in items
+        if isinstance(item, Entry)
+    ]
+    assert sorted(order[:3]) == [("+", FEATURE[0]), ("+", TREE[0]), ("+", TREE[0])]
+    assert order[3:] == [
+        ("~", MODELS),
+        ("+", MODELS),
+        ("-", MODELS),
+        ("-", TREE[0]),
+        ("-", TREE[0]),
+        ("-", FEATURE[0]),
+    ]
+
+
+async def test_a_controller_loads_lists_and_unloads_models() -> None:
+    async with rig() as service:
+        load = service.channel.unary_unary(
+            LOAD_MODEL,
+            request_serializer=pb.LoadModelRequest.SerializeToString,
+            response_deserializer=pb.ModelList.FromString,
+        )
+        models = service.channel.unary_unary(
+            LIST_MODELS,
+            request_serializer=pb.ListModelsRequest.SerializeToString,
+            response_deserializer=pb.ModelList.FromString,
+        )
+        job = await service.register(workers=["h1", "h2"], server="h3")
+        for forest in (ONE, stump(0, edges=((0.5,),))):
+            after = await load(pb.LoadModelRequest(switches=["s1"], model=forest.as_json()), timeout=ANSWER_S)
+            (state,) = after.models
+            assert (state.switch_name, state.number, state.trees, state.rows) == ("s1", forest.number, 1, 2)
+            assert state.numbers == (forest.edges is not None)
+            assert state.address == int(service.controller.topology.switch("s1").address)
+            assert await service.controller.verify() == {}
+        assert (await models(pb.ListModelsRequest(), timeout=ANSWER_S)) == after
+        assert [each.job for each in await service.jobs()] == [job.job]
+        for switches, text in ((["s9"], ONE.as_json()), (["s1"], "{}")):
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await load(pb.LoadModelRequest(switches=switches, model=text), timeout=ANSWER_S)
+            assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert not (await load(pb.LoadModelRequest(switches=["s1"]), timeout=ANSWER_S)).models
+        assert await service.controller.verify() == {}
+
+
+async def test_a_refused_model_leaves_the_one_before() -> None:
+    async with rig() as service:
+        await service.controller.load_model(["s1"], ONE)
+        tables = {table for name in TREE if (table := _table_id(service.switches["s1"], name))}
+        service.switches["s1"].refuse = lambda update: (
+            update.type == p4r.Update.INSERT and update.entity.table_entry.table_id in tables
+        )
+        with pytest.raises(ControllerError):
+            await service.controller.load_model(["s1"], OTHER)
+        service.switches["s1"].refuse = lambda update: False
+        await service.controller.start()
+        assert {name: each.forest for name, each in service.controller.models.held.items()} == {"s1": ONE}
+        assert await service.controller.verify() == {}
+
+
+def _table_id(fake: FakeSwitch, name: str) -> int:
+    assert fake.config is not None
+    return next(table.preamble.id for table in fake.config.p4info.tables if table.preamble.name == name)
+
+
+async def test_a_controller_goes_on_with_the_journals_models(tmp_path: Path, pipeline: Pipeline) -> None:
+    async with AsyncExitStack() as stack:
+        fakes = {}
+        for node in TOPOLOGY.switches:
+            fakes[node.name] = FakeSwitch()
+            await fakes[node.name].start()
+            stack.push_async_callback(fakes[node.name].stop)
+        for first in (True, False):
+            async with AsyncExitStack() as life:
+                sessions = {
+                    node.name: await life.enter_async_context(
+                        SwitchSession(
+                            node.name,
+                            fakes[node.name].address,
+                            device_id=node.device_id,
+                            pipeline=pipeline,
+                            timeout_s=ANSWER_S,
+                        )
+                    )
+                    for node in TOPOLOGY.switches
+                }
+                journal = life.enter_context(JournalFile(tmp_path / "journal"))
+                controller = Controller(
+                    TOPOLOGY, Routes(TOPOLOGY), sessions, strategy("ps"), Options(), journal=journal
+                )
+                diffs = await controller.start()
+                if first:
+                    await controller.load_model(["s1"], ONE)
+                    await controller.load_model(["s1"], OTHER)
+                else:
+                    assert not any(diffs.values())
+                    assert controller.models.held["s1"].forest == OTHER
+
+
+def test_chips_and_unknown_switches_are_refused() -> None:
+    topology = leaf_spine(1, 1, 2, target=TOFINO)
+    models = Models(topology, Journal(None, topology, Planner(topology, Routes(topology), strategy("ps"), 1)))
+    with raises(ModelError, place="s1", value=TOFINO.name):
+        models.place(["s1"], ONE)
+    with pytest.raises(TopologyError):
+        models.place(["s9"], ONE)
+    assert not models.held

@@ -9,6 +9,8 @@ import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -79,6 +81,36 @@ def test_training_of_the_1d_division_is_that_of_one_process(gloo: Ranks) -> None
 
 def test_wrong_meshes_sizes_and_layers_are_refused(gloo: Ranks) -> None:
     assert gloo.play("refused", 4, **told("gloo", 2, 1, "float64")) == [["TrainingError"] * 6] * 4
+
+
+class RecordingMesh:
+    """A mesh of one rank's view, whose broadcasts arrive at once and are noted when they begin and are waited for."""
+
+    q, d, row, column = 3, 1, 0, 0
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, str, int]] = []
+
+    def place(self, along: str) -> int:
+        return 0
+
+    def broadcast(self, tensor: Any, source: int, along: str) -> Any:
+        self.events.append(("begin", along, source))
+        return SimpleNamespace(wait=lambda: self.events.append(("wait", along, source)))
+
+
+def test_the_next_blocks_travel_while_these_are_multiplied() -> None:
+    import torch
+
+    from weir.training.parallel.products import multiply
+
+    mesh = RecordingMesh()
+    multiply(mesh, torch.zeros(2, 4), torch.zeros(3, 4))  # type: ignore[arg-type]
+    for step in range(1, mesh.q):
+        for along in ("row", "column"):
+            assert mesh.events.index(("begin", along, step)) < mesh.events.index(("wait", along, step - 1))
+            if step > 1:
+                assert mesh.events.index(("begin", along, step)) > mesh.events.index(("wait", along, step - 2))
 
 
 THROUGH_SWITCHES = told("weir", 2, 1, "float32") | {"WEIR_LEAST_BYTES": "0"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,8 @@ import pytest
 from weir.hosts import CallMismatch, Communicator, reference_sum, wait_all
 from weir.hosts.numerics.datatypes import DataType, FloatType, data_types
 from weir.tests.hosts.collectives.fabric_driver import FabricJob
+from weir.wire.aggregation import HEADER_BYTES, LANES, message_bytes
+from weir.wire.frames import FRAME_HEADER_BYTES
 
 WORKERS = 4
 
@@ -71,6 +74,32 @@ def test_all_types_and_collectives_at_once(loss: float) -> None:
     for mine in handles:
         for result, right in zip(wait_all(mine), expected, strict=True):
             assert result.tobytes() == right.tobytes()
+
+
+WINDOW = 8
+"""Rounds in flight of the job, and so scale rounds of a tensor of as many chunks or more."""
+MEASURED: list[tuple[Callable[[Communicator, np.ndarray], Any], int]] = [
+    (lambda member, array: member.allreduce_async(array), 1),
+    (lambda member, array: member.reduce_async(array, 2), 1),
+    (lambda member, array: member.reduce_scatter_async(array.reshape(WORKERS, -1)), 1),
+    (lambda member, array: member.broadcast_async(array, 1), 1),
+    (lambda member, array: member.all_gather_async(array), WORKERS),
+]
+"""Collectives, with the times that their array goes up and down each worker's link."""
+
+
+@pytest.mark.parametrize(("call", "factor"), MEASURED, ids=["allreduce", "reduce", "scatter", "broadcast", "gather"])
+def test_bytes_on_every_workers_link_are_those_of_the_guide(call: Any, factor: int) -> None:
+    job = FabricJob(loss=0.0, seed=1)
+    members = [Communicator(driver) for driver in job.drivers]
+    chunks = 40 * WORKERS
+    words = LANES - 2 if factor > 1 else LANES  # a gathered piece has an even number, and a lane that says it is there
+    array = np.arange(chunks * words, dtype=np.float32)
+    for handle in [call(member, array) for member in members]:
+        handle.wait()
+    frames = WINDOW * (FRAME_HEADER_BYTES + HEADER_BYTES)
+    frames += factor * chunks * (FRAME_HEADER_BYTES + message_bytes(LANES))
+    assert {job.bytes_at_switch(host) for host in ("h1", "h2", "h3", "h4")} == {(frames, frames)}
 
 
 def test_a_switch_tells_calls_that_differ_from_a_sum() -> None:

@@ -97,6 +97,12 @@ def run(
     csv: Annotated[
         Path | None, typer.Option("--csv", metavar="FILE", help="Write the figures to this CSV file, too.")
     ] = None,
+    pdf: Annotated[
+        Path | None, typer.Option("--pdf", metavar="FOLDER", help="Write the plots for a paper to this folder, too.")
+    ] = None,
+    style: Annotated[
+        Path | None, typer.Option("--style", metavar="FILE", help="Matplotlib style for --pdf, over the paper's.")
+    ] = None,
 ) -> None:
     """Run FILE once per strategy, compare, and keep a record.
 
@@ -104,7 +110,12 @@ def run(
     fabric exceeds its bound.
     """
     from ..experiments.config import RunConfig
+    from ..experiments.records.plots import save_pdfs
 
+    if style is not None and (pdf is None or not style.is_file()):
+        raise ExperimentError(
+            "no such file" if pdf is not None else "needs --pdf", place=f"--style {style}", value=style
+        )
     mininet = switch_in(fabric is FabricKind.MININET, switch, "the run is in virtual time")
     config = RunConfig.load(file)
     if strategy:
@@ -114,6 +125,8 @@ def run(
     record = _run(config, out, as_json, mininet, web, history)
     if csv is not None:
         record.save_csv(csv)
+    if pdf is not None:
+        save_pdfs(record, pdf, style)
     _check_promises(record)
 
 

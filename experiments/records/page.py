@@ -67,7 +67,12 @@ def write(record: RunRecord, folder: Path, draw_fabric: DrawFabric, seen: Sequen
     """Write plots and index.html into `folder`. `seen`: the history of the run's controllers."""
     plots = plots_of(record, seen)
     fabrics = [
-        (result, index, phase, Picture(*(draw_fabric(result, phase, upright=upright) for upright in (False, True))))
+        (
+            result,
+            index,
+            phase,
+            Picture(draw_fabric(result, phase, upright=False), draw_fabric(result, phase, upright=True)),
+        )
         for result in record.results
         for index, phase in enumerate(_shown_phases(result))
     ]

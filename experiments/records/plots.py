@@ -7,12 +7,15 @@ import io
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
 from ...controller.live.seen import SeenFabric
 from ...controller.planning.plan import lanes_of
+from ..errors import ExperimentError
 from .fairness import Sharer, Window, flows_that_share, jobs_that_share, over_time
 from .record import RunRecord, StrategyResult
 from .report import mode_label, name_of
@@ -40,11 +43,23 @@ _MARK: Final = "#7d93a4"
 
 
 @dataclass(frozen=True, slots=True)
+class Plot:
+    """Plot that can be drawn in any size."""
+
+    draw: Callable[[Any, float], None]
+    """Draw into a figure of this width, in inches."""
+    small: int = 0
+    """Number of small plots in it, one above the other; 0: it is one plot."""
+
+
+@dataclass(frozen=True, slots=True)
 class Picture:
     """SVG for a wide page and for a narrow one."""
 
     broad: str
     narrow: str
+    plot: Plot | None = None
+    """Function that drew it; None for a drawing of a fabric."""
 
     def html(self, kind: str, caption: str = "") -> str:
         """A figure, `plot` or `fabric`. If too wide for any page it has the narrow layout."""
@@ -77,6 +92,42 @@ def plots_of(record: RunRecord, seen: Sequence[SeenFabric]) -> dict[str, Picture
         plots["seen-loads"] = _seen_loads(seen)
         plots["seen-queues"] = _seen_queues(seen)
     return plots
+
+
+def save_pdfs(record: RunRecord, folder: Path, style: Path | None = None) -> list[Path]:
+    """Write the plots of a record as PDF, one file each, at a size and in a style for papers.
+
+    Args:
+        record: The record.
+        folder: Folder of the files; it is made if it is not there.
+        style: Matplotlib style file applied after the one for papers, `paper.mplstyle` beside this module. Its
+            `figure.figsize` is the size of a plot, and its width that of several small ones.
+
+    Returns:
+        Paths of the files.
+
+    Raises:
+        ExperimentError: The style cannot be read, or a file cannot be written.
+    """
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+    from matplotlib.style import context
+
+    written = []
+    paper = str(resources.files(__package__) / "paper.mplstyle")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with context(["default", paper, *([str(style)] if style is not None else [])]):
+            for name, picture in plots_of(record, ()).items():
+                assert picture.plot is not None
+                plot, (width, height) = picture.plot, mpl.rcParams["figure.figsize"]
+                figure = Figure(figsize=(width, max(height, 0.5 + 0.75 * plot.small)), layout="constrained")
+                plot.draw(figure, width)
+                written.append(folder / f"{name}.pdf")
+                figure.savefig(written[-1], metadata={"CreationDate": None})
+    except (OSError, ValueError) as error:
+        raise ExperimentError(f"figures cannot be written: {error}", place=str(folder), value=str(style)) from None
+    return written
 
 
 def _iterations(record: RunRecord) -> Picture:
@@ -313,16 +364,17 @@ def _stack(figure: Any, titles: Sequence[str], across: str, up: str) -> Any:
     """Small plots, one above the other, all on the same axes: limits are to be set when all are drawn."""
     plots = figure.subplots(len(titles), sharex=True, sharey=True, squeeze=False)[:, 0]
     for axes, title in zip(plots, titles, strict=True):
-        axes.set_title(title, loc="left", fontsize=10, pad=3)
+        axes.set_title(title, loc="left", pad=3)
     plots[-1].set_xlabel(across)
-    figure.supylabel(up, fontsize=10)
+    figure.supylabel(up)
     return plots
 
 
 def _picture(draw: Callable[[Any, float], None], small: int = 0) -> Picture:
     """Draw a figure with `draw` at several widths; `small`: number of small plots in it."""
     height = max(_PLOT_INCHES, 0.6 + _SMALL_INCHES * small)
-    return Picture(*(_svg(draw, (inches, height)) for inches in (_BROAD_INCHES, _NARROW_INCHES)))
+    broad, narrow = (_svg(draw, (inches, height)) for inches in (_BROAD_INCHES, _NARROW_INCHES))
+    return Picture(broad, narrow, Plot(draw, small))
 
 
 def _legend_above(figure: Any, inches: float) -> None:
@@ -340,6 +392,8 @@ def _svg(draw: Callable[[Any, float], None], inches: tuple[float, float]) -> str
         "svg.fonttype": "none",
         "svg.hashsalt": f"weir, {inches[0]} inches",  # two sizes stand in one page
         "font.size": 11,
+        "axes.titlesize": 10,
+        "figure.labelsize": 10,
         "axes.spines.top": False,
         "axes.spines.right": False,
     }

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from weir.experiments.config import RunConfig
+from weir.experiments.errors import ExperimentError
+from weir.experiments.records.plots import save_pdfs
 from weir.experiments.records.record import FlowTrace, QueueTrace, RunRecord
 from weir.tests.experiments.test_records import RESULT
+from weir.tests.support.errors import raises
 
 Drawn = Callable[[RunRecord], dict[str, Any]]
 
@@ -96,3 +101,24 @@ def test_fairness_of_flows_is_that_of_their_packets(short: RunConfig, drawn: Dra
     assert axes.get_ylim()[0] < three < 1 < axes.get_ylim()[1]
     alone = drawn(a_record(short, {"flows": flows[:1]}))
     assert "fairness" not in alone, "one flow shares with nobody"
+
+
+def test_plots_are_written_as_pdf_at_the_size_of_the_style(short: RunConfig, tmp_path: Path) -> None:
+    record = a_record(short, {"strategy": "ps"}, {"strategy": "widest"})
+    style = tmp_path / "wide.mplstyle"
+    style.write_text("figure.figsize: 7, 2\n")
+    for given, width in ((None, 3.4), (style, 7)):
+        written = save_pdfs(record, tmp_path / f"{width}", given)
+        assert {path.stem for path in written} == {"iterations", "queues", "throughput"}
+        for path in written:
+            data = path.read_bytes()
+            assert data.startswith(b"%PDF-")
+            box = re.search(rb"/MediaBox \[ 0 0 ([\d.]+) ", data)
+            assert box is not None
+            assert float(box[1]) == pytest.approx(72 * width)
+            assert b"CreationDate" not in data, "the same for the same figures"
+
+
+def test_a_style_that_cannot_be_read_is_named(short: RunConfig, tmp_path: Path) -> None:
+    with raises(ExperimentError, place=str(tmp_path), value=str(tmp_path / "none.mplstyle")):
+        save_pdfs(a_record(short, {"strategy": "ps"}), tmp_path, tmp_path / "none.mplstyle")

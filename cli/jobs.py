@@ -69,7 +69,8 @@ def _list(
     context: typer.Context, as_json: bool, control: str | None = None, tls: tuple[Path, Path, Path] | None = None
 ) -> None:
     with _client(context, control, tls) as client:
-        jobs, queued = client.jobs(), client.queued()
+        listing = client.listing()
+    jobs, queued = listing.jobs, listing.queued
     if as_json:
         _dump([*(_as_dict(job) for job in jobs), *(_waiting(job) for job in queued)])
         return

@@ -100,8 +100,8 @@ async def _launch(
             end=end,
             first_failure=job.first_failure,
         )
-        if job.fabric.behind_s > 1:
-            _say(f"the machine did not keep up: the fabric's time stood still for {job.fabric.behind_s:.1f} s")
+        if job.behind_s > 1:
+            _say(f"the machine did not keep up: the fabric's time stood still for {job.behind_s:.1f} s")
         return status
 
 

@@ -16,11 +16,9 @@ import sys
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import Final, TextIO
 
 from ..controller.placement.strategies import description
-from ..controller.service.heartbeats import HeartbeatReader
 from ..experiments.backends.live import LiveFabric, live_fabric
 from ..experiments.backends.real_time import RealTimeFabric
 from ..experiments.errors import ExperimentError
@@ -79,15 +77,21 @@ class LaunchedJob:
     ranks: Sequence[Rank]
     switches: Sequence[str]
     """Switches that sum the job at its start."""
-    fabric: RealTimeFabric
     heartbeats_at: str | None
     """The host without a rank where the controller takes heartbeats, through the fabric; None: every host has one, and
     they come by the ranks' streams.
     """
-    heartbeats: HeartbeatReader
     live: LiveFabric
-    first_failure: Callable[[], str]
-    """Return the rank that has failed first and why, as the controller knows it; empty if it does not."""
+
+    @property
+    def behind_s(self) -> float:
+        """Time by which the fabric was slower than the clock so far, in s."""
+        assert isinstance(self.live.fabric, RealTimeFabric)
+        return self.live.fabric.behind_s
+
+    def first_failure(self) -> str:
+        """Return the rank that has failed first and why, as the controller knows it; empty if it does not."""
+        return self.live.service.first_failure(self.number)
 
 
 def hosts_for(topology: Topology, count: int) -> list[str]:
@@ -133,8 +137,7 @@ async def launched_job(options: LaunchOptions) -> AsyncIterator[LaunchedJob]:
             }
             ranks.append(Rank(seat.rank, seat.host, environment))
         switches = sorted({name for state in states for name in state.switches})
-        first_failure = partial(live.service.first_failure, job.job)
-        yield LaunchedJob(job.job, ranks, switches, fabric, free, live.service.heartbeats, live, first_failure)
+        yield LaunchedJob(job.job, ranks, switches, free, live)
 
 
 async def run_ranks(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cache
 from typing import Final
 
 import numpy as np
@@ -22,25 +21,20 @@ BATCH: Final = 100
 SAMPLERS: Final = (("neighbour", (10, 10)), ("layer-wise", (400, 200)))
 
 
-@cache
-def _made(name: str) -> Graph:
-    made: dict[str, Callable[[], Graph]] = {
-        "Barabási–Albert, 50,000 nodes": lambda: barabasi_albert(NODES, 5, 1),
-        "LFR, 50,000 nodes": lambda: communities(NODES, 1)[0],
-        "neighbours of 5,000 images of MNIST": lambda: mnist_graph()[0],
-    }
-    return made[name]()
-
-
-GRAPHS: Final = ("Barabási–Albert, 50,000 nodes", "LFR, 50,000 nodes", "neighbours of 5,000 images of MNIST")
+GRAPHS: Final[dict[str, Callable[[], Graph]]] = {
+    "Barabási–Albert, 50,000 nodes": lambda: barabasi_albert(NODES, 5, 1),
+    "LFR, 50,000 nodes": lambda: communities(NODES, 1)[0],
+    "neighbours of 5,000 images of MNIST": lambda: mnist_graph()[0],
+}
+"""Makers of the graphs, by name."""
 
 
 def cache_hits(paper: Paper) -> Iterator[Sample]:
     """Measure `HITS` of all contenders, which are caches, over an epoch of each graph and sampler."""
     from ...training.graphs.loader import GraphLoader
 
-    for name in GRAPHS:
-        graph = _made(name)
+    for name, make in GRAPHS.items():
+        graph = make()
         rows = np.zeros((graph.nodes, 1), np.float32)
         for sampler, fanout in SAMPLERS:
             for contender in paper.contenders:

@@ -161,31 +161,6 @@ def plan(costs: Costs, nodes: int, sizes: Sequence[int]) -> list[Choice]:
     return [min(choices(costs, nodes, size), key=lambda choice: choice.time_ms) for size in sizes]
 
 
-def hipress_costs(nodes: int) -> Costs:
-    """Return the costs that HiPress ships, of its cluster of 4, 8 or 16 nodes, for codes of a sixteenth.
-
-    Raises:
-        InvalidTensor: There are none for this number of nodes.
-    """
-    servers = {
-        4: (Line(2.7156e-6, 0.41930, 0.15573), Line(2.7157e-6, 0.22156, 0.14820)),
-        8: (Line(6.1167e-6, 0.80768, 0.28778), Line(6.1172e-6, 0.27285, 0.29666)),
-        16: (Line(1.2937e-5, 1.4406, 0.59503), Line(1.2915e-5, 0.45538, 0.58353)),
-    }
-    if nodes not in servers:
-        raise InvalidTensor(f"no costs of {nodes} nodes", place="nodes", value=nodes, allowed=tuple(servers))
-    gather, broadcast = servers[nodes]
-    return Costs(
-        encode=Line(1.4133e-8, 5.8938e-2, 0.05408),
-        decode=Line(6.2041e-9, 1.3956e-1, 0.07287),
-        merge=Line(0.0, 0.0),
-        ratio=1 / 16,
-        gather=gather,
-        broadcast=broadcast,
-        send=Line(8.5005e-7, 0.20337, 0.09766),
-    )
-
-
 _VGG19_CHANNELS: Final = (3, 64, 64, 128, 128, 256, 256, 256, 256, *[512] * 8)
 
 

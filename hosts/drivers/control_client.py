@@ -138,7 +138,7 @@ class ControlClient:
             stripes: number of trees at most, a job each, that share the chunks of a job without a server. A host
                 that joins the named job joins them all.
             worker_count: number of workers, in place of `workers`: the controller chooses hosts with room. The job
-                waits in the queue, which `queued` lists, until there are enough.
+                waits in the queue, which `listing` has, until there are enough.
             accelerators: accelerators that each worker takes of its host's; 0: 1.
             memory_bytes: memory that each worker takes of its host's.
             parent: job with whose end this one ends, whose policy and priority it has, and whose workers it runs on.
@@ -175,13 +175,13 @@ class ControlClient:
             return self._queue(request, wait_s)
         return self._call(REGISTER, request, pb.Registration.FromString)
 
-    def jobs(self) -> list[pb.JobState]:
-        """All jobs, in the order of their registration."""
-        return list(self._call(LIST_JOBS, pb.ListJobsRequest(), pb.JobList.FromString).jobs)
+    def listing(self) -> pb.JobList:
+        """Return running jobs in the order of their registration, and queued ones, the next to start first."""
+        return self._call(LIST_JOBS, pb.ListJobsRequest(), pb.JobList.FromString)
 
-    def queued(self) -> list[pb.QueuedJob]:
-        """Jobs that wait for room, the next one to start first."""
-        return list(self._call(LIST_JOBS, pb.ListJobsRequest(), pb.JobList.FromString).queued)
+    def jobs(self) -> list[pb.JobState]:
+        """Return the running jobs, in the order of their registration."""
+        return list(self.listing().jobs)
 
     def end(self, job: int, reason: str = "") -> None:
         """Remove a job from the switches; its hosts receive the reason."""

@@ -25,6 +25,12 @@ def hashed(word: Any) -> Any:
 
 
 @native
+def draw(number: Any, key: Any) -> Any:
+    """Return 32 random bits for the n-th number under a key, as `draws` does."""
+    return hashed(np.uint32(np.uint32(np.uint32(number) * np.uint32(0x9E3779B1)) + key))
+
+
+@native
 def _transform(chunk: Any, size: Any, factor: Any) -> None:
     """Hadamard transform of each block of a chunk, in place; the first three steps are made in registers."""
     for start in range(0, chunk.size, size):
@@ -52,7 +58,7 @@ def _transform(chunk: Any, size: Any, factor: Any) -> None:
 @native
 def _change_signs(chunk: Any, key: Any) -> None:
     for i in range(chunk.size):
-        word = hashed(np.uint32(np.uint32(np.uint32(i) * np.uint32(0x9E3779B1)) + key))
+        word = draw(i, key)
         chunk[i] = -chunk[i] if word >> np.uint32(31) else chunk[i]
 
 
@@ -93,7 +99,7 @@ def encode(chunks: Any, limits: Any, steps: Any, keys: Any, bits: Any, levels: A
                 value = min(max(value, -limit), limit)
                 place = min(np.float32(np.float32(value + limit) * step), top)
                 low = np.floor(place)
-                word = hashed(np.uint32(np.uint32(np.uint32(number) * np.uint32(0x9E3779B1)) + key))
+                word = draw(number, key)
                 uniform = np.float32(word >> np.uint32(8)) * np.float32(2.0**-24)
                 code = np.uint32(low) + np.uint32(uniform < np.float32(place - low))
                 lanes[row, lane] |= np.uint32(code << shift)

@@ -458,16 +458,25 @@ def as_cuts(cuts: Iterable[int], name: str) -> tuple[int, ...]:
         ) from None
 
 
-def _layers(name: str, size: int, cuts: Sequence[int], each: int) -> list[tuple[int, int, int]]:
-    """First element, the one behind the last, and chunks of every part of a tensor that is cut there."""
+def ends_of(cuts: Sequence[int], size: int, name: str) -> list[int]:
+    """Return the ends of a tensor's parts: 0, the elements at which it is cut, and its size.
+
+    Raises:
+        InvalidTensor: The cuts do not ascend strictly between 0 and the size.
+    """
     ends = [0, *cuts, size]
     if cuts and any(first >= last for first, last in pairwise(ends)):
         raise InvalidTensor(
-            f"cuts {list(cuts)} do not ascend from 1 to {size - 1}; each is what begins a chunk",
+            f"cuts {list(cuts)} do not ascend from 1 to {size - 1}; each is the first element of a part",
             place=f"tensor {name!r}",
             value=list(cuts),
         )
-    return [(first, last, -(-(last - first) // each)) for first, last in pairwise(ends)]
+    return ends
+
+
+def _layers(name: str, size: int, cuts: Sequence[int], each: int) -> list[tuple[int, int, int]]:
+    """First element, the one behind the last, and chunks of every part of a tensor that is cut there."""
+    return [(first, last, -(-(last - first) // each)) for first, last in pairwise(ends_of(cuts, size, name))]
 
 
 def _run(numbers: IntArray) -> IntArray | slice:

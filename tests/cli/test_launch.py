@@ -113,7 +113,7 @@ def test_ranks_heartbeats_cross_the_fabric_to_a_free_host(fabric: Path) -> None:
     async def go() -> tuple[int, str | None, int, int, int, int]:
         async with launched_job(LaunchOptions(load_topology(fabric), ["h3", "h1"])) as job:
             status = await run_ranks(job.ranks, lambda _: [sys.executable, "-c", program])
-            heard = job.heartbeats
+            heard = job.live.service.heartbeats
             return status, job.heartbeats_at, heard.came, heard.sent, heard.damaged, heard.repeated
 
     status, at, came, sent, *wrong = asyncio.run(go())

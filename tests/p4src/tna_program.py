@@ -803,6 +803,11 @@ class Program:
                 return look
             case "advance":
                 return lambda frame: None  # intrinsic metadata is not in the data here
+        return self._checksum(subject, method, argument, args, places)
+
+    def _checksum(self, subject: str, method: str, argument: str, args: list[Typed], places: list[str]) -> Run:
+        """Methods of a `Checksum`."""
+        match method:
             case "add":
                 fields = self.types[argument]
 

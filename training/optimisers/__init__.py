@@ -29,7 +29,8 @@ def make_optimiser(name: str, layers: Sequence[int], learning_rate: float, **opt
     Raises:
         TrainingError: The optimiser is unknown, or an option is, or has a value that is not allowed.
     """
-    return OPTIMISERS.describe(name).make(layers, _options(name, learning_rate, options))
+    description = OPTIMISERS.describe(name)
+    return description.make(layers, _options(description, learning_rate, options))
 
 
 def make_divided_optimiser(
@@ -53,12 +54,16 @@ def make_divided_optimiser(
     if not description.divides:
         dividing = tuple(each.name for each in OPTIMISERS.values() if each.divides)
         raise TrainingError(f"optimiser {name} has no rates by layer", place="ranks", value=name, allowed=dividing)
-    return description.make(layers, _options(name, learning_rate, options), DividedLayers(layers, ranks))
+    return description.make(layers, _options(description, learning_rate, options), DividedLayers(layers, ranks))
 
 
-def _options(name: str, learning_rate: float, options: dict[str, Any]) -> Options:
-    description = OPTIMISERS.describe(name)
+def _options(description: Description, learning_rate: float, options: dict[str, Any]) -> Options:
+    """Return the options of an optimiser. Raises TrainingError for one that it does not have."""
     if unknown := sorted(options.keys() - set(description.option_names)):
-        supported = ", ".join(description.option_names) or "none"
-        raise TrainingError(f'unknown option "{unknown[0]}" of optimiser {name}; supported: {supported}')
+        raise TrainingError(
+            f'unknown option "{unknown[0]}"',
+            place=f"optimiser {description.name}",
+            value=unknown[0],
+            allowed=description.option_names,
+        )
     return description.options(learning_rate, **options)

@@ -7,13 +7,13 @@ them then sends the result to its rack.
 from __future__ import annotations
 
 from functools import partial
-from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import InvalidTensor
+from ...numerics.tensors import ends_of
 from ..halving import check_power_of_two, halve_and_double
 from ..operation import Call, Description, Members, Stepped, Steps, narrowed
 
@@ -26,11 +26,7 @@ def _start(call: Call) -> Stepped:
     place = f"tensor {call.name!r}"
     if call.rack is None:
         check_power_of_two(call.workers, "workers", place)
-    ends = [0, *call.cuts, numbers.size]
-    if call.cuts and any(first >= last for first, last in pairwise(ends)):
-        raise InvalidTensor(
-            f"cuts {list(call.cuts)} do not ascend from 1 to {numbers.size - 1}", place=place, value=list(call.cuts)
-        )
+    ends = ends_of(call.cuts, numbers.size, call.name)
     call.check_finite(numbers, kind, kind.is_finite(numbers))
     wide = np.array(kind.widen(numbers)).reshape(-1)
     if wide.dtype == np.float64 and (np.abs(wide[np.isfinite(wide)]) > _LARGEST).any():

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 from numba import njit
 
-from ...numerics.lane_native import hashed
+from ...numerics.lane_native import draw
 
 
 @njit(nogil=True)
@@ -17,7 +17,7 @@ def uniform(keys: Any, out: Any) -> None:
     for site in range(keys.size):
         key = keys[site]
         for i in range(out.shape[1]):
-            word = hashed(np.uint32(np.uint32(np.uint32(i) * np.uint32(0x9E3779B1)) + key))
+            word = draw(i, key)
             out[site, i] = np.float32(word >> np.uint32(8)) * np.float32(2.0**-24)
 
 

@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from .hosts.torch.rejoin import Progress
+    from .hosts.torch.elastic_restart import Progress
 
 T = TypeVar("T")
 
@@ -52,9 +52,9 @@ def unconfigured(timeout: timedelta) -> Any:
 def rejoining(train: Callable[[Progress], T], state: Mapping[str, Any], **options: Any) -> T:
     """Have `train` called with all ranks there, and again whenever one was lost and its process started anew.
 
-    Options, what is raised, and all else are those of `hosts.torch.rejoin.rejoining`.
+    Options, what is raised, and all else are those of `hosts.torch.elastic_restart.rejoining`.
     """
-    from .hosts.torch.rejoin import rejoining as train_together
+    from .hosts.torch.elastic_restart import rejoining as train_together
 
     register()
     return train_together(train, state, **options)

@@ -37,8 +37,8 @@ from weir.experiments.backends.batch_sizes import size_rule
 from weir.experiments.backends.emulated import EmulatedFabric
 from weir.hosts import Communicator, ControlClient, UdpWorker, WorkerCore
 from weir.hosts.collectives.leader_query import LeaderQuery
+from weir.hosts.drivers.batch_size_client import BatchSizeClient
 from weir.hosts.drivers.client import PATIENT
-from weir.hosts.drivers.size_questions import SizeQuestions
 from weir.topologies import Routes, leaf_spine
 from weir.training.batching.manager import MAX_APART
 from weir.training.batching.reporter import SpeedReporter
@@ -118,7 +118,7 @@ def _ask(address: str, workers: int) -> None:
     figures.
     """
     rng = np.random.default_rng(1)
-    with ControlClient(address) as client, closing(SizeQuestions(address)) as questions:
+    with ControlClient(address) as client, closing(BatchSizeClient(address)) as questions:
         registration = client.register([f"h{host}" for host in range(1, workers + 1)])
         token, present = registration.seats[0].token, np.ones(workers, np.bool_)
 

@@ -208,7 +208,7 @@ class Controller:
         if self.switches.look(now_ns):
             self._follow(now_ns)
         if self.jobs:
-            self.windows.take_up(windows_held(await self.switches.read_table(MARKING)))
+            self.windows.restore(windows_held(await self.switches.read_table(MARKING)))
         diffs = await self._write_switches(now_ns)
         self.switches.raise_trouble(self.switches.answering)
         return diffs
@@ -233,7 +233,7 @@ class Controller:
         await self._write_switches(now_ns)
         self.moves.renew(self.switches.take_restarted())
         self.moves.pace(self.windows.jobs_to_repace)
-        self.improver.consider(now_ns)
+        self.improver.step(now_ns)
         await self.moves.advance(now_ns, lambda names: self._write_plan(names, now_ns))
         await self.prober.send(now_ns, self.switches.lost)
         self._say_stale(now_ns)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 
 from weir.controller.placement import Placement, Problem
-from weir.controller.placement.baseline_trees import hubs, nearest
+from weir.controller.placement.baseline_trees import closest_feasible_tree, hub_switches
 from weir.controller.placement.strategies import Description
 
 
@@ -20,8 +20,8 @@ class LeastLoadedHub:
         def others_bps(switch: str) -> float:
             return sum(load.background_bps for end, load in problem.loads.items() if end.node == switch)
 
-        hub = min(hubs(problem), key=others_bps, default=None)  # of equal ones the nearest, which comes first
-        return nearest(problem, {} if hub is None else dict.fromkeys(problem.workers, hub))
+        hub = min(hub_switches(problem), key=others_bps, default=None)  # of equal ones the nearest, which comes first
+        return closest_feasible_tree(problem, {} if hub is None else dict.fromkeys(problem.workers, hub))
 
 
 DESCRIPTION = Description(

@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from ..training import Course, Machine, Processes, Training, TrainingPlan
+from ..training import LossCurve, Machine, Processes, Training, TrainingPlan
 from ..training.mode import PeerEnds, PeerMode, ServedMode
 from ..training.replicated import digest
 from ..training.workloads import make_workload
@@ -44,9 +44,9 @@ async def train_in_mode(config: RunConfig, index: int) -> ModeResult:
         options.all_optimiser_options,
         config.seed,
     )
-    course = Course(workload.loss, every=mode.updates_per_step(workers))
+    curve = LossCurve(workload.loss, every=mode.updates_per_step(workers))
     machines = asked.machines.drawn(config.seed)
-    training = Training(plan, workload, course, machines)
+    training = Training(plan, workload, curve, machines)
     async with Cluster(
         config, config.strategies[-1], values=workload.parameters, served=isinstance(mode, ServedMode)
     ) as cluster:
@@ -61,24 +61,24 @@ async def train_in_mode(config: RunConfig, index: int) -> ModeResult:
             programs = training.served(cluster.job.pairs)
 
         def done() -> bool:
-            reached = bool(course.losses) and course.losses[-1].loss <= asked.target
+            reached = bool(curve.losses) and curve.losses[-1].loss <= asked.target
             return reached or cluster.now_ns - started_ns >= asked.limit
 
         await cluster.play(Processes(programs, training.cost_ns), done)
-        reached_ns = course.reached_ns(asked.target)
+        reached_ns = curve.reached_ns(asked.target)
         return ModeResult(
             mode=mode.name,
             index=index,
             reached_ns=None if reached_ns is None else reached_ns - started_ns,
             ended_ns=cluster.now_ns - started_ns,
-            loss=course.losses[-1].loss if course.losses else workload.loss(workload.initial()),
+            loss=curve.losses[-1].loss if curve.losses else workload.loss(workload.initial()),
             accuracy=workload.accuracy(training.weights[0]),
-            updates=course.updates,
-            samples=course.samples,
-            dropped=course.dropped,
-            idle=course.idle_share(),
+            updates=curve.updates,
+            samples=curve.samples,
+            dropped=curve.dropped,
+            idle=curve.idle_share(),
             resends=cluster.figures.resends,
             broken=cluster.figures.broken_promises,
             weights=digest(training.weights[0]),
-            losses=[(point.time_ns - started_ns, point.loss) for point in course.losses],
+            losses=[(point.time_ns - started_ns, point.loss) for point in curve.losses],
         )

@@ -7,9 +7,9 @@ worker and the server as a process of its own (`processes`), which run in virtua
 (`ideal`).
 """
 
-from .course import Course
 from .errors import TrainingError
 from .job import Training
+from .loss_curve import LossCurve
 from .machines import Machine
 from .mode import Mode, TrainingPlan
 from .modes import MODES, make_mode
@@ -18,7 +18,7 @@ from .workload import Workload
 
 __all__ = [
     "MODES",
-    "Course",
+    "LossCurve",
     "Machine",
     "Mode",
     "Processes",

@@ -1,4 +1,4 @@
-"""Errors in a training job's configuration or course."""
+"""Errors in a training job's configuration or progress."""
 
 from __future__ import annotations
 

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..hosts import Communicator
-from .course import Course
 from .errors import TrainingError
+from .loss_curve import LossCurve
 from .machines import Machine
 from .mode import BatchSizeService, PeerEnds, PeerMode, Replicas, ServedMode, SummedMode, TrainingPlan
-from .processes import Compute, Process
+from .processes import ComputePhase, Process
 from .workload import Floats, Workload
 
 
 class Training:
     """The processes of one job in the plan's mode."""
 
-    def __init__(self, plan: TrainingPlan, workload: Workload, course: Course, machines: Sequence[Machine]) -> None:
+    def __init__(self, plan: TrainingPlan, workload: Workload, curve: LossCurve, machines: Sequence[Machine]) -> None:
         """`machines` are the workers', by rank; TrainingError if there are more or fewer."""
         self._mode = plan.mode
-        self._replicas = Replicas(plan, workload, course, machines)
+        self._replicas = Replicas(plan, workload, curve, machines)
 
     @property
     def weights(self) -> list[Floats]:
@@ -63,6 +63,6 @@ class Training:
             raise TrainingError(f"mode {mode.name} needs all workers' sums, or a parameter server, not peers")
         return [process for rank, end in enumerate(ends) for process in mode.processes(self._replicas, rank, end)]
 
-    def cost_ns(self, compute: Compute, now_ns: int) -> int:
+    def cost_ns(self, compute: ComputePhase, now_ns: int) -> int:
         """Duration of a computation that begins now, for `Processes`."""
         return self._replicas.machines[compute.worker].compute_ns(compute.samples, compute.iteration, now_ns)

@@ -14,12 +14,12 @@ from ..hosts import Communicator
 from ..hosts.collectives.leader_query import Answer
 from .batching.analytic import equal_shares
 from .batching.manager import RuleName
-from .course import Course
 from .errors import TrainingError
+from .loss_curve import LossCurve
 from .machines import Machine
 from .optimiser import Optimiser
 from .optimisers import make_optimiser
-from .processes import Compute, Pending, Process
+from .processes import ComputePhase, InProgress, Process
 from .samples import Rows, Samples, Shard
 from .workload import Floats, Workload
 
@@ -77,7 +77,7 @@ class Replicas:
 
     plan: TrainingPlan
     workload: Workload
-    course: Course
+    curve: LossCurve
     machines: Sequence[Machine]
     """The workers', by rank."""
     weights: list[Floats] = field(init=False)
@@ -97,16 +97,16 @@ class Replicas:
     def changed(self, rank: int, weights: Floats, samples: int, now_ns: int) -> None:
         """Set one worker's weights after an iteration, and record the loss of the mean of all workers' weights."""
         self.weights[rank] = weights
-        self.course.diverged(self.weights, samples, now_ns)
+        self.curve.diverged(self.weights, samples, now_ns)
 
     def optimiser(self) -> Optimiser:
         """An optimiser at its start, for one replica or for the server."""
         plan = self.plan
         return make_optimiser(plan.optimiser, self.workload.layers, plan.learning_rate, **plan.options)
 
-    def computing(self, rank: int, step: int, weights: Floats, rows: Rows) -> Compute:
+    def computing(self, rank: int, step: int, weights: Floats, rows: Rows) -> ComputePhase:
         """A worker's computation of the mean gradient over these rows."""
-        return Compute(rank, step, len(rows), lambda: self.workload.gradient(weights, self.workload.fetch(rows)))
+        return ComputePhase(rank, step, len(rows), lambda: self.workload.gradient(weights, self.workload.fetch(rows)))
 
 
 class Peers(Protocol):
@@ -124,13 +124,13 @@ class Peers(Protocol):
     def publish(self, name: str, value: object, /) -> int:
         """Let peers pull a copy of the value, until the next one under this name."""
 
-    def pull_async(self, peer: int, name: str, /) -> Pending:
+    def pull_async(self, peer: int, name: str, /) -> InProgress:
         """Start to read what the peer has published last; the answer has it as `value`."""
 
-    def send_async(self, peer: int, value: object, /) -> Pending:
+    def send_async(self, peer: int, value: object, /) -> InProgress:
         """Start to send a copy of the value."""
 
-    def recv_async(self, peer: int, /) -> Pending:
+    def recv_async(self, peer: int, /) -> InProgress:
         """Start to take the next value that the peer has sent here."""
 
 

@@ -14,7 +14,7 @@ from ..hosts.errors import PeerLost
 
 
 @dataclass(frozen=True, slots=True)
-class Compute:
+class ComputePhase:
     """A worker's computation; the process continues with the result of `work`."""
 
     worker: int
@@ -24,14 +24,14 @@ class Compute:
 
 
 @dataclass(frozen=True, slots=True)
-class Until:
+class Wait:
     """The process waits."""
 
     when_ns: Callable[[], int | None]
     """Time from which the process may continue; None while that depends on others."""
 
 
-class Pending(Protocol):
+class InProgress(Protocol):
     """An answer that is on its way, such as a collective call's (`hosts.Handle`)."""
 
     def done(self) -> bool:
@@ -41,7 +41,7 @@ class Pending(Protocol):
         """The answer, which is there. Raises what the call has failed with; PeerLost is raised in the process."""
 
 
-class Resumed(NamedTuple):
+class Wakeup(NamedTuple):
     """Value that a process receives when it continues."""
 
     value: Any
@@ -49,16 +49,16 @@ class Resumed(NamedTuple):
     now_ns: int
 
 
-Process = Generator[Compute | Until | Pending, Resumed, None]
+Process = Generator[ComputePhase | Wait | InProgress, Wakeup, None]
 
 
 class Processes:
     """A job's processes in virtual time, which comes in as an argument. They run in their order."""
 
-    def __init__(self, processes: Sequence[Process], cost_ns: Callable[[Compute, int], int]) -> None:
+    def __init__(self, processes: Sequence[Process], cost_ns: Callable[[ComputePhase, int], int]) -> None:
         """`cost_ns(compute, now_ns)` is how long a computation takes that begins now."""
         self._cost_ns = cost_ns
-        self._waiting: list[tuple[Process, Compute | Until | Pending, int] | None] = [
+        self._waiting: list[tuple[Process, ComputePhase | Wait | InProgress, int] | None] = [
             (process, next(process), 0) for process in processes
         ]
         """Each process with its awaited event and the end of its computation; None after the process has ended."""
@@ -87,9 +87,9 @@ class Processes:
         dues = []
         for entry in self._waiting:
             match entry:
-                case (_, Compute(), due_ns):
+                case (_, ComputePhase(), due_ns):
                     dues.append(due_ns)
-                case (_, Until(when_ns), _) if (due := when_ns()) is not None:
+                case (_, Wait(when_ns), _) if (due := when_ns()) is not None:
                     dues.append(due)
         return min(dues, default=None)
 
@@ -99,29 +99,29 @@ class Processes:
         return not any(self._waiting)
 
     def _entry(
-        self, process: Process, wanted: Compute | Until | Pending, now_ns: int
-    ) -> tuple[Process, Compute | Until | Pending, int]:
-        return process, wanted, now_ns + self._cost_ns(wanted, now_ns) if isinstance(wanted, Compute) else 0
+        self, process: Process, wanted: ComputePhase | Wait | InProgress, now_ns: int
+    ) -> tuple[Process, ComputePhase | Wait | InProgress, int]:
+        return process, wanted, now_ns + self._cost_ns(wanted, now_ns) if isinstance(wanted, ComputePhase) else 0
 
-    def _is_over(self, wanted: Compute | Until | Pending, due_ns: int, now_ns: int) -> bool:
+    def _is_over(self, wanted: ComputePhase | Wait | InProgress, due_ns: int, now_ns: int) -> bool:
         match wanted:
-            case Compute():
+            case ComputePhase():
                 return due_ns <= now_ns
-            case Until(when_ns):
+            case Wait(when_ns):
                 due = when_ns()
                 return due is not None and due <= now_ns
             case pending:
                 return pending.done()
 
     def _resume(
-        self, process: Process, wanted: Compute | Until | Pending, now_ns: int
-    ) -> tuple[Process, Compute | Until | Pending, int] | None:
+        self, process: Process, wanted: ComputePhase | Wait | InProgress, now_ns: int
+    ) -> tuple[Process, ComputePhase | Wait | InProgress, int] | None:
         lost: PeerLost | None = None
         value = None
         match wanted:
-            case Compute(work=work):
+            case ComputePhase(work=work):
                 value = work()
-            case Until():
+            case Wait():
                 pass
             case pending:
                 try:
@@ -129,7 +129,7 @@ class Processes:
                 except PeerLost as error:
                     lost = error
         try:
-            wants = process.send(Resumed(value, now_ns)) if lost is None else process.throw(lost)
+            wants = process.send(Wakeup(value, now_ns)) if lost is None else process.throw(lost)
             return self._entry(process, wants, now_ns)
         except StopIteration:
             return None

@@ -118,7 +118,7 @@ class WindowController:
             streams = [JobStreams.of(plan) for plan in plans]
             targets = link_budgets(self._topology, routes, streams, probes, self.options, self.undeclared)
             targets = without_reported(targets, self._topology, routes, self._watching)
-            self._shrink(plans, targets, now_ns)
+            self._decrease(plans, targets, now_ns)
             self._known = replace(self._known, inputs=inputs)
         known = self._known
         obeyed = now_ns >= known.obeyed_ns and not self.behind
@@ -157,7 +157,7 @@ class WindowController:
         slower = {job: gap_ns for job, gap_ns in due.items() if gap_ns > told[job]}
         return slower or {job: gap_ns for job, gap_ns in due.items() if gap_ns < told[job]}
 
-    def take_up(self, held: Mapping[Endpoint, tuple[int, int]]) -> None:
+    def restore(self, held: Mapping[Endpoint, tuple[int, int]]) -> None:
         """Start with the windows found in the switches and the gaps in the jobs' plans, after a restart of the
         controller.
 
@@ -205,7 +205,7 @@ class WindowController:
     def _remaining(self, now_ns: int) -> tuple[_Remains, ...]:
         return tuple(each for each in self._known.remains if each.until_ns > now_ns)
 
-    def _shrink(self, plans: tuple[JobPlan, ...], targets: Mapping[Endpoint, LinkBudget], now_ns: int) -> None:
+    def _decrease(self, plans: tuple[JobPlan, ...], targets: Mapping[Endpoint, LinkBudget], now_ns: int) -> None:
         """Apply the smaller of the windows in force and the target windows, and note workers that have not applied them
         yet.
         """

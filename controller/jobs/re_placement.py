@@ -97,7 +97,7 @@ class RePlacementScheduler:
             return 0 if self._deciding[0].done() else None
         return 0 if self._to_consider else min([self._next_solve_ns, *self._again.values()])
 
-    def consider(self, now_ns: int) -> None:
+    def step(self, now_ns: int) -> None:
         """Apply finished decisions, and start the next one that is due.
 
         One at a time: a decision may take long, and messages from all hosts wait for the end of a tick if it is made
@@ -106,7 +106,7 @@ class RePlacementScheduler:
         options = self._moves.options
         if self._deciding is not None:
             if self._deciding[0].done():
-                self._conclude(now_ns)
+                self._apply(now_ns)
             return
         if not options.solve_period_ns:
             return
@@ -122,15 +122,15 @@ class RePlacementScheduler:
                 self._to_consider.append(None)
         while self._to_consider:
             whom = self._to_consider.popleft()
-            question = self._all_together(now_ns) if whom is None else self._alone(whom, now_ns)
+            question = self._evaluate_all(now_ns) if whom is None else self._evaluate_job(whom, now_ns)
             if question is not None:
                 whose = "all jobs stay" if whom is None else f"job {whom} stays"
                 self._deciding = self._decisions.begin(question[0]), question[1], whose
                 if self._deciding[0].done():
-                    self._conclude(now_ns)
+                    self._apply(now_ns)
                 return
 
-    def _conclude(self, now_ns: int) -> None:
+    def _apply(self, now_ns: int) -> None:
         assert self._deciding is not None
         (future, then, whose), self._deciding = self._deciding, None
         try:
@@ -170,7 +170,7 @@ class RePlacementScheduler:
 
     # --- one by one ---
 
-    def _alone(self, number: int, now_ns: int) -> _Question | None:
+    def _evaluate_job(self, number: int, now_ns: int) -> _Question | None:
         job = self._jobs.get(number)
         if job is None or not self._rests(job, now_ns):
             return None
@@ -267,7 +267,7 @@ class RePlacementScheduler:
 
     # --- all together ---
 
-    def _all_together(self, now_ns: int) -> _Question | None:
+    def _evaluate_all(self, now_ns: int) -> _Question | None:
         jobs = [*self._jobs.values()]
         movable = [self._rests(job, now_ns) for job in jobs]
         moving = any(job.move is not None for job in jobs)

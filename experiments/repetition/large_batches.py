@@ -37,7 +37,7 @@ class Setting:
 
     workload: str
     loss: float
-    """Held-out loss that ends a course."""
+    """Held-out loss that ends a curve."""
     workers: int
 
     @property

@@ -13,7 +13,7 @@ from ...wire.control_channel import Tls
 from ...wire.control_messages import balance_request
 from ..collectives.communicator import Communicator
 from ..collectives.leader_query import PATIENCE_S, LeaderQuery
-from .size_questions import SizeQuestion, SizeQuestions
+from .batch_size_client import BatchSizeClient, BatchSizeRequest
 
 
 class BatchSizes:
@@ -36,14 +36,14 @@ class BatchSizes:
         seat. `samples` are a step's, of all workers together; `rule` and `size_step` as in `balance_request`.
         No step waits longer than `patience_s` for the controller.
         """
-        self._questions = SizeQuestions(control, tls)
+        self._questions = BatchSizeClient(control, tls)
         self._job = job
         self._token = token
         self._samples = samples
         self._rule = rule
         self._size_step = size_step
         self._patience_s = patience_s
-        self._question: SizeQuestion | None = None
+        self._question: BatchSizeRequest | None = None
         moved = f" that moves {size_step}" if size_step else ""
         # in the name, so that workers that do not ask for the same find out
         name = f"batch sizes of {samples} samples by the {rule} rule{moved}"
@@ -72,7 +72,7 @@ class BatchSizes:
         sizes: list[int] | None = self._query.answer().wait(timeout_s)
         return sizes
 
-    def _ask(self, reports: NDArray[np.float64], present: NDArray[np.bool_]) -> SizeQuestion:
+    def _ask(self, reports: NDArray[np.float64], present: NDArray[np.bool_]) -> BatchSizeRequest:
         request = balance_request(
             self._job, self._samples, self._rule, reports, present, token=self._token, size_step=self._size_step
         )

@@ -89,7 +89,7 @@ class InFlight:
 
     # --- permission to send ---
 
-    def obey(self, window: int, *, yields: bool = True) -> None:
+    def set_window(self, window: int, *, yields: bool = True) -> None:
         """Set the number of rounds in the network (at least one, at most the span) from now on.
 
         Args:
@@ -117,14 +117,14 @@ class InFlight:
         return self._window
 
     @property
-    def travelling(self) -> int:
+    def in_network(self) -> int:
         """Number of rounds in the network."""
         return int(np.count_nonzero(self._travelling))
 
     @property
     def room(self) -> int:
         """Number of rounds that may be sent now, for the first time or again."""
-        return max(0, self._limit() - self.travelling)
+        return max(0, self._limit() - self.in_network)
 
     def _limit(self) -> int:
         """Upper bound of the rounds in the network.
@@ -138,7 +138,7 @@ class InFlight:
             return min(self._window, max(FEWEST, self._span // (2 * TURNS), SPARE * self._filling))
         return self._window
 
-    def to_repair(self, now_ns: int) -> NDArray[np.intp]:
+    def due_for_retransmit(self, now_ns: int) -> NDArray[np.intp]:
         """Places of the rounds to be sent again now, the oldest first: lost ones whose turn it is, as room allows."""
         if not self._sifted:
             self._sift()
@@ -200,7 +200,7 @@ class InFlight:
         self._earliest_ns = min(self._earliest_ns, deadline)
         self._first_order[places] = self._send(places)
 
-    def relaunch(self, places: NDArray[np.intp], now_ns: int) -> None:
+    def mark_resent(self, places: NDArray[np.intp], now_ns: int) -> None:
         """Rounds are sent again, in this order; their time-outs double each time, and differ from those of others."""
         attempts = self.attempts[places]
         waits = np.minimum(self._timeout.unscaled_ns << np.minimum(attempts, MAX_DOUBLINGS), self._timeout.max_ns)
@@ -222,7 +222,7 @@ class InFlight:
             orders[fetches] = -1
         return orders
 
-    def land(self, places: IntArray, now_ns: int) -> None:
+    def complete(self, places: IntArray, now_ns: int) -> None:
         """Rounds are complete."""
         self._landed += len(places)
         passed_ns = now_ns - self._landed_since_ns

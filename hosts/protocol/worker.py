@@ -319,9 +319,9 @@ class WorkerCore:
                 window = int(messages.window[row])
         marked = int(np.count_nonzero(messages.flags & _CONGESTION))
         trip_ns = round_trip_ns if lanes is not None else None  # one without lanes takes a fraction of it
-        in_flight.land(places, now_ns)
+        in_flight.complete(places, now_ns)
         told = Feedback(
-            now_ns, len(numbers), marked, in_flight.travelling, window, trip_ns, int_headers=messages.int_headers
+            now_ns, len(numbers), marked, in_flight.in_network, window, trip_ns, int_headers=messages.int_headers
         )
         self._law.take(told)
         failed: list[Tensor] = []
@@ -353,7 +353,7 @@ class WorkerCore:
         in_flight = self._in_flight.round
         gone = np.flatnonzero((in_flight != NO_ROUND) & ~self._stream.has(in_flight))
         if len(gone):
-            self._in_flight.land(gone, now_ns)
+            self._in_flight.complete(gone, now_ns)
 
     # --- sending ---
 
@@ -366,11 +366,11 @@ class WorkerCore:
         self._now_ns = now_ns
         if self._pacer.begin(now_ns):  # a generation's time begins when this worker is first asked what it sends in it
             self._law.begin(self.plan.pacing, now_ns)
-        in_flight.obey(self._law.window(now_ns), yields=self._law.yields)
+        in_flight.set_window(self._law.window(now_ns), yields=self._law.yields)
         self._pacer.follow(self._law.gap_ns)
         most = self._pacer.room(now_ns)
         lost = in_flight.expirations
-        lacking = in_flight.to_repair(now_ns)
+        lacking = in_flight.due_for_retransmit(now_ns)
         if in_flight.expirations > lost:
             self._law.lose(in_flight.expirations - lost, now_ns)
         places = lacking[:most]
@@ -383,7 +383,7 @@ class WorkerCore:
         if len(places):
             self._pacer.sent(len(places), now_ns)
             rounds, places = self._in_sending_order(in_flight.round[places])
-            in_flight.relaunch(places, now_ns)
+            in_flight.mark_resent(places, now_ns)
             self.counters.retransmitted += len(places)
             out += self._messages(rounds, _RETRANSMISSION)
         most = self._pacer.room(now_ns)
@@ -419,7 +419,7 @@ class WorkerCore:
         With few rounds in flight it is no longer than those take to arrive: a full window takes a round trip.
         """
         in_flight, round_trip_ns = self._in_flight, self._timeout.round_trip_ns
-        return min(round_trip_ns // BATCHING_DELAYS, round_trip_ns * in_flight.travelling // in_flight.window)
+        return min(round_trip_ns // BATCHING_DELAYS, round_trip_ns * in_flight.in_network // in_flight.window)
 
     def _address(self, rounds: IntArray) -> None:
         """Set the destination of rounds and the kind of answer: from the aggregator, or from holders of final

@@ -3,7 +3,7 @@
 ::
 
     training process                                          relay process (no PyTorch, one for each rank)
-    ProcessGroup ─ sum ─▶ FabricSums ─ shared memory, pipe ─▶ Seat: Membership, Communicator ─ UDP ─▶ switches
+    ProcessGroup ─ sum ─▶ WeirReducer ─ shared memory, pipe ─▶ Seat: Membership, Communicator ─ UDP ─▶ switches
                  └ rest ─▶ inner Gloo group
 
 `weir.torch_entry` registers it; docs/pytorch.md is its guide. Packets are never touched by the process that trains: its

@@ -25,15 +25,15 @@ from torch.distributed.constants import default_pg_timeout
 
 from ..collectives.progress import Progress, report_of
 from ..errors import AllreduceAborted, AllreduceTimeout, HostError, InvalidTensor
-from .calls import CallLog, described
+from .call_log import CallLog, described
 from .contiguous import CopiedWork, contiguous_words
 from .layers import inner_ends, sizes_of_shards, watch_modules
+from .reducer import TYPES, Broadcast, Sizes, Sum, WeirReducer
 from .relay_client import end_relay
 from .rendezvous import Rendezvous
 from .settings import Settings
 from .staging import DEVICES, Staged
-from .sums import TYPES, Broadcast, FabricSums, Sizes, Sum
-from .works import FabricWork, GlooWork, completers
+from .work import FabricWork, GlooWork, completers
 
 _log = logging.getLogger(__name__)
 
@@ -128,7 +128,7 @@ class WeirProcessGroup(dist.ProcessGroup):
         self._calls = log = CallLog(
             dist.PrefixStore("compare/", store), self._rank, self._size, timeout, self._settings.host
         )
-        self._sums = sums = FabricSums(meeting, self._settings, self._failed, log.look)
+        self._sums = sums = WeirReducer(meeting, self._settings, self._failed, log.look)
 
         def failure() -> Exception | None:
             """Return the error for threads that wait on this set of Gloo connections."""

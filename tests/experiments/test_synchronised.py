@@ -17,7 +17,7 @@ from weir.experiments.run import execute
 from weir.experiments.synchronised import train_in_mode
 from weir.tests.paths import ROOT
 from weir.tests.training.ideal_run import train
-from weir.training import Course, Machine, Processes, Training, TrainingPlan, make_mode
+from weir.training import LossCurve, Machine, Processes, Training, TrainingPlan, make_mode
 from weir.training.replicated import digest
 from weir.training.workloads.digits import DigitsNetwork
 from weir.training.workloads.synthetic import LeastSquares
@@ -68,7 +68,7 @@ def test_steps_over_the_fabric_are_those_without_one(config: RunConfig, executed
     _, training = train(
         make_mode("bsp"),
         [Machine(1000.0)] * 3,
-        lambda course: course.updates >= plain.updates,
+        lambda curve: curve.updates >= plain.updates,
         workload=DigitsNetwork(4, config.seed),
         batch=24,
         learning_rate=config.training.learning_rate,
@@ -110,21 +110,21 @@ def test_a_record_has_the_modes_and_a_replay_reproduces_them(
 def test_a_stale_synchronous_job_keeps_its_bound_over_the_fabric(config: RunConfig) -> None:
     bound = 1
     workload = LeastSquares(300, 500)
-    course = Course(workload.loss, every=10)
+    curve = LossCurve(workload.loss, every=10)
     machines = [Machine(8000.0), Machine(4000.0), Machine(1000.0)]
-    training = Training(TrainingPlan(make_mode("ssp", staleness=bound), 3, 24, 0.3), workload, course, machines)
+    training = Training(TrainingPlan(make_mode("ssp", staleness=bound), 3, 24, 0.3), workload, curve, machines)
 
     async def played() -> None:
         async with Cluster(config, "hierarchy", served=True) as cluster:
             processes = Processes(training.served(cluster.job.pairs), training.cost_ns)
-            await cluster.play(processes, lambda: course.updates >= 24)
+            await cluster.play(processes, lambda: curve.updates >= 24)
             assert not cluster.figures.broken_promises
 
     asyncio.run(played())
-    given = [each for each in course.iterations if each.given_ns >= 0]
+    given = [each for each in curve.iterations if each.given_ns >= 0]
     for each in given:
         taken = [
-            sum(0 <= other.taken_ns <= each.given_ns for other in course.iterations if other.worker == worker)
+            sum(0 <= other.taken_ns <= each.given_ns for other in curve.iterations if other.worker == worker)
             for worker in range(3)
         ]
         assert each.clock + 1 <= min(taken) + bound

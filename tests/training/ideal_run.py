@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from weir.controller.service.batch_sizes import BatchSizes
 from weir.experiments.backends.batch_sizes import size_rule
 from weir.hosts.collectives.leader_query import Answer
-from weir.training import Course, Machine, Mode, Processes, Training, TrainingPlan, Workload
+from weir.training import LossCurve, Machine, Mode, Processes, Training, TrainingPlan, Workload
 from weir.training.batching.manager import RuleName
 from weir.training.ideal import Clock, IdealJob, run
 from weir.training.mode import BatchSizeService
@@ -52,7 +52,7 @@ class Given:
 def train(
     mode: Mode,
     machines: Sequence[Machine],
-    done: Callable[[Course], bool],
+    done: Callable[[LossCurve], bool],
     *,
     workload: Workload | None = None,
     batch: int = 32,
@@ -61,15 +61,15 @@ def train(
     delay_ns: Callable[[int], int] = lambda _: 0,
     seed: int = 1,
     sizes: BatchSizeService | None = None,
-) -> tuple[Course, Training]:
+) -> tuple[LossCurve, Training]:
     """Train until `done`; a call of `bytes` takes `delay_ns(bytes)` after the last worker has made it.
 
     `sizes` answers requests for batch sizes; None: `IdealBatchSizes`.
     """
     workload = workload or LeastSquares(8, 256, seed=seed)
-    clock, course = Clock(), Course(workload.loss)
+    clock, curve = Clock(), LossCurve(workload.loss)
     plan = TrainingPlan(mode, len(machines), batch, learning_rate, options={"momentum": momentum}, seed=seed)
-    training = Training(plan, workload, course, machines)
+    training = Training(plan, workload, curve, machines)
     if mode.summed:
         jobs = [IdealJob(clock, len(machines), delay_ns)]
         processes = training.summed(jobs[0].communicators, sizes or IdealBatchSizes(plan))
@@ -77,5 +77,5 @@ def train(
         jobs = [IdealJob(clock, 2, delay_ns) for _ in machines]
         processes = training.served([(job.communicators[0], job.communicators[1]) for job in jobs])
     running = Processes(processes, training.cost_ns)
-    run(running, clock, jobs, lambda: done(course))
-    return course, training
+    run(running, clock, jobs, lambda: done(curve))
+    return curve, training

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from weir.hosts import reference_sum
 from weir.tests.support.errors import raises
 from weir.tests.training.ideal_run import IdealBatchSizes, train
-from weir.training import Course, Machine, TrainingError, TrainingPlan, make_mode
+from weir.training import LossCurve, Machine, TrainingError, TrainingPlan, make_mode
 from weir.training.batching.analytic import equal_shares, proportional_shares
 from weir.training.batching.manager import MAX_APART, BatchSizeManager, RuleName, Turns
 from weir.training.batching.narx import History, Narx
@@ -31,9 +31,9 @@ FREE = Readings(1.0, 1.0)
 MS = 1_000_000
 
 
-def updates(last: int) -> Callable[[Course], bool]:
+def updates(last: int) -> Callable[[LossCurve], bool]:
     """Return whether a job has made this many updates, for `train`."""
-    return lambda course: course.updates >= last
+    return lambda curve: curve.updates >= last
 
 
 # --- the analytic rule ---
@@ -90,11 +90,11 @@ def test_the_slowest_share_cannot_give_a_sample_away(workers: list[tuple[float, 
 def test_a_cpu_cluster_is_balanced_within_a_sample() -> None:
     """The limit is 1.02 times the optimum of the machines' speeds, plus one sample, once each speed was seen."""
     speeds, batch = (1000.0, 900.0, 350.0, 120.0), 256
-    course, _ = train(
-        make_mode("lb-bsp"), [Machine(speed) for speed in speeds], lambda course: course.updates >= 60, batch=batch
+    curve, _ = train(
+        make_mode("lb-bsp"), [Machine(speed) for speed in speeds], lambda curve: curve.updates >= 60, batch=batch
     )
-    by_step = np.array([(each.clock, each.samples, each.computed_ns - each.began_ns) for each in course.iterations])
-    assert course.updates == 60
+    by_step = np.array([(each.clock, each.samples, each.computed_ns - each.began_ns) for each in curve.iterations])
+    assert curve.updates == 60
     for step in range(60):
         sizes, times_ns = by_step[by_step[:, 0] == step, 1:].T
         assert sizes.sum() == batch
@@ -113,16 +113,16 @@ def test_a_step_has_at_most_one_question_for_any_workers(rule: RuleName, asked: 
     sizes = IdealBatchSizes(plan)
     when: list[int] = []
 
-    def over(course: Course) -> bool:
+    def over(curve: LossCurve) -> bool:
         if sizes.asked > len(when):
-            when.append(course.updates)
-        return course.updates >= 10
+            when.append(curve.updates)
+        return curve.updates >= 10
 
-    course, _ = train(plan.mode, [Machine(speed) for speed in speeds], over, batch=96, sizes=sizes)
+    curve, _ = train(plan.mode, [Machine(speed) for speed in speeds], over, batch=96, sizes=sizes)
     assert [step for step in when if step < 10] == asked
     for step in range(10):
-        assert sum(each.samples for each in course.iterations if each.clock == step) == 96
-    assert len({each.samples for each in course.iterations if each.clock == 9}) > 1
+        assert sum(each.samples for each in curve.iterations if each.clock == step) == 96
+    assert len({each.samples for each in curve.iterations if each.clock == 9}) > 1
 
 
 def test_turns_rest_the_longer_the_longer_nothing_has_changed() -> None:
@@ -178,12 +178,12 @@ class LateSizes:
     def wait(self, timeout_s: float, /) -> list[int]:
         return [30, 2]
 
-    def until(self, last: int) -> Callable[[Course], bool]:
+    def until(self, last: int) -> Callable[[LossCurve], bool]:
         """Return whether the training is over, for `train`."""
 
-        def over(course: Course) -> bool:
-            self.course_updates = course.updates
-            return course.updates >= last
+        def over(curve: LossCurve) -> bool:
+            self.course_updates = curve.updates
+            return curve.updates >= last
 
         return over
 
@@ -191,13 +191,13 @@ class LateSizes:
 def test_a_controller_that_hangs_holds_up_one_step() -> None:
     """The delay is a tenth of a second; then all continue with their sizes, and take the answer when it comes."""
     sizes = LateSizes(at=2)
-    course, training = train(make_mode("lb-bsp"), [Machine(1000.0)] * 2, sizes.until(8), sizes=sizes)
-    began = {(each.worker, each.clock): each.began_ns for each in course.iterations}
-    ended = {(each.worker, each.clock): each.ended_ns for each in course.iterations}
+    curve, training = train(make_mode("lb-bsp"), [Machine(1000.0)] * 2, sizes.until(8), sizes=sizes)
+    began = {(each.worker, each.clock): each.began_ns for each in curve.iterations}
+    ended = {(each.worker, each.clock): each.ended_ns for each in curve.iterations}
     for rank in (0, 1):
         waits = [began[rank, step + 1] - ended[rank, step] for step in range(7)]
         assert waits == [100 * MS, *[0] * 6]
-        samples = [each.samples for each in course.iterations if each.worker == rank]
+        samples = [each.samples for each in curve.iterations if each.worker == rank]
         assert samples[:8] == [16] * 3 + [[30, 2][rank]] * 5
     assert training.weights[0].tobytes() == training.weights[1].tobytes()
     assert sizes.asked == 4, "at once, and again when its answer was acted on"
@@ -210,19 +210,19 @@ def test_unequal_batches_train_as_one_process_does() -> None:
     """Same samples; a mean without weights by samples would differ."""
     workload = LeastSquares(20, 500, seed=3)
     machines = [Machine(speed) for speed in (1000.0, 700.0, 300.0, 150.0)]
-    course, training = train(
+    curve, training = train(
         make_mode("lb-bsp", predictor="memoryless"),
         machines,
-        lambda course: course.updates >= 50,
+        lambda curve: curve.updates >= 50,
         workload=workload,
         batch=120,
     )
-    assert len({each.samples for each in course.iterations if each.clock == 40}) == 4, "sizes differ"
+    assert len({each.samples for each in curve.iterations if each.clock == 40}) == 4, "sizes differ"
     alone, naive = workload.initial(), workload.initial()
     optimiser, naive_optimiser = make_optimiser("sgd", [20], 0.5), make_optimiser("sgd", [20], 0.5)
     samples = Samples(workload.rows, (1, 0))
     for step in range(50):
-        sizes = [each.samples for each in course.iterations if each.clock == step]
+        sizes = [each.samples for each in curve.iterations if each.clock == step]
         alone = optimiser.step(alone, workload.gradient(alone, workload.fetch(samples.rows(120 * step, 120))))
         parts = [workload.gradient(naive, workload.fetch(samples.share(step, sizes, rank))) for rank in range(4)]
         naive = naive_optimiser.step(naive, reference_sum(parts, mean=True))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from weir.training import Course, Machine, Processes, Training, TrainingError, TrainingPlan, Workload, make_mode
+from weir.training import LossCurve, Machine, Processes, Training, TrainingError, TrainingPlan, Workload, make_mode
 from weir.training.exchanges.ideal_peers import DelayCarrier, IdealNetwork
 from weir.training.exchanges.peers import partners
 from weir.training.ideal import Clock, IdealJob, run
@@ -53,7 +53,7 @@ class Still(LeastSquares):
 
 @dataclass
 class Played:
-    course: Course
+    curve: LossCurve
     training: Training
     network: IdealNetwork
     clock: Clock
@@ -67,7 +67,7 @@ def play(
     speeds: list[float] | None = None,
     delay_ns: Callable[[int, int, int], int] = lambda *_: 1_000_000,
     lost: Mapping[int, int] | None = None,
-    done: Callable[[Course], bool] = lambda course: course.updates >= 120,
+    done: Callable[[LossCurve], bool] = lambda curve: curve.updates >= 120,
     workload: Workload | None = None,
     start: NDArray[np.float32] | None = None,
     seed: int = 1,
@@ -78,8 +78,8 @@ def play(
     workload = workload or LeastSquares(8, 256, seed=1)
     machines = [Machine(speed) for speed in speeds or [1000.0] * workers]
     plan = TrainingPlan(mode, workers, 8 * workers, 0.1, seed=seed)
-    course = Course(workload.loss, every=mode.updates_per_step(workers))
-    training = Training(plan, workload, course, machines)
+    curve = LossCurve(workload.loss, every=mode.updates_per_step(workers))
+    training = Training(plan, workload, curve, machines)
     if start is not None:
         training.weights[:] = list(start)
     network = IdealNetwork(clock, DelayCarrier(clock, delay_ns), workers, patience_ns=50_000_000)
@@ -93,23 +93,23 @@ def play(
     def over() -> bool:
         while cuts and cuts[0][0] <= clock.now_ns:
             network.lose(cuts.pop(0)[1])
-        return done(course)
+        return done(curve)
 
     run(running, clock, [*racks, network], over)
-    return Played(course, training, network, clock, policies)
+    return Played(curve, training, network, clock, policies)
 
 
 @pytest.mark.parametrize("name", PEER_MODES)
 def test_loss_falls_with_workers_of_different_speeds(name: str) -> None:
-    played = play(name, speeds=[1000.0, 900, 800, 500, 400, 300], done=lambda course: course.updates >= 400)
-    assert played.course.losses[-1].loss < 0.5 * played.course.losses[0].loss
+    played = play(name, speeds=[1000.0, 900, 800, 500, 400, 300], done=lambda curve: curve.updates >= 400)
+    assert played.curve.losses[-1].loss < 0.5 * played.curve.losses[0].loss
 
 
 @pytest.mark.parametrize("name", ["d-psgd", "ad-psgd", "prague", "pairs"])
 def test_exchanges_preserve_the_mean_of_all_weights(name: str) -> None:
     still = Still(8, 256, seed=1)
     start = np.random.default_rng(3).normal(size=(6, still.parameters)).astype(np.float32)
-    played = play(name, workload=still, start=start, done=lambda course: course.updates >= 60)
+    played = play(name, workload=still, start=start, done=lambda curve: curve.updates >= 60)
     assert np.mean(played.training.weights, axis=0) == pytest.approx(start.mean(axis=0), abs=1e-5)
     assert np.var(played.training.weights, axis=0).sum() < 0.2 * np.var(start, axis=0).sum()
 
@@ -117,30 +117,30 @@ def test_exchanges_preserve_the_mean_of_all_weights(name: str) -> None:
 def test_a_pull_moves_by_its_weight_and_leaves_the_other_alone() -> None:
     still = Still(8, 256, seed=1)
     start = np.stack([np.zeros(still.parameters), np.ones(still.parameters)]).astype(np.float32)
-    played = play("gossip", 2, workload=still, start=start, done=lambda course: course.updates >= 2)
+    played = play("gossip", 2, workload=still, start=start, done=lambda curve: curve.updates >= 2)
     assert played.training.weights[0] == pytest.approx(np.full(still.parameters, 0.5))
     assert played.training.weights[1] == pytest.approx(np.full(still.parameters, 0.5))
 
 
 def test_workers_of_a_rack_have_the_same_bits() -> None:
-    played = play("rack-gossip", done=lambda course: course.updates >= 60)
+    played = play("rack-gossip", done=lambda curve: curve.updates >= 60)
     for first in range(0, 6, RACK):
         assert (played.training.weights[first] == played.training.weights[first + 1]).all()
 
 
 @pytest.mark.parametrize("name", ["gossip", "ad-psgd", "d-psgd", "prague", "pairs"])
 def test_a_lost_worker_costs_each_other_one_timeout(name: str) -> None:
-    played = play(name, lost={3: 30_000_000}, done=lambda course: course.updates >= 400)
+    played = play(name, lost={3: 30_000_000}, done=lambda curve: curve.updates >= 400)
     blamed = [pair for pair in played.network.timeouts if pair[1] == 3 and pair[0] != 3]
     seen_by = {rank for rank, _ in blamed}
     answering = 1 if name == "ad-psgd" else 0  # odd workers of AD-PSGD listen to each even one besides
     assert len(blamed) <= len(seen_by) * (1 + answering)
-    living = [each.clock for each in played.course.iterations if each.worker == 0]
+    living = [each.clock for each in played.curve.iterations if each.worker == 0]
     assert max(living) > 30
 
 
 def test_a_pull_longer_than_computing_is_measured() -> None:
-    played = play("gossip", delay_ns=lambda *_: 20_000_000, done=lambda course: course.updates >= 30)
+    played = play("gossip", delay_ns=lambda *_: 20_000_000, done=lambda curve: curve.updates >= 30)
     assert {duration for *_, duration in played.policies.pulls} == {20_000_000}
 
 
@@ -154,8 +154,8 @@ def play_drawn_schedule(number: int) -> None:
     lost = {int(rank): int(rng.integers(0, 60_000_000)) for rank in gone}
     living = set(range(workers)) - set(lost)
 
-    def done(course: Course) -> bool:
-        ended = [each.worker for each in course.iterations if each.ended_ns >= 0]
+    def done(curve: LossCurve) -> bool:
+        ended = [each.worker for each in curve.iterations if each.ended_ns >= 0]
         return all(ended.count(rank) >= 10 for rank in living)
 
     play(
@@ -192,7 +192,7 @@ def test_partners_of_an_exchange_are_a_partition() -> None:
 def test_diloco_without_momentum_is_local_sgd() -> None:
     machines = [Machine(1000.0)] * 4
     modes = [make_mode("diloco", period=3, momentum=0.0, step=1.0), make_mode("local", period=3)]
-    ends = [train(mode, machines, lambda course: course.updates >= 8)[0].losses[-1].loss for mode in modes]
+    ends = [train(mode, machines, lambda curve: curve.updates >= 8)[0].losses[-1].loss for mode in modes]
     assert ends[0] == pytest.approx(ends[1], rel=1e-3)
 
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from weir.tests.support.errors import raises
 from weir.tests.training.ideal_run import train
-from weir.training import MODES, Course, Machine, Mode, TrainingError, make_mode
-from weir.training.course import Iteration
+from weir.training import MODES, LossCurve, Machine, Mode, TrainingError, make_mode
+from weir.training.loss_curve import Iteration
 from weir.training.machines import jitter, stepping
 from weir.training.rules import Quorum, RoundRobin, Staleness, Taken
 
@@ -39,38 +39,38 @@ def clusters(draw: st.DrawFn) -> list[Machine]:
 delays = st.integers(0, 3 * MS)
 
 
-def iterations_of(course: Course, worker: int) -> list[Iteration]:
-    return [each for each in course.iterations if each.worker == worker]
+def iterations_of(curve: LossCurve, worker: int) -> list[Iteration]:
+    return [each for each in curve.iterations if each.worker == worker]
 
 
-def clocks_at(course: Course, workers: int, now_ns: int) -> list[int]:
+def clocks_at(curve: LossCurve, workers: int, now_ns: int) -> list[int]:
     """Updates of each worker that were taken by then."""
-    return [sum(0 <= each.taken_ns <= now_ns for each in iterations_of(course, worker)) for worker in range(workers)]
+    return [sum(0 <= each.taken_ns <= now_ns for each in iterations_of(curve, worker)) for worker in range(workers)]
 
 
-def whole(course: Course) -> list[Iteration]:
+def whole(curve: LossCurve) -> list[Iteration]:
     """Iterations whose worker was let go on."""
-    return [each for each in course.iterations if each.given_ns >= 0]
+    return [each for each in curve.iterations if each.given_ns >= 0]
 
 
-def played(mode: Mode, machines: Sequence[Machine], delay_ns: int, iterations: int = 90) -> Course:
-    course, _ = train(
-        mode, machines, lambda course: len(course.iterations) >= iterations, delay_ns=lambda _: delay_ns, batch=32
+def played(mode: Mode, machines: Sequence[Machine], delay_ns: int, iterations: int = 90) -> LossCurve:
+    curve, _ = train(
+        mode, machines, lambda curve: len(curve.iterations) >= iterations, delay_ns=lambda _: delay_ns, batch=32
     )
-    return course
+    return curve
 
 
 @settings(max_examples=12, deadline=None)
 @given(clusters(), st.integers(0, 4), delays)
 def test_no_worker_is_ahead_by_more_than_the_staleness(machines: list[Machine], bound: int, delay_ns: int) -> None:
-    course = played(make_mode("ssp", staleness=bound), machines, delay_ns)
-    for each in whole(course):
-        clocks = clocks_at(course, len(machines), each.given_ns)
+    curve = played(make_mode("ssp", staleness=bound), machines, delay_ns)
+    for each in whole(curve):
+        clocks = clocks_at(curve, len(machines), each.given_ns)
         assert each.clock + 1 <= min(clocks) + bound
-        earlier = clocks_at(course, len(machines), each.given_ns - 1)
+        earlier = clocks_at(curve, len(machines), each.given_ns - 1)
         if each.given_ns > each.taken_ns:  # it has waited: until the instant that the rule says, and no longer
             assert each.clock + 1 > min(earlier) + bound
-        if each.clock + 1 == min(clocks_at(course, len(machines), each.taken_ns)):
+        if each.clock + 1 == min(clocks_at(curve, len(machines), each.taken_ns)):
             assert each.given_ns == each.taken_ns, "the slowest does not wait"
 
 
@@ -78,9 +78,9 @@ def test_no_worker_is_ahead_by_more_than_the_staleness(machines: list[Machine], 
 @given(clusters(), delays)
 def test_asynchronous_and_elastic_workers_never_wait(machines: list[Machine], delay_ns: int) -> None:
     for mode in (make_mode("asp"), make_mode("easgd", period=3)):
-        course = played(mode, machines, delay_ns)
-        assert all(each.given_ns == each.taken_ns == each.computed_ns + delay_ns for each in whole(course))
-        assert whole(course)
+        curve = played(mode, machines, delay_ns)
+        assert all(each.given_ns == each.taken_ns == each.computed_ns + delay_ns for each in whole(curve))
+        assert whole(curve)
 
 
 @settings(max_examples=12, deadline=None)
@@ -89,23 +89,23 @@ def test_a_step_takes_the_first_of_its_quorum_and_drops_the_rest(
     machines: list[Machine], spare: int, delay_ns: int
 ) -> None:
     quorum = max(1, len(machines) - spare)
-    course = played(make_mode("backup", quorum=quorum), machines, delay_ns)
-    taken = sorted((each for each in course.iterations if each.taken_ns >= 0), key=lambda each: each.taken_ns)
+    curve = played(make_mode("backup", quorum=quorum), machines, delay_ns)
+    taken = sorted((each for each in curve.iterations if each.taken_ns >= 0), key=lambda each: each.taken_ns)
     released = [each for each in taken if each.given_ns >= 0]
-    assert course.updates >= 1
-    assert course.dropped + quorum * course.updates <= len(taken) < course.dropped + quorum * (course.updates + 1)
+    assert curve.updates >= 1
+    assert curve.dropped + quorum * curve.updates <= len(taken) < curve.dropped + quorum * (curve.updates + 1)
     for each in released:  # a waiting worker is released by the update that completes a step, or was late
         assert each.given_ns == each.taken_ns or any(other.taken_ns == each.given_ns for other in taken)
     if quorum == len(machines):
-        assert course.dropped == 0
+        assert curve.dropped == 0
 
 
 @settings(max_examples=12, deadline=None)
 @given(clusters(), st.sampled_from([0.0, 0.5, 0.8]), delays)
 def test_round_robin_keeps_order_gap_and_clocks(machines: list[Machine], relaxation: float, delay_ns: int) -> None:
-    course = played(make_mode("r2sp", relaxation=relaxation), machines, delay_ns)
+    curve = played(make_mode("r2sp", relaxation=relaxation), machines, delay_ns)
     taken = sorted(
-        (each for each in course.iterations if each.taken_ns >= 0),
+        (each for each in curve.iterations if each.taken_ns >= 0),
         key=lambda each: (each.taken_ns, each.clock, each.worker),
     )
     count = len(machines)
@@ -115,14 +115,14 @@ def test_round_robin_keeps_order_gap_and_clocks(machines: list[Machine], relaxat
     for turn in range(count, len(taken) - 1):
         round_ns = taken[turn].taken_ns - taken[turn - count].taken_ns
         assert taken[turn + 1].taken_ns >= taken[turn].taken_ns + int(relaxation * round_ns / count)
-    assert all(each.given_ns == each.taken_ns for each in whole(course))
+    assert all(each.given_ns == each.taken_ns for each in whole(curve))
 
 
 def test_the_slowest_never_waits_for_its_turn() -> None:
     """Once the gaps have settled on how long a round takes."""
     machines = [Machine(speed) for speed in (1000.0, 800.0, 100.0, 500.0)]
-    course = played(make_mode("r2sp"), machines, delay_ns=1 * MS, iterations=80)
-    slowest = [each for each in iterations_of(course, 2) if each.clock >= 4 and each.taken_ns >= 0]
+    curve = played(make_mode("r2sp"), machines, delay_ns=1 * MS, iterations=80)
+    slowest = [each for each in iterations_of(curve, 2) if each.clock >= 4 and each.taken_ns >= 0]
     assert len(slowest) > 10
     assert [each.taken_ns - each.computed_ns for each in slowest] == [1 * MS] * len(slowest)
 
@@ -136,10 +136,10 @@ def test_the_slowest_never_waits_for_its_turn() -> None:
     ),
 )
 def test_summed_modes_begin_every_iteration_together(machines: list[Machine], delay_ns: int, mode: Mode) -> None:
-    course = played(mode, machines, delay_ns)
+    curve = played(mode, machines, delay_ns)
     count = len(machines)
-    for clock in range(len(whole(course)) // count):
-        step = [each for each in course.iterations if each.clock == clock]
+    for clock in range(len(whole(curve)) // count):
+        step = [each for each in curve.iterations if each.clock == clock]
         assert len({each.began_ns for each in step}) == 1
         assert {each.given_ns for each in step} == {max(each.computed_ns for each in step) + delay_ns}
 
@@ -147,8 +147,8 @@ def test_summed_modes_begin_every_iteration_together(machines: list[Machine], de
 def test_a_staleness_of_0_trains_as_a_quorum_of_all_does() -> None:
     """Every step has each worker's gradient of the same weights, one by one or together."""
     machines = [Machine(speed) for speed in (1000.0, 300.0, 500.0)]
-    one_by_one, _ = train(make_mode("ssp", staleness=0), machines, lambda course: course.updates >= 60, batch=30)
-    together, _ = train(make_mode("backup", quorum=3), machines, lambda course: course.updates >= 20, batch=30)
+    one_by_one, _ = train(make_mode("ssp", staleness=0), machines, lambda curve: curve.updates >= 60, batch=30)
+    together, _ = train(make_mode("backup", quorum=3), machines, lambda curve: curve.updates >= 20, batch=30)
     by_step = [(point.time_ns, point.loss) for point in one_by_one.losses[2::3]]
     assert [time_ns for time_ns, _ in by_step] == [point.time_ns for point in together.losses]
     np.testing.assert_allclose([loss for _, loss in by_step], [point.loss for point in together.losses], rtol=1e-4)
@@ -158,14 +158,14 @@ def test_a_staleness_of_0_trains_as_a_quorum_of_all_does() -> None:
 def test_every_mode_learns(name: str) -> None:
     """The rest of the loss is at most twice the measurements' noise."""
     machines = [Machine(speed) for speed in (1000.0, 700.0, 500.0, 250.0)]
-    course, _ = train(
+    curve, _ = train(
         make_mode(name),
         machines,
-        lambda course: course.samples >= 20_000 or course.reached_ns(0.02) is not None,
+        lambda curve: curve.samples >= 20_000 or curve.reached_ns(0.02) is not None,
         batch=64,
     )
-    assert course.losses[0].loss > 0.1
-    assert course.reached_ns(0.02) == course.losses[-1].time_ns
+    assert curve.losses[0].loss > 0.1
+    assert curve.reached_ns(0.02) == curve.losses[-1].time_ns
 
 
 def test_rules_refuse_numbers_that_none_can_have() -> None:
@@ -202,7 +202,7 @@ def test_every_mode_has_defaults_and_refuses_unknown_options() -> None:
 
 
 def test_a_mode_of_a_users_file_trains(tmp_path: Path) -> None:
-    """The mode is BSP by another name: the same course."""
+    """The mode is BSP by another name: the same curve."""
     own = tmp_path / "mine.py"
     own.write_text(
         "from dataclasses import dataclass\n"
@@ -213,7 +213,7 @@ def test_a_mode_of_a_users_file_trains(tmp_path: Path) -> None:
     )
     machines = [Machine(1000.0), Machine(500.0)]
     courses = [
-        train(mode, machines, lambda course: course.updates >= 9)[0].losses
+        train(mode, machines, lambda curve: curve.updates >= 9)[0].losses
         for mode in (make_mode("bsp"), make_mode(str(own), rest=2))
     ]
     assert courses[0] == courses[1]

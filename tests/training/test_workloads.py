@@ -109,7 +109,7 @@ def test_the_convolution_learns_the_digits() -> None:
     _, training = train(
         make_mode("lb-bsp", predictor="memoryless"),
         machines,
-        lambda course: course.updates >= 250,
+        lambda curve: curve.updates >= 250,
         workload=workload,
         batch=64,
         learning_rate=0.2,

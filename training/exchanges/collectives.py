@@ -14,7 +14,7 @@ from ...hosts.collectives.leader_query import PATIENCE_S, LeaderQuery
 from ..batching.manager import RuleName, Turns
 from ..batching.reporter import SpeedReporter
 from ..mode import BatchSizeService, Replicas
-from ..processes import Pending, Process, Resumed, Until
+from ..processes import InProgress, Process, Wait, Wakeup
 from ..samples import Samples
 from .local_steps import LocalSteps
 
@@ -48,7 +48,7 @@ def summing_worker(
         reporter, turns = SpeedReporter(follow.predictor, rule=follow.rule), Turns(follow.rule)
         ask = partial(follow.service.ask, rule=follow.rule, size_step=follow.size_step)
         query = LeaderQuery(communicator, ask, name="batch sizes")
-    now_ns = (yield Until(lambda: 0)).now_ns
+    now_ns = (yield Wait(lambda: 0)).now_ns
     step = 0
     while True:
         if follow is not None and step > 0:
@@ -59,7 +59,7 @@ def summing_worker(
                 sizes = found or sizes
         weights = job.weights[rank]
         rows = held.rows(step * sizes[rank], sizes[rank]) if plan.shards else samples.share(step, sizes, rank)
-        iteration = job.course.begin(rank, step, len(rows), now_ns)
+        iteration = job.curve.begin(rank, step, len(rows), now_ns)
         gradient, iteration.computed_ns = yield job.computing(rank, step, weights, rows)
         if follow is not None:
             most = machine.memory_samples
@@ -69,35 +69,35 @@ def summing_worker(
         job.weights[rank] = optimiser.step(weights, mean)
         iteration.taken_ns = iteration.given_ns = iteration.ended_ns = now_ns
         if rank == 0:
-            job.course.updated(job.weights[0], plan.batch, now_ns)
+            job.curve.updated(job.weights[0], plan.batch, now_ns)
         step += 1
 
 
 def averaging_worker(job: Replicas, rank: int, communicator: Communicator, period: int) -> Process:
     """Make `period` local steps, then set everyone's weights to their mean."""
     local = LocalSteps(job, rank)
-    now_ns = (yield Until(lambda: 0)).now_ns
+    now_ns = (yield Wait(lambda: 0)).now_ns
     clock = 0
     while True:
-        iteration = job.course.begin(rank, clock, local.size * period, now_ns)
+        iteration = job.curve.begin(rank, clock, local.size * period, now_ns)
         yield from local.take(period, iteration)
         mean, now_ns = yield communicator.allreduce_async(job.weights[rank], op="mean", name="weights")
         job.weights[rank] = mean
         iteration.taken_ns = iteration.given_ns = iteration.ended_ns = now_ns
         if rank == 0:
-            job.course.updated(mean, job.plan.batch * period, now_ns)
+            job.curve.updated(mean, job.plan.batch * period, now_ns)
         clock += 1
 
 
 def _asked(
     query: LeaderQuery, report: NDArray[np.float64]
-) -> Generator[Until | Pending, Resumed, tuple[list[int] | None, int]]:
+) -> Generator[Wait | InProgress, Wakeup, tuple[list[int] | None, int]]:
     """One worker's part in a query of all: yield the answer, None if there is none now, and the time when it is
     there.
     """
     (reports, present), now_ns = yield query.report(report)
     if (asked := query.ask(reports, present)) is not None:
         late_ns = now_ns + round(PATIENCE_S * 1e9)
-        yield Until(lambda: 0 if asked.done() else late_ns)
+        yield Wait(lambda: 0 if asked.done() else late_ns)
     found, now_ns = yield query.answer()
     return found, now_ns

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ...hosts.errors import PeerLost
-from ..processes import Pending
+from ..processes import InProgress
 
 
 class Clock(Protocol):
@@ -170,12 +170,12 @@ class IdealPeers:
         self._published[name] = Pulled(version, np.array(value))
         return version
 
-    def pull_async(self, peer: int, name: str, /) -> Pending:
+    def pull_async(self, peer: int, name: str, /) -> InProgress:
         found = self._network.ends[peer]._published[name]
         arrived = self._network.carrier.start(peer, self.rank, found.value.nbytes)
         return self._network.call(Call(self._network, self.rank, peer, lambda: (arrived(), found)))
 
-    def send_async(self, peer: int, value: object, /) -> Pending:
+    def send_async(self, peer: int, value: object, /) -> InProgress:
         copied = np.array(value)
         if self.rank in self._network.lost or peer in self._network.lost:
             return self._network.call(Call(self._network, self.rank, peer, lambda: (False, None)))
@@ -183,7 +183,7 @@ class IdealPeers:
         self._network.ends[peer]._inbox.setdefault(self.rank, deque()).append((arrived, copied))
         return Call(self._network, self.rank, peer, lambda: (arrived(), None))
 
-    def recv_async(self, peer: int, /) -> Pending:
+    def recv_async(self, peer: int, /) -> InProgress:
         queue = self._inbox.setdefault(peer, deque())
 
         def value() -> tuple[bool, Any]:

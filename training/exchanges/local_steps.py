@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from ..course import Iteration
+from ..loss_curve import Iteration
 from ..mode import Replicas
-from ..processes import Compute, Resumed
+from ..processes import ComputePhase, Wakeup
 from ..samples import Rows
 from ..workload import Floats
 
@@ -33,7 +33,7 @@ class LocalSteps:
         """Return the weights after a step of the worker's optimiser."""
         return self._optimiser.step(weights, gradient)
 
-    def take(self, count: int, iteration: Iteration) -> Generator[Compute, Resumed, None]:
+    def take(self, count: int, iteration: Iteration) -> Generator[ComputePhase, Wakeup, None]:
         """Make so many steps, which change the worker's weights; `iteration` gets the time when they are computed."""
         job, rank = self._job, self._rank
         for _ in range(count):

@@ -7,9 +7,9 @@ from collections.abc import Generator
 import numpy as np
 
 from ...hosts.errors import PeerLost
-from ..course import Iteration
+from ..loss_curve import Iteration
 from ..mode import PeerEnds, Replicas
-from ..processes import Compute, Pending, Resumed, Until
+from ..processes import ComputePhase, InProgress, Wait, Wakeup
 from ..workload import Floats
 from .local_steps import LocalSteps
 
@@ -43,18 +43,18 @@ class Gossiper:
 
     def begin(self, now_ns: int, steps: int = 1) -> Iteration:
         """Begin an iteration of so many steps."""
-        iteration = self.job.course.begin(self.rank, self._clock, self.local.size * steps, now_ns)
+        iteration = self.job.curve.begin(self.rank, self._clock, self.local.size * steps, now_ns)
         self._clock += 1
         return iteration
 
     def take_steps(
         self, iteration: Iteration, now_ns: int, steps: int = 1
-    ) -> Generator[Compute | Until | Pending, Resumed, int]:
+    ) -> Generator[ComputePhase | Wait | InProgress, Wakeup, int]:
         """Make local steps; returns when they are computed."""
         yield from self.local.take(steps, iteration)
         return max(now_ns, iteration.computed_ns)
 
-    def answer(self, peer: int, call: Pending) -> Generator[Compute | Until | Pending, Resumed, Resumed | None]:
+    def answer(self, peer: int, call: InProgress) -> Generator[ComputePhase | Wait | InProgress, Wakeup, Wakeup | None]:
         """Wait for a call to a peer; None if the peer is lost, which is then not asked again."""
         try:
             return (yield call)

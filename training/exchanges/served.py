@@ -8,7 +8,7 @@ import numpy as np
 
 from ...hosts import Communicator
 from ..mode import Replicas
-from ..processes import Process, Until
+from ..processes import Process, Wait
 from ..rules import Rule, Taken
 from ..workload import Floats
 
@@ -22,10 +22,10 @@ def gradient_worker(job: Replicas, rank: int, communicator: Communicator) -> Pro
     """Send a gradient in every step, and go on with the weights that the server gives."""
     size = job.plan.equal_sizes()[rank]
     samples = job.samples(rank)
-    now_ns = (yield Until(lambda: 0)).now_ns
+    now_ns = (yield Wait(lambda: 0)).now_ns
     step = 0
     while True:
-        iteration = job.course.begin(rank, step, size, now_ns)
+        iteration = job.curve.begin(rank, step, size, now_ns)
         weights, rows = job.weights[rank], samples.rows(step * size, size)
         gradient, iteration.computed_ns = yield job.computing(rank, step, weights, rows)
         yield communicator.broadcast_async(gradient, WORKER, name="update")
@@ -43,7 +43,7 @@ class ParameterServer:
         every mean moves them by a whole one.
         """
         self.weights = job.workload.initial()
-        self.course = job.course
+        self.curve = job.curve
         self.sizes = job.plan.equal_sizes()
         self._batch = job.plan.batch
         self._rule = rule
@@ -56,13 +56,13 @@ class ParameterServer:
         """Take one worker's updates and give it weights, when the rule says so."""
         rule, nothing = self._rule, np.zeros_like(self.weights)
         while True:
-            yield Until(lambda: rule.takes_ns(worker))
+            yield Wait(lambda: rule.takes_ns(worker))
             update, now_ns = yield communicator.broadcast_async(nothing, WORKER, name="update")
-            iteration = self.course.current[worker]
+            iteration = self.curve.current[worker]
             iteration.taken_ns = now_ns
             before = self.weights
             self._take(worker, update, now_ns)
-            iteration.given_ns = (yield Until(lambda: 0 if rule.gives(worker) else None)).now_ns
+            iteration.given_ns = (yield Wait(lambda: 0 if rule.gives(worker) else None)).now_ns
             rule.give(worker)
             yield communicator.broadcast_async(self.given(before), SERVER, name="weights")
 
@@ -77,12 +77,12 @@ class ParameterServer:
         mean = sum((np.float32(size / counted) * each for each, size in updates), nothing)
         share = counted / self._batch if self._partial_steps else 1.0
         self.weights = self._optimiser.step(self.weights, mean, share)
-        self.course.updated(self.weights, counted, now_ns)
+        self.curve.updated(self.weights, counted, now_ns)
 
     def _take(self, worker: int, update: Floats, now_ns: int) -> None:
         match self._rule.take(worker, now_ns):
             case Taken.DROPPED:
-                self.course.dropped += 1
+                self.curve.dropped += 1
             case Taken.KEPT:
                 self._kept.append((update, self.sizes[worker]))
             case Taken.COMPLETES:

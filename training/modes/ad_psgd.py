@@ -10,7 +10,7 @@ import numpy as np
 from ..errors import TrainingError
 from ..exchanges.peers import Gossiper
 from ..mode import Description, PeerEnds, PeerMode, Replicas
-from ..processes import Process, Until
+from ..processes import Process, Wait
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class AsynchronousDecentralised(PeerMode):
 
     def _active(self, job: Replicas, rank: int, ends: PeerEnds) -> Process:
         worker, chances = Gossiper(job, rank, ends), np.random.default_rng((job.plan.seed, 51, rank))
-        now_ns = (yield Until(lambda: 0)).now_ns
+        now_ns = (yield Wait(lambda: 0)).now_ns
         while True:
             iteration, before = worker.begin(now_ns), worker.weights
             answering = [peer for peer in range(1, job.plan.workers, 2) if peer not in worker.lost]
@@ -48,7 +48,7 @@ class AsynchronousDecentralised(PeerMode):
 
     def _passive(self, job: Replicas, rank: int, ends: PeerEnds) -> Process:
         worker = Gossiper(job, rank, ends)
-        now_ns = (yield Until(lambda: 0)).now_ns
+        now_ns = (yield Wait(lambda: 0)).now_ns
         while True:
             iteration, before = worker.begin(now_ns), worker.weights
             rows = worker.local.rows()

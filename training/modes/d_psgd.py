@@ -9,7 +9,7 @@ import numpy as np
 
 from ..exchanges.peers import Gossiper
 from ..mode import Description, PeerEnds, PeerMode, Replicas
-from ..processes import Process, Until
+from ..processes import Process, Wait
 
 _SHARE: Final = np.float32(1 / 3)
 """Metropolis weight of a ring: 1 / (1 + largest degree)."""
@@ -27,7 +27,7 @@ class DecentralisedParallel(PeerMode):
     def _worker(self, job: Replicas, rank: int, ends: PeerEnds) -> Process:
         worker, n = Gossiper(job, rank, ends), job.plan.workers
         neighbours = sorted({(rank - 1) % n, (rank + 1) % n})
-        now_ns = (yield Until(lambda: 0)).now_ns
+        now_ns = (yield Wait(lambda: 0)).now_ns
         while True:
             iteration, before = worker.begin(now_ns), worker.weights
             asked = worker.alive(neighbours)

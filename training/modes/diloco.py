@@ -11,7 +11,7 @@ from ...hosts import Communicator
 from ..errors import TrainingError
 from ..exchanges.local_steps import LocalSteps
 from ..mode import BatchSizeService, Description, Replicas, SummedMode
-from ..processes import Process, Until
+from ..processes import Process, Wait
 
 
 @dataclass(frozen=True)
@@ -41,10 +41,10 @@ class LowCommunication(SummedMode):
     def worker(self, job: Replicas, rank: int, communicator: Communicator, service: BatchSizeService) -> Process:
         local, outer = LocalSteps(job, rank), job.weights[rank]
         moving = np.zeros_like(outer)
-        now_ns = (yield Until(lambda: 0)).now_ns
+        now_ns = (yield Wait(lambda: 0)).now_ns
         clock = 0
         while True:
-            iteration = job.course.begin(rank, clock, local.size * self.period, now_ns)
+            iteration = job.curve.begin(rank, clock, local.size * self.period, now_ns)
             yield from local.take(self.period, iteration)
             moved, now_ns = yield communicator.allreduce_async(job.weights[rank] - outer, op="mean", name="moves")
             moving = np.float32(self.momentum) * moving + moved
@@ -52,7 +52,7 @@ class LowCommunication(SummedMode):
             job.weights[rank] = outer
             iteration.taken_ns = iteration.given_ns = iteration.ended_ns = now_ns
             if rank == 0:
-                job.course.updated(outer, job.plan.batch * self.period, now_ns)
+                job.curve.updated(outer, job.plan.batch * self.period, now_ns)
             clock += 1
 
 

@@ -12,7 +12,7 @@ from ..errors import TrainingError
 from ..exchanges.local_steps import LocalSteps
 from ..exchanges.served import SERVER, WORKER, ParameterServer
 from ..mode import Description, Replicas, ServedMode
-from ..processes import Process, Until
+from ..processes import Process, Wait
 from ..rules import Staleness
 from ..workload import Floats
 
@@ -47,10 +47,10 @@ class ElasticAveraging(ServedMode):
 
     def worker(self, job: Replicas, rank: int, communicator: Communicator) -> Process:
         local = LocalSteps(job, rank)
-        now_ns = (yield Until(lambda: 0)).now_ns
+        now_ns = (yield Wait(lambda: 0)).now_ns
         clock = 0
         while True:
-            iteration = job.course.begin(rank, clock, local.size * self.period, now_ns)
+            iteration = job.curve.begin(rank, clock, local.size * self.period, now_ns)
             yield from local.take(self.period, iteration)
             update = job.weights[rank]
             yield communicator.broadcast_async(update, WORKER, name="update")
@@ -74,7 +74,7 @@ class _ElasticCentre(ParameterServer):
     def complete(self, updates: list[tuple[Floats, int]], now_ns: int) -> None:
         for update, samples in updates:
             self.weights = self.weights + np.float32(self._mode.push) * (update - self.weights)
-            self.course.updated(self.weights, samples * self._mode.period, now_ns)
+            self.curve.updated(self.weights, samples * self._mode.period, now_ns)
 
 
 DESCRIPTION: Final = Description(

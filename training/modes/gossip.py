@@ -13,7 +13,7 @@ import numpy as np
 from ..errors import TrainingError
 from ..exchanges.peers import Gossiper
 from ..mode import Description, PeerEnds, PeerMode, Replicas
-from ..processes import Process, Until
+from ..processes import Process, Wait
 
 WEIGHTS: Final = "weights"
 """Name under which workers publish their weights."""
@@ -43,7 +43,7 @@ class Gossip(PeerMode):
     def _worker(self, job: Replicas, rank: int, ends: PeerEnds) -> Process:
         worker, chances = Gossiper(job, rank, ends), np.random.default_rng((job.plan.seed, 50, rank))
         worker.peers.publish(WEIGHTS, worker.weights)
-        now_ns = (yield Until(lambda: 0)).now_ns
+        now_ns = (yield Wait(lambda: 0)).now_ns
         while True:
             iteration, began_ns, before = worker.begin(now_ns), now_ns, worker.weights
             probabilities, pull_weights = ends.policies.row(rank, self.policy, self.source)

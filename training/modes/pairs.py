@@ -17,7 +17,7 @@ import numpy as np
 from ..errors import TrainingError
 from ..exchanges.peers import Gossiper
 from ..mode import Description, PeerEnds, PeerMode, Replicas
-from ..processes import Process, Until
+from ..processes import Process, Wait
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Pairs(PeerMode):
     def _worker(self, job: Replicas, rank: int, ends: PeerEnds) -> Process:
         worker = Gossiper(job, rank, ends)
         outer, moving = worker.weights, np.zeros_like(worker.weights)
-        now_ns = (yield Until(lambda: 0)).now_ns
+        now_ns = (yield Wait(lambda: 0)).now_ns
         exchange = 0
         while True:
             iteration = worker.begin(now_ns, self.period)

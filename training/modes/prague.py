@@ -15,7 +15,7 @@ import numpy as np
 from ..errors import TrainingError
 from ..exchanges.peers import Gossiper
 from ..mode import Description, PeerEnds, PeerMode, Replicas
-from ..processes import Compute, Pending, Process, Resumed, Until
+from ..processes import ComputePhase, InProgress, Process, Wait, Wakeup
 from ..workload import Floats
 
 
@@ -40,7 +40,7 @@ class PartialReduce(PeerMode):
 
     def _worker(self, job: Replicas, rank: int, ends: PeerEnds) -> Process:
         worker = Gossiper(job, rank, ends)
-        now_ns = (yield Until(lambda: 0)).now_ns
+        now_ns = (yield Wait(lambda: 0)).now_ns
         step = 0
         while True:
             iteration = worker.begin(now_ns)
@@ -52,7 +52,7 @@ class PartialReduce(PeerMode):
 
 def _mean_of_group(
     worker: Gossiper, group: list[int], weights: Floats, now_ns: int
-) -> Generator[Compute | Until | Pending, Resumed, tuple[Floats, int]]:
+) -> Generator[ComputePhase | Wait | InProgress, Wakeup, tuple[Floats, int]]:
     """Reduce-scatter and all-gather of a group: every member averages one part of the weights for all.
 
     A member that is lost has no part in later exchanges; of the part that it was to average everyone keeps its own.

@@ -10,7 +10,7 @@ import numpy as np
 from ..errors import TrainingError
 from ..exchanges.peers import Gossiper
 from ..mode import Description, PeerEnds, PeerMode, Replicas
-from ..processes import Process, Until
+from ..processes import Process, Wait
 from .gossip import WEIGHTS
 
 
@@ -39,7 +39,7 @@ class RackGossip(PeerMode):
         leads = rack.rank == 0
         if leads:
             worker.peers.publish(WEIGHTS, worker.weights)
-        now_ns = (yield Until(lambda: 0)).now_ns
+        now_ns = (yield Wait(lambda: 0)).now_ns
         while True:
             iteration, before, peer = worker.begin(now_ns), worker.weights, rank
             if leads:

@@ -30,7 +30,7 @@ from typing import Final
 
 from ....topologies.routing import Routes
 from ....wire.aggregation import FAN_IN
-from ..baseline_trees import nearest
+from ..baseline_trees import closest_feasible_tree
 from ..exact.lp import Effort, FlowProgram
 from ..model.cost import Costs
 from ..model.network import build
@@ -74,7 +74,7 @@ class Agg:
         notes = [f"not every set of switches was tried in {self.seconds:g} s"] if search.is_late else []
         found = search.found
         if not found:
-            near = nearest(problem, wanted)
+            near = closest_feasible_tree(problem, wanted)
             self._check(problem, near)
             return replace(near, note="; ".join(filter(None, (near.note, *notes))))
         best = min(found, key=lambda placement: (costs.completion_seconds(placement), len(placement.parents)))

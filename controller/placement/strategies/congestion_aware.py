@@ -6,7 +6,7 @@ import random
 from typing import Final
 
 from ....topologies.model import Endpoint
-from ..baseline_trees import along, at_racks, hubs, nearest, rack_sums
+from ..baseline_trees import closest_feasible_tree, hub_switches, rack_sums, rack_switches, tree_from_parents
 from ..exact.trees import shortened
 from ..model.cost import Costs
 from ..model.problem import Placement, Problem
@@ -19,7 +19,7 @@ class CongestionAware:
     def place(self, problem: Problem, rng: random.Random) -> Placement:
         topology, routes, costs = problem.topology, problem.routes, Costs(problem)
         seconds, number = costs.with_one, costs.links.number
-        last = topology.attached_switch(problem.server).name if problem.server else next(hubs(problem), "")
+        last = topology.attached_switch(problem.server).name if problem.server else next(hub_switches(problem), "")
         parents: dict[str, str] = {}
         waiting = [name for name in problem.racks if last and routes.reaches(name, last)]
         while waiting:
@@ -30,8 +30,8 @@ class CongestionAware:
                 waiting.append(parents[node])
         if problem.server is not None:
             parents[last] = problem.server
-        tree = along(problem, at_racks(problem), parents, problem.server or last)
-        return nearest(problem, rack_sums(problem)) if tree is None else shortened(routes, tree)
+        tree = tree_from_parents(problem, rack_switches(problem), parents, problem.server or last)
+        return closest_feasible_tree(problem, rack_sums(problem)) if tree is None else shortened(routes, tree)
 
 
 DESCRIPTION: Final = Description(

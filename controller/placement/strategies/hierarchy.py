@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Final
 
-from ..baseline_trees import along, at_racks, hubs, nearest, rack_sums
+from ..baseline_trees import closest_feasible_tree, hub_switches, rack_sums, rack_switches, tree_from_parents
 from ..model.problem import Placement, Problem
 from ..model.strategy import Description
 
@@ -15,7 +15,7 @@ class Hierarchy:
 
     def place(self, problem: Problem, rng: random.Random) -> Placement:
         routes, topology = problem.routes, problem.topology
-        for hub in hubs(problem):
+        for hub in hub_switches(problem):
             parents: dict[str, str] = {}
             last = hub if problem.server is None else topology.attached_switch(problem.server).name
             ways = [routes.unique_path(hub, last), *(routes.unique_path(rack, hub) for rack in problem.racks)]
@@ -24,9 +24,11 @@ class Hierarchy:
                     parents.setdefault(link.node, topology.peer(link).node)
             if problem.server is not None:
                 parents[last] = problem.server
-            if ways[0] is not None and (tree := along(problem, at_racks(problem), parents, problem.server or last)):
+            if ways[0] is not None and (
+                tree := tree_from_parents(problem, rack_switches(problem), parents, problem.server or last)
+            ):
                 return tree
-        return nearest(problem, rack_sums(problem))
+        return closest_feasible_tree(problem, rack_sums(problem))
 
 
 DESCRIPTION: Final = Description(

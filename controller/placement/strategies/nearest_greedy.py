@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Final
 
-from ..baseline_trees import at_racks, nearest, within_reach
+from ..baseline_trees import closest_feasible_tree, rack_switches, within_reach
 from ..model.problem import Placement, Problem
 from ..model.strategy import Description
 
@@ -21,13 +21,13 @@ class NearestGreedy:
             rack: sorted(reach[workers[0]], key=lambda name: problem.routes.hops(rack, name))
             for rack, workers in problem.racks.items()
         }
-        racks = at_racks(problem)
+        racks = rack_switches(problem)
         for worker in problem.workers:
             free = (name for name in near[racks[worker]] if places.get(name, 0) < problem.fan_in)
             if offer := next(free, None):
                 wanted[worker] = offer
                 places[offer] = places.get(offer, 0) + 1
-        return nearest(problem, wanted)
+        return closest_feasible_tree(problem, wanted)
 
 
 DESCRIPTION: Final = Description(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Final
 
-from ..baseline_trees import nearest, rack_sums
+from ..baseline_trees import closest_feasible_tree, rack_sums
 from ..model.problem import Placement, Problem
 from ..model.strategy import Description
 
@@ -14,7 +14,7 @@ class RackOnly:
     """Switches with two workers or more sum, and each sends one stream to the root."""
 
     def place(self, problem: Problem, rng: random.Random) -> Placement:
-        return nearest(problem, rack_sums(problem))
+        return closest_feasible_tree(problem, rack_sums(problem))
 
 
 DESCRIPTION: Final = Description(

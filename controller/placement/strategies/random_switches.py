@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Final
 
-from ..baseline_trees import nearest, within_reach
+from ..baseline_trees import closest_feasible_tree, within_reach
 from ..model.problem import Placement, Problem
 from ..model.strategy import Description
 
@@ -22,7 +22,7 @@ class RandomSwitches:
             if eligible:
                 wanted[worker] = rng.choice(eligible)
                 taken[wanted[worker]] = taken.get(wanted[worker], 0) + 1
-        return nearest(problem, wanted)
+        return closest_feasible_tree(problem, wanted)
 
 
 DESCRIPTION: Final = Description(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Final
 
-from ..baseline_trees import hubs, nearest
+from ..baseline_trees import closest_feasible_tree, hub_switches
 from ..model.problem import Placement, Problem
 from ..model.strategy import Description
 
@@ -14,8 +14,8 @@ class RootOnly:
     """Every worker sends to the switch nearest to all, which sends the server one stream."""
 
     def place(self, problem: Problem, rng: random.Random) -> Placement:
-        hub = next(hubs(problem), None)
-        return nearest(problem, {} if hub is None else dict.fromkeys(problem.workers, hub))
+        hub = next(hub_switches(problem), None)
+        return closest_feasible_tree(problem, {} if hub is None else dict.fromkeys(problem.workers, hub))
 
 
 DESCRIPTION: Final = Description(

@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from ..baseline_trees import nearest, rack_sums
+from ..baseline_trees import closest_feasible_tree, rack_sums
 from ..exact.min_max_lp import OutOfTime, Sharing
 from ..model.cost import Costs
 from ..model.problem import Placement, PlacementError, Problem
@@ -42,7 +42,7 @@ class Rounded:
         try:
             shares = _shares(problem, server, usable, pairs, self.seconds)
         except OutOfTime as stopped:
-            near = nearest(problem, rack_sums(problem))
+            near = closest_feasible_tree(problem, rack_sums(problem))
             return replace(near, note="; ".join(filter(None, (f"{stopped}: racks sum", near.note))))
         wanted: dict[str, str] = {}
         offers: dict[str, list[tuple[str, float]]] = {}
@@ -52,7 +52,7 @@ class Rounded:
             sink = rng.choices([name for name, _ in offers[rack]], [share for _, share in offers[rack]])[0]
             if sink != server:
                 wanted[worker] = sink
-        return nearest(problem, wanted)
+        return closest_feasible_tree(problem, wanted)
 
 
 def _shares(

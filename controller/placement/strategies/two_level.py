@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Final
 
-from ..baseline_trees import along, nearest, rack_sums
+from ..baseline_trees import closest_feasible_tree, rack_sums, tree_from_parents
 from ..model.problem import Placement, PlacementError, Problem
 from ..model.strategy import Description, Need
 
@@ -21,7 +21,7 @@ class TwoLevel:
         last = problem.topology.attached_switch(problem.server).name
         wanted = dict.fromkeys(problem.workers, last) | rack_sums(problem)
         parents = {name: last for name in wanted.values() if name != last} | {last: problem.server}
-        return along(problem, wanted, parents, problem.server) or nearest(problem, wanted)
+        return tree_from_parents(problem, wanted, parents, problem.server) or closest_feasible_tree(problem, wanted)
 
 
 DESCRIPTION: Final = Description(

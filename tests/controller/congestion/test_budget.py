@@ -746,13 +746,13 @@ def test_gaps_follow_jobs_and_shrink_after_others_slow_down() -> None:
     [two] = windows.follow(routes, [incast(2, generation=2)], (), 61_000_000)
     assert (two.pacing.gap_ns, windows.jobs_to_repace) == (0, {})
     anew = WindowController(rack, CongestionOptions(60, lease_ns=1_000_000))
-    anew.take_up({})
+    anew.restore({})
     [restored] = anew.follow(routes, [replace(incast(2), pacing=Pacing(gap_ns=gap_ns))], (), 0)
     assert restored.pacing.gap_ns == gap_ns, "as its hosts were told by the controller before"
     assert anew.jobs_to_repace == {2: 0}
     slow, fast = replace(incast(1), pacing=Pacing(gap_ns=2 * gap_ns)), incast(2)
     anew = WindowController(rack, CongestionOptions(60))
-    anew.take_up({})
+    anew.restore({})
     plans = anew.follow(routes, [slow, fast], (), 0)
     assert anew.jobs_to_repace == {2: gap_ns}, "the other one may send faster only then"
     plans = [plans[0], *anew.follow(routes, [plans[0], incast(2, generation=2)], (), 1_000_000)]
@@ -788,7 +788,7 @@ def test_a_restarted_controller_begins_with_the_switches_state() -> None:
     states = marked_states(FABRIC, {s.name: SwitchState() for s in FABRIC.switches}, windows.budgets, left, OPTIONS)
     held = windows_held(states)
     anew = WindowController(FABRIC, replace(OPTIONS, lease_ns=1_000_000))
-    anew.take_up(held)
+    anew.restore(held)
     anew.follow(ROUTES, [at_one_switch(1, "h1", "h3")], (), 0)
     assert windows_held(marked_states(FABRIC, states, anew.budgets, left, OPTIONS)) == held
     [link] = [e for e in left[0].max_streams if FABRIC.peer(e).node == "h1"]

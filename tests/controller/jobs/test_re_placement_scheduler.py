@@ -95,12 +95,12 @@ class Scene(Rig):
     def run(self, until_ns: int, since_ns: int = BEGAN) -> None:
         """A look each millisecond, up to this one."""
         for now_ns in range(since_ns, until_ns + 1, MS):
-            self.improver.consider(now_ns)
+            self.improver.step(now_ns)
 
     def look(self, times: int, now_ns: int = LOOK) -> None:
         """Observe this many times at this instant."""
         for _ in range(times):
-            self.improver.consider(now_ns)
+            self.improver.step(now_ns)
 
     def goes(self, number: int, steps_per_second: float) -> None:
         """Report this number of steps from the job's hosts."""
@@ -153,7 +153,7 @@ def test_waiting_jobs_are_examined_before_all_again() -> None:
     """Looks that come late, one each period."""
     scene = Scene(jobs=3)
     for turn in range(5):
-        scene.improver.consider(LOOK + turn * SOLVE + turn)
+        scene.improver.step(LOOK + turn * SOLVE + turn)
     assert scene.asked == [(1,), (2,), (3,), (1,), (2,)]
 
 
@@ -161,7 +161,7 @@ def test_readings_that_are_closer_than_a_period_are_one() -> None:
     """Observations at odd times are included."""
     scene = Scene()
     for before_ns in (19 * MS, 12 * MS, 8 * MS, 1 * MS):
-        scene.improver.consider(LOOK - before_ns)
+        scene.improver.step(LOOK - before_ns)
     assert scene.links.read_ns == [LOOK - 19 * MS, LOOK - 8 * MS]
 
 
@@ -316,7 +316,7 @@ def test_a_recheck_comes_first_and_once() -> None:
     scene.better[2] = None
     scene.look(1, LOOK + PERIOD - 1)
     assert len(scene.asked) == 2
-    scene.improver.consider(LOOK + PERIOD + SOLVE)
+    scene.improver.step(LOOK + PERIOD + SOLVE)
     scene.look(2, LOOK + PERIOD + SOLVE)
     assert scene.asked == [(1,), (2,), (2,), (1,), (2,)]
 

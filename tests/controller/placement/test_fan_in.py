@@ -14,7 +14,7 @@ import pytest
 import scipy.optimize  # type: ignore[import-untyped]
 
 from weir.controller.placement import NoTree, Placement, PlacementError, Problem, fitted
-from weir.controller.placement.baseline_trees import at_racks, rack_sums
+from weir.controller.placement.baseline_trees import rack_sums, rack_switches
 from weir.controller.placement.exact.fan_in import _Program
 from weir.controller.placement.exact.greedy_fan_in import gathered
 from weir.controller.placement.strategies import strategy
@@ -144,7 +144,7 @@ def test_a_gathered_tree_is_valid_and_the_nearest_if_proven() -> None:
         server, *workers = rng.sample(hosts, rng.randint(4, len(hosts)))
         room = {switch.name: int(rng.random() < 0.9) for switch in topology.switches}
         problem = Problem(Routes(topology), tuple(workers), server, 1_000, {}, room, fan_in)
-        wanted = at_racks(problem) if rng.random() < 0.7 else {w: rng.choice(list(room)) for w in workers}
+        wanted = rack_switches(problem) if rng.random() < 0.7 else {w: rng.choice(list(room)) for w in workers}
         placement, nearest = gathered(problem, server, wanted)
         if placement is None:
             continue

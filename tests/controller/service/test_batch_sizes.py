@@ -18,8 +18,8 @@ from weir.controller.service.batch_sizes import BatchSizes
 from weir.controller.service.limits import Limits
 from weir.experiments.backends.batch_sizes import size_rule
 from weir.hosts import ControlAbsent, ControlRefused
-from weir.hosts.drivers import size_questions
-from weir.hosts.drivers.size_questions import SizeQuestion, SizeQuestions
+from weir.hosts.drivers import batch_size_client
+from weir.hosts.drivers.batch_size_client import BatchSizeClient, BatchSizeRequest
 from weir.tests.controller.control_rig import ANSWER_S, Host, Rig, rig
 from weir.tests.support.errors import raises
 from weir.wire import control_pb2 as pb
@@ -217,9 +217,9 @@ async def _goes_on(host: Host) -> None:
 
 async def test_a_stream_of_questions_is_answered_in_order(service: Rig) -> None:
     registration = await service.register(workers=WORKERS)
-    questions, report = SizeQuestions(service.service.address), np.array([[speed, 0.2, 0] for speed in SPEEDS])
+    questions, report = BatchSizeClient(service.service.address), np.array([[speed, 0.2, 0] for speed in SPEEDS])
 
-    def ask(speed: float, limit: int = 0) -> SizeQuestion:
+    def ask(speed: float, limit: int = 0) -> BatchSizeRequest:
         report[0] = speed, 0.2, limit
         everyone, token = np.ones(3, np.bool_), registration.seats[0].token
         return questions.ask(balance_request(registration.job, 80, "analytic", report, everyone, token=token))
@@ -249,7 +249,7 @@ async def test_unanswered_questions_fail_and_later_ones_find_another() -> None:
             registration.job, 80, "analytic", report, everyone, token=registration.seats[0].token
         )
         address = first.service.address
-        questions = SizeQuestions(address)
+        questions = BatchSizeClient(address)
         assert await asyncio.to_thread(questions.ask(question).wait, ANSWER_S) == [80]
     with closing(questions):
         with raises(ControlAbsent, place=address):
@@ -270,10 +270,10 @@ async def test_unanswered_questions_fail_and_later_ones_find_another() -> None:
 
 def test_a_question_without_an_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """The controller hangs; the next question is sent again."""
-    monkeypatch.setattr(size_questions, "_ANSWER_S", 0.0)
+    monkeypatch.setattr(batch_size_client, "_ANSWER_S", 0.0)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
-        with closing(SizeQuestions(address)) as questions:
+        with closing(BatchSizeClient(address)) as questions:
             for _ in range(2):
                 asked = questions.ask(pb.BalanceRequest(job=1))
                 assert asked.done()

@@ -26,14 +26,14 @@ def launch(which: InFlight, *rounds: int, now_ns: int = 0, answer: MessageType =
 
 
 def land(which: InFlight, *rounds: int, now_ns: int = 0) -> None:
-    which.land(np.array(rounds) & SIZE - 1, now_ns)
+    which.complete(np.array(rounds) & SIZE - 1, now_ns)
 
 
 def repaired(which: InFlight, now_ns: int = 0) -> list[int]:
     """Rounds that are sent again now."""
-    places = which.to_repair(now_ns)
+    places = which.due_for_retransmit(now_ns)
     rounds: list[int] = which.round[places].tolist()
-    which.relaunch(places, now_ns)
+    which.mark_resent(places, now_ns)
     return rounds
 
 
@@ -121,11 +121,11 @@ def test_repairs_by_others_allow_twice_the_filling_rounds(
         land(one, *range(lost), now_ns=passed_ns)
     land(one, *range(lost + 1, lost + 1 + landing), now_ns=now_ns)
     assert repaired(one, now_ns) == [], "it is for others to repair first"
-    assert one.travelling == 20
+    assert one.in_network == 20
     assert one.room == 2 * filling - 20
-    one.obey(200, yields=False)
+    one.set_window(200, yields=False)
     assert one.room == 200 - 20
-    one.obey(200)
+    one.set_window(200)
     assert one.room == 2 * filling - 20
 
 
@@ -142,7 +142,7 @@ def test_repairs_by_others_allow_at_least_sixteen_rounds(span: int, fewest: int)
 
 def test_the_window_is_the_room_before_any_loss() -> None:
     one = in_flight(window=1)
-    one.obey(200)
+    one.set_window(200)
     assert one.room == 200
 
 
@@ -154,7 +154,7 @@ def test_resends_of_many_workers_are_spread_evenly() -> None:
     for rank in range(64):
         one = in_flight(rank=rank, workers=64)
         launch(one, 0)
-        one.relaunch(np.array([0]), 0)
+        one.mark_resent(np.array([0]), 0)
         assert one.deadline_ns is not None
         shares.append((one.deadline_ns - 20 * MS) / (10 * MS))
     assert max(shares) < 1
@@ -190,14 +190,14 @@ def test_a_long_wait_causes_no_resend_once_rounds_come() -> None:
     """The window is one during the silence: the other rounds have waited for a slow worker, too."""
     one = in_flight()
     launch(one, *range(10))
-    one.obey(1)
+    one.set_window(1)
     assert repaired(one, 20 * MS) == [0]
     land(one, 0, now_ns=21 * MS)
     assert one.deadline_ns is None
-    one.obey(16)
+    one.set_window(16)
     assert one.deadline_ns is not None
     assert repaired(one, 21 * MS) == []
-    assert (one.travelling, one.room) == (9, 7)
+    assert (one.in_network, one.room) == (9, 7)
     land(one, *range(1, 8), now_ns=22 * MS)
     assert repaired(one, 22 * MS) == []
     late_ns = one.deadline_ns
@@ -208,10 +208,10 @@ def test_a_long_wait_causes_no_resend_once_rounds_come() -> None:
 def test_rounds_overtaken_during_a_pause_are_repaired() -> None:
     one = in_flight(window=16)
     launch(one, *range(10))
-    one.obey(1)
+    one.set_window(1)
     assert repaired(one, 20 * MS) == [0]
     land(one, 6, now_ns=21 * MS)
-    one.obey(16)
+    one.set_window(16)
     assert repaired(one, 21 * MS) == [1, 2, 3]
     assert one.expirations == 10, "each once"
 
@@ -230,7 +230,7 @@ def test_turns_are_determined_on_arrivals() -> None:
     launch(one, *range(18))
     land(one, 6)
     assert repaired(one) == []
-    one.obey(SPAN)
+    one.set_window(SPAN)
     assert repaired(one) == []
     land(one, 7)
     assert repaired(one) == [0, 1, 2, 3, 4]
@@ -250,12 +250,12 @@ def test_no_timer_expires_while_rounds_come_back() -> None:
 def test_expired_rounds_are_resent_oldest_first_as_room_allows() -> None:
     one = in_flight(window=8)
     launch(one, *range(8))
-    one.obey(3)
+    one.set_window(3)
     assert repaired(one, 10 * MS) == [0, 1, 2]
     assert one.room == 0
     assert repaired(one, 11 * MS) == []
     land(one, 1, now_ns=12 * MS)
-    one.obey(3)
+    one.set_window(3)
     assert repaired(one, 12 * MS) == [3]
     assert one.deadline_ns is not None
     assert repaired(one, one.deadline_ns) == [0, 2, 3]
@@ -264,14 +264,14 @@ def test_expired_rounds_are_resent_oldest_first_as_room_allows() -> None:
 def test_rounds_waiting_for_room_have_no_deadline() -> None:
     one = in_flight()
     launch(one, 0, 1)
-    assert len(one.to_repair(10 * MS)) == 2
+    assert len(one.due_for_retransmit(10 * MS)) == 2
     assert one.deadline_ns is None
 
 
 def test_rounds_that_arrive_while_waiting_are_not_resent() -> None:
     one = in_flight()
     launch(one, *range(4))
-    one.obey(1)
+    one.set_window(1)
     assert repaired(one, 10 * MS) == [0]
     land(one, 0, 1, now_ns=11 * MS)
     assert repaired(one, 11 * MS) == [2]
@@ -319,7 +319,7 @@ def test_every_round_lands_whatever_is_lost(seed: int, window: int, span: int, w
                 base += 1
             if rng.random() < 0.1:
                 window = int(rng.integers(1, 9))
-                one.obey(window)
+                one.set_window(window)
         elif not again and not fresh:
             network.clear()
             assert base == total or one.deadline_ns is not None, f"seed {seed}: forgotten"

@@ -26,7 +26,7 @@ from weir import torch_entry
 from weir.hosts import ControlClient, reference_sum
 from weir.hosts.torch import process_group, staging
 from weir.hosts.torch.relay_client import end_relay
-from weir.hosts.torch.works import completers
+from weir.hosts.torch.work import completers
 from weir.tests.hosts.torch import hook_scenarios
 from weir.tests.hosts.torch.rig import DIES_AT, EVERYONE, TOGETHER
 from weir.training.torch_steps import BalancedSampler

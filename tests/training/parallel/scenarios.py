@@ -24,7 +24,7 @@ from torch.distributed.tensor.parallel import parallelize_module
 
 from weir import torch_entry
 from weir.hosts.torch.relay_client import end_relay
-from weir.hosts.torch.works import completers
+from weir.hosts.torch.work import completers
 from weir.training.parallel.character_model import CharacterModel
 from weir.training.parallel.layers import Linear2p5D
 from weir.training.parallel.loss import cross_entropy

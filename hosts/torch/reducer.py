@@ -18,12 +18,12 @@ from ..drivers.control_client import ControlClient
 from ..errors import AllreduceAborted, ControlRefused, HostError
 from ..numerics.datatypes import FloatType, data_types
 from ..numerics.native_types import INT32
-from .calls import LOOK_S
+from .call_log import LOOK_S
 from .relay_client import Block, Relay, relay
 from .rendezvous import Rendezvous
 from .settings import Settings
 from .staging import Staged
-from .works import FabricWork, completers
+from .work import FabricWork, completers
 
 TYPES: Final = {
     getattr(torch, kind.name): kind.name
@@ -93,7 +93,7 @@ class Sizes:
     timeout_s: float
 
 
-class FabricSums:
+class WeirReducer:
     """The fabric's side of one group."""
 
     def __init__(

@@ -19,11 +19,11 @@ import torch
 import torch.distributed as dist
 
 from weir.hosts.torch import process_group
+from weir.hosts.torch.reducer import Sum, WeirReducer
 from weir.hosts.torch.relay_client import Block
 from weir.hosts.torch.rendezvous import Rendezvous
 from weir.hosts.torch.settings import Settings
-from weir.hosts.torch.sums import FabricSums, Sum
-from weir.hosts.torch.works import FabricWork, completers
+from weir.hosts.torch.work import FabricWork, completers
 
 ANSWER_S: Final = 20.0
 
@@ -56,23 +56,23 @@ class OneSeat:
 @pytest.fixture
 def relay(monkeypatch: pytest.MonkeyPatch) -> OneSeat:
     relay = OneSeat()
-    monkeypatch.setattr("weir.hosts.torch.sums.relay", lambda: relay)
+    monkeypatch.setattr("weir.hosts.torch.reducer.relay", lambda: relay)
     monkeypatch.setattr(Rendezvous, "seat", lambda *_: (7, "secret"))
     monkeypatch.setenv("WEIR_HOST", "h1")
     return relay
 
 
 @pytest.fixture
-def sums(relay: OneSeat) -> FabricSums:
+def sums(relay: OneSeat) -> WeirReducer:
     settings = Settings.read()
-    return FabricSums(Rendezvous(dist.HashStore(), 0, 1, settings), settings, lambda _: None, lambda: None)
+    return WeirReducer(Rendezvous(dist.HashStore(), 0, 1, settings), settings, lambda _: None, lambda: None)
 
 
 def wanted(deliver: Any, tensor: torch.Tensor) -> Sum:
     return Sum(FabricWork([tensor], "a sum"), [tensor], "sum", (), False, deliver, ANSWER_S, None)
 
 
-def test_a_failure_during_a_sum_keeps_the_tensors_numbers(relay: OneSeat, sums: FabricSums) -> None:
+def test_a_failure_during_a_sum_keeps_the_tensors_numbers(relay: OneSeat, sums: WeirReducer) -> None:
     tensor = torch.zeros(4)
     call = wanted(tensor.copy_, tensor)
     sums.start(call)
@@ -87,7 +87,7 @@ def test_a_failure_during_a_sum_keeps_the_tensors_numbers(relay: OneSeat, sums: 
     assert tensor.tolist() == [7.0] * 4
 
 
-def test_an_abort_during_delivery_leaves_the_sum(relay: OneSeat, sums: FabricSums) -> None:
+def test_an_abort_during_delivery_leaves_the_sum(relay: OneSeat, sums: WeirReducer) -> None:
     """Its numbers are in place when a waiting thread continues."""
     tensor, begun, go_on = torch.zeros(4), threading.Event(), threading.Event()
 
@@ -108,7 +108,7 @@ def test_an_abort_during_delivery_leaves_the_sum(relay: OneSeat, sums: FabricSum
     assert tensor.tolist() == [1.0] * 4
 
 
-def test_a_group_that_was_left_takes_no_more_sums(sums: FabricSums) -> None:
+def test_a_group_that_was_left_takes_no_more_sums(sums: WeirReducer) -> None:
     sums.close()
     with pytest.raises(AllreduceAborted, match="the process group was destroyed before this call"):
         sums.start(wanted(lambda _: None, torch.zeros(4)))

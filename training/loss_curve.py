@@ -1,4 +1,4 @@
-"""Course of a training job: every worker's iterations, and the loss over time."""
+"""LossCurve of a training job: every worker's iterations, and the loss over time."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class LossPoint:
 
 
 @dataclass(slots=True)
-class Course:
+class LossCurve:
     """Filled while a job trains."""
 
     loss_of: Callable[[Floats], float]

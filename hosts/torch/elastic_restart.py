@@ -30,7 +30,7 @@ import torch
 import torch.distributed as dist
 
 from ..errors import AllreduceAborted, CallMismatch, ControlRefused, HostError, InvalidPlan, JoinTimeout
-from .calls import LOOK_S
+from .call_log import LOOK_S
 from .process_group import end_all, expect_fresh_stores, failures
 
 _log = logging.getLogger(__name__)

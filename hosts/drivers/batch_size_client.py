@@ -5,7 +5,7 @@
     ask ──question──▶ stream ──▶ controller
      │                  └ a thread takes the answers, in the questions' order
      ▼
-    SizeQuestion ◀──sizes, or why there are none
+    BatchSizeRequest ◀──sizes, or why there are none
 
 A call for each question would cost both sides about twice the processor time. What is refused ends the stream, as does
 a controller that ends; the next question opens another one.
@@ -33,7 +33,7 @@ _ANSWER_S: Final = 30.0
 _Outbox = queue.SimpleQueue[pb.BalanceRequest | None]
 
 
-class SizeQuestion:
+class BatchSizeRequest:
     """Batch sizes that were asked for (`collectives.leader_query.Answer`)."""
 
     def __init__(self, address: str) -> None:
@@ -81,7 +81,7 @@ class SizeQuestion:
         return self._found
 
 
-class SizeQuestions:
+class BatchSizeClient:
     """Asks the controller that serves at an address. The stream is opened by the first question."""
 
     def __init__(self, address: str, tls: Tls | None = None) -> None:
@@ -96,13 +96,13 @@ class SizeQuestions:
         self._lock = threading.Lock()
         self._outbox: _Outbox | None = None
         """Outbox of the open stream; None if no stream is open."""
-        self._unanswered: deque[SizeQuestion] = deque()
+        self._unanswered: deque[BatchSizeRequest] = deque()
         """Its questions, in their order."""
         self._thread: threading.Thread | None = None
 
-    def ask(self, request: pb.BalanceRequest) -> SizeQuestion:
+    def ask(self, request: pb.BalanceRequest) -> BatchSizeRequest:
         """Put a question, as `wire.control_messages.balance_request` makes it."""
-        question = SizeQuestion(self._address)
+        question = BatchSizeRequest(self._address)
         with self._lock:
             if self._unanswered and self._unanswered[0].overdue:
                 self._hang_up()
@@ -130,7 +130,7 @@ class SizeQuestions:
             self._outbox.put(None)
             self._outbox = None
 
-    def _read(self, outbox: _Outbox, answers: Any, unanswered: deque[SizeQuestion]) -> None:
+    def _read(self, outbox: _Outbox, answers: Any, unanswered: deque[BatchSizeRequest]) -> None:
         """The thread of one stream: take its answers until it ends."""
         ended: HostError = ControlAbsent("the controller has ended the stream of questions", place=self._address)
         try:

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 import torch.distributed as dist  # noqa: E402 (PyTorch may be missing)
 
-from weir.hosts.torch.calls import CallLog  # noqa: E402
+from weir.hosts.torch.call_log import CallLog  # noqa: E402
 
 WHAT = "all_reduce SUM of 5000 torch.float32 through the switches"
 
@@ -27,7 +27,7 @@ class Waits:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now = [0.0]
-    monkeypatch.setattr("weir.hosts.torch.calls.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("weir.hosts.torch.call_log.time.monotonic", lambda: now[0])
     return now
 
 

@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch.futures import Future
 
 from ..errors import HostError
-from .calls import LOOK_S
+from .call_log import LOOK_S
 
 _MAX_THREADS: Final = 256
 _UNLIMITED: Final = timedelta(0)

@@ -59,10 +59,10 @@ def weir(
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
     ] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log what goes on, too.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Results and errors alone.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log details.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print results and errors only.")] = False,
 ) -> None:
-    """Train over programmable switches: gradients summed in the fabric, along the best trees that telemetry shows."""
+    """Train over programmable switches, which sum gradients along trees that are chosen by live telemetry."""
     import logging
 
     if verbose or quiet:  # the first to set the log up; each command says what it logs otherwise
@@ -73,13 +73,25 @@ def weir(
 def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON instead of lines.")] = False,
 ) -> None:
-    """Say what this machine has, and how to get the rest. The exit status is 1 when what is needed is missing."""
+    """List what this machine has and lacks.
+
+    Each missing part comes with the way to get it. The exit status is 1 if a required part is missing.
+    """
     from .doctor import report
 
     if not report(as_json):
         raise typer.Exit(1)
 
 
+app.command(rich_help_panel=MACHINE, epilog=examples("weir doctor"))(doctor)
+app.command(
+    "examples",
+    rich_help_panel=MACHINE,
+    epilog=examples(
+        "weir examples",
+        "weir examples my_examples",
+    ),
+)(copy_examples)
 app.command(
     rich_help_panel=TRAIN,
     epilog=examples(
@@ -197,12 +209,3 @@ app.command(
     ),
 )(top)
 app.add_typer(telemetry_app, name="telemetry", rich_help_panel=CONTROL)
-app.command(
-    "examples",
-    rich_help_panel=MACHINE,
-    epilog=examples(
-        "weir examples",
-        "weir examples my_examples",
-    ),
-)(copy_examples)
-app.command(rich_help_panel=MACHINE, epilog=examples("weir doctor"))(doctor)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 app = command_group(
     no_args_is_help=True,
-    help="Plan a job before it starts.",
+    help="Plan which gradients of a job to compress, and how.",
     epilog=examples("weir plan compression vgg19 --workers 8 --rate 100Mbit"),
 )
 

@@ -17,7 +17,7 @@ from .help import command_group, examples
 
 app = command_group(
     no_args_is_help=True,
-    help="Ask a history, which --history has kept, what telemetry saw.",
+    help="Query a telemetry history that --history has kept.",
     epilog=examples(
         "weir demo --history seen.duckdb         # keeps one",
         "weir telemetry links seen.duckdb",

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from textwrap import wrap
+from typing import Final
 
 from ..evaluation.statistics import Interval
 from .paper import Paper
 from .record import PaperRecord, Result, results
 
-_HEAD = """\
+_WIDTH: Final = 120
+
+_HEAD: Final = """\
 # Papers: published systems beside their strongest baselines
 
 Each system that Weir repeats is an entry of `experiments/papers/`: what its paper reports, and the same comparison at
@@ -56,13 +60,16 @@ def strongest(paper: Paper, record: PaperRecord) -> Iterator[Result]:
 def _section(paper: Paper, record: PaperRecord) -> Iterator[str]:
     yield f"## {paper.title}"
     yield ""
-    yield f"- Paper: {paper.published}"
-    yield f"- Headline: {paper.headline}"
-    yield f"- Here: {paper.regime}"
+    yield from _item(f"Paper: {paper.published}")
+    yield from _item(f"Headline: {paper.headline}")
+    facts = paper.regime.split("; ")
+    yield from _item("Here:" if len(facts) > 1 else f"Here: {paper.regime}")
+    for fact in facts if len(facts) > 1 else ():
+        yield from _item(fact, indent="  ")
     if paper.run_files:
-        yield f"- Run files: {', '.join(f'`experiments/{file}`' for file in paper.run_files)}"
+        yield from _item(f"Run files: {', '.join(f'`experiments/{file}`' for file in paper.run_files)}")
     cost = "" if record.seconds is None else f"; {record.seconds} s of processor time"
-    yield f"- Repeat: `{record.command}` ({paper.seeds} seeds or turns{cost})"
+    yield from _item(f"Repeat: `{record.command}` ({paper.seeds} seeds or turns{cost})")
     yield ""
     shown = list(results(paper, record))
     for figure in paper.figures:
@@ -79,7 +86,18 @@ def _section(paper: Paper, record: PaperRecord) -> Iterator[str]:
                     f"{'' if own else change(result)} |"
                 )
         yield ""
-    yield paper.findings
+    yield from _wrapped(paper.findings)
+
+
+def _item(text: str, indent: str = "") -> list[str]:
+    """Return an item of a list, in lines of the page's width."""
+    return _wrapped(text, f"{indent}- ", f"{indent}  ")
+
+
+def _wrapped(text: str, first: str = "", other: str = "") -> list[str]:
+    return wrap(
+        text, _WIDTH, initial_indent=first, subsequent_indent=other, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def amount(result: Result) -> str:

@@ -43,7 +43,7 @@ def draw(
     rates: Annotated[bool, typer.Option("--rates", help="Write the rate of each link.")] = False,
     ports: Annotated[bool, typer.Option("--ports", help="Write the port numbers of switches.")] = False,
 ) -> None:
-    """Draw a fabric tier by tier, or as a ring where it has no tiers."""
+    """Draw a fabric in tiers, or as a ring if it has none."""
     from ..topologies import load_topology
     from ..topologies.drawing import Drawing
 

@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from weir.hosts.compression.selective import Choice, Costs, Line, choices, hipress_costs, plan, vgg19_sizes, ways_of
+from weir.hosts.compression.selective import Choice, Costs, Line, choices, plan, vgg19_sizes, ways_of
 from weir.hosts.compression.task_graph import (
     COMPUTE,
     NETWORK,
@@ -25,6 +25,7 @@ from weir.hosts.compression.task_graph import (
 )
 from weir.hosts.errors import InvalidTensor
 from weir.hosts.torch.two_queues import Action, TwoQueues
+from weir.tests.support.compression_costs import hipress_costs
 from weir.tests.support.errors import raises
 
 BERT_BASE = [

@@ -1,0 +1,106 @@
+"""Native code under guarded memory: leaving an array, or using a freed one, ends the process; what is right goes on."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from weir.tests.paths import ROOT
+
+_ACCESSES = """
+import ctypes, json, os
+import numpy as np
+from weir.tests.support.guarded_memory import install
+
+install()
+array = np.arange(1000)
+at = ctypes.c_int64.from_address
+
+
+def last():
+    at(array.ctypes.data + 7992).value = 1
+
+
+def behind():
+    at(array.ctypes.data + 8000).value = 1
+
+
+def freed():
+    global array
+    address = array.ctypes.data
+    del array
+    at(address).value
+
+
+def moved():
+    address = array.ctypes.data
+    array.resize(9999, refcheck=False)
+    assert array.sum() == 499500
+    at(address).value
+
+
+def many():
+    assert not any(np.zeros(size % 9).any() for size in range(9999))
+
+
+statuses = {}
+for access in (last, behind, freed, moved, many):
+    if (child := os.fork()) == 0:
+        access()
+        os._exit(0)
+    statuses[access.__name__] = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+print(json.dumps(statuses))
+"""
+
+
+def test_an_access_outside_of_arrays_ends_the_process() -> None:
+    done = subprocess.run([sys.executable, "-c", _ACCESSES], capture_output=True, text=True, check=True, timeout=100)
+    fatal = -signal.SIGSEGV
+    assert json.loads(done.stdout) == {"last": 0, "behind": fatal, "freed": fatal, "moved": fatal, "many": 0}
+
+
+_HEAP = """
+import sys
+from weir.emulator.runtime.engine import Engine
+from weir.tests.support.guarded_memory import install
+
+install()
+engine = Engine()
+if sys.argv[1] == "unchecked":  # as if the capacity of the heap of events were not looked at
+    refresh = engine._refresh
+
+    def refreshed():
+        refresh()
+        engine.world.heap_capacity = 1 << 30
+
+    engine._refresh = refreshed
+for number in range(3000):
+    engine.set_timer(engine.add_host(), 1 + number % 7)
+"""
+
+
+@pytest.mark.parametrize(("capacity", "status"), [("checked", 0), ("unchecked", -signal.SIGSEGV)])
+def test_events_beyond_an_unchecked_heap_are_found(capacity: str, status: int) -> None:
+    words = [sys.executable, "-c", _HEAP, capacity]
+    assert subprocess.run(words, capture_output=True, check=False, timeout=100).returncode == status
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("folder", ["runtime", "tables", "compiler", "v1model", "p4runtime", "stf", "bmv2", "ports"])
+def test_the_emulators_tests_stay_within_arrays(folder: str, tmp_path: Path) -> None:
+    words = ["-X", "faulthandler", "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", f"--basetemp={tmp_path}/t"]
+    words += ["-p", "weir.tests.support.guarded_memory", str(ROOT / "tests" / "emulator" / folder)]
+    done = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+
+
+@pytest.mark.long
+def test_random_run_files_stay_within_arrays(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "weir.tests.experiments.guarded_runs", "1000", "1"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]

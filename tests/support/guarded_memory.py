@@ -1,0 +1,159 @@
+"""Guarded memory for NumPy arrays: native code that leaves an array, or uses a freed one, ends the process (SIGSEGV).
+
+Native code of the emulator, of wire and of the controller works on the data of NumPy arrays, by address. `install` puts
+an inaccessible page directly behind every array (up to the alignment of 8 bytes). Memory that is freed becomes
+inaccessible, until `_KEPT` further blocks were freed. As a pytest plugin it does so for a whole run, and prints the
+stacks of a process that ends::
+
+    python -X faulthandler -m pytest -p weir.tests.support.guarded_memory -n0 tests/emulator
+
+An index that stays within its array is not noticed (one packet's place in the pool, say), and neither is an access just
+before an array. Threads that are started afterwards allocate as usual. The kernel's limit of mappings
+(vm.max_map_count, 65,530) allows some 30,000 arrays at once.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import resource
+from importlib import import_module
+from typing import Any, ClassVar, Final
+
+from numba import cfunc, types
+
+_PAGE: Final = resource.getpagesize()
+_ALIGNMENT: Final = 8
+_KEPT: Final = 4096
+"""Freed blocks that stay inaccessible; each takes address space alone."""
+_SET_HANDLER: Final = 304
+"""PyDataMem_SetHandler in the table of NumPy's C interface (numpy/_core/code_generators/numpy_api.py)."""
+_READ_WRITE: Final = 3
+_PRIVATE_ANONYMOUS: Final = 0x22
+
+_map = types.ExternalFunction(
+    "mmap", types.intp(types.intp, types.intp, types.int32, types.int32, types.int32, types.int64)
+)
+_protect = types.ExternalFunction("mprotect", types.int32(types.intp, types.intp, types.int32))
+_unmap = types.ExternalFunction("munmap", types.int32(types.intp, types.intp))
+_move = types.ExternalFunction("memmove", types.intp(types.intp, types.intp, types.intp))
+
+
+class _Allocator(ctypes.Structure):
+    _fields_: ClassVar = [(name, ctypes.c_void_p) for name in ("context", "malloc", "calloc", "realloc", "free")]
+
+
+class _Handler(ctypes.Structure):
+    """PyDataMem_Handler."""
+
+    _fields_: ClassVar = [("name", ctypes.c_char * 127), ("version", ctypes.c_uint8), ("allocator", _Allocator)]
+
+
+_alive: list[object] = []
+
+
+def install() -> None:
+    """Guard all arrays that this thread makes from now on."""
+    from numba import njit
+
+    umath = import_module("numpy._core._multiarray_umath")
+
+    load, store = _words()
+
+    # block: … | size of the data | data | inaccessible page; the page before is mostly the one behind another block
+    @njit  # type: ignore[untyped-decorator]
+    def rounded(size: Any) -> Any:
+        return (size + _ALIGNMENT - 1) // _ALIGNMENT * _ALIGNMENT
+
+    @njit  # type: ignore[untyped-decorator]
+    def inner_of(size: Any) -> Any:
+        return (rounded(size) + 8 + _PAGE - 1) // _PAGE * _PAGE
+
+    @njit  # type: ignore[untyped-decorator]
+    def allocated(size: Any) -> Any:
+        inner = inner_of(size)
+        block = _map(0, inner + _PAGE, _READ_WRITE, _PRIVATE_ANONYMOUS, -1, 0)
+        if block == -1:
+            return 0
+        _protect(block + inner, _PAGE, 0)
+        data = block + inner - rounded(size)
+        store(data - 8, size)
+        return data
+
+    @njit  # type: ignore[untyped-decorator]
+    def freed(ring: Any, data: Any) -> Any:
+        size = load(data - 8)
+        inner = inner_of(size)
+        block = data + rounded(size) - inner
+        _protect(block, inner, 0)
+        at = load(ring) % _KEPT
+        slot = ring + 8 + 16 * at
+        if load(slot) != 0:
+            _unmap(load(slot), load(slot + 8))
+        store(slot, block)
+        store(slot + 8, inner + _PAGE)
+        store(ring, at + 1)
+
+    @cfunc(types.intp(types.intp, types.intp))  # type: ignore[untyped-decorator]
+    def malloc(ring: Any, size: Any) -> Any:
+        return allocated(size)
+
+    @cfunc(types.intp(types.intp, types.intp, types.intp))  # type: ignore[untyped-decorator]
+    def calloc(ring: Any, count: Any, each: Any) -> Any:
+        return allocated(count * each)
+
+    @cfunc(types.void(types.intp, types.intp, types.intp))  # type: ignore[untyped-decorator]
+    def free(ring: Any, data: Any, size: Any) -> Any:
+        if data != 0:
+            freed(ring, data)
+
+    @cfunc(types.intp(types.intp, types.intp, types.intp))  # type: ignore[untyped-decorator]
+    def realloc(ring: Any, data: Any, size: Any) -> Any:
+        new = allocated(size)
+        if data != 0 and new != 0:
+            _move(new, data, min(load(data - 8), size))
+            freed(ring, data)
+        return new
+
+    ring = ctypes.create_string_buffer(8 + 16 * _KEPT)
+    functions = (malloc, calloc, realloc, free)
+    handler = _Handler(b"guarded", 1, _Allocator(ctypes.addressof(ring), *(function.address for function in functions)))
+    new_capsule = ctypes.pythonapi.PyCapsule_New
+    new_capsule.restype = ctypes.py_object
+    new_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+    capsule = new_capsule(ctypes.addressof(handler), b"mem_handler", None)
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.restype = ctypes.c_void_p
+    pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+    table = (ctypes.c_size_t * (_SET_HANDLER + 1)).from_address(pointer(umath._ARRAY_API, None))
+    set_handler = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object)(table[_SET_HANDLER])
+    _alive.extend((ring, handler, capsule, functions, set_handler(capsule)))
+
+
+def _words() -> tuple[Any, Any]:
+    """Intrinsics that read and write an int64 at an address."""
+    from llvmlite import ir
+    from numba.extending import intrinsic
+
+    word = ir.IntType(64)
+
+    @intrinsic  # type: ignore[untyped-decorator]
+    def load(typing_context: Any, address: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            return builder.load(builder.inttoptr(arguments[0], word.as_pointer()))
+
+        return types.int64(types.int64), generate
+
+    @intrinsic  # type: ignore[untyped-decorator]
+    def store(typing_context: Any, address: Any, value: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            builder.store(arguments[1], builder.inttoptr(arguments[0], word.as_pointer()))
+            return context.get_dummy_value()
+
+        return types.void(types.int64, types.int64), generate
+
+    return load, store
+
+
+def pytest_configure() -> None:
+    """Guard a whole run of pytest that has this module as a plugin."""
+    install()

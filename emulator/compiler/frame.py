@@ -171,8 +171,8 @@ class Frame:
 
     def load(self, target: Field) -> IRValue:
         """The field's bits, as an integer of its width."""
-        if target.name == "$valid$":
-            return self.is_valid(target.header)
+        if target.name == "$valid$" and target.header in self.metadata:
+            return const(1, 1)
         if target.header not in self.metadata:
             return self.load_in(self.place(target.header), target.name)
         width = self.width(target)
@@ -195,7 +195,7 @@ class Frame:
         """A header's field; a varbit field as the number that its bytes make, as bmv2 compares them."""
         builder = self.builder
         if name == "$valid$":
-            return self.is_valid_at(place)
+            return self.validity_bit(place)
         offset, width, _ = describe(place.header, name)
         covering, right = self._covering(offset, width)
         raw = builder.load(self.at(place.data, offset // 8), typ=int_type(covering), align=1)
@@ -212,7 +212,7 @@ class Frame:
 
     def store_in(self, header: Place, name: str, value: IRValue) -> None:
         if name == "$valid$":
-            self.set_valid(header, value)
+            self.set_validity_bit(header, value)
             return
         if name == header.header.varbit:
             raise UnsupportedProgram(
@@ -292,7 +292,20 @@ class Frame:
         return const(1, 1) if header in self.metadata else self.is_valid_at(self.place(header))
 
     def is_valid_at(self, place: Place) -> IRValue:
-        return self.builder.icmp_unsigned("!=", self.builder.load(place.valid, typ=I8), const(8, 0))
+        """Return whether the header is there: what the deparser and checksums go by."""
+        return self.builder.trunc(self.builder.load(place.valid, typ=I8), int_type(1))
+
+    def validity_bit(self, place: Place) -> IRValue:
+        """Return the field `$valid$`, which a program can also write by itself, as bmv2 lets it."""
+        held = self.builder.load(place.valid, typ=I8)
+        return self.builder.trunc(self.builder.xor(held, self.builder.lshr(held, const(8, 1))), int_type(1))
+
+    def set_validity_bit(self, place: Place, value: IRValue) -> None:
+        """Write the field `$valid$` alone: the header is there as before. Bit 1 says that both differ."""
+        builder = self.builder
+        there = builder.zext(self.is_valid_at(place), I8)
+        differs = builder.xor(there, fit(builder, value, 8))
+        builder.store(builder.or_(there, builder.shl(differs, const(8, 1))), place.valid)
 
     def set_valid(self, place: Place, valid: IRValue) -> None:
         """Set the validity; a member of a union that becomes valid makes the others invalid."""

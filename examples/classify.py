@@ -37,10 +37,10 @@ def main() -> None:
     topology = load_topology(TOPOLOGY)
     switches = sorted({topology.attached_switch(worker).name for worker in WORKERS})
     asked = topology.attached_switch(WORKERS[0])
-    with MininetFabric(topology, kind) as fabric, TemporaryDirectory() as folder:
+    with TemporaryDirectory() as folder, MininetFabric(topology, kind, sockets=Path(folder)) as fabric:
         control, samples = f"unix:{folder}/control", Path(folder, "held_out.csv")
         np.savetxt(samples, held_out, fmt="%d", delimiter=",")
-        controller = start_controller(control)
+        controller = start_controller(control, folder)
         try:
             with ControlClient(control) as client:
                 job = client.register(WORKERS)

@@ -23,13 +23,15 @@ TOPOLOGY = "leaf_spine.yaml"  # which ships with Weir
 WORKERS = ("h1", "h2", "h4")
 
 
-def start_controller(listen: str) -> subprocess.Popen[str]:
-    """`weir controller` for the fabric, which serves jobs when this returns."""
+def start_controller(listen: str, sockets: str) -> subprocess.Popen[str]:
+    """`weir controller` for the fabric with these sockets, which serves jobs when this returns."""
     probe = "500ms"  # bmv2 on few cores is slow to send on what tells the controller that links are up
     command = [
         str(Path(sys.executable).with_name("weir")),
         "controller",
         TOPOLOGY,
+        "--sockets",
+        sockets,
         "--listen",
         listen,
         "--probe",
@@ -49,9 +51,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Train at three hosts of a fabric in Mininet (root).")
     parser.add_argument("--switch", type=SwitchKind, choices=list(SwitchKind), default=SwitchKind.WEIR)
     kind = parser.parse_args().switch
-    with MininetFabric(load_topology(TOPOLOGY), kind) as fabric, TemporaryDirectory() as folder:
+    with (
+        TemporaryDirectory() as folder,
+        MininetFabric(load_topology(TOPOLOGY), kind, sockets=Path(folder)) as fabric,
+    ):
         control = f"unix:{folder}/control"  # a path is reached from every host's network namespace
-        controller = start_controller(control)
+        controller = start_controller(control, folder)
         try:
             with ControlClient(control) as client:
                 job = client.register(WORKERS)  # no parameter server: a switch is the root

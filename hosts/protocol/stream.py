@@ -99,12 +99,13 @@ class Stream:
                 self.end = again.end
             if tensor.start < tensor.end:
                 earlier.append(tensor)
+        still = fetched[useful[fetched - self.base]]
         store.pass_over(ahead[~useful & ~complete])
         self.tensors = [*earlier, *later]
         self._starts = [each.start for each in self.tensors]
         self.advance(store)
         self.restart()
-        return fetched[useful[fetched - self.base]]
+        return still
 
     def advance(self, store: RoundStore) -> None:
         """Move the base behind the rounds that are complete, and let go of the tensors below it."""

@@ -123,3 +123,48 @@ def test_rounds_carry_their_tensors_contents_in_any_order() -> None:
                 assert (exponents[row], weights[row]) == (tensor.exponents(local)[0], tensor.weight)
                 assert lanes is None or np.array_equal(lanes[row], tensor.lanes(local)[0])
             assert (lanes is not None) is with_lanes
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_workers_that_hold_different_rounds_lay_the_same_ones_after_a_loss(seed: int) -> None:
+    """They fetch the final rounds that they lack: those with lanes, and scale rounds of chunks with a final sum."""
+    choice = random.Random(seed)
+    sizes = [choice.randint(1, 6) for _ in range(choice.randint(1, 5))]
+    plain = Stream(0)
+    tensor_of = {}
+    scale_of = {}
+    for tensor in [appended(plain, chunks) for chunks in sizes]:
+        tensor_of.update(dict.fromkeys(range(tensor.start, tensor.end), tensor.handle))
+        scale_of.update(
+            {each: each - tensor.scale_rounds for each in range(tensor.start + tensor.scale_rounds, tensor.end)}
+        )
+    base = choice.randint(0, plain.end - 1)
+    final = set(range(base))
+    for number in range(base, min(base + 2 * LEAD, plain.end)):
+        if scale_of.get(number, 0) in final | {0} and choice.random() < 0.5:
+            final.add(number)
+    beyond = max(final, default=-1) + 1
+    with_sum = {scale_of[number] for number in final if number in scale_of}
+    laid = []
+    for _ in range(3):
+        stream, store = Stream(0), RoundStore(64)
+        tensors = [appended(stream, chunks) for chunks in sizes]
+        held = {number for number in final if number < base - LEAD or choice.random() < 0.6}
+        store.round[sorted(held)] = sorted(held)
+        for tensor in tensors:
+            tensor.count_rounds(-sum(tensor_of[number] == tensor.handle for number in held))
+        stream.advance(store)
+        lacking = sorted(final - held)
+        needed = [number for number in lacking if number in scale_of or number in with_sum]
+        assert stream.agree_again(store, np.array(lacking, np.int64), LEAD).tolist() == needed
+        ahead = np.arange(stream.base, beyond)
+        assert np.array_equal(store.holds(ahead), ~np.isin(ahead, needed))
+        later = [each for each in stream.tensors if each.start >= beyond]
+        laid.append([(each.handle, each.start, each.scale_rounds, each.end) for each in later])
+        for each in later:
+            fetches = sum(tensor_of[number] == each.handle for number in needed)
+            assert each.remaining == each.end - each.start + fetches
+            again = {number for number in scale_of if tensor_of[number] == each.handle and number not in final}
+            assert each.end - each.start - each.scale_rounds == len(again)
+    assert laid[0] == laid[1] == laid[2]
+    assert {handle for handle, *_ in laid[0]} == {tensor_of[number] for number in scale_of if number not in final}

@@ -168,6 +168,10 @@ class LongFloats:
         values += top
         # Quanta may be finer than any of float64's; yet all that the workers have are whole numbers of its least one,
         # so that a sum of which it keeps fewer digits than 53 has no others either.
+        early = unit > 0  # a sum beyond float64's range may have a mean within; a power of two changes no digit here
+        if divisors is not None and early.any():
+            values /= np.where(early, divisors, 1)[:, None]
+            divisors = np.where(early, 1, divisors)
         with np.errstate(over="ignore"):
             values = _shifted(values, unit)
         if divisors is not None:

@@ -18,6 +18,8 @@ FLOATS: Final = [kind for kind in data_types() if isinstance(kind, FloatType)]
 WORKERS: Final = (2, 3, 8, 64, 1024)
 NUMBERS: Final = 6
 """Numbers of a chunk that are searched; one more holds the largest magnitude, the others are 0."""
+LARGEST: Final = {"float16": 16, "bfloat16": 128, "float32": 128, "float64": 1024}
+"""Exponent of 2 that the type's numbers are below."""
 SHIFT: Final = 1200
 """Numbers times 2^SHIFT are integers, whose sums are exact."""
 Operation = Literal["sum", "mean"]
@@ -174,3 +176,13 @@ def test_a_weighted_float64_mean_keeps_digits_under_cancellation(workers: int) -
     job = Job(FLOAT64, "mean", weights)
     assert job.results(values)[0] != 0
     assert job.ratios(values)[0] <= 1
+
+
+@pytest.mark.parametrize("kind", FLOATS, ids=str)
+@pytest.mark.parametrize("workers", [2, 3, 1000])
+def test_a_mean_of_numbers_with_a_sum_beyond_the_type_is_finite(kind: FloatType, workers: int) -> None:
+    number = np.ldexp(0.75, LARGEST[kind.name])
+    values = kind.narrow(np.full((workers, 2), [number, -number]))
+    job = Job(kind, "mean", np.ones(workers, np.int64))
+    assert np.isfinite(kind.widen(job.results(values))).all()
+    assert max(job.ratios(values)) <= 1

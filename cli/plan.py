@@ -117,12 +117,15 @@ def _measured(name: str, workers: int, rate: str, latency: str) -> Costs:
     from ..hosts.compression.selective import Costs, Line, fitted
     from ..hosts.compression.trial import measure
     from ..topologies.units import parse_delay, parse_rate
+    from ..wire.aggregation import LANES, message_bytes
+    from ..wire.frames import FRAME_HEADER_BYTES
 
     codec = make_codec(name)
     measure(codec, 1 << 12, time.perf_counter)  # compiles
     spans = [measure(codec, size, time.perf_counter) for size in _SAMPLE]
     ratio = codec.bytes_on_wire(1 << 20, workers) / (4 << 20)
     number_ms, latency_ms = 32e3 / parse_rate(rate), 1e-6 * parse_delay(latency)
+    headers = (FRAME_HEADER_BYTES + message_bytes(LANES)) / (4 * LANES)
     return Costs(
         encode=fitted(_SAMPLE, [1e3 * span[0] for span in spans]),
         decode=fitted(_SAMPLE, [1e3 * span[1] for span in spans]),
@@ -131,6 +134,6 @@ def _measured(name: str, workers: int, rate: str, latency: str) -> Costs:
         gather=Line((workers - 1) * number_ms, latency_ms),
         broadcast=Line((workers - 1) * number_ms, latency_ms),
         send=Line(number_ms, latency_ms),
-        hop=Line(number_ms, latency_ms),
+        hop=Line(headers * number_ms, latency_ms),
         switch_ratio=ratio,
     )

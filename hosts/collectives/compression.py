@@ -125,6 +125,13 @@ class Compression:
             )
         with np.errstate(over="ignore"):
             values = np.array(kind.widen(numbers), np.float32).ravel()
+        if call.nonfinite != "error" and not isinstance(self.codec.kind, LaneType):
+            raise InvalidTensor(
+                f"nonfinite={call.nonfinite!r}; codes of {self.codec.name} may leave out a NaN",
+                place=f"tensor {call.name!r}",
+                value=call.nonfinite,
+                allowed=("error",),
+            )
         call.check_finite(numbers, kind, np.isfinite(values))
         values = self.codec.compensate(call.name, values)
         draws = Draws(self.next_seed(call.name), call.rank)

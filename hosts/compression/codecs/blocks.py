@@ -38,8 +38,11 @@ class ConsensusBlocks(Codec):
         return np.pad(values, (0, -values.size % self._block)).reshape(-1, self._block)
 
     def ask(self, values: Float32Array, context: Context) -> Float32Array:
-        norms: Float32Array = np.square(self._blocks(values)).sum(axis=1)
-        return norms
+        with np.errstate(over="ignore"):
+            norms = np.square(self._blocks(values)).sum(axis=1)
+        largest_norm = np.finfo(np.float32).max / np.float32(context.workers)  # whose sum is finite
+        limited: Float32Array = np.minimum(norms, largest_norm)
+        return limited
 
     def _chosen(self, context: Context) -> IntArray:
         assert context.agreed is not None

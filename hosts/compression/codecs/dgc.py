@@ -39,9 +39,9 @@ class DeepGradientCompression(GradDrop):
         return self._accumulated.get(name, zeros) + self._velocity[name]
 
     def update(self, name: str, values: Float32Array, own: Float32Array) -> None:
-        sent = own != 0
-        self._accumulated[name] = np.where(sent, np.float32(0), values)
-        self._velocity[name][sent] = 0
+        gone = (own != 0) | ~np.isfinite(values)  # a NaN would stay for ever
+        self._accumulated[name] = np.where(gone, np.float32(0), values)
+        self._velocity[name][gone] = 0
 
     def state_dict(self) -> State:
         return {

@@ -18,6 +18,8 @@ class GradDrop(SparseCodec):
     """Numbers above the threshold of a sample; the largest k where there are more."""
 
     def choose(self, values: Float32Array, k: int, context: Context) -> IntArray:
+        if not values.size:
+            return np.arange(0)
         sample = min(max(_MIN_SAMPLE, round(values.size * _SAMPLE_SHARE)), values.size)
         threshold = sampled_threshold(values, k / values.size, sample, context.draws.common_words(sample))
         above = np.flatnonzero(np.abs(values) >= threshold)

@@ -199,13 +199,15 @@ def _send(
     """Start to sum numbers (size,); the sum is there when the future is complete."""
     code = codec.encode(values, context)
     if codec.kind is None:
-        return _gathered(codec, code, context, device, group)
+        return _gathered(codec, code, context, bool(np.isfinite(values).all()), device, group)
     if isinstance(codec.kind, LaneType):
         encoding = encoding_of(codec.kind, context.workers, poison=True)
         lanes = LaneSum(encoding, code, context, device, group)
         lanes.agree()
         lanes.encode()
         return lanes.start(), lanes.finish
+    if not np.isfinite(values).all():  # which the code may have left out
+        code = np.full_like(code, np.nan)
     numbers = torch.from_numpy(code.copy()).to(device)
     work = dist.all_reduce(numbers, group=group, async_op=True)
     return work.get_future(), lambda: (
@@ -259,15 +261,20 @@ class LaneSum:
 
 
 def _gathered(
-    codec: Codec, code: NDArray[Any], context: Context, device: torch.device, group: Any
+    codec: Codec, code: NDArray[Any], context: Context, finite: bool, device: torch.device, group: Any
 ) -> tuple[Future[Any], Finish]:
-    """Start to gather all ranks' codes."""
-    mine = torch.from_numpy(np.ascontiguousarray(code).view(np.uint8).ravel()).to(device)
+    """Start to gather all ranks' codes, each behind a byte that is 0 if the rank has a NaN or an infinity."""
+    bytes_of_code = np.ascontiguousarray(code).view(np.uint8).ravel()
+    mine = torch.from_numpy(np.concatenate([np.array([finite], np.uint8), bytes_of_code])).to(device)
     parts = [torch.empty_like(mine) for _ in range(context.workers)]
     work = dist.all_gather(parts, mine, group=group, async_op=True)
 
     def finish() -> tuple[Float32Array, Float32Array]:
-        codes = [part.cpu().numpy().view(code.dtype).reshape(code.shape) for part in parts]
-        return codec.merge(codes, context), codec.decode(code, context)
+        received = [part.cpu().numpy() for part in parts]
+        own = codec.decode(code, context)
+        if not all(part[0] for part in received):
+            return np.full(context.size, np.nan, np.float32), own
+        codes = [part[1:].copy().view(code.dtype).reshape(code.shape) for part in received]
+        return codec.merge(codes, context), own
 
     return work.get_future(), finish

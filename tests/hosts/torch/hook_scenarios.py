@@ -112,7 +112,11 @@ def residuals(rank: int, ranks: int) -> dict[str, bool]:
         results.append(result.clone())
     broken = gradient.clone()
     broken[3] = float("nan") if rank == 1 else 0.0
-    poisoned = hooks.packed_hook(hooks.PackedState(8), Bucket([first, second], broken)).wait()
+    poisoned = hooks.packed_hook(hooks.PackedState(8), Bucket([first, second], broken.clone())).wait()
+    made_nan = []
+    for codec in ("topk", "graddrop", "dgc", "onebit", "randomk", "blocks"):
+        bucket = Bucket([first, second], broken.clone())
+        made_nan.append(bool(torch.isnan(hooks.codec_hook(hooks.CodecState(codec), bucket).wait()).any()))
     huge = torch.full((710,), 3e38)
     beyond = hooks.packed_hook(hooks.PackedState(8), Bucket([first, second], huge)).wait()
     mean = hooks.packed_hook(hooks.PackedState(15), Bucket([first, second], gradient.clone())).wait()
@@ -122,6 +126,7 @@ def residuals(rank: int, ranks: int) -> dict[str, bool]:
         "what was not sent comes next": bool(results[0].abs().max() > 0),
         "a checkpoint continues": torch.equal(results[0], results[1]),
         "a NaN is everyone's": bool(torch.isnan(poisoned).all()),
+        "no codec loses a NaN": all(made_nan),
         "beyond the range is a NaN": bool(torch.isnan(beyond).all()),
         "the mean": bool(np.allclose(mean, right, atol=2e-3)),
     }

@@ -245,7 +245,7 @@ def test_ranks_end_when_the_output_is_closed(monkeypatch: pytest.MonkeyPatch) ->
     os.close(reader)
     with open(writer, "w") as out:
         monkeypatch.setattr(sys, "stdout", out)
-        with pytest.raises(ExperimentError, match="rank 0: a line cannot be written: Broken pipe; all are ended"):
+        with pytest.raises(ExperimentError, match=r"rank 0: .*Broken pipe"):
             ranks_of([sys.executable, "-c", f"print('a line', flush=True); {SLEEPS}"])
 
 

@@ -187,9 +187,12 @@ def _extra(extra: str, purpose: str) -> Finding:
 
 
 def _cache(required: bool) -> Finding:
-    from ..emulator import cache
-
-    folder, purpose = cache.directory(), "the switch programs' native code"
+    purpose = "the switch programs' native code"
+    try:
+        from ..emulator import cache
+    except ImportError as error:
+        return Finding("cache folder", purpose, required, None, f"unknown without {error.name}")
+    folder = cache.directory()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):

@@ -34,6 +34,8 @@ _GLOBAL: Final = frozenset({"-q", "--quiet", "-v", "--verbose"})
 _HANDS_ON: Final = frozenset({"launch", "torchrun", "ptf", "mininet"})
 _NO_THREAD: Final = "can't start new thread"
 _USAGE: Final = 2
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+"""Errors of an output that takes no more."""
 _INTERRUPTED: Final = 130
 
 
@@ -45,11 +47,18 @@ def main() -> NoReturn:
     words = sys.argv[1:]
     threading.excepthook = _end_with_a_thread
     try:
-        _run(words)
+        try:
+            _run(words)
+        finally:
+            sys.stdout.flush()
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in _FULL:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else its rest fails again at the end
         told = _with_the_way_to_install(error, words) if isinstance(error, ImportError) else error
         text = str(told)
-        if not isinstance(told, (MissingExtra, *_users_errors())):
+        if isinstance(error, OSError) and error.errno in _FULL:
+            text = f"the output cannot be written: {error.strerror}"
+        elif not isinstance(told, (MissingExtra, *_users_errors())):
             line = user_files.line_of(error)
             if line is None or logging.getLogger().isEnabledFor(logging.INFO):
                 raise

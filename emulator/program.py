@@ -150,19 +150,19 @@ class Program:
         program = cls._loaded.get(key)
         if program is None:
             document = read(text)
-            layout = plan(document)
-            if traced:
-                layout = with_steps(layout, document)
-            _check_tables(document)
             code = cache.fetch(key)
-            if code is None:
-                from .compiler.module import compile_program  # heavy, and not needed for cached programs
+            try:
+                layout = plan(document)
+                if traced:
+                    layout = with_steps(layout, document)
+                _check_tables(document)
+                if code is None:
+                    from .compiler.module import compile_program  # heavy, and not needed for cached programs
 
-                try:
                     code = compile_program(document, layout)
-                except MALFORMED as error:
-                    raise UnsupportedProgram(f"cannot be compiled ({error!r})", place=document.name) from error
-                cache.keep(key, code)
+                    cache.keep(key, code)
+            except MALFORMED as error:
+                raise UnsupportedProgram(f"cannot be compiled ({error!r})", place=document.name) from error
             addresses, keep_alive = link(code, EntryPoints._fields)
             program = cls._loaded[key] = cls(text, document, layout, EntryPoints(*addresses), keep_alive)
         with cls._keeping:

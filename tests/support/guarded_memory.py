@@ -29,6 +29,8 @@ _SET_HANDLER: Final = 304
 """PyDataMem_SetHandler in the table of NumPy's C interface (numpy/_core/code_generators/numpy_api.py)."""
 _READ_WRITE: Final = 3
 _PRIVATE_ANONYMOUS: Final = 0x22
+_IN_ITS_PLACE: Final = 0x32
+"""The same at a fixed address, which gives the memory there back."""
 
 _map = types.ExternalFunction(
     "mmap", types.intp(types.intp, types.intp, types.int32, types.int32, types.int32, types.int64)
@@ -84,7 +86,7 @@ def install() -> None:
         size = load(data - 8)
         inner = inner_of(size)
         block = data + rounded(size) - inner
-        _protect(block, inner, 0)
+        _map(block, inner, 0, _IN_ITS_PLACE, -1, 0)
         at = load(ring) % _KEPT
         slot = ring + 8 + 16 * at
         if load(slot) != 0:

@@ -10,7 +10,6 @@ import threading
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NoReturn
 
-from .. import __version__
 from ..experiments.errors import Interrupted
 from ..imports import user_files
 from ..imports.extras import MissingExtra, explained
@@ -118,30 +117,18 @@ def _own_words(words: Sequence[str], valued: Collection[str]) -> int:
 
 
 def _run(words: Sequence[str]) -> None:
-    try:
-        from .app import app
-    except ModuleNotFoundError:  # typer or rich
-        match words:
-            case ["--version"]:
-                sys.stdout.write(f"weir {__version__}\n")
-            case ["doctor"] | ["doctor", "--json"]:
-                from .doctor import report
+    import typer
 
-                sys.exit(0 if report(as_json="--json" in words) else 1)
-            case _:
-                raise
-    else:
-        import typer
+    from ..topologies.mininet.processes import orderly_end
+    from .app import app
 
-        from ..topologies.mininet.processes import orderly_end
-
-        group = typer.main.get_command(app)
-        options = {
-            name: {word for option in command.params if not getattr(option, "is_flag", True) for word in option.opts}
-            for name, command in getattr(group, "commands", {}).items()
-        }
-        with orderly_end():  # one way to end by a signal, for every command
-            app(with_global_options_first(words, options), standalone_mode=True)
+    group = typer.main.get_command(app)
+    options = {
+        name: {word for option in command.params if not getattr(option, "is_flag", True) for word in option.opts}
+        for name, command in getattr(group, "commands", {}).items()
+    }
+    with orderly_end():  # one way to end by a signal, for every command
+        app(with_global_options_first(words, options), standalone_mode=True)
 
 
 def _with_the_way_to_install(error: ImportError, words: Sequence[str]) -> ImportError:

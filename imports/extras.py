@@ -1,4 +1,4 @@
-"""Optional packages: those that pip installs in addition to NumPy, grpcio and protobuf, and errors for missing ones.
+"""Optional packages: those that pip installs in addition to the bare package's, and errors for missing ones.
 
 The bare distribution suffices for a worker's machine; each extra (`pip install '.[emulator]'`) brings the packages of
 one kind of machine. So the packages `weir`, `weir.emulator` and `weir.topologies` load each of their public names
@@ -14,7 +14,7 @@ from importlib import import_module, metadata
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
-_EMULATOR: Final = ("finsy", "llvmlite", "numba", "rich", "typer")
+_EMULATOR: Final = ("finsy", "llvmlite", "numba")
 _CONTROLLER: Final = (
     "cvxpy",
     "finsy",
@@ -23,9 +23,7 @@ _CONTROLLER: Final = (
     "numba",
     "prometheus_client",
     "pydantic",
-    "rich",
     "scipy",
-    "typer",
     "yaml",
 )
 

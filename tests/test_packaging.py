@@ -136,7 +136,7 @@ def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         lines = archive.read(name).decode().splitlines()
     asked = [line.removeprefix("Requires-Dist: ") for line in lines if line.startswith("Requires-Dist: ")]
     asked = [re.split(r"[^\w.-]", line)[0] for line in asked if "extra ==" not in line]
-    assert sorted(asked) == ["grpcio", "numpy", "protobuf"]
+    assert sorted(asked) == ["grpcio", "numpy", "protobuf", "rich", "typer"]
     for distribution in set().union(*map(always_required, asked)):
         for file in metadata.files(distribution) or ():
             size = 2 if file.parts[0] == "google" else 1  # a namespace that others live in, too
@@ -234,7 +234,7 @@ def test_extras_have_the_packages_that_the_code_thinks_they_have() -> None:
 )
 def test_an_extra_brings_what_its_rooms_import(room: str, extra: str | None) -> None:
     """Imports inside functions count, those for type checkers do not."""
-    brought = {"google", "grpc", "numpy", *(EXTRAS[extra] if extra else ())}
+    brought = {"google", "grpc", "numpy", *(("rich", "typer", *EXTRAS[extra]) if extra else ())}
     apart = {"wire/scapy_layers.py", "topologies/drawing.py", "controller/live/history.py", "controller/live/server.py"}
     apart |= {"training/workloads/digits.py", "training/graphs/made.py"}
     apart |= {f"hosts/compression/language/{module}.py" for module in ("native", "syntax")}
@@ -353,13 +353,15 @@ print(*sorted(name for name in sys.modules if "." not in name and name not in sy
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["weir", "demo"], "weir: weir demo needs typer, which is not installed: pip install 'weir[runs] @ file://"),
+        (["weir", "demo"], "weir: weir demo needs scipy, which is not installed: pip install 'weir[runs] @ file://"),
         (
-            ["weir", "jobs"],
-            "weir: weir jobs needs typer, which is not installed: pip install 'weir[controller] @ file://",
+            ["weir", "strategies"],
+            "weir: weir strategies needs scipy, which is not installed: pip install 'weir[controller] @ file://",
         ),
-        (["weir", "stf"], "weir: weir stf needs typer, which is not installed: pip install 'weir[emulator] @ file://"),
-        (["weir"], "weir: the weir command needs typer, which is not installed: pip install 'weir[runs] @ file://"),
+        (
+            ["weir", "stf", "own.json", "own.stf"],
+            "weir: weir stf needs llvmlite, which is not installed: pip install 'weir[emulator] @ file://",
+        ),
         (
             ["weir-switch", "--no-p4"],
             "weir-switch: it needs llvmlite, which is not installed: pip install 'weir[emulator] @ file://",
@@ -397,9 +399,11 @@ def test_a_name_says_which_extra_it_needs(bare: Path, tmp_path: Path, name: str,
 
 def test_the_bare_installation_has_its_commands(bare: Path, tmp_path: Path) -> None:
     assert output_of(bare / "bin" / "weir", "--version", cwd=tmp_path) == f"weir {__version__}\n"
+    listed = output_of(bare / "bin" / "weir", "--help", cwd=tmp_path)
+    assert {"demo", "launch", "jobs", "doctor"} <= {line.split()[0] for line in listed.splitlines() if line.strip()}
     assert "simple_switch_grpc" in output_of(bare / "bin" / "weir-switch", "--help", cwd=tmp_path)
     told = output_of(bare / "bin" / "weir", "doctor", cwd=tmp_path)
-    assert "ok       Python packages: all 3\n         for joining jobs" in told
+    assert "ok       Python packages: all 5\n         for joining jobs" in told
     for extra, purpose in PURPOSES.items():
         assert f"not here weir[{extra}]: " in told
         assert f"for {purpose} (optional)" in told

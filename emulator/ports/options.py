@@ -39,8 +39,9 @@ with 100 Mbit/s towards h2
   weir-switch -i 1@s1-eth1 -i 2@s1-eth2 --port-rate 2=100Mbit fabric.json
 
 It then waits for a P4Runtime controller at the address that it prints: a
-socket that only its user may connect to, unless --grpc-server-addr names another. Meanwhile
-`weir-switch ctl set_queue_rate 200Mbit 2` changes the rate of port 2;
+socket that only its user may connect to, unless --grpc-server-addr names
+another. Meanwhile `weir-switch ctl set_queue_rate 200Mbit 2` changes the rate
+of port 2;
 `weir-switch ctl help` lists what else. SIGTERM, SIGHUP or Ctrl-C ends it, with
 its counters. Exit status: 0, or 2 for a command line, program, interface or
 address that does not serve.

@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from ....imports import user_files
 from ....imports.registry import Registry
 from ....wire.control import Pacing
 from ...errors import InvalidLaw
@@ -20,7 +21,14 @@ class _UserLaw(WindowLaw):
     """A law of a user's file: its answers are checked, and limited to the switches' allowance if it is bounded."""
 
     def __init__(self, path: str, description: Description, setting: Setting) -> None:
-        law = description.make(setting)
+        try:
+            law = description.make(setting)
+        except TypeError as error:
+            if user_files.line_of(error) is not None:
+                raise
+            raise InvalidLaw(
+                f"make(setting) cannot be called: {error}", place=f"{path}: DESCRIPTION", value=description.make
+            ) from None
         if not isinstance(law, WindowLaw):
             raise InvalidLaw(
                 f"make() returned {law!r}; a description makes a WindowLaw", place=f"{path}: DESCRIPTION", value=law

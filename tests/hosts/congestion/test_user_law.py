@@ -79,3 +79,12 @@ def test_a_window_that_is_no_whole_number_from_one_is_refused(window: object, tm
     path = written(tmp_path, window=window)
     with raises(InvalidLaw, place=path, value=window):
         LAWS[path].make(SETTING).window(0)
+
+
+def test_a_description_whose_function_takes_no_setting_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "own.py"
+    path.write_text(
+        LAW.format(body="pass", window=1, made="", bounded=False, reads_int=False).replace("lambda setting: ", "Own")
+    )
+    with raises(InvalidLaw, place=f"{path}: DESCRIPTION"):
+        LAWS[str(path)].make(SETTING)

@@ -33,6 +33,7 @@ BENCHMARKS: Final = (
     "goodput",
     "endpoint",
     "tensors",
+    "codecs",
     "control",
     "reports",
     "live",

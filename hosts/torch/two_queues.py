@@ -6,12 +6,16 @@ workers match.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Self
 
 from ..compression.task_graph import COMPUTE, NETWORK, QUEUES, Span, Task, check
+from ..errors import EndpointClosed
+
+_log = logging.getLogger(__name__)
 
 Action = Callable[[], object]
 
@@ -70,6 +74,7 @@ class TwoQueues:
 
         Raises:
             InvalidTensor: The graph cannot be scheduled.
+            EndpointClosed: The queues are closed.
             ValueError: There is not one action for each task.
         """
         check(tasks)
@@ -81,6 +86,8 @@ class TwoQueues:
             done(None)
             return graph
         with self._changed:
+            if self._closed:
+                raise EndpointClosed("the queues of this rank are closed; make a new state for more steps")
             self._graphs.append(graph)
             self._changed.notify_all()
         return graph
@@ -137,4 +144,7 @@ class TwoQueues:
                 self._graphs.remove(graph)
             self._changed.notify_all()
         if over:
-            graph.done(graph.error)
+            try:
+                graph.done(graph.error)
+            except Exception:  # noqa: BLE001 (the callback is the caller's, and later graphs still run)
+                _log.exception("a finished schedule could not be delivered")

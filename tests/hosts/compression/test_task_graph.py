@@ -23,7 +23,7 @@ from weir.hosts.compression.task_graph import (
     makespan_ms,
     virtual_spans,
 )
-from weir.hosts.errors import InvalidTensor
+from weir.hosts.errors import EndpointClosed, InvalidTensor
 from weir.hosts.torch.two_queues import Action, TwoQueues
 from weir.tests.support.compression_costs import hipress_costs
 from weir.tests.support.errors import raises
@@ -179,6 +179,21 @@ def test_threads_encode_the_next_part_while_one_is_merged() -> None:
     _, error = run_in_threads(tasks, [partial(special.get(task.name, lambda: None)) for task in tasks])
     assert error is None
     assert met == [True]
+
+
+def test_closed_queues_refuse_graphs_and_a_failed_callback_stops_nothing() -> None:
+    tasks = [Task("encode", COMPUTE, 0, 0)]
+    delivered = threading.Event()
+
+    def failing(_: BaseException | None) -> None:
+        raise ZeroDivisionError
+
+    with TwoQueues(lambda: 0.0) as queues:
+        queues.submit(tasks, [int], failing)
+        queues.submit(tasks, [int], lambda _: delivered.set())
+    assert delivered.is_set()
+    with pytest.raises(EndpointClosed):
+        queues.submit(tasks, [int], lambda _: None)
 
 
 def test_an_error_ends_its_graph_alone() -> None:

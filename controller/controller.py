@@ -78,6 +78,27 @@ class Controller:
     """One fabric's controller: its parts, and the operations that involve several of them.
 
     `sessions` must be open; the caller that opened them closes them.
+
+    Attributes:
+        topology: The fabric.
+        planner: The place that jobs have in the fabric: memory, strategy, routes without what is down.
+        switches: The sessions with all switches, and which of these are lost.
+        links: State of the links from reports; all readers use its snapshot.
+        prober: The probes under way, and which links are down.
+        sources: Sources of reports besides the probes: each is called with the time before any decision, and
+            updates the links' state.
+        reports: Collector of switches' own reports, from their CPU ports and from further receivers.
+        int_load: Counts watched packets with INT headers and these headers' bytes on each link, if available.
+        int_unread: Counts results whose INT could not be read by hosts' congestion-control laws, if available.
+        jobs: The running jobs by number, and why others were aborted.
+        models: The switches' models for classification.
+        moves: Leads jobs from one generation to the next; receives the hosts' answers to Pause and Resume.
+        windows: Queue bounds: windows, thresholds, and their announcements.
+        improver: Re-placement of running jobs.
+        members: Members of the jobs; receives hosts' heartbeats.
+        bounded: Callbacks with the time, called whenever bounds may have changed, before anything is sent under
+            them.
+        exceeded: Queues that telemetry reports with more packets than their bound.
     """
 
     def __init__(
@@ -115,28 +136,16 @@ class Controller:
             )
         self.topology = topology
         self.planner = Planner(topology, routes, strategy, seed, options.improvement, options.congestion.bound_packets)
-        """The place that jobs have in the fabric: memory, strategy, routes without what is down."""
         self.switches = Switches(sessions, options.lease_ns, options.retry_ns, now_ns)
-        """The sessions with all switches, and which of these are lost."""
         self.links = LinkState(topology, period_ns=options.probe_period_ns)
-        """State of the links from reports; all readers use its snapshot."""
         self.prober = Prober(topology, routes, sessions, self.links, options.lease_ns, now_ns)
-        """The probes under way, and which links are down."""
         self.sources: list[Callable[[int], object]] = []
-        """Sources of reports besides the probes: each is called with the time before any decision, and updates the
-        links' state.
-        """
         self.reports = None if options.watching is None else ReportCollector(topology, self.links)
-        """Collector of switches' own reports, from their CPU ports and from further receivers."""
         self.int_load: Callable[[], Mapping[Endpoint, tuple[int, int]]] | None = None
-        """Counts watched packets with INT headers and these headers' bytes on each link, if available."""
         self.int_unread: Callable[[], int] | None = None
-        """Counts results whose INT could not be read by hosts' congestion-control laws, if available."""
         lease_ns = options.lease_ns if options.host_lease_ns is None else options.host_lease_ns
         self.jobs = JobRegistry(topology, self.planner, lease_ns, Journal(journal, topology, self.planner))
-        """The running jobs by number, and why others were aborted."""
         self.models = Models(topology, self.jobs.journal)
-        """The switches' models for classification."""
         self._decisions = Decisions(aside=options.decide_aside)
         self.moves = Migrator(
             self.jobs,
@@ -145,23 +154,17 @@ class Controller:
             self._decisions,
             options,
         )
-        """Leads jobs from one generation to the next; receives the hosts' answers to Pause and Resume."""
         self.windows = WindowController(
             topology, replace(options.congestion, probe_period_ns=options.probe_period_ns), options.watching
         )
-        """Queue bounds: windows, thresholds, and their announcements."""
         self._undeclared = Undeclared(topology, routes, self.links, options.congestion, options.watching, lease_ns)
         self.improver = RePlacementScheduler(self.jobs, self.moves, self.planner, self.windows, self._decisions, now_ns)
-        """Re-placement of running jobs."""
         at = options.heartbeats_at
         paths = SlowPaths(self.planner, self.links, at) if at is not None else None
         self.members = Membership(self.jobs, self.moves, paths)
-        """Members of the jobs; receives hosts' heartbeats."""
         self.bounded: list[Callable[[int], object]] = []
-        """Callbacks with the time, called whenever bounds may have changed, before anything is sent under them."""
         self._promises = PromiseChanges(self.windows)
         self.exceeded = Exceeded(self.links, self.windows)
-        """Queues that telemetry reports with more packets than their bound."""
         self._watching = options.watching
         self._down = routes.down
         self._bases = self._base_states(routes)

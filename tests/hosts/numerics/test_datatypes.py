@@ -525,6 +525,7 @@ def test_a_page_has_every_type_in_its_table(page: str) -> None:
     tables = re.findall(r"^\| type \|.*\n\|[-|]+\|\n((?:\|.*\n)+)", text, re.MULTILINE)
     [table] = [rows for rows in tables if "float32" in rows]
     named = [name for row in table.splitlines() for name in row.split("|")[1].strip().split(", ")]
+    named = [name for name in named if not name.endswith(" with a key")]  # another encoding of the same type
     assert sorted(named) == sorted(kind.name for kind in data_types())
 
 

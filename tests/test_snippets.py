@@ -386,6 +386,11 @@ def test_the_policy_of_the_gossip_page_avoids_the_slow_pair() -> None:
     assert names["seconds_to_shrink"](names["seconds"], names["policy"]) < 3
 
 
+def test_the_order_of_the_scheduling_page_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    exec(python_of("docs/scheduling.md"), {})
+    assert f"`{capsys.readouterr().out.strip()}`" in (ROOT / "docs" / "scheduling.md").read_text()
+
+
 BALANCED: Final = """
 import torch
 import torch.distributed as dist
@@ -424,6 +429,7 @@ def test_no_python_is_left_out() -> None:
         python_of("docs/training.md"),
         python_of("docs/gossip.md"),
         python_of("docs/inference.md", "Forest.of"),
+        python_of("docs/scheduling.md"),
     }
     left = {each for each in SNIPPETS if each.language == "python" and each.text not in run}
     assert {each.page for each in left} == set(RUN_BY_OTHERS), [str(each) for each in left]

@@ -25,6 +25,8 @@ _DECAY: Final = 0.99
 _GRID: Final = 20
 CONVERGED: Final = 0.95
 """Share of the final gain beyond which a job counts as converged."""
+_SURE: Final = 50
+"""Number of reports below which no job counts as converged: a curve that has not risen yet looks like a flat one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,4 +133,4 @@ class Progress:
         gain = max(curve.value(now) - curve.value(now + ahead), 0.0) / ahead
         whole = self._errors[0] - curve.last
         reached = self._errors[0] - self._errors[-1]
-        return gain, whole > 0 and reached >= CONVERGED * whole
+        return gain, len(self._steps) >= _SURE and whole > 0 and reached >= CONVERGED * whole

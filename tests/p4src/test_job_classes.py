@@ -1,0 +1,79 @@
+"""Jobs in traffic classes by DSCP: served in strict order, and summed without loss of their class."""
+
+from __future__ import annotations
+
+import random
+from typing import Final
+
+import pytest
+
+from weir.emulator.fabric import Fabric
+from weir.tests.p4src.emulated_node import EmulatedNode
+from weir.tests.p4src.node_model import Tables
+from weir.tests.p4src.small_fabric import ROOT, STRANGER, STRANGER_PORT, WORKERS, message, packet, tables
+
+CLASSES: Final = {8 * priority: priority for priority in range(1, 6)}
+"""Priorities 1 to 5 of the class selectors CS1 to CS5."""
+CONTROL: Final = 48
+FAST_BPS, SLOW_BPS = 10**9, 10**7
+
+
+def classified() -> Tables:
+    found = tables()
+    found.classes.update(CLASSES)
+    return found
+
+
+def received(frames: list[bytes]) -> list[bytes]:
+    """Frames in the order in which they leave a slow link, sent at once over one 100 times as fast."""
+    fabric = Fabric()
+    fabric.add_switch("s1", EmulatedNode(classified()).switch)
+    fabric.add_host("worker")
+    fabric.add_host("stranger")
+    fabric.add_link(("worker", 0), ("s1", 0), rate_bps=FAST_BPS)
+    fabric.add_link(("s1", STRANGER_PORT), ("stranger", 0), rate_bps=SLOW_BPS)
+    for frame in frames:
+        fabric.send("worker", frame)
+    found: list[bytes] = []
+    while len(found) < len(frames):
+        wakes = fabric.run(fabric.now_ns + 10**9)
+        assert wakes, "frames are missing"
+        found += [row.tobytes() for wake in wakes for batch in wake.frames for row in batch]
+    return found
+
+
+def expected(frames: list[bytes], priorities: list[int]) -> list[int]:
+    """Frames' numbers as a link without preemption serves them: of those that wait, the first of the highest class."""
+    came, now = [], 0
+    for frame in frames:
+        now += 8 * 10**9 // FAST_BPS * len(frame)
+        came.append(now)
+    left, order, free = [*range(len(frames))], [], 0
+    while left:
+        free = max(free, min(came[number] for number in left))
+        number = min((each for each in left if came[each] <= free), key=lambda each: (-priorities[each], each))
+        left.remove(number)
+        order.append(number)
+        free += 8 * 10**9 // SLOW_BPS * len(frames[number])
+    return order
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_waiting_messages_leave_in_the_strict_order_of_their_classes(seed: int) -> None:
+    rng = random.Random(seed)
+    dscps = [rng.choice([0, *CLASSES, CONTROL]) for _ in range(40)]
+    frames = [packet(message(lanes=at), WORKERS[0], STRANGER, dscp=dscp) for at, dscp in enumerate(dscps)]
+    priorities = [{**CLASSES, CONTROL: 7}.get(dscp, 0) for dscp in dscps]
+    sent = [int.from_bytes(frame[42 + 28 : 42 + 32], "big") for frame in received(frames)]
+    assert sent == expected(frames, priorities)
+
+
+@pytest.mark.parametrize("dscp", [0, *CLASSES])
+def test_results_have_the_class_of_what_is_summed(dscp: int) -> None:
+    node = EmulatedNode(classified())
+    sent: list[tuple[int, bytes]] = []
+    for port, worker in enumerate(WORKERS):
+        frame = packet(message(job=ROOT, contributors=1 << port, lanes=1), worker, dscp=dscp)
+        sent = node.forward(frame, port)
+    assert [port for port, _ in sent] == [0, 1, 2]
+    assert {frame[15] >> 2 for _, frame in sent} == {dscp}

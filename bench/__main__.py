@@ -32,6 +32,7 @@ BENCHMARKS: Final = (
     "plugin",
     "goodput",
     "endpoint",
+    "transfers",
     "tensors",
     "codecs",
     "control",

@@ -26,7 +26,8 @@ from .messages import Head, Kind, Value, as_value, encode
 from .options import TransportOptions, TransportPlan
 from .pending import Pending
 
-_KINDS: Final = np.array([VERSION << 4 | kind for kind in PacketType], np.uint8)
+_IS_KIND: Final = np.isin(np.arange(256), [VERSION << 4 | kind for kind in PacketType])
+"""(256,): whether a header's first byte is that of a packet."""
 _WHICH: Final = ("version_type", "epoch", "peer_epoch")
 
 
@@ -191,7 +192,7 @@ class TransportCore:
             counters.malformed += count
             return
         heads = heads_of(datagrams.payload)
-        good = np.isin(heads["version_type"], _KINDS)
+        good = _IS_KIND[heads["version_type"]]
         counters.malformed += count - int(np.count_nonzero(good))
         here = good & (heads["job"] == self.plan.job)
         counters.unknown_job += int(np.count_nonzero(good & ~here))

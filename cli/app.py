@@ -187,7 +187,7 @@ app.command(
 app.command(
     rich_help_panel=CONTROL,
     epilog=examples(
-        "weir controller leaf_spine.yaml --sockets FOLDER    # beside weir mininet",
+        "weir controller leaf_spine.yaml --sockets FOLDER  # beside weir mininet",
         "weir controller my.yaml --switch s1=10.0.0.1:9559 --journal jobs.journal",
         "weir jobs register h1 h2 h4             # then, from another shell",
     ),

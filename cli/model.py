@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 app = command_group(
     no_args_is_help=True,
-    help="Load a decision forest into switches, list the models there, or test one without a fabric.",
+    help="Load decision forests into switches, list them, or test one.",
     epilog=examples(
         "weir model test digits.json",
         "weir model load digits.json --switch s1",
@@ -59,7 +59,10 @@ def load(
     tls: TlsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Have switches classify by a model, in place of the one that they have; jobs go on meanwhile."""
+    """Have switches classify by a model.
+
+    It replaces the one that they have. Jobs go on meanwhile.
+    """
     from ..controller.inference.forest import Forest
 
     _show(_client(control, tls).load_model(switch, Forest.load(file).as_json()), as_json)
@@ -90,8 +93,9 @@ def try_out(
     seed: Annotated[int, typer.Option(help="Seed of drawn samples.")] = 1,
     as_json: JsonOption = False,
 ) -> None:
-    """Classify samples by packets in an emulated switch, and compare with the model itself.
+    """Compare an emulated switch with the model itself.
 
+    The switch classifies samples that come in packets.
     The exit status is 1 if a class differs.
     """
     from ..controller.inference.forest import Forest
@@ -118,7 +122,10 @@ def infer(
     timeout: Annotated[float, typer.Option(min=0.001, help="Seconds until a request is sent again.")] = 0.1,
     as_json: JsonOption = False,
 ) -> None:
-    """Ask a switch for the classes of samples, on a host of the fabric; one line each."""
+    """Ask a switch for the classes of samples.
+
+    This runs on a host of the fabric, and prints one line for each sample.
+    """
     from ..controller.inference.forest import Forest
     from ..hosts import Classifier
 

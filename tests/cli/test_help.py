@@ -47,7 +47,7 @@ def helps() -> dict[str, str]:
 
 def test_every_command_is_there(helps: dict[str, str]) -> None:
     plain = "baselines controller demo doctor evaluate examples launch mininet place ptf replay run schema stf"
-    plain += " strategies top torchrun"
+    plain += " strategies top torchrun infer"
     within = {
         "jobs": ["list", "register", "end"],
         "topology": ["check", "draw", "leaf-spine", "fat-tree"],
@@ -55,6 +55,7 @@ def test_every_command_is_there(helps: dict[str, str]) -> None:
         "codec": ["list", "check", "bench"],
         "plan": ["compression"],
         "papers": ["show", "run", "page"],
+        "model": ["load", "unload", "list", "test"],
     }
     nested = {f"{name} {each}" for name, all_of in within.items() for each in all_of}
     assert set(helps) == {"", *plain.split(), *within, *nested}
@@ -66,7 +67,7 @@ def test_help_fits_eighty_columns(helps: dict[str, str]) -> None:
 
 
 def test_a_list_of_commands_describes_each_in_a_sentence(helps: dict[str, str]) -> None:
-    for name in ("", "jobs", "papers", "codec", "plan", "topology", "telemetry"):
+    for name in ("", "jobs", "papers", "codec", "plan", "topology", "telemetry", "model"):
         rows = re.findall(r"^  ([a-z][a-z-]*) {2,}(\S.*)$", helps[name].partition("Examples:")[0], re.MULTILINE)
         assert {row[0] for row in rows} == {
             each.removeprefix(name).strip() for each in helps if each and each.rpartition(" ")[0] == name
@@ -86,6 +87,7 @@ def test_examples_come_last_and_parse(helps: dict[str, str]) -> None:
             "plan",
             "topology",
             "telemetry",
+            "model",
         )
         words = [line.strip() for line in lines.splitlines()]
         assert any(re.search(rf"\bweir {name}", line) for line in words), name

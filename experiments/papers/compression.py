@@ -40,6 +40,9 @@ DESCRIPTION: Final = Paper(
     "with the number of workers, a packed sum does not. PowerSGD by a ring is within 12 % of packed(8) at 40 Mbit/s, "
     "and slower at 1 Gbit/s, where its matrix products decide. bfloat16 by an ideal ring, whose encoding is free here, "
     "is 34 % faster than packed(8) on digits at 1 Gbit/s. Rings are at line rate, all-gathers decode one code, "
-    "and sums have all their packets.",
+    "and sums have all their packets. "
+    "Two runs on this shared machine differed by 17 % at 1 Gbit/s, where processor times of codecs decide; intervals "
+    "over seeds do not have that, so smaller differences there are no findings. Settings of top-k and DGC were chosen "
+    "on one of the seeds.",
     measure=courses,
 )

@@ -13,6 +13,8 @@ import pytest
 from weir.hosts.numerics.datatypes import FloatType, data_types
 from weir.hosts.numerics.encodings import encoding_of
 from weir.hosts.numerics.native_types import FLOAT64
+from weir.hosts.numerics.tensors import NonFinite
+from weir.wire.aggregation import LANES
 
 FLOATS: Final = [kind for kind in data_types() if isinstance(kind, FloatType)]
 WORKERS: Final = (2, 3, 8, 64, 1024)
@@ -32,6 +34,10 @@ class Job:
     kind: FloatType
     operation: Operation
     weights: np.ndarray
+    lost: int = 0
+    """Number of the last workers, which are in no sum."""
+    nonfinite: NonFinite = "error"
+    lanes: int = LANES
 
     @property
     def workers(self) -> int:
@@ -42,7 +48,8 @@ class Job:
         return self.operation == "mean"
 
     def factors(self) -> np.ndarray:
-        return self.weights if self.mean else np.ones_like(self.weights)
+        here = np.arange(self.workers) < self.workers - self.lost
+        return np.where(here, self.weights if self.mean else 1, 0)
 
     def half_quantum(self, values: np.ndarray) -> int:
         """The exponent of 2 of the largest rounding error of one worker's number, by the documented formula."""
@@ -58,17 +65,19 @@ class Job:
 
     def results(self, values: np.ndarray) -> np.ndarray:
         """Result of a fabric for the workers' chunks (n, v), by the code under test."""
-        encoding = encoding_of(self.kind, self.workers, mean=self.mean)
+        propagate, poison = self.nonfinite == "propagate", self.nonfinite == "poison"
+        encoding = encoding_of(self.kind, self.workers, self.lanes, mean=self.mean, propagate=propagate, poison=poison)
+        here = np.arange(self.workers) < self.workers - self.lost
         chunks = np.zeros((self.workers, encoding.values), self.kind.storage)
         chunks[:, : values.shape[1]] = values
-        groups = [(int(weight), self.weights == weight) for weight in np.unique(self.weights)]
+        groups = [(int(weight), here & (self.weights == weight)) for weight in np.unique(self.weights[here])]
         agreed = np.array([max(int(encoding.exponents(chunks[rows], w).max()) for w, rows in groups)], np.uint8)
         total = np.zeros((1, encoding.lanes), np.int32)
         for weight, rows in groups:
             total += encoding.encode(chunks[rows], np.repeat(agreed, rows.sum()), weight).sum(
                 axis=0, dtype=np.int32, keepdims=True
             )
-        return encoding.decode(total, agreed, np.array([self.weights.sum()]))[0, : values.shape[1]]
+        return encoding.decode(total, agreed, np.array([self.weights[here].sum()]))[0, : values.shape[1]]
 
     def ratios(self, values: np.ndarray) -> list[Fraction]:
         """Error / bound of each number, exactly."""
@@ -155,6 +164,19 @@ def test_no_error_passes_its_bound(kind: FloatType, operation: Operation) -> Non
     largest = search(kind, operation, 300, seed=7)
     assert largest <= 1
     assert largest > 0.5  # the search comes near the bound, so that a wrong one would be seen
+
+
+@pytest.mark.parametrize("lanes", [32, LANES])
+@pytest.mark.parametrize("nonfinite", ["error", "propagate", "poison"])
+@pytest.mark.parametrize("operation", ["sum", "mean"])
+@pytest.mark.parametrize("kind", FLOATS, ids=str)
+def test_no_error_passes_its_bound_after_losses(
+    kind: FloatType, operation: Operation, nonfinite: NonFinite, lanes: int
+) -> None:
+    """Two of five workers are lost: the bound is that of the others' sum, by the scale of all five."""
+    weights = np.array([3, 1, 7, 2, 100]) if operation == "mean" else np.ones(5, np.int64)
+    job = Job(kind, operation, weights, lost=2, nonfinite=nonfinite, lanes=lanes)
+    assert 0.5 < climb(job, 0, 40, np.random.default_rng(lanes)) <= 1
 
 
 @pytest.mark.long(minutes=12)

@@ -33,6 +33,8 @@ QUICK = [
     Setup("inner", chunks=1, moves=1, lost=(FIRST,), dies_in_moves=True),
     Setup("inner", moves=1, next_kind="root", lost=(SERVER,), dies_in_moves=True),
     Setup("server", chunks=2, moves=1, next_kind="root", lost=(FIRST, SERVER), dies_in_moves=True),
+    # a lost worker's rounds in the middle of a window: others fetch some, pass over some, and agree on exponents again
+    Setup("root", slots=4, window=2, tensors=2, moves=1, lost=(FIRST,)),
     *(Setup(kind, tensors=2) for kind in ("server", "root", "inner", "tree")),
     Setup("root", slots=4, window=2, tensors=2),
     Setup("root", tensors=2, moves=1, lost=(LAST_OF_2,)),

@@ -46,7 +46,7 @@ _LEASE_NS: Final = 60_000_000_000
 def obstacle() -> str | None:
     """Return the reason why this cannot run here; None if it can."""
     if importlib.util.find_spec("torch") is None:
-        return "PyTorch is not installed: pip install 'weir[torch]'"
+        return "PyTorch is not installed: pip install 'weir-fabric[torch]'"
     return mininet_fabric.obstacle()
 
 

@@ -22,7 +22,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from ..imports.extras import PURPOSES, install_command
+from ..imports.extras import DISTRIBUTION, PURPOSES, install_command
 from ..topologies import TopologyError
 from ..topologies.mininet.fabric import FIRST_GRPC_PORT, load_mininet
 
@@ -134,9 +134,9 @@ def _python(clone: bool) -> Finding:
 def _requirements(extra: str | None) -> dict[str, str]:
     """Required versions by package: the distribution's own, or those that one extra brings."""
     try:
-        lines = metadata.requires("weir") or ()
+        lines = metadata.requires(DISTRIBUTION) or ()
     except metadata.PackageNotFoundError:
-        return {"weir": ""}
+        return {DISTRIBUTION: ""}
     wanted: dict[str, str] = {}
     for line in lines:
         if (parts := _REQUIREMENT.fullmatch(line)) is None:
@@ -144,7 +144,7 @@ def _requirements(extra: str | None) -> dict[str, str]:
         marker = _EXTRA.search(parts["marker"] or "")
         if (marker["extra"] if marker else None) != extra:
             continue
-        if parts["name"] == "weir":
+        if parts["name"] == DISTRIBUTION:
             for name in parts["extras"].split(","):
                 wanted |= _requirements(name.strip())
         else:
@@ -172,14 +172,14 @@ def _packages(needed: Mapping[str, str], clone: bool) -> Finding:
     """Find the required packages; in a clone those of the tests as well."""
     purpose = "everything" if clone else "joining jobs: weir.join, parameter servers"
     if problems := _complaints(needed):
-        remedy = f"{sys.executable} -m pip install " + ("--editable '.[dev]'" if clone else "weir")
+        remedy = f"{sys.executable} -m pip install " + ("--editable '.[dev]'" if clone else DISTRIBUTION)
         return Finding("Python packages", purpose, True, None, "; ".join(problems), remedy)
     return Finding("Python packages", purpose, True, f"all {len(needed)}")
 
 
 def _extra(extra: str, purpose: str) -> Finding:
     wanted = _requirements(extra)
-    name = f"weir[{extra}]"
+    name = f"{DISTRIBUTION}[{extra}]"
     if problems := _complaints(wanted):
         remedy = f"{sys.executable} -m {install_command(extra)}"
         return Finding(name, purpose, False, None, "; ".join(problems), remedy)

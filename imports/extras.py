@@ -14,6 +14,8 @@ from importlib import import_module, metadata
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
+DISTRIBUTION: Final = "weir-fabric"
+"""Name of the distribution, as pip knows it; the public index has another project called weir."""
 _EMULATOR: Final = ("finsy", "llvmlite", "numba")
 _CONTROLLER: Final = (
     "cvxpy",
@@ -74,17 +76,17 @@ def install_command(extra: str) -> str:
     A name alone would do harm: another project's distribution has it in the public index.
     """
     try:
-        origin = json.loads(metadata.distribution("weir").read_text("direct_url.json") or "{}")
+        origin = json.loads(metadata.distribution(DISTRIBUTION).read_text("direct_url.json") or "{}")
     except metadata.PackageNotFoundError:
         origin = {}
     url = str(origin.get("url", ""))
     if "vcs_info" in origin:
-        return f"pip install 'weir[{extra}] @ {origin['vcs_info']['vcs']}+{url}'"
+        return f"pip install '{DISTRIBUTION}[{extra}] @ {origin['vcs_info']['vcs']}+{url}'"
     if "dir_info" in origin:
         editable = "-e " if origin["dir_info"].get("editable") else ""
         return f"pip install {editable}'{unquote(urlsplit(url).path)}[{extra}]'"
     if url:
-        return f"pip install 'weir[{extra}] @ {url}'"
+        return f"pip install '{DISTRIBUTION}[{extra}] @ {url}'"
     return f"pip install '.[{extra}]' in the clone"
 
 

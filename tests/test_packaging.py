@@ -19,7 +19,7 @@ from typing import Any, Final
 import pytest
 
 from weir import __version__
-from weir.imports.extras import EXTRAS, PURPOSES
+from weir.imports.extras import DISTRIBUTION, EXTRAS, PURPOSES
 from weir.tests.paths import ROOT
 
 USERS: Final = {"bench", "examples", "tests"}
@@ -128,7 +128,7 @@ def always_required(distribution: str) -> set[str]:
 
 @pytest.fixture(scope="module")
 def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Environment of `pip install weir`: only the packages required without an extra."""
+    """Environment of the bare distribution: only the packages required without an extra."""
     folder = environment(tmp_path_factory.mktemp("bare") / "venv", wheel)
     into = site_packages(folder)
     with zipfile.ZipFile(wheel) as archive:
@@ -198,8 +198,8 @@ def test_extras_have_the_packages_that_the_code_thinks_they_have() -> None:
     }  # others are imported by the names that they are installed by
 
     def brought(extra: str) -> set[str]:
-        names = {re.split(r"[^\w.-]", line)[0] for line in extras[extra]} - {"weir"}
-        inner = [re.search(r"weir\[(.*)\]", line) for line in extras[extra]]
+        names = {re.split(r"[^\w.-]", line)[0] for line in extras[extra]} - {DISTRIBUTION}
+        inner = [re.search(rf"{DISTRIBUTION}\[(.*)\]", line) for line in extras[extra]]
         return names.union(*(brought(name) for match in inner if match for name in match[1].split(",")))
 
     assert set(EXTRAS) == set(PURPOSES) == set(extras) - {"dev", "docs"}
@@ -269,7 +269,7 @@ def test_the_wheel_holds_packages_and_data_but_no_tests(wheel: Path, clone: Path
     with zipfile.ZipFile(wheel) as archive:
         held = {name.removeprefix("weir/") for name in archive.namelist() if name.startswith("weir/")}
         others = {name.partition("/")[0] for name in archive.namelist()} - {"weir"}
-    assert others == {f"weir-{__version__}.dist-info"}
+    assert others == {f"weir_fabric-{__version__}.dist-info"}
     rooms = {path.parent for path in clone.glob("*/__init__.py")} - {clone / name for name in USERS}
     code = {str(path.relative_to(clone)) for room in rooms for path in room.rglob("*.py")}
     data = {
@@ -353,18 +353,21 @@ print(*sorted(name for name in sys.modules if "." not in name and name not in sy
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["weir", "demo"], "weir: weir demo needs scipy, which is not installed: pip install 'weir[runs] @ file://"),
+        (
+            ["weir", "demo"],
+            "weir: weir demo needs scipy, which is not installed: pip install 'weir-fabric[runs] @ file://",
+        ),
         (
             ["weir", "strategies"],
-            "weir: weir strategies needs scipy, which is not installed: pip install 'weir[controller] @ file://",
+            "weir: weir strategies needs scipy, which is not installed: pip install 'weir-fabric[controller] @ file://",
         ),
         (
             ["weir", "stf", "own.json", "own.stf"],
-            "weir: weir stf needs llvmlite, which is not installed: pip install 'weir[emulator] @ file://",
+            "weir: weir stf needs llvmlite, which is not installed: pip install 'weir-fabric[emulator] @ file://",
         ),
         (
             ["weir-switch", "--no-p4"],
-            "weir-switch: it needs llvmlite, which is not installed: pip install 'weir[emulator] @ file://",
+            "weir-switch: it needs llvmlite, which is not installed: pip install 'weir-fabric[emulator] @ file://",
         ),
     ],
 )
@@ -379,15 +382,15 @@ def test_one_line_says_which_extra_is_missing(bare: Path, tmp_path: Path, words:
     [
         (
             "Fabric",
-            "weir.emulator.Fabric needs llvmlite, which is not installed: pip install 'weir[emulator] @ file://",
+            "weir.emulator.Fabric needs llvmlite, which is not installed: pip install 'weir-fabric[emulator] @ file://",
         ),
         (
             "load_topology",
-            "weir.topologies.load_topology needs yaml, which is not installed: pip install 'weir[controller] @ file://",
+            "weir.topologies.load_topology needs yaml, which is not installed: pip install 'weir-fabric[controller] @ file://",
         ),
         (
             "leaf_spine(1, 1, 1).graph",
-            "a fabric's graph needs networkx, which is not installed: pip install 'weir[controller] @ file://",
+            "a fabric's graph needs networkx, which is not installed: pip install 'weir-fabric[controller] @ file://",
         ),
     ],
 )
@@ -405,9 +408,9 @@ def test_the_bare_installation_has_its_commands(bare: Path, tmp_path: Path) -> N
     told = output_of(bare / "bin" / "weir", "doctor", cwd=tmp_path)
     assert "ok       Python packages: all 5\n         for joining jobs" in told
     for extra, purpose in PURPOSES.items():
-        assert f"not here weir[{extra}]: " in told
+        assert f"not here weir-fabric[{extra}]: " in told
         assert f"for {purpose} (optional)" in told
-        assert f"-m pip install 'weir[{extra}] @ file://" in told
+        assert f"-m pip install 'weir-fabric[{extra}] @ file://" in told
     assert "everything that joining jobs needs is there" in told
     assert not re.search(
         r"missing|ruff|mypy|pytest\b|hypothesis|grpcio-tools|make ",

@@ -407,7 +407,7 @@ before = loss(model(data.tensors[0]), data.tensors[1]).item()
 """
 
 
-@pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed (pip install 'weir[torch]')")
+@pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed (pip install 'weir-fabric[torch]')")
 def test_the_sampler_of_the_training_page_trains() -> None:
     lost = "loss(model.module(data.tensors[0]), data.tensors[1]).item()"
     after = f"assert len(sampler) == 10\nassert {lost} < 0.1 * before\n"

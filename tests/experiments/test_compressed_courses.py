@@ -64,7 +64,7 @@ def test_random_numbers_are_drawn_again_in_every_step() -> None:
     assert not np.array_equal(rounding(parts), rounding(parts))
 
 
-@pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed (pip install 'weir[torch]')")
+@pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed (pip install 'weir-fabric[torch]')")
 def test_powersgd_is_pytorchs_hook() -> None:
     """The first two steps are exact; the later ones lose, and matrices of a low rank lose nothing."""
     parts, power = gradients(4), PowerMean(shapes_of(LAYERS))

@@ -21,9 +21,9 @@ from weir.imports.extras import MissingExtra, explained, install_command
         ({"url": "file:///home/me/weir", "dir_info": {}}, "pip install '/home/me/weir[runs]'"),
         (
             {"url": "https://example.org/weir.git", "vcs_info": {"vcs": "git", "commit_id": "1"}},
-            "pip install 'weir[runs] @ git+https://example.org/weir.git'",
+            "pip install 'weir-fabric[runs] @ git+https://example.org/weir.git'",
         ),
-        ({"url": "file:///tmp/weir.whl", "archive_info": {}}, "pip install 'weir[runs] @ file:///tmp/weir.whl'"),
+        ({"url": "file:///tmp/weir.whl", "archive_info": {}}, "pip install 'weir-fabric[runs] @ file:///tmp/weir.whl'"),
         (None, "pip install '.[runs]' in the clone"),
     ],
 )

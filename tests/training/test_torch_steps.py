@@ -18,7 +18,7 @@ import pytest
 from weir.tests.paths import ROOT
 
 pytestmark = pytest.mark.skipif(
-    find_spec("torch") is None, reason="PyTorch is not installed (pip install 'weir[torch]')"
+    find_spec("torch") is None, reason="PyTorch is not installed (pip install 'weir-fabric[torch]')"
 )
 
 SCRIPT = ROOT / "examples" / "balanced.py"

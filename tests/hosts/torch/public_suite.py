@@ -59,7 +59,7 @@ def _inner(tests: list[str]) -> None:
 
 def main() -> int:
     """The exit status."""
-    for package, what in (("torch", "'weir[torch]'"), ("expecttest", "expecttest")):
+    for package, what in (("torch", "'weir-fabric[torch]'"), ("expecttest", "expecttest")):
         if find_spec(package) is None:
             sys.stderr.write(f"weir: PyTorch's own tests need {package}, which is not installed: pip install {what}\n")
             return 2

@@ -11,7 +11,7 @@ import pytest
 from weir.tests.hosts.torch.rig import Ranks, running_fabric
 
 pytestmark = pytest.mark.skipif(
-    find_spec("torch") is None, reason="PyTorch is not installed (pip install 'weir[torch]')"
+    find_spec("torch") is None, reason="PyTorch is not installed (pip install 'weir-fabric[torch]')"
 )
 
 RANKS = 3

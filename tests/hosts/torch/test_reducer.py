@@ -13,7 +13,7 @@ import pytest
 from weir.hosts import AllreduceAborted, HostError
 
 if find_spec("torch") is None:
-    pytest.skip("PyTorch is not installed (pip install 'weir[torch]')", allow_module_level=True)
+    pytest.skip("PyTorch is not installed (pip install 'weir-fabric[torch]')", allow_module_level=True)
 
 import torch
 import torch.distributed as dist

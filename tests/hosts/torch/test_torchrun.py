@@ -16,7 +16,7 @@ from weir.tests.paths import ROOT
 from weir.topologies.mininet.fabric import obstacle
 
 pytestmark = pytest.mark.skipif(
-    find_spec("torch") is None, reason="PyTorch is not installed (pip install 'weir[torch]')"
+    find_spec("torch") is None, reason="PyTorch is not installed (pip install 'weir-fabric[torch]')"
 )
 
 WEIR = Path(sys.executable).with_name("weir")

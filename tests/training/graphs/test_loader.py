@@ -18,7 +18,7 @@ from weir.training.graphs.made import barabasi_albert, communities
 from weir.training.graphs.pipeline import staged
 
 pytestmark = pytest.mark.skipif(
-    find_spec("torch") is None, reason="PyTorch is not installed (pip install 'weir[torch]')"
+    find_spec("torch") is None, reason="PyTorch is not installed (pip install 'weir-fabric[torch]')"
 )
 
 NODES = 2000

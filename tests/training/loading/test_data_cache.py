@@ -166,7 +166,7 @@ def test_processes_that_share_a_level_keep_its_bound_together(tmp_path: Path) ->
     assert len([path for path in tmp_path.iterdir() if path.is_file()]) == 10
 
 
-@pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed (pip install 'weir[torch]')")
+@pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed (pip install 'weir-fabric[torch]')")
 def test_a_data_loader_with_processes_finds_decoded_samples(remote: Path, memory: Path) -> None:
     from torch.utils.data import DataLoader
 

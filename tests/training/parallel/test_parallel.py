@@ -18,7 +18,7 @@ from weir.tests.hosts.torch.rig import Ranks, running_fabric
 from weir.tests.paths import ROOT
 
 pytestmark = pytest.mark.skipif(
-    find_spec("torch") is None, reason="PyTorch is not installed (pip install 'weir[torch]')"
+    find_spec("torch") is None, reason="PyTorch is not installed (pip install 'weir-fabric[torch]')"
 )
 
 SCENARIOS = "weir.tests.training.parallel.scenarios"

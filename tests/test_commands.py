@@ -212,6 +212,9 @@ BY_OTHERS: Final[Mapping[str, str]] = {
     "weir launch --timeout 300s": "tests/cli/test_launch.py::test_a_run_has_a_time_out_losses_a_seed_and_a_history",
     "weir papers page docs/papers.md": "tests/experiments/test_papers.py::test_page_follows_from_the_records",
     "weir papers run my_paper.py": "tests/experiments/test_papers.py::test_a_users_file_is_repeated_beside_itself",
+    "weir run my.yaml --pdf figures": (
+        "tests/experiments/test_plots.py::test_plots_are_written_as_pdf_at_the_size_of_the_style"
+    ),
     "weir run my.yaml --csv figures.csv": (
         "tests/experiments/test_start.py::test_a_run_inside_an_event_loop_has_its_figures_as_csv_and_frame"
     ),

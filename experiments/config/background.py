@@ -6,14 +6,17 @@
       - {source: h3, destination: h6, rate: 700Mbit, stop: 70ms}                # UDP, whatever happens
       - {source: h4, destination: h6, kind: yielding, window: 16, start: 5ms}   # like a data centre's TCP
       - {source: h5, destination: h6, kind: transfer, bytes: 4000000}           # messages of Weir's own transport
+      - {kind: trace, file: flows.csv}                                          # a steady flow for each row
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Annotated, Final, Literal, Self
+import csv
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from ...controller.congestion import Uncontrolled, Windowed
 from ...wire.frames import FRAME_HEADER_BYTES
@@ -78,6 +81,57 @@ class TransferFlow(BackgroundFlow):
     """True for DSCP 8, the class below bulk traffic."""
 
 
+COLUMNS: Final = ("source", "destination", "rate", "start", "stop", "port")
+"""Columns of a trace; the last three may be missing or empty."""
+MAX_ROWS: Final = 10_000
+
+
+def located_traces(run_file: Path, flows: object) -> object:
+    """Entries of a run file's list with the traces' files relative to that file's folder."""
+    if not isinstance(flows, list):
+        return flows
+    return [{**flow, "file": str(run_file.parent / flow["file"])} if _is_trace(flow) else flow for flow in flows]
+
+
+def read_trace(path: Path) -> Iterator[SteadyFlow]:
+    """Read the flows of a CSV file whose first line has names of `COLUMNS`, with the units of run files.
+
+    Raises:
+        ValueError: The file or a row is wrong; names file, line, value and what is allowed.
+    """
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            rows = csv.DictReader(file)
+            names = set(rows.fieldnames or ())
+            if unknown := (names - {*COLUMNS}) | ({*COLUMNS[:3]} - names):
+                raise ValueError(
+                    f"{path}: columns {', '.join(sorted(unknown))} are unknown or missing; the first line has "
+                    f"{', '.join(COLUMNS[:3])}, and may have {', '.join(COLUMNS[3:])}"
+                )
+            for row in rows:
+                if rows.line_num > MAX_ROWS + 1:
+                    raise ValueError(f"{path}: line {rows.line_num}: a trace has at most {MAX_ROWS} flows")
+                yield _flow_of(row, f"{path}: line {rows.line_num}")
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise ValueError(f"{path}: cannot be read ({reason})") from None
+
+
+def _flow_of(row: dict[str | None, Any], where: str) -> SteadyFlow:
+    if None in row:
+        raise ValueError(f"{where}: {row[None]} are too many values for the columns")
+    try:
+        return SteadyFlow.model_validate({name: value for name, value in row.items() if value})
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ": ".join([where, *map(str, first["loc"])])
+        raise ValueError(f"{place}: {first['msg'].removeprefix('Value error, ')}") from None
+
+
+def _is_trace(flow: object) -> bool:
+    return isinstance(flow, dict) and flow.get("kind") == "trace" and isinstance(flow.get("file"), str)
+
+
 def steady_unless_said(flows: object) -> object:
     """Entries of a list with their kind, where they name none."""
     if not isinstance(flows, list):
@@ -85,9 +139,30 @@ def steady_unless_said(flows: object) -> object:
     return [{"kind": "steady", **flow} if isinstance(flow, dict) else flow for flow in flows]
 
 
+def _spelled_out(flows: object) -> object:
+    """Entries of a list without traces, whose flows follow all others."""
+    if not isinstance(flows, list):
+        return flows
+    traced = [each for flow in flows if _is_trace(flow) for each in read_trace(Path(flow["file"]))]
+    return steady_unless_said([*(flow for flow in flows if not _is_trace(flow)), *traced])
+
+
+def _with_traces(schema: dict[str, Any]) -> None:
+    """Allow traces in the JSON schema of the list: the model has only the flows that are read of them."""
+    schema["items"]["oneOf"].append(
+        {
+            "type": "object",
+            "properties": {"kind": {"const": "trace"}, "file": {"type": "string"}},
+            "required": ["kind", "file"],
+            "additionalProperties": False,
+        }
+    )
+
+
 Background = Annotated[
     list[Annotated[SteadyFlow | YieldingFlow | TransferFlow, Field(discriminator="kind")]],
-    BeforeValidator(steady_unless_said),
+    BeforeValidator(_spelled_out),
+    Field(json_schema_extra=_with_traces),
 ]
 
 

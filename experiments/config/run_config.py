@@ -29,7 +29,15 @@ from ...training.replicated import ReplicatedJob
 from ...training.workloads.digits import TrainingJob
 from ..errors import ExperimentError
 from ..script import ScriptOptions, ScriptWorkload, gradient_values
-from .background import Background, SteadyFlow, TransferFlow, YieldingFlow, uncontrolled, windowed
+from .background import (
+    Background,
+    SteadyFlow,
+    TransferFlow,
+    YieldingFlow,
+    located_traces,
+    uncontrolled,
+    windowed,
+)
 from .congestion import CongestionConfig
 from .control import ControlConfig
 from .fabric import check_fabric, read_fabric, refuse_chips
@@ -158,6 +166,8 @@ class RunConfig(Section):
             check_fabric(data["fabric"], f"{path}: fabric", written, ["fabric"])
         if isinstance(workload := data.get("workload"), dict) and isinstance(workload.get("script"), str):
             data["workload"] = found_script(path, workload, data.get("training"))
+        if "background" in data:
+            data["background"] = located_traces(path, data["background"])
         if isinstance(names := data.get("strategies"), list):
             data["strategies"] = [found_strategy(path, name) for name in names]
         if isinstance(congestion := data.get("congestion"), dict) and "law" in congestion:

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ..wire.control_channel import Tls
+from .control_options import ControlOption, TlsOption
 from .help import POLICY_NAMES, command_group, complete_policy, examples
 
 app = command_group(
@@ -26,18 +27,6 @@ app = command_group(
     ),
 )
 
-ControlOption = Annotated[
-    str | None,
-    typer.Option(
-        "--control",
-        metavar="HOST:PORT",
-        help="Where the controller serves, or unix:PATH; default: this user's socket.",
-    ),
-]
-TlsOption = Annotated[
-    tuple[Path, Path, Path] | None,
-    typer.Option("--tls", metavar="CERTIFICATE KEY AUTHORITY", help="PEM files, where the controller has TLS."),
-]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 _console = Console(highlight=False, markup=False)

@@ -15,6 +15,7 @@ from rich.table import Table
 
 from ..experiments.errors import ExperimentError
 from ..wire.control_channel import Tls
+from .control_options import ControlOption, TlsOption
 from .help import command_group, examples
 
 if TYPE_CHECKING:
@@ -34,18 +35,6 @@ app = command_group(
 
 FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A model file, as weir.Forest.save writes it.")]
 SwitchOption = Annotated[list[str], typer.Option("--switch", metavar="NAME", help="A switch; may be repeated.")]
-ControlOption = Annotated[
-    str | None,
-    typer.Option(
-        "--control",
-        metavar="HOST:PORT",
-        help="Where the controller serves, or unix:PATH; default: this user's socket.",
-    ),
-]
-TlsOption = Annotated[
-    tuple[Path, Path, Path] | None,
-    typer.Option("--tls", metavar="CERTIFICATE KEY AUTHORITY", help="PEM files, where the controller has TLS."),
-]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
 _console = Console(highlight=False, markup=False)

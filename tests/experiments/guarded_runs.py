@@ -39,6 +39,7 @@ def drawn(rng: Random) -> dict[str, Any]:
         }
         for number in range(rng.choice([0, 3, size(6), size(150)]))
     ]
+    interval_us = rng.choice([0, 100, 500, rng.randrange(100, 5001)])  # with less a run takes many minutes
     content: dict[str, Any] = {
         "name": "random",
         "seed": rng.randrange(1 << 32),
@@ -48,7 +49,7 @@ def drawn(rng: Random) -> dict[str, Any]:
         "background": flows,
         "loss": rng.choice([0, 0, 0, 0.01, 0.2]),
         "host_poll": f"{size(30)}us",
-        "control": {"interval": f"{size(500)}us", "warm_up": f"{size(2)}ms", "solve_interval": f"{size(2)}ms"},
+        "control": {"interval": f"{interval_us}us", "warm_up": f"{size(2)}ms", "solve_interval": f"{size(2)}ms"},
         "strategies": rng.sample(_STRATEGIES, rng.randrange(1, 3)),
     }
     for key in rng.sample(["loss", "host_poll", "control", "background"], rng.randrange(4)):

@@ -211,7 +211,7 @@ def test_help_and_version_load_nothing_that_is_slow_to_load(tmp_path: Path) -> N
         "try: main()\n"
         "finally: print(*{name.partition('.')[0] for name in sys.modules}, file=sys.stderr)"
     )
-    slow = {name for packages in EXTRAS.values() for name in packages} | {"google", "grpc", "numpy"}
+    slow = {name for packages in EXTRAS.values() for name in packages} | {"google", "grpc", "numpy", "rich", "typer"}
     for words, expected in (["--help"], "Usage: weir"), (["--version"], f"weir {__version__}\n"):
         done = subprocess.run([sys.executable, "-c", code, *words], cwd=tmp_path, capture_output=True, text=True)
         assert done.returncode == 0

@@ -44,8 +44,12 @@ def test_a_command_runs_within_one_handler_of_signals(number: signal.Signals, mo
 
     monkeypatch.setattr("weir.cli.app.app", app)
     monkeypatch.setattr("typer.main.get_command", lambda _: object())
-    with pytest.raises(KeyboardInterrupt if number == signal.SIGINT else SystemExit) as ended:
-        command._run([])
+    before = signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    try:
+        with pytest.raises(KeyboardInterrupt if number == signal.SIGINT else SystemExit) as ended:
+            command._run([])
+    finally:
+        signal.signal(number, before)
     assert done == ["the handler has raised nothing", "cleaned up"]
     if isinstance(ended.value, SystemExit):
         assert ended.value.code == 128 + number

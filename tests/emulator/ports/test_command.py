@@ -389,8 +389,10 @@ def test_a_log_file_has_lines_for_each_packet_and_its_tables(net: Network, tmp_p
         net.send(1, bytes(datagram))
         assert eventually(lambda: "dropped" in log.read_text())
     lines = [line.partition("[packets] ")[2].partition("] ")[2] for line in log.read_text().splitlines()]
+    names = ("start", "parse_ethernet", "look_at_ipv4", "parse_ipv4", "parse_udp", "look_at_marker", "behind_udp")
     assert [line for line in lines if line] == [
         "packet of 100 bytes received on port 1",
+        *(f"parser state {name}" for name in names),
         "table FabricIngress.traffic_class: miss for hdr.ipv4.dscp=0x0: NoAction()",
         "table FabricIngress.policing.policers: miss for standard_metadata.ingress_port=0x1, priority=0x0, "
         "is_message=0x0: NoAction()",

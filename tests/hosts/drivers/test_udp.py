@@ -130,7 +130,7 @@ def test_a_timeout_says_what_is_missing(job: tuple[UdpEndpoint, list[UdpWorker]]
     with changed:
         assert changed.wait_for(lambda: workers[0].core.counters.sent, 30)
     with pytest.raises(
-        AllreduceTimeout, match=r"0\.05 s.*rank 0.*'fc1.weight' lacks 20 of 20.*round 0 from 127\.0\.10"
+        AllreduceTimeout, match=r"0\.05 s.*rank 0.*'fc1.weight' lacks 20 rounds.*round 0 from 127\.0\.10"
     ):
         workers[0].wait(handle, 0.05)
 

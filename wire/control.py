@@ -179,12 +179,12 @@ class Report:
             value = getattr(self, name)
             if value is not None and not isinstance(value, float):
                 raise WireError(f"{name} {value!r} is not a float", place="report", value=value)
-        if not isinstance(self.stage, str) or len(self.stage) > MAX_STAGE:
+        if not isinstance(self.stage, str) or len(self.stage) > MAX_STAGE or not self.stage.isprintable():
             raise WireError(
                 f"stage {self.stage!r} is not a name",
                 place="report",
                 value=self.stage,
-                allowed=(f"text of at most {MAX_STAGE} characters",),
+                allowed=(f"text of at most {MAX_STAGE} printable characters",),
             )
 
     def after(self, before: Report) -> Report:

@@ -84,8 +84,10 @@ def as_value(value: object) -> Value:
             f"message: an array of type {array.dtype} and {array.ndim} dimensions; allowed are bytes, and arrays of "
             f"numbers, dates or fixed-length strings of up to {_MOST_DIMENSIONS} dimensions"
         )
-    if array.nbytes > LARGEST_BYTES:
-        raise InvalidMessage(f"message: {array.nbytes} bytes; the largest has {LARGEST_BYTES}")
+    if _extent(array.dtype, array.shape) > LARGEST_BYTES or not array.itemsize:
+        raise InvalidMessage(
+            f"message: {array.shape} of type {array.dtype} has {array.nbytes} bytes; the largest has {LARGEST_BYTES}"
+        )
     return array
 
 
@@ -138,7 +140,14 @@ def parse_head(payload: NDArray[np.uint8]) -> Head | None:
         return None
     if dtype is not None and (dtype.kind not in "biufcmMSU" or dtype.itemsize * math.prod(shape) != length):
         return None
+    if dtype is not None and (not dtype.itemsize or _extent(dtype, shape) > LARGEST_BYTES):
+        return None
     return Head(Kind(kind), name, number, version, length, dtype, shape, end)
+
+
+def _extent(dtype: np.dtype[Any], shape: tuple[int, ...]) -> int:
+    """Bytes of an array with axes and items of 0 counted as 1: NumPy refuses huge axes of empty arrays, too."""
+    return max(dtype.itemsize, 1) * math.prod(max(size, 1) for size in shape)
 
 
 def value_of(head: Head, data: NDArray[np.uint8]) -> Value:

@@ -92,6 +92,8 @@ def test_a_report_arrives_whole(report: Report) -> None:
         ({"step": 1, "steps": 0}, 0),
         ({"step": 1, "loss": "low"}, "low"),
         ({"step": 1, "stage": "s" * (MAX_STAGE + 1)}, "s" * (MAX_STAGE + 1)),
+        ({"step": 1, "stage": "\ud800"}, "\ud800"),
+        ({"step": 1, "stage": "a\x1b[31m"}, "a\x1b[31m"),
     ],
 )
 def test_a_report_out_of_range_is_an_error(values: dict[str, Any], value: object) -> None:

@@ -178,11 +178,16 @@ class Controller:
         """Resume the journal's jobs, and apply what it says of links and switches."""
         self.prober.link_watch.mark_down(self.jobs.journal.down, now_ns)
         self.switches.mark_lost(self.jobs.journal.lost)
-        if down := bool(self.prober.link_watch.down or self.switches.lost):
+        if self.is_impaired:
             self._follow(now_ns)
         restore_jobs(self.topology, self.planner, self.jobs, self.moves, now_ns)
-        if down:
+        if self.is_impaired:
             self.moves.follow(self.switches.lost, now_ns)
+
+    @property
+    def is_impaired(self) -> bool:
+        """True while links are down, or switches lost or out of reach."""
+        return bool(self.prober.link_watch.down or self.switches.lost or self.planner.out_of_reach)
 
     @property
     def deadline_ns(self) -> int:

@@ -25,7 +25,7 @@ from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
 from ...topologies.errors import TopologyError
 from ...wire import control_pb2 as pb
 from ..controller import Controller
-from ..errors import ControllerEnded, ControllerError, OutOfMemory, PlanError
+from ..errors import ControllerEnded, ControllerError, OutOfMemory, PlanError, SwitchError
 from ..jobs.journal_file import JournalError
 from ..jobs.queue import Entry, JobQueue, Room, check_needs, reason_to_wait
 from .limits import Limits
@@ -179,6 +179,9 @@ class Queueing:
             except (OutOfMemory, TooMany) as error:
                 first.reason = str(error)
             except (ControllerError, TopologyError) as error:
+                if self._controller.is_impaired or isinstance(error, SwitchError):
+                    first.reason = str(error)  # it can pass: links come back, and so do switches
+                    break
                 self._leave(first)
                 if not call.answer.done():
                     call.answer.set_exception(error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
@@ -86,6 +87,21 @@ async def test_a_client_that_gives_up_leaves_the_queue(service: Rig) -> None:
     await queued(service, 1)
     await service.end(running.job)
     assert len(workers(await second)) == 1
+
+
+async def test_waiting_jobs_outlast_lost_switches(service: Rig) -> None:
+    running = await service.register(worker_count=3, server=SERVER)
+    waiting = [asked(service, 2, job=101, ticket="first"), asked(service, 2, job=102, ticket="second")]
+    await queued(service, 2)
+    for switch in service.switches.values():
+        await switch.stop()
+    with contextlib.suppress(grpc.aio.AioRpcError):
+        await service.end(running.job)
+    await asyncio.sleep(1.5)  # the queue is looked at every 0.5 s
+    assert [job.job for job in await service.queued()] == [101, 102]
+    assert not any(task.done() for task in waiting)
+    for task in waiting:
+        task.cancel()
 
 
 async def test_named_hosts_count_as_taken(service: Rig) -> None:

@@ -192,6 +192,17 @@ def test_a_quorum_by_hand() -> None:
     assert (rule.take(1, 0), rule.gives(1)) == (Taken.KEPT, False)
 
 
+@pytest.mark.parametrize(
+    ("name", "option", "value"),
+    [("local", "period", "three"), ("local", "period", 2.5), ("easgd", "pull", "a"), ("ssp", "staleness", True)],
+)
+def test_an_option_of_another_type_is_refused(name: str, option: str, value: object) -> None:
+    with raises(TrainingError, value=value):
+        make_mode(name, **{option: value})
+    assert make_mode("easgd", pull=0.5, push=0.25).name == "easgd"
+    assert make_mode("backup", quorum=None).name == "backup"
+
+
 def test_every_mode_has_defaults_and_refuses_unknown_options() -> None:
     for name in MODES:
         mode = make_mode(name)

@@ -14,6 +14,9 @@ import pytest
 from numpy.typing import NDArray
 
 from weir.hosts import ParameterServerCore, WorkerCore, WorkerOptions, reference_sum
+from weir.hosts.numerics.encodings import encoding_of
+from weir.hosts.numerics.native_types import INT32
+from weir.hosts.numerics.tensors import Tensor
 from weir.tests.hosts.protocol.network_model import US, Fabric, worker_address
 from weir.wire.aggregation import (
     CHUNKS,
@@ -35,6 +38,9 @@ KEY = "3b" * 32
 SERVER, ADDRESSES = 100, (1, 2)
 WINDOW = 8
 WORD = 1 << 32
+
+WRAPPING = "float32 with poisoned chunks"
+"""Numbers whose lanes' sums may wrap, so that their checks are modulo 2³² in a job with a key, too."""
 
 Change = Callable[[int, NDArray[np.void]], None]
 """Change on the way to a batch of messages with lanes, or without, from or to one rank."""
@@ -59,16 +65,20 @@ class Job:
             for rank in range(2)
         ]
 
-    def sums(self, arrays: list[NDArray[Any]], up: Change = nothing, down: Change = nothing) -> list[NDArray[Any]]:
+    def sums(
+        self, arrays: list[NDArray[Any]], up: Change = nothing, down: Change = nothing, kind: str = ""
+    ) -> list[NDArray[Any]]:
         """Final sums of each worker; messages are sent once only, so each of them counts."""
-        handles = self.run(arrays, up, down)
+        handles = self.run(arrays, up, down, kind)
         taken = [worker.take(handle) for worker, handle in zip(self.workers, handles, strict=True)]
         assert None not in taken, self.drops
         return [each.array for each in taken if each is not None]
 
-    def run(self, arrays: list[NDArray[Any]], up: Change = nothing, down: Change = nothing) -> list[int]:
+    def run(
+        self, arrays: list[NDArray[Any]], up: Change = nothing, down: Change = nothing, kind: str = ""
+    ) -> list[int]:
         """The arrays' handles, when all are summed or nothing is left to be sent."""
-        handles = [worker.submit(array) for worker, array in zip(self.workers, arrays, strict=True)]
+        handles = [self.submit(rank, array, kind) for rank, array in enumerate(arrays)]
         while any(waiting := [worker.poll(0) for worker in self.workers]):
             for rank, outs in enumerate(waiting):
                 for out in outs:
@@ -78,6 +88,14 @@ class Job:
                     mine = Datagrams(out.addresses, out.payload[out.addresses == ADDRESSES[rank]])
                     worker.receive(0, self._passed(mine, SERVER, rank, down))
         return handles
+
+    def submit(self, rank: int, array: NDArray[Any], kind: str = "") -> int:
+        """Handle of one worker's array."""
+        if kind != WRAPPING:
+            return self.workers[rank].submit(array)
+        tensor = Tensor(array, workers=2, lanes=self.lanes, keyed=True, nonfinite="poison")
+        assert tensor.may_wrap
+        return self.workers[rank].submit(tensor)
 
     def _passed(self, datagrams: Datagrams, source: int, rank: int, change: Change) -> Datagrams:
         payload = datagrams.payload.copy()
@@ -99,24 +117,32 @@ def chunk_of(message: np.void) -> int:
     return split_tag(int(message["header"]["tag"]))[1]
 
 
-def numbers(seed: int, dtype: str, size: int) -> list[NDArray[Any]]:
+def numbers(seed: int, kind: str, size: int) -> list[NDArray[Any]]:
     """Both workers'."""
     rng = np.random.default_rng(seed)
-    if dtype == "int32":
+    if kind == "int32":
         return list(rng.integers(-(1 << 31), 1 << 31, (2, size)).astype(np.int32))
+    if kind == WRAPPING:
+        own, other = rng.integers(-(1 << 23), 1 << 23, (2, size)).astype(np.float32)
+        other[::4] = 1 << 28  # so the unit is 1, and the lanes of rank 0 are odd as often as even
+        return [own, other]
     return list(rng.standard_normal((2, size)).astype(np.float32))
 
 
 # --- a reader can make messages --------------------------------------------------------------------------------------
 
 
-def test_two_messages_of_a_worker_make_a_third() -> None:
-    """2m₂ − m₁, of the rounds before, where that is no negative check: all that a check is of, is linear."""
+@pytest.mark.parametrize(("kind", "each"), [("int32", 7), ("float32", 8), (WRAPPING, 8)])
+def test_two_messages_of_a_worker_make_a_third(kind: str, each: int) -> None:
+    """2m₂ − m₁, of the rounds before: all that a check is of, is linear. Modulo p only if that check is not negative:
+    its remainder modulo 2³² is refused.
+    """
     rng, chunks, lanes = np.random.default_rng(3), 64, 8
-    own, other = rng.integers(-999, 999, (2, chunks, lanes)).astype("float32")
+    own, other = rng.integers(-999, 999, (2, chunks, each)).astype("int32" if kind == "int32" else "float32")
     other[:, 0] = 4096  # all chunks have the same exponent
     read: dict[int, tuple[NDArray[np.int64], int]] = {}
     expected = own.copy()
+    negative: list[int] = []
 
     def up(rank: int, messages: NDArray[np.void]) -> None:
         for message in messages:
@@ -128,17 +154,29 @@ def test_two_messages_of_a_worker_make_a_third() -> None:
                 continue
             (first, first_check), (second, second_check) = read[at - 2], read[at - 1]
             check = 2 * second_check - first_check
-            if 0 <= check < WORD:
-                message["lanes"] = 2 * second - first
-                message["header"]["check"] = check
-                chunk = at - WINDOW
-                expected[chunk] = 2 * own[chunk - 1] - own[chunk - 2]
+            if kind != WRAPPING and check < 0:
+                negative.append(at)
+                if not sends_negative:
+                    continue
+            message["lanes"] = 2 * second - first
+            message["header"]["check"] = check % WORD
+            chunk = at - WINDOW
+            expected[chunk] = 2 * own[chunk - 1] - own[chunk - 2]
 
-    job = Job(lanes)
-    for got in job.sums([own.ravel(), other.ravel()], up=up):
+    job, sends_negative = Job(lanes), False
+    for got in job.sums([own.ravel(), other.ravel()], up=up, kind=kind):
         assert got.tolist() == (expected + other).ravel().tolist()
     assert job.drops == 0
     assert np.count_nonzero((expected != own).any(axis=1)) > chunks // 6
+    if kind == WRAPPING:
+        assert np.count_nonzero((expected != own).any(axis=1)) >= chunks // 3 - 1
+        return
+    read.clear()
+    negative.clear()
+    job, sends_negative = Job(lanes), True
+    handles = job.run([own.ravel(), other.ravel()], up=up, kind=kind)
+    assert job.server.counters.bad_check == len(negative) > 0
+    assert [worker.take(handle) for worker, handle in zip(job.workers, handles, strict=True)] == [None, None]
 
 
 @dataclass(frozen=True)
@@ -192,9 +230,8 @@ def secret_prime(rows: NDArray[np.int64]) -> int:
     return found
 
 
-@pytest.mark.parametrize("lanes", [4, 64])
-def test_as_many_messages_as_secrets_allow_forgery(lanes: int) -> None:
-    """Modulo the secret prime lanes + 4 messages."""
+def listened(job: Job, kind: str) -> NDArray[np.int64]:
+    """Return lanes, round, 1 and check of worker 0's messages, as many as `solved` needs, and a few more."""
     read: list[list[int]] = []
 
     def listen(rank: int, messages: NDArray[np.void]) -> None:
@@ -202,37 +239,96 @@ def test_as_many_messages_as_secrets_allow_forgery(lanes: int) -> None:
             if rank == 0 and len(message["lanes"]):
                 read.append([*message["lanes"].tolist(), chunk_of(message), 1, int(message["header"]["check"])])
 
-    job = Job(lanes)
-    job.sums(numbers(4, "float32", lanes * (lanes + 12)), up=listen)
-    rows = np.array(read)
-    enough = lanes + 4
-    modulus = secret_prime(rows[:enough])
-    assert modulus == job.server._check.prime
-    coefficients = solved(rows[:enough], modulus)
-    assert coefficients is not None
-    solution = Solution(coefficients, modulus)
+    job.sums(numbers(4, kind, job.lanes * (job.lanes + 12)), up=listen, kind=kind)
+    return np.array(read)
 
-    def forge(messages: NDArray[np.void], workers: int) -> None:
-        for message in messages:
-            lanes_made = -message["lanes"].astype(np.int32)
-            message["lanes"] = lanes_made
-            message["header"]["check"] = solution.check(lanes_made, chunk_of(message), workers)
+
+def solved_modulo_word(rows: NDArray[np.int64], lanes: int) -> Solution:
+    """Solution modulo 2³² by the fewest of these messages that have just one."""
+    for count in range(lanes + 2, len(rows)):
+        if (coefficients := solved(rows[:count], WORD)) is not None:
+            return Solution(coefficients, WORD)
+    raise AssertionError("no solution")
+
+
+def negated(lanes: NDArray[np.int32], kind: str) -> NDArray[np.int32]:
+    """Lanes of the numbers' negatives."""
+    if kind != "int32":
+        return -lanes
+    encoding = encoding_of(INT32, 2, len(lanes), keyed=True)
+    exponents = np.zeros(1, np.uint8)
+    numbers = -encoding.decode(lanes[None], exponents, np.ones(1, np.int64))
+    made: NDArray[np.int32] = encoding.encode(numbers, exponents, 1)[0]
+    return made
+
+
+def forge(messages: NDArray[np.void], workers: int, kind: str, solution: Solution) -> None:
+    for message in messages:
+        made = negated(message["lanes"].astype(np.int32), kind)
+        message["lanes"] = made
+        message["header"]["check"] = solution.check(made, chunk_of(message), workers)
+
+
+@pytest.mark.parametrize(
+    ("kind", "lanes"),
+    [
+        ("int32", 4),
+        ("int32", 16),
+        ("int32", 64),
+        ("float32", 4),
+        ("float32", 64),
+        (WRAPPING, 4),
+        (WRAPPING, 16),
+        (WRAPPING, LANES),
+    ],
+)
+def test_as_many_messages_as_secrets_allow_forgery(kind: str, lanes: int) -> None:
+    """Modulo 2³² lanes + 2 (all have the same weight) and a few more by chance; modulo the secret prime lanes + 4."""
+    job = Job(lanes)
+    rows = listened(job, kind)
+    if kind == WRAPPING:
+        solution = solved_modulo_word(rows, lanes)
+    else:
+        enough = lanes + 4
+        modulus = secret_prime(rows[:enough])
+        assert modulus == job.server._check.prime
+        coefficients = solved(rows[:enough], modulus)
+        assert coefficients is not None
+        solution = Solution(coefficients, modulus)
 
     def up(rank: int, messages: NDArray[np.void]) -> None:
         if rank == 0 and messages["lanes"].shape[1]:
-            forge(messages, 1)
+            forge(messages, 1, kind, solution)
 
     def down(rank: int, messages: NDArray[np.void]) -> None:
         if rank == 1 and messages["lanes"].shape[1]:
-            forge(messages, 2)
+            forge(messages, 2, kind, solution)
 
-    own, other = numbers(5, "float32", lanes * 5)
-    for got in job.sums([own, other], up=up):
+    own, other = numbers(5, kind, lanes * 5)
+    for got in job.sums([own, other], up=up, kind=kind):
         assert got.tobytes() == reference_sum([-own, other]).tobytes()
-    got, turned = job.sums([own, other], down=down)
+    got, turned = job.sums([own, other], down=down, kind=kind)
     assert got.tobytes() == reference_sum([own, other]).tobytes()
     assert turned.tobytes() == reference_sum([-own, -other]).tobytes()
     assert job.drops == 0
+
+
+@pytest.mark.parametrize("lanes", [4, 16, LANES])
+def test_a_solution_modulo_a_word_makes_no_check_of_int32(lanes: int) -> None:
+    """Keyed checks of int32 are modulo the secret prime: as many messages as modulo 2³² give no forgery."""
+    job = Job(lanes)
+    solution = solved_modulo_word(listened(job, "int32"), lanes)
+    forged: list[int] = []
+
+    def up(rank: int, messages: NDArray[np.void]) -> None:
+        if rank == 0 and messages["lanes"].shape[1]:
+            forge(messages, 1, "int32", solution)
+            forged.extend(chunk_of(message) for message in messages)
+
+    arrays = numbers(5, "int32", lanes * 5)
+    handles = job.run(arrays, up=up)
+    assert job.server.counters.bad_check == job.drops == len(forged) > 0
+    assert [worker.take(handle) for worker, handle in zip(job.workers, handles, strict=True)] == [None, None]
 
 
 # --- exponents --------------------------------------------------------------------------------------------------------
@@ -470,7 +566,8 @@ def test_a_message_of_before_a_worker_was_lost_is_refused_after(kind: str, upwar
             assert reduced.array.tolist() == each[: int(reduced.weights[0])].sum(axis=0).tolist()
 
 
-def test_a_message_does_not_match_the_round_with_its_next_number() -> None:
+@pytest.mark.parametrize("kind", ["int32", "float32", WRAPPING])
+def test_a_message_does_not_match_the_round_with_its_next_number(kind: str) -> None:
     """2²⁴ rounds later, in the same generation, with the same header."""
     lanes = 8
     kept: dict[tuple[int, int], NDArray[np.void]] = {}
@@ -478,10 +575,11 @@ def test_a_message_does_not_match_the_round_with_its_next_number() -> None:
     def keep(rank: int, messages: NDArray[np.void]) -> None:
         kept[rank, messages["lanes"].shape[1]] = messages.copy()
 
-    Job(lanes).sums(numbers(1, "float32", lanes), up=keep)
+    size = encoding_of(INT32, 2, lanes, keyed=True).values if kind == "int32" else lanes  # of one chunk
+    Job(lanes).sums(numbers(1, kind, size), up=keep, kind=kind)
     later = Job(lanes, first_round=CHUNKS)
     for rank, worker in enumerate(later.workers):
-        worker.submit(numbers(2, "float32", lanes)[rank])
+        later.submit(rank, numbers(2, kind, size)[rank], kind)
         worker.poll(0)
         for size in (HEADER_BYTES, message_bytes(lanes)):
             old = kept[rank, (size - HEADER_BYTES) // 4].view(np.uint8).reshape(1, size)

@@ -285,7 +285,7 @@ def test_without_a_server_default_strategies_need_none(
     assert config.job.roots == (None,)
     assert "widest" in config.strategies
     assert "ps" not in config.strategies
-    with pytest.raises(ExperimentError, match="--strategy: strategies: ps"):
+    with pytest.raises(ExperimentError, match="--strategy: strategies: ps needs a parameter server"):
         config.replaced("--strategy", strategies=["ps"])
 
 

@@ -31,5 +31,5 @@ def test_a_page_without_the_place_is_refused_and_stays(text: str, tmp_path: Path
 
 
 def test_a_page_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(ExperimentError, match=r"page\.md: .*No such file"):
+    with pytest.raises(ExperimentError, match=r"page.md: cannot be read \(No such file or directory\)"):
         check_places(tmp_path / "page.md", [])

@@ -272,5 +272,5 @@ def test_background_counts_by_its_ports_and_while_it_lasts() -> None:
 def test_background_that_ends_before_it_begins_is_refused() -> None:
     flow = {"source": "h3", "destination": "h6", "rate": "1Mbit", "start": "5ms", "stop": "5ms"}
     config = RunConfig.load(ROOT / "experiments" / "demo.yaml")
-    with pytest.raises(ExperimentError, match=r"stop 5000000 ns .*start 5000000 ns"):
+    with pytest.raises(ExperimentError, match="stop 5000000 ns is not after start 5000000 ns"):
         config.replaced("a test", background=[flow])

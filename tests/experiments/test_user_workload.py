@@ -163,6 +163,6 @@ def test_an_error_of_the_script_keeps_its_traceback(tmp_path: Path) -> None:
         RunConfig.load(write(tmp_path, SCRIPT.replace("return Worker", "return 1 / 0, Worker"))).new_job().gradient(
             0, 0
         )
-    with pytest.raises(RuntimeError, match="raised ValueError") as caught:
+    with pytest.raises(RuntimeError, match=r"raised ValueError .*first worker was made") as caught:
         RunConfig.load(write(tmp_path, SCRIPT.replace("return Worker", "return int('no data'), Worker"))).new_job()
     assert "'no data'" in str(caught.value.__cause__)

@@ -142,17 +142,17 @@ def test_a_table_behind_the_last_stage_is_refused(tmp_path: Path) -> None:
 def test_output_in_another_format_is_named(tmp_path: Path, name: str) -> None:
     folder = written(tmp_path)
     (folder / name).unlink()
-    with pytest.raises(FitError, match=r"p4c-barefoot .*p4c 1\.2\.5"):
+    with pytest.raises(FitError, match=r"p4c-barefoot .*reports in another way than p4c 1\.2\.5"):
         fit.read_fit(folder)
     if name.endswith(".json"):
         (folder / name).write_text("{}")
-        with pytest.raises(FitError, match="another way"):
+        with pytest.raises(FitError, match="in another way"):
             fit.read_fit(folder)
 
 
 def test_a_back_end_whose_parsers_choose_nothing_is_refused() -> None:
     states = "parser ingress:\n  states:\n    start:\n      {}*:\n        next: end\n"
-    with pytest.raises(FitError, match=r"github\.com/p4lang/p4c/pull/5753"):
+    with pytest.raises(FitError, match=r"parsers that choose nothing.*github\.com/p4lang/p4c/pull/5753"):
         fit.check_parsers(states.format(""))
     fit.check_parsers(states.format("match: [ half ]\n      0x0800:\n        next: ipv4\n      "))
 

@@ -74,7 +74,7 @@ def test_counters_and_registers_have_bounds() -> None:
     register = next(iter(program.registers.values()))
     switch.set_register(register.name, register.size - 1, 1)
     assert switch.register(register.name, register.size - 1) == 1
-    with pytest.raises(IndexError, match="register"):
+    with pytest.raises(IndexError, match="the register has"):
         switch.register(register.name, register.size)
     counter = next(each for each in program.counters.values() if each.table is None)
     assert switch.counter(counter.name, 0) == (0, 0)
@@ -120,11 +120,11 @@ def test_an_unexpected_packet_fails_with_its_content() -> None:
     network = Network(program=FIREWALL, ports=2)
     frame = Ether(src="02:00:00:00:00:01", dst="02:00:00:00:00:02") / b"0123456789"
     network.send("h1", frame)
-    with pytest.raises(AssertionError, match=f"h2: {bytes(frame).hex()}"):
+    with pytest.raises(AssertionError, match=f"nothing more was expected: h2: {bytes(frame).hex()}"):
         network.verify_no_other_packets()
-    with pytest.raises(AssertionError, match=f"h2: {bytes(frame).hex()} .*00"):
+    with pytest.raises(AssertionError, match=f"h2: {bytes(frame).hex()} came; expected 00"):
         network.verify_packet(b"\x00", "h2")
-    with pytest.raises(AssertionError, match=r"h1: .*00"):
+    with pytest.raises(AssertionError, match="h1: no packet came; expected 00"):
         network.verify_packet(b"\x00", "h1")
     network.send("h1", frame)
 

@@ -142,5 +142,5 @@ def test_without_ptf_it_says_how_to_get_it(tmp_path: Path) -> None:
 
 
 def test_outside_of_ptf_there_is_no_switch_under_test() -> None:
-    with pytest.raises(EmulatorError, match="weir ptf"):
+    with pytest.raises(EmulatorError, match="start the tests by weir ptf"):
         switch_under_test()

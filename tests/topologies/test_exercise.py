@@ -204,5 +204,5 @@ def test_values_as_people_write_them(value: object, number: int) -> None:
 
 @pytest.mark.parametrize("value", ["", "10.0.1", "08:00:00:00:01", None, 1.5, [1]])
 def test_invalid_values_are_refused(value: object) -> None:
-    with pytest.raises(ValueError, match="neither a number"):
+    with pytest.raises(ValueError, match="is neither a number nor an address"):
         value_number(value)

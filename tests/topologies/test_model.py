@@ -238,7 +238,7 @@ def test_a_switch_without_a_free_port_is_named_at_its_link(tmp_path: Path) -> No
     names = [f"h{i}" for i in range(1, 511)]
     links = "".join(f"  - {{ends: [{name}, s1]}}\n" for name in names)
     text = f"name: x\nhosts: {{{', '.join(f'{name}: ' for name in names)}}}\nswitches: {{s1: }}\nlinks:\n{links}"
-    with pytest.raises(TopologyError, match=r"s1 .*port") as error:
+    with pytest.raises(TopologyError, match="s1 has no free port") as error:
         load(tmp_path, text)
     assert f"line {len(text.splitlines())}:" in str(error.value)
 

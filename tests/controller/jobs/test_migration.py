@@ -295,7 +295,7 @@ def test_steps_out_of_order_and_unfit_plans_are_refused() -> None:
             move.settled({1: worker_plan(0, 1, slots, generation=1)}, 0)
     move.settled({1: worker_plan(0, 1, 4, generation=1)}, 0)  # generation 0 is skipped
     for workers, servers in (([], [1]), ([1, 2], [2])):
-        with pytest.raises(MoveError, match="needs workers"):
+        with pytest.raises(MoveError, match=r"needs workers.* both worker and server"):
             Move(job=3, generation=1, workers=workers, servers=servers, slots=4, now_ns=0, retry_ns=10)
     with pytest.raises(NoSurvivor):
         Move(job=3, generation=1, workers=[1], slots=4, now_ns=0, patience_ns=1, retry_ns=10).poll(5)

@@ -131,7 +131,7 @@ def test_without_slots_the_server_sums_alone_or_placement_fails(name: str) -> No
 
 
 def test_a_link_without_a_rate_is_no_link() -> None:
-    with pytest.raises(TopologyError, match="rate_bps 0"):
+    with pytest.raises(TopologyError, match="rate_bps 0 is not a rate"):
         Link(Endpoint("h1", 0), Endpoint("s1", 1), rate_bps=0)
 
 

@@ -426,7 +426,7 @@ def test_a_chip_has_few_clone_sessions_of_one_copy(session: CloneSession, says: 
 def test_one_key_cannot_mean_two_things() -> None:
     one = plan(JobSpec(1, ("h1",)), Placement({"h1": "s1"}, {}, "s1")).switches["s1"]
     other = plan(JobSpec(1, ("h1", "h2")), Placement({"h1": "s1", "h2": "s1"}, {}, "s1")).switches["s1"]
-    with pytest.raises(ValueError, match="different items"):
+    with pytest.raises(ValueError, match="two different items for one key"):
         SwitchState.of((*one.items.values(), *other.items.values()))
     assert SwitchState().lines() == frozenset()
 

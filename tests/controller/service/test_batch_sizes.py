@@ -229,7 +229,7 @@ async def test_a_stream_of_questions_is_answered_in_order(service: Rig) -> None:
         assert [each.wait(ANSWER_S) for each in asked] == [[40, 10, 30], [48, 8, 24], [40, 10, 30]]
         report[:, 2] = 10
         refused = ask(400.0, limit=10)
-        with pytest.raises(ControlRefused, match=r"80 .*3 .*30"):
+        with pytest.raises(ControlRefused, match=r"80 samples for 3 workers .*30 at most"):
             refused.wait(ANSWER_S)
         report[:, 2] = 0
         assert ask(400.0).wait(ANSWER_S) == [40, 10, 30], "another stream is opened"
@@ -277,7 +277,7 @@ def test_a_question_without_an_answer_is_given_up(monkeypatch: pytest.MonkeyPatc
             for _ in range(2):
                 asked = questions.ask(pb.BalanceRequest(job=1))
                 assert asked.done()
-                with pytest.raises(ControlAbsent, match=f"{address}: .*0 s"):
+                with pytest.raises(ControlAbsent, match=f"{address}: no answer after 0 s"):
                     asked.wait(0)
 
 

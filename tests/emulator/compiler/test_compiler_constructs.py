@@ -121,7 +121,7 @@ def test_an_index_changed_within_an_action_names_another_cell(rig: Rig) -> None:
 
 def test_registers_from_python_are_checked(rig: Rig) -> None:
     small = rig.state.registers["ConstructsIngress.small"]
-    with pytest.raises(ValueError, match="7 bits"):
+    with pytest.raises(ValueError, match="does not fit 7 bits"):
         small.write(0, 128)
     with pytest.raises(IndexError, match="10 cells"):
         small.read(10)

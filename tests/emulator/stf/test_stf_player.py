@@ -87,9 +87,9 @@ def test_short_names() -> None:
     assert resolve("table", "In.set", names) == "In.set"
     assert resolve("table", "set", names) == "In.set"
     assert resolve("table", "eset", names) == "In.reset"
-    with pytest.raises(ValueError, match=r"In\.set, Out\.get"):
+    with pytest.raises(ValueError, match=r"table et may be any of In\.set, Out\.get"):
         resolve("table", "et", ["In.set", "Out.get"])
-    with pytest.raises(ValueError, match="table put"):
+    with pytest.raises(ValueError, match="no table put; there are none"):
         resolve("table", "put", [])
 
 

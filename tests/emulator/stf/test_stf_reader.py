@@ -121,5 +121,5 @@ def test_complaints_name_file_and_line(line: str, complaint: str) -> None:
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(StfError, match=r"nothing\.stf: "):
+    with pytest.raises(StfError, match=r"nothing\.stf: cannot be read"):
         read_test(tmp_path / "nothing.stf")

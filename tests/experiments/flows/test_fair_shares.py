@@ -37,7 +37,7 @@ def test_a_link_without_capacity_stops_its_flows_alone() -> None:
 
 
 def test_a_flow_that_nothing_bounds_is_refused() -> None:
-    with pytest.raises(ValueError, match="flow 1"):
+    with pytest.raises(ValueError, match="flow 1 uses no link and has no limit"):
         fair_rates([{0: 1}, {}], np.array([1.0]))
     assert fair_rates([{0: 1}, {}], np.array([1.0]), np.array([np.inf, 7.0])).tolist() == [1.0, 7.0]
 

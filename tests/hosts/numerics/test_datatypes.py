@@ -534,7 +534,7 @@ def test_a_data_type_is_registered_once_and_copied_never() -> None:
         assert data_type(kind.name) is kind
         assert pickle.loads(pickle.dumps(kind)) is kind
         assert copy.deepcopy(kind) is kind
-    with pytest.raises(ValueError, match="'bfloat16'"):
+    with pytest.raises(ValueError, match="'bfloat16' is registered already"):
         register(BFLOAT16)
 
 

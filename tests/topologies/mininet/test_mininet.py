@@ -301,7 +301,7 @@ def test_mininets_switches_are_closed_to_other_users() -> None:
 
 def test_without_root_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)
-    with pytest.raises(TopologyError, match="root"), MininetFabric(leaf_spine(1, 1, 1)):
+    with pytest.raises(TopologyError, match="Mininet needs root"), MininetFabric(leaf_spine(1, 1, 1)):
         pass
 
 

@@ -67,7 +67,7 @@ def test_a_primary_can_downgrade_itself() -> None:
 def test_a_duplicate_id_is_refused_and_changes_nothing() -> None:
     arbiter: Arbiter[str] = Arbiter()
     arbiter.update("a", 5)
-    with pytest.raises(Refusal, match="election id 5") as refusal:
+    with pytest.raises(Refusal, match="election id 5 is already used") as refusal:
         arbiter.update("b", 5)
     assert refusal.value.code is Code.INVALID_ARGUMENT
     assert arbiter.clients == {"a": 5}

@@ -7,38 +7,19 @@ from typing import Final
 
 import pytest
 
-from weir.emulator.fabric import Fabric
 from weir.tests.p4src.emulated_node import EmulatedNode
 from weir.tests.p4src.node_model import Tables
-from weir.tests.p4src.small_fabric import ROOT, STRANGER, STRANGER_PORT, WORKERS, message, packet, tables
+from weir.tests.p4src.slow_link import FAST_BPS, SLOW_BPS, through_slow_link
+from weir.tests.p4src.small_fabric import ROOT, STRANGER, WORKERS, message, packet, tables
 
 CLASSES: Final = {8 * priority: priority for priority in range(1, 6)}
 """Priorities 1 to 5 of the class selectors CS1 to CS5."""
 CONTROL: Final = 48
-FAST_BPS, SLOW_BPS = 10**9, 10**7
 
 
 def classified() -> Tables:
     found = tables()
     found.classes.update(CLASSES)
-    return found
-
-
-def received(frames: list[bytes]) -> list[bytes]:
-    """Frames in the order in which they leave a slow link, sent at once over one 100 times as fast."""
-    fabric = Fabric()
-    fabric.add_switch("s1", EmulatedNode(classified()).switch)
-    fabric.add_host("worker")
-    fabric.add_host("stranger")
-    fabric.add_link(("worker", 0), ("s1", 0), rate_bps=FAST_BPS)
-    fabric.add_link(("s1", STRANGER_PORT), ("stranger", 0), rate_bps=SLOW_BPS)
-    for frame in frames:
-        fabric.send("worker", frame)
-    found: list[bytes] = []
-    while len(found) < len(frames):
-        wakes = fabric.run(fabric.now_ns + 10**9)
-        assert wakes, "frames are missing"
-        found += [row.tobytes() for wake in wakes for batch in wake.frames for row in batch]
     return found
 
 
@@ -64,7 +45,7 @@ def test_waiting_messages_leave_in_the_strict_order_of_their_classes(seed: int) 
     dscps = [rng.choice([0, *CLASSES, CONTROL]) for _ in range(40)]
     frames = [packet(message(lanes=at), WORKERS[0], STRANGER, dscp=dscp) for at, dscp in enumerate(dscps)]
     priorities = [{**CLASSES, CONTROL: 7}.get(dscp, 0) for dscp in dscps]
-    sent = [int.from_bytes(frame[42 + 28 : 42 + 32], "big") for frame in received(frames)]
+    sent = [int.from_bytes(frame[42 + 28 : 42 + 32], "big") for frame in through_slow_link(classified(), frames)]
     assert sent == expected(frames, priorities)
 
 

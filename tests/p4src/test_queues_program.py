@@ -8,16 +8,14 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from weir.emulator.fabric import Fabric
-from weir.tests.p4src.emulated_node import EmulatedNode
 from weir.tests.p4src.node_model import Bound, NodeModel, Tables
+from weir.tests.p4src.slow_link import FAST_BPS, SLOW_BPS, through_slow_link
 from weir.tests.p4src.small_fabric import STRANGER, STRANGER_PORT, WORKERS, message, packet, tables
 from weir.wire import int_md
 from weir.wire.aggregation import MESSAGE
 
 THRESHOLD = 3
 BURST = 8
-FAST_BPS, SLOW_BPS = 10**9, 10**7
 NEVER = 1 << 18
 DEPTH = Bound(THRESHOLD, window=1000, congested_window=7)
 SOJOURN = Bound(NEVER, sojourn=2_000, window=1000, congested_window=7)
@@ -33,21 +31,7 @@ def bounded_by(bound: Bound) -> Tables:
 
 def through_the_bottleneck(*frames: bytes, bound: Bound = DEPTH) -> list[bytes]:
     """Frames that reach STRANGER when a worker sends these at once over a link 100 times as fast."""
-    bounded = bounded_by(bound)
-    fabric = Fabric()
-    fabric.add_switch("s1", EmulatedNode(bounded).switch)
-    fabric.add_host("worker")
-    fabric.add_host("stranger")
-    fabric.add_link(("worker", 0), ("s1", 0), rate_bps=FAST_BPS)
-    fabric.add_link(("s1", STRANGER_PORT), ("stranger", 0), rate_bps=SLOW_BPS)
-    for frame in frames:
-        fabric.send("worker", frame)
-    received: list[bytes] = []
-    while len(received) < len(frames):
-        wakes = fabric.run(fabric.now_ns + 10**9)
-        assert wakes, "frames are missing"
-        received += [row.tobytes() for wake in wakes for batch in wake.frames for row in batch]
-    return received
+    return through_slow_link(bounded_by(bound), frames)
 
 
 def test_messages_are_marked_from_the_threshold_on() -> None:

@@ -46,6 +46,19 @@ def data(rank: int) -> tuple[torch.Tensor, torch.Tensor]:
     return inputs, inputs[:, :4].sum(dim=1, keepdim=True)
 
 
+def fit(model: nn.Module, optimizer: torch.optim.Optimizer, rank: int) -> list[float]:
+    """Train a model on a rank's data for 15 steps; return the loss of each."""
+    inputs, targets = data(rank)
+    losses = []
+    for _ in range(15):
+        optimizer.zero_grad()
+        loss = nn.functional.mse_loss(model(inputs), targets)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
 def train(rank: int, name: str, *, half: bool = False, buckets: float = 0.02) -> tuple[str, float, float]:
     """Train a model of several buckets; its digest, and its loss before and after."""
     model = DistributedDataParallel(model_of(1), bucket_cap_mb=buckets)
@@ -55,14 +68,7 @@ def train(rank: int, name: str, *, half: bool = False, buckets: float = 0.02) ->
         state, hook = STATES[name](), HOOKS.get(name, hooks.codec_hook)
     model.register_comm_hook(state, fp16_compress_wrapper(hook) if half else hook)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.04, momentum=0.0 if name == "dgc" else 0.5)
-    inputs, targets = data(rank)
-    losses = []
-    for _ in range(15):
-        optimizer.zero_grad()
-        loss = nn.functional.mse_loss(model(inputs), targets)
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
+    losses = fit(model, optimizer, rank)
     return digest(model), losses[0], losses[-1]
 
 
@@ -141,14 +147,7 @@ def planned(rank: int, ranks: int) -> dict[str, Any]:
     state = hooks.PlannedState(PLAN, "packed", bits=8)
     model.register_comm_hook(state, hooks.planned_hook)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.04, momentum=0.5)
-    inputs, targets = data(rank)
-    losses = []
-    for _ in range(15):
-        optimizer.zero_grad()
-        loss = nn.functional.mse_loss(model(inputs), targets)
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
+    losses = fit(model, optimizer, rank)
     raw = torch.linspace(-1, 1, 710) * (rank + 1)
     small = [nn.Parameter(torch.zeros(10)), nn.Parameter(torch.zeros(7, 100))]
     mean = hooks.planned_hook(state, Bucket(small, raw.clone(), 7)).wait()

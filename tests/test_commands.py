@@ -218,7 +218,9 @@ BY_OTHERS: Final[Mapping[str, str]] = {
     "weir run my.yaml --csv figures.csv": (
         "tests/experiments/test_start.py::test_a_run_inside_an_event_loop_has_its_figures_as_csv_and_frame"
     ),
-    "weir controller topologies/leaf_spine.yaml": "tests/test_commands.py::test_jobs_as_the_guide_has_them",
+    "weir controller topologies/leaf_spine.yaml --sockets sockets": (
+        "tests/test_commands.py::test_jobs_as_the_guide_has_them"
+    ),
     "weir launch -n 4 my_loop.py": "tests/test_commands.py::test_the_first_loop_prints_what_its_page_shows",
     "weir ptf --program examples/p4_program/firewall.json --test-dir examples/ptf": (
         "tests/testing/test_ptf.py::test_the_example_passes"

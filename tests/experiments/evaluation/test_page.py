@@ -150,7 +150,8 @@ def test_readme_has_the_figures_of_the_data() -> None:
     all_ran = [saved for one, saved in compared if not set(AIMED_AT) - set(one.published)]
     some_ran = [saved for one, saved in compared if set(AIMED_AT) - set(one.published)]
     text = (ROOT / "README.md").read_text()
-    assert f"under {len(loaded)} loaded conditions," in text
+    assert {one.seeds for one in loaded} == {20}
+    assert f"under {len(loaded)} loaded conditions of 20 seeds," in text
     rows = [re.findall(r"-?\d+", row) for row in re.findall(r"^\| [^|]+ (\| \d+ \| .* %\) \| \d+ \|)$", text, re.M)]
     assert [[int(figure) for figure in row] for row in rows] == [
         readme_row(saved) for saved in (others, all_ran, some_ran)

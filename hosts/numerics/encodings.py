@@ -61,6 +61,34 @@ class Place:
         return Place(self.chunks[these], self.draws)
 
 
+@dataclass(frozen=True, slots=True)
+class _Fields:
+    """Layout of small numbers in lanes: several fields of as many bits in each, which the sums of these numbers fit."""
+
+    bits: int
+    """Bits of a field."""
+    per_lane: int
+
+    def values(self, lanes: int, limbs: int) -> int:
+        """Return how many numbers of so many limbs and a field each fit into a message."""
+        return lanes * self.per_lane // (limbs * self.per_lane + 1)
+
+    def packed(self, numbers: UintArray) -> Int32Array:
+        """Return the numbers (k, v) of v fields in lanes, int32 (k, ⌈v / per_lane⌉)."""
+        count = numbers.shape[1]
+        first = np.arange(0, count, self.per_lane)
+        return np.bitwise_or.reduceat(numbers << self._shifts(count), first, axis=1).view(np.int32)
+
+    def unpacked(self, lanes: Int32Array, count: int) -> UintArray:
+        """Return the numbers (k, count) of summed lanes, which may be followed by others."""
+        fields = np.repeat(lanes.view(np.uint32), self.per_lane, axis=1)[:, :count] >> self._shifts(count)
+        return fields & np.uint32((1 << self.bits) - 1)
+
+    def _shifts(self, count: int) -> UintArray:
+        """Return the shift of each field in its lane, (count,)."""
+        return np.arange(count, dtype=np.uint32) % np.uint32(self.per_lane) * np.uint32(self.bits)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Encoding:
     """Summation of the tensors of one type, operation and policy over a job."""
@@ -71,8 +99,8 @@ class Encoding:
     """The sum of weight · x divided by the summed weight, instead of the sum of x."""
     values: int
     """Numbers in a chunk."""
-    counter_bits: int = 0
-    """Bits of each of a number's two counters; 0: NaN and infinity are refused, or poison their chunk."""
+    counters: _Fields | None = None
+    """Fields of each number's two counters; None: NaN and infinity are refused, or poison their chunk."""
     lanes: int = LANES
     """Lanes of a message."""
     poison: Int32Array | None = None
@@ -88,13 +116,9 @@ class Encoding:
         return self.scalars.limbs * self.values
 
     @property
-    def _numbers_per_flag_lane(self) -> int:
-        return LANE_BITS // (2 * self.counter_bits)
-
-    @property
     def _takes_all(self) -> bool:
         """True if NaN and infinity are summed, in either way."""
-        return bool(self.counter_bits) or self.poison is not None
+        return self.counters is not None or self.poison is not None
 
     @property
     def may_wrap(self) -> bool:
@@ -127,8 +151,8 @@ class Encoding:
             return lanes
         if self.poison is not None:
             lanes[~self.kind.is_finite(values).all(axis=1), : len(self.poison)] = self.poison
-        else:
-            flags = self._flags(values)
+        elif self.counters is not None:
+            flags = self._flags(values, self.counters)
             lanes[:, self._used : self._used + flags.shape[1]] = flags
         return lanes
 
@@ -145,13 +169,12 @@ class Encoding:
         if isinstance(self.kind, FloatType) and self.poison is not None:
             bound, first = 1 << HEADROOM_BITS, sums[:, : self.poison_period]
             values[(first.max(axis=1) > bound) | (first.min(axis=1) < -bound)] = self.kind.special("nan")
-        if isinstance(self.kind, FloatType) and self.counter_bits:
-            flags = sums[:, self._used :].view(np.uint32)
+        if isinstance(self.kind, FloatType) and self.counters is not None:
+            flags = sums[:, self._used :]
             if flags.any():
-                codes = np.repeat(flags, self._numbers_per_flag_lane, axis=1)[:, : self.values] >> self._shifts()
-                mask = np.uint32((1 << self.counter_bits) - 1)
-                positive = (codes & mask).astype(np.bool_)
-                negative = (codes >> np.uint32(self.counter_bits) & mask).astype(np.bool_)
+                codes, half = self.counters.unpacked(flags, self.values), np.uint32(self.counters.bits // 2)
+                positive = (codes & (np.uint32(1) << half) - np.uint32(1)).astype(np.bool_)
+                negative = (codes >> half).astype(np.bool_)
                 for where, number in ((positive, "+inf"), (negative, "-inf"), (positive & negative, "nan")):
                     values[where] = self.kind.special(number)
         return values
@@ -165,15 +188,13 @@ class Encoding:
         finite = self.kind.is_finite(values)
         return values if finite.all() else np.where(finite, values, values.dtype.type(0))
 
-    def _flags(self, values: NDArray[Any]) -> Int32Array:
+    def _flags(self, values: NDArray[Any], counters: _Fields) -> Int32Array:
         """Contribution to the counters of +∞ and −∞, 1 or 0, in lanes."""
         assert isinstance(self.kind, FloatType)
         odd, nan, below = ~self.kind.is_finite(values), self.kind.is_nan(values), self.kind.is_negative(values)
         positive = (odd & (nan | ~below)).astype(np.uint32)
         negative = (odd & (nan | below)).astype(np.uint32)
-        codes = (positive | negative << np.uint32(self.counter_bits)) << self._shifts()
-        first = np.arange(0, self.values, self._numbers_per_flag_lane)
-        return np.bitwise_or.reduceat(codes, first, axis=1).view(np.int32)
+        return counters.packed(positive | negative << np.uint32(counters.bits // 2))
 
     def _padded(self, limbs: Int32Array) -> Int32Array:
         """(k, limbs, v) as lanes (k, lanes)."""
@@ -183,11 +204,6 @@ class Encoding:
         lanes = np.zeros((len(limbs), self.lanes), np.int32)
         lanes[:, : self._used] = flat
         return lanes
-
-    def _shifts(self) -> NDArray[np.uint32]:
-        """Shift of each number's counters in their lane (v,)."""
-        place = np.arange(self.values, dtype=np.uint32) % np.uint32(self._numbers_per_flag_lane)
-        return place * np.uint32(2 * self.counter_bits)
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -205,8 +221,8 @@ class BoundedIntegers(Encoding):
     workers, 1/5 for 8, 1/3 for 32, 1 for 256 or more.
     """
 
-    high_bits: int
-    """r"""
+    high: _Fields
+    """Fields of 2r bits."""
 
     @classmethod
     def of(cls, kind: DataType, workers: int, lanes: int) -> Self:
@@ -217,10 +233,9 @@ class BoundedIntegers(Encoding):
                 place=f"dtype {kind.name}",
                 value=workers,
             )
-        bits = max(1, reserved_bits(workers))
-        per_lane = _FIELDS_BITS // (2 * bits)
-        values = lanes * per_lane // (per_lane + 1)
-        return cls(kind, kind.scalars(workers, mean=False), False, values, lanes=lanes, high_bits=bits)
+        bits = 2 * max(1, reserved_bits(workers))
+        high, scalars = _Fields(bits, _FIELDS_BITS // bits), kind.scalars(workers, mean=False)
+        return cls(kind, scalars, False, high.values(lanes, 1), lanes=lanes, high=high)
 
     @property
     def may_wrap(self) -> bool:
@@ -228,27 +243,21 @@ class BoundedIntegers(Encoding):
         return False
 
     @property
-    def _per_lane(self) -> int:
-        return _FIELDS_BITS // (2 * self.high_bits)
-
-    def _field_shifts(self) -> NDArray[np.int64]:
-        """Return the shift of each number's field in its lane, (v,)."""
-        return np.arange(self.values) % self._per_lane * (2 * self.high_bits)
+    def _low_bits(self) -> int:
+        return LANE_BITS - self.high.bits // 2
 
     def encode(
         self, values: NDArray[Any], exponents: NDArray[np.uint8], weight: int, place: Place | None = None
     ) -> Int32Array:
         """Chunks (k, v) as lanes, int32 (k, lanes)."""
-        low_bits = LANE_BITS - self.high_bits
-        half = 1 << (low_bits - 1)
+        half = 1 << (self._low_bits - 1)
         numbers = values.astype(np.int64)
-        low = (numbers + half & (1 << low_bits) - 1) - half
-        high = (numbers - low >> low_bits) & (1 << self.high_bits) - 1
+        low = (numbers + half & (1 << self._low_bits) - 1) - half
+        high = (numbers - low).astype(np.uint32) >> np.uint32(self._low_bits)
+        fields = self.high.packed(high)
         lanes = np.zeros((len(values), self.lanes), np.int32)
         lanes[:, : self.values] = low
-        first = np.arange(0, self.values, self._per_lane)
-        fields = np.add.reduceat(high << self._field_shifts(), first, axis=1)
-        lanes[:, self.values : self.values + len(first)] = fields
+        lanes[:, self.values : self.values + fields.shape[1]] = fields
         return lanes
 
     def decode(
@@ -259,10 +268,8 @@ class BoundedIntegers(Encoding):
         place: Place | None = None,
     ) -> NDArray[Any]:
         """Summed lanes (k, lanes) as numbers (k, v), modulo 2³²."""
-        fields = np.repeat(sums[:, self.values :].astype(np.int64), self._per_lane, axis=1)[:, : self.values]
-        high = fields >> self._field_shifts() & (1 << 2 * self.high_bits) - 1
-        total = sums[:, : self.values] + (high << (LANE_BITS - self.high_bits))
-        return total.astype(np.uint32).view(np.int32)
+        high = self.high.unpacked(sums[:, self.values :], self.values) << np.uint32(self._low_bits)
+        return (sums[:, : self.values].view(np.uint32) + high).view(np.int32)
 
 
 @runtime_checkable
@@ -328,7 +335,6 @@ def encoding_of(
             place=f"dtype {kind.name}",
             value=workers,
         )
-    counter_bits = workers.bit_length()
-    per_lane = LANE_BITS // (2 * counter_bits)
-    values = lanes * per_lane // (scalars.limbs * per_lane + 1)
-    return Encoding(kind, scalars, mean, values, counter_bits, lanes)
+    bits = 2 * workers.bit_length()
+    counters = _Fields(bits, LANE_BITS // bits)
+    return Encoding(kind, scalars, mean, counters.values(lanes, scalars.limbs), counters, lanes)

@@ -25,7 +25,7 @@ from ...topologies import Routes
 from ..flows.simulator import FlowJob, Simulator
 from .curves import MODELS, STEPS, LearningCurve, learning_curve
 from .play import CLASSES, GUARD_SHARE, demand_of
-from .searches import COMPUTE, MEDIAN_BYTES, SIGMA, WORKERS, SearchJob, placed
+from .searches import COMPUTE, MEDIAN_BYTES, SIGMA, SearchJob, drawn_job, median_step_seconds, placed
 
 JOBS: Final = 8
 PERIOD_STEPS: Final = 20
@@ -47,20 +47,18 @@ class Learner:
 
 def period_seconds(routes: Routes) -> float:
     """Return the duration of a scheduling period on a fabric."""
-    return PERIOD_STEPS * 8 * MEDIAN_BYTES / float(Links.of(routes).rate_bps.min())
+    return PERIOD_STEPS * median_step_seconds(routes)
 
 
 def drawn_learners(routes: Routes, seed: int, jobs: int = JOBS) -> list[Learner]:
     """Draw jobs: model, bytes, computation, hosts and arrival. Their curves are those of the models."""
     rng = random.Random(f"learners {seed}")
-    step = 8 * MEDIAN_BYTES / float(Links.of(routes).rate_bps.min())
-    hosts = [host.name for host in routes.topology.hosts]
+    step = median_step_seconds(routes)
     found = []
     for number in range(jobs):
         size = int(MEDIAN_BYTES * rng.lognormvariate(0, SIGMA))
         compute = rng.uniform(*COMPUTE) * step * size / MEDIAN_BYTES
-        *workers, server = rng.sample(hosts, WORKERS + 1)
-        spec = SearchJob(f"j{number}", tuple(workers), server, size, compute, STEPS, rng.randrange(1 << 30))
+        spec = drawn_job(routes, f"j{number}", size, compute, STEPS, rng)
         found.append(Learner(spec, rng.random() * SPREAD_STEPS * step, learning_curve(*rng.choice(MODELS), seed=1)))
     return found
 

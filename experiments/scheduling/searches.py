@@ -70,7 +70,7 @@ def drawn_searches(
         single_stage: True if each has its first stage alone and all start at 0 s, so that one order serves them all.
     """
     rng = random.Random(f"searches {seed}")
-    step = 8 * MEDIAN_BYTES / float(Links.of(routes).rate_bps.min())
+    step = median_step_seconds(routes)
     found = []
     for number in range(count):
         size = int(MEDIAN_BYTES * rng.lognormvariate(0, sigma))
@@ -79,16 +79,24 @@ def drawn_searches(
         stages: list[tuple[SearchJob, ...]] = []
         while jobs and not (stages and single_stage):
             names = (f"c{number}s{len(stages)}j{at}" for at in range(jobs))
-            stages.append(tuple(_job(routes, name, size, compute, steps, rng) for name in names))
+            stages.append(tuple(drawn_job(routes, name, size, compute, steps, rng) for name in names))
             jobs, steps = jobs // 2, 2 * steps
         found.append(Search(f"c{number}", 0.0 if single_stage else begun, tuple(stages)))
     return found
 
 
-def _job(routes: Routes, name: str, size: int, compute: float, steps: int, rng: random.Random) -> SearchJob:
+def median_step_seconds(routes: Routes) -> float:
+    """Return the communication of a median model's step alone, in s, by the slowest link of a fabric."""
+    return 8 * MEDIAN_BYTES / float(Links.of(routes).rate_bps.min())
+
+
+def drawn_job(
+    routes: Routes, name: str, size: int, compute_seconds: float, steps: int, rng: random.Random
+) -> SearchJob:
+    """Draw the hosts of a job, and the seed of its flows."""
     hosts = [host.name for host in routes.topology.hosts]
     *workers, server = rng.sample(hosts, WORKERS + 1)
-    return SearchJob(name, tuple(workers), server, size, compute, steps, rng.randrange(1 << 30))
+    return SearchJob(name, tuple(workers), server, size, compute_seconds, steps, rng.randrange(1 << 30))
 
 
 def placed(

@@ -16,6 +16,8 @@ DESCRIPTION: Final = Paper(
     baselines=(
         Contender("optimus", "2-D, [8, 8, 1] (Optimus)", strong=True),
         Contender("megatron", "1-D, 64 ranks (Megatron-LM)", strong=True),
+        Contender("tesseract-deep", "2.5-D, [2, 2, 16]: 4 times the weights in each rank"),
+        Contender("data-parallel", "[1, 1, 64], data parallelism: 16 times the weights in each rank"),
         Contender("tesseract-switches", "2.5-D, switches copy and add"),
         Contender("optimus-switches", "2-D, switches copy and add"),
         Contender("megatron-switches", "1-D, switches add"),
@@ -25,9 +27,12 @@ DESCRIPTION: Final = Paper(
     "block of width 4,096 and inner width 16,384, float32; rows are samples times positions; communication only",
     run_files=(),
     seeds=3,
-    findings="Depth pays where activations outweigh weights: [4, 4, 4] is slower than [8, 8, 1] below 8 rows per "
-    "column, and the paper's 1.45 is reached at about 20. Megatron-LM's 1-D division is fastest below 4 rows per "
-    "column, and with sums in switches below 8. Switches that copy and add hardly shorten a step: each rank still "
-    "receives every block. [tensor-parallelism.md](tensor-parallelism.md) has the formulas and the layers.",
+    findings="Depth pays where activations outweigh weights: [4, 4, 4] is slower than [8, 8, 1] up to 4 rows per "
+    "column, and the paper's 1.45 is reached at about 20. Megatron-LM's 1-D division is faster than both up to 2 rows "
+    "per column, and with sums in switches up to 8. Depth is paid with memory: a rank of [4, 4, 4] holds 1/16 of the "
+    "weights, one of [8, 8, 1] or 1-D 1/64. With still more memory [2, 2, 16] is faster than [4, 4, 4] from 32 rows "
+    "per column on. Data parallelism takes 1.27 s with any number of rows, less than [4, 4, 4] at every size here. So "
+    "the division is for weights that a rank cannot hold. Switches that copy and add hardly shorten a step: each rank "
+    "still receives every block. [tensor-parallelism.md](tensor-parallelism.md) has the formulas and the layers.",
     measure=block_times,
 )

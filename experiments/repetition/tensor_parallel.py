@@ -40,7 +40,7 @@ Load = dict[int, float]
 
 @dataclass(frozen=True, slots=True)
 class Division:
-    """Ranks [q, q, d], or q = 0: Megatron-LM's 1-D division."""
+    """Ranks [q, q, d], or q = 0: Megatron-LM's 1-D division. With q = 1 each rank has all weights: data parallelism."""
 
     q: int
     d: int
@@ -51,6 +51,8 @@ DIVISIONS: Final = {
     "tesseract": Division(4, 4, False),
     "optimus": Division(8, 1, False),
     "megatron": Division(0, 0, False),
+    "tesseract-deep": Division(2, 16, False),
+    "data-parallel": Division(1, 64, False),
     "tesseract-switches": Division(4, 4, True),
     "optimus-switches": Division(8, 1, True),
     "megatron-switches": Division(0, 0, True),

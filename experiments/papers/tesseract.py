@@ -30,9 +30,10 @@ DESCRIPTION: Final = Paper(
     findings="Depth pays where activations outweigh weights: [4, 4, 4] is slower than [8, 8, 1] up to 4 rows per "
     "column, and the paper's 1.45 is reached at about 20. Megatron-LM's 1-D division is faster than both up to 2 rows "
     "per column, and with sums in switches up to 8. Depth is paid with memory: a rank of [4, 4, 4] holds 1/16 of the "
-    "weights, one of [8, 8, 1] or 1-D 1/64. With still more memory [2, 2, 16] is faster than [4, 4, 4] from 32 rows "
-    "per column on. Data parallelism takes 1.27 s with any number of rows, less than [4, 4, 4] at every size here. So "
-    "the division is for weights that a rank cannot hold. Switches that copy and add hardly shorten a step: each rank "
-    "still receives every block. [tensor-parallelism.md](tensor-parallelism.md) has the formulas and the layers.",
+    "weights, one of [8, 8, 1] or 1-D 1/64. With still more memory [2, 2, 16] is faster than [4, 4, 4] from about 20 "
+    "rows per column on. Data parallelism takes 1.27 s with any number of rows, less than [4, 4, 4] at every size "
+    "here. So the division is for weights that a rank cannot hold. Switches that copy and add hardly shorten a step: "
+    "each rank still receives every block. [tensor-parallelism.md](tensor-parallelism.md) has the formulas and the "
+    "layers.",
     measure=block_times,
 )

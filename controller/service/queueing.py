@@ -176,16 +176,13 @@ class Queueing:
                     self._answer(first, call, await self._admit(waiting.on(hosts), call.context, now_ns))
                     continue
                 first.reason = reason_to_wait(first, room, waiting.without)
-            except (OutOfMemory, TooMany) as error:
-                first.reason = str(error)
             except (ControllerError, TopologyError) as error:
-                if self._controller.is_impaired or isinstance(error, SwitchError):
-                    first.reason = str(error)  # it can pass: links come back, and so do switches
-                    break
-                self._leave(first)
-                if not call.answer.done():
-                    call.answer.set_exception(error)
-                continue
+                if not self._may_pass(error):
+                    self._leave(first)
+                    if not call.answer.done():
+                        call.answer.set_exception(error)
+                    continue
+                first.reason = str(error)
             break
         else:
             return
@@ -203,6 +200,10 @@ class Queueing:
         entry = Entry(number, request.worker_count, needs, spec.priority, since_ns, waiting)
         self._queue.entries.append(entry)
         return entry
+
+    def _may_pass(self, error: Exception) -> bool:
+        """Return True if a job that is refused now may be admitted later: jobs end, links and switches come back."""
+        return self._controller.is_impaired or isinstance(error, OutOfMemory | TooMany | SwitchError)
 
     def _resumed(self, ticket: str, call: _Call) -> bool:
         """Have a client's new call take the place of its last one; whether it had one."""

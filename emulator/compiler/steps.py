@@ -101,6 +101,8 @@ class Steps:
         self._tables = traced_tables(document)
         self._logs = logs(document)
         self._states = list(document.parser.states)
+        self._first_state = first_state(document)
+        self._parser_error = parser_error(document)
 
     def take(self) -> list[str]:
         """The notes since the last call, in words."""
@@ -112,11 +114,11 @@ class Steps:
         """One note in words."""
         head = words[0] & _WORD
         number = head >> NUMBER_BIT & _MASK
-        if number == parser_error(self._document):
+        if number == self._parser_error:
             names = {code: name for name, code in self._document.errors.items()}
             return f"parser error {names.get(words[1], words[1])}"
-        if number >= first_state(self._document):
-            return f"parser state {self._states[number - first_state(self._document)]}"
+        if number >= self._first_state:
+            return f"parser state {self._states[number - self._first_state]}"
         if number >= len(self._tables):
             return self._tell_log(self._logs[number - len(self._tables)], words[1:])
         table = self._tables[number]

@@ -122,13 +122,13 @@ def _run(words: Sequence[str]) -> None:
     from ..topologies.mininet.processes import orderly_end
     from .app import app
 
-    group = typer.main.get_command(app)
+    group = typer.main.get_command(app)  # `app(…)` would build all commands once more
     options = {
         name: {word for option in command.params if not getattr(option, "is_flag", True) for word in option.opts}
         for name, command in getattr(group, "commands", {}).items()
     }
     with orderly_end():  # one way to end by a signal, for every command
-        app(with_global_options_first(words, options), standalone_mode=True)
+        group(with_global_options_first(words, options), standalone_mode=True)
 
 
 def _with_the_way_to_install(error: ImportError, words: Sequence[str]) -> ImportError:

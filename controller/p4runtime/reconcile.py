@@ -125,23 +125,20 @@ async def _read(session: SwitchSession, desired: SwitchState) -> SwitchState:
 def in_order(diff: Diff) -> list[Diff]:
     """The updates in parts, in the safe order; parts may be empty."""
 
-    def of(table: str) -> Callable[[Item], bool]:
-        return lambda item: isinstance(item, Entry) and item.table == table
+    def of(*tables: str) -> Callable[[Item], bool]:
+        return lambda item: isinstance(item, Entry) and item.table in tables
 
     def is_a(kind: type[Item]) -> Callable[[Item], bool]:
         return lambda item: isinstance(item, kind)
 
-    def leads(item: Item) -> bool:
-        return of(MEMBERS)(item) or of(PARENTS)(item)
-
-    def is_tree(item: Item) -> bool:
-        return isinstance(item, Entry) and item.table in TREE
+    leads, jobs, models, trees = of(MEMBERS, PARENTS), of(JOBS), of(MODELS), of(*TREE)
+    later = of(MEMBERS, PARENTS, JOBS, MODELS)
 
     def rest(item: Item) -> bool:
-        return not (leads(item) or of(JOBS)(item) or of(MODELS)(item) or isinstance(item, Group | Choice | Member))
+        return not (later(item) or isinstance(item, Group | Choice | Member))
 
     def rest_without_trees(item: Item) -> bool:
-        return rest(item) and not is_tree(item)
+        return rest(item) and not trees(item)
 
     def writes(wanted: Callable[[Item], bool]) -> Diff:
         return Diff(tuple(filter(wanted, diff.inserts)), tuple(m for m in diff.modifies if wanted(m[1])))
@@ -151,16 +148,16 @@ def in_order(diff: Diff) -> list[Diff]:
 
     return [
         removes(leads),
-        removes(of(JOBS)),
+        removes(jobs),
         writes(is_a(Member)),
         writes(is_a(Choice)),
         writes(rest),
         writes(is_a(Group)),
-        writes(of(JOBS)),
+        writes(jobs),
         writes(leads),
-        writes(of(MODELS)),
-        removes(of(MODELS)),
-        removes(is_tree),
+        writes(models),
+        removes(models),
+        removes(trees),
         removes(is_a(Group)),
         removes(rest_without_trees),
         removes(is_a(Choice)),

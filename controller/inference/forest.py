@@ -2,9 +2,9 @@
 
 Switches compare bytes. A model is made for one of two kinds of features:
 
-* bytes: whole numbers in 0…255, such as pixels, sent as they are;
-* other numbers: the file has each feature's thresholds (`edges`), and a sender sends the number of edges below the
-  value, which compares with every threshold as the value does.
+* Bytes: whole numbers in 0…255, such as pixels. They are sent as they are.
+* Other numbers: the file has each feature's thresholds (`edges`), and a sender sends the number of edges below the
+  value. That number compares with every threshold as the value does.
 
 A file holds numbers and names only: unlike a pickle, it runs no code when it is loaded.
 """

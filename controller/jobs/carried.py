@@ -4,8 +4,8 @@ A worker that completes a round has received the result of a sum of all the job'
 of the job's tree, and a result came down from the root to that worker.
 
 Reports are claims of the job's hosts, and jobs of several tenants share links. So a worker's report counts only if
-another worker of its job has completed rounds as well, and no claim counts for a link of a job that waits for a round
-at the same time: whether such a link is up is for probes to say.
+another worker of its job has completed rounds as well. No claim counts for a link of a job that waits for a round at
+the same time; probes decide about such a link.
 """
 
 from __future__ import annotations

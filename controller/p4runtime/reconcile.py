@@ -2,7 +2,7 @@
 traffic.
 
 An entry may refer to another: a member leads to its job, a job and a parent to a multicast group, a group to its
-replicas; a route leads to a choice of next hops, a choice to each of them; a model's number leads to its trees, and
+replicas. A route leads to a choice of next hops, a choice to each of them. A model's number leads to its trees, and
 trees to its features. So referring entries are deleted first and inserted last::
 
     delete members, parents │ delete jobs │ write next hops, then choices, routes and the rest, then groups │ write jobs
@@ -10,8 +10,8 @@ trees to its features. So referring entries are deleted first and inserted last:
     │ delete groups, the rest, choices, next hops
 
 At no moment does a member lead to a missing job, nor a job to a missing group, nor a sample to another class than a
-model's. The actual state is read back each time:
-applying a plan twice writes nothing the second time, and changes by others are corrected.
+model's. The actual state is read back each time: applying a plan twice writes nothing the second time, and changes by
+others are corrected.
 """
 
 from __future__ import annotations

@@ -4,11 +4,17 @@ Each link is a machine, and link e needs d_j(e) seconds for item j. With w_j the
 
     min Σ w_j C_j   subject to   Σ_{j∈S} d_j(e) C_j ≥ ½ [(Σ_{j∈S} d_j(e))² + Σ_{j∈S} d_j(e)²]   for all links e, sets S
 
-has a dual with a variable y(e, S) for each constraint and Σ_{e, S∋j} d_j(e) y(e, S) ≤ w_j. From last to first: take
-the link μ with the largest demand of the items without a place, raise y(μ, those items) until the constraint of one
-of them is tight, which is argmin w_j / d_j(μ), and place that one last. The order is within a factor of 2 of the
-optimum of concurrent open shop (Mastrolilli et al., Operations Research Letters 38(5), 2010). That factor does not
-cover jobs that compute between their steps or that move in step over several links.
+has a dual. Its variables are y(e, S) ≥ 0 for each constraint, with Σ_{e, S∋j} d_j(e) y(e, S) ≤ w_j for each item. Items
+get their places from last to first:
+
+1. Take the link μ with the largest demand of the items without a place.
+2. Raise y(μ, those items) until the constraint of one of them is tight. That is argmin w_j / d_j(μ), with w_j what
+   earlier raises have left of the weight.
+3. Place that item last of those without a place.
+
+The order is within a factor of 2 of the optimum of concurrent open shop (Mastrolilli et al., Operations Research
+Letters 38(5), 2010). That factor does not cover jobs that compute between their steps or that move in step over several
+links.
 """
 
 from __future__ import annotations

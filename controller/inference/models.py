@@ -1,4 +1,14 @@
-"""The model of each switch: which one, in which bank, and what that adds to the switch's target state."""
+"""The model of each switch: which one, in which bank, and what that adds to the switch's target state.
+
+A model that replaces another has the bank that is not in use. So no packet gets a class that neither model gives:
+
+1. The new model's rows go into its bank.
+2. One batch changes the entries of `models`, each of which leads to one bank.
+3. The old rows go, trees' first: a packet that is still among them gets fewer votes than trees, and an answer without a
+   class.
+
+`p4runtime/reconcile.py` has the order.
+"""
 
 from __future__ import annotations
 

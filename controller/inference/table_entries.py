@@ -26,14 +26,6 @@ def model_state(forest: Forest, bank: int) -> SwitchState:
     return SwitchState.of([*_serving(forest, bank), *_intervals(forest, bank), *_leaves(forest, bank)])
 
 
-def bank_in_use(held: SwitchState) -> int | None:
-    """Bank of the model that a switch serves, by the entries that it holds; None if it serves none."""
-    for item in held.items.values():
-        if isinstance(item, Entry) and item.table == MODELS:
-            return dict(item.calls[0].args)["in_bank"]
-    return None
-
-
 def _serving(forest: Forest, bank: int) -> Iterator[Entry]:
     """The numbers that requests may have: the model's, and 0 if any sender's bytes are its features."""
     serve = call("serve", in_bank=bank, model=forest.number, n_trees=len(forest.trees))

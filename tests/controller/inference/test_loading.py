@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import grpc
@@ -13,12 +12,11 @@ from finsy.proto import p4r
 from weir.controller.controller import Controller, Options
 from weir.controller.errors import ControllerError
 from weir.controller.inference.forest import LEAF, Forest, ModelError, Tree
-from weir.controller.inference.loading import load_model, of_models
 from weir.controller.inference.models import Models
-from weir.controller.inference.table_entries import bank_in_use, model_state
+from weir.controller.inference.table_entries import model_state
 from weir.controller.jobs.journal import Journal
 from weir.controller.jobs.journal_file import JournalFile
-from weir.controller.p4runtime.entries import Entry
+from weir.controller.p4runtime.entries import Entry, SwitchState
 from weir.controller.p4runtime.pipeline import Pipeline
 from weir.controller.p4runtime.reconcile import difference, in_order
 from weir.controller.p4runtime.session import SwitchSession
@@ -27,7 +25,7 @@ from weir.controller.placement.strategies import strategy
 from weir.controller.planning.planner import Planner
 from weir.emulator.switch import Switch
 from weir.experiments.classification import as_table_entry, ask, loaded_switch
-from weir.tests.controller.control_rig import ANSWER_S, rig
+from weir.tests.controller.control_rig import ANSWER_S, Rig, rig
 from weir.tests.controller.fake_switch import FakeSwitch
 from weir.tests.controller.inference.forests import digits, digits_model
 from weir.tests.support.errors import raises
@@ -60,30 +58,34 @@ def write(switch: Switch, item: Entry, change: str) -> None:
 ONE, OTHER, THIRD = stump(10), stump(20), stump(30)
 
 
-@asynccontextmanager
-async def opened(fake: FakeSwitch, pipeline: Pipeline) -> AsyncIterator[SwitchSession]:
-    async with SwitchSession("s1", fake.address, device_id=1, pipeline=pipeline, timeout_s=ANSWER_S) as session:
-        yield session
+async def rows_of_models(service: Rig) -> SwitchState:
+    """The part of s1's contents that belongs to its model."""
+    held = await service.controller.switches.sessions["s1"].read()
+    tables = {MODELS, *FEATURE, *TREE}
+    return SwitchState(
+        {key: item for key, item in held.items.items() if isinstance(item, Entry) and item.table in tables}
+    )
 
 
-async def test_models_follow_each_other_in_alternating_banks(fake: FakeSwitch, pipeline: Pipeline) -> None:
-    async with opened(fake, pipeline) as session:
+async def test_models_follow_each_other_in_alternating_banks() -> None:
+    async with rig() as service:
         for forest, bank in ((ONE, 0), (OTHER, 1), (OTHER, 1), (THIRD, 0)):
-            await load_model(session, forest)
-            held = of_models(await session.read())
-            assert held.lines() == model_state(forest, bank).lines()
-        assert bank_in_use(held) == 0
-        await load_model(session, None)
-        assert not of_models(await session.read()).items
+            await service.controller.load_model(["s1"], forest)
+            assert (await rows_of_models(service)).lines() == model_state(forest, bank).lines()
+            assert service.controller.models.held["s1"].bank == bank
+        await service.controller.load_model(["s1"], None)
+        assert not (await rows_of_models(service)).items
 
 
-async def test_a_model_that_is_there_is_not_written_again(fake: FakeSwitch, pipeline: Pipeline) -> None:
-    async with opened(fake, pipeline) as session:
-        forest = Forest.of(digits_model(trees=3, leaves=16))
-        assert await load_model(session, forest)
-        fake.writes.clear()
-        assert not await load_model(session, forest)
-        assert not fake.writes
+async def test_a_model_that_is_there_is_not_written_again() -> None:
+    async with rig() as service:
+        forest, switch = Forest.of(digits_model(trees=3, leaves=16)), service.switches["s1"]
+        switch.writes.clear()
+        await service.controller.load_model(["s1"], forest)
+        assert switch.writes
+        switch.writes.clear()
+        await service.controller.load_model(["s1"], forest)
+        assert not switch.writes
 
 
 def test_every_single_update_of_a_replacement_leaves_a_class_of_one_of_the_models() -> None:

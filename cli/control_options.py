@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from ..wire.control_channel import Tls
+
+if TYPE_CHECKING:
+    from ..hosts import ControlClient
 
 ControlOption = Annotated[
     str | None,
@@ -19,3 +24,10 @@ TlsOption = Annotated[
     tuple[Path, Path, Path] | None,
     typer.Option("--tls", metavar="CERTIFICATE KEY AUTHORITY", help="PEM files, where the controller has TLS."),
 ]
+
+
+def control_client(control: str | None, tls: tuple[Path, Path, Path] | None) -> ControlClient:
+    """Return a client of the controller that the options name."""
+    from ..hosts import ControlClient
+
+    return ControlClient(control, Tls(*tls) if tls is not None else None)

@@ -14,8 +14,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from ..wire.control_channel import Tls
-from .control_options import ControlOption, TlsOption
+from .control_options import ControlOption, TlsOption, control_client
 from .help import POLICY_NAMES, command_group, complete_policy, examples
 
 app = command_group(
@@ -228,11 +227,8 @@ def end(
 
 def _client(context: typer.Context, control: str | None = None, tls: tuple[Path, Path, Path] | None = None) -> Any:
     """Return a client, from a command's own options or else those before the command."""
-    from ..hosts import ControlClient
-
     control_before, tls_before, _ = context.obj
-    tls = tls or tls_before
-    return ControlClient(control or control_before, Tls(*tls) if tls is not None else None)
+    return control_client(control or control_before, tls or tls_before)
 
 
 def _as_dict(job: Any) -> dict[str, Any]:

@@ -14,8 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ..experiments.errors import ExperimentError
-from ..wire.control_channel import Tls
-from .control_options import ControlOption, TlsOption
+from .control_options import ControlOption, TlsOption, control_client
 from .help import command_group, examples
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ def load(
     """
     from ..controller.inference.forest import Forest
 
-    _show(_client(control, tls).load_model(switch, Forest.load(file).as_json()), as_json)
+    _show(control_client(control, tls).load_model(switch, Forest.load(file).as_json()), as_json)
 
 
 @app.command(epilog=examples("weir model unload --switch s1"))
@@ -62,13 +61,13 @@ def unload(
     switch: SwitchOption, control: ControlOption = None, tls: TlsOption = None, as_json: JsonOption = False
 ) -> None:
     """Take the model from switches."""
-    _show(_client(control, tls).load_model(switch, ""), as_json)
+    _show(control_client(control, tls).load_model(switch, ""), as_json)
 
 
 @app.command("list", epilog=examples("weir model list", "weir model list --json"))
 def list_models(control: ControlOption = None, tls: TlsOption = None, as_json: JsonOption = False) -> None:
     """List the switches' models."""
-    _show(_client(control, tls).models(), as_json)
+    _show(control_client(control, tls).models(), as_json)
 
 
 @app.command(
@@ -128,12 +127,6 @@ def infer(
     ) as classifier:
         found = classifier.predict(_read(samples)).tolist()
     sys.stdout.write(json.dumps(found) + "\n" if as_json else "".join(f"{each}\n" for each in found))
-
-
-def _client(control: str | None, tls: tuple[Path, Path, Path] | None) -> Any:
-    from ..hosts import ControlClient
-
-    return ControlClient(control, Tls(*tls) if tls is not None else None)
 
 
 def _read(path: Path) -> NDArray[np.float64]:

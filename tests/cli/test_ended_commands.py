@@ -59,6 +59,7 @@ def test_top_ends_by_a_signal_while_it_waits_for_a_page() -> None:
     words = ["env", "--default-signal=HUP,INT,TERM", sys.executable, "-c", _TOP, "http://127.0.0.1:9"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         while not _handles(process.pid, signal.SIGTERM):
+            assert process.poll() is None, "it has ended by itself"
             time.sleep(0.05)
         process.send_signal(signal.SIGTERM)
         complaint = process.communicate(timeout=60)[1]

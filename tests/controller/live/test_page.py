@@ -149,6 +149,9 @@ def test_a_browser_shows_a_move_and_reconnects(browser: Any, tmp_path: Path) -> 
         browser.execute_script("chosen = 5; drawSparks()")
         shown('document.getElementById("queue").data[0].y.join()', "15,15")
         assert browser.save_screenshot(str(tmp_path / "page.png"))
+        for event, told in (("error", "connection lost; trying again"), ("open", "live")):  # as if the network failed
+            browser.execute_script(f'stream.dispatchEvent(new Event("{event}"))')
+            shown('document.getElementById("link").textContent', told)
     shown('document.getElementById("link").textContent', "this run has ended")
     with LiveServer(port=server.port) as again:
         again.show_fabric(FABRIC)

@@ -38,12 +38,11 @@ def test_a_command_runs_within_one_handler_of_signals(number: signal.Signals, mo
         finally:
             done.append("cleaned up")
 
-    def app(words: object, *, standalone_mode: bool) -> None:
+    def group(words: object, *, standalone_mode: bool) -> None:
         assert not is_ending()
         run_until_ended(work())
 
-    monkeypatch.setattr("weir.cli.app.app", app)
-    monkeypatch.setattr("typer.main.get_command", lambda _: object())
+    monkeypatch.setattr("typer.main.get_command", lambda _: group)
     before = signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
     try:
         with pytest.raises(KeyboardInterrupt if number == signal.SIGINT else SystemExit) as ended:

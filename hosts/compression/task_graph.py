@@ -165,40 +165,63 @@ def check(tasks: Sequence[Task]) -> None:
             raise InvalidTensor("tasks wait for earlier ones of the graph", place=f"task {task.name}", value=task.after)
 
 
+class Frontier:
+    """Tasks of a graph that can begin, by the rules of the two queues."""
+
+    def __init__(self, tasks: Sequence[Task]) -> None:
+        """Begin a graph. Raises InvalidTensor if it cannot be scheduled."""
+        check(tasks)
+        self.left: Final = {queue: sum(task.queue == queue for task in tasks) for queue in QUEUES}
+        """Number of tasks that have not begun, by queue."""
+        self._tasks = tasks
+        self._waits_for = [len(task.after) for task in tasks]
+        self._followers: list[list[int]] = [[] for _ in tasks]
+        for place, task in enumerate(tasks):
+            for earlier in task.after:
+                self._followers[earlier].append(place)
+        self._network = [place for place, task in enumerate(tasks) if task.queue == NETWORK][::-1]
+        self._ready = [place for place, task in enumerate(tasks) if task.queue == COMPUTE and not task.after]
+
+    def begin(self, queue: str) -> int | None:
+        """Begin this queue's next task, and return its place in the graph; None if none can begin now."""
+        if queue == COMPUTE:
+            place = heapq.heappop(self._ready) if self._ready else None
+        else:
+            place = self._network.pop() if self._network and not self._waits_for[self._network[-1]] else None
+        if place is not None:
+            self.left[queue] -= 1
+        return place
+
+    def end(self, place: int) -> None:
+        """End a task that has begun."""
+        for follower in self._followers[place]:
+            self._waits_for[follower] -= 1
+            if not self._waits_for[follower] and self._tasks[follower].queue == COMPUTE:
+                heapq.heappush(self._ready, follower)
+
+
 def virtual_spans(tasks: Sequence[Task]) -> list[Span]:
     """Return when each task runs if it takes its predicted time.
 
     Raises:
         InvalidTensor: The graph cannot be scheduled.
     """
-    check(tasks)
-    waiting = [len(task.after) for task in tasks]
-    followers: list[list[int]] = [[] for _ in tasks]
-    for place, task in enumerate(tasks):
-        for earlier in task.after:
-            followers[earlier].append(place)
-    network = [place for place, task in enumerate(tasks) if task.queue == NETWORK][::-1]
-    ready = [place for place, task in enumerate(tasks) if task.queue == COMPUTE and not task.after]
+    frontier = Frontier(tasks)
     spans: list[Span | None] = [None] * len(tasks)
     running: list[tuple[float, int]] = []
     busy = set[str]()
     now = 0.0
     while True:
-        starting = [heapq.heappop(ready)] if ready and COMPUTE not in busy else []
-        if network and NETWORK not in busy and not waiting[network[-1]]:
-            starting.append(network.pop())
-        for place in starting:
-            busy.add(tasks[place].queue)
-            spans[place] = Span(now, now + tasks[place].time_ms)
-            heapq.heappush(running, (now + tasks[place].time_ms, place))
+        for queue in QUEUES:
+            if queue not in busy and (place := frontier.begin(queue)) is not None:
+                busy.add(queue)
+                spans[place] = Span(now, now + tasks[place].time_ms)
+                heapq.heappush(running, (now + tasks[place].time_ms, place))
         if not running:
             return [span for span in spans if span is not None]
         now, ended = heapq.heappop(running)
         busy.discard(tasks[ended].queue)
-        for place in followers[ended]:
-            waiting[place] -= 1
-            if not waiting[place] and tasks[place].queue == COMPUTE:
-                heapq.heappush(ready, place)
+        frontier.end(ended)
 
 
 def makespan_ms(spans: Sequence[Span]) -> float:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, Self
 
-from ..compression.task_graph import COMPUTE, NETWORK, QUEUES, Span, Task, check
+from ..compression.task_graph import NETWORK, QUEUES, Frontier, Span, Task
 from ..errors import EndpointClosed
 
 _log = logging.getLogger(__name__)
@@ -27,14 +27,22 @@ class Submitted:
     tasks: Sequence[Task]
     actions: Sequence[Action]
     done: Callable[[BaseException | None], object]
-    ended: list[bool]
+    frontier: Frontier
     spans: list[Span]
     """Measured times, of tasks that have ended."""
-    remaining: dict[str, list[int]] = field(default_factory=dict)
-    """Tasks that have not begun, by queue, in their order."""
-    left: int = 0
-    """Tasks that have not ended."""
+    running: int = 0
+    """Tasks that have begun and not ended."""
     error: BaseException | None = None
+    """First error; no task begins after it."""
+
+    def left(self, queue: str) -> int:
+        """Return how many tasks will still begin in a queue."""
+        return 0 if self.error is not None else self.frontier.left[queue]
+
+    @property
+    def over(self) -> bool:
+        """True if all tasks have ended that will begin."""
+        return not self.running and not any(self.left(queue) for queue in QUEUES)
 
 
 class TwoQueues:
@@ -77,11 +85,9 @@ class TwoQueues:
             EndpointClosed: The queues are closed.
             ValueError: There is not one action for each task.
         """
-        check(tasks)
+        graph = Submitted(tasks, actions, done, Frontier(tasks), [Span(0, 0)] * len(tasks))
         if len(tasks) != len(actions):
             raise ValueError(f"{len(actions)} actions for {len(tasks)} tasks; each has one")
-        graph = Submitted(tasks, actions, done, [False] * len(tasks), [Span(0, 0)] * len(tasks), left=len(tasks))
-        graph.remaining = {queue: [i for i, task in enumerate(tasks) if task.queue == queue] for queue in QUEUES}
         if not tasks:
             done(None)
             return graph
@@ -101,28 +107,30 @@ class TwoQueues:
             if thread is not threading.current_thread():
                 thread.join()
 
-    def _first(self, queue: str) -> tuple[Submitted, int] | None:
-        """Return the task that this queue can take now, which stays there; called with the lock."""
+    def _take(self, queue: str) -> tuple[Submitted, int] | None:
+        """Begin the task that this queue can take now, if there is one; called with the lock."""
         for graph in self._graphs:
-            for place in graph.remaining[queue]:
-                if all(graph.ended[each] for each in graph.tasks[place].after):
-                    return graph, place
-                if queue == NETWORK:
-                    return None
+            if not graph.left(queue):
+                continue
+            if (place := graph.frontier.begin(queue)) is not None:
+                graph.running += 1
+                return graph, place
+            if queue == NETWORK:
+                return None
         return None
 
     def _over(self, queue: str) -> bool:
         """Return whether no more tasks will come for this queue; called with the lock."""
-        return self._closed and not any(graph.remaining[queue] for graph in self._graphs)
+        return self._closed and not any(graph.left(queue) for graph in self._graphs)
 
     def _run(self, queue: str) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._first(queue) is not None or self._over(queue))
-                if (taken := self._first(queue)) is None:
-                    return
-                graph, place = taken
-                graph.remaining[queue].remove(place)
+                while (taken := self._take(queue)) is None:
+                    if self._over(queue):
+                        return
+                    self._changed.wait()
+            graph, place = taken
             started, error = self._clock_ms(), None
             try:
                 graph.actions[place]()
@@ -133,13 +141,11 @@ class TwoQueues:
 
     def _end(self, graph: Submitted, place: int, error: BaseException | None) -> None:
         with self._changed:
-            graph.ended[place] = True
-            graph.left -= 1
-            if error is not None and graph.error is None:
+            graph.running -= 1
+            if graph.error is None:
                 graph.error = error
-                graph.left -= sum(map(len, graph.remaining.values()))  # they never begin
-                graph.remaining = {COMPUTE: [], NETWORK: []}
-            over = graph.left == 0
+            graph.frontier.end(place)
+            over = graph.over
             if over:
                 self._graphs.remove(graph)
             self._changed.notify_all()

@@ -93,9 +93,9 @@ def planned_hook(state: PlannedState, bucket: dist.GradBucket) -> Future[torch.T
     Returns:
         A future of the mean over the ranks, in the bucket's own buffer.
     """
-    course = _Course(state, bucket)
-    state.last = state.queues.submit(course.tasks, course.actions, course.done)
-    return course.future
+    run = _BucketTasks(state, bucket)
+    state.last = state.queues.submit(run.tasks, run.actions, run.done)
+    return run.future
 
 
 class _Piece:
@@ -130,7 +130,7 @@ class _Piece:
         self.total, self.own = self._sum.finish()
 
 
-class _Course:
+class _BucketTasks:
     """One bucket's tasks."""
 
     def __init__(self, state: PlannedState, bucket: dist.GradBucket) -> None:

@@ -79,15 +79,8 @@ def as_value(value: object) -> Value:
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)
     array = np.asarray(value)
-    if array.dtype.kind not in "biufcmMSU" or array.ndim > _MOST_DIMENSIONS:
-        raise InvalidMessage(
-            f"message: an array of type {array.dtype} and {array.ndim} dimensions; allowed are bytes, and arrays of "
-            f"numbers, dates or fixed-length strings of up to {_MOST_DIMENSIONS} dimensions"
-        )
-    if _extent(array.dtype, array.shape) > LARGEST_BYTES or not array.itemsize:
-        raise InvalidMessage(
-            f"message: {array.shape} of type {array.dtype} has {array.nbytes} bytes; the largest has {LARGEST_BYTES}"
-        )
+    if refusal := _refusal(array.dtype, array.shape):
+        raise InvalidMessage(f"message: {refusal}")
     return array
 
 
@@ -128,7 +121,7 @@ def parse_head(payload: NDArray[np.uint8]) -> Head | None:
     name_at = _HEAD.size + typed
     shape_at = name_at + named
     end = shape_at + _DIMENSION.itemsize * axes
-    if end > len(raw) or length > LARGEST_BYTES or axes > _MOST_DIMENSIONS or kind not in _KINDS:
+    if end > len(raw) or length > LARGEST_BYTES or kind not in _KINDS:
         return None
     shape = tuple(np.frombuffer(raw[shape_at:end], _DIMENSION).tolist())
     dtype = None
@@ -138,16 +131,22 @@ def parse_head(payload: NDArray[np.uint8]) -> Head | None:
             dtype = np.dtype(raw[_HEAD.size : name_at].decode("ascii"))
     except (UnicodeDecodeError, TypeError, ValueError, SyntaxError):
         return None
-    if dtype is not None and (dtype.kind not in "biufcmMSU" or dtype.itemsize * math.prod(shape) != length):
-        return None
-    if dtype is not None and (not dtype.itemsize or _extent(dtype, shape) > LARGEST_BYTES):
+    if dtype is not None and (_refusal(dtype, shape) or dtype.itemsize * math.prod(shape) != length):
         return None
     return Head(Kind(kind), name, number, version, length, dtype, shape, end)
 
 
-def _extent(dtype: np.dtype[Any], shape: tuple[int, ...]) -> int:
-    """Bytes of an array with axes and items of 0 counted as 1: NumPy refuses huge axes of empty arrays, too."""
-    return max(dtype.itemsize, 1) * math.prod(max(size, 1) for size in shape)
+def _refusal(dtype: np.dtype[Any], shape: tuple[int, ...]) -> str:
+    """Return why an array of this type and shape is no value; empty if it is one."""
+    if dtype.kind not in "biufcmMSU" or not dtype.itemsize or len(shape) > _MOST_DIMENSIONS:
+        return (
+            f"an array of type {dtype} and {len(shape)} dimensions; allowed are bytes, and arrays of numbers, dates or "
+            f"fixed-length strings that are not empty, of up to {_MOST_DIMENSIONS} dimensions"
+        )
+    extent = dtype.itemsize * math.prod(max(size, 1) for size in shape)  # NumPy has no huge axes in empty arrays, too
+    if extent > LARGEST_BYTES:
+        return f"{extent} bytes of type {dtype} and shape {shape}, axes of 0 counted as 1; at most {LARGEST_BYTES}"
+    return ""
 
 
 def value_of(head: Head, data: NDArray[np.uint8]) -> Value:

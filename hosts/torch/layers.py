@@ -7,9 +7,8 @@
     FSDP2 ─ flat tensor ─▶ WeirProcessGroup ─▶ sizes_of_shards
 
 The caller is known by the process group or the function that it calls from, never by the size of what it sums. The
-layout of the buckets is
-read after a forward pass, at the first one and whenever the ranks have broadcast a new order of parameters. All ranks
-do so at the same calls, so that all cut alike.
+layout of the buckets is read after a forward pass, at the first one and whenever the ranks have broadcast a new order
+of parameters. All ranks do so at the same calls, so that all cut alike.
 """
 
 from __future__ import annotations

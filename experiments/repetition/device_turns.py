@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, get_args
+from typing import Final
 
 import numpy as np
 
-from ..scheduling.crossing import Crossing, Way, cross
+from ..scheduling.crossing import WAYS, Crossing, Way, cross
 from .paper import Figure, Paper, Sample
 
 PERIOD: Final = Figure("mean time of a step of every job", "s")
@@ -39,4 +39,4 @@ def periods(paper: Paper) -> Iterator[Sample]:
 
 
 def _way(name: str) -> Way:
-    return next(way for way in get_args(Way) if way == name)
+    return next(way for way in WAYS if way == name)

@@ -234,7 +234,7 @@ class Transfers:
             transfer.sent = transfer.source.send_async(1, transfer.value)
 
     def _trace(self, transfer: _Transfer) -> FlowTrace:
-        counters, core = self._fabric.flow_counters(transfer.out), transfer.source.endpoint.core.counters
+        counters, own = self._fabric.flow_counters(transfer.out), transfer.source.endpoint.core.counters
         return FlowTrace(
             kind="transfer",
             source=transfer.config.source,
@@ -244,9 +244,9 @@ class Transfers:
             stop_ns=transfer.config.stop,
             packet_bytes=FRAME_HEADER_BYTES + TRANSFER_BYTES,
             sent=counters.sent_packets,
-            acknowledged=transfer.source.endpoint.core.counters.accepted,
+            acknowledged=own.accepted,
             marked=0,
-            lost=core.retransmitted,
+            lost=own.retransmitted,
             messages=transfer.messages,
             mean_delay_us=counters.mean_delay_ns / 1e3,
             time_ns=[*transfer.time_ns, self._fabric.now_ns],

@@ -43,8 +43,8 @@ from .control import ControlConfig
 from .fabric import check_fabric, read_fabric, refuse_chips
 from .heartbeats import HeartbeatConfig
 from .jobs import JobConfig, OtherJobConfig
-from .sections import Duration, FileName, Section, read_section, strange_hosts
-from .strategies import NEED_SERVER, StrategyName, found_strategy
+from .sections import Duration, FileName, Section, found_user_file, read_section, strange_hosts
+from .strategies import NEED_SERVER, StrategyName
 from .synchronisation import SynchronisationConfig
 from .telemetry import TelemetryConfig
 from .training import TrainingConfig, WorkloadConfig, found_script
@@ -169,15 +169,15 @@ class RunConfig(Section):
         if "background" in data:
             data["background"] = located_traces(path, data["background"])
         if isinstance(names := data.get("strategies"), list):
-            data["strategies"] = [found_strategy(path, name) for name in names]
+            data["strategies"] = [found_user_file(path, name) for name in names]
         if isinstance(congestion := data.get("congestion"), dict) and "law" in congestion:
-            data["congestion"] = {**congestion, "law": found_strategy(path, congestion["law"])}
+            data["congestion"] = {**congestion, "law": found_user_file(path, congestion["law"])}
         if isinstance(training := data.get("training"), dict) and "optimiser" in training:
-            data["training"] = {**training, "optimiser": found_strategy(path, training["optimiser"])}
+            data["training"] = {**training, "optimiser": found_user_file(path, training["optimiser"])}
         if isinstance(asked := data.get("synchronisation"), dict) and isinstance(asked.get("modes"), list):
             data["synchronisation"] = asked = {**asked, "modes": [_found_mode(path, each) for each in asked["modes"]]}
             if "workload" in asked:
-                asked["workload"] = found_strategy(path, asked["workload"])
+                asked["workload"] = found_user_file(path, asked["workload"])
         config = read_section(cls, written, data)
         config.check_names(str(path), written)
         return config
@@ -334,5 +334,5 @@ class RunConfig(Section):
 def _found_mode(file: Path, entry: object) -> object:
     """A mode of a user's file by its whole path, alone or with options."""
     if isinstance(entry, dict) and "name" in entry:
-        return {**entry, "name": found_strategy(file, entry["name"])}
-    return found_strategy(file, entry)
+        return {**entry, "name": found_user_file(file, entry["name"])}
+    return found_user_file(file, entry)

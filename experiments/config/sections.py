@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
@@ -71,9 +72,14 @@ Title = Annotated[str, _named(_TITLE, "letters, digits, blanks"), WithJsonSchema
 
 
 def one_of_or_user_file(names: Iterable[str]) -> WithJsonSchema:
-    """The schema of a strategy's name: one of these, or a file of one's own."""
+    """Return the JSON schema of a name: one of these, or the path of a user's Python file."""
     own = {"type": "string", "pattern": rf"{re.escape(user_files.ENDING)}$"}
     return WithJsonSchema({"anyOf": [{"enum": sorted(names)}, own]})
+
+
+def found_user_file(file: Path, name: object) -> object:
+    """Return the full path of a user's Python file, relative to the file that names it; any other name as it is."""
+    return str((file.parent / name).resolve()) if isinstance(name, str) and name.endswith(user_files.ENDING) else name
 
 
 class Section(Keys):

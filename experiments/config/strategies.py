@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Final
 
 from ...controller.placement.strategies import STRATEGIES, Need
-from ...imports import user_files
 from .sections import one_of_or_user_file
 
 NEED_SERVER: Final = frozenset(name for name, known in STRATEGIES.items() if Need.SERVER in known.needs)
@@ -14,8 +12,3 @@ NEED_SERVER: Final = frozenset(name for name, known in STRATEGIES.items() if Nee
 
 
 StrategyName = Annotated[str, one_of_or_user_file(STRATEGIES)]
-
-
-def found_strategy(file: Path, name: object) -> object:
-    """Return a user strategy by its full path, resolved relative to the file that names it."""
-    return str((file.parent / name).resolve()) if isinstance(name, str) and name.endswith(user_files.ENDING) else name

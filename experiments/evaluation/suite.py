@@ -23,8 +23,7 @@ from ...topologies.spelling import nearest
 from ...topologies.yaml_file import YamlFile
 from ...wire.aggregation import FAN_IN
 from ..config.fabric import read_fabric
-from ..config.sections import Duration, FileName, Section, Title, one_of_or_user_file, read_section
-from ..config.strategies import found_strategy
+from ..config.sections import Duration, FileName, Section, Title, found_user_file, one_of_or_user_file, read_section
 from ..errors import ExperimentError
 from ..flows.sizes import ENDINGS, FLOW_SIZES, is_file, points_of
 
@@ -250,7 +249,7 @@ class Suite(Section):
         data = dict(written.data)
         for section in (data, *(grids if isinstance(grids := data.get("grids"), list) else ())):
             if isinstance(section, dict) and isinstance(names := section.get("strategies"), list):
-                section["strategies"] = [found_strategy(path, name) for name in names]
+                section["strategies"] = [found_user_file(path, name) for name in names]
         for grid in grids if isinstance(grids := data.get("grids"), list) else ():
             if isinstance(grid, dict):
                 _find_files(path, grid)

@@ -96,7 +96,9 @@ def read_queues(engine: Engine, index: int) -> list[Queue]:
 
 def set_rate(engine: Engine, index: int, rate_bps: float | None) -> None:
     """Set the rate at which one port of an engine serialises; None means infinitely fast."""
-    engine.ports.data[index]["rate_bps"] = 0 if rate_bps is None else round(rate_bps)
+    port = engine.ports.data[index]
+    port["rate_bps"] = 0 if rate_bps is None else round(rate_bps)
+    port["early"] = 0  # it counts in units of the rate
 
 
 def check_config(where: str, config: PortConfig) -> None:

@@ -28,6 +28,21 @@ def twin_frame(world: Any, packet: Any) -> Any:
 
 
 @native
+def transmission_ns(world: Any, port: Any, size: Any) -> Any:
+    """Time until a frame of `size` bytes has left `port`, rounded up to a nanosecond of the clock.
+
+    The fraction that is rounded off is kept, as an integer in units of 1/rate_bps ns. A frame that follows the last one
+    without a pause starts that much earlier than the clock says, so a busy link carries its exact rate.
+    """
+    needed = (size + port.overhead_bytes) * 8 * 1_000_000_000
+    if world.now == port.busy_until:
+        needed -= port.early
+    rounded = (needed + port.rate_bps - 1) // port.rate_bps
+    port.early = rounded * port.rate_bps - needed
+    return rounded
+
+
+@native
 def transmit(world: Any, port: Any, packet: Any) -> None:
     """Serialise a frame onto the link of `port`: take the time, apply the link's faults, schedule the arrival.
 
@@ -42,8 +57,7 @@ def transmit(world: Any, port: Any, packet: Any) -> None:
         return
     done = world.now
     if port.rate_bps > 0:
-        bits = (size + port.overhead_bytes) * 8
-        done += (bits * 1_000_000_000 + port.rate_bps - 1) // port.rate_bps
+        done += transmission_ns(world, port, size)
     port.busy_until = done
     port.tx_packets += 1
     port.tx_bytes += size

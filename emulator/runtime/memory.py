@@ -117,6 +117,7 @@ PORT: Final = _record(
     "up",
     "reorder_ns",
     "busy_until",
+    "early",  # time by which the last frame had left before `busy_until`, in 1/rate_bps of a nanosecond
     "wakeup",  # an EVENT_PORT is pending
     "ready",  # in the ready ring
     "backlog",  # bit p: the queue of priority p holds packets

@@ -99,6 +99,17 @@ def test_frames_follow_each_other_at_the_rate_of_the_link() -> None:
     assert arrivals(run_all(fabric, 10**7)) == expected
 
 
+@pytest.mark.parametrize("rate_bps", [10**10, 25 * 10**9, 10**11, 4 * 10**11, 3 * 10**12])
+def test_busy_links_carry_exactly_their_rate(rate_bps: int) -> None:
+    """Each hop rounds the end of its last frame up to a nanosecond, and no frame's before."""
+    fabric, count, size = line(rate_bps=rate_bps), 2000, 1042
+    for first in range(0, count, 50):
+        fabric.send("h1", frames(range(first, first + 50), port=2, size=size))
+    last_ns = arrivals(run_all(fabric, 10**8))[-1][-1]
+    exact_ns = (count + 2) * 8e9 * size / rate_bps
+    assert exact_ns <= last_ns < exact_ns + 3
+
+
 def test_timestamps_and_queue_metadata_are_of_virtual_time() -> None:
     fabric = Fabric()
     fabric.add_switch("s1", switch())

@@ -74,7 +74,7 @@ async def _watched() -> tuple[float, float]:
             await controller.tick(0)
             watch = Watch(server, clock=count().__next__)  # every call looks
             watch.begin(topology, "a bench")
-            watch.look(controller, 0)
+            watch.refresh(controller, 0)
             watchers = Popen(
                 [sys.executable, "-c", _WATCHERS, server.url, str(PAGES)], stdin=PIPE, stdout=PIPE, text=True
             )
@@ -84,7 +84,7 @@ async def _watched() -> tuple[float, float]:
             began_s, used_s = time.monotonic(), time.process_time()
             for number in range(LOOKS):
                 await asyncio.sleep(began_s + number * LOOK_S - time.monotonic())
-                watch.look(controller, number, str(time.monotonic_ns()))
+                watch.refresh(controller, number, str(time.monotonic_ns()))
             await asyncio.sleep(LOOK_S)
             share = (time.process_time() - used_s) / (time.monotonic() - began_s)
             told, _ = await asyncio.to_thread(watchers.communicate, "\n")

@@ -43,13 +43,13 @@ def watching(web: str | None, history: Path | None) -> Iterator[Watch | None]:
     if web is None and history is None:
         yield None
         return
-    from ..controller.live.history import History
+    from ..controller.live.history import HistoryFile
     from ..controller.live.server import LiveServer
     from ..controller.live.watch import Watch
 
     with ExitStack() as stack:
         server = stack.enter_context(LiveServer(*_address(web))) if web is not None else None
-        kept = stack.enter_context(History(history)) if history is not None else None
+        kept = stack.enter_context(HistoryFile(history)) if history is not None else None
         if server is not None:
             NOTES.print(f"live page: {server.url}  (or: weir top {server.url})")
         yield Watch(server, kept)
@@ -100,7 +100,7 @@ async def _look_on(watch: Watch, keeper: Controller, clock: Callable[[], int], d
 
     drops: dict[str, list[int]] = {}
     for name in itertools.cycle(keeper.switches.sessions):
-        watch.look(keeper, clock(), doing)
+        watch.refresh(keeper, clock(), doing)
         with suppress(ControllerError):  # a switch that is lost keeps its last counts
             drops[name] = list(await keeper.switches.sessions[name].read_counter(DROPS))
         if drops and drops.keys() | keeper.switches.lost == keeper.switches.sessions.keys():

@@ -14,7 +14,7 @@ from ..experiments.config.sections import Duration, Rate, Section, Title, read_s
 from ..experiments.errors import ExperimentError
 from ..topologies import Endpoint, Topology, TopologyError
 from ..topologies.key_errors import dotted, problems_of
-from ..topologies.problems import BadFile, Problem, told
+from ..topologies.problems import BadFile, Problem, listed
 from ..topologies.spelling import nearest
 from ..topologies.units import parse_rate
 from ..topologies.yaml_file import YamlFile
@@ -90,7 +90,7 @@ def read_loads(path: Path, topology: Topology) -> Mapping[Endpoint, LinkLoad]:
         except ValidationError as error:
             problems += _wrong_reading(written, key, value, error)
     if problems:
-        raise ExperimentError(told(str(path), problems))
+        raise ExperimentError(listed(str(path), problems))
     return found
 
 
@@ -109,7 +109,7 @@ def read_jobs(path: Path, topology: Topology) -> list[PlacedJob]:
     written = _read(path, "jobs are a YAML mapping with jobs, a list")
     jobs = read_section(JobsFile, written).jobs
     if problems := [each for at, job in enumerate(jobs) for each in _wrong_hosts(written, at, job, topology)]:
-        raise ExperimentError(told(str(path), problems))
+        raise ExperimentError(listed(str(path), problems))
     return jobs
 
 

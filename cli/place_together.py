@@ -93,7 +93,7 @@ def plan(parts: Sequence[Part], name: str, seed: int) -> Plan:
         beside.place(at, beside.problem(at), place)
     first = beside.running()
     if not STRATEGIES[name].jointly or len(parts) == 1:
-        return beside.told(name, beside.whys(first, alone=False), "")
+        return beside.plan(name, beside.whys(first, alone=False), "")
     best, note = beside, beside.look_together(place)
     place = _asking(name, seed)  # anew, for it remembers trees
     alone = _Around(parts)
@@ -104,7 +104,7 @@ def plan(parts: Sequence[Part], name: str, seed: int) -> Plan:
         said = alone.look_together(place)
         if alone.slowest_first() < beside.slowest_first():
             best, first, note = alone, start, said
-    return best.told(name, best.whys(first, alone=best is alone), note)
+    return best.plan(name, best.whys(first, alone=best is alone), note)
 
 
 def _asking(name: str, seed: int) -> Callable[[Problem], Placement]:
@@ -200,7 +200,7 @@ class _Around:
                 whys.append("placed first")
         return whys
 
-    def told(self, name: str, whys: Sequence[str], note: str) -> Plan:
+    def plan(self, name: str, whys: Sequence[str], note: str) -> Plan:
         costs, links = self.costs[0], self.parts[0].problem.topology.directed_links
         of_byte = costs.seconds / costs.problem.gradient_bytes
         seconds = np.sum(list(self.bytes_of.values()), axis=0) * of_byte

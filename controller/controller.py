@@ -182,7 +182,7 @@ class Controller:
             self._follow(now_ns)
         restore_jobs(self.topology, self.planner, self.jobs, self.moves, now_ns)
         if self.is_impaired:
-            self.moves.follow(self.switches.lost, now_ns)
+            self.moves.update_topology(self.switches.lost, now_ns)
 
     @property
     def is_impaired(self) -> bool:
@@ -213,7 +213,7 @@ class Controller:
         journal = self.jobs.journal
         await self.switches.claim(journal.owner, forgetful=journal.is_new, had_jobs=bool(self.jobs))
         self.switches.forget()
-        if self.switches.look(now_ns):
+        if self.switches.poll(now_ns):
             self._follow(now_ns)
         if self.jobs:
             self.windows.restore(windows_held(await self.switches.read_table(MARKING)))
@@ -230,13 +230,13 @@ class Controller:
             NotPrimary: Another controller has taken over; nothing is done then.
         """
         self._look_around(now_ns)
-        links_changed = self.prober.look(now_ns, partial(links_carried, self.jobs.values(), self.planner.routes))
-        if self.switches.look(now_ns) or links_changed:
+        links_changed = self.prober.update(now_ns, partial(links_carried, self.jobs.values(), self.planner.routes))
+        if self.switches.poll(now_ns) or links_changed:
             self._follow(now_ns)
         self.members.let_go(now_ns)
         self.members.end_leases(now_ns)
         self.moves.repair(now_ns)
-        self._undeclared.look(now_ns, (job.rounds for job in self.jobs.values()))
+        self._undeclared.update(now_ns, (job.rounds for job in self.jobs.values()))
         self.windows.undeclared = self._undeclared.shares
         await self._write_switches(now_ns)
         self.moves.renew(self.switches.take_restarted())
@@ -245,7 +245,7 @@ class Controller:
         await self.moves.advance(now_ns, lambda names: self._write_plan(names, now_ns))
         await self.prober.send(now_ns, self.switches.lost)
         self._say_stale(now_ns)
-        for line in self.exceeded.look():
+        for line in self.exceeded.poll():
             _promise_log.warning("%s", line)
         self._write_journal()
         return self.jobs.take_outbox()
@@ -408,12 +408,12 @@ class Controller:
 
     def _follow(self, now_ns: int) -> None:
         """The fabric has changed: new routes for switches and probes; jobs stay if they can, else they move."""
-        self.planner.follow(self._down | self.prober.link_watch.down, self.switches.lost)
+        self.planner.update_topology(self._down | self.prober.link_watch.down, self.switches.lost)
         routes = self.planner.routes
         self._bases = self._base_states(routes)
-        self.prober.follow(routes)
-        self._undeclared.follow(routes)
-        self.moves.follow(self.switches.lost, now_ns)
+        self.prober.update_routes(routes)
+        self._undeclared.update_routes(routes)
+        self.moves.update_topology(self.switches.lost, now_ns)
 
     def _base_states(self, routes: Routes) -> Mapping[str, SwitchState]:
         """States of switches without any job."""
@@ -450,7 +450,7 @@ class Controller:
     def _bound_queues(self, now_ns: int) -> None:
         """Compute windows for the present jobs; a job that gets a plan next receives its share with it."""
         plans = (job.plan for job in self.jobs.values())
-        for plan in self.windows.follow(self.planner.routes, plans, self.prober.probes, now_ns):
+        for plan in self.windows.update(self.planner.routes, plans, self.prober.probes, now_ns):
             self.jobs[plan.spec.job].plan = plan
         for tell in self.bounded:
             tell(now_ns)

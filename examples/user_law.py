@@ -19,14 +19,14 @@ class Halving(WindowLaw):
         self._rounds = float(pacing.window)
         self._results = self._marked = 0
 
-    def take(self, feedback: Feedback) -> None:
+    def update(self, feedback: Feedback) -> None:
         self._results += feedback.rounds
         self._marked += feedback.marked
         if self._results >= self._rounds:  # about one round trip
             self._rounds = self._rounds / 2 if 4 * self._marked > self._results else self._rounds + 1
             self._results = self._marked = 0
 
-    def lose(self, rounds: int, now_ns: int) -> None:
+    def on_loss(self, rounds: int, now_ns: int) -> None:
         self._rounds /= 2
 
     def window(self, now_ns: int) -> int:

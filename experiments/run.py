@@ -29,7 +29,7 @@ from .errors import ExperimentError, Interrupted
 from .records import page, report
 from .records.record import (
     MoveRecord,
-    Phase,
+    PlacementPhase,
     PromiseRecord,
     QueueTrace,
     QueueUse,
@@ -320,7 +320,7 @@ class _Phases:
     """Cuts a run where its job moves, and measures the links' loads in each piece."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self.closed: list[Phase] = []
+        self.closed: list[PlacementPhase] = []
         self._cluster = cluster
         self._start_ns = 0
         self._busy_ns: dict[str, float] = {}
@@ -333,7 +333,7 @@ class _Phases:
         busy_ns = {str(link.end): link.load * now_ns for link in self._cluster.figures.links()}
         lasted_ns = max(now_ns - self._start_ns, 1)
         loads = {end: round((busy - self._busy_ns.get(end, 0.0)) / lasted_ns, 6) for end, busy in busy_ns.items()}
-        phase = Phase(start_ns=self._start_ns, end_ns=now_ns, trees=self._trees, link_load=loads)
+        phase = PlacementPhase(start_ns=self._start_ns, end_ns=now_ns, trees=self._trees, link_load=loads)
         self.closed.append(phase)
         self._start_ns, self._busy_ns, self._trees = now_ns, busy_ns, self._cluster.job.trees
 

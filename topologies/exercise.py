@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from .errors import TopologyError
 from .model import Endpoint, Host, Link, Switch, Topology
-from .problems import BadFile, Problem, any_value, by_name, keys, list_of, read_json, text_value, told, wrong
+from .problems import BadFile, Problem, any_value, by_name, keys, list_of, listed, read_json, text_value, wrong
 from .runtime_json import RuntimeFile
 from .targets import BMV2
 from .units import parse_delay
@@ -109,7 +109,7 @@ def read_exercise(path: Path) -> Exercise:
         except TopologyError as error:
             problems.append(Problem(str(error)))
     if problems:
-        raise TopologyError(told(str(path), problems))
+        raise TopologyError(listed(str(path), problems))
     try:
         topology = Topology(
             path.stem.replace(".", "-"),

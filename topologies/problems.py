@@ -37,7 +37,7 @@ class BadFile(PlacedError):
     """An invalid file. Its reader raises an error of its own package with this text."""
 
 
-def told(where: str, problems: Sequence[Problem]) -> str:
+def listed(where: str, problems: Sequence[Problem]) -> str:
     """One problem in one line; several in a line each, in the file's order, below a line that names the file."""
     distinct = list(dict.fromkeys(problems))
     if len(distinct) == 1:
@@ -149,7 +149,7 @@ def read_json(path: Path, what: str, shape: Shape) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise BadFile(f"{what} is a JSON object with keys; this is {kind_of(data)}", place=str(path))
     if problems := [Problem(text) for text in (*twice, *shape(data, ""))]:
-        raise BadFile(told(str(path), problems))
+        raise BadFile(listed(str(path), problems))
     return data
 
 

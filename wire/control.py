@@ -223,7 +223,7 @@ class Abort:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class CallRecord:
     """One collective call of a worker."""
 
     collective: str
@@ -241,7 +241,7 @@ class Calls:
 
     first: int
     """Number of the first of them; the job's first call is 0."""
-    calls: tuple[Call, ...]
+    calls: tuple[CallRecord, ...]
     awaited: int | None
     """Number of the oldest call without a result; None if it waits for none."""
 
@@ -250,6 +250,6 @@ class Calls:
         """Number of calls since the job began."""
         return self.first + len(self.calls)
 
-    def get(self, number: int) -> Call | None:
+    def get(self, number: int) -> CallRecord | None:
         """Return a call by its number, or None if it was not made or is no longer recorded."""
         return self.calls[number - self.first] if self.first <= number < self.made else None

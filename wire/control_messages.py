@@ -29,11 +29,11 @@ QUEUED: Final = "weir-queued"
 CONTROL_CLASS: Final = ("grpc.dscp", DSCP_CONTROL)
 """gRPC's option by which both sides' packets are of the control class where they cross the fabric."""
 
-Told = control.WorkerPlan | control.ServerPlan | control.Pause | control.Resume | control.Abort
+ToHostMessage = control.WorkerPlan | control.ServerPlan | control.Pause | control.Resume | control.Abort
 """Messages from the controller to a host."""
 
 
-def to_host(value: Told) -> pb.ToHost:
+def to_host(value: ToHostMessage) -> pb.ToHost:
     match value:
         case control.WorkerPlan():
             return pb.ToHost(worker_plan=_worker_plan(value))
@@ -50,7 +50,7 @@ def to_host(value: Told) -> pb.ToHost:
             return pb.ToHost(abort=pb.Abort(job=job, reason=reason))
 
 
-def told(message: pb.ToHost) -> Told | None:
+def read_to_host(message: pb.ToHost) -> ToHostMessage | None:
     """Decode a message into a value of `wire.control`; None for all others."""
     match message.WhichOneof("content"):
         case "worker_plan":
@@ -85,8 +85,10 @@ def from_host(value: control.Held | control.Resumed) -> pb.FromHost:
 
 def departures_message(workers: Iterable[control.Departure], *, final: bool) -> pb.ToHost:
     """Tell a host which workers have left; `final`: the job's policy allows no sum without them."""
-    told = [pb.Departure(rank=each.rank, host=each.host, address=each.address, calls=each.calls) for each in workers]
-    return pb.ToHost(departures=pb.Departures(workers=told, final=final))
+    departures = [
+        pb.Departure(rank=each.rank, host=each.host, address=each.address, calls=each.calls) for each in workers
+    ]
+    return pb.ToHost(departures=pb.Departures(workers=departures, final=final))
 
 
 def read_departures(message: pb.Departures) -> tuple[control.Departure, ...]:
@@ -95,14 +97,14 @@ def read_departures(message: pb.Departures) -> tuple[control.Departure, ...]:
 
 def calls_message(calls: control.Calls, *, asks: bool) -> pb.FromHost:
     """Tell the controller a worker's last calls; `asks`: compare them with those of all workers."""
-    told = [pb.Call(collective=each.collective, name=each.name, details=each.details) for each in calls.calls]
-    return pb.FromHost(calls=pb.Calls(first=calls.first, calls=told, awaited=calls.awaited, asks=asks))
+    messages = [pb.Call(collective=each.collective, name=each.name, details=each.details) for each in calls.calls]
+    return pb.FromHost(calls=pb.Calls(first=calls.first, calls=messages, awaited=calls.awaited, asks=asks))
 
 
 def read_calls(message: pb.Calls) -> control.Calls:
     return control.Calls(
         message.first,
-        tuple(control.Call(each.collective, each.name, tuple(each.details)) for each in message.calls),
+        tuple(control.CallRecord(each.collective, each.name, tuple(each.details)) for each in message.calls),
         message.awaited if message.HasField("awaited") else None,
     )
 
@@ -168,11 +170,11 @@ def balance_request(
         size_step: Samples that the numeric rule moves at once; 0: 5.
     """
     rows: list[Any] = reports.tolist()
-    told = [
+    speeds = [
         pb.SpeedReport(rank=rank, speed=rows[rank][0], seconds=rows[rank][1], limit=int(rows[rank][2]))
         for rank in np.flatnonzero(present).tolist()
     ]
-    return pb.BalanceRequest(job=job, token=token, samples=samples, rule=rule, size_step=size_step, reports=told)
+    return pb.BalanceRequest(job=job, token=token, samples=samples, rule=rule, size_step=size_step, reports=speeds)
 
 
 def _worker_plan(plan: control.WorkerPlan) -> pb.WorkerPlan:

@@ -25,7 +25,7 @@ class Exceeded:
         self.told: dict[Endpoint, str] = {}
         """First report of each queue that exceeded its present bound."""
 
-    def look(self) -> list[str]:
+    def poll(self) -> list[str]:
         """A line of each queue that was not told yet. No report counts of before all obeyed the windows in force, for
         larger bounds of before may have been in force then.
         """

@@ -112,9 +112,9 @@ class Undeclared:
         self.shares: Mapping[Endpoint, float] = {}
         """Undeclared share of each link's rate, the maximum since it was first detected; other links are missing."""
         self._round_bytes = round_bytes(topology)
-        self.follow(routes)
+        self.update_routes(routes)
 
-    def follow(self, routes: Routes) -> None:
+    def update_routes(self, routes: Routes) -> None:
         """Switch to new routes: earlier packets used the old ones."""
         self._looks.clear()
         self._told[:] = 0.0
@@ -130,7 +130,7 @@ class Undeclared:
             for link in report_links(self._topology, routes, self._watching):
                 self._declared_bps[self._number[link]] = np.inf
 
-    def look(self, now_ns: int, jobs: Iterable[JobRounds]) -> None:
+    def update(self, now_ns: int, jobs: Iterable[JobRounds]) -> None:
         """Evaluate the links; call often, with the progress of all jobs."""
         if now_ns < self._next_ns or not self._options.windows_obeyed:  # else nothing is promised anyway
             return

@@ -104,7 +104,7 @@ class WindowController:
             return NOT_YET
         return max([self._known.obeyed_ns, *(each.until_ns for each in self._known.remains)])
 
-    def follow(self, routes: Routes, plans: Iterable[JobPlan], probes: Iterable[Probe], now_ns: int) -> list[JobPlan]:
+    def update(self, routes: Routes, plans: Iterable[JobPlan], probes: Iterable[Probe], now_ns: int) -> list[JobPlan]:
         """Update the running jobs; return the paced ones whose hosts need another pacing than their plan's.
 
         A job's number and generation show whether it is new: then its pacing is sent with its plan.

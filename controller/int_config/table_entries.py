@@ -20,7 +20,7 @@ from ...topologies.targets import Target
 from ...wire.frames import CONTROL_CODE_POINTS, PROTOCOL_UDP
 from ...wire.int_shim import DSCP_BIT, Presence
 from ..errors import PlanError
-from ..p4runtime.entries import Call, CloneSession, FieldValue, Item, SwitchState, call, default_action, entry
+from ..p4runtime.entries import ActionSpec, CloneSession, FieldValue, Item, SwitchState, call, default_action, entry
 from ..p4runtime.tables import (
     DROP_REASONS,
     DROP_WATCH,
@@ -244,7 +244,7 @@ def _local(topology: Topology, switch: str) -> Iterator[Node]:
             yield node
 
 
-def _action(flows: Flows, sampler: int, watching: IntConfig) -> Call:
+def _action(flows: Flows, sampler: int, watching: IntConfig) -> ActionSpec:
     asked = {
         "entry": sampler,
         "every": flows.every,
@@ -277,7 +277,7 @@ def _event_items(topology: Topology, switch: str, watching: IntConfig) -> Iterat
         yield entry(DROP_WATCH, match, call("report_drop"), priority=1)
 
 
-def _steps(action: str, steps: Steps) -> Call:
+def _steps(action: str, steps: Steps) -> ActionSpec:
     """A threshold of 0 is never crossed, for no depth is below it."""
     return call(
         action,

@@ -47,7 +47,7 @@ class BackgroundTrafficEstimator:
         """T of telemetry's averages."""
         return _AVERAGE_PERIODS * self.period_ns
 
-    def look(self, now_ns: int) -> None:
+    def update(self, now_ns: int) -> None:
         """See which plans have changed."""
         plans = {number: job.plan for number, job in self._jobs.items()}
         for number in plans.keys() | self._plans.keys():

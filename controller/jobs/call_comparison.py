@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from ...wire.control import Call, Calls
+from ...wire.control import CallRecord, Calls
 
 ANSWER_NS: Final = 1_000_000_000
 """Time after which a worker that has not answered is named."""
@@ -89,9 +89,9 @@ def compared(calls: Mapping[int, Calls], workers: Mapping[int, str]) -> str:
     return f"waiting for {', '.join(reasons)}{own if have else ''}"
 
 
-def _groups(made: Mapping[int, Call], workers: Mapping[int, str]) -> str:
+def _groups(made: Mapping[int, CallRecord], workers: Mapping[int, str]) -> str:
     """Ranks by what they have called, the smallest group first; only what differs is spelt out."""
-    ranks: dict[Call, list[int]] = {}
+    ranks: dict[CallRecord, list[int]] = {}
     for rank, call in sorted(made.items()):
         ranks.setdefault(call, []).append(rank)
     common = frozenset.intersection(*(frozenset(call.details) for call in ranks))

@@ -10,13 +10,13 @@ from ..congestion.undeclared_traffic import JobRounds
 from ..errors import ControllerError
 from ..placement import Placement
 from ..planning.plan import FailurePolicy, JobPlan, JobSpec
-from .migration import Move, Phase
+from .migration import MigrationPhase, Move
 from .migration_cost import MigrationBudget
 from .reports import Reports
 
 
 @dataclass(slots=True)
-class Progress:
+class WorkerProgress:
     """Last report of one worker."""
 
     rounds: int
@@ -62,7 +62,7 @@ class RunningJob:
     """When its last move ended, or when it was admitted."""
     note: str = ""
     """Reduced grants and their reasons, for people; empty if the job got all that it requested."""
-    progress: dict[str, Progress] = field(default_factory=dict)
+    progress: dict[str, WorkerProgress] = field(default_factory=dict)
     """Last report of each worker; workers without reports are missing."""
     reports: Reports = field(default_factory=Reports)
     """Progress of its program, as its workers report it."""
@@ -167,9 +167,9 @@ class RunningJob:
             if silent:
                 return f"{moves}; paused, waits for {', '.join(silent)}, as its policy is {self.spec.policy.value}"
             match move.phase:
-                case Phase.PAUSING:
+                case MigrationPhase.PAUSING:
                     return f"{moves}; waits for {awaited} to pause"
-                case Phase.SETTLING:
+                case MigrationPhase.SETTLING:
                     why = "; ".join(map(str, self.troubles)) or "it is being written"
                     return f"{moves}; waits for the switches to hold the new plan: {why}"
                 case _:

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 from ...topologies.model import Endpoint, Topology
 from ..errors import ControllerError
 from ..p4runtime.loading import OWNER_BITS
-from ..planning.generations import History
+from ..planning.generations import GenerationHistory
 from ..planning.planner import Planner
 from .job import RunningJob
 from .journal_file import JournalError, JournalFile
@@ -142,11 +142,13 @@ class Journal:
         return {name: self._read(f"the model of {name}", _model, saved) for name, saved in self._all(_MODEL).items()}
 
     @property
-    def histories(self) -> dict[int, History]:
+    def histories(self) -> dict[int, GenerationHistory]:
         """The histories of job numbers that are free again, by number."""
         read = self._read
         return {
-            read("a free number", int, number): read(f"the history of number {number}", History.from_json, saved)
+            read("a free number", int, number): read(
+                f"the history of number {number}", GenerationHistory.from_json, saved
+            )
             for number, saved in self._all(_NUMBER).items()
         }
 

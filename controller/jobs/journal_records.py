@@ -8,7 +8,7 @@ from typing import Any
 
 from ...wire.control import FinalRound
 from ..placement import Placement
-from ..planning.generations import History
+from ..planning.generations import GenerationHistory
 from ..planning.memory import Allotment
 from ..planning.plan import FailurePolicy, JobSpec
 
@@ -21,7 +21,7 @@ class JobRecord:
     placement: Placement
     generation: int
     allotments: Mapping[str, Allotment]
-    history: History
+    history: GenerationHistory
     gap_ns: int
     """Between two rounds, as its hosts were told."""
     note: str
@@ -59,7 +59,7 @@ class JobRecord:
             placement=Placement(**record["placement"]),
             generation=record["generation"],
             allotments={name: Allotment(**allotment) for name, allotment in record["allotments"].items()},
-            history=History.from_json(record["history"]),
+            history=GenerationHistory.from_json(record["history"]),
             gap_ns=int(record["gap_ns"]),
             note=record["note"],
             gone=record["gone"],

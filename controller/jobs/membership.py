@@ -14,7 +14,7 @@ from typing import Final
 from ...wire.control import Abort
 from ..options import Message
 from ..planning.plan import FailurePolicy
-from .job import Progress
+from .job import WorkerProgress
 from .migrator import Migrator
 from .registry import JobRegistry
 from .slow_paths import SlowPaths
@@ -72,7 +72,7 @@ class Membership:
             return
         seen = running.progress.get(host)
         if seen is None:
-            running.progress[host] = Progress(rounds, now_ns, now_ns, waiting)
+            running.progress[host] = WorkerProgress(rounds, now_ns, now_ns, waiting)
         else:
             seen.report(rounds, now_ns, waiting, self._moves.outlook.average_ns)
 
@@ -99,7 +99,7 @@ class Membership:
         running = self._jobs[job]
         running.check_part(host)
         if host not in running.left:
-            self._moves.lose(running, {host: f"{running.named(host)} failed: {why}"}, now_ns)
+            self._moves.mark_lost(running, {host: f"{running.named(host)} failed: {why}"}, now_ns)
 
     def end_leases(self, now_ns: int) -> None:
         """Find the hosts that have been silent for a lease: their jobs wait for them, or go on without them. Where
@@ -125,7 +125,7 @@ class Membership:
             else:
                 lost.setdefault(number, {})[host] = f"{job.named(host)} was silent for {silent_ns / 1e9:g} s"
         for number, hosts in lost.items():
-            self._moves.lose(self._jobs[number], hosts, now_ns)
+            self._moves.mark_lost(self._jobs[number], hosts, now_ns)
 
     def _why_slow(self, host: str, lease_ns: int, now_ns: int) -> str:
         return "" if self._paths is None else self._paths.why_slow(host, lease_ns, now_ns)

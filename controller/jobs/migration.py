@@ -37,7 +37,7 @@ class NoSurvivor(MoveError):
     """No worker of the job is left."""
 
 
-class Phase(Enum):
+class MigrationPhase(Enum):
     PAUSING = "pausing"
     SETTLING = "settling"
     RESUMING = "resuming"
@@ -135,7 +135,7 @@ class Move:
         """
         self.job = job
         self.generation = generation
-        self.phase = Phase.PAUSING
+        self.phase = MigrationPhase.PAUSING
         self.lost: frozenset[int] = frozenset()
         self.settlement: Settlement | None = None
         self._slots = slots
@@ -159,7 +159,7 @@ class Move:
     @property
     def deadline_ns(self) -> int | None:
         """When `poll` has something to do next; None while it waits for the caller or is done."""
-        if self.phase in (Phase.SETTLING, Phase.DONE):
+        if self.phase in (MigrationPhase.SETTLING, MigrationPhase.DONE):
             return None
         return self._next_send_ns if self._give_up_ns is None else min(self._next_send_ns, self._give_up_ns)
 
@@ -169,14 +169,14 @@ class Move:
         Raises:
             MoveError: The time limit has passed and no worker is left.
         """
-        active = self.phase in (Phase.PAUSING, Phase.RESUMING)
+        active = self.phase in (MigrationPhase.PAUSING, MigrationPhase.RESUMING)
         if active and self._give_up_ns is not None and now_ns >= self._give_up_ns:
-            self.lose(self.awaited, now_ns)
-        if self.phase in (Phase.SETTLING, Phase.DONE) or now_ns < self._next_send_ns:
+            self.mark_lost(self.awaited, now_ns)
+        if self.phase in (MigrationPhase.SETTLING, MigrationPhase.DONE) or now_ns < self._next_send_ns:
             return []
         self._next_send_ns = now_ns + self._retry_ns
         out: list[tuple[int, Pause | Resume | ServerPlan]] = [*sorted(self._resumes.items())]
-        if self.phase is Phase.PAUSING:
+        if self.phase is MigrationPhase.PAUSING:
             out += [(address, Pause(self.job, self.generation)) for address in sorted(self.awaited)]
         return out
 
@@ -190,26 +190,26 @@ class Move:
     @property
     def awaited(self) -> frozenset[int]:
         """Hosts whose answer to Pause or Resume is missing."""
-        if self.phase is Phase.PAUSING:
+        if self.phase is MigrationPhase.PAUSING:
             return (self._workers | self._servers) - self.lost - self._held.keys()
-        return frozenset(self._resumes) if self.phase is Phase.RESUMING else frozenset()
+        return frozenset(self._resumes) if self.phase is MigrationPhase.RESUMING else frozenset()
 
-    def lose(self, addresses: Iterable[int], now_ns: int) -> None:
+    def mark_lost(self, addresses: Iterable[int], now_ns: int) -> None:
         """These hosts are gone for good, whatever they have answered; of those that take no part, nothing happens.
 
         Raises MoveError when no worker is left.
         """
         gone = (self._workers | self._servers) & (frozenset(addresses) - self.lost)
-        if not gone or self.phase is Phase.DONE:
+        if not gone or self.phase is MigrationPhase.DONE:
             return
         self.lost |= gone
         if not self.survivors:
             raise NoSurvivor("no worker answered the pause; none is left to continue with", place=f"job {self.job}")
         self._held = {address: held for address, held in self._held.items() if address not in gone}
         self._resumes = {address: resume for address, resume in self._resumes.items() if address not in gone}
-        if self.phase is Phase.RESUMING:
+        if self.phase is MigrationPhase.RESUMING:
             self.generation = next_generation(self.generation)
-            self.phase = Phase.PAUSING
+            self.phase = MigrationPhase.PAUSING
             self._held, self.settlement = {}, None
             self._give_up_ns = None if self._patience_ns is None else now_ns + self._patience_ns
             self._next_send_ns = now_ns
@@ -226,7 +226,11 @@ class Move:
                 place=f"job {self.job}",
                 value=address,
             )
-        if self.phase is not Phase.PAUSING or address not in self.awaited or held.generation != self.generation:
+        if (
+            self.phase is not MigrationPhase.PAUSING
+            or address not in self.awaited
+            or held.generation != self.generation
+        ):
             return False
         self._held[address] = held
         self._resumes.pop(address, None)
@@ -238,7 +242,7 @@ class Move:
         """The switches hold the new plan: go on with these plans, one for each surviving worker and each server of
         the plan. Servers that are `joining` get their plan as it is, for they have nothing to resume.
         """
-        if self.phase is not Phase.SETTLING:
+        if self.phase is not MigrationPhase.SETTLING:
             raise MoveError(f"cannot resume while {self.phase.value}", place=f"job {self.job}", value=self.phase)
         planned = {address for address, plan in plans.items() if isinstance(plan, WorkerPlan)}
         if planned != self.survivors:
@@ -257,11 +261,11 @@ class Move:
                 )
         self._resumes = {address: self._resume(address, plan, joining) for address, plan in plans.items()}
         self._servers |= frozenset(joining)
-        self.phase = Phase.RESUMING
+        self.phase = MigrationPhase.RESUMING
         self._give_up_ns = None if self._patience_ns is None else now_ns + self._patience_ns
         self._next_send_ns = now_ns
 
-    def take_up(
+    def restore(
         self,
         resumes: Mapping[int, tuple[WorkerPlan | ServerPlan, tuple[FinalRound, ...]]],
         joining: Collection[int],
@@ -277,7 +281,7 @@ class Move:
             for address, (plan, final) in resumes.items()
         }
         self._servers |= frozenset(joining)
-        self.phase = Phase.RESUMING
+        self.phase = MigrationPhase.RESUMING
 
     def resumed(self, address: int, generation: int) -> bool:
         """A host confirms its Resume; whether that was waited for. A copy from an earlier move changes nothing."""
@@ -285,8 +289,8 @@ class Move:
         if resume is None or (resume.plan if isinstance(resume, Resume) else resume).generation != generation:
             return False
         del self._resumes[address]
-        if self.phase is Phase.RESUMING and not self._resumes:
-            self.phase = Phase.DONE
+        if self.phase is MigrationPhase.RESUMING and not self._resumes:
+            self.phase = MigrationPhase.DONE
         return True
 
     def _resume(self, address: int, plan: WorkerPlan | ServerPlan, joining: Collection[int]) -> Resume | ServerPlan:
@@ -299,7 +303,7 @@ class Move:
         workers = {address: held for address, held in self._held.items() if address in self._workers}
         servers = {address: held for address, held in self._held.items() if address in self._servers}
         self.settlement = settle(workers, servers, self._slots)
-        self.phase = Phase.SETTLING
+        self.phase = MigrationPhase.SETTLING
 
 
 def _oldest_kept(held: Held, slots: int) -> int:

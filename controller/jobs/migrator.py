@@ -35,7 +35,7 @@ from ..planning.plan import FailurePolicy
 from ..planning.planner import Planner
 from .background_estimator import BackgroundTrafficEstimator
 from .job import RunningJob
-from .migration import Move, MoveError, Phase
+from .migration import MigrationPhase, Move, MoveError
 from .registry import JobRegistry
 
 _log = logging.getLogger(__name__)
@@ -117,7 +117,7 @@ class Migrator:
                 _log.warning("job %d starts a new generation: no progress at %s", number, ", ".join(stuck))
                 self._begin(job, f"no progress at {', '.join(stuck)}", now_ns)
 
-    def follow(self, lost: Collection[str], now_ns: int) -> None:
+    def update_topology(self, lost: Collection[str], now_ns: int) -> None:
         """The fabric has changed, and these switches are lost: jobs stay where they are if they can, else they move."""
         for job in self._jobs.values():
             plan = job.plan
@@ -128,7 +128,7 @@ class Migrator:
                 why = f"{', '.join(used)} is lost" if used else "the links that are left do not carry its tree"
                 if job.move is None:
                     self._begin(job, why, now_ns)
-                elif job.move.phase is Phase.RESUMING:
+                elif job.move.phase is MigrationPhase.RESUMING:
                     job.renew = why
 
     def renew(self, restarted: Iterable[str]) -> None:
@@ -138,7 +138,7 @@ class Migrator:
         """
         for name in sorted(restarted):
             for job in self._jobs.values():
-                if name in job.plan.switches and (job.move is None or job.move.phase is Phase.RESUMING):
+                if name in job.plan.switches and (job.move is None or job.move.phase is MigrationPhase.RESUMING):
                     job.renew = f"{name} has started anew"
 
     def pace(self, gaps_ns: Mapping[int, int]) -> None:
@@ -175,7 +175,7 @@ class Migrator:
             patience_ns=None if job.spec.policy is FailurePolicy.WAIT else self.options.patience_ns,
         )
 
-    def take_up(
+    def restore(
         self, job: RunningJob, why: str, finals: Mapping[str, tuple[FinalRound, ...]] | None, now_ns: int
     ) -> None:
         """Resume a move that was under way when the controller died.
@@ -189,11 +189,11 @@ class Migrator:
         job.move = self._new_move(job, previous_generation(job.plan.generation), now_ns)
         plans = job.plan.host_plans(job.first_round)
         resumes = {self._jobs.address(host): (plans[host], rounds) for host, rounds in finals.items() if host in plans}
-        job.move.take_up(resumes, self._joining(job), now_ns)
+        job.move.restore(resumes, self._joining(job), now_ns)
 
     # --- lost hosts ---
 
-    def lose(self, job: RunningJob, hosts: Mapping[str, str], now_ns: int) -> None:
+    def mark_lost(self, job: RunningJob, hosts: Mapping[str, str], now_ns: int) -> None:
         """These hosts failed, each for its reason, and are out for good: go on without them as the job's policy has
         it.
         """
@@ -246,7 +246,7 @@ class Migrator:
             self._begin(job, why, now_ns)
             return
         try:
-            job.move.lose(map(self._jobs.address, hosts), now_ns)
+            job.move.mark_lost(map(self._jobs.address, hosts), now_ns)
         except MoveError as error:
             self._jobs.abort(job.number, str(error))
 
@@ -273,7 +273,7 @@ class Migrator:
             return
         if job.move.resumed(self._jobs.address(host), generation):
             self._note_takeover(job, host)
-        if job.move.phase is Phase.DONE:
+        if job.move.phase is MigrationPhase.DONE:
             job.move, job.target, job.moved_ns = None, None, now_ns
             self.pauses_ns.append(now_ns - job.paused_ns + job.plan.pacing.hold_ns)
             self._jobs.journal.change(number)
@@ -309,11 +309,11 @@ class Migrator:
             self._jobs.abort(job.number, str(error))
             return False
         silent = {self._jobs.host_at(address) for address in move.lost} - job.gone.keys()
-        self.lose(job, {host: f"{host} did not answer" for host in sorted(silent)}, now_ns)
+        self.mark_lost(job, {host: f"{host} did not answer" for host in sorted(silent)}, now_ns)
         if job.number not in self._jobs:
             return False
         self._jobs.outbox += [Message(self._jobs.host_at(address), content) for address, content in out]
-        return move.phase is Phase.SETTLING and now_ns >= job.retry_at_ns
+        return move.phase is MigrationPhase.SETTLING and now_ns >= job.retry_at_ns
 
     async def _plan_next(self, job: RunningJob, now_ns: int) -> bool:
         """Plan the next generation for those who are left; False where they find no place now."""
@@ -341,7 +341,7 @@ class Migrator:
             return
         if job.spec.server is not None and 2 * len(cut_off) > len(job.active):
             cut_off = (job.spec.server,)
-        self.lose(job, {host: f"no way leads to {host}" for host in cut_off}, now_ns)
+        self.mark_lost(job, {host: f"no way leads to {host}" for host in cut_off}, now_ns)
 
     def _try_later(self, job: RunningJob, troubles: Sequence[ControllerError], now_ns: int) -> None:
         job.troubles, job.retry_at_ns = tuple(troubles), now_ns + self.options.retry_ns

@@ -33,7 +33,7 @@ def restore_jobs(topology: Topology, planner: Planner, jobs: JobRegistry, moves:
         try:
             job = _restore(topology, planner, jobs, record, kept, now_ns)
             if record.moving:
-                moves.take_up(job, record.moving, record.finals, now_ns)
+                moves.restore(job, record.moving, record.finals, now_ns)
         except (ControllerError, TopologyError, *NO_RECORD) as error:
             raise jobs.journal.misfit(number, error) from None
 

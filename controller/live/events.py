@@ -57,7 +57,7 @@ class EventLog:
         """The last events, the newest first, as JSON has them."""
         return [asdict(event) for event in list(self._events)[: -count - 1 : -1]]
 
-    def look(self, controller: Controller, snapshot: Snapshot, now_ns: int) -> None:
+    def update(self, controller: Controller, snapshot: Snapshot, now_ns: int) -> None:
         """Note what has changed since the last look."""
         self._look_at_jobs(controller, now_ns)
         lost = frozenset(controller.switches.lost)

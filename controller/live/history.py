@@ -63,7 +63,7 @@ _CONFINED: Final = {
 """A history may come from a stranger: its views, and queries, reach no other file, no address and no extension."""
 
 
-class History:
+class HistoryFile:
     """One file, open for writing; a context manager."""
 
     def __init__(self, path: Path, *, max_rows: int = MAX_ROWS) -> None:

@@ -68,10 +68,10 @@ class LiveView:
         self._drops = dict(drops)
         self.events.look_at_drops(drops, now_ns)
 
-    def look(self, controller: Controller, now_ns: int, doing: str = "") -> dict[str, Any]:
+    def snapshot(self, controller: Controller, now_ns: int, doing: str = "") -> dict[str, Any]:
         """Return the present state; changes become events. `doing`: present use of the fabric, for people."""
         snapshot = controller.links.snapshot(now_ns)
-        self.events.look(controller, snapshot, now_ns)
+        self.events.update(controller, snapshot, now_ns)
         views = [snapshot.links.get(link) for link in controller.links.links]
         rates = [controller.topology.link_at(link).rate_bps for link in controller.links.links]
         peaks = controller.links.take_peaks().max(axis=1).tolist()

@@ -11,7 +11,7 @@ from typing import Final
 from ...topologies.model import Topology
 from ..controller import Controller
 from ..errors import ControllerError
-from .history import History
+from .history import HistoryFile
 from .picture import LiveView, fabric_picture
 from .seen import SeenFabric
 from .server import LiveServer
@@ -28,7 +28,7 @@ class Watch:
     def __init__(
         self,
         server: LiveServer | None = None,
-        history: History | None = None,
+        history: HistoryFile | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`clock`: seconds, as they pass for people."""
@@ -66,12 +66,12 @@ class Watch:
         """Packets dropped so far, by reason."""
         self._view.take_drops(drops, now_ns)
 
-    def look(self, controller: Controller, now_ns: int, doing: str = "") -> None:
+    def refresh(self, controller: Controller, now_ns: int, doing: str = "") -> None:
         """Publish and store the present state, if it is time. `doing`: present use of the fabric, for people."""
         if not self.is_due:
             return
         self._due_s = self._clock() + LOOK_S
-        state = self._view.look(controller, now_ns, doing)
+        state = self._view.snapshot(controller, now_ns, doing)
         if self._server is not None:
             self._server.show_state(state)
         if self._history is not None:

@@ -9,7 +9,7 @@ import finsy as fy
 from finsy.p4entity import P4Entity
 from finsy.p4schema import P4Schema
 
-from .entries import Call, Choice, CloneSession, Entry, FieldValue, Group, Item, Member, MeterRate, call
+from .entries import ActionSpec, Choice, CloneSession, Entry, FieldValue, Group, Item, Member, MeterRate, call
 
 Written = (
     fy.P4TableEntry
@@ -55,15 +55,15 @@ def unset_meter(item: MeterRate) -> fy.P4MeterEntry:
     return fy.P4MeterEntry(item.meter, index=item.index)
 
 
-def _action(call_: Call) -> fy.P4TableAction:
+def _action(call_: ActionSpec) -> fy.P4TableAction:
     return fy.P4TableAction(call_.action, **dict(call_.args))
 
 
-def _indirect(calls: tuple[Call, ...]) -> fy.P4IndirectAction:
+def _indirect(calls: tuple[ActionSpec, ...]) -> fy.P4IndirectAction:
     match calls:
-        case (Call("member", ((_, number),)),):
+        case (ActionSpec("member", ((_, number),)),):
             return fy.P4IndirectAction(member_id=number)
-        case (Call("choice", ((_, number),)),):
+        case (ActionSpec("choice", ((_, number),)),):
             return fy.P4IndirectAction(group_id=number)
         case _:
             return fy.P4IndirectAction([(1, _action(each)) for each in calls])
@@ -100,7 +100,7 @@ def as_item(entity: P4Entity, schema: P4Schema) -> Item | None:
             return None
 
 
-def _calls(action: fy.P4TableAction | fy.P4IndirectAction | None) -> tuple[Call, ...]:
+def _calls(action: fy.P4TableAction | fy.P4IndirectAction | None) -> tuple[ActionSpec, ...]:
     """An action set as calls, each as often as its weight says; a reference as a call named after what it refers
     to.
     """
@@ -112,15 +112,15 @@ def _calls(action: fy.P4TableAction | fy.P4IndirectAction | None) -> tuple[Call,
         if action.member_id is not None:
             return (call("member", id=action.member_id),)
         return (call("choice", id=action.group_id or 0),)
-    calls: list[Call] = []
+    calls: list[ActionSpec] = []
     for weight, member in action.action_set:
         calls += [_call(member)] * (weight if isinstance(weight, int) else weight[0])
     return tuple(sorted(calls, key=lambda c: (c.action, c.args)))
 
 
-def _call(action: fy.P4TableAction) -> Call:
+def _call(action: fy.P4TableAction) -> ActionSpec:
     args = ((name, _plain(value)) for name, value in action.args.items())
-    return Call(action.name.rsplit(".", 1)[-1], tuple(sorted((n, v) for n, v in args if isinstance(v, int))))
+    return ActionSpec(action.name.rsplit(".", 1)[-1], tuple(sorted((n, v) for n, v in args if isinstance(v, int))))
 
 
 def _replicas(replicas: Iterable[Any]) -> tuple[tuple[int, int], ...]:

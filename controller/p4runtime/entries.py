@@ -16,7 +16,7 @@ FieldValue = int | tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ActionSpec:
     """An action with its parameters, in the order of their names."""
 
     action: str
@@ -26,9 +26,9 @@ class Call:
         return f"{self.action}({', '.join(f'{name}={_show(name, value)}' for name, value in self.args)})"
 
 
-def call(action: str, **args: int) -> Call:
+def call(action: str, **args: int) -> ActionSpec:
     """`call("forward", port=1)`."""
-    return Call(action, tuple(sorted(args.items())))
+    return ActionSpec(action, tuple(sorted(args.items())))
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Entry:
 
     table: str
     match: tuple[tuple[str, FieldValue], ...]
-    calls: tuple[Call, ...]
+    calls: tuple[ActionSpec, ...]
     default: bool = False
     priority: int = 0
     """Priority of an entry with masks: the highest that matches wins. Other tables have none, 0."""
@@ -58,13 +58,13 @@ class Entry:
         return f"{self.table.rsplit('.', 1)[-1]} {fields} -> {' | '.join(map(str, self.calls))}"
 
 
-def entry(table: str, match: Mapping[str, FieldValue], *calls: Call, priority: int = 0) -> Entry:
+def entry(table: str, match: Mapping[str, FieldValue], *calls: ActionSpec, priority: int = 0) -> Entry:
     """A table entry; fields and calls are put in their canonical order."""
     ordered = tuple(sorted(calls, key=lambda c: (c.action, c.args)))
     return Entry(table, tuple(sorted(match.items())), ordered, priority=priority)
 
 
-def default_action(table: str, action: Call) -> Entry:
+def default_action(table: str, action: ActionSpec) -> Entry:
     return Entry(table, (), (action,), default=True)
 
 
@@ -107,7 +107,7 @@ class Member:
 
     profile: str
     member_id: int
-    call: Call
+    call: ActionSpec
 
     @property
     def key(self) -> tuple[str, object]:

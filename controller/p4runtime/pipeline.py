@@ -14,7 +14,7 @@ from ..errors import ControllerError
 
 
 @dataclass(frozen=True, slots=True)
-class Pipeline:
+class CompiledPipeline:
     """A compiled P4 program: P4Info in text format, and the file that the switch loads: BMv2 JSON, or the format of a
     chip's P4Runtime server.
     """

@@ -40,7 +40,7 @@ from .entities import as_entity, as_item, unset_meter
 from .entries import Item, MeterRate, SwitchState
 from .finsy_switch import FinsySwitch, new_switch, switch_error
 from .loading import Loading
-from .pipeline import Pipeline
+from .pipeline import CompiledPipeline
 from .refusals import ProgramMisfit, RefusedUpdate, UpdateKind, WriteRefused
 
 BATCH_UPDATES: Final = 1000
@@ -78,7 +78,7 @@ class SwitchSession:
         address: str,
         *,
         device_id: int,
-        pipeline: Pipeline,
+        pipeline: CompiledPipeline,
         timeout_s: float = 5.0,
         answer_s: float | None = None,
         election_id: int = ELECTION_ID,

@@ -83,7 +83,7 @@ class Switches:
         """The frames that have come to the switches' CPU ports since the last call; those of a switch in order."""
         return [packet.frame for session in self.sessions.values() for packet in session.take_packets()]
 
-    def look(self, now_ns: int) -> Change:
+    def poll(self, now_ns: int) -> Change:
         """Renew the leases of those whose session is up, and see whose have run out."""
         back = set()
         for name, session in self.sessions.items():

@@ -19,7 +19,7 @@ from ...topologies.model import Endpoint, Node, Topology, mac_number
 from ...topologies.routing import Routes
 from ...wire.aggregation import AGGREGATION_PORT
 from ...wire.frames import PROTOCOL_UDP
-from ..p4runtime.entries import Call, Choice, Entry, FieldValue, Item, Member, call, entry
+from ..p4runtime.entries import ActionSpec, Choice, Entry, FieldValue, Item, Member, call, entry
 from ..p4runtime.tables import NEXT_HOPS, ROUTES
 
 _FLOW: Final = struct.Struct("!IIBHH")
@@ -112,7 +112,7 @@ def _match(destination: Node) -> Mapping[str, FieldValue]:
     return {"dst_addr": (int(destination.address), 32)}
 
 
-def _forward(topology: Topology, switch: str, port: int) -> Call:
+def _forward(topology: Topology, switch: str, port: int) -> ActionSpec:
     far = topology.node(topology.peer(Endpoint(switch, port)).node)
     own = topology.switch(switch)
     return call("forward", port=port, src_mac=mac_number(own.mac), dst_mac=mac_number(far.mac))

@@ -18,7 +18,7 @@ LONGEST_ABSENCE: Final = 240
 
 
 @dataclass(slots=True)
-class History:
+class GenerationHistory:
     """The generations of one job's number."""
 
     count: int = 0
@@ -27,7 +27,7 @@ class History:
     """Last generation, counted as `count` does, that each switch summed."""
 
     @classmethod
-    def from_json(cls, saved: Mapping[str, Any]) -> History:
+    def from_json(cls, saved: Mapping[str, Any]) -> GenerationHistory:
         """Decode the fields by name. Raises TypeError, ValueError or AttributeError for malformed ones."""
         history = cls(**saved)
         return cls(int(history.count), {switch: int(at) for switch, at in history.last_used.items()})

@@ -9,7 +9,7 @@ from typing import Final
 from ...topologies.model import Topology
 from ...wire.aggregation import FAN_IN
 from ..errors import OutOfMemory
-from .slots import Pool
+from .slots import NumberPool
 
 LAST_RID: Final = 0xFFFF
 
@@ -30,8 +30,8 @@ class FabricMemory:
     """The memory of all switches of a fabric. It is never given twice."""
 
     def __init__(self, topology: Topology) -> None:
-        self._slots = {s.name: Pool(f"{s.name}: aggregation slots", s.slots) for s in topology.switches}
-        self._rids = {s.name: Pool(f"{s.name}: multicast rids", LAST_RID, first=1) for s in topology.switches}
+        self._slots = {s.name: NumberPool(f"{s.name}: aggregation slots", s.slots) for s in topology.switches}
+        self._rids = {s.name: NumberPool(f"{s.name}: multicast rids", LAST_RID, first=1) for s in topology.switches}
 
     def allot(self, job: int, switches: Iterable[str], slots: int) -> Mapping[str, Allotment]:
         """Allot S slots and 32 rids to the job in each of these switches; present allotments stay.

@@ -29,7 +29,7 @@ from ..placement.strategies import Strategy
 from ..placement.strategies.widest import WidestTree
 from ..telemetry.snapshot import LinkView, Snapshot
 from .completion import Expected, Step, expected_step
-from .generations import History
+from .generations import GenerationHistory
 from .improvement import Improvement, better_alone, better_jointly
 from .memory import Allotment, FabricMemory
 from .plan import JobPlan, JobSpec, job_plan, with_window
@@ -104,14 +104,14 @@ class Planner:
         self.strategy = strategy
         self.slack = slack
         self._bound = bound
-        self.histories: dict[int, History] = {}
+        self.histories: dict[int, GenerationHistory] = {}
         """The generations of every number that a job has or had, by that number."""
         self.out_of_reach: frozenset[str] = frozenset()
         """Switches that cannot be written to now: jobs that are placed do not use them, those that do stay."""
         self._lost: frozenset[str] = frozenset()
         self._rng = random.Random(seed)
 
-    def follow(self, down: Collection[Endpoint], lost: Collection[str]) -> None:
+    def update_topology(self, down: Collection[Endpoint], lost: Collection[str]) -> None:
         """Do without these links and switches from now on."""
         self._lost = frozenset(lost)
         dead = {Endpoint(name, port) for name in self._lost for port in self.topology.neighbours(name)}
@@ -261,9 +261,9 @@ class Planner:
         first = self.problem(spec, workers, readings[0])
         return [first, *(replace(first, loads=each.loads, others=each.others) for each in readings[1:])]
 
-    def history(self, job: int) -> History:
+    def history(self, job: int) -> GenerationHistory:
         """The generations of this job's number; a new number's are empty."""
-        return self.histories.setdefault(job, History())
+        return self.histories.setdefault(job, GenerationHistory())
 
     def cut_off(self, spec: JobSpec, workers: Sequence[str]) -> tuple[str, ...]:
         """The workers that no route leads to from the server; without one, from the largest group of workers."""

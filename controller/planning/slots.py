@@ -1,7 +1,7 @@
 """First-fit allotment of a switch's numbered memory: aggregation slots, and the rids of its multicast copies.
 
-A `Pool` is one such memory. It never hands out a number twice, and takes back what it gave: the allotments are ranges
-[base, base + size), kept sorted by base, and a request takes the first gap that is long enough.
+A `NumberPool` is one such memory. It never hands out a number twice, and takes back what it gave: the allotments are
+ranges [base, base + size), kept sorted by base, and a request takes the first gap that is long enough.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Hashable, Mapping
 from ..errors import OutOfMemory
 
 
-class Pool:
+class NumberPool:
     """Numbers [first, first + size), allotted in ranges to named owners, one range each."""
 
     def __init__(self, name: str, size: int, first: int = 0) -> None:

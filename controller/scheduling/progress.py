@@ -85,7 +85,7 @@ def fitted(steps: Sequence[float], values: Sequence[float]) -> Curve | None:
 
 
 @dataclass(slots=True)
-class Progress:
+class ProgressCurve:
     """Reports of one job, and the predictions from them."""
 
     _steps: list[float]
@@ -94,7 +94,7 @@ class Progress:
     _first_loss: float | None = None
 
     @classmethod
-    def empty(cls) -> Progress:
+    def empty(cls) -> ProgressCurve:
         """Return the progress of a job without reports."""
         return cls([], [])
 

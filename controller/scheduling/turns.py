@@ -37,7 +37,7 @@ class _Member:
     last: int = 0
 
 
-class Turns:
+class DeviceTurns:
     """Turns of the jobs of one group. A state machine without clock."""
 
     def __init__(self, jobs: Mapping[str, Sequence[str]]) -> None:

@@ -197,7 +197,7 @@ class Seating:
             self._fail(seats, seat, lost)
             seat.stream.end((grpc.StatusCode.FAILED_PRECONDITION, f"job {seats.job}: {seat} ran already: it {lost}"))
 
-    def hear(self, seats: JobSeats, seat: Seat, message: pb.FromHost) -> None:
+    def on_message(self, seats: JobSeats, seat: Seat, message: pb.FromHost) -> None:
         """Handle a host's message. Raises ValueError for an invalid one."""
         job, host, controller = seats.job, seat.host, self._controller
         match message.WhichOneof("content"):

@@ -488,7 +488,7 @@ class ControlService:
                     return
                 if isinstance(message, Malformed):
                     raise ValueError(str(message))
-                self._seating.hear(seats, seat, message)
+                self._seating.on_message(seats, seat, message)
         except ValueError as error:
             stream.end((grpc.StatusCode.INVALID_ARGUMENT, f"job {seats.job}: {seat}: {error}"))
         else:

@@ -81,7 +81,7 @@ class Sample(NamedTuple):
     """The node's clock."""
 
 
-class Clock(NamedTuple):
+class AveragingClock(NamedTuple):
     """Times by which samples are averaged."""
 
     now_ns: int
@@ -146,7 +146,7 @@ def _hop_of(flow: Any, hops: NDArray[np.void], node: int, rank: int) -> int:
 
 
 @native
-def note_hop(flow: Any, hops: NDArray[np.void], sample: Sample, clock: Clock) -> None:
+def note_hop(flow: Any, hops: NDArray[np.void], sample: Sample, clock: AveragingClock) -> None:
     """Write a node's data on a flow into its hop of the path; `hops` are the flow's.
 
     For a node that reports no times the newest latency is kept, not an average.

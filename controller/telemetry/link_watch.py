@@ -61,7 +61,7 @@ class LinkWatch:
         for probe in self._probes if self.deadline_ns is not None else ():
             if probe.certain[0] in links:
                 self._heard_ns[probe.index], self._in_a_row[probe.index] = now_ns - self._lease_ns, 0
-        self.look(now_ns)
+        self.update(now_ns)
 
     @staticmethod
     def owns(frame: bytes) -> bool:
@@ -94,7 +94,7 @@ class LinkWatch:
                 frame = self._frames.frame(probe.index, sequence, FIRST_INDEX)
                 yield probe.switch, probe.port, frame
 
-    def look(self, now_ns: int, evidence: Evidence = no_evidence) -> bool:
+    def update(self, now_ns: int, evidence: Evidence = no_evidence) -> bool:
         """Find out what is down; whether that has changed. A link that is up stays up as long as there is evidence of
         the last lease for it.
         """

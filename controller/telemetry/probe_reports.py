@@ -21,7 +21,7 @@ class ProbeReports:
         self._next_sequence = 0
         self._tally = np.zeros(1, TALLY)
         self._cost = np.zeros((len(state.links), 2), np.int64)
-        self.follow(probes)
+        self.expect(probes)
         state.attach(self)
 
     @property
@@ -41,7 +41,7 @@ class ProbeReports:
         """
         return self._cost.copy()
 
-    def follow(self, probes: Sequence[Probe]) -> None:
+    def expect(self, probes: Sequence[Probe]) -> None:
         """Expect these probes from now on. A link that none of them crosses is watched no longer: it is down."""
         self._sent = np.full((len(probes), REMEMBERED), np.array((-1, 0, NOT_SENT), SENT))
         index = {link: at for at, link in enumerate(self._links.links)}

@@ -41,11 +41,11 @@ class Prober:
         self.reports = ProbeReports(links, self.probes)
         self._frames = ProbeFrames(topology, self.probes)
 
-    def follow(self, routes: Routes) -> None:
+    def update_routes(self, routes: Routes) -> None:
         """Probe the links of these routes from now on."""
         self.probes = plan_probes(self._topology, routes)
         self._frames = ProbeFrames(self._topology, self.probes)
-        self.reports.follow(self.probes)
+        self.reports.expect(self.probes)
 
     def receive(self, frames: Iterable[bytes], now_ns: int) -> None:
         """Take what has come to the switches' CPU ports."""
@@ -58,9 +58,9 @@ class Prober:
         if finished:
             self.reports.receive(finished, now_ns)
 
-    def look(self, now_ns: int, carried: Evidence = no_evidence) -> bool:
+    def update(self, now_ns: int, carried: Evidence = no_evidence) -> bool:
         """Update which links are down; return True if that has changed. `carried`: further evidence of links in use."""
-        return self.link_watch.look(now_ns, lambda since_ns: self.reports.crossed(since_ns) | {*carried(since_ns)})
+        return self.link_watch.update(now_ns, lambda since_ns: self.reports.crossed(since_ns) | {*carried(since_ns)})
 
     @property
     def deadline_ns(self) -> int:

@@ -20,7 +20,7 @@ from .flow_native import (
     HALF,
     HALVES,
     MAX_HOPS,
-    Clock,
+    AveragingClock,
     Flows,
     Sample,
     flow_key,
@@ -162,7 +162,14 @@ def _note_link(told: Any, node: int, is_old: bool, now_ns: int, books: Books) ->
 
 @native
 def _take_stack(
-    data: NDArray[np.uint8], shim: int, end: int, is_old: bool, clock: Clock, place: np.uint64, rank: int, books: Books
+    data: NDArray[np.uint8],
+    shim: int,
+    end: int,
+    is_old: bool,
+    clock: AveragingClock,
+    place: np.uint64,
+    rank: int,
+    books: Books,
 ) -> tuple[Any, Any]:
     """Take the hops of the INT stack behind `shim`, newest first.
 
@@ -211,7 +218,7 @@ def _take_stack(
 
 @native
 def _take_flow(
-    data: NDArray[np.uint8], row: Any, node: np.uint64, node_id: int, is_old: bool, clock: Clock, books: Books
+    data: NDArray[np.uint8], row: Any, node: np.uint64, node_id: int, is_old: bool, clock: AveragingClock, books: Books
 ) -> None:
     """Apply an individual report to the flow of the packet in it, and to the links of its INT stack."""
     tally = books.tally[0]
@@ -276,7 +283,7 @@ def _take_datagram(data: NDArray[np.uint8], start: int, end: int, now_ns: int, b
     stream.bytes += end - start
     is_old = fate == OLD
     horizon_ns: Any = np.int64(_NO_HORIZON) if is_old else books.links.horizon_ns
-    clock = Clock(now_ns, books.links.time_constant_ns, horizon_ns)
+    clock = AveragingClock(now_ns, books.links.time_constant_ns, horizon_ns)
     at = start + GROUP_BYTES
     while at < end:
         row = read_individual(data, at, end, books.scratch.layouts)

@@ -8,7 +8,7 @@ from finsy.proto import p4r
 
 from ..entries import EmulatorError
 from .history import stages, undo
-from .pipeline import Pipeline
+from .pipeline import LoadedPipeline
 from .refusal import Code, Refusal, refusal_of, unimplemented
 
 Outcomes = list[Refusal | None]
@@ -17,7 +17,7 @@ Guard = Callable[[p4r.Update], None]
 """Check that raises `Refusal` for an update that the client's role may not write."""
 
 
-def write_each(pipeline: Pipeline, updates: Iterable[p4r.Update], guard: Guard) -> Outcomes:
+def write_each(pipeline: LoadedPipeline, updates: Iterable[p4r.Update], guard: Guard) -> Outcomes:
     """CONTINUE_ON_ERROR: apply what can be applied."""
     refusals: Outcomes = []
     write = pipeline.write
@@ -33,7 +33,7 @@ def write_each(pipeline: Pipeline, updates: Iterable[p4r.Update], guard: Guard) 
     return refusals
 
 
-def write_all_or_none(pipeline: Pipeline, updates: Sequence[p4r.Update], guard: Guard) -> Outcomes:
+def write_all_or_none(pipeline: LoadedPipeline, updates: Sequence[p4r.Update], guard: Guard) -> Outcomes:
     """ROLLBACK_ON_ERROR: apply all, or take back those before the first that fails; the others are then ABORTED."""
     back: list[Callable[[], None]] = []
     with pipeline.held():
@@ -51,7 +51,7 @@ def write_all_or_none(pipeline: Pipeline, updates: Sequence[p4r.Update], guard: 
     return [None] * len(updates)
 
 
-def write_at_once(pipeline: Pipeline, updates: Sequence[p4r.Update], guard: Guard) -> Outcomes:
+def write_at_once(pipeline: LoadedPipeline, updates: Sequence[p4r.Update], guard: Guard) -> Outcomes:
     """DATAPLANE_ATOMIC: all or none, and no packet runs in between.
 
     A packet that waits in a queue has been through ingress and not through egress. So a batch that changes what both

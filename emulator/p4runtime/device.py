@@ -24,7 +24,7 @@ from .device_config import program_of
 from .entities.digests import Record
 from .entities.replication import ReplicationService
 from .history import restore, snapshot
-from .pipeline import Pipeline
+from .pipeline import LoadedPipeline
 from .refusal import BatchRefusal, Code, Refusal, invalid, refusal_of
 from .roles import object_id
 from .streams.clients import Clients
@@ -52,8 +52,8 @@ class Device:
         self._counting = threading.Lock()
         self._telling = threading.Lock()
         """Keeps lists of digests in order; below all others."""
-        self._pipeline: Pipeline | None = None
-        self._saved: Pipeline | None = None
+        self._pipeline: LoadedPipeline | None = None
+        self._saved: LoadedPipeline | None = None
         """The pipeline that VERIFY_AND_SAVE left for a COMMIT; until that comes, reads and writes go to this one."""
         self.clients = Clients(self.id, self._entities, self._forget_digests)
         self._closing = False
@@ -123,14 +123,14 @@ class Device:
             answer.cookie.CopyFrom(stored.cookie)
         return answer
 
-    def _verify(self, config: _Config | None) -> Pipeline:
+    def _verify(self, config: _Config | None) -> LoadedPipeline:
         """The config on a state of its own, which no packet sees."""
         if config is None or not config.p4_device_config:
             raise invalid("the request needs a config with a p4_device_config: the BMv2 JSON of the program")
         program = self._datapath.compile(program_of(config.p4_device_config))
         kept = _Config()
         kept.CopyFrom(config)
-        return Pipeline(
+        return LoadedPipeline(
             kept,
             program,
             program.new_state(),
@@ -138,9 +138,9 @@ class Device:
             self._datapath,
         )
 
-    def _commit(self, verified: Pipeline, state: ProgramState) -> None:
+    def _commit(self, verified: LoadedPipeline, state: ProgramState) -> None:
         """Run the program on a state without any writes."""
-        pipeline = Pipeline(verified.config, verified.program, state, self._replication, self._datapath)
+        pipeline = LoadedPipeline(verified.config, verified.program, state, self._replication, self._datapath)
         with self._datapath.paused():
             self._datapath.start(verified.program, state)
             self._replication.clear()
@@ -148,7 +148,7 @@ class Device:
         self._saved = None
         self._watch()
 
-    def _commit_with(self, verified: Pipeline, kept: Pipeline) -> None:
+    def _commit_with(self, verified: LoadedPipeline, kept: LoadedPipeline) -> None:
         """Commit, and copy the state of another pipeline into the new one.
 
         Packets wait meanwhile: the copy would overwrite their counts and writes.
@@ -161,7 +161,7 @@ class Device:
             restore(self._pipeline, updates)
         self._watch()
 
-    def _reconcile(self, verified: Pipeline) -> None:
+    def _reconcile(self, verified: LoadedPipeline) -> None:
         """Commit, and write again what the switch holds; it is first tried where no packet sees it."""
         if self._pipeline is None:
             self._commit(verified, verified.state)
@@ -225,20 +225,20 @@ class Device:
         if any(refusal is not None for refusal in refusals):
             raise BatchRefusal("Read failure.", refusals)
 
-    def _current(self) -> Pipeline:
+    def _current(self) -> LoadedPipeline:
         pipeline = self._saved or self._pipeline
         if pipeline is None:
             raise Refusal(Code.FAILED_PRECONDITION, f"no forwarding pipeline config is set for device {self.id}")
         return pipeline
 
-    def _check_role(self, role: str, pipeline: Pipeline, update: p4r.Update) -> None:
+    def _check_role(self, role: str, pipeline: LoadedPipeline, update: p4r.Update) -> None:
         if self._closing:
             raise Refusal(Code.UNAVAILABLE, "the switch is being stopped")
         given = object_id(update.entity) if role else None
         if given and not self._may_use(role, pipeline, given):
             raise Refusal(Code.PERMISSION_DENIED, f"the role {role!r} may not write what has the id {given}")
 
-    def _may_use(self, role: str, pipeline: Pipeline, given: int) -> bool:
+    def _may_use(self, role: str, pipeline: LoadedPipeline, given: int) -> bool:
         return self.clients.roles.may_use(role, given, pipeline.owners.get(given))
 
     # -- packets
@@ -305,11 +305,11 @@ class Device:
                     message = p4r.StreamMessageResponse(idle_timeout_notification=told)
                     self._offer(pipeline, told.table_entry[0].table_id, message)
 
-    def _offer_digests(self, pipeline: Pipeline, lists: Iterable[p4r.DigestList]) -> None:
+    def _offer_digests(self, pipeline: LoadedPipeline, lists: Iterable[p4r.DigestList]) -> None:
         for told in lists:
             self._offer(pipeline, told.digest_id, p4r.StreamMessageResponse(digest=told))
 
-    def _offer(self, pipeline: Pipeline, about: int, message: p4r.StreamMessageResponse) -> None:
+    def _offer(self, pipeline: LoadedPipeline, about: int, message: p4r.StreamMessageResponse) -> None:
         """Put a message about an object on the streams of the primaries whose roles may use it."""
         for session in self.clients.primaries:
             if self._may_use(session.role or "", pipeline, about):

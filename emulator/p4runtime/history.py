@@ -10,7 +10,7 @@ from finsy.proto import p4r
 
 from .entities.profiles import ProfileService
 from .entities.tables import TableService
-from .pipeline import Pipeline
+from .pipeline import LoadedPipeline
 
 _Service = TypeVar("_Service", TableService, ProfileService)
 _Update = p4r.Update
@@ -18,7 +18,7 @@ _Update = p4r.Update
 _INGRESS: Final = frozenset((False,))
 
 
-def stages(pipeline: Pipeline, entity: p4r.Entity) -> frozenset[bool]:
+def stages(pipeline: LoadedPipeline, entity: p4r.Entity) -> frozenset[bool]:
     """Return the pipeline stages in which packets match an entity: False for ingress, True for egress."""
     tables: list[TableService] = []
     match entity.WhichOneof("entity"):
@@ -36,7 +36,7 @@ def stages(pipeline: Pipeline, entity: p4r.Entity) -> frozenset[bool]:
     return frozenset(table.egress for table in tables)
 
 
-def undo(pipeline: Pipeline, update: p4r.Update) -> Callable[[], None]:
+def undo(pipeline: LoadedPipeline, update: p4r.Update) -> Callable[[], None]:
     """Return a function that reverts this update; call before the update is applied. Raises `EmulatorError`.
 
     Only what the update touches is copied, and nothing for an update that names no object.
@@ -72,7 +72,7 @@ def undo(pipeline: Pipeline, update: p4r.Update) -> Callable[[], None]:
     return take_back
 
 
-def _inverse(pipeline: Pipeline, update: p4r.Update) -> Iterator[p4r.Update]:
+def _inverse(pipeline: LoadedPipeline, update: p4r.Update) -> Iterator[p4r.Update]:
     kind = _Update.INSERT if update.type == _Update.DELETE else _Update.MODIFY
     query = p4r.Entity()
     query.CopyFrom(update.entity)
@@ -102,7 +102,7 @@ def _inverse(pipeline: Pipeline, update: p4r.Update) -> Iterator[p4r.Update]:
     return _updates(kind, found)
 
 
-def snapshot(pipeline: Pipeline) -> Iterator[p4r.Update]:
+def snapshot(pipeline: LoadedPipeline) -> Iterator[p4r.Update]:
     """The updates that make a fresh switch with the same program equal to this one, in an order that works."""
     services = pipeline.services
     for profile in services.profiles.values():
@@ -125,7 +125,7 @@ def snapshot(pipeline: Pipeline) -> Iterator[p4r.Update]:
             yield from _updates(_Update.INSERT, (digest.read(),))
 
 
-def restore(pipeline: Pipeline, updates: Iterable[p4r.Update]) -> None:
+def restore(pipeline: LoadedPipeline, updates: Iterable[p4r.Update]) -> None:
     """Apply a snapshot to a switch that has just loaded its program. Raises `EmulatorError`."""
     with pipeline.held():
         for table in pipeline.services.tables.values():

@@ -1,6 +1,6 @@
 """A forwarding-pipeline config bound to one switch's memory.
 
-`Pipeline.write` and `Pipeline.read` take one entity each and hand it to the service that owns it.
+`LoadedPipeline.write` and `LoadedPipeline.read` take one entity each and hand it to the service that owns it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _OF_PROFILES: Final = frozenset(("action_profile_member", "action_profile_group"
 _OF_ARRAYS: Final = frozenset(("counter_entry", "meter_entry", "register_entry", "value_set_entry", "digest_entry"))
 
 
-class Pipeline:
+class LoadedPipeline:
     """One config, one program, one state."""
 
     def __init__(

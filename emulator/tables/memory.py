@@ -115,7 +115,7 @@ class RetiredMemory:
         self._leaving.clear()
 
 
-class Pool:
+class RowPool:
     """Rows of one size at addresses that never move."""
 
     def __init__(self, row_bytes: int, retired: RetiredMemory) -> None:

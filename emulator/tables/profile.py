@@ -24,7 +24,7 @@ from ..entries import (
     TableAction,
     TableFull,
 )
-from .memory import Block, Pool, RetiredMemory, write_word
+from .memory import Block, RetiredMemory, RowPool, write_word
 from .rows import param_bytes
 
 GroupMembers = tuple[tuple[int, int], ...]
@@ -87,8 +87,8 @@ class ActionProfile:
         self._retired = retired
         self._codes = {name: code for code, name in enumerate(schema.actions)}
         sizes = [sum(param_bytes(width) for _, width in actions[name].params) for name in schema.actions]
-        self._rows = Pool(8 + max(sizes, default=0), retired)
-        self._cells = Pool(16, retired)
+        self._rows = RowPool(8 + max(sizes, default=0), retired)
+        self._cells = RowPool(16, retired)
         self._members: dict[int, ActionCall] = {}
         self._groups: dict[int, GroupMembers] = {}
         self._member_cells: dict[int, int] = {}

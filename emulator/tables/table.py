@@ -22,7 +22,7 @@ from ..entries import (
 )
 from .index import ExactIndex, Index, RangeIndex, TupleIndex
 from .keys import PackedKey, pack_key
-from .memory import Pool, RetiredMemory, write_word
+from .memory import RetiredMemory, RowPool, write_word
 from .meters import ColorCounts, MeterCell, MeterRates, meter_content
 from .profile import ActionProfile, pack_params
 from .rows import HIT_AT, METER_AT, RowLayout
@@ -63,8 +63,8 @@ class Table:
         self._root = root
         self._profile = profile
         self._const_entries = tuple(const_entries)
-        self._rows = Pool(layout.row_bytes, retired)
-        self._notes = Pool(max(16, layout.cell_bytes), retired)
+        self._rows = RowPool(layout.row_bytes, retired)
+        self._notes = RowPool(max(16, layout.cell_bytes), retired)
         self._clock = clock
         self._entries: dict[PackedKey, _Stored] = {}
         self._default_row = 0

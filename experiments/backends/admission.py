@@ -17,7 +17,7 @@ from ...topologies import Routes
 from ..config.jobs import Participants
 from .agent_registry import AgentRegistry
 from .agents import VirtualWorker
-from .job_progress import Progress
+from .job_progress import JobTraces
 from .round_count import Rounds
 from .window_laws import WindowLaws
 
@@ -45,7 +45,7 @@ class Admission:
             policy: Reaction of every job to a lost host.
             say: Receives advice on windows.
         """
-        self.progress = Progress()
+        self.progress = JobTraces()
         """Progress of every admitted job."""
         self._controller = controller
         self._routes = routes

@@ -146,7 +146,7 @@ class OtherJobs:
             for worker in [*trained, *self.workers(known)]:
                 number, rounds = worker.core.plan.job, worker.core.rounds_complete
                 complete[number] = min(rounds, complete.get(number, rounds))
-            self.progress.look(complete, now_ns)
+            self.progress.update(complete, now_ns)
         return min([self.progress.next_ns, *self.due_ns])
 
     async def admit_or_finish(self, job: OtherJob, now_ns: int) -> None:

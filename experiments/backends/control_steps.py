@@ -95,8 +95,8 @@ class ControlSteps:
         await self._control.tick()
         if self._watch is not None and self._watch.is_due:
             self._watch.take_drops(await self._drops(), now_ns)
-            self._watch.look(self._controller, now_ns, "virtual time")
-        self.moves.look(self._controller.jobs, self._control.now_ns)
+            self._watch.refresh(self._controller, now_ns, "virtual time")
+        self.moves.update(self._controller.jobs, self._control.now_ns)
 
     def _report_progress(self, now_ns: int) -> None:
         """Report the workers' progress; the controller derives jobs' traffic from it, and detects stalls."""

@@ -12,7 +12,7 @@ from .round_count import Rounds
 PROGRESS_SAMPLE_NS: Final = 100_000
 
 
-class Progress:
+class JobTraces:
     """Chunks that each job of the run has summed at its slowest worker, over time."""
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class Progress:
         """A job has left."""
         self._traces[job].left_ns = now_ns
 
-    def look(self, complete: Mapping[int, int], now_ns: int) -> None:
+    def update(self, complete: Mapping[int, int], now_ns: int) -> None:
         """Record the number of complete rounds of each job."""
         self.next_ns = now_ns + PROGRESS_SAMPLE_NS
         for job, rounds in complete.items():

@@ -123,7 +123,7 @@ async def _show(watch: Watch, control: MininetControl, doing: str) -> None:
     """Show the present state to an observer."""
     if watch.is_due:
         watch.take_drops(await control.drops(), control.service.now_ns())
-    watch.look(control.controller, control.service.now_ns(), doing)
+    watch.refresh(control.controller, control.service.now_ns(), doing)
 
 
 def _left_out(config: RunConfig) -> list[str]:

@@ -49,7 +49,7 @@ class Moves:
         """The next shard begins with this plan."""
         self._generations[plan.spec.job] = plan.generation
 
-    def look(self, jobs: Mapping[int, RunningJob], now_ns: int) -> None:
+    def update(self, jobs: Mapping[int, RunningJob], now_ns: int) -> None:
         """See whether the shards have new plans among the running jobs."""
         for shard, job in enumerate(self._generations):
             plan = jobs[job].plan

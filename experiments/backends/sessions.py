@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final
 
-from ...controller.p4runtime.pipeline import Pipeline
+from ...controller.p4runtime.pipeline import CompiledPipeline
 from ...controller.p4runtime.session import SwitchSession
 from ...p4src import loaded_of, p4info_of
 from ...topologies import Topology
@@ -30,7 +30,7 @@ async def open_sessions(
                 switch.name,
                 addresses[switch.name],
                 device_id=switch.device_id,
-                pipeline=Pipeline(p4info_of(target.program), loaded_of(target.program, target.loads)),
+                pipeline=CompiledPipeline(p4info_of(target.program), loaded_of(target.program, target.loads)),
                 timeout_s=CONNECT_S,
                 **options,
             )

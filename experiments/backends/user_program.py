@@ -12,7 +12,7 @@ import finsy as fy
 from finsy.p4schema import P4MatchType, P4Schema
 
 from ...controller.p4runtime.finsy_switch import FinsySwitch, quiet_finsy, switch_error
-from ...topologies.problems import Problem, told
+from ...topologies.problems import Problem, listed
 from ...topologies.runtime_json import RuntimeFile, RuntimeReplica, RuntimeRow, value_number
 from ..errors import ExperimentError
 from .sessions import CONNECT_S
@@ -69,11 +69,11 @@ class _OwnSwitch(FinsySwitch):  # type: ignore[misc]  # as that one is, and for 
 
 def _details(error: fy.P4ClientError, file: RuntimeFile) -> str:
     """Return the switch's errors about single entries."""
-    told = [
+    listed = [
         f"table_entries[{at}]: {detail.message}" if at < len(file.rows) else detail.message
         for at, detail in sorted(error.details.items())
     ]
-    return "".join(f"; {each}" for each in told)
+    return "".join(f"; {each}" for each in listed)
 
 
 def _entities(file: RuntimeFile, schema: P4Schema) -> list[Any]:
@@ -88,7 +88,7 @@ def _entities(file: RuntimeFile, schema: P4Schema) -> list[Any]:
         except (ValueError, LookupError) as error:
             problems.append(Problem(f"table_entries[{index}]: {' '.join(str(error).split())}"))
     if problems:
-        raise ExperimentError(told(str(file.path), problems))
+        raise ExperimentError(listed(str(file.path), problems))
     entities += [+fy.P4MulticastGroupEntry(number, replicas=_pairs(each)) for number, each in file.groups.items()]
     entities += [
         +fy.P4CloneSessionEntry(

@@ -31,7 +31,7 @@ from ...emulator.fabric import Wake
 from ...emulator.p4runtime import P4RuntimeServer
 from ...hosts.numerics.tensors import Reduced
 from ...hosts.transport.options import TransportOptions
-from ...hosts.transport.transport import Call, Transport
+from ...hosts.transport.transport import Transport, TransportCall
 from ...topologies import Endpoint, Routes
 from ...training import Processes
 from ...training.workload import Floats
@@ -415,7 +415,7 @@ class Cluster:
         """Let time pass while the workers compute."""
         await self._clock.wait(duration_ns, "computing")
 
-    async def finish(self, *calls: Call[Any]) -> int:
+    async def finish(self, *calls: TransportCall[Any]) -> int:
         """Let time pass until these calls of transports are done; return the duration, in ns."""
         return await self._clock.run(lambda: all(call.done() for call in calls), "calls of transports")
 

@@ -22,7 +22,7 @@ from ...emulator.fabric import Wake
 from ...hosts.transport.core import TransportCore
 from ...hosts.transport.options import TransportOptions, TransportPlan
 from ...hosts.transport.pending import Pending
-from ...hosts.transport.transport import Call, Transport
+from ...hosts.transport.transport import Transport, TransportCall
 from ...topologies import mac_number
 from ...wire.frames import DSCP_BULK, FRAME_HEADER_BYTES, FrameWriter, Rejects, decapsulate, frame_headers
 from ...wire.transport import DSCP_LOWER_EFFORT, HEADER_BYTES, TRANSPORT_PORT, heads_of
@@ -180,9 +180,9 @@ class _Transfer:
     out: int
     """Number of its data among the fabric's flows."""
     value: bytes
-    sent: Call[None] | None = None
+    sent: TransportCall[None] | None = None
     """The message under way."""
-    received: Call[Any] | None = None
+    received: TransportCall[Any] | None = None
     messages: int = 0
     time_ns: list[int] = field(default_factory=list)
     packets: list[int] = field(default_factory=list)

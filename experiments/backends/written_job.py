@@ -29,7 +29,7 @@ async def write_job(
     plan = job_plan(topology, routes, spec, placement, 1, allotments)
     bases = {switch.name: base_state(topology, routes, switch.name) for switch in topology.switches}
     windows = WindowController(topology, bounded)
-    (plan,) = windows.follow(routes, [plan], (), 0)
+    (plan,) = windows.update(routes, [plan], (), 0)
     states = admitting_states(topology, fabric_state(bases, [plan]), [plan])
     states = marked_states(topology, states, windows.budgets, [plan], bounded)
     await reconcile_all(sessions, states)

@@ -21,7 +21,7 @@ from ...controller.congestion import WALL_CLOCK_LEASE_NS, CongestionOptions, Mar
 from ...hosts.congestion import LAWS
 from ...hosts.errors import InvalidLaw
 from ...topologies import Topology
-from ...topologies.problems import BadFile, Problem, told
+from ...topologies.problems import BadFile, Problem, listed
 from ...topologies.yaml_file import YamlFile
 from ..errors import ExperimentError
 from .background import steady_unless_said
@@ -116,7 +116,7 @@ class ControllerCongestion(CongestionConfig):
             raise ExperimentError(str(error)) from None
         config = read_section(cls, written)
         if problems := list(config._unlike(topology, written)):
-            raise ExperimentError(told(str(path), problems))
+            raise ExperimentError(listed(str(path), problems))
         steady = [each for each in config.background if isinstance(each, DeclaredSteady)]
         yielding = [each for each in config.background if isinstance(each, DeclaredYielding)]
         return CongestionOptions(

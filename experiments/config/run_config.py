@@ -21,7 +21,7 @@ from ...hosts.congestion import LAWS
 from ...hosts.numerics.quantization import chunk_count
 from ...topologies import Topology, file_keys
 from ...topologies.key_errors import problems_of
-from ...topologies.problems import BadFile, Problem, told
+from ...topologies.problems import BadFile, Problem, listed
 from ...topologies.schema import parse_topology
 from ...topologies.units import format_rate
 from ...topologies.yaml_file import YamlFile
@@ -302,9 +302,9 @@ class RunConfig(Section):
                     value=shared[0],
                 )
         if problems := strange_hosts(topology, named, written):
-            raise ExperimentError(told(where, problems))
+            raise ExperimentError(listed(where, problems))
         if problems := list(self._flows_beyond_their_links(topology, written)):
-            raise ExperimentError(told(where, problems))
+            raise ExperimentError(listed(where, problems))
         if self.telemetry is not None:
             self.telemetry.watching(topology, f"{where}: telemetry")
 
@@ -328,7 +328,7 @@ class RunConfig(Section):
         try:
             return cls.model_validate(data)
         except ValidationError as error:
-            raise ExperimentError(told(where, problems_of(error, cls, data))) from None
+            raise ExperimentError(listed(where, problems_of(error, cls, data))) from None
 
 
 def _found_mode(file: Path, entry: object) -> object:

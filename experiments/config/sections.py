@@ -13,7 +13,7 @@ from ...imports import user_files
 from ...topologies import Topology, TopologyError
 from ...topologies.key_errors import problems_of
 from ...topologies.keys import Keys
-from ...topologies.problems import Problem, shown, told
+from ...topologies.problems import Problem, listed, shown
 from ...topologies.spelling import nearest
 from ...topologies.units import DELAY_PATTERN, RATE_PATTERN, parse_delay, parse_rate
 from ...topologies.yaml_file import YamlFile
@@ -98,9 +98,9 @@ def read_section(model: type[Model], written: YamlFile, data: dict[Any, Any] | N
         made = model.model_validate(given)
     except ValidationError as error:
         found = problems_of(error, model, given, line=written.line)
-        raise ExperimentError(told(str(written.path), [*written.problems, *found])) from None
+        raise ExperimentError(listed(str(written.path), [*written.problems, *found])) from None
     if written.problems:
-        raise ExperimentError(told(str(written.path), written.problems))
+        raise ExperimentError(listed(str(written.path), written.problems))
     return made
 
 

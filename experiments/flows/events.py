@@ -17,7 +17,7 @@ _DONE: Final = 1e-9
 """A flow is done when less than this share of a byte is left."""
 
 
-class Pool(NamedTuple):
+class FlowPool(NamedTuple):
     """Flows by number, each an element of every array."""
 
     begin: Ints
@@ -37,7 +37,7 @@ class Pool(NamedTuple):
     """Traffic class: strict priority of higher ones."""
 
     @classmethod
-    def of(cls, size: int) -> Pool:
+    def of(cls, size: int) -> FlowPool:
         whole = [np.zeros(size, np.int64) for _ in range(4)]
         return cls(
             begin=whole[0],
@@ -50,10 +50,10 @@ class Pool(NamedTuple):
             of_class=whole[3],
         )
 
-    def doubled(self) -> Pool:
+    def doubled(self) -> FlowPool:
         """Return a pool of twice the capacity."""
-        both = zip(self, Pool.of(len(self.begin)), strict=True)
-        return Pool(*(np.concatenate(arrays) for arrays in both))
+        both = zip(self, FlowPool.of(len(self.begin)), strict=True)
+        return FlowPool(*(np.concatenate(arrays) for arrays in both))
 
 
 @native
@@ -62,7 +62,7 @@ def advance(
     until: float,
     active: Ints,
     count: Ints,
-    pool: Pool,
+    pool: FlowPool,
     links: Ints,
     weights: Floats,
     arrivals: Floats,

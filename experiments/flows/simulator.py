@@ -22,7 +22,7 @@ import numpy as np
 
 from ..errors import ExperimentError
 from .coflows import Coflow
-from .events import NONE, Pool, advance
+from .events import NONE, FlowPool, advance
 from .fair_shares import Floats, Ints
 
 MIN_SHARE: Final = 0.05
@@ -115,7 +115,7 @@ class Simulator:
         if (np.diff(given.seconds) < 0).any():
             raise ExperimentError("arrivals are not in order of their times; sort them")
         self._arrivals = given.seconds
-        self._pool = Pool.of(others + 16)
+        self._pool = FlowPool.of(others + 16)
         self._pool.begin[:others], self._pool.end[:others] = given.starts[:-1], given.starts[1:]
         self._pool.left[:others] = given.bytes
         self._size = others

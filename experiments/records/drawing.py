@@ -10,14 +10,14 @@ from ...topologies.drawing import Drawing, Flow
 from ...topologies.units import format_rate
 from ..config import RunConfig
 from ..config.background import SteadyFlow
-from .record import Phase, StrategyResult
+from .record import PlacementPhase, StrategyResult
 from .report import name_of
 
 _FLOWS: Final = {"yielding": "yields", "transfer": "messages"}
 """Labels of flows without a rate, by kind."""
 
 
-def draw_fabric(config: RunConfig, result: StrategyResult, phase: Phase, *, upright: bool = False) -> str:
+def draw_fabric(config: RunConfig, result: StrategyResult, phase: PlacementPhase, *, upright: bool = False) -> str:
     """SVG text of the fabric during one phase of a run."""
     topology = config.topology
     streams = Counter(node for tree in phase.trees for node in tree.values() if topology.is_switch(node))

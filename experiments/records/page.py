@@ -13,7 +13,7 @@ import yaml
 
 from ...controller.live.seen import SeenFabric
 from .plots import Picture, plots_of
-from .record import Phase, RunRecord, StrategyResult
+from .record import PlacementPhase, RunRecord, StrategyResult
 from .report import (
     COLUMNS,
     MININET_COLUMNS,
@@ -59,7 +59,7 @@ _SECTIONS: Final = {
 
 
 class DrawFabric(Protocol):
-    def __call__(self, result: StrategyResult, phase: Phase, *, upright: bool) -> str:
+    def __call__(self, result: StrategyResult, phase: PlacementPhase, *, upright: bool) -> str:
         """SVG of the fabric in a phase of a strategy; upright for narrow pages."""
 
 
@@ -115,15 +115,15 @@ def write(record: RunRecord, folder: Path, draw_fabric: DrawFabric, seen: Sequen
     return path
 
 
-def _shown_phases(result: StrategyResult) -> list[Phase]:
+def _shown_phases(result: StrategyResult) -> list[PlacementPhase]:
     """The run before its first move and after each of them, so that one sees why; of many moves the first and last."""
     phases = result.phases or [
-        Phase(start_ns=0, end_ns=sum(result.iteration_ns), trees=result.trees, link_load=result.link_load)
+        PlacementPhase(start_ns=0, end_ns=sum(result.iteration_ns), trees=result.trees, link_load=result.link_load)
     ]
     return phases if len(phases) <= _SHOWN_PHASES else [*phases[: _SHOWN_PHASES - 1], phases[-1]]
 
 
-def _phase_caption(result: StrategyResult, phase: Phase) -> str:
+def _phase_caption(result: StrategyResult, phase: PlacementPhase) -> str:
     label = name_of(result.strategy)
     if not result.moves:
         return label

@@ -30,7 +30,7 @@ from ...imports import user_files
 from ...topologies.key_errors import problems_of
 from ...topologies.mininet.fabric import SwitchKind
 from ...topologies.mininet.scratch import keep_as, scratch_folder
-from ...topologies.problems import told
+from ...topologies.problems import listed
 from ..config import RunConfig
 from ..errors import ExperimentError
 from .figures import frame_of, rows_of, write_csv
@@ -87,7 +87,7 @@ class MoveRecord(_Record):
     """Index of the job's server that it concerns."""
 
 
-class Phase(_Record):
+class PlacementPhase(_Record):
     """The fabric while a job was summed along the same trees: between two moves, or before the first and after the
     last.
     """
@@ -261,7 +261,7 @@ class StrategyResult(_Timed):
     moves: list[MoveRecord]
     link_load: dict[str, float]
     """Load of each directed link (named by its sending endpoint) over the run, 0…1."""
-    phases: list[Phase] = []
+    phases: list[PlacementPhase] = []
     """Phases of the whole run, in order; a move begins a new one with the step after it. Old records have none."""
     queues: list[QueueTrace]
     jobs: list[JobTrace] = []
@@ -466,7 +466,7 @@ class RunRecord(_Record):
             raise ExperimentError(f"{path}: no run record there ({error.strerror})") from None
         except ValidationError as error:
             raise ExperimentError(
-                told(f"{path}: not a run record of this version", problems_of(error, cls, values)[:1])
+                listed(f"{path}: not a run record of this version", problems_of(error, cls, values)[:1])
             ) from None
         except (ValueError, RecursionError) as error:
             raise ExperimentError(f"{path}: not a run record: no JSON ({error})") from None

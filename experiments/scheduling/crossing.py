@@ -14,7 +14,7 @@ from typing import Final, Literal
 import numpy as np
 
 from ...controller.scheduling.pairs import Phases, period_seconds
-from ...controller.scheduling.turns import Turn, Turns
+from ...controller.scheduling.turns import DeviceTurns, Turn
 from ..flows.coflows import Coflow
 from ..flows.simulator import FlowJob, Simulator
 
@@ -96,7 +96,7 @@ class _InTurns:
     """Devices whose jobs take turns; `whole_steps`: a turn lasts until the job's sum is complete."""
 
     simulator: Simulator
-    turns: Turns
+    turns: DeviceTurns
     seconds: dict[str, float]
     whole_steps: bool = False
     left: dict[str, int] = field(default_factory=dict)
@@ -164,7 +164,7 @@ def cross(crossing: Crossing, way: Way, steps: int = 40, *, kill_at: float | Non
     names = [f"j{at}" for at in range(count)]
     turns = _InTurns(
         simulator,
-        Turns(dict.fromkeys(names, DEVICES)),
+        DeviceTurns(dict.fromkeys(names, DEVICES)),
         dict(zip(names, crossing.compute_seconds, strict=True)),
         whole_steps=way == "one after the other",
     )

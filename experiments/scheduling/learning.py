@@ -2,8 +2,8 @@
 
 ::
 
-    a step is complete ─▶ progress report ─▶ Progress ─┐
-    every period ─▶ demands with predicted gains ◀─────┘─▶ order ─▶ classes ─▶ Simulator.classify
+    a step is complete ─▶ progress report ─▶ ProgressCurve ─┐
+    every period ─▶ demands with predicted gains ◀──────────┴─▶ order ─▶ classes ─▶ Simulator.classify
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ...controller.placement.model.links import Links
 from ...controller.scheduling.classes import leading_classes
 from ...controller.scheduling.demand import Demand
 from ...controller.scheduling.order import Description
-from ...controller.scheduling.progress import CONVERGED, Progress
+from ...controller.scheduling.progress import CONVERGED, ProgressCurve
 from ...topologies import Routes
 from ..flows.simulator import FlowJob, Simulator
 from .curves import MODELS, STEPS, LearningCurve, learning_curve
@@ -68,7 +68,7 @@ class _Running:
     learner: Learner
     demand: Demand
     flow: FlowJob
-    progress: Progress = field(default_factory=Progress.empty)
+    progress: ProgressCurve = field(default_factory=ProgressCurve.empty)
     waited: int = 0
     steps_seen: int = 0
 

@@ -12,7 +12,7 @@ import threading
 from collections import deque
 from typing import Final
 
-from ...wire.control import Call, Calls
+from ...wire.control import CallRecord, Calls
 
 PATIENCE_NS: Final = 10_000_000_000
 """Time without progress after which a worker reports, and again after each further such time."""
@@ -24,11 +24,11 @@ class CallLog:
     """The last calls of one worker; thread-safe."""
 
     def __init__(self) -> None:
-        self._calls: deque[Call] = deque(maxlen=_KEPT)
+        self._calls: deque[CallRecord] = deque(maxlen=_KEPT)
         self._made = 0
         self._lock = threading.Lock()
 
-    def note(self, call: Call) -> None:
+    def note(self, call: CallRecord) -> None:
         """Add the worker's next call."""
         with self._lock:
             self._calls.append(call)

@@ -15,8 +15,7 @@ from typing import Any, Final, Protocol, Self, TypedDict, Unpack, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from ...wire.control import Call as MadeCall
-from ...wire.control import Report
+from ...wire.control import CallRecord, Report
 from ..errors import EndpointClosed, HostError, InvalidTensor, WorkerMissing
 from ..numerics.tensors import NonFinite, Reduced, Tensor, as_cuts
 from ..transport.transport import Transport
@@ -26,8 +25,8 @@ from .compression import Compression
 from .gathering import Gathering, array_of, words_of
 from .handle import Handle, SteppedHandle
 from .operation import Description, Members
-from .operations import OPERATIONS, Call, Started, Stepped
-from .progress import Progress, measured, report_of
+from .operations import OPERATIONS, OperationCall, Started, Stepped
+from .progress import ProgressReport, measured, report_of
 from .step_meter import StepMeter
 
 _POLICIES: Final = get_args(NonFinite)
@@ -142,7 +141,7 @@ class Communicator:
         self._meter = StepMeter(time.monotonic_ns)
         self._closed = False
         self._memory: dict[tuple[str, str], dict[str, Any]] = {}
-        """`Call.memory` by operation and name."""
+        """`OperationCall.memory` by operation and name."""
         self._stepped: SteppedHandle | None = None
         """The last call in several exchanges."""
         self._calls = CallLog() if calls is None else calls
@@ -167,15 +166,15 @@ class Communicator:
         """Leave the job: in good order, or by an exception as a rank that has failed."""
         self.close("" if error is None else described(error))
 
-    def report(self, **progress: Unpack[Progress]) -> None:
+    def report(self, **progress: Unpack[ProgressReport]) -> None:
         """Report the job's progress to the controller, once in a step. It sends nothing to other workers.
 
         Every worker may call it; only the one with the lowest rank that takes part sends. Several steps share a report
         if they take less than 50 ms. A report is never waited for, and may be lost while there is no controller.
 
         Args:
-            **progress: `step`, and what else is known of the keys of `Progress`. Computation is by default all time
-                since the last report that calls and handles did not block; that blocked time is exposed communication.
+            **progress: `step`, and all known keys of `ProgressReport`. Computation is by default all time since the
+                last report that calls and handles did not block; that blocked time is exposed communication.
 
         Raises:
             HostError: A value is no number, or out of range.
@@ -324,7 +323,7 @@ class Communicator:
 
         way = operation.name if compression is None else f"{operation.name} {compression.name}"
         made_call = _call(collective, name, values, dtype, root=root, op=way, policy=nonfinite, cuts=cuts)
-        call = Call(
+        call = OperationCall(
             values=values,
             name=name,
             weight=1 if weight is None else weight,
@@ -474,7 +473,7 @@ class Communicator:
         return Tensor(values, workers=self.size, lanes=driver.lanes, keyed=driver.keyed, **options)
 
     def _start(
-        self, call: MadeCall, tensor: Tensor, finish: Callable[[Reduced], Any], *, may_continue: bool = False
+        self, call: CallRecord, tensor: Tensor, finish: Callable[[Reduced], Any], *, may_continue: bool = False
     ) -> Handle:
         self._check(tensor.name)
         note = partial(self._calls.note, call)
@@ -574,7 +573,7 @@ def _call(
     op: str = "",
     policy: str = "",
     cuts: Sequence[int] = (),
-) -> MadeCall:
+) -> CallRecord:
     """Everything on which all workers must agree (docs/design.md §3.3)."""
     details = [
         f"root {root}" if root is not None else "",
@@ -584,7 +583,7 @@ def _call(
         f"shape {values.shape}",
         f"cuts {_short(str(list(cuts)))}" if cuts else "",
     ]
-    return MadeCall(collective, name, tuple(filter(None, details)))
+    return CallRecord(collective, name, tuple(filter(None, details)))
 
 
 def _short(text: str) -> str:
@@ -594,7 +593,7 @@ def _short(text: str) -> str:
     return f"{text[:_LONGEST_DETAIL]}… (digest {hashlib.blake2b(text.encode(), digest_size=8).hexdigest()})"
 
 
-def _signature(call: MadeCall) -> int:
+def _signature(call: CallRecord) -> int:
     """Hash of a call, as an odd number of 32 bits."""
     words = (call.collective, call.name, call.details)
     return int.from_bytes(hashlib.blake2b(repr(words).encode(), digest_size=4).digest()) | 1

@@ -25,7 +25,7 @@ from ..numerics.lane_codes import LaneType
 from ..numerics.quantization import Float32Array
 from ..numerics.tensors import Reduced
 from .gathering import Gathering, array_of, words_of
-from .operation import Call, Started, narrowed
+from .operation import OperationCall, Started, narrowed
 
 _OPERATIONS: Final = ("sum", "mean")
 _CALLS: Final = "calls/"
@@ -102,7 +102,7 @@ class Compression:
         count = self._calls[name] = self._calls.get(name, 0) + 1
         return mixed(self._seed, zlib.crc32(name.encode()), count)
 
-    def start(self, call: Call, op: str) -> Started:
+    def start(self, call: OperationCall, op: str) -> Started:
         """Start a sum or a mean of a call's array.
 
         Raises:
@@ -144,7 +144,7 @@ class _OneCall:
     """One compressed call on its way."""
 
     codec: Codec
-    call: Call
+    call: OperationCall
     kind: FloatType
     mean: bool
     values: Float32Array

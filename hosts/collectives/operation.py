@@ -65,7 +65,7 @@ Steps = Generator[Sequence[Pending], list[Any], NDArray[Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class OperationCall:
     """One worker's part in a reduction."""
 
     values: NDArray[Any]
@@ -146,21 +146,21 @@ class Description:
     """Value of the argument `op`."""
     summary: str
     """Result in one line, with x for the workers' arrays."""
-    start: Callable[[Call], Started | Stepped]
+    start: Callable[[OperationCall], Started | Stepped]
     """Prepare one call. Raises InvalidTensor for numbers that the operation cannot take."""
     weighted: bool = False
     """True if workers' weights count; others refuse a weight."""
     racked: bool = False
     """True if the operation can be taken among racks; others refuse a rack."""
     keeps: bool = False
-    """True if the operation uses `Call.memory`."""
+    """True if the operation uses `OperationCall.memory`."""
 
 
 Combine = Callable[[NDArray[Any], NDArray[np.bool_], DataType], NDArray[Any]]
 """Combine the workers' numbers (n, size), of which those are there that the mask (n, size) says, into (size,)."""
 
 
-def summed(call: Call, *, mean: bool = False) -> Started:
+def summed(call: OperationCall, *, mean: bool = False) -> Started:
     """Sum in the fabric; with `mean`, divide by the summed weights and round once."""
     tensor = call.tensor(
         call.values, weight=call.weight, dtype=call.dtype, mean=mean, nonfinite=call.nonfinite, cuts=call.cuts
@@ -174,7 +174,7 @@ def summed(call: Call, *, mean: bool = False) -> Started:
     return Started(tensor, finish)
 
 
-def gathered(call: Call, combine: Combine) -> Started:
+def gathered(call: OperationCall, combine: Combine) -> Started:
     """Carry every worker's array to all, who combine them element by element."""
     numbers, kind = as_numbers(call.values, call.name, call.dtype)
     call.check_finite(numbers, kind, kind.is_finite(numbers))

@@ -11,7 +11,7 @@ from ...wire.errors import WireError
 from ..errors import HostError
 
 
-class Progress(TypedDict, total=False):
+class ProgressReport(TypedDict, total=False):
     """Keywords of a report; None is unknown."""
 
     step: Required[SupportsIndex]
@@ -30,16 +30,16 @@ class Progress(TypedDict, total=False):
     """Communication since the last report that computation did not hide, in place of the measured time."""
 
 
-def report_of(progress: Progress) -> Report:
+def report_of(progress: ProgressReport) -> Report:
     """Return the report with the given values and without bytes.
 
     Raises:
         HostError: A keyword is unknown, or a value is not a number or out of range.
     """
     values: dict[str, Any] = {**progress}
-    if unknown := sorted(values.keys() - Progress.__annotations__.keys()):
+    if unknown := sorted(values.keys() - ProgressReport.__annotations__.keys()):
         raise HostError(
-            f"unknown value {unknown[0]}", place="report", value=unknown[0], allowed=[*Progress.__annotations__]
+            f"unknown value {unknown[0]}", place="report", value=unknown[0], allowed=[*ProgressReport.__annotations__]
         )
     try:
         for name, kind in (("loss", float), ("accuracy", float)):
@@ -55,7 +55,7 @@ def report_of(progress: Progress) -> Report:
         raise HostError(f"{error}", place="report") from None
 
 
-def measured(report: Report, progress: Progress, compute_ns: int, exposed_ns: int, count: int) -> Report:
+def measured(report: Report, progress: ProgressReport, compute_ns: int, exposed_ns: int, count: int) -> Report:
     """Complete a report with what was measured, where nothing was given.
 
     Args:

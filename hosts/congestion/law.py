@@ -70,10 +70,10 @@ class WindowLaw(Protocol):
     def begin(self, pacing: Pacing, now_ns: int) -> None:
         """Begin a generation, with no rounds in the network."""
 
-    def take(self, feedback: Feedback) -> None:
+    def update(self, feedback: Feedback) -> None:
         """Handle feedback of new results."""
 
-    def lose(self, rounds: int, now_ns: int) -> None:
+    def on_loss(self, rounds: int, now_ns: int) -> None:
         """Handle the presumed loss of this number of rounds."""
 
     def window(self, now_ns: int) -> int:

@@ -31,7 +31,7 @@ class Pacer:
         """True if the plan's hold or lease has not begun; it begins with the plan, not with the first sum."""
         return self._next_ns is None and bool(self._pacing.hold_ns or self._pacing.lease_ns)
 
-    def follow(self, law_gap_ns: int) -> None:
+    def set_gap(self, law_gap_ns: int) -> None:
         """The law's pace from now on; 0: it has none."""
         self._law_gap_ns = law_gap_ns
 

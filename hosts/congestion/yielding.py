@@ -53,7 +53,7 @@ class DataCentreWindow:
         else:
             self.packets += 1 / self.packets
 
-    def lose(self, number: int, *, following: int) -> None:
+    def on_loss(self, number: int, *, following: int) -> None:
         """A packet was lost: half of the window, as of any TCP (RFC 8257, section 3.5)."""
         self._reduce(self.packets / 2, number, following)
 
@@ -144,4 +144,4 @@ class YieldingSender:
         while self._in_flight and (number := next(iter(self._in_flight))) <= self._newest - REORDERING:
             del self._in_flight[number]
             self.lost += 1
-            self.congestion.lose(number, following=self._next)
+            self.congestion.on_loss(number, following=self._next)

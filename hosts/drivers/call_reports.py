@@ -50,7 +50,7 @@ class CallReports:
             return None
         return self.own(endpoint, asks=True)
 
-    def hear(self, report: pb.CallReport) -> None:
+    def on_report(self, report: pb.CallReport) -> None:
         """Take the controller's comparison; the one worker that it names logs it, once."""
         with self._changed:
             new = report.text != self._text

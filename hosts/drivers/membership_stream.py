@@ -25,7 +25,7 @@ from ...wire import control_pb2 as pb
 from ...wire.aggregation import generation_distance
 from ...wire.control import Abort, Departure, Pause, Report, Resume, Resumed, ServerPlan, WorkerPlan
 from ...wire.control_channel import Tls
-from ...wire.control_messages import ATTEND, Told, from_host, read_departures, report_message, told
+from ...wire.control_messages import ATTEND, ToHostMessage, from_host, read_departures, read_to_host, report_message
 from ..errors import AllreduceAborted, CallMismatch, ControlRefused, HostError, JoinRefused, JoinTimeout, WorkerLeft
 from ..protocol.departures import told_departures
 from ..protocol.plans import JOBS
@@ -356,14 +356,14 @@ class MembershipStream:
             case "ask_calls" if self._reports is not None and self.endpoint is not None:
                 outbox.put(self._reports.own(self.endpoint, asks=False))
             case "call_report" if self._reports is not None:
-                self._reports.hear(message.call_report)
+                self._reports.on_report(message.call_report)
             case "departures":
                 self._depart(read_departures(message.departures), final=message.departures.final)
             case _:
-                if (content := told(message)) is not None and (answer := self._obey(content)) is not None:
+                if (content := read_to_host(message)) is not None and (answer := self._obey(content)) is not None:
                     outbox.put(answer)
 
-    def _obey(self, content: Told) -> pb.FromHost | None:
+    def _obey(self, content: ToHostMessage) -> pb.FromHost | None:
         """Apply a command of the controller and return the answer, if there is one."""
         match content:
             case WorkerPlan() | ServerPlan():

@@ -323,7 +323,7 @@ class WorkerCore:
         told = Feedback(
             now_ns, len(numbers), marked, in_flight.in_network, window, trip_ns, int_headers=messages.int_headers
         )
-        self._law.take(told)
+        self._law.update(told)
         failed: list[Tensor] = []
         for tensor, rows in self._stream.split(rounds):
             local = rounds[rows] - tensor.start
@@ -367,12 +367,12 @@ class WorkerCore:
         if self._pacer.begin(now_ns):  # a generation's time begins when this worker is first asked what it sends in it
             self._law.begin(self.plan.pacing, now_ns)
         in_flight.set_window(self._law.window(now_ns), yields=self._law.yields)
-        self._pacer.follow(self._law.gap_ns)
+        self._pacer.set_gap(self._law.gap_ns)
         most = self._pacer.room(now_ns)
         lost = in_flight.expirations
         lacking = in_flight.due_for_retransmit(now_ns)
         if in_flight.expirations > lost:
-            self._law.lose(in_flight.expirations - lost, now_ns)
+            self._law.on_loss(in_flight.expirations - lost, now_ns)
         places = lacking[:most]
         self._unrepaired = len(places) < len(lacking)
         if len(places) and self._stream.holds_older(int(in_flight.round[places[0]]), self._store):

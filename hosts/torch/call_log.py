@@ -41,7 +41,7 @@ Told = tuple[int, str, str, bool]
 
 
 @dataclass(slots=True)
-class Call:
+class RankCall:
     """One collective call of this rank."""
 
     number: int
@@ -75,7 +75,7 @@ class CallLog:
         self._stall = ""
         self._patience_s = min(_PATIENCE_S, timeout.total_seconds() / 4)
         self._lock = threading.Lock()
-        self._calls: deque[Call] = deque(maxlen=_KEPT)
+        self._calls: deque[RankCall] = deque(maxlen=_KEPT)
         self._number = 0
         self._next_s = 0.0
         self._found: CallMismatch | None = None
@@ -85,7 +85,7 @@ class CallLog:
         """This rank makes its next call."""
         with self._lock:
             self._number += 1
-            self._calls.append(Call(self._number, kind, what, time.monotonic(), weakref.ref(work)))
+            self._calls.append(RankCall(self._number, kind, what, time.monotonic(), weakref.ref(work)))
 
     @property
     def found(self) -> CallMismatch | None:
@@ -94,7 +94,7 @@ class CallLog:
         """
         return self._found
 
-    def look(self) -> CallMismatch | None:
+    def poll(self) -> CallMismatch | None:
         """Check whether the ranks' calls differ; called by waiting threads at any rate.
 
         The error is returned some checks after it was found, so that all waiting ranks can find it before the store is
@@ -131,7 +131,7 @@ class CallLog:
         """Names of the ranks that are waited for, once that has taken long; else empty."""
         return self._stall
 
-    def _compared(self, waiting: Call, differing: Mapping[int, str], others: Mapping[int, Sequence[Told]]) -> str:
+    def _compared(self, waiting: RankCall, differing: Mapping[int, str], others: Mapping[int, Sequence[Told]]) -> str:
         """The ranks by what they have called, the smallest group first."""
         called = {self._rank: waiting.what, **differing}
         called |= {rank: waiting.what for rank, calls in others.items() if rank not in called and calls}
@@ -143,7 +143,7 @@ class CallLog:
         ]
         return f"the ranks' calls differ in call {waiting.number} of the group: {'; '.join(told)}"
 
-    def _look_for_absent(self, waiting: Call, others: Mapping[int, Sequence[Told]]) -> None:
+    def _look_for_absent(self, waiting: RankCall, others: Mapping[int, Sequence[Told]]) -> None:
         """Find the ranks that are not in a call; the lowest rank that is there logs them, once."""
         there = [self._rank, *(rank for rank, calls in others.items() if any(n >= waiting.number for n, *_ in calls))]
         absent = [rank for rank in others if rank not in there]
@@ -174,7 +174,7 @@ class CallLog:
         return calls
 
 
-def _differing(waiting: Call, calls: Sequence[Told]) -> str | None:
+def _differing(waiting: RankCall, calls: Sequence[Told]) -> str | None:
     """Return the call that a rank has made in place of the one that is waited for.
 
     Calls of several threads may change places: a call that is in the list, and in flight or later, is the same one.

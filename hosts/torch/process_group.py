@@ -23,7 +23,7 @@ import torch.distributed as dist
 from torch.autograd.profiler import record_function
 from torch.distributed.constants import default_pg_timeout
 
-from ..collectives.progress import Progress, report_of
+from ..collectives.progress import ProgressReport, report_of
 from ..errors import AllreduceAborted, AllreduceTimeout, HostError, InvalidTensor
 from .call_log import CallLog, described
 from .contiguous import CopiedWork, contiguous_words
@@ -128,11 +128,11 @@ class WeirProcessGroup(dist.ProcessGroup):
         self._calls = log = CallLog(
             dist.PrefixStore("compare/", store), self._rank, self._size, timeout, self._settings.host
         )
-        self._sums = sums = WeirReducer(meeting, self._settings, self._failed, log.look)
+        self._sums = sums = WeirReducer(meeting, self._settings, self._failed, log.poll)
 
         def failure() -> Exception | None:
             """Return the error for threads that wait on this set of Gloo connections."""
-            if sums.error is None and (differing := log.look()) is not None:
+            if sums.error is None and (differing := log.poll()) is not None:
                 sums.fail(differing, str(differing))
             return sums.error
 
@@ -454,7 +454,7 @@ class WeirProcessGroup(dist.ProcessGroup):
 
     # --- progress ---
 
-    def report(self, **progress: Unpack[Progress]) -> None:
+    def report(self, **progress: Unpack[ProgressReport]) -> None:
         """Report the job's progress, as `Communicator.report` does. Before the group's first sum nothing is sent.
 
         Times are unknown unless they are given; bytes are counted.

@@ -27,7 +27,7 @@ from ..errors import HostError
 _MIN_BLOCK: Final = 1 << 16
 _ENDED: Final = "the relay process {pid}, which moves this rank's packets, has ended"
 
-Told = Callable[[HostError | None], None]
+Callback = Callable[[HostError | None], None]
 """Callback of a call, called once: with its error, or with None when its numbers are in place."""
 
 
@@ -55,9 +55,9 @@ class Relay:
         self._sending = threading.Lock()
         self._state = threading.Lock()
         self._numbers = itertools.count(1)
-        self._calls: dict[int, tuple[int, Told]] = {}
+        self._calls: dict[int, tuple[int, Callback]] = {}
         """Unanswered calls: the seat, and the callback."""
-        self._seats: dict[int, Told] = {}
+        self._seats: dict[int, Callback] = {}
         self._free: dict[int, list[Block]] = {}
         """Unused blocks, by size."""
         self._gone: HostError | None = None
@@ -69,7 +69,7 @@ class Relay:
         """True if the relay's process has ended."""
         return self._gone is not None
 
-    def open_seat(self, told: Told, **command: Any) -> int:
+    def open_seat(self, told: Callback, **command: Any) -> int:
         """Have the relay take a seat; return the seat's number. `told` receives the error that ends it, if there is
         one.
         """
@@ -89,11 +89,11 @@ class Relay:
             self._seats.pop(seat, None)
         self._say({"do": "leave", "seat": seat, "reason": reason})
 
-    def sum(self, seat: int, block: Block, told: Told, **command: Any) -> None:
+    def sum(self, seat: int, block: Block, told: Callback, **command: Any) -> None:
         """Sum the numbers of a block, in the order of the calls."""
         self._call(seat, block, told, do="sum", **command)
 
-    def balance(self, seat: int, block: Block, told: Told, **command: Any) -> None:
+    def balance(self, seat: int, block: Block, told: Callback, **command: Any) -> None:
         """Have everyone's batch sizes put into a block, in the order of the calls."""
         self._call(seat, block, told, do="balance", **command)
 
@@ -101,7 +101,7 @@ class Relay:
         """Report the job's progress, behind the calls before; nothing answers."""
         self._say({"do": "report", "seat": seat, "values": dict(values)})
 
-    def _call(self, seat: int, block: Block, told: Told, **command: Any) -> None:
+    def _call(self, seat: int, block: Block, told: Callback, **command: Any) -> None:
         number = next(self._numbers)
         with self._state:
             gone = self._gone
@@ -173,7 +173,7 @@ class Relay:
         for told in self._waiting_for(answer):
             told(_error_of(answer))
 
-    def _waiting_for(self, answer: dict[str, Any]) -> list[Told]:
+    def _waiting_for(self, answer: dict[str, Any]) -> list[Callback]:
         """Callbacks for an answer: if a seat is over, those of all its unanswered calls."""
         with self._state:
             match answer:

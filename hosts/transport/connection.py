@@ -89,7 +89,7 @@ class Connection:
 
     # --- events ---
 
-    def hear(self, now_ns: int) -> None:
+    def on_packet(self, now_ns: int) -> None:
         """An authentic packet of the peer's present life has come."""
         self._heard_ns = now_ns
 

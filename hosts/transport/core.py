@@ -249,7 +249,7 @@ class TransportCore:
         else:
             if epoch != connection.peer_epoch:
                 connection.adopt(epoch, now_ns)
-            connection.hear(now_ns)
+            connection.on_packet(now_ns)
             if kind is PacketType.DATA:
                 self._take_data(connection, payload, heads, sequences)
             elif kind is PacketType.ACK:

@@ -32,7 +32,7 @@ class Endpoint(Protocol):
         ...
 
 
-class Call(Generic[Result]):
+class TransportCall(Generic[Result]):
     """One call on its way."""
 
     def __init__(self, endpoint: Endpoint, pending: Pending[Result], what: str, timeout_s: float) -> None:
@@ -68,7 +68,7 @@ class Transport:
 
     Values are bytes, or NumPy arrays of numbers, dates or fixed-length strings, of any shape; they arrive with the same
     type and shape. Peers are named by rank. Messages to one peer arrive in the order of the calls. The calls in
-    `…_async` return a `Call` at once.
+    `…_async` return a `TransportCall` at once.
 
     All calls raise InvalidMessage for values that no message can have, PeerLost if the peer does not answer or has
     closed its end, PeerRestarted if it has restarted, and TransportTimeout.
@@ -94,7 +94,7 @@ class Transport:
         """Send a value; returns when the peer's transport has all of it. After a TransportTimeout it may still come."""
         self.send_async(peer, value).wait()
 
-    def send_async(self, peer: int, value: object) -> Call[None]:
+    def send_async(self, peer: int, value: object) -> TransportCall[None]:
         """Start to send a value, which is copied."""
         return self._start(f"send to {peer}", lambda core: core.send(peer, value))
 
@@ -102,7 +102,7 @@ class Transport:
         """The next value that the peer has sent."""
         return self.recv_async(peer).wait_or_cancel()
 
-    def recv_async(self, peer: int) -> Call[Any]:
+    def recv_async(self, peer: int) -> TransportCall[Any]:
         """Calls on one peer get its values in the order of the calls."""
         return self._start(f"receive from {peer}", lambda core: core.receive_message(peer))
 
@@ -110,7 +110,7 @@ class Transport:
         """Send a request to the peer's program; return its reply."""
         return self.request_async(peer, name, value).wait_or_cancel()
 
-    def request_async(self, peer: int, name: str, value: object = b"") -> Call[Any]:
+    def request_async(self, peer: int, name: str, value: object = b"") -> TransportCall[Any]:
         """Start to ask the peer's program."""
         return self._start(f"request {name!r} to {peer}", lambda core: core.request(peer, name, value))
 
@@ -118,7 +118,7 @@ class Transport:
         """The next request of any peer, which `reply` answers."""
         pending = self.endpoint.call(self.endpoint.core.take_request)
         limit_s = self.timeout_s if timeout_s is None else timeout_s
-        return Call(self.endpoint, pending, "next request", limit_s).wait_or_cancel()
+        return TransportCall(self.endpoint, pending, "next request", limit_s).wait_or_cancel()
 
     def reply(self, request: Request, value: object) -> None:
         """Answer a request; the answer is dropped if the asker is lost or has restarted."""
@@ -136,7 +136,7 @@ class Transport:
         """
         return self.pull_async(peer, name).wait_or_cancel()
 
-    def pull_async(self, peer: int, name: str) -> Call[Published]:
+    def pull_async(self, peer: int, name: str) -> TransportCall[Published]:
         """Start to pull."""
         return self._start(f"pull {name!r} from {peer}", lambda core: core.pull(peer, name))
 
@@ -150,6 +150,6 @@ class Transport:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _start(self, what: str, begin: Callable[[TransportCore], Pending[Result]]) -> Call[Result]:
+    def _start(self, what: str, begin: Callable[[TransportCore], Pending[Result]]) -> TransportCall[Result]:
         pending = self.endpoint.call(lambda: begin(self.endpoint.core))
-        return Call(self.endpoint, pending, what, self.timeout_s)
+        return TransportCall(self.endpoint, pending, what, self.timeout_s)

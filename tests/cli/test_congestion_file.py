@@ -25,7 +25,7 @@ from weir.topologies import leaf_spine, load_topology
 from weir.wire import control_pb2 as pb
 from weir.wire.aggregation import LANES
 from weir.wire.control import WorkerPlan
-from weir.wire.control_messages import told
+from weir.wire.control_messages import read_to_host
 
 WORKERS = ["h1", "h2"]
 FRAME_BYTES = 1_042
@@ -51,7 +51,7 @@ async def seated(address: str) -> list[WorkerPlan]:
         hosts = [Host(channel) for _ in job.seats]
         for host, seat in zip(hosts, job.seats, strict=True):
             await host.say(join=pb.Join(job=job.job, token=seat.token))
-        plans = [told(pb.ToHost(worker_plan=await host.hear("worker_plan"))) for host in hosts]
+        plans = [read_to_host(pb.ToHost(worker_plan=await host.hear("worker_plan"))) for host in hosts]
     return [plan for plan in plans if isinstance(plan, WorkerPlan)]
 
 

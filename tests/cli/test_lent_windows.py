@@ -15,7 +15,7 @@ from weir.tests.cli.test_two_controllers import SERVED, rpc, setting
 from weir.tests.controller.control_rig import Host
 from weir.wire import control_pb2 as pb
 from weir.wire.control import WorkerPlan
-from weir.wire.control_messages import told
+from weir.wire.control_messages import read_to_host
 
 __all__ = ["rpc"]
 
@@ -34,7 +34,7 @@ async def test_each_worker_is_told_how_long_its_window_is_lent(rpc: P4RuntimeSer
             hosts = [Host(channel) for _ in job.seats]
             for host, seat in zip(hosts, job.seats, strict=True):
                 await host.say(join=pb.Join(job=job.job, token=seat.token))
-            plans = [told(pb.ToHost(worker_plan=await host.hear("worker_plan"))) for host in hosts]
+            plans = [read_to_host(pb.ToHost(worker_plan=await host.hear("worker_plan"))) for host in hosts]
     for plan in plans:
         assert isinstance(plan, WorkerPlan)
         assert plan.pacing.window > 0

@@ -16,7 +16,7 @@ pytest.importorskip("duckdb")
 
 from weir.cli.app import app
 from weir.cli.top import _stream
-from weir.controller.live.history import History
+from weir.controller.live.history import HistoryFile
 from weir.controller.live.server import LiveServer
 from weir.experiments.errors import ExperimentError
 from weir.tests.controller.live.test_page import FABRIC, state
@@ -58,7 +58,7 @@ def test_a_watcher_is_told_that_the_run_has_ended() -> None:
 
 def test_telemetry_answers_from_a_history(tmp_path: Path) -> None:
     path = tmp_path / "seen.duckdb"
-    with History(path) as history:
+    with HistoryFile(path) as history:
         history.begin(FABRIC)
         for number in range(1, 4):
             seen = state(number, event=f"generation {number}")

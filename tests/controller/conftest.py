@@ -4,14 +4,14 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from weir.controller.p4runtime.pipeline import Pipeline
+from weir.controller.p4runtime.pipeline import CompiledPipeline
 from weir.p4src import FABRIC_JSON, FABRIC_P4INFO
 from weir.tests.controller.fake_switch import FakeSwitch
 
 
 @pytest.fixture
-def pipeline() -> Pipeline:
-    return Pipeline(FABRIC_P4INFO, FABRIC_JSON)
+def pipeline() -> CompiledPipeline:
+    return CompiledPipeline(FABRIC_P4INFO, FABRIC_JSON)
 
 
 @pytest.fixture

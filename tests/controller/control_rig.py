@@ -14,7 +14,7 @@ import grpc
 
 from weir.controller.controller import Controller, Options
 from weir.controller.jobs.journal_file import JournalFile
-from weir.controller.p4runtime.pipeline import Pipeline
+from weir.controller.p4runtime.pipeline import CompiledPipeline
 from weir.controller.p4runtime.session import SwitchSession
 from weir.controller.placement.strategies import strategy
 from weir.controller.service.batch_sizes import RuleOf
@@ -140,7 +140,7 @@ async def rig(
                 node.name,
                 switch.address,
                 device_id=node.device_id,
-                pipeline=Pipeline(FABRIC_P4INFO, FABRIC_JSON),
+                pipeline=CompiledPipeline(FABRIC_P4INFO, FABRIC_JSON),
                 timeout_s=ANSWER_S,
             )
             sessions[node.name] = await stack.enter_async_context(session)

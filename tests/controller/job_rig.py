@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from weir.controller.controller import Controller, Message, Options
 from weir.controller.jobs.journal_file import JournalFile
-from weir.controller.p4runtime.pipeline import Pipeline
+from weir.controller.p4runtime.pipeline import CompiledPipeline
 from weir.controller.p4runtime.reconcile import Diff
 from weir.controller.p4runtime.session import SwitchSession
 from weir.controller.placement import Placement, Problem
@@ -74,7 +74,7 @@ class Job:
 class Rig:
     """A fabric with its controller and its hosts."""
 
-    def __init__(self, topology: Topology, pipeline: Pipeline, options: Options, journal: Path | None) -> None:
+    def __init__(self, topology: Topology, pipeline: CompiledPipeline, options: Options, journal: Path | None) -> None:
         self.topology = topology
         self.pipeline = pipeline
         self.options = options
@@ -267,7 +267,7 @@ class Rig:
 
 @asynccontextmanager
 async def make_rig(
-    topology: Topology, pipeline: Pipeline, strategy: Strategy, options: Options, journal: Path | None = None
+    topology: Topology, pipeline: CompiledPipeline, strategy: Strategy, options: Options, journal: Path | None = None
 ) -> AsyncIterator[Rig]:
     """A fabric whose controller has begun."""
     rig = Rig(topology, pipeline, options, journal)

@@ -22,7 +22,7 @@ from weir.controller.congestion.budget import window_alone
 from weir.controller.controller import Controller, Message, Options
 from weir.controller.errors import ControllerError, NoSuchJob, OutOfMemory, PlanError
 from weir.controller.int_config.settings import IntConfig
-from weir.controller.p4runtime.pipeline import Pipeline
+from weir.controller.p4runtime.pipeline import CompiledPipeline
 from weir.controller.p4runtime.refusals import WriteRefused
 from weir.controller.p4runtime.session import SwitchSession
 from weir.controller.placement import Placement, PlacementError, Problem
@@ -71,7 +71,7 @@ OPTIONS = Options(probe_period_ns=10 * MS, solve_period_ns=100 * MS, dwell_ns=20
 
 
 @pytest.fixture
-async def rig(pipeline: Pipeline, request: pytest.FixtureRequest) -> AsyncIterator[Rig]:
+async def rig(pipeline: CompiledPipeline, request: pytest.FixtureRequest) -> AsyncIterator[Rig]:
     """Options other than OPTIONS are the parameter."""
     strategy = Fixed()
     fakes: dict[str, FakeSwitch] = {}
@@ -537,11 +537,11 @@ async def test_links_are_settled_a_while_after_jobs_have_come_and_gone(rig: Rig)
     await controller.admit(JobSpec(4, ("h1", "h3")), 0)
     crossed = set(controller.jobs[4].plan.streams)
     settled_ns = 5 * outlook.period_ns
-    outlook.look(0)
+    outlook.update(0)
     assert set(outlook.unsettled(settled_ns - 1)) == crossed
     assert not outlook.unsettled(settled_ns)
     await controller.finish(4)
-    outlook.look(settled_ns)
+    outlook.update(settled_ns)
     assert set(outlook.unsettled(2 * settled_ns - 1)) == crossed
     assert not outlook.unsettled(2 * settled_ns)
 
@@ -620,7 +620,7 @@ async def test_queues_with_more_than_is_promised_are_said(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     said = "s3-p1: 70 packets, 64 are promised"
-    monkeypatch.setattr(rig.controller.exceeded, "look", lambda: [said])
+    monkeypatch.setattr(rig.controller.exceeded, "poll", lambda: [said])
     await rig.controller.tick(0)
     assert [(record.levelno, record.getMessage()) for record in caplog.records] == [(logging.WARNING, said)]
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from weir.controller.controller import Controller, Message, Options
-from weir.controller.p4runtime.pipeline import Pipeline
+from weir.controller.p4runtime.pipeline import CompiledPipeline
 from weir.controller.p4runtime.session import SwitchSession
 from weir.controller.p4runtime.tables import DROP_REASONS, DROPS
 from weir.controller.placement import Placement
@@ -111,7 +111,7 @@ def emulation() -> Iterator[Emulation]:
 
 
 @pytest.fixture
-async def controller(emulation: Emulation, pipeline: Pipeline) -> AsyncIterator[Controller]:
+async def controller(emulation: Emulation, pipeline: CompiledPipeline) -> AsyncIterator[Controller]:
     async with AsyncExitStack() as stack:
         sessions = {
             node.name: await stack.enter_async_context(

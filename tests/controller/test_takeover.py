@@ -11,7 +11,7 @@ import pytest
 from weir.controller.controller import Controller, Options
 from weir.controller.errors import ElectionLost, NotPrimary
 from weir.controller.p4runtime.entries import call, entry
-from weir.controller.p4runtime.pipeline import Pipeline
+from weir.controller.p4runtime.pipeline import CompiledPipeline
 from weir.controller.p4runtime.session import SwitchSession
 from weir.controller.placement.strategies import strategy
 from weir.controller.planning.plan import JobSpec
@@ -45,7 +45,9 @@ async def eventually(what: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_the_higher_election_id_takes_over_and_the_next_follows(rpc: P4RuntimeServer, pipeline: Pipeline) -> None:
+async def test_the_higher_election_id_takes_over_and_the_next_follows(
+    rpc: P4RuntimeServer, pipeline: CompiledPipeline
+) -> None:
     def session(election_id: int, standby: bool = False) -> SwitchSession:
         return SwitchSession(
             "s1", rpc.address, device_id=1, pipeline=pipeline, timeout_s=60, election_id=election_id, standby=standby
@@ -75,7 +77,9 @@ async def test_the_higher_election_id_takes_over_and_the_next_follows(rpc: P4Run
         assert (await old.read()).lines() == {str(MINE)}
 
 
-async def test_a_standby_waits_for_its_turn_and_does_not_disturb(rpc: P4RuntimeServer, pipeline: Pipeline) -> None:
+async def test_a_standby_waits_for_its_turn_and_does_not_disturb(
+    rpc: P4RuntimeServer, pipeline: CompiledPipeline
+) -> None:
     def session(**how: Any) -> SwitchSession:
         return SwitchSession("s1", rpc.address, device_id=1, pipeline=pipeline, timeout_s=60, **how)
 
@@ -89,7 +93,9 @@ async def test_a_standby_waits_for_its_turn_and_does_not_disturb(rpc: P4RuntimeS
         assert (await standby.read()).lines() == {str(MINE), str(OTHER)}
 
 
-async def test_a_superseded_controller_leaves_the_fabric_alone(rpc: P4RuntimeServer, pipeline: Pipeline) -> None:
+async def test_a_superseded_controller_leaves_the_fabric_alone(
+    rpc: P4RuntimeServer, pipeline: CompiledPipeline
+) -> None:
     def session(name: str, device_id: int, election_id: int) -> SwitchSession:
         return SwitchSession(
             name, rpc.address, device_id=device_id, pipeline=pipeline, timeout_s=60, election_id=election_id

@@ -54,7 +54,7 @@ def watched_run(strategy: str, server: str | None, monkeypatch: pytest.MonkeyPat
     """Run two sums over real frames; every switch's egress and all input of the laws are recorded."""
     seen = Seen()
     laws: list[Hpcc] = []
-    original = Hpcc.take
+    original = Hpcc.update
 
     def take(law: Hpcc, feedback: Feedback) -> None:
         if law not in laws:
@@ -62,7 +62,7 @@ def watched_run(strategy: str, server: str | None, monkeypatch: pytest.MonkeyPat
         seen.told.setdefault(laws.index(law), []).append(feedback)
         original(law, feedback)
 
-    monkeypatch.setattr(Hpcc, "take", take)
+    monkeypatch.setattr(Hpcc, "update", take)
 
     async def run() -> None:
         async with Cluster(config_of(server=server, strategies=[strategy]), strategy) as cluster:

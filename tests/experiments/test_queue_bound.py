@@ -126,8 +126,8 @@ def test_a_marked_job_gets_and_applies_the_smaller_window(monkeypatch: pytest.Mo
         heard.setdefault(id(law), []).append(feedback)
         obey(law, feedback)
 
-    obey = ExplicitWindow.take
-    monkeypatch.setattr(ExplicitWindow, "take", take)
+    obey = ExplicitWindow.update
+    monkeypatch.setattr(ExplicitWindow, "update", take)
     config = run_of("hierarchy", "700Mbit", "2us", 96, 32)
 
     async def run() -> tuple[set[int], set[int], int]:

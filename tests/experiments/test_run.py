@@ -183,11 +183,11 @@ def test_the_page_of_a_run_shows_what_its_history_has(
     pytest.importorskip("duckdb")
     pytest.importorskip("aiohttp")
     from weir.controller.live import watch
-    from weir.controller.live.history import History, ask
+    from weir.controller.live.history import HistoryFile, ask
 
     monkeypatch.setattr(watch, "LOOK_S", 0.0)
     kept = tmp_path / "seen.duckdb"
-    with History(kept) as history:
+    with HistoryFile(kept) as history:
         config = short.model_copy(update={"strategies": ["widest"]})
         record, folder = execute(config, tmp_path, Console(quiet=True), watch=watch.Watch(None, history))
     page = (folder / "index.html").read_text()

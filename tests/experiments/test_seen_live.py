@@ -84,8 +84,8 @@ class Onlooker(Watch):
         until(self._browser, 'return document.getElementById("title").textContent', f"Weir: {title}")
         self._browser.execute_script(HOOK)
 
-    def look(self, controller: Controller, now_ns: int, doing: str = "") -> None:
-        super().look(controller, now_ns, doing)
+    def refresh(self, controller: Controller, now_ns: int, doing: str = "") -> None:
+        super().refresh(controller, now_ns, doing)
         until(self._browser, "return window.shownNs", now_ns)
         for job in controller.jobs.values():
             placement = job.plan.placement

@@ -26,7 +26,7 @@ from ptf.base_tests import BaseTest
 from weir.controller.int_config.settings import IntConfig
 from weir.controller.int_config.table_entries import watch_state
 from weir.controller.p4runtime.entries import Item, SwitchState
-from weir.controller.p4runtime.pipeline import Pipeline
+from weir.controller.p4runtime.pipeline import CompiledPipeline
 from weir.controller.p4runtime.reconcile import reconcile, verify
 from weir.controller.p4runtime.session import SwitchSession
 from weir.controller.p4runtime.tables import DROP_REASONS, DROPS
@@ -116,7 +116,9 @@ class FabricTest(BaseTest):
             SWITCH,
             tu.test_param_get("grpcaddr"),
             device_id=int(tu.test_param_get("device", 0)),
-            pipeline=Pipeline(p4info_of(self.target.program), loaded_of(self.target.program, self.target.loads)),
+            pipeline=CompiledPipeline(
+                p4info_of(self.target.program), loaded_of(self.target.program, self.target.loads)
+            ),
             timeout_s=PATIENCE_S,
             standby=True,
         )

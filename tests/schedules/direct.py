@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Final
 
 from weir.controller.errors import SwitchUnreachable
-from weir.controller.p4runtime.entries import Call, CloneSession, Entry, FieldValue, Group, Item, SwitchState
+from weir.controller.p4runtime.entries import ActionSpec, CloneSession, Entry, FieldValue, Group, Item, SwitchState
 from weir.controller.p4runtime.loading import Loading
 from weir.controller.p4runtime.refusals import RefusedUpdate, UpdateKind, WriteRefused
 from weir.controller.p4runtime.session import PacketIn
@@ -252,27 +252,27 @@ def _decode_match(match: Match) -> FieldValue:
     raise TypeError(f"the fabric's own tables have no {match}")
 
 
-def _encode_call(call: Call) -> ActionCall:
+def _encode_call(call: ActionSpec) -> ActionCall:
     name = _ACTIONS[call.action]
     given = dict(call.args)
     return ActionCall(name, tuple(given[param] for param, _ in fabric_program().actions[name].params))
 
 
-def _encode_action(calls: Sequence[Call], *, selector: bool = False) -> TableAction:
+def _encode_action(calls: Sequence[ActionSpec], *, selector: bool = False) -> TableAction:
     if selector:
         return ActionSet(tuple(WeightedAction(_encode_call(call)) for call in calls))
     (call,) = calls
     return _encode_call(call)
 
 
-def _decode_call(call: ActionCall) -> Call:
+def _decode_call(call: ActionCall) -> ActionSpec:
     if call.name not in fabric_program().actions:
-        return Call(_last(call.name))
+        return ActionSpec(_last(call.name))
     names = [name for name, _ in fabric_program().actions[call.name].params]
-    return Call(_last(call.name), tuple(sorted(zip(names, call.params, strict=True))))
+    return ActionSpec(_last(call.name), tuple(sorted(zip(names, call.params, strict=True))))
 
 
-def _decode_action(action: TableAction) -> tuple[Call, ...]:
+def _decode_action(action: TableAction) -> tuple[ActionSpec, ...]:
     match action:
         case ActionCall():
             return (_decode_call(action),)

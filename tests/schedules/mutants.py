@@ -21,7 +21,7 @@ from weir.controller.p4runtime.loading import Loading
 from weir.controller.planning import admission
 from weir.controller.planning.admission import messages_by_host
 from weir.controller.planning.plan import JobSpec
-from weir.controller.planning.slots import Pool
+from weir.controller.planning.slots import NumberPool
 from weir.emulator.entries import ActionCall
 from weir.emulator.program import Program, ProgramState
 from weir.hosts.array_types import BoolArray, IntArray
@@ -98,13 +98,13 @@ def tell_only_the_last_job(specs: Iterable[JobSpec]) -> dict[str, int]:
     return messages
 
 
-def allot_from_the_first(pool: Pool, owner: Hashable, size: int) -> int:
+def allot_from_the_first(pool: NumberPool, owner: Hashable, size: int) -> int:
     """All jobs have the same slots of a switch."""
     base = _allot(pool, owner, size)
     return pool.first if pool.name.endswith("slots") else base
 
 
-_allot: Final[Callable[[Pool, Hashable, int], int]] = Pool.allot
+_allot: Final[Callable[[NumberPool, Hashable, int], int]] = NumberPool.allot
 
 
 def check_without_key(check: SumCheck, key: str, workers: int) -> None:
@@ -154,7 +154,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "jobs overlap in a switch's memory",
-        changes=((Pool, "allot", allot_from_the_first),),
+        changes=((NumberPool, "allot", allot_from_the_first),),
         shows=lambda schedule: schedule.beside is not None,
     ),
     Mutant(

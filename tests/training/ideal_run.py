@@ -12,7 +12,7 @@ from weir.experiments.backends.batch_sizes import size_rule
 from weir.hosts.collectives.leader_query import Answer
 from weir.training import LossCurve, Machine, Mode, Processes, Training, TrainingPlan, Workload
 from weir.training.batching.manager import RuleName
-from weir.training.ideal import Clock, IdealJob, run
+from weir.training.ideal import IdealJob, VirtualClock, run
 from weir.training.mode import BatchSizeService
 from weir.training.workloads.synthetic import LeastSquares
 from weir.wire.control_messages import balance_request
@@ -67,7 +67,7 @@ def train(
     `sizes` answers requests for batch sizes; None: `IdealBatchSizes`.
     """
     workload = workload or LeastSquares(8, 256, seed=seed)
-    clock, curve = Clock(), LossCurve(workload.loss)
+    clock, curve = VirtualClock(), LossCurve(workload.loss)
     plan = TrainingPlan(mode, len(machines), batch, learning_rate, options={"momentum": momentum}, seed=seed)
     training = Training(plan, workload, curve, machines)
     if mode.summed:

@@ -18,8 +18,8 @@ from weir.tests.training.ideal_run import IdealBatchSizes, train
 from weir.training import LossCurve, Machine, TrainingError, TrainingPlan, make_mode
 from weir.training.batching.analytic import equal_shares, proportional_shares
 from weir.training.batching.manager import MAX_APART, BatchSizeManager, RuleName, Turns
-from weir.training.batching.narx import History, Narx
-from weir.training.batching.numeric import NumericRule, Phase
+from weir.training.batching.narx import Narx, NarxHistory
+from weir.training.batching.numeric import NumericRule, TuningPhase
 from weir.training.batching.predictors import AutoRegressive, Memoryless, MovingAverage, Predictor
 from weir.training.batching.reporter import PREDICTORS, REPORT_VALUES, SpeedReporter
 from weir.training.machines import Readings, jitter, stepping
@@ -366,7 +366,7 @@ def test_memory_limits_are_learned_and_kept() -> None:
     """A device that had no memory for its share says what it holds; from then on it has no more than that."""
     rule = NumericRule(96, 3)
     rule.learn_limits([None, 20, None])
-    assert (rule.sizes, rule.phase) == ([38, 20, 38], Phase.FAST)
+    assert (rule.sizes, rule.phase) == ([38, 20, 38], TuningPhase.FAST)
     for _ in range(100):
         rule.observe([0.1 * rule.sizes[0], 0.01, 0.1 * rule.sizes[2]])
         assert rule.sizes[1] <= 20
@@ -396,7 +396,7 @@ def test_narx_foresees_what_the_machine_shows(seed: int) -> None:
 @pytest.mark.parametrize("past_only", [False, True])
 def test_narx_inputs_of_an_iteration_precede_it(past_only: bool) -> None:
     order, memory, count = 3, 40, 250
-    rng, history = np.random.default_rng(4), History(order, memory, past_only=past_only)
+    rng, history = np.random.default_rng(4), NarxHistory(order, memory, past_only=past_only)
     speeds, shares, read = rng.uniform(100, 1000, count), rng.uniform(0.2, 1, (count, 2)), Readings(1.0, 1.0)
     for k in range(count):
         if k % 7:  # else nobody has asked, and the machine is as it was

@@ -29,7 +29,15 @@ from weir.wire.control import (
     WorkerPlan,
 )
 from weir.wire.control_channel import check_address, default_address, is_private
-from weir.wire.control_messages import Told, from_host, read_held, read_report, report_message, to_host, told
+from weir.wire.control_messages import (
+    ToHostMessage,
+    from_host,
+    read_held,
+    read_report,
+    read_to_host,
+    report_message,
+    to_host,
+)
 from weir.wire.errors import WireError
 
 WORKER = WorkerPlan(65_535, 255, 31, 32, 0xFFFF_FFFF, 1 << 31, 1 << 15, 1 << 14, 64, (1, 0xFFFF_FFFF), "9f" * 32)
@@ -58,8 +66,8 @@ def test_the_code_is_generated_from_the_messages_as_they_stand(tmp_path: Path) -
         Abort(3, "h4 was silent for 2 s"),
     ],
 )
-def test_the_controllers_messages_arrive_whole(value: Told) -> None:
-    assert told(pb.ToHost.FromString(to_host(value).SerializeToString())) == value
+def test_the_controllers_messages_arrive_whole(value: ToHostMessage) -> None:
+    assert read_to_host(pb.ToHost.FromString(to_host(value).SerializeToString())) == value
 
 
 def test_a_hosts_answers_arrive_whole() -> None:
@@ -108,8 +116,8 @@ def test_merged_reports_keep_the_newest_step_and_sum_the_rest() -> None:
 
 
 def test_all_else_that_a_host_is_told_is_no_value() -> None:
-    assert told(pb.ToHost()) is None
-    assert told(pb.ToHost(waiting=pb.Waiting(reason="x"))) is None
+    assert read_to_host(pb.ToHost()) is None
+    assert read_to_host(pb.ToHost(waiting=pb.Waiting(reason="x"))) is None
 
 
 def test_addresses() -> None:

@@ -50,7 +50,7 @@ class Narx:
         """
         self._rng = np.random.default_rng(seed)
         self._network = _Network(3 * order, self._rng)
-        self._history = History(order, memory, past_only=past_only)
+        self._history = NarxHistory(order, memory, past_only=past_only)
         self._order = order
         self._warm_up = warm_up
         self._updates = updates
@@ -83,7 +83,7 @@ class Narx:
                 self._network.train(inputs, wanted)
 
 
-class History:
+class NarxHistory:
     """The last iterations with the network's inputs for each: the p speeds before it, and readings."""
 
     def __init__(self, order: int, memory: int, *, past_only: bool) -> None:

@@ -44,7 +44,7 @@ _DOUBTS: Final = 3
 """So often on end it did not fall, lest a single slow iteration pass for saturation."""
 
 
-class Phase(Enum):
+class TuningPhase(Enum):
     """Phase of the rule after an iteration."""
 
     FAST = "fast approach"
@@ -59,7 +59,7 @@ class NumericRule:
         """`total` samples are shared; the fast approach moves `step` at once; `limits` are known memory limits."""
         if step < 1:
             raise TrainingError(f"a fast approach by steps of {step} samples; it is at least 1")
-        self.phase = Phase.FAST
+        self.phase = TuningPhase.FAST
         self.limits: list[int | None] = list(limits or [None] * workers)
         """The most samples that each can hold, as far as is known."""
         self.floors = [1] * workers
@@ -100,7 +100,7 @@ class NumericRule:
 
     def event(self) -> None:
         """Something has changed that times do not show yet: approach fast again."""
-        self.phase, self._roles, self._swaps = Phase.FAST, {}, 0
+        self.phase, self._roles, self._swaps = TuningPhase.FAST, {}, 0
         self._times.clear()
         self._last.clear()
         self._spread_before = inf
@@ -113,15 +113,15 @@ class NumericRule:
         self._times.append(list(times))
         self._last.append(list(times))
         match self.phase:
-            case Phase.FAST if len(self._last) == _APPROACH_WINDOW:
+            case TuningPhase.FAST if len(self._last) == _APPROACH_WINDOW:
                 self._approach(_medians(self._last))
-            case Phase.FINE if len(self._times) >= _FINE_WINDOW:
+            case TuningPhase.FINE if len(self._times) >= _FINE_WINDOW:
                 self._tune()
-            case Phase.HOLD if len(self._times) >= _FINE_WINDOW:
+            case TuningPhase.HOLD if len(self._times) >= _FINE_WINDOW:
                 if self._spread(_medians(self._times, _FINE_WINDOW)) > _FAR:
                     self.event()
                 elif len(self._times) == _HOLD_WINDOW and self._spread(_medians(self._times, _HOLD_WINDOW)) > _UNEVEN:
-                    self.phase = Phase.FINE
+                    self.phase = TuningPhase.FINE
                     self._tune()
 
     # --- phases ---
@@ -129,11 +129,11 @@ class NumericRule:
     def _approach(self, times: Sequence[float]) -> None:
         straggler, leader = self._straggler(times), self._leader(times)
         if straggler is None or leader is None or self._spread(times) <= _EVEN:
-            self.phase = Phase.FINE
+            self.phase = TuningPhase.FINE
         else:
             self._swaps += (self._roles.get(straggler) == "leader") + (self._roles.get(leader) == "straggler")
             if self._swaps >= _SWAPS:
-                self.phase = Phase.FINE  # the step is too large
+                self.phase = TuningPhase.FINE  # the step is too large
                 return
             self._roles |= {straggler: "straggler", leader: "leader"}
             self._look_for_saturation(straggler, times[straggler])
@@ -143,7 +143,7 @@ class NumericRule:
         times = _medians(self._times, _FINE_WINDOW)
         spread = self._spread(times)
         if spread <= _EVEN:
-            self.phase = Phase.HOLD
+            self.phase = TuningPhase.HOLD
             return
         if spread > _FAR and spread > _WORSE * self._spread_before:
             self.event()
@@ -161,7 +161,7 @@ class NumericRule:
                 self._look_for_saturation(straggler, times[straggler])
                 self._move(straggler, leader, min(self._step, max(1, int(_PART * apart / each))))
         if self.sizes == before:
-            self.phase = Phase.HOLD
+            self.phase = TuningPhase.HOLD
 
     # --- roles ---
 

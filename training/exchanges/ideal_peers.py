@@ -84,10 +84,10 @@ class IdealNetwork:
         """When each lost worker was lost, in ns."""
         self.timeouts: list[tuple[int, int]] = []
         """Worker and lost peer of each call that has failed."""
-        self._waiting: list[Call] = []
+        self._waiting: list[PeerCall] = []
         self.ends = [IdealPeers(self, rank) for rank in range(workers)]
 
-    def lose(self, rank: int) -> None:
+    def mark_lost(self, rank: int) -> None:
         """Cut a worker off from now on."""
         self.lost.setdefault(rank, self._clock.now_ns)
 
@@ -100,7 +100,7 @@ class IdealNetwork:
         carried = self.carrier.deadline_ns
         return min([*fails, *([] if carried is None else [carried])], default=None)
 
-    def call(self, call: Call) -> Call:
+    def call(self, call: PeerCall) -> PeerCall:
         """Watch a call that may fail."""
         self._waiting.append(call)
         return call
@@ -111,7 +111,7 @@ class IdealNetwork:
         return self._clock.now_ns
 
 
-class Call:
+class PeerCall:
     """A call to a peer: done with its value, or failed a patience after the peer, or the worker itself, was lost."""
 
     def __init__(self, network: IdealNetwork, rank: int, peer: int, value: Callable[[], tuple[bool, Any]]) -> None:
@@ -173,15 +173,15 @@ class IdealPeers:
     def pull_async(self, peer: int, name: str, /) -> InProgress:
         found = self._network.ends[peer]._published[name]
         arrived = self._network.carrier.start(peer, self.rank, found.value.nbytes)
-        return self._network.call(Call(self._network, self.rank, peer, lambda: (arrived(), found)))
+        return self._network.call(PeerCall(self._network, self.rank, peer, lambda: (arrived(), found)))
 
     def send_async(self, peer: int, value: object, /) -> InProgress:
         copied = np.array(value)
         if self.rank in self._network.lost or peer in self._network.lost:
-            return self._network.call(Call(self._network, self.rank, peer, lambda: (False, None)))
+            return self._network.call(PeerCall(self._network, self.rank, peer, lambda: (False, None)))
         arrived = self._network.carrier.start(self.rank, peer, copied.nbytes)
         self._network.ends[peer]._inbox.setdefault(self.rank, deque()).append((arrived, copied))
-        return Call(self._network, self.rank, peer, lambda: (arrived(), None))
+        return PeerCall(self._network, self.rank, peer, lambda: (arrived(), None))
 
     def recv_async(self, peer: int, /) -> InProgress:
         queue = self._inbox.setdefault(peer, deque())
@@ -191,4 +191,4 @@ class IdealPeers:
                 return True, queue.popleft()[1]
             return False, None
 
-        return self._network.call(Call(self._network, self.rank, peer, value))
+        return self._network.call(PeerCall(self._network, self.rank, peer, value))

@@ -138,7 +138,7 @@ class _Kept:
     def _slowest(self) -> float:
         return float(self.weights[self.pairs].max(initial=0.0))
 
-    def look(self, problem: Problem) -> None:
+    def update(self, problem: Problem) -> None:
         """Evaluate all links' present loads."""
         self.costs = Costs(problem)
         self.access, self.weights = self.costs.access_seconds(problem.hosts), self.costs.seconds_of_pairs()
@@ -196,7 +196,7 @@ class WidestTree:
         changed = _changed(kept.costs.problem, problem, int(_FEW * len(links.number)))
         if changed is not None:
             return self._kept_or_new(problem, kept, kept.change(problem, changed))
-        kept.look(problem)
+        kept.update(problem)
         return self._kept_or_new(problem, kept, False)
 
     def resolve(self, problem: Problem, changed: Collection[Endpoint]) -> Placement:

@@ -8,7 +8,7 @@ from typing import Final
 
 from ....imports.registry import Registry
 from ...errors import InvalidTensor
-from ..operation import Call, Description, Started, Stepped, gathered, summed
+from ..operation import Description, OperationCall, Started, Stepped, gathered, summed
 
 Sum: Final = "sum"
 Average: Final = "mean"
@@ -21,8 +21,8 @@ __all__ = [
     "AdaCons",
     "Adasum",
     "Average",
-    "Call",
     "Description",
+    "OperationCall",
     "Started",
     "Stepped",
     "Sum",

@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..operation import Call, Description, Members, Stepped, Steps, narrowed
+from ..operation import Description, Members, OperationCall, Stepped, Steps, narrowed
 
 MOMENTUM: Final = 0.99
 """Decay rate of the running mean of sorted coefficients, as in the paper."""
@@ -44,14 +44,14 @@ def coefficients(alphas: NDArray[np.float64], norms: NDArray[np.float64], memory
     return factors / total
 
 
-def _start(call: Call) -> Stepped:
+def _start(call: OperationCall) -> Stepped:
     numbers, kind = call.floats("adacons")
     wide = np.array(kind.widen(numbers)).reshape(-1)
     result = partial(narrowed, kind=kind, shape=numbers.shape)
     return Stepped(partial(_steps, call=call, wide=wide, result=result))
 
 
-def _steps(members: Members, *, call: Call, wide: NDArray[Any], result: Any) -> Steps:
+def _steps(members: Members, *, call: OperationCall, wide: NDArray[Any], result: Any) -> Steps:
     name = f"{call.name}: adacons {call.signature:x}"
     sums = partial(members.allreduce_async, name=name, nonfinite=call.nonfinite, cuts=call.cuts)
     [total] = yield [sums(wide)]

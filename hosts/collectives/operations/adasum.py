@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from ...errors import InvalidTensor
 from ...numerics.tensors import ends_of
 from ..halving import check_power_of_two, halve_and_double
-from ..operation import Call, Description, Members, Stepped, Steps, narrowed
+from ..operation import Description, Members, OperationCall, Stepped, Steps, narrowed
 
 _LARGEST: Final = 2.0**450
 """Bound of |x|, so that squared norms are far below float64's largest number."""
 
 
-def _start(call: Call) -> Stepped:
+def _start(call: OperationCall) -> Stepped:
     numbers, kind = call.floats("adasum")
     place = f"tensor {call.name!r}"
     if call.rack is None:
@@ -35,7 +35,7 @@ def _start(call: Call) -> Stepped:
     return Stepped(partial(_steps, call=call, wide=wide, ends=ends, result=result))
 
 
-def _steps(members: Members, *, call: Call, wide: NDArray[Any], ends: list[int], result: Any) -> Steps:
+def _steps(members: Members, *, call: OperationCall, wide: NDArray[Any], ends: list[int], result: Any) -> Steps:
     rack = call.rack
     leads = np.zeros(members.size, np.int32)
     leads[members.rank] = rack is None or rack.rank == 0

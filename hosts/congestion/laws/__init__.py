@@ -52,14 +52,14 @@ class _UserLaw(WindowLaw):
         if self._allowed is not None:
             self._allowed.begin(pacing, now_ns)
 
-    def take(self, feedback: Feedback) -> None:
-        self._law.take(feedback)
+    def update(self, feedback: Feedback) -> None:
+        self._law.update(feedback)
         self.unread = self._law.unread
         if self._allowed is not None:
-            self._allowed.take(feedback)
+            self._allowed.update(feedback)
 
-    def lose(self, rounds: int, now_ns: int) -> None:
-        self._law.lose(rounds, now_ns)
+    def on_loss(self, rounds: int, now_ns: int) -> None:
+        self._law.on_loss(rounds, now_ns)
 
     def window(self, now_ns: int) -> int:
         window = self._checked("window()", self._law.window(now_ns), 1)

@@ -27,7 +27,7 @@ class Dctcp(LossDriven):
         self._results = self._marked = 0  # in this window of data
         self._window_end = 0  # so many results have come when all is back that was under way as the window began
 
-    def take(self, feedback: Feedback) -> None:
+    def update(self, feedback: Feedback) -> None:
         self._come += feedback.rounds
         self._results += feedback.rounds
         self._marked += feedback.marked

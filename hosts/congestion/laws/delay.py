@@ -33,7 +33,7 @@ class DelayTarget(WindowLaw):
         self._trip_ns = 0  # the newest round trip
         self._cut_ns: int | None = None
 
-    def take(self, feedback: Feedback) -> None:
+    def update(self, feedback: Feedback) -> None:
         round_trip_ns = feedback.round_trip_ns
         if round_trip_ns is None:
             return
@@ -46,7 +46,7 @@ class DelayTarget(WindowLaw):
             excess = (round_trip_ns - target_ns) / round_trip_ns
             self._cut(max(1 - CUT * excess, 1 - MAX_CUT), feedback.now_ns)
 
-    def lose(self, rounds: int, now_ns: int) -> None:
+    def on_loss(self, rounds: int, now_ns: int) -> None:
         self._cut(1 - MAX_CUT, now_ns)
 
     def window(self, now_ns: int) -> int:

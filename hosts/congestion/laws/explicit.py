@@ -17,11 +17,11 @@ class ExplicitWindow(WindowLaw):
     def begin(self, pacing: Pacing, now_ns: int) -> None:
         self._pacing, self._window, self._heard_ns = pacing, pacing.window, now_ns
 
-    def take(self, feedback: Feedback) -> None:
+    def update(self, feedback: Feedback) -> None:
         if feedback.window is not None:
             self._window, self._heard_ns = feedback.window, feedback.now_ns
 
-    def lose(self, rounds: int, now_ns: int) -> None:
+    def on_loss(self, rounds: int, now_ns: int) -> None:
         """The queues say themselves what they have room for."""
 
     def window(self, now_ns: int) -> int:

@@ -19,10 +19,10 @@ class FixedWindow(WindowLaw):
     def begin(self, pacing: Pacing, now_ns: int) -> None:
         """Start; nothing is requested of the network."""
 
-    def take(self, feedback: Feedback) -> None:
+    def update(self, feedback: Feedback) -> None:
         """Nothing is learnt of it."""
 
-    def lose(self, rounds: int, now_ns: int) -> None:
+    def on_loss(self, rounds: int, now_ns: int) -> None:
         """Lost rounds are sent again at the same window."""
 
     def window(self, now_ns: int) -> int:

@@ -67,7 +67,7 @@ class Hpcc(WindowLaw):
         self._come = 0  # results, ever
         self._reference_end = 0  # so many have come when all is back that was under way as W_c was set
 
-    def take(self, feedback: Feedback) -> None:
+    def update(self, feedback: Feedback) -> None:
         self._come += feedback.rounds
         if feedback.round_trip_ns is None:  # a tensor begins, with rounds that fill no link, or rounds were repaired
             self._told.clear()
@@ -128,7 +128,7 @@ class Hpcc(WindowLaw):
             self._reference_end = self._come + in_flight
         self._window = window
 
-    def lose(self, rounds: int, now_ns: int) -> None:
+    def on_loss(self, rounds: int, now_ns: int) -> None:
         """The links say themselves how full they are."""
 
     def window(self, now_ns: int) -> int:

@@ -23,11 +23,11 @@ class LossDriven(WindowLaw):
         self._come = 0  # results, ever
         self._cut_end = 0  # so many results have come when all is back that was under way at the last cut
 
-    def take(self, feedback: Feedback) -> None:
+    def update(self, feedback: Feedback) -> None:
         self._come += feedback.rounds
         self._grow(feedback.rounds)
 
-    def lose(self, rounds: int, now_ns: int) -> None:
+    def on_loss(self, rounds: int, now_ns: int) -> None:
         if self._come >= self._cut_end:
             self._cut(self._window / 2, int(self._window))
 

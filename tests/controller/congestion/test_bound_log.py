@@ -11,7 +11,7 @@ from weir.controller.congestion import CongestionOptions, JobStreams, Uncontroll
 from weir.controller.congestion.bound_log import PROMISES, summary, window_advice
 from weir.controller.congestion.queue_bound import Promise
 from weir.controller.controller import Options
-from weir.controller.p4runtime.pipeline import Pipeline
+from weir.controller.p4runtime.pipeline import CompiledPipeline
 from weir.controller.placement import Placement
 from weir.controller.planning.plan import FailurePolicy, JobSpec
 from weir.tests.controller.congestion.test_budget import FABRIC, OPTIONS, PROBES, ROUTES, at_one_switch, plan_of
@@ -50,7 +50,9 @@ def test_a_window_that_queues_never_allow_is_told() -> None:
     assert window_advice(FABRIC, ROUTES, plan, PROBES, replace(OPTIONS, windows_obeyed=False)) == ""
 
 
-async def test_the_controller_says_each_change_once(pipeline: Pipeline, caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_controller_says_each_change_once(
+    pipeline: CompiledPipeline, caplog: pytest.LogCaptureFixture
+) -> None:
     congestion = CongestionOptions(uncontrolled=(TOO_MUCH,))
     options = Options(probe_period_ns=5 * MS, solve_period_ns=0, lease_ns=30 * MS, congestion=congestion)
     caplog.set_level(logging.INFO, PROMISES)

@@ -15,7 +15,7 @@ from weir.controller.congestion.bound_log import PROMISES
 from weir.controller.congestion.bound_violations import Exceeded
 from weir.controller.controller import Options
 from weir.controller.live.picture import LiveView
-from weir.controller.p4runtime.pipeline import Pipeline
+from weir.controller.p4runtime.pipeline import CompiledPipeline
 from weir.controller.placement import Placement
 from weir.controller.planning.plan import FailurePolicy, JobSpec
 from weir.controller.telemetry.link_native import REPORT
@@ -39,7 +39,7 @@ def declared() -> tuple[Uncontrolled, ...]:
 
 @pytest.mark.parametrize("uncontrolled", [(), declared()], ids=["undeclared", "declared"])
 async def test_undeclared_traffic_is_reported_once_by_its_queue(
-    uncontrolled: tuple[Uncontrolled, ...], pipeline: Pipeline, caplog: pytest.LogCaptureFixture
+    uncontrolled: tuple[Uncontrolled, ...], pipeline: CompiledPipeline, caplog: pytest.LogCaptureFixture
 ) -> None:
     """1200 Mbit/s on a link of 1 Gbit/s, from two hosts: declared, it would leave the queue without a bound."""
     congestion = CongestionOptions(48, uncontrolled, lease_ns=2 * MS)
@@ -53,12 +53,12 @@ async def test_undeclared_traffic_is_reported_once_by_its_queue(
     async with make_rig(TOPOLOGY, pipeline, Fixed(AT_LEAF), options) as rig:
         await rig.admit(JobSpec(7, ("h1", "h2"), slots=16, window=8, policy=FailurePolicy.WAIT))
         await rig.run(40 * MS)
-        view.look(rig.controller, rig.fabric.now_ns)
+        view.snapshot(rig.controller, rig.fabric.now_ns)
         assert told() == []
         for source in SOURCES:
             rig.emulated.add_flow(source, "h6", payload_bytes=1_000 - 14, rate_bps=RATE_BPS)
         await rig.run(100 * MS)
-        events = [event["text"] for event in view.look(rig.controller, rig.fabric.now_ns)["events"]]
+        events = [event["text"] for event in view.snapshot(rig.controller, rig.fabric.now_ns)["events"]]
         lines = told()
         assert [line for line in events if "are promised" in line] == lines
         if uncontrolled:
@@ -87,17 +87,17 @@ def test_violations_count_from_applied_bounds_and_once_per_bound() -> None:
 
     windows: Any = SimpleNamespace(budgets=budgets, obeyed_ns=20 * MS)
     exceeded = Exceeded(links, windows)
-    assert exceeded.look() == [], "nothing was reported"
+    assert exceeded.poll() == [], "nothing was reported"
     report(one, bounds[one] + 3, 25 * MS - 1)
-    assert exceeded.look() == [], "a larger bound of before may have been in force"
+    assert exceeded.poll() == [], "a larger bound of before may have been in force"
     report(one, bounds[one], 25 * MS)
-    assert exceeded.look() == []
+    assert exceeded.poll() == []
     report(one, bounds[one] + 1, 25 * MS)
-    [line] = exceeded.look()
+    [line] = exceeded.poll()
     assert line.startswith(f"{one}: {bounds[one] + 1} packets were reported, and {bounds[one]} are promised: ")
     report(one, bounds[one] + 9, 30 * MS)
     report(other, bounds[other] + 1, 30 * MS)
-    [second] = exceeded.look()
+    [second] = exceeded.poll()
     assert second.startswith(f"{other}: ")
     assert exceeded.told == {one: line, other: second}
 
@@ -105,5 +105,5 @@ def test_violations_count_from_applied_bounds_and_once_per_bound() -> None:
         return replace(budget, refusal="others may come")
 
     windows.budgets = {**budgets, one: refused(budgets[one])}
-    [again] = exceeded.look()
+    [again] = exceeded.poll()
     assert again == second, "of the one queue nothing is promised any more, of the other a new promise is broken"

@@ -365,7 +365,7 @@ def test_nothing_is_promised_of_queues_whose_jobs_lose_frames() -> None:
     assert last.bound_packets is None
     assert "cannot be kept because frames are lost on its jobs' ways (at h9-p0 and 1 more), and what is" in last.text
     windows = WindowController(lossy, OPTIONS)
-    told = windows.follow(ROUTES, [here, there], (), 0)
+    told = windows.update(ROUTES, [here, there], (), 0)
     assert told[0].pacing.round_trip_ns >= windows.round_trip_ns(here) > 0
     assert told[1].pacing.round_trip_ns == 0, "what is lost is sent again by the worker's own time-out"
     worse = Topology(
@@ -417,7 +417,7 @@ class Times:
         before, ways_ns = self.windows.budgets, self._round_trips_ns()
         allowed = {job: self._allowed(plan, now_ns) for job, plan in self.plans.items()}
         asked = {plan.spec.job: plan for plan in plans}
-        told = self.windows.follow(ROUTES, asked.values(), probes, now_ns)
+        told = self.windows.update(ROUTES, asked.values(), probes, now_ns)
         asked |= {plan.spec.job: plan for plan in told}
         ways_ns = {job: max(way_ns, self.windows.round_trip_ns(self.plans[job])) for job, way_ns in ways_ns.items()}
         for job, plan in self.plans.items():
@@ -488,21 +488,21 @@ class Times:
 def test_windows_shrink_at_once_and_a_new_job_waits_for_that() -> None:
     windows = WindowController(FABRIC, replace(OPTIONS, lease_ns=1_000_000))
     first = at_one_switch(1, "h1", "h2")
-    [paced] = windows.follow(ROUTES, [first], (), 0)
+    [paced] = windows.update(ROUTES, [first], (), 0)
     [link] = [e for e in paced.max_streams if FABRIC.peer(e).node == "h1"]
     assert windows.budgets[link].window == paced.pacing.window == 32, "a job's own window is less than the queue's room"
     assert paced.pacing.hold_ns == 0
     crowd = [at_one_switch(job, "h1", "h3") for job in range(2, 6)]
-    told = windows.follow(ROUTES, [paced, *crowd], (), 5_000)
+    told = windows.update(ROUTES, [paced, *crowd], (), 5_000)
     assert windows.budgets[link].window == 64 // 5 == 12
     for plan in told:
         assert plan.pacing.window == 12
         assert plan.pacing.hold_ns >= 1_000_000 + windows.round_trip_ns(plan)
     plans = [paced, *told]
-    windows.follow(ROUTES, plans[:1], (), 6_000)
+    windows.update(ROUTES, plans[:1], (), 6_000)
     assert windows.budgets[link].window == 12, "packets of those who left are still under way"
     later = 6_000 + 1_000_000 + 2 * told[0].pacing.hold_ns
-    windows.follow(ROUTES, plans[:1], (), later)
+    windows.update(ROUTES, plans[:1], (), later)
     assert windows.budgets[link].window == 32
 
 
@@ -568,7 +568,7 @@ def test_a_rounds_wait_includes_longer_frames_of_others(others: dict[str, Any]) 
     spec = JobSpec(1, ("h1", "h2"), server="h3", slots=8, window=4)
     plan = job_plan(rack, Routes(rack), spec, Placement(dict.fromkeys(spec.workers, "h3"), {}, "h3"), 1, {})
     windows = WindowController(rack, CongestionOptions(64, **others))
-    [paced] = windows.follow(Routes(rack), [plan], (), 0)
+    [paced] = windows.update(Routes(rack), [plan], (), 0)
     theirs = max(budget.others + budget.burst for budget in windows.budgets.values())
     assert theirs >= 30
     assert windows.round_trip_ns(plan) >= 8 * 1514 * theirs
@@ -577,13 +577,13 @@ def test_a_rounds_wait_includes_longer_frames_of_others(others: dict[str, Any]) 
 
 def test_a_change_that_did_not_happen_leaves_nothing() -> None:
     windows = WindowController(FABRIC, OPTIONS)
-    [first] = windows.follow(ROUTES, [at_one_switch(1, "h1", "h2")], (), 0)
+    [first] = windows.update(ROUTES, [at_one_switch(1, "h1", "h2")], (), 0)
     before = dict(windows.budgets)
-    windows.follow(ROUTES, [first, *(at_one_switch(job, "h1", "h3") for job in range(2, 5))], (), 1_000)
+    windows.update(ROUTES, [first, *(at_one_switch(job, "h1", "h3") for job in range(2, 5))], (), 1_000)
     assert dict(windows.budgets) != before
     windows.withdraw()
     assert dict(windows.budgets) == before
-    assert windows.follow(ROUTES, [first], (), 1_000) == []
+    assert windows.update(ROUTES, [first], (), 1_000) == []
 
 
 def test_no_window_grows_before_a_late_switch_is_applied() -> None:
@@ -591,7 +591,7 @@ def test_no_window_grows_before_a_late_switch_is_applied() -> None:
     every = [switch.name for switch in FABRIC.switches]
 
     def follow(plans: Sequence[JobPlan], now_ns: int, *without: str) -> list[JobPlan]:
-        told = windows.follow(ROUTES, plans, (), now_ns)
+        told = windows.update(ROUTES, plans, (), now_ns)
         windows.note_held([name for name in every if name not in without], now_ns)
         return told
 
@@ -623,14 +623,14 @@ def test_no_window_grows_before_a_late_switch_is_applied() -> None:
 
 def test_a_moved_job_waits_until_its_old_packets_are_gone() -> None:
     windows = WindowController(FABRIC, replace(OPTIONS, bound_packets=40))
-    [first] = windows.follow(ROUTES, [at_one_switch(1, "h1", "h2")], (), 0)
-    [moved] = windows.follow(ROUTES, [at_one_switch(1, "h1", "h2", generation=2)], (), 1_000)
+    [first] = windows.update(ROUTES, [at_one_switch(1, "h1", "h2")], (), 0)
+    [moved] = windows.update(ROUTES, [at_one_switch(1, "h1", "h2", generation=2)], (), 1_000)
     assert first.pacing.window == 32, "two of them are more than 40"
     assert windows.round_trip_ns(first) > 0
-    assert windows.follow(ROUTES, [moved], (), 2_000) == []
+    assert windows.update(ROUTES, [moved], (), 2_000) == []
     roomy = WindowController(FABRIC, OPTIONS)
-    roomy.follow(ROUTES, [at_one_switch(1, "h1", "h2")], (), 0)
-    [free] = roomy.follow(ROUTES, [at_one_switch(1, "h1", "h2", generation=2)], (), 1_000)
+    roomy.update(ROUTES, [at_one_switch(1, "h1", "h2")], (), 0)
+    [free] = roomy.update(ROUTES, [at_one_switch(1, "h1", "h2", generation=2)], (), 1_000)
     assert free.pacing.hold_ns == 0, "32 old ones and 32 new ones are 64"
     assert moved.pacing.hold_ns > 0
 
@@ -638,13 +638,13 @@ def test_a_moved_job_waits_until_its_old_packets_are_gone() -> None:
 def test_a_past_jobs_packets_count_with_its_last_windows() -> None:
     """Five jobs of 9 rounds; four leave, and the one that stays has 32: when it moves, 32 old ones are on the way."""
     windows = WindowController(FABRIC, replace(OPTIONS, bound_packets=48, lease_ns=100_000))
-    crowd = windows.follow(ROUTES, [at_one_switch(job, "h1", "h2") for job in range(1, 6)], (), 0)
+    crowd = windows.update(ROUTES, [at_one_switch(job, "h1", "h2") for job in range(1, 6)], (), 0)
     assert {plan.pacing.window for plan in crowd} == {9}
-    windows.follow(ROUTES, crowd[:1], (), 10_000_000)
-    windows.follow(ROUTES, crowd[:1], (), 20_000_000)
+    windows.update(ROUTES, crowd[:1], (), 10_000_000)
+    windows.update(ROUTES, crowd[:1], (), 20_000_000)
     [link] = [end for end in crowd[0].max_streams if FABRIC.peer(end).node == "h1"]
     assert windows.budgets[link].window == 32
-    [moved] = windows.follow(ROUTES, [at_one_switch(1, "h1", "h2", generation=2)], (), 30_000_000)
+    [moved] = windows.update(ROUTES, [at_one_switch(1, "h1", "h2", generation=2)], (), 30_000_000)
     assert moved.pacing.window == 32
     assert moved.pacing.hold_ns == windows.round_trip_ns(crowd[0]), "32 and 32 are more than 48"
 
@@ -652,7 +652,7 @@ def test_a_past_jobs_packets_count_with_its_last_windows() -> None:
 def test_the_bound_counts_leftovers_without_a_waiting_job() -> None:
     """The rest of an old generation counts in the bound as long as it is there, up to the room that Q* leaves."""
     windows = WindowController(FABRIC, OPTIONS)
-    [first] = windows.follow(ROUTES, [at_one_switch(1, "h1", "h2")], (), 0)
+    [first] = windows.update(ROUTES, [at_one_switch(1, "h1", "h2")], (), 0)
     [link] = [end for end in first.max_streams if FABRIC.peer(end).node == "h1"]
 
     def promised() -> Promise:
@@ -662,11 +662,11 @@ def test_the_bound_counts_leftovers_without_a_waiting_job() -> None:
         f"{link}: at most 32 packets = ΣW + probes; N = 1 streams of W = 32 (w = 32 from K = 16 on), 0 probes, "
         "others u = 0.00 and σ = 0.0"
     )
-    [second] = windows.follow(ROUTES, [at_one_switch(1, "h1", "h2", generation=2)], (), 1_000)
+    [second] = windows.update(ROUTES, [at_one_switch(1, "h1", "h2", generation=2)], (), 1_000)
     assert second.pacing.hold_ns == 0
     assert promised().bound_packets == 64
     assert "N = 1 streams of W = 32 and ΣW = 64 with what is left of others (w = 32 from" in promised().text
-    windows.follow(ROUTES, [second], (), 1_000 + windows.round_trip_ns(first))
+    windows.update(ROUTES, [second], (), 1_000 + windows.round_trip_ns(first))
     assert promised().bound_packets == 32
 
 
@@ -676,10 +676,10 @@ def test_a_new_job_waits_until_marks_leave_the_others_less() -> None:
     """
     steady = (Uncontrolled("h4", "h1", 8e8, 1042),)
     windows = WindowController(FABRIC, CongestionOptions(64, steady, lease_ns=1_000_000))
-    [first] = windows.follow(ROUTES, [at_one_switch(1, "h1", "h2", window=8)], (), 0)
+    [first] = windows.update(ROUTES, [at_one_switch(1, "h1", "h2", window=8)], (), 0)
     [link] = [end for end in first.max_streams if FABRIC.peer(end).node == "h1"]
     alone = windows.budgets[link]
-    [second] = windows.follow(ROUTES, [first, at_one_switch(2, "h1", "h3", window=8)], (), 50_000_000)
+    [second] = windows.update(ROUTES, [first, at_one_switch(2, "h1", "h3", window=8)], (), 50_000_000)
     both = windows.budgets[link]
     assert alone.window == both.window == 8, "no window was lowered"
     assert 2 * both.congested_window <= alone.congested_window
@@ -692,11 +692,11 @@ def test_parts_planned_together_do_not_await_each_others_marks() -> None:
     steady = (Uncontrolled("h4", "h1", 8e8, 1042),)
     for own, waits in ((8, False), (32, True)):
         windows = WindowController(FABRIC, CongestionOptions(64, steady, lease_ns=1_000_000))
-        [first] = windows.follow(ROUTES, [at_one_switch(1, "h1", "h2", window=own)], (), 1_000)
-        [second] = windows.follow(ROUTES, [first, at_one_switch(2, "h1", "h3", window=own)], (), 1_000)
+        [first] = windows.update(ROUTES, [at_one_switch(1, "h1", "h2", window=own)], (), 1_000)
+        [second] = windows.update(ROUTES, [first, at_one_switch(2, "h1", "h3", window=own)], (), 1_000)
         assert (second.pacing.hold_ns > 0) == waits
         assert (second.pacing.window < first.pacing.window) == waits
-        [third] = windows.follow(ROUTES, [first, second, at_one_switch(3, "h1", "h2", window=own)], (), 1_001)
+        [third] = windows.update(ROUTES, [first, second, at_one_switch(3, "h1", "h2", window=own)], (), 1_001)
         assert third.pacing.hold_ns >= 1_000_000, "the others may have heard by now"
 
 
@@ -704,14 +704,14 @@ def test_marks_come_later_only_after_all_apply_smaller_windows() -> None:
     """A raised threshold leaves queues more, and packets sent under the earlier windows would come on top."""
     steady = (Uncontrolled("h4", "h1", 8e8, 1042),)
     windows = WindowController(FABRIC, CongestionOptions(40, steady, lease_ns=1_000_000))
-    plans = windows.follow(ROUTES, [at_one_switch(1, "h1", "h2")], (), 0)
+    plans = windows.update(ROUTES, [at_one_switch(1, "h1", "h2")], (), 0)
     [link] = [end for end in plans[0].max_streams if FABRIC.peer(end).node == "h1"]
     alone = windows.budgets[link]
-    plans += windows.follow(ROUTES, [*plans, at_one_switch(2, "h1", "h3")], (), 50_000_000)
+    plans += windows.update(ROUTES, [*plans, at_one_switch(2, "h1", "h3")], (), 50_000_000)
     assert alone.marked
     assert windows.budgets[link].window < alone.window
     assert windows.budgets[link].threshold == alone.threshold
-    windows.follow(ROUTES, plans, (), 100_000_000)
+    windows.update(ROUTES, plans, (), 100_000_000)
     assert windows.budgets[link].threshold > alone.threshold
 
 
@@ -727,36 +727,36 @@ def test_gaps_follow_jobs_and_shrink_after_others_slow_down() -> None:
         return job_plan(rack, routes, spec, Placement(dict.fromkeys(workers, "h65"), {}, "h65"), generation, {})
 
     windows = WindowController(rack, CongestionOptions(60, lease_ns=1_000_000))
-    [one] = windows.follow(routes, [incast(1)], (), 0)
+    [one] = windows.update(routes, [incast(1)], (), 0)
     assert (one.pacing.gap_ns, windows.jobs_to_repace) == (0, {})
-    [two] = windows.follow(routes, [one, incast(2)], (), 10_000_000)
+    [two] = windows.update(routes, [one, incast(2)], (), 10_000_000)
     assert two.pacing.gap_ns == gap_ns
     assert two.pacing.hold_ns >= 1_000_000, "for what the first one needs to hear of it"
     assert windows.jobs_to_repace == {1: gap_ns}
-    [one] = windows.follow(routes, [incast(1, generation=2), two], (), 11_000_000)
+    [one] = windows.update(routes, [incast(1, generation=2), two], (), 11_000_000)
     assert one.pacing.gap_ns == gap_ns
     assert one.pacing.hold_ns > 0, "until what it sent without a gap is gone"
     assert windows.jobs_to_repace == {}
-    windows.follow(routes, [one, two], (), 30_000_000)
+    windows.update(routes, [one, two], (), 30_000_000)
     assert windows.jobs_to_repace == {}
-    windows.follow(routes, [two], (), 40_000_000)
+    windows.update(routes, [two], (), 40_000_000)
     assert windows.jobs_to_repace == {}, "packets of the first may be on the way"
-    windows.follow(routes, [two], (), 60_000_000)
+    windows.update(routes, [two], (), 60_000_000)
     assert windows.jobs_to_repace == {2: 0}
-    [two] = windows.follow(routes, [incast(2, generation=2)], (), 61_000_000)
+    [two] = windows.update(routes, [incast(2, generation=2)], (), 61_000_000)
     assert (two.pacing.gap_ns, windows.jobs_to_repace) == (0, {})
     anew = WindowController(rack, CongestionOptions(60, lease_ns=1_000_000))
     anew.restore({})
-    [restored] = anew.follow(routes, [replace(incast(2), pacing=Pacing(gap_ns=gap_ns))], (), 0)
+    [restored] = anew.update(routes, [replace(incast(2), pacing=Pacing(gap_ns=gap_ns))], (), 0)
     assert restored.pacing.gap_ns == gap_ns, "as its hosts were told by the controller before"
     assert anew.jobs_to_repace == {2: 0}
     slow, fast = replace(incast(1), pacing=Pacing(gap_ns=2 * gap_ns)), incast(2)
     anew = WindowController(rack, CongestionOptions(60))
     anew.restore({})
-    plans = anew.follow(routes, [slow, fast], (), 0)
+    plans = anew.update(routes, [slow, fast], (), 0)
     assert anew.jobs_to_repace == {2: gap_ns}, "the other one may send faster only then"
-    plans = [plans[0], *anew.follow(routes, [plans[0], incast(2, generation=2)], (), 1_000_000)]
-    anew.follow(routes, plans, (), 100_000_000)
+    plans = [plans[0], *anew.update(routes, [plans[0], incast(2, generation=2)], (), 1_000_000)]
+    anew.update(routes, plans, (), 100_000_000)
     assert anew.jobs_to_repace == {1: gap_ns}
 
 
@@ -765,16 +765,16 @@ def test_the_packets_of_all_moves_of_late_count_together() -> None:
     gone.
     """
     windows = WindowController(FABRIC, OPTIONS)
-    [first] = windows.follow(ROUTES, [at_one_switch(1, "h1", "h2")], (), 0)
-    [second] = windows.follow(ROUTES, [at_one_switch(1, "h1", "h2", generation=2)], (), 1_000)
-    [third] = windows.follow(ROUTES, [at_one_switch(1, "h1", "h2", generation=3)], (), 2_000)
+    [first] = windows.update(ROUTES, [at_one_switch(1, "h1", "h2")], (), 0)
+    [second] = windows.update(ROUTES, [at_one_switch(1, "h1", "h2", generation=2)], (), 1_000)
+    [third] = windows.update(ROUTES, [at_one_switch(1, "h1", "h2", generation=3)], (), 2_000)
     assert (first.pacing.window, second.pacing.hold_ns) == (32, 0)
     assert third.pacing.hold_ns == 1_000 + windows.round_trip_ns(first) - 2_000
     late = WindowController(FABRIC, OPTIONS)
-    late.follow(ROUTES, [at_one_switch(1, "h1", "h2")], (), 0)
-    late.follow(ROUTES, [at_one_switch(1, "h1", "h2", generation=2)], (), 1_000)
+    late.update(ROUTES, [at_one_switch(1, "h1", "h2")], (), 0)
+    late.update(ROUTES, [at_one_switch(1, "h1", "h2", generation=2)], (), 1_000)
     gone_ns = 1_000 + late.round_trip_ns(first)
-    [third] = late.follow(ROUTES, [at_one_switch(1, "h1", "h2", generation=3)], (), gone_ns)
+    [third] = late.update(ROUTES, [at_one_switch(1, "h1", "h2", generation=3)], (), gone_ns)
     assert third.pacing.hold_ns == 0
 
 
@@ -782,18 +782,18 @@ def test_a_restarted_controller_begins_with_the_switches_state() -> None:
     """A controller without records does not raise windows that wait for other workers."""
     windows = WindowController(FABRIC, replace(OPTIONS, lease_ns=1_000_000))
     crowd = [at_one_switch(job, "h1", "h3") for job in range(1, 6)]
-    crowd = windows.follow(ROUTES, crowd, (), 0)
+    crowd = windows.update(ROUTES, crowd, (), 0)
     left = crowd[:1]
-    windows.follow(ROUTES, left, (), 1_000)
+    windows.update(ROUTES, left, (), 1_000)
     states = marked_states(FABRIC, {s.name: SwitchState() for s in FABRIC.switches}, windows.budgets, left, OPTIONS)
     held = windows_held(states)
     anew = WindowController(FABRIC, replace(OPTIONS, lease_ns=1_000_000))
     anew.restore(held)
-    anew.follow(ROUTES, [at_one_switch(1, "h1", "h3")], (), 0)
+    anew.update(ROUTES, [at_one_switch(1, "h1", "h3")], (), 0)
     assert windows_held(marked_states(FABRIC, states, anew.budgets, left, OPTIONS)) == held
     [link] = [e for e in left[0].max_streams if FABRIC.peer(e).node == "h1"]
     assert anew.budgets[link].window == 64 // 5
-    anew.follow(ROUTES, [at_one_switch(1, "h1", "h3")], (), 1_000_000 + anew.round_trip_ns(left[0]))
+    anew.update(ROUTES, [at_one_switch(1, "h1", "h3")], (), 1_000_000 + anew.round_trip_ns(left[0]))
     assert anew.budgets[link].window == 32
 
 

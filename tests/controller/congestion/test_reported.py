@@ -19,7 +19,7 @@ QUEUES = IntConfig(queue_steps=Steps(depth_step=1))
 
 def unpromised(watching: IntConfig | None, others: tuple[Uncontrolled, ...] = ()) -> dict[Endpoint, LinkBudget]:
     windows = WindowController(FABRIC, CongestionOptions(64, others), watching)
-    windows.follow(ROUTES, [at_one_switch(1, "h1", "h2")], (), 0)
+    windows.update(ROUTES, [at_one_switch(1, "h1", "h2")], (), 0)
     return {link: budget for link, budget in windows.budgets.items() if budget.refusal}
 
 
@@ -67,6 +67,6 @@ def test_round_trips_count_full_buffers_on_the_way_of_reports() -> None:
     longest = []
     for watching in (None, replace(QUEUES, collector="h1")):
         windows = WindowController(FABRIC, CongestionOptions(64), watching)
-        [plan] = windows.follow(ROUTES, [at_one_switch(1, "h1", "h2")], (), 0)
+        [plan] = windows.update(ROUTES, [at_one_switch(1, "h1", "h2")], (), 0)
         longest.append(windows.round_trip_ns(plan))
     assert longest[1] > longest[0]

@@ -19,7 +19,7 @@ from weir.controller.congestion import undeclared_traffic as module
 from weir.controller.congestion.bound_log import PROMISES
 from weir.controller.congestion.undeclared_traffic import LOOK_PERIODS, SLACK, SPANS, STEPS, JobRounds, Undeclared
 from weir.controller.controller import Controller, Message
-from weir.controller.jobs.job import Progress, RunningJob
+from weir.controller.jobs.job import RunningJob, WorkerProgress
 from weir.controller.placement import Placement
 from weir.controller.planning.memory import FabricMemory
 from weir.controller.planning.plan import JobSpec, job_plan, round_bytes
@@ -120,7 +120,7 @@ def readings(seed: int, others: float, declared: float) -> Iterator[tuple[int, f
             report["egress_ns"], report["bytes_sent"], report["causal"] = offset_ns + now_ns, int(sent), True
             report["queue_packets"] = report["latency_us"] = -1
             links.take(report)
-            undeclared.look(now_ns, [sender.rounds()])
+            undeclared.update(now_ns, [sender.rounds()])
             yield now_ns, undeclared.shares.get(LINK, 0.0)
 
 
@@ -163,7 +163,7 @@ def told_of(turns: Sequence[tuple[int | None, int, int, int]]) -> list[bool]:
             report["egress_ns"] = now_ns
             report["bytes_sent"] = passed * PLAN.max_streams[LINK] * round_bytes(SLOW)
             links.take(report)
-        undeclared.look(now_ns, [JobRounds(PLAN, least, most, (heard + 1) * LOOK_NS, unsettled=False)])
+        undeclared.update(now_ns, [JobRounds(PLAN, least, most, (heard + 1) * LOOK_NS, unsettled=False)])
         found.append(bool(undeclared.shares))
     return found
 
@@ -193,10 +193,10 @@ def test_windows_say_nothing_of_rates() -> None:
         report["at_ns"] = report["heard_ns"] = report["egress_ns"] = (turn + 1) * PERIOD_NS
         report["bytes_sent"] = turn * PERIOD_NS * SLOW.link_at(LINK).rate_bps // 16e9
         links.take(report)
-        undeclared.look((turn + 1) * PERIOD_NS + 1, [])
+        undeclared.update((turn + 1) * PERIOD_NS + 1, [])
     assert undeclared.shares == {other: 0.5}
-    undeclared.follow(ROUTES)
-    undeclared.look(300 * PERIOD_NS, [])
+    undeclared.update_routes(ROUTES)
+    undeclared.update(300 * PERIOD_NS, [])
     assert not undeclared.shares, "by other routes it may be elsewhere"
 
 
@@ -208,7 +208,7 @@ def others_alone(undeclared: Undeclared, links: LinkState, jobs: Callable[[int],
         report["at_ns"] = report["heard_ns"] = look * LOOK_NS - 1
         report["bytes_sent"] = look * LOOK_NS * SLOW.link_at(LINK).rate_bps // 16e9
         links.take(report)
-        undeclared.look(look * LOOK_NS, jobs(look))
+        undeclared.update(look * LOOK_NS, jobs(look))
         yield undeclared.shares.get(LINK, 0.0)
 
 
@@ -225,8 +225,8 @@ def test_new_generations_and_ends_of_jobs_keep_detections() -> None:
     seen = told.index(0.5)
     assert seen < 15
     assert set(told[seen:]) == {0.5}
-    undeclared.follow(ROUTES)
-    undeclared.look(201 * LOOK_NS, [])
+    undeclared.update_routes(ROUTES)
+    undeclared.update(201 * LOOK_NS, [])
     assert not undeclared.shares, "by other routes it may be elsewhere"
 
 
@@ -250,7 +250,7 @@ def test_a_job_tells_how_far_it_is_once_all_its_workers_do() -> None:
     assert job.rounds.unsettled, "nobody has joined"
     job.joined = {"h1", "h2"}
     for worker, rounds in (("h1", 7), ("h2", 9)):
-        job.progress[worker] = Progress(rounds, 5, 5, waiting=False)
+        job.progress[worker] = WorkerProgress(rounds, 5, 5, waiting=False)
     assert job.rounds == JobRounds(PLAN, 7, 9, 5, unsettled=False)
     for name, held in (("left", {"h1"}), ("silent", {"h2": 3})):
         setattr(job, name, held)
@@ -352,7 +352,7 @@ def test_a_job_leaves_room_for_undeclared_traffic(
     """
     caplog.set_level(logging.INFO, PROMISES)
     if not looks:
-        monkeypatch.setattr(Undeclared, "look", lambda *told: None)
+        monkeypatch.setattr(Undeclared, "update", lambda *told: None)
     gradients = [np.full(LANES * 1_500, rank, np.float32) for rank in range(2)]
 
     async def run() -> tuple[int, int, list[str]]:

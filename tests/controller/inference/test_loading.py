@@ -17,7 +17,7 @@ from weir.controller.inference.table_entries import model_state
 from weir.controller.jobs.journal import Journal
 from weir.controller.jobs.journal_file import JournalFile
 from weir.controller.p4runtime.entries import Entry, SwitchState
-from weir.controller.p4runtime.pipeline import Pipeline
+from weir.controller.p4runtime.pipeline import CompiledPipeline
 from weir.controller.p4runtime.reconcile import difference, in_order
 from weir.controller.p4runtime.session import SwitchSession
 from weir.controller.p4runtime.tables import FEATURE, MODELS, TREE
@@ -204,7 +204,7 @@ def _table_id(fake: FakeSwitch, name: str) -> int:
     return next(table.preamble.id for table in fake.config.p4info.tables if table.preamble.name == name)
 
 
-async def test_a_controller_goes_on_with_the_journals_models(tmp_path: Path, pipeline: Pipeline) -> None:
+async def test_a_controller_goes_on_with_the_journals_models(tmp_path: Path, pipeline: CompiledPipeline) -> None:
     async with AsyncExitStack() as stack:
         fakes = {}
         for node in TOPOLOGY.switches:

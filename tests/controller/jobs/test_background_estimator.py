@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from weir.controller.jobs.carried import links_carried
-from weir.controller.jobs.job import Progress, RunningJob
+from weir.controller.jobs.job import RunningJob, WorkerProgress
 from weir.controller.options import Options
 from weir.controller.placement import Placement
 from weir.controller.planning.plan import JobSpec
@@ -35,16 +35,16 @@ def test_averages_are_over_two_periods(fabric: Rig) -> None:
 
 def test_links_of_old_and_new_trees_are_unsettled_on_a_move(fabric: Rig) -> None:
     job = add(fabric)
-    fabric.outlook.look(0)
+    fabric.outlook.update(0)
     now_ns = 5 * PERIOD
     assert not fabric.outlook.unsettled(now_ns)
     was = job.plan.streams.keys()
     job.plan = fabric.planner.plan(job.spec, AT_S3, 2)
-    fabric.outlook.look(now_ns)
+    fabric.outlook.update(now_ns)
     assert not fabric.outlook.unsettled(now_ns)
     job.plan = fabric.planner.plan(job.spec, AT_S4, 3)
-    fabric.outlook.look(now_ns)
-    fabric.outlook.look(2 * now_ns - 1)
+    fabric.outlook.update(now_ns)
+    fabric.outlook.update(2 * now_ns - 1)
     assert set(fabric.outlook.unsettled(2 * now_ns - 1)) == was | job.plan.streams.keys()
     assert not fabric.outlook.unsettled(2 * now_ns)
 
@@ -56,7 +56,7 @@ def test_a_moving_job_brings_its_bytes_along_existing_ways(fabric: Rig) -> None:
     job.target = Placement(dict(AT_S3.aggregators), {}, "s3")
     assert fabric.outlook.others(2) == {link: BYTES * count for link, count in job.plan.streams.items()}
     job.target = AT_S4
-    fabric.planner.follow({Endpoint("s2", 4), Endpoint("s2", 5)}, ())  # so that no way is left between h4 and s4
+    fabric.planner.update_topology({Endpoint("s2", 4), Endpoint("s2", 5)}, ())  # no way is left between h4 and s4
     h1_and_back = {Endpoint("h1", 0), Endpoint("s1", 5), Endpoint("s4", 1), Endpoint("s1", 1)}
     assert fabric.outlook.others(2) == dict.fromkeys(h1_and_back, BYTES)
 
@@ -66,7 +66,7 @@ def carried(fabric: Rig, since_ns: int) -> frozenset[Endpoint]:
 
 
 def completes(job: RunningJob, worker: str, at_ns: int) -> None:
-    job.progress[worker] = Progress(1, at_ns, at_ns, True, completed_ns=at_ns)
+    job.progress[worker] = WorkerProgress(1, at_ns, at_ns, True, completed_ns=at_ns)
 
 
 def test_links_have_carried_the_rounds_completed_since(fabric: Rig) -> None:
@@ -91,5 +91,5 @@ def test_rounds_over_several_possible_links_are_carried_by_none(fabric: Rig) -> 
     completes(job, "h4", 0)
     between_h4_and_h5 = {Endpoint("h4", 0), Endpoint("s2", 2), Endpoint("s2", 1), Endpoint("h5", 0)}
     assert carried(fabric, 0) == between_h4_and_h5 | {Endpoint("h1", 0), Endpoint("s1", 1)}
-    fabric.planner.follow({Endpoint("s1", 4), Endpoint("s1", 5), Endpoint("s2", 4), Endpoint("s2", 5)}, ())
+    fabric.planner.update_topology({Endpoint("s1", 4), Endpoint("s1", 5), Endpoint("s2", 4), Endpoint("s2", 5)}, ())
     assert carried(fabric, 0) == between_h4_and_h5

@@ -5,21 +5,21 @@ from __future__ import annotations
 import pytest
 
 from weir.controller.jobs.call_comparison import ANSWER_NS, CallComparison, compared
-from weir.wire.control import Call, Calls
+from weir.wire.control import CallRecord, Calls
 
 HOSTS = {0: "h1", 1: "h2", 2: "h3", 3: "h4"}
 
 
-def summed(name: str, shape: str = "shape (100,)") -> Call:
-    return Call("allreduce", name, ("op sum", "float32", shape))
+def summed(name: str, shape: str = "shape (100,)") -> CallRecord:
+    return CallRecord("allreduce", name, ("op sum", "float32", shape))
 
 
-def waits(*calls: Call, first: int = 0) -> Calls:
+def waits(*calls: CallRecord, first: int = 0) -> Calls:
     """A worker that waits for its last call."""
     return Calls(first, calls, first + len(calls) - 1)
 
 
-def computes(*calls: Call) -> Calls:
+def computes(*calls: CallRecord) -> Calls:
     return Calls(0, calls, None)
 
 
@@ -56,7 +56,7 @@ ONE, TWO = summed("s1"), summed("s2")
             "ranks 0, 1, 3: shape (100,)",
         ),
         (
-            {0: waits(TWO, first=9), 1: waits(ONE, Call("barrier", "b"), first=8), 2: waits(TWO, first=9)},
+            {0: waits(TWO, first=9), 1: waits(ONE, CallRecord("barrier", "b"), first=8), 2: waits(TWO, first=9)},
             "the workers' calls differ in call 10 of the job: rank 1 (h2): barrier 'b'; "
             "ranks 0, 2: allreduce 's2', op sum, float32, shape (100,)",
         ),

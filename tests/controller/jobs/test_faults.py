@@ -15,7 +15,7 @@ from weir.controller.controller import Message, Options
 from weir.controller.errors import NoSuchJob
 from weir.controller.jobs.membership import Membership, longest_silence_ns
 from weir.controller.jobs.slow_paths import SlowPaths
-from weir.controller.p4runtime.pipeline import Pipeline
+from weir.controller.p4runtime.pipeline import CompiledPipeline
 from weir.controller.placement import Placement
 from weir.controller.placement.strategies import strategy
 from weir.controller.planning.plan import FailurePolicy, JobSpec
@@ -39,7 +39,7 @@ AT_SPINE = Placement(dict.fromkeys(WORKERS, "s3"), {}, "s3")
 
 
 @pytest.fixture
-async def rig(pipeline: Pipeline) -> AsyncIterator[Rig]:
+async def rig(pipeline: CompiledPipeline) -> AsyncIterator[Rig]:
     async with make_rig(TOPOLOGY, pipeline, strategy("widest"), OPTIONS) as rig:
         yield rig
 

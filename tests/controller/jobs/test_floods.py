@@ -9,8 +9,8 @@ import pytest
 
 from weir.controller.controller import Options
 from weir.controller.jobs.carried import links_carried
-from weir.controller.jobs.job import Progress
-from weir.controller.p4runtime.pipeline import Pipeline
+from weir.controller.jobs.job import WorkerProgress
+from weir.controller.p4runtime.pipeline import CompiledPipeline
 from weir.controller.placement import Placement
 from weir.controller.planning.plan import JobSpec
 from weir.tests.controller.job_rig import MS, Fixed, Rig, make_rig
@@ -28,7 +28,7 @@ BETWEEN = {Endpoint("s1", 4), Endpoint("s3", 1), Endpoint("s2", 4), Endpoint("s3
 
 
 @pytest.fixture
-async def rig(pipeline: Pipeline) -> AsyncIterator[Rig]:
+async def rig(pipeline: CompiledPipeline) -> AsyncIterator[Rig]:
     async with make_rig(TOPOLOGY, pipeline, Fixed(AT_SPINE), OPTIONS) as rig:
         yield rig
 
@@ -87,9 +87,9 @@ async def test_claims_do_not_count_for_links_of_a_job_that_waits(rig: Rig) -> No
     routes, now_ns, lease_ago_ns = rig.controller.planner.routes, 10 * LEASE, 9 * LEASE
     liar, victim = (rig.controller.jobs[number] for number in (1, 2))
     for host in WORKERS:
-        liar.progress[host] = Progress(7, now_ns, now_ns, waiting=True, completed_ns=now_ns)
+        liar.progress[host] = WorkerProgress(7, now_ns, now_ns, waiting=True, completed_ns=now_ns)
     claimed = links_carried([liar], routes, lease_ago_ns)
     assert claimed >= BETWEEN
     for grown_ns, waiting, believed in ((lease_ago_ns, True, claimed), (0, True, frozenset()), (0, False, claimed)):
-        victim.progress["h1"] = Progress(7, now_ns, grown_ns, waiting)
+        victim.progress["h1"] = WorkerProgress(7, now_ns, grown_ns, waiting)
         assert links_carried([liar, victim], routes, lease_ago_ns) == believed

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from weir.controller.controller import Options
-from weir.controller.p4runtime.pipeline import Pipeline
+from weir.controller.p4runtime.pipeline import CompiledPipeline
 from weir.controller.placement import Placement
 from weir.controller.planning.plan import JobSpec
 from weir.hosts import ParameterServerCore
@@ -32,7 +32,7 @@ AT_SWITCH = Placement({"h1": "s1", "h2": "s1", "h3": "s2"}, {"s1": "s2"}, "s2")
 
 
 @pytest.fixture
-async def rig(pipeline: Pipeline) -> AsyncIterator[Rig]:
+async def rig(pipeline: CompiledPipeline) -> AsyncIterator[Rig]:
     async with make_rig(TOPOLOGY, pipeline, Fixed(AT_SERVER), OPTIONS) as rig:
         yield rig
 

@@ -19,7 +19,7 @@ from weir.controller.jobs.journal_file import JournalError, JournalFile, Journal
 from weir.controller.jobs.journal_records import JobRecord
 from weir.controller.placement import Placement
 from weir.controller.placement.strategies import strategy
-from weir.controller.planning.generations import LONGEST_ABSENCE, History, previous_generation
+from weir.controller.planning.generations import LONGEST_ABSENCE, GenerationHistory, previous_generation
 from weir.controller.planning.memory import Allotment
 from weir.controller.planning.plan import FailurePolicy, JobSpec
 from weir.controller.planning.planner import Planner
@@ -331,7 +331,7 @@ def test_a_record_of_a_job_comes_back_as_it_was() -> None:
         placement=Placement({"h1": "s1", "h2": "s1"}, {"s1": "h3"}, "h3"),
         generation=4,
         allotments={"s1": Allotment(64, 16, 3, 33)},
-        history=History(4, {"s1": 4, "s2": 2}),
+        history=GenerationHistory(4, {"s1": 4, "s2": 2}),
         gap_ns=700,
         note="less",
         gone={"h2": "silent"},
@@ -349,7 +349,7 @@ def test_a_record_of_a_job_comes_back_as_it_was() -> None:
 
 
 def test_a_switch_with_content_that_passes_as_new_is_not_reused() -> None:
-    history, generation = History(), History().next()
+    history, generation = GenerationHistory(), GenerationHistory().next()
     history.go(generation, ["s1"])
     for absent in range(1, 400):
         assert previous_generation(next_generation(generation)) == generation

@@ -11,7 +11,7 @@ import pytest
 
 from weir.controller.controller import Options
 from weir.controller.errors import PlanError
-from weir.controller.p4runtime.pipeline import Pipeline
+from weir.controller.p4runtime.pipeline import CompiledPipeline
 from weir.controller.placement import Placement
 from weir.controller.placement.strategies import strategy
 from weir.controller.planning.generations import LONGEST_ABSENCE
@@ -27,7 +27,7 @@ HOSTS = [host.name for host in TOPOLOGY.hosts]
 
 
 @pytest.fixture
-async def rig(pipeline: Pipeline) -> AsyncIterator[Rig]:
+async def rig(pipeline: CompiledPipeline) -> AsyncIterator[Rig]:
     async with make_rig(TOPOLOGY, pipeline, strategy("widest"), OPTIONS) as rig:
         yield rig
 

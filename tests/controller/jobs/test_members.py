@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from weir.controller.errors import ControllerError, NoSuchJob
-from weir.controller.jobs.job import Progress, RunningJob
+from weir.controller.jobs.job import RunningJob, WorkerProgress
 from weir.controller.jobs.membership import Membership, longest_silence_ns
 from weir.controller.jobs.registry import MAX_ABORTED, Counts
 from weir.controller.jobs.slow_paths import SlowPaths
@@ -86,7 +86,7 @@ def test_without_a_length_nothing_runs_out() -> None:
 
 
 def test_a_workers_rate_is_its_recent_maximum() -> None:
-    worker = Progress(100, 5 * S, 5 * S, waiting=True)
+    worker = WorkerProgress(100, 5 * S, 5 * S, waiting=True)
     assert worker.rounds_per_second == 0.0
     worker.report(150, 6 * S, True, 4 * S)
     assert (worker.average, worker.last) == (50 / 4, (0.0, 50.0))
@@ -102,7 +102,7 @@ def test_a_workers_rate_is_its_recent_maximum() -> None:
 
 
 def test_a_worker_waits_since_its_last_round_or_its_start() -> None:
-    worker = Progress(4, 1, 1, waiting=True)
+    worker = WorkerProgress(4, 1, 1, waiting=True)
     assert worker.completed_ns == -1
     told = [(4, 2, True), (5, 3, True), (5, 4, True), (5, 5, False), (5, 6, False), (5, 7, True), (5, 8, True)]
     seen = []

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weir.controller.jobs.migration import Move, MoveError, NoSurvivor, Phase, settle
+from weir.controller.jobs.migration import MigrationPhase, Move, MoveError, NoSurvivor, settle
 from weir.tests.support.errors import raises
 from weir.wire.control import Child, FinalRound, Held, Pause, Resume, ServerPlan, WorkerPlan
 
@@ -21,7 +21,7 @@ def worker_plan(rank: int, workers: int, slots: int, generation: int = GENERATIO
     return WorkerPlan(3, generation, rank, workers, 0x0AFF0001, 1 << rank, slots, slots // 2)
 
 
-def phase(move: Move) -> Phase:
+def phase(move: Move) -> MigrationPhase:
     """Now: a type checker takes an attribute that was asserted once for lasting."""
     return move.phase
 
@@ -90,9 +90,9 @@ def test_after_a_move_all_workers_hold_the_same_final_rounds(
     move = Move(job=3, generation=GENERATION, workers=everyone, servers=servers, slots=slots, now_ns=0, retry_ns=10)
     assert move.poll(0) == [(a, Pause(3, GENERATION)) for a in sorted([*everyone, *servers])]
     for address, host in (everyone | servers).items():
-        assert phase(move) is Phase.PAUSING
+        assert phase(move) is MigrationPhase.PAUSING
         move.held(address, host.held())
-    assert phase(move) is Phase.SETTLING
+    assert phase(move) is MigrationPhase.SETTLING
     assert move.settlement is not None
 
     plans: dict[int, WorkerPlan | ServerPlan] = {
@@ -112,7 +112,7 @@ def test_after_a_move_all_workers_hold_the_same_final_rounds(
         else:
             assert [fetch.round for fetch in message.final] == ([max(final)] if final else [])
         move.resumed(address, GENERATION + 1)
-    assert phase(move) is Phase.DONE
+    assert phase(move) is MigrationPhase.DONE
 
     for address, host in everyone.items():
         fetched = {fetch.round for fetch in move.settlement.fetches[address]}
@@ -137,7 +137,7 @@ def test_requests_repeat_until_answered_and_answers_count_once() -> None:
     move.resumed(1, GENERATION + 1)
     assert [a for a, _ in move.poll(210)] == [2]
     move.resumed(2, GENERATION + 1)
-    assert phase(move) is Phase.DONE
+    assert phase(move) is MigrationPhase.DONE
     assert move.deadline_ns is None
 
 
@@ -146,7 +146,7 @@ def test_a_worker_that_never_answers_is_given_up() -> None:
     move.held(1, Held(GENERATION, 5))
     move.held(2, Held(GENERATION, 4, frozenset({5})))
     move.poll(999)
-    assert phase(move) is Phase.PAUSING
+    assert phase(move) is MigrationPhase.PAUSING
     move.poll(1000)
     assert move.lost == {3}
     assert move.survivors == {1, 2}
@@ -172,8 +172,8 @@ def test_a_loss_during_resumes_leads_to_the_next_generation() -> None:
         move.held(address, Held(GENERATION, 2))
     move.settled({address: worker_plan(rank, 3, 4) for rank, address in enumerate((1, 2, 3))}, 0)
     move.resumed(1, GENERATION + 1)
-    move.lose([3], 50)
-    assert phase(move) is Phase.PAUSING
+    move.mark_lost([3], 50)
+    assert phase(move) is MigrationPhase.PAUSING
     again = Pause(3, GENERATION + 1)
     assert move.poll(50) == [(2, resumes[2]), (1, again), (2, again)]  # a host leaves only where it is: 2 resumes first
     move.held(1, Held(GENERATION, 2))  # a late copy of its earlier answer
@@ -187,9 +187,9 @@ def test_a_loss_during_resumes_leads_to_the_next_generation() -> None:
     move.settled({a: worker_plan(r, 3, 4, GENERATION + 2) for r, a in enumerate((1, 2))}, 80)
     for address in (1, 2):
         move.resumed(address, GENERATION + 1)  # late copies
-        assert phase(move) is Phase.RESUMING
+        assert phase(move) is MigrationPhase.RESUMING
         move.resumed(address, GENERATION + 2)
-    assert phase(move) is Phase.DONE
+    assert phase(move) is MigrationPhase.DONE
 
 
 def test_the_default_retry_interval_is_50_ms() -> None:
@@ -206,10 +206,10 @@ def test_patience_restarts_with_each_step() -> None:
     move.resumed(1, GENERATION + 1)
     move.poll(119)
     assert (move.lost, move.deadline_ns) == (frozenset(), 120)
-    move.lose([9], 119)
-    assert (phase(move), move.generation) == (Phase.RESUMING, GENERATION)
-    move.lose([3], 119)
-    assert (phase(move), move.deadline_ns) == (Phase.PAUSING, 119)
+    move.mark_lost([9], 119)
+    assert (phase(move), move.generation) == (MigrationPhase.RESUMING, GENERATION)
+    move.mark_lost([3], 119)
+    assert (phase(move), move.deadline_ns) == (MigrationPhase.PAUSING, 119)
     assert [a for a, _ in move.poll(119)] == [2, 1, 2]
     move.held(2, Held(GENERATION + 1, 2))  # so it has resumed before
     assert move.resumes == {}
@@ -217,27 +217,27 @@ def test_patience_restarts_with_each_step() -> None:
     move.poll(218)
     assert (move.lost, move.deadline_ns) == (frozenset({3}), 219)
     move.poll(219)
-    assert (phase(move), move.survivors) == (Phase.SETTLING, frozenset({2}))
+    assert (phase(move), move.survivors) == (MigrationPhase.SETTLING, frozenset({2}))
     move.settled({2: worker_plan(1, 3, 4, GENERATION + 2)}, 220)
     move.resumed(2, GENERATION + 2)
-    move.lose([2], 230)
-    assert (phase(move), move.lost) == (Phase.DONE, frozenset({1, 3}))
+    move.mark_lost([2], 230)
+    assert (phase(move), move.lost) == (MigrationPhase.DONE, frozenset({1, 3}))
 
 
 def test_a_host_lost_before_its_plan_takes_its_results_along() -> None:
     move = Move(job=3, generation=GENERATION, workers=[1, 2, 3], slots=4, now_ns=0, retry_ns=10)
     move.held(1, Held(GENERATION, 2))
     move.held(3, Held(GENERATION, 3))
-    move.lose([3], 0)
-    assert phase(move) is Phase.PAUSING
+    move.mark_lost([3], 0)
+    assert phase(move) is MigrationPhase.PAUSING
     move.held(2, Held(GENERATION, 1))
     assert move.settlement is not None
     assert not move.settlement.is_final(2)
-    move.lose([1, 9], 0)  # 9 takes no part
-    assert (move.phase, move.generation) == (Phase.SETTLING, GENERATION)
+    move.mark_lost([1, 9], 0)  # 9 takes no part
+    assert (move.phase, move.generation) == (MigrationPhase.SETTLING, GENERATION)
     assert not move.settlement.is_final(1)
     with pytest.raises(NoSurvivor):
-        move.lose([2], 0)
+        move.mark_lost([2], 0)
 
 
 def test_a_worker_behind_by_all_kept_results_fetches_them_all() -> None:
@@ -261,7 +261,7 @@ def test_a_server_that_joined_takes_part_in_what_follows(taken_up: bool) -> None
         SERVER: server_plan(4),
     }
     if taken_up:
-        move.take_up({address: (plan, ()) for address, plan in plans.items()}, [SERVER], 0)
+        move.restore({address: (plan, ()) for address, plan in plans.items()}, [SERVER], 0)
     else:
         for address in (1, 2):
             move.held(address, Held(GENERATION, 2))
@@ -270,7 +270,7 @@ def test_a_server_that_joined_takes_part_in_what_follows(taken_up: bool) -> None
     assert move.resumes == {1: (), 2: (), SERVER: ()}
     for address in (1, SERVER):
         move.resumed(address, GENERATION + 1)
-    move.lose([2], 5)
+    move.mark_lost([2], 5)
     assert [address for address, _ in move.poll(5)] == [1, SERVER]
 
 
@@ -281,7 +281,7 @@ def test_a_final_round_that_is_lost_stops_the_move() -> None:
 
 def test_steps_out_of_order_and_unfit_plans_are_refused() -> None:
     move = Move(job=3, generation=255, workers=[1], slots=4, now_ns=0, retry_ns=10)
-    with raises(MoveError, value=Phase.PAUSING):
+    with raises(MoveError, value=MigrationPhase.PAUSING):
         move.settled({}, 0)
     with raises(MoveError, value=9):
         move.held(9, Held(255, 0))

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from weir.controller.errors import ControllerError, PlanError
-from weir.controller.jobs.job import Progress, RunningJob
+from weir.controller.jobs.job import RunningJob, WorkerProgress
 from weir.controller.jobs.membership import Membership
 from weir.controller.jobs.restore import restore_jobs
 from weir.controller.options import Message, Options
@@ -230,7 +230,7 @@ async def test_a_job_that_waits_gives_nobody_up() -> None:
 
 def waits(job: RunningJob, *hosts: str, since_ns: int, now_ns: int) -> None:
     for host in WORKERS:
-        job.progress[host] = Progress(1, now_ns, since_ns if host in hosts else now_ns, True)
+        job.progress[host] = WorkerProgress(1, now_ns, since_ns if host in hosts else now_ns, True)
 
 
 def test_a_stuck_job_gets_a_new_generation_unless_it_moves(
@@ -271,13 +271,13 @@ async def test_a_lost_switch_moves_the_jobs_that_use_it_and_no_others(caplog: py
     fabric = rig()
     at_s3, at_s4, pausing, resuming = await at_s3_or_not(fabric)
     before = at_s4.plan
-    fabric.planner.follow((), {"s3"})
-    fabric.moves.follow({"s3"}, MS)
+    fabric.planner.update_topology((), {"s3"})
+    fabric.moves.update_topology({"s3"}, MS)
     assert (at_s3.why, at_s4.move, pausing.renew, resuming.renew) == ("s3 is lost", None, "", "s3 is lost")
     assert at_s4.plan is not before, "it is laid anew, by the routes that are left"
     assert at_s4.plan.generation == 1
-    fabric.planner.follow({Endpoint("s2", 5)}, {"s3"})
-    fabric.moves.follow({"s3"}, MS)
+    fabric.planner.update_topology({Endpoint("s2", 5)}, {"s3"})
+    fabric.moves.update_topology({"s3"}, MS)
     assert at_s4.why == "the links that are left do not carry its tree"
 
 
@@ -299,8 +299,8 @@ async def test_a_chips_changed_pipes_move_the_job() -> None:
     split = fabric.add(spec(1, workers=("h1", "h2"), slots=16, window=8), at("s1", "h1", "h2"))
     other = fabric.add(spec(2, workers=("h1", "h4"), slots=16, window=8), at("s2", "h1", "h4"))
     before = other.plan = replace(other.plan, pacing=Pacing(gap_ns=700))
-    fabric.planner.follow({Endpoint("s1", 8)}, ())
-    fabric.moves.follow((), 0)
+    fabric.planner.update_topology({Endpoint("s1", 8)}, ())
+    fabric.moves.update_topology((), 0)
     assert split.why == "the links that are left do not carry its tree"
     assert (other.move, other.plan.generation) == (None, 1)
     assert other.plan is not before, "it is laid anew, by the routes that are left"
@@ -360,7 +360,7 @@ def test_a_job_continues_or_aborts_on_a_loss_by_its_policy(
         fabric.jobs.leases.renew((1, host), 0)
     job.silent["h2"] = 0
     reasons = {host: f"{host} died" for host in lost}
-    fabric.moves.lose(job, reasons, MS)
+    fabric.moves.mark_lost(job, reasons, MS)
     why = "; ".join(reasons.values())
     assert (fabric.jobs.aborted, job.gone) == ({1: says} if says else {}, reasons)
     assert f"job 1: {why}" in [record.getMessage() for record in caplog.records]
@@ -371,7 +371,7 @@ def test_a_job_continues_or_aborts_on_a_loss_by_its_policy(
         assert ("h2" in job.silent) == ("h2" not in lost)
     begun = fabric.jobs.counts.moves
     caplog.clear()
-    fabric.moves.lose(job, reasons, 2 * MS)
+    fabric.moves.mark_lost(job, reasons, 2 * MS)
     assert (caplog.records, fabric.jobs.counts.moves) == ([], begun), "it is known already"
 
 
@@ -408,7 +408,7 @@ async def test_a_server_is_followed_by_the_first_spare_that_lives(
         fabric.jobs.leases.renew((1, host), 0)
     root = server or "s3"
     fabric.planner.strategy.place = lambda problem, rng: at(root, *problem.workers)  # type: ignore[method-assign]
-    fabric.moves.lose(job, {SERVER: "it died"}, 0)
+    fabric.moves.mark_lost(job, {SERVER: "it died"}, 0)
     assert (job.spec.server, job.spec.spares, job.newcomer) == (server, spares, server)
     assert await fabric.advance(0) == pauses(WORKERS)
     hold(fabric, *WORKERS[1:], first=7)
@@ -436,7 +436,7 @@ async def has_taken_over(fabric: Rig) -> RunningJob:
     """
     job = fabric.add(spec(server=SERVER, spares=(SPARE,)), at(SERVER))
     fabric.planner.strategy.place = lambda problem, rng: at(SPARE, *problem.workers)  # type: ignore[method-assign]
-    fabric.moves.lose(job, {SERVER: "it died"}, 0)
+    fabric.moves.mark_lost(job, {SERVER: "it died"}, 0)
     hold(fabric, *WORKERS)
     told = kinds(await fabric.advance(0))
     assert (told[SPARE], job.first_round) == (ServerPlan, 5)
@@ -453,7 +453,7 @@ async def test_a_spare_in_service_pauses_and_resumes_like_others(confirms: str) 
     job = await has_taken_over(fabric)
     if confirms == "its plan":
         resumed(fabric, SPARE)
-    fabric.moves.lose(job, {"h4": "it died, too"}, MS)
+    fabric.moves.mark_lost(job, {"h4": "it died, too"}, MS)
     told = await fabric.advance(MS)
     assert [message for message in told if isinstance(message.content, Pause)] == pauses(("h1", "h2", SPARE), 2)
     hold(fabric, "h1", "h2", SPARE, generation=2)
@@ -466,7 +466,7 @@ async def test_an_idle_spare_gets_its_first_plan_until_it_answers() -> None:
     fabric = rig()
     job = await has_taken_over(fabric)
     fabric.moves.resumed(1, SPARE, 1, 0)  # of no plan that it was told
-    fabric.moves.lose(job, {"h4": "it died, too"}, MS)
+    fabric.moves.mark_lost(job, {"h4": "it died, too"}, MS)
     for now_ns in (MS, MS + RETRY):
         told = [m.content for m in await fabric.advance(now_ns) if m.host == SPARE]
         assert isinstance(told[0], ServerPlan)
@@ -476,7 +476,7 @@ async def test_an_idle_spare_gets_its_first_plan_until_it_answers() -> None:
 async def test_absent_spares_are_refused_when_they_come() -> None:
     fabric = rig(lease_ns=1000 * MS)
     job = fabric.add(spec(server=SERVER, spares=(SPARE, "h6")), at(SERVER))
-    fabric.moves.lose(job, {SERVER: "it died"}, 0)
+    fabric.moves.mark_lost(job, {SERVER: "it died"}, 0)
     members = Membership(fabric.jobs, fabric.moves)
     for spare in (SPARE, "h6"):
         members.heartbeat(1, spare, 0, MS)
@@ -511,8 +511,8 @@ async def test_a_job_does_without_hosts_that_no_way_leads_to(
     fabric = rig()
     each = spec(**how)
     job = fabric.add(each, at("s3", *each.workers))
-    fabric.planner.follow(cut("s2"), ())
-    fabric.moves.follow((), 0)
+    fabric.planner.update_topology(cut("s2"), ())
+    fabric.moves.update_topology((), 0)
     hosts = job.hosts
     assert await fabric.advance(0) == pauses(hosts)
     hold(fabric, *hosts)
@@ -560,7 +560,7 @@ def test_a_plan_without_slots_begins_no_move() -> None:
 def test_a_move_that_had_not_come_to_its_resumes_begins_anew() -> None:
     fabric = rig()
     job = fabric.add(spec(), at("s3"))
-    fabric.moves.take_up(job, "h2 is silent", None, BEGAN)
+    fabric.moves.restore(job, "h2 is silent", None, BEGAN)
     assert (job.move, job.renew) == (None, "h2 is silent, when the controller was restarted")
 
 
@@ -572,7 +572,7 @@ async def test_a_move_in_its_resumes_continues_with_the_unconfirmed(joins: bool)
     final = (FinalRound(7, address("h2")),)
     if joins:
         job.newcomer, job.first_round = SERVER, 6
-    fabric.moves.take_up(job, "it is due", {"h1": final, SERVER: (), "h6": ()}, BEGAN)
+    fabric.moves.restore(job, "it is due", {"h1": final, SERVER: (), "h6": ()}, BEGAN)
     assert (job.why, job.paused_ns) == ("it is due", BEGAN)
     told = {message.host: message.content for message in await fabric.advance(BEGAN)}
     assert told.keys() == {"h1", SERVER}
@@ -592,7 +592,7 @@ async def test_the_next_controller_pauses_a_spare_in_service_too(tmp_path: Path,
     fabric.jobs.write_journal()
     resumed(fabric, SPARE)
     assert fabric.jobs.journal.is_due
-    fabric.moves.lose(job, {"h4": "it died, too"}, MS)
+    fabric.moves.mark_lost(job, {"h4": "it died, too"}, MS)
     if all_resumed:
         resumed(fabric, "h2")
     fabric.jobs.write_journal()
@@ -626,7 +626,7 @@ async def test_a_job_is_written_down_at_each_step_of_a_move(tmp_path: Path, step
             case _:
                 fabric.moves.begin(1, 0)
                 fabric.jobs.write_journal()
-                fabric.moves.lose(job, {"h4": "it died"}, 0)
+                fabric.moves.mark_lost(job, {"h4": "it died"}, 0)
 
     for before in steps[: steps.index(step)] if step in steps else []:
         await go(before)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from weir.controller.controller import Options
-from weir.controller.p4runtime.pipeline import Pipeline
+from weir.controller.p4runtime.pipeline import CompiledPipeline
 from weir.controller.placement.strategies import strategy
 from weir.controller.planning.plan import FailurePolicy, JobSpec
 from weir.tests.controller.job_rig import MS, Job, Rig, make_rig
@@ -91,7 +91,7 @@ class Mishaps:
             await self.rig.restart_switch(name)
 
 
-async def play(seed: int, pipeline: Pipeline, journal: Path) -> None:
+async def play(seed: int, pipeline: CompiledPipeline, journal: Path) -> None:
     rng = random.Random(seed)
     policy = rng.choice(list(FailurePolicy))
     server = rng.choice([None, SERVER])
@@ -136,13 +136,13 @@ def check(rig: Rig, job: Job, policy: FailurePolicy, story: str) -> None:
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 4))])
-async def test_random_failures(pipeline: Pipeline, tmp_path: Path, seed: int) -> None:
+async def test_random_failures(pipeline: CompiledPipeline, tmp_path: Path, seed: int) -> None:
     await play(seed, pipeline, tmp_path / "journal")
 
 
 @pytest.mark.long(minutes=8)
 @pytest.mark.timeout(3600)
-async def test_many_random_failures(pipeline: Pipeline, tmp_path: Path) -> None:
+async def test_many_random_failures(pipeline: CompiledPipeline, tmp_path: Path) -> None:
     for _ in range(80):
         seed = random.randrange(1 << 32)
         print(f"seed {seed}")  # noqa: T201

@@ -15,7 +15,7 @@ import pytest
 from weir.controller.controller import Options
 from weir.controller.errors import OutOfMemory
 from weir.controller.jobs import re_placement
-from weir.controller.p4runtime.pipeline import Pipeline
+from weir.controller.p4runtime.pipeline import CompiledPipeline
 from weir.controller.placement import Placement
 from weir.controller.placement.model.loads import LinkLoad
 from weir.controller.placement.strategies import strategy
@@ -36,7 +36,7 @@ CHUNKS = 80
 
 
 @pytest.fixture
-async def rig(pipeline: Pipeline) -> AsyncIterator[Rig]:
+async def rig(pipeline: CompiledPipeline) -> AsyncIterator[Rig]:
     async with make_rig(TOPOLOGY, pipeline, strategy("widest"), OPTIONS) as rig:
         await rig.run(5 * PERIOD)
         yield rig
@@ -115,7 +115,7 @@ async def test_two_equal_jobs_settle_at_once_and_never_move(
 
 
 async def test_four_equal_jobs_settle_on_four_spines_and_never_move(
-    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+    pipeline: CompiledPipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each that comes knows the streams of all before it. They are looked at one by one and together ever after, by
     readings as they are at first, and then by such as are 10 % off.
@@ -427,7 +427,7 @@ async def test_a_lower_job_cedes_the_better_spine_and_stays(
 
 
 async def test_a_job_whose_home_is_lost_goes_on_where_it_is(
-    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+    pipeline: CompiledPipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The spine that it moved away from dies: the saving of a return is not computed any more."""
     options = replace(OPTIONS, solve_period_ns=PERIOD, dwell_ns=0, lease_ns=4 * PERIOD)

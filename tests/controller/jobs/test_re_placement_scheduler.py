@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from weir.controller.jobs.job import Progress, RunningJob
+from weir.controller.jobs.job import RunningJob, WorkerProgress
 from weir.controller.jobs.migration_cost import RISK
 from weir.controller.options import Options
 from weir.controller.placement import Placement, PlacementError
@@ -106,7 +106,7 @@ class Scene(Rig):
         """Report this number of steps from the job's hosts."""
         rounds = steps_per_second * sum(rounds_of_step(self.job(number).spec, TOPOLOGY))
         self.job(number).progress = {
-            worker: Progress(0, 0, 0, True, average=rounds) for worker in self.job(number).active
+            worker: WorkerProgress(0, 0, 0, True, average=rounds) for worker in self.job(number).active
         }
 
 
@@ -217,7 +217,7 @@ def test_links_of_which_too_little_is_known_speak_for_no_move(kind: str) -> None
     )
     if kind == "unsettled":
         scene.add(JobSpec(9, ("h2", "h6")), at("s4", "h2", "h6"))
-        scene.outlook.look(LOOK)
+        scene.outlook.update(LOOK)
     assert own in scene.job().plan.streams
     scene.look(1)
     loads = scene.around[-1].loads
@@ -400,7 +400,7 @@ def test_a_job_elsewhere_or_without_a_way_home_is_at_home(why: str) -> None:
     if why == "elsewhere":
         job.plan = scene.planner.plan(job.spec, at("s5", *job.active), job.plan.generation)
     else:
-        scene.planner.follow((), {"s3"})
+        scene.planner.update_topology((), {"s3"})
     scene.look(1, later_ns)
     account = job.account
     assert account is not None
@@ -495,7 +495,7 @@ def test_jobs_are_not_looked_at_together_while(why: str) -> None:
         case "moves":
             scene.moves.begin(2, BEGAN)
         case "unsettled":
-            scene.outlook.look(LOOK)
+            scene.outlook.update(LOOK)
         case "stale":
             scene.links.said = Snapshot({}, frozenset({TO_S3}), frozenset())
         case _:

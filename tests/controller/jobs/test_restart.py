@@ -12,7 +12,7 @@ import pytest
 
 from weir.controller.controller import Controller, Options
 from weir.controller.jobs.journal_file import JournalError, JournalFile, read_changes
-from weir.controller.p4runtime.pipeline import Pipeline
+from weir.controller.p4runtime.pipeline import CompiledPipeline
 from weir.controller.p4runtime.session import SwitchSession
 from weir.controller.placement import Placement
 from weir.controller.placement.strategies import strategy
@@ -36,7 +36,7 @@ WIDEST = strategy("widest")
 
 
 @pytest.fixture
-async def rig(pipeline: Pipeline, tmp_path: Path) -> AsyncIterator[Rig]:
+async def rig(pipeline: CompiledPipeline, tmp_path: Path) -> AsyncIterator[Rig]:
     async with make_rig(TOPOLOGY, pipeline, Fixed(AT_SERVER), OPTIONS, tmp_path / "journal") as rig:
         yield rig
 
@@ -121,7 +121,7 @@ async def test_a_controller_that_forgot_lets_no_old_sum_out(rig: Rig, tmp_path: 
 
 
 @pytest.mark.parametrize("seed", [1, 2, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(100, 130))])
-async def test_a_controller_that_forgets_lets_no_wrong_sum_out(pipeline: Pipeline, seed: int) -> None:
+async def test_a_controller_that_forgets_lets_no_wrong_sum_out(pipeline: CompiledPipeline, seed: int) -> None:
     """Again and again, with a job under way or done, whose packets are still in the fabric and its hosts gone."""
     rng = random.Random(seed)
     async with make_rig(TOPOLOGY, pipeline, Fixed(AT_SPINE), OPTIONS) as rig:
@@ -311,14 +311,14 @@ async def test_links_down_at_a_crash_stay_down_until_they_answer(rig: Rig, fails
 
 @pytest.mark.parametrize(("workers", "port"), [(("h1", "h2"), 8), (("h1", "h3"), 136)])
 async def test_a_job_on_a_chip_survives_changed_pipes(
-    pipeline: Pipeline, tmp_path: Path, workers: tuple[str, ...], port: int
+    pipeline: CompiledPipeline, tmp_path: Path, workers: tuple[str, ...], port: int
 ) -> None:
     """A down link makes the children come in by several pipes, or only then by one: the job moves, or stays."""
     topology, splits = with_pipes(), port == 8
     before = pure_rig.Rig(topology, OPTIONS, path=tmp_path / "journal")
     down = frozenset({Endpoint("s1", port), topology.peer(Endpoint("s1", port))})
     if not splits:
-        before.planner.follow(down, ())
+        before.planner.update_topology(down, ())
     plan = before.add(JobSpec(1, workers, slots=16, window=8), Placement(dict.fromkeys(workers, "s1"), {}, "s1")).plan
     before.jobs.journal.change(1)
     before.jobs.write_journal()
@@ -373,7 +373,7 @@ async def test_a_controller_begins_without_an_unresponsive_switch(rig: Rig) -> N
     ],
 )
 def test_a_journal_that_does_not_fit_is_refused(
-    pipeline: Pipeline, tmp_path: Path, kind: str, key: str, value: object, says: str
+    pipeline: CompiledPipeline, tmp_path: Path, kind: str, key: str, value: object, says: str
 ) -> None:
     """The error names the entry, for journals of any version of Weir."""
     sessions = {

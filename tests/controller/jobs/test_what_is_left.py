@@ -12,7 +12,7 @@ import pytest
 
 from weir.controller.controller import Controller, Message, Options
 from weir.controller.jobs.journal_file import JournalError, JournalFile
-from weir.controller.p4runtime.pipeline import Pipeline
+from weir.controller.p4runtime.pipeline import CompiledPipeline
 from weir.controller.p4runtime.session import SwitchSession
 from weir.controller.placement import Placement, Problem
 from weir.controller.planning.plan import FailurePolicy, JobSpec
@@ -60,7 +60,7 @@ class Rig:
 
 
 @pytest.fixture
-async def rig(pipeline: Pipeline, tmp_path: Path) -> AsyncIterator[Rig]:
+async def rig(pipeline: CompiledPipeline, tmp_path: Path) -> AsyncIterator[Rig]:
     async with AsyncExitStack() as stack:
         sessions, fakes = {}, {}
         for switch in FABRIC.switches:

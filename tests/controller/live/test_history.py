@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("duckdb")
 
 from weir.controller.errors import ControllerError
-from weir.controller.live.history import History, ask
+from weir.controller.live.history import HistoryFile, ask
 from weir.controller.live.seen import SeenLink
 from weir.tests.paths import ROOT
 from weir.tests.support.errors import raises
@@ -36,7 +36,7 @@ def moves(newest: int) -> list[dict[str, Any]]:
 def test_observations_are_stored(tmp_path: Path) -> None:
     path = tmp_path / "history.duckdb"
     for _ in range(2):
-        with History(path) as history:
+        with HistoryFile(path) as history:
             history.begin(FABRIC)
             for number in range(4):
                 history.add(state(number), moves(number))
@@ -63,10 +63,10 @@ def test_observations_are_stored(tmp_path: Path) -> None:
 
 def test_loads_and_queues_are_stored_per_controller_of_the_run(tmp_path: Path) -> None:
     path = tmp_path / "history.duckdb"
-    with History(path) as history:  # somebody else's, before
+    with HistoryFile(path) as history:  # somebody else's, before
         history.begin(FABRIC)
         history.add(state(90), [])
-    with History(path) as history:
+    with HistoryFile(path) as history:
         assert history.seen() == []
         for title in ("one", "two"):
             history.begin({**FABRIC, "title": title})
@@ -94,7 +94,7 @@ def test_the_oldest_is_forgotten_where_there_is_too_much(tmp_path: Path) -> None
     path = tmp_path / "history.duckdb"
     sizes = []
     for _ in range(3):
-        with History(path, max_rows=4_000) as history:
+        with HistoryFile(path, max_rows=4_000) as history:
             history.begin(FABRIC)
             for number in range(4_000):
                 history.add(state(number), [])
@@ -109,7 +109,7 @@ def test_the_oldest_events_are_forgotten_too(tmp_path: Path) -> None:
     """Drops that go on are one with every look; those of this run count from 1 again."""
     path = tmp_path / "history.duckdb"
     for _ in range(2):
-        with History(path, max_rows=40) as history:
+        with HistoryFile(path, max_rows=40) as history:
             history.begin(FABRIC)
             for number in range(1, 31):
                 event = {"number": number, "time_ns": 10 * number, "kind": "drop", "text": f"{number} packets: late"}
@@ -126,10 +126,10 @@ WRITER = """
 import resource, signal, sys
 from pathlib import Path
 from weir.controller.errors import ControllerError
-from weir.controller.live.history import History
+from weir.controller.live.history import HistoryFile
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 said = []
-with History(Path(sys.argv[1])) as history:
+with HistoryFile(Path(sys.argv[1])) as history:
     history.begin({"title": "a run", "name": "small", "links": [{"end": f"s1-p{port}"} for port in range(100)]})
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))  # as a disk that is full from then on
     for number in range(3_000):
@@ -158,9 +158,9 @@ def test_a_file_that_is_no_history_is_refused(tmp_path: Path) -> None:
         ask(path, "SELECT 1")
     path.write_bytes(b"something else" * 1000)
     with raises(ControllerError, place=str(path)):
-        History(path)
+        HistoryFile(path)
     path.unlink()
-    with History(path) as history:
+    with HistoryFile(path) as history:
         history.begin(FABRIC)
     with pytest.raises(ControllerError, match="nonsense"):
         ask(path, "SELECT nonsense FROM links")

@@ -17,7 +17,7 @@ from rich.console import Console
 from weir.cli.top import screen
 from weir.controller.controller import Options
 from weir.controller.live.picture import LiveView, fabric_picture
-from weir.controller.p4runtime.pipeline import Pipeline
+from weir.controller.p4runtime.pipeline import CompiledPipeline
 from weir.controller.placement import Placement
 from weir.controller.placement.strategies import strategy
 from weir.controller.planning.plan import FailurePolicy, JobSpec
@@ -35,7 +35,7 @@ AT_SPINE = Placement({"h1": "s3", "h2": "s3"}, {}, "s3")
 
 
 @pytest.fixture
-async def rig(pipeline: Pipeline) -> AsyncIterator[Rig]:
+async def rig(pipeline: CompiledPipeline) -> AsyncIterator[Rig]:
     async with make_rig(TOPOLOGY, pipeline, Fixed(AT_LEAF), OPTIONS) as rig:
         yield rig
 
@@ -50,7 +50,7 @@ async def test_the_state_is_what_the_controller_knows(rig: Rig) -> None:
     await rig.run(40 * MS)
     now_ns = rig.fabric.now_ns
     fabric = json.loads(json.dumps(fabric_picture(TOPOLOGY, "a test")))
-    state = json.loads(json.dumps(view.look(rig.controller, now_ns, "testing")))
+    state = json.loads(json.dumps(view.snapshot(rig.controller, now_ns, "testing")))
     assert {node["name"] for node in fabric["nodes"]} == {node.name for node in TOPOLOGY.nodes}
     assert [link["end"] for link in fabric["links"]] == [str(link) for link in rig.controller.links.links]
     seen = rig.controller.links.snapshot(now_ns)
@@ -66,14 +66,14 @@ async def test_the_state_is_what_the_controller_knows(rig: Rig) -> None:
     assert (state["doing"], told(state)) == ("testing", [("job", "job 7 runs with 2 workers, summed at s1")])
 
 
-async def test_the_cost_of_probes_equals_the_switches_counts(pipeline: Pipeline) -> None:
+async def test_the_cost_of_probes_equals_the_switches_counts(pipeline: CompiledPipeline) -> None:
     options = Options(probe_period_ns=5 * MS, solve_period_ns=0)
     async with make_rig(TOPOLOGY, pipeline, Fixed(AT_LEAF), options) as rig:
         await rig.run(39 * MS)
         links = [link for link in rig.controller.links.links if TOPOLOGY.is_switch(TOPOLOGY.peer(link).node)]
         counters = [rig.switches[link.node].port_counters(link.port) for link in links]
         await rig.run(41 * MS)  # the next tick processes the answers, and sends more
-        state = LiveView().look(rig.controller, rig.fabric.now_ns)
+        state = LiveView().snapshot(rig.controller, rig.fabric.now_ns)
         busiest = max(counter.tx_bytes for counter in counters)
         overhead = state["overhead"]
         assert overhead["packets"] == sum(counter.tx_packets for counter in counters) > 0
@@ -86,25 +86,25 @@ async def test_events_appear_once_and_no_move_is_missed(rig: Rig) -> None:
     controller = rig.controller
     await rig.admit(JobSpec(7, ("h1", "h2"), slots=16, window=8, policy=FailurePolicy.WAIT))
     await rig.run(20 * MS)
-    view.look(controller, 20 * MS)
+    view.snapshot(controller, 20 * MS)
     controller.moves.begin(7, rig.fabric.now_ns, AT_SPINE, "someone asked for it")
     await rig.run(40 * MS)  # pause, settle and resume between two looks
     assert controller.jobs[7].move is None
-    state = view.look(controller, 40 * MS)
+    state = view.snapshot(controller, 40 * MS)
     assert told(state)[0] == ("move", "job 7: generation 2, summed at s3 (someone asked for it)")
     rig.silent.add("h2")
     await rig.kill_switch("s4")
     await rig.run(120 * MS)
-    state = view.look(controller, 120 * MS)
+    state = view.snapshot(controller, 120 * MS)
     assert {("host", "job 7: the lease of h2 ran out, the job waits for it"), ("switch", "s4 is lost")} <= {
         *told(state)
     }
-    again = view.look(controller, 121 * MS)
+    again = view.snapshot(controller, 121 * MS)
     assert told(again) == told(state)
     view.take_drops({"no_route": 4}, 121 * MS)
     view.take_drops({"no_route": 9}, 122 * MS)
     rig.controller.jobs.abort(7, "enough")
-    state = view.look(controller, 123 * MS)
+    state = view.snapshot(controller, 123 * MS)
     assert told(state)[:2] == [("job", "job 7 is aborted: enough"), ("drop", "5 packets: no_route")]
     assert state["drops"] == {"no_route": 9}
     numbers = [event["number"] for event in state["events"]]
@@ -152,11 +152,11 @@ async def test_a_stale_link_is_shown_within_three_periods(rig: Rig, caplog: pyte
     """
     view = LiveView()
     await rig.run(30 * MS + drawn_offset())
-    assert view.look(rig.controller, rig.fabric.now_ns)["telemetry"] == "telemetry of all 12 links is fresh"
+    assert view.snapshot(rig.controller, rig.fabric.now_ns)["telemetry"] == "telemetry of all 12 links is fresh"
     rig.fabric.set_link(("s1", 3), loss=1.0)
     died_ns = rig.fabric.now_ns
     await rig.run(died_ns + THREE_PERIODS)
-    state = view.look(rig.controller, rig.fabric.now_ns)
+    state = view.snapshot(rig.controller, rig.fabric.now_ns)
     stale = shown_stale(rig, state)
     assert stale == {"s1-p1", "s1-p3", "s3-p1"}, "those by whose probes all go over that link"
     assert [line for line in caplog.messages if "s1-p3" in line] == lines_due(rig, stale, died_ns)
@@ -169,14 +169,14 @@ async def test_a_stale_link_is_shown_within_three_periods(rig: Rig, caplog: pyte
 
 
 async def test_links_of_a_dead_node_are_stale_and_its_job_moves(
-    pipeline: Pipeline, caplog: pytest.LogCaptureFixture
+    pipeline: CompiledPipeline, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A switch that sums dies, whenever: its links are untrusted until its lease runs out, then placed around."""
     async with make_rig(TOPOLOGY, pipeline, strategy("widest"), OPTIONS) as rig:
         view = LiveView()
         await rig.admit(JobSpec(7, ("h1", "h3"), slots=16, window=8))
         await rig.run(30 * MS + drawn_offset())
-        state = view.look(rig.controller, rig.fabric.now_ns)
+        state = view.snapshot(rig.controller, rig.fabric.now_ns)
         assert state["telemetry"] == "telemetry of all 12 links is fresh"
         spine = rig.controller.jobs[7].plan.placement.root
         other = {"s3": "s4", "s4": "s3"}[spine]
@@ -185,7 +185,7 @@ async def test_links_of_a_dead_node_are_stale_and_its_job_moves(
         await rig.kill_switch(spine)
         died_ns = rig.fabric.now_ns
         await rig.run(died_ns + THREE_PERIODS)
-        state = view.look(rig.controller, rig.fabric.now_ns)
+        state = view.snapshot(rig.controller, rig.fabric.now_ns)
         stale = shown_stale(rig, state)
         assert stale >= its_links
         assert not any(name.startswith(other) for name in stale)
@@ -195,7 +195,7 @@ async def test_links_of_a_dead_node_are_stale_and_its_job_moves(
 
         assert OPTIONS.lease_ns is not None
         await rig.run(died_ns + OPTIONS.lease_ns + THREE_PERIODS)
-        state = view.look(rig.controller, rig.fabric.now_ns)
+        state = view.snapshot(rig.controller, rig.fabric.now_ns)
         assert shown_stale(rig, state) == set()
         views = dict(zip(map(str, rig.controller.links.links), state["links"], strict=True))
         assert {name for name, shown in views.items() if shown is None} == its_links, "nobody watches what is down"
@@ -214,9 +214,9 @@ def test_another_controller_begins_without_the_last_ones_memory() -> None:
 async def test_a_reported_loss_is_shown_and_an_invalid_one_is_null(rig: Rig) -> None:
     await rig.admit(JobSpec(7, ("h1", "h2"), slots=16, window=8))
     view, reports = LiveView(), rig.controller.jobs[7].reports
-    assert view.look(rig.controller, rig.fabric.now_ns)["jobs"][0]["report"] is None
+    assert view.snapshot(rig.controller, rig.fabric.now_ns)["jobs"][0]["report"] is None
     for loss, shown in ((0.5, 0.5), (float("nan"), None)):
         reports.add(Report(3, 7, "decay", loss), rig.fabric.now_ns)
-        state = json.loads(json.dumps(view.look(rig.controller, rig.fabric.now_ns), allow_nan=False))
+        state = json.loads(json.dumps(view.snapshot(rig.controller, rig.fabric.now_ns), allow_nan=False))
         report = state["jobs"][0]["report"]
         assert (report["step"], report["steps_left"], report["stage"], report["loss"]) == (3, 7, "decay", shown)

@@ -14,7 +14,7 @@ from finsy.proto import p4r
 from weir.controller.errors import ControllerError
 from weir.controller.p4runtime.entities import as_item
 from weir.controller.p4runtime.entries import CloneSession, Entry, Group, Item, SwitchState, call, default_action, entry
-from weir.controller.p4runtime.pipeline import Pipeline
+from weir.controller.p4runtime.pipeline import CompiledPipeline
 from weir.controller.p4runtime.reconcile import difference, reconcile, reconcile_all, verify
 from weir.controller.p4runtime.refusals import WriteRefused
 from weir.controller.p4runtime.session import SwitchSession
@@ -47,7 +47,7 @@ BASE: list[Item] = [
 ]
 
 
-def open_session(fake: FakeSwitch, pipeline: Pipeline) -> SwitchSession:
+def open_session(fake: FakeSwitch, pipeline: CompiledPipeline) -> SwitchSession:
     return SwitchSession("s1", fake.address, device_id=1, pipeline=pipeline, timeout_s=60)
 
 
@@ -55,7 +55,9 @@ async def held(session: SwitchSession) -> SwitchState:
     return await session.read([TELEMETRY_NODE])
 
 
-async def test_a_plan_replaced_by_the_next_leaves_exactly_the_next(fake: FakeSwitch, pipeline: Pipeline) -> None:
+async def test_a_plan_replaced_by_the_next_leaves_exactly_the_next(
+    fake: FakeSwitch, pipeline: CompiledPipeline
+) -> None:
     plans = [
         SwitchState.of(BASE),
         SwitchState.of([*BASE, *node(1, 1, 3)]),
@@ -73,7 +75,7 @@ async def test_a_plan_replaced_by_the_next_leaves_exactly_the_next(fake: FakeSwi
             assert len(fake.writes) == written  # idempotent: nothing to write, nothing written
 
 
-async def test_only_what_differs_is_written(fake: FakeSwitch, pipeline: Pipeline) -> None:
+async def test_only_what_differs_is_written(fake: FakeSwitch, pipeline: CompiledPipeline) -> None:
     before = SwitchState.of([*BASE, *node(1, 1, 3)])
     fewer_routes = entry(ROUTES, {"dst_addr": (0x0A000201, 32)}, call("forward", port=3, src_mac=1, dst_mac=3))
     after = SwitchState.of([BASE[0], fewer_routes, *BASE[2:], *node(1, 1, 3)])
@@ -91,7 +93,7 @@ async def test_only_what_differs_is_written(fake: FakeSwitch, pipeline: Pipeline
 
 
 @pytest.mark.parametrize("seed", range(5))
-async def test_no_entry_ever_refers_to_a_missing_one(fake: FakeSwitch, pipeline: Pipeline, seed: int) -> None:
+async def test_no_entry_ever_refers_to_a_missing_one(fake: FakeSwitch, pipeline: CompiledPipeline, seed: int) -> None:
     rng = random.Random(seed)
     async with open_session(fake, pipeline) as session:
         schema = session.schema
@@ -151,7 +153,7 @@ def _decoded(update: p4r.Update, schema: P4Schema) -> P4Entity:
     return entity
 
 
-async def test_read_back_finds_every_kind_of_tampering(fake: FakeSwitch, pipeline: Pipeline) -> None:
+async def test_read_back_finds_every_kind_of_tampering(fake: FakeSwitch, pipeline: CompiledPipeline) -> None:
     plan = SwitchState.of([*BASE, *node(1, 1, 3)])
     async with open_session(fake, pipeline) as session:
         await reconcile(session, plan)
@@ -176,7 +178,9 @@ async def test_read_back_finds_every_kind_of_tampering(fake: FakeSwitch, pipelin
         assert not await verify(session, plan)
 
 
-async def test_after_a_refusal_the_same_call_takes_up_where_it_stopped(fake: FakeSwitch, pipeline: Pipeline) -> None:
+async def test_after_a_refusal_the_same_call_takes_up_where_it_stopped(
+    fake: FakeSwitch, pipeline: CompiledPipeline
+) -> None:
     plan = SwitchState.of([*BASE, *node(1, 1, 3)])
     async with open_session(fake, pipeline) as session:
         members = session.schema.tables[MEMBERS].id

@@ -10,7 +10,7 @@ from finsy.proto import p4r
 
 from weir.controller.errors import ControllerError, ElectionLost, SwitchError, SwitchUnreachable
 from weir.controller.p4runtime.entries import CloneSession, Group, Item, SwitchState, call, default_action, entry
-from weir.controller.p4runtime.pipeline import Pipeline
+from weir.controller.p4runtime.pipeline import CompiledPipeline
 from weir.controller.p4runtime.refusals import ProgramMisfit, RefusedUpdate, UpdateKind, WriteRefused
 from weir.controller.p4runtime.session import PacketIn, SwitchSession
 from weir.tests.controller.fake_switch import FakeSwitch
@@ -50,12 +50,12 @@ NODE = default_action("FabricEgress.telemetry.node", call("identify", node_id=77
 
 
 def open_session(
-    fake: FakeSwitch, pipeline: Pipeline, timeout_s: float = 60.0, answer_s: float | None = None
+    fake: FakeSwitch, pipeline: CompiledPipeline, timeout_s: float = 60.0, answer_s: float | None = None
 ) -> SwitchSession:
     return SwitchSession("s1", fake.address, device_id=1, pipeline=pipeline, timeout_s=timeout_s, answer_s=answer_s)
 
 
-async def test_written_entities_are_read_back(fake: FakeSwitch, pipeline: Pipeline) -> None:
+async def test_written_entities_are_read_back(fake: FakeSwitch, pipeline: CompiledPipeline) -> None:
     async with open_session(fake, pipeline) as session:
         await session.write_updates(inserts=EVERYTHING, modifies=[NODE])
         state = await session.read()
@@ -67,7 +67,7 @@ async def test_written_entities_are_read_back(fake: FakeSwitch, pipeline: Pipeli
         assert await session.read() == SwitchState.of(EVERYTHING[3:])
 
 
-async def test_the_pipeline_is_set_only_where_another_one_runs(fake: FakeSwitch, pipeline: Pipeline) -> None:
+async def test_the_pipeline_is_set_only_where_another_one_runs(fake: FakeSwitch, pipeline: CompiledPipeline) -> None:
     async with open_session(fake, pipeline) as session:
         await session.write_updates(inserts=EVERYTHING)
     assert fake.configs_set == 1
@@ -76,7 +76,7 @@ async def test_the_pipeline_is_set_only_where_another_one_runs(fake: FakeSwitch,
     assert fake.configs_set == 1
 
 
-async def test_refused_updates_name_switch_table_and_entry(fake: FakeSwitch, pipeline: Pipeline) -> None:
+async def test_refused_updates_name_switch_table_and_entry(fake: FakeSwitch, pipeline: CompiledPipeline) -> None:
     async with open_session(fake, pipeline) as session:
         fake.refuse = lambda update: update.entity.HasField("table_entry")
         with pytest.raises(WriteRefused) as error:
@@ -89,7 +89,7 @@ async def test_refused_updates_name_switch_table_and_entry(fake: FakeSwitch, pip
         assert (await session.read()).lines() == {"multicast group 3 -> 1#1 2#2", "clone session 1 -> 510#0"}
 
 
-async def test_a_refused_write_keeps_every_update_with_its_code(fake: FakeSwitch, pipeline: Pipeline) -> None:
+async def test_a_refused_write_keeps_every_update_with_its_code(fake: FakeSwitch, pipeline: CompiledPipeline) -> None:
     async with open_session(fake, pipeline) as session:
         await session.write_updates(inserts=EVERYTHING[:2])
         with pytest.raises(WriteRefused) as exists:
@@ -121,7 +121,7 @@ async def test_a_refused_write_keeps_every_update_with_its_code(fake: FakeSwitch
     assert not WriteRefused("s1", two, 2).is_invalid_argument
 
 
-async def test_an_unreachable_switch_keeps_identity_and_requests(fake: FakeSwitch, pipeline: Pipeline) -> None:
+async def test_an_unreachable_switch_keeps_identity_and_requests(fake: FakeSwitch, pipeline: CompiledPipeline) -> None:
     fake.refuse_pipeline = "no such table"
     with pytest.raises(SwitchError) as refused:
         await open_session(fake, pipeline).__aenter__()
@@ -147,7 +147,7 @@ async def test_an_unreachable_switch_keeps_identity_and_requests(fake: FakeSwitc
     ],
 )
 async def test_an_entry_that_does_not_fit_the_program_is_not_sent(
-    fake: FakeSwitch, pipeline: Pipeline, item: Item, says: str
+    fake: FakeSwitch, pipeline: CompiledPipeline, item: Item, says: str
 ) -> None:
     async with open_session(fake, pipeline) as session:
         with raises(ProgramMisfit, switch="s1", item=item) as error:
@@ -157,7 +157,7 @@ async def test_an_entry_that_does_not_fit_the_program_is_not_sent(
         assert fake.writes == []
 
 
-async def test_packets_go_out_and_come_in_counted(fake: FakeSwitch, pipeline: Pipeline) -> None:
+async def test_packets_go_out_and_come_in_counted(fake: FakeSwitch, pipeline: CompiledPipeline) -> None:
     async with open_session(fake, pipeline) as session:
         assert await session.send_packets([(3, b"first"), (4, b"second")]) == 2
         for n in range(200):  # more than finsy's default queue
@@ -173,7 +173,7 @@ async def test_packets_go_out_and_come_in_counted(fake: FakeSwitch, pipeline: Pi
 
 
 async def test_a_closed_port_is_one_error_without_a_traceback(
-    fake: FakeSwitch, pipeline: Pipeline, caplog: pytest.LogCaptureFixture
+    fake: FakeSwitch, pipeline: CompiledPipeline, caplog: pytest.LogCaptureFixture
 ) -> None:
     session = open_session(fake, pipeline)
     await fake.stop()
@@ -184,25 +184,25 @@ async def test_a_closed_port_is_one_error_without_a_traceback(
     await fake.start()
 
 
-async def test_a_server_that_never_answers_is_given_up_in_time(fake: FakeSwitch, pipeline: Pipeline) -> None:
+async def test_a_server_that_never_answers_is_given_up_in_time(fake: FakeSwitch, pipeline: CompiledPipeline) -> None:
     fake.silent = True
     with pytest.raises(SwitchUnreachable, match=r"cannot connect: no answer .*0\.2 s"):
         await open_session(fake, pipeline, timeout_s=0.2).__aenter__()
 
 
 @pytest.mark.parametrize("address", ["localhost", "127.0.0.1:", "127.0.0.1:70000", "a b:9559", ""])
-def test_an_impossible_address_is_refused_at_once(pipeline: Pipeline, address: str) -> None:
+def test_an_impossible_address_is_refused_at_once(pipeline: CompiledPipeline, address: str) -> None:
     with raises(SwitchUnreachable, switch="s1", address=address, asked="connect"):
         SwitchSession("s1", address, device_id=1, pipeline=pipeline)
 
 
-async def test_a_second_controller_is_told_that_it_is_not_primary(fake: FakeSwitch, pipeline: Pipeline) -> None:
+async def test_a_second_controller_is_told_that_it_is_not_primary(fake: FakeSwitch, pipeline: CompiledPipeline) -> None:
     fake.primary = 99
     with raises(ElectionLost, asked="connect", primary_id=99, election_id=10):
         await open_session(fake, pipeline).__aenter__()
 
 
-async def test_a_stream_that_breaks_is_noticed(fake: FakeSwitch, pipeline: Pipeline) -> None:
+async def test_a_stream_that_breaks_is_noticed(fake: FakeSwitch, pipeline: CompiledPipeline) -> None:
     async with open_session(fake, pipeline) as session:
         draining = asyncio.create_task(session.drain(1))
         await asyncio.sleep(0.01)
@@ -214,13 +214,13 @@ async def test_a_stream_that_breaks_is_noticed(fake: FakeSwitch, pipeline: Pipel
     await fake.start()
 
 
-def test_a_missing_pipeline_is_named(pipeline: Pipeline) -> None:
-    missing = Pipeline(pipeline.p4info, pipeline.blob.with_name("gone.json"))
+def test_a_missing_pipeline_is_named(pipeline: CompiledPipeline) -> None:
+    missing = CompiledPipeline(pipeline.p4info, pipeline.blob.with_name("gone.json"))
     with raises(ControllerError, place="pipeline", value=missing.blob):
         SwitchSession("s1", "127.0.0.1:1", device_id=1, pipeline=missing)
 
 
-async def test_a_broken_stream_is_opened_again_by_itself(fake: FakeSwitch, pipeline: Pipeline) -> None:
+async def test_a_broken_stream_is_opened_again_by_itself(fake: FakeSwitch, pipeline: CompiledPipeline) -> None:
     async with open_session(fake, pipeline) as session:
         await session.write_updates(inserts=EVERYTHING)
         assert (session.openings, session.is_up, session.is_primary) == (1, True, True)
@@ -241,7 +241,7 @@ async def test_a_broken_stream_is_opened_again_by_itself(fake: FakeSwitch, pipel
         assert not session.deposed
 
 
-async def test_a_patient_session_begins_when_the_switch_does(fake: FakeSwitch, pipeline: Pipeline) -> None:
+async def test_a_patient_session_begins_when_the_switch_does(fake: FakeSwitch, pipeline: CompiledPipeline) -> None:
     await fake.stop()
     async with SwitchSession("s1", fake.address, device_id=1, pipeline=pipeline, timeout_s=60, patient=True) as session:
         assert (session.is_up, session.openings) == (False, 0)
@@ -254,7 +254,7 @@ async def test_a_patient_session_begins_when_the_switch_does(fake: FakeSwitch, p
         assert (await session.read()).lines() == LINES
 
 
-async def test_a_switch_that_hangs_up_is_not_there_yet(fake: FakeSwitch, pipeline: Pipeline) -> None:
+async def test_a_switch_that_hangs_up_is_not_there_yet(fake: FakeSwitch, pipeline: CompiledPipeline) -> None:
     fake.hangs_up = True
     with raises(SwitchUnreachable, switch="s1", asked="connect") as broken:
         await open_session(fake, pipeline).__aenter__()
@@ -267,14 +267,16 @@ async def test_a_switch_that_hangs_up_is_not_there_yet(fake: FakeSwitch, pipelin
 
 
 @pytest.mark.long
-async def test_a_switch_may_take_its_time_to_compile_a_program(fake: FakeSwitch, pipeline: Pipeline) -> None:
+async def test_a_switch_may_take_its_time_to_compile_a_program(fake: FakeSwitch, pipeline: CompiledPipeline) -> None:
     """Longer than finsy waits for any answer, which is ten seconds."""
     fake.compiles_s = 10.5
     async with open_session(fake, pipeline) as session:
         assert session.is_up
 
 
-async def test_a_switch_that_falls_silent_has_its_stream_begun_anew(fake: FakeSwitch, pipeline: Pipeline) -> None:
+async def test_a_switch_that_falls_silent_has_its_stream_begun_anew(
+    fake: FakeSwitch, pipeline: CompiledPipeline
+) -> None:
     async with open_session(fake, pipeline, answer_s=0.3) as session:
         fake.mute.clear()
         with raises(SwitchUnreachable, asked="write", reason="no answer within 0.3 s"):
@@ -289,7 +291,7 @@ async def test_a_switch_that_falls_silent_has_its_stream_begun_anew(fake: FakeSw
     ("openings", "turns"), [(1, turns) for turns in range(0, 240, 16)] + [(2, n) for n in range(8)]
 )
 async def test_a_session_ends_quietly_at_any_moment_of_reopening(
-    fake: FakeSwitch, pipeline: Pipeline, openings: int, turns: int
+    fake: FakeSwitch, pipeline: CompiledPipeline, openings: int, turns: int
 ) -> None:
     async with open_session(fake, pipeline) as session:
         fake.break_stream()
@@ -302,13 +304,17 @@ async def test_a_session_ends_quietly_at_any_moment_of_reopening(
     assert not [task.get_name() for task in asyncio.all_tasks() if "s1" in task.get_name()]
 
 
-async def test_a_pipeline_that_is_refused_is_an_error_that_says_why(fake: FakeSwitch, pipeline: Pipeline) -> None:
+async def test_a_pipeline_that_is_refused_is_an_error_that_says_why(
+    fake: FakeSwitch, pipeline: CompiledPipeline
+) -> None:
     fake.refuse_pipeline = "no such table"
     with raises(SwitchError, switch="s1", asked="connect", code="INVALID_ARGUMENT", reason="no such table"):
         await open_session(fake, pipeline).__aenter__()
 
 
-async def test_a_broken_stream_fails_calls_without_cancelling_tasks(fake: FakeSwitch, pipeline: Pipeline) -> None:
+async def test_a_broken_stream_fails_calls_without_cancelling_tasks(
+    fake: FakeSwitch, pipeline: CompiledPipeline
+) -> None:
     async with open_session(fake, pipeline) as session:
         fake.mute.clear()
         writing = asyncio.create_task(session.write_updates(inserts=EVERYTHING))
@@ -330,7 +336,7 @@ async def test_a_broken_stream_fails_calls_without_cancelling_tasks(fake: FakeSw
 
 
 async def test_a_session_reopens_after_refusals_and_keeps_the_reason(
-    fake: FakeSwitch, pipeline: Pipeline, caplog: pytest.LogCaptureFixture
+    fake: FakeSwitch, pipeline: CompiledPipeline, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with open_session(fake, pipeline) as session:
         fake.config, fake.refuse_pipeline = None, "busy"
@@ -346,7 +352,7 @@ async def test_a_session_reopens_after_refusals_and_keeps_the_reason(
         await session.write_updates(inserts=EVERYTHING)
 
 
-async def test_an_election_id_that_cannot_be_is_refused(pipeline: Pipeline) -> None:
+async def test_an_election_id_that_cannot_be_is_refused(pipeline: CompiledPipeline) -> None:
     for bad in (0, -1, 1 << 128):
         with raises(ControllerError, place="s1", value=bad):
             SwitchSession("s1", "127.0.0.1:9559", device_id=1, pipeline=pipeline, election_id=bad)

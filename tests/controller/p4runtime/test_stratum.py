@@ -29,7 +29,7 @@ from weir.controller.p4runtime.entries import (
     call,
     entry,
 )
-from weir.controller.p4runtime.pipeline import Pipeline
+from weir.controller.p4runtime.pipeline import CompiledPipeline
 from weir.controller.p4runtime.reconcile import reconcile, verify
 from weir.controller.p4runtime.refusals import WriteRefused
 from weir.controller.p4runtime.session import SwitchSession
@@ -77,7 +77,7 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def session_with(switch: StratumSwitch, packed: Path) -> SwitchSession:
-    pipeline = Pipeline(P4INFO, packed)
+    pipeline = CompiledPipeline(P4INFO, packed)
     return SwitchSession("s1", switch.address, device_id=1, pipeline=pipeline, timeout_s=60.0)
 
 
@@ -93,7 +93,7 @@ def demo_plan(name: str) -> JobPlan:
 def held(plan: JobPlan, options: CongestionOptions, routes: Routes, watching: IntConfig) -> Mapping[str, SwitchState]:
     """All that the switches hold with this job."""
     windows = WindowController(FABRIC, options)
-    windows.follow(routes, [plan], (), 0)
+    windows.update(routes, [plan], (), 0)
     bases = {
         name: SwitchState.of(
             item
@@ -167,7 +167,7 @@ def test_bounds_are_those_of_bmv2_in_a_chips_units(options: CongestionOptions) -
     plan = demo_plan("widest")
     bmv2 = replace(FABRIC, switches=tuple(replace(switch, target=BMV2_32) for switch in FABRIC.switches))
     windows = WindowController(FABRIC, options)
-    windows.follow(Routes(FABRIC), [plan], (), 0)
+    windows.update(Routes(FABRIC), [plan], (), 0)
     bare = {switch.name: SwitchState() for switch in FABRIC.switches}
     chip, model = (marked_states(each, bare, windows.budgets, [plan], options) for each in (FABRIC, bmv2))
     cells = -(-round_bytes(FABRIC) // 80)

@@ -9,7 +9,7 @@ import pytest
 
 from weir.controller.errors import SwitchUnreachable
 from weir.controller.p4runtime.entries import Group, SwitchState, call, entry
-from weir.controller.p4runtime.pipeline import Pipeline
+from weir.controller.p4runtime.pipeline import CompiledPipeline
 from weir.controller.p4runtime.session import SwitchSession
 from weir.controller.p4runtime.switches import Switches
 from weir.controller.p4runtime.tables import NODE_ADDRESS
@@ -31,20 +31,20 @@ async def open_again(fake: FakeSwitch, session: SwitchSession) -> None:
 
 @pytest.mark.parametrize("lasts", ["all", "one batch", "nothing"])
 async def test_a_switch_that_came_back_empty_has_restarted(
-    fake: FakeSwitch, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, lasts: str
+    fake: FakeSwitch, pipeline: CompiledPipeline, monkeypatch: pytest.MonkeyPatch, lasts: str
 ) -> None:
     """Once it holds its tables again: by the first try, or by the next, which may find all that was not confirmed."""
     async with SwitchSession("s1", fake.address, device_id=1, pipeline=pipeline, timeout_s=60) as session:
         switches = Switches({"s1": session}, None, RETRY, 0)
         await switches.write_states({"s1": STATE}, 0)
         await open_again(fake, session)
-        switches.look(1)
+        switches.poll(1)
         await switches.write_states({"s1": STATE}, 1)
         assert switches.take_restarted() == frozenset(), "nothing was missing"
 
         fake.entities.clear()
         await open_again(fake, session)
-        switches.look(2)
+        switches.poll(2)
         write, answered = SwitchSession.write_updates, {"all": 2, "one batch": 1, "nothing": 0}[lasts]
 
         async def write_unheard(self: SwitchSession, **updates: Any) -> None:

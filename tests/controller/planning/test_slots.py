@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weir.controller.errors import OutOfMemory
-from weir.controller.planning.slots import Pool
+from weir.controller.planning.slots import NumberPool
 from weir.tests.support.errors import raises
 
 FIRST, SIZE = 1, 6
@@ -26,7 +26,7 @@ def free_pieces(owned: dict[int, range]) -> list[int]:
 
 def test_a_request_gets_the_first_long_enough_gap() -> None:
     """Every request in every state that requests of three owners lead to."""
-    todo: list[tuple[Pool, dict[int, range]]] = [(Pool("s1: slots", SIZE, FIRST), {})]
+    todo: list[tuple[NumberPool, dict[int, range]]] = [(NumberPool("s1: slots", SIZE, FIRST), {})]
     seen = []
     while todo:
         before, owned_before = todo.pop()
@@ -56,13 +56,13 @@ def test_a_request_gets_the_first_long_enough_gap() -> None:
 
 
 def test_a_repeated_request_keeps_its_range_or_is_refused() -> None:
-    pool = Pool("s1: slots", 16)
+    pool = NumberPool("s1: slots", 16)
     assert pool.allot("a", 8) == pool.allot("a", 8) == 0
     with pytest.raises(ValueError, match="holds 8 and asks for 4"):
         pool.allot("a", 4)
     with pytest.raises(ValueError, match=r"holds 8 and asks for 16; free .*old range"):
         pool.allot("a", 16)
-    large = Pool("s1: slots", 4096)
+    large = NumberPool("s1: slots", 4096)
     assert [large.allot("a", int(size)) for size in ("1000", "1000")] == [0, 0]
     with pytest.raises(ValueError, match="asks for 0"):
         pool.allot("b", 0)
@@ -76,7 +76,7 @@ def test_a_repeated_request_keeps_its_range_or_is_refused() -> None:
     steps=st.lists(st.tuples(st.integers(0, 4), st.integers(-2, 50), st.integers(-1, 20)), max_size=40),
 )
 def test_a_range_can_be_reclaimed_while_free(size: int, first: int, steps: list[tuple[int, int, int]]) -> None:
-    pool = Pool("s1: slots", size, first)
+    pool = NumberPool("s1: slots", size, first)
     owned: dict[int, range] = {}
     for owner, base, length in steps:
         wanted = range(base, base + length)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from weir.controller.scheduling.errors import SchedulingError
-from weir.controller.scheduling.progress import MIN_REPORTS, Progress, fitted
+from weir.controller.scheduling.progress import MIN_REPORTS, ProgressCurve, fitted
 
 
 @pytest.mark.parametrize("floor", [0.0, 0.1, 0.4])
@@ -28,14 +28,14 @@ def test_fit_of_noisy_values_predicts_their_mean() -> None:
 
 
 def test_few_reports_predict_nothing() -> None:
-    progress = Progress.empty()
+    progress = ProgressCurve.empty()
     for step in range(1, MIN_REPORTS):
         progress.add(step, accuracy=0.1 * step)
     assert progress.predicted(10) == (None, False)
 
 
 def test_a_job_that_has_levelled_off_has_converged() -> None:
-    progress = Progress.empty()
+    progress = ProgressCurve.empty()
     for step in range(1, 200):
         progress.add(step, accuracy=0.9 - 0.8 / (0.5 * step + 1))
     gain, converged = progress.predicted(10)
@@ -45,7 +45,7 @@ def test_a_job_that_has_levelled_off_has_converged() -> None:
 
 
 def test_gain_is_that_of_the_next_steps() -> None:
-    progress = Progress.empty()
+    progress = ProgressCurve.empty()
     for step in range(1, 40):
         progress.add(step, loss=5 * (1 / (0.05 * step + 1) + 0.1))
     gain, converged = progress.predicted(10)
@@ -55,7 +55,7 @@ def test_gain_is_that_of_the_next_steps() -> None:
 
 
 def test_accuracy_that_falls_back_does_not_count() -> None:
-    rising, noisy = Progress.empty(), Progress.empty()
+    rising, noisy = ProgressCurve.empty(), ProgressCurve.empty()
     for step in range(1, 30):
         best = step / (step + 5)
         rising.add(step, accuracy=best if step % 2 else (step - 1) / (step + 4))
@@ -64,7 +64,7 @@ def test_accuracy_that_falls_back_does_not_count() -> None:
 
 
 def test_impossible_reports_are_refused() -> None:
-    progress = Progress.empty()
+    progress = ProgressCurve.empty()
     progress.add(3, loss=1.0)
     with pytest.raises(SchedulingError):
         progress.add(3, loss=0.9)

@@ -8,7 +8,7 @@ from collections import defaultdict
 import pytest
 
 from weir.controller.scheduling.errors import SchedulingError
-from weir.controller.scheduling.turns import Turn, Turns
+from weir.controller.scheduling.turns import DeviceTurns, Turn
 
 DEVICES = ("d0", "d1", "d2")
 
@@ -17,7 +17,7 @@ DEVICES = ("d0", "d1", "d2")
 def test_all_devices_serve_one_order_and_nobody_waits_for_ever(seed: int) -> None:
     rng = random.Random(seed)
     jobs = {"a": DEVICES, "b": DEVICES, "c": DEVICES[:2]}
-    turns = Turns(jobs)
+    turns = DeviceTurns(jobs)
     computing: set[tuple[str, str]] = set()
     summing: dict[str, set[str]] = defaultdict(set)
     served: dict[str, list[tuple[int, str]]] = defaultdict(list)
@@ -69,14 +69,14 @@ def test_all_devices_serve_one_order_and_nobody_waits_for_ever(seed: int) -> Non
 
 
 def test_a_job_that_communicates_is_passed_over() -> None:
-    turns = Turns({"a": ["d"], "b": ["d"]})
+    turns = DeviceTurns({"a": ["d"], "b": ["d"]})
     assert [turn.job for turn in turns.ask("a", "d")] == ["a"]
     assert turns.release("a", "d") == []
     assert [turn.number for turn in turns.ask("a", "d")] == [2]
 
 
 def test_jobs_alternate_if_both_wait() -> None:
-    turns = Turns({"a": ["d"], "b": ["d"]})
+    turns = DeviceTurns({"a": ["d"], "b": ["d"]})
     turns.ask("a", "d")
     turns.ask("b", "d")
     order = []
@@ -89,14 +89,14 @@ def test_jobs_alternate_if_both_wait() -> None:
 
 
 def test_a_turn_waits_for_all_workers_of_its_job() -> None:
-    turns = Turns({"a": ["d", "e"], "b": ["d", "e"]})
+    turns = DeviceTurns({"a": ["d", "e"], "b": ["d", "e"]})
     assert turns.ask("a", "d") == []
     assert turns.ask("b", "e") == []
     assert [(turn.job, turn.device) for turn in turns.ask("b", "d")] == [("b", "d"), ("b", "e")]
 
 
 def test_a_killed_job_frees_its_devices() -> None:
-    turns = Turns({"a": ["d"], "b": ["d"]})
+    turns = DeviceTurns({"a": ["d"], "b": ["d"]})
     turns.ask("a", "d")
     turns.ask("b", "d")
     assert [turn.job for turn in turns.remove("a")] == ["b"]
@@ -104,7 +104,7 @@ def test_a_killed_job_frees_its_devices() -> None:
 
 
 def test_wrong_requests_are_refused() -> None:
-    turns = Turns({"a": ["d"], "b": ["d", "e"]})
+    turns = DeviceTurns({"a": ["d"], "b": ["d", "e"]})
     with pytest.raises(SchedulingError):
         turns.ask("a", "e")
     with pytest.raises(SchedulingError):
@@ -116,4 +116,4 @@ def test_wrong_requests_are_refused() -> None:
     with pytest.raises(SchedulingError):
         turns.ask("a", "d")
     with pytest.raises(SchedulingError):
-        Turns({"a": ["d", "d"]})
+        DeviceTurns({"a": ["d", "d"]})

@@ -5,10 +5,10 @@ from __future__ import annotations
 from weir.tests.controller.control_rig import rig
 from weir.tests.controller.service.test_departures import started
 from weir.wire import control_pb2 as pb
-from weir.wire.control import Call, Calls
+from weir.wire.control import CallRecord, Calls
 from weir.wire.control_messages import calls_message
 
-CALLS = (Call("allreduce", "s1"), Call("allreduce", "s2"))
+CALLS = (CallRecord("allreduce", "s1"), CallRecord("allreduce", "s2"))
 
 
 async def test_workers_report_calls_and_learn_the_awaited_rank() -> None:

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from weir.controller.controller import Options
 from weir.controller.errors import ControllerError
-from weir.controller.p4runtime.pipeline import Pipeline
+from weir.controller.p4runtime.pipeline import CompiledPipeline
 from weir.controller.placement import Placement
 from weir.controller.planning.plan import FailurePolicy, JobSpec
 from weir.controller.service import metrics
@@ -31,7 +31,7 @@ AT_LEAF = Placement({"h1": "s1", "h2": "s1"}, {}, "s1")
 
 
 @pytest.fixture
-async def rig(pipeline: Pipeline) -> AsyncIterator[Rig]:
+async def rig(pipeline: CompiledPipeline) -> AsyncIterator[Rig]:
     async with make_rig(TOPOLOGY, pipeline, Fixed(AT_LEAF), OPTIONS) as rig:
         yield rig
 

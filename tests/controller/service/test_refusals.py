@@ -23,7 +23,7 @@ FABRIC = leaf_spine(2, 2, 2)
 async def test_a_fabric_in_two_pieces() -> None:
     async with rig(topology=FABRIC, placed_by="widest") as service:
         # the controller's reaction to lost links, without the routes: these switches take no entry back
-        service.controller.planner.follow([Endpoint("s1", 3), Endpoint("s1", 4)], [])
+        service.controller.planner.update_topology([Endpoint("s1", 3), Endpoint("s1", 4)], [])
         for server, cut_off in (("", "h3"), ("h4", "h1")):
             given, details = await refusal(service.register(workers=["h1", "h3"], server=server))
             assert given is grpc.StatusCode.INVALID_ARGUMENT

@@ -35,7 +35,7 @@ from weir.tests.support.errors import raises
 from weir.topologies.generators import leaf_spine
 from weir.wire import control_pb2 as pb
 from weir.wire.control import KEY_BYTES, Pacing, Report, Resume, WorkerPlan
-from weir.wire.control_messages import ATTEND, REGISTER, read_report, report_message, told
+from weir.wire.control_messages import ATTEND, REGISTER, read_report, read_to_host, report_message
 from weir.wire.frames import DSCP_CONTROL
 
 WORKERS = ["h1", "h2"]
@@ -70,7 +70,7 @@ async def test_a_job_from_registration_to_its_end(service: Rig) -> None:
     server = await service.joined(registration, 2)
     second = await service.joined(registration, 1)
 
-    plan = told(pb.ToHost(worker_plan=await first.hear("worker_plan")))
+    plan = read_to_host(pb.ToHost(worker_plan=await first.hear("worker_plan")))
     address = int(TOPOLOGY.host(SERVER).address)
     assert isinstance(plan, WorkerPlan)
     members = tuple(int(TOPOLOGY.host(host).address) for host in WORKERS)
@@ -80,7 +80,7 @@ async def test_a_job_from_registration_to_its_end(service: Rig) -> None:
     )
     assert pacing.round_trip_ns > 0
     assert len(bytes.fromhex(plan.key)) == KEY_BYTES
-    other = told(pb.ToHost(worker_plan=await second.hear("worker_plan")))
+    other = read_to_host(pb.ToHost(worker_plan=await second.hear("worker_plan")))
     assert other == replace(plan, rank=1, child_bit=2)
     children = (await server.hear("server_plan")).children
     assert [(child.bit, child.address) for child in children] == [
@@ -113,14 +113,14 @@ async def test_reports_of_progress_are_listed_and_kept(service: Rig) -> None:
     registration = await service.register(workers=WORKERS, server=SERVER)
     first = await service.joined(registration, 0)
     assert not (await service.jobs())[0].HasField("report")
-    told = Report(4, 6, "warm-up", 0.5, 0.25, 2, 3_000, 2_000, 512)
-    for report in (Report(2), told):
+    full = Report(4, 6, "warm-up", 0.5, 0.25, 2, 3_000, 2_000, 512)
+    for report in (Report(2), full):
         await first.say(report=report_message(report))
     while not (state := (await service.jobs())[0]).HasField("report") or state.report.step < 4:
         await asyncio.sleep(0.01)
-    assert read_report(state.report) == told
+    assert read_report(state.report) == full
     reports = service.controller.jobs[registration.job].reports
-    assert [report for _, report in reports.curve] == [Report(2), told]
+    assert [report for _, report in reports.curve] == [Report(2), full]
 
 
 @pytest.mark.parametrize(("seat", "report"), [(0, {"step": 1, "steps": 0}), (2, {"step": 1, "steps": 1})])
@@ -493,7 +493,7 @@ async def test_a_host_that_is_not_heard_any_more_is_told(
     registration = await service.register(workers=WORKERS, job=9)
     host = await service.joined(registration, 0)
     await host.hear("joined")
-    monkeypatch.setattr(service.service._seating, "hear", fail)
+    monkeypatch.setattr(service.service._seating, "on_message", fail)
     await host.say(heartbeat=pb.Heartbeat())
     code, details = await host.end()
     assert code is grpc.StatusCode.INTERNAL
@@ -835,13 +835,13 @@ async def test_a_lost_worker_and_the_others_get_their_reasons(service: Rig) -> N
     await other.hear("resume")
     await other.say(resumed=pb.Resumed(generation=2))
     await lost.say(heartbeat=pb.Heartbeat(rounds=1))
-    told = (await lost.hear("abort")).reason
-    assert told == "rank 0 (h1) failed: gone; the job went on without rank 0 (h1)"
+    reason = (await lost.hear("abort")).reason
+    assert reason == "rank 0 (h1) failed: gone; the job went on without rank 0 (h1)"
     await other.say(leave=pb.Leave())
     assert (await other.hear("ended")).reason == "all workers have left"
     assert service.controller.jobs == {}
     late = [await service.joined(registration, rank) for rank in range(2)]
-    assert (await late[0].hear("abort")).reason == told
+    assert (await late[0].hear("abort")).reason == reason
     assert (await late[1].hear("ended")).reason == "all workers have left"
 
 
@@ -888,7 +888,7 @@ async def test_the_others_go_on_at_once_without_a_worker_that_fails(service: Rig
         await hosts[1].say(leave=pb.Leave(reason=NAN))
     assert (await hosts[0].hear("pause")).generation == 1
     await hosts[0].say(held=pb.Held(generation=1, first_incomplete=1))
-    resume = told(pb.ToHost(resume=await hosts[0].hear("resume")))
+    resume = read_to_host(pb.ToHost(resume=await hosts[0].hear("resume")))
     assert isinstance(resume, Resume)
     assert (resume.plan.generation, list(service.controller.jobs[registration.job].plan.workers)) == (2, ["h1"])
 

@@ -56,7 +56,7 @@ class Wires:
         """When what is down changed."""
         changes = []
         for now in range(start, end):
-            if self.watch.look(now, lambda since: {link for link, at in self.crossed_ns.items() if at >= since}):
+            if self.watch.update(now, lambda since: {link for link, at in self.crossed_ns.items() if at >= since}):
                 changes.append(now)
             for switch, port, frame in self.watch.send(now, self.without):
                 if Endpoint(switch, port) not in self.cut:
@@ -146,15 +146,15 @@ def test_late_strange_and_doubled_answers_change_nothing() -> None:
     frames = [frame for _, _, frame in watch.send(0, ())]
     assert len(frames) == 8  # two leaves, two spines, both directions
     for now in range(1, 300):
-        watch.look(now)
+        watch.update(now)
         list(watch.send(now, ()))
     assert len(watch.down) == 8
     for _ in range(10):
         for frame in frames:  # of the beginning
             watch.receive(frame, 300)
         watch.receive(frames[0][:-8] + (FIRST_INDEX + 8).to_bytes(4, "big") + (11).to_bytes(4, "big"), 300)
-    assert not watch.look(301)
+    assert not watch.update(301)
     assert not LinkWatch.owns(b"short")
     assert not LinkWatch.owns(bytes(64))
     never = LinkWatch(TOPOLOGY, None, 0)
-    assert (list(never.send(0, ())), never.look(1 << 60), never.down) == ([], False, frozenset())
+    assert (list(never.send(0, ())), never.update(1 << 60), never.down) == ([], False, frozenset())

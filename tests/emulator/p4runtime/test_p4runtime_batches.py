@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from finsy.proto import p4r
 
-from weir.emulator.p4runtime.pipeline import Pipeline
+from weir.emulator.p4runtime.pipeline import LoadedPipeline
 from weir.emulator.switch import Switch
 from weir.tests.emulator.p4runtime.p4runtime_rig import (
     DELETE,
@@ -142,7 +142,7 @@ def test_a_write_to_all_arrays_is_refused_before_any_read(
     loaded: Client, monkeypatch: pytest.MonkeyPatch, atomicity: p4r.WriteRequest.Atomicity.ValueType
 ) -> None:
     read = list[p4r.Entity]()
-    monkeypatch.setattr(Pipeline, "read", lambda _, query, *__: read.append(query))
+    monkeypatch.setattr(LoadedPipeline, "read", lambda _, query, *__: read.append(query))
     for entry in (p4r.RegisterEntry(), p4r.CounterEntry(), p4r.MeterEntry(), p4r.TableEntry()):
         assert all_or_none(loaded, (MODIFY, entry), atomicity=atomicity) == ["INVALID_ARGUMENT"]
     assert not read

@@ -34,7 +34,7 @@ from weir.emulator.entries import (
 from weir.emulator.program import Program, ProgramState
 from weir.emulator.switch import Switch
 from weir.emulator.tables import index, memory
-from weir.emulator.tables.memory import Block, Pool
+from weir.emulator.tables.memory import Block, RowPool
 from weir.tests.emulator.harness import seeded_random
 from weir.tests.paths import PROGRAMS
 
@@ -51,16 +51,16 @@ def poison() -> None:
         block.bytes[:] = _POISON
         _quarantine.append(block._buffer)
 
-    take = Pool.take
+    take = RowPool.take
 
-    def poisoned(self: Pool) -> int:
+    def poisoned(self: RowPool) -> int:
         row = take(self)
         ctypes.memset(row, _POISON, self.row_bytes)
         time.sleep(0)
         return row
 
     Block.__del__ = bury  # type: ignore[attr-defined]
-    Pool.take = poisoned  # type: ignore[method-assign]
+    RowPool.take = poisoned  # type: ignore[method-assign]
 
 
 def told(batches: int) -> Iterator[int]:

@@ -11,7 +11,7 @@ import pytest
 from weir.emulator.entries import ActionCall, Exact, Lpm, TableEntry
 from weir.emulator.program import Program
 from weir.emulator.tables import memory
-from weir.emulator.tables.memory import Block, Pool, RetiredMemory
+from weir.emulator.tables.memory import Block, RetiredMemory, RowPool
 from weir.tests.emulator.harness import Rig, watched
 from weir.tests.emulator.tables.poisoned import NAMES, entry, packet
 from weir.tests.paths import PROGRAMS, ROOT
@@ -24,12 +24,12 @@ def state(monkeypatch: pytest.MonkeyPatch) -> Block:
     return Block(64)
 
 
-def taken(pool: Pool, count: int) -> set[int]:
+def taken(pool: RowPool, count: int) -> set[int]:
     return {pool.take() for _ in range(count)}
 
 
 def test_a_row_comes_back_when_it_has_rested(state: Block) -> None:
-    pool = Pool(32, RetiredMemory(state))
+    pool = RowPool(32, RetiredMemory(state))
     rows = taken(pool, 256)
     row = rows.pop()
     pool.give_back(row)
@@ -38,14 +38,14 @@ def test_a_row_comes_back_when_it_has_rested(state: Block) -> None:
 
 def test_a_row_rests_until_its_publication_has_reached_all_cores(state: Block, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "GRACE_SECONDS", 3600.0)
-    pool = Pool(32, RetiredMemory(state))
+    pool = RowPool(32, RetiredMemory(state))
     rows = taken(pool, 256)
     pool.give_back(next(iter(rows)))
     assert not taken(pool, 256) & rows
 
 
 def test_a_row_waits_for_the_packet_that_is_inside_however_long(state: Block) -> None:
-    pool = Pool(32, RetiredMemory(state))
+    pool = RowPool(32, RetiredMemory(state))
     rows = taken(pool, 256)
     passing = ctypes.c_uint64.from_address(state.address)
     passing.value = 7
@@ -65,7 +65,7 @@ def test_a_row_waits_for_the_packet_that_is_inside_however_long(state: Block) ->
 
 def test_memory_replaced_in_a_batch_rests_from_its_publication(state: Block) -> None:
     retired = RetiredMemory(state)
-    pool = Pool(32, retired)
+    pool = RowPool(32, retired)
     rows = taken(pool, 256)
     row = next(iter(rows))
     retired.hold()

@@ -19,7 +19,7 @@ from weir.tests.controller.control_rig import Host, Rig
 from weir.topologies import Endpoint, leaf_spine
 from weir.wire import control_pb2 as pb
 from weir.wire.control import Pacing, WorkerPlan
-from weir.wire.control_messages import told
+from weir.wire.control_messages import read_to_host
 
 WORKERS = ["h1", "h2"]
 TO_H1 = Endpoint("s1", 1)
@@ -29,7 +29,7 @@ async def seated(rig: Rig) -> tuple[list[Host], Pacing]:
     """Hosts of a job that has begun, and the pacing of its workers."""
     registration = await rig.register(workers=WORKERS, window=128, slots=256)
     hosts = [await rig.joined(registration, seat) for seat in range(len(registration.seats))]
-    plan = told(pb.ToHost(worker_plan=await hosts[0].hear("worker_plan")))
+    plan = read_to_host(pb.ToHost(worker_plan=await hosts[0].hear("worker_plan")))
     assert isinstance(plan, WorkerPlan)
     return hosts, plan.pacing
 
@@ -89,8 +89,8 @@ async def test_undeclared_traffic_lowers_the_bound_and_the_room(
         fabric._emulated.add_flow("h3", "h1", payload_bytes=1_000, rate_bps=2.5e6, source_port=9)
         return enter(fabric)
 
-    def options(*told: Any, **named: Any) -> CongestionOptions:
-        return CongestionOptions(*told, **{**named, "makes_room": makes_room})
+    def options(*args: Any, **named: Any) -> CongestionOptions:
+        return CongestionOptions(*args, **{**named, "makes_room": makes_room})
 
     monkeypatch.setattr(RealTimeFabric, "__enter__", beside_others)
     if makes_room:

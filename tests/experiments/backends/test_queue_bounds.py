@@ -33,7 +33,7 @@ class Queue:
     def follow(self, jobs: int, now_ns: int) -> None:
         """Set the number of jobs with a worker behind it."""
         plans: list[JobPlan] = [at_one_switch(job, "h1", "h2") for job in range(1, jobs + 1)]
-        self.windows.follow(ROUTES, plans, (), now_ns)
+        self.windows.update(ROUTES, plans, (), now_ns)
         self.promises.note(now_ns)
 
 

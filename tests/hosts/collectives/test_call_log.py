@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from weir.hosts.collectives.call_log import CallLog, StallWatch
-from weir.wire.control import Call, Calls
+from weir.wire.control import CallRecord, Calls
 
 
 def test_the_log_keeps_the_last_calls_and_counts_all() -> None:
     log = CallLog()
     assert log.last(None) == Calls(0, (), None)
     for number in range(70):
-        log.note(Call("barrier", str(number)))
+        log.note(CallRecord("barrier", str(number)))
     last = log.last(69)
     assert (last.first, last.made, last.awaited) == (6, 70, 69)
     assert last.get(5) is None
-    assert last.get(6) == Call("barrier", "6")
-    assert last.get(69) == Call("barrier", "69")
+    assert last.get(6) == CallRecord("barrier", "6")
+    assert last.get(69) == CallRecord("barrier", "69")
     assert last.get(70) is None
 
 

@@ -53,7 +53,7 @@ class Link:
         self.sent += sent
         said = Said(*LINK, queue // FRAME_BYTES, self.now_ns, self.sent)
         told = feedback(self.now_ns, said, rounds=max(rounds, 1), in_flight=in_flight)
-        self.law.take(replace(told, rounds=rounds))
+        self.law.update(replace(told, rounds=rounds))
         return self.law._window
 
 
@@ -96,7 +96,7 @@ def test_an_idle_link_between_two_tensors_is_no_reason_to_grow() -> None:
     before = link.hear(TRIP_NS, PRODUCT_BYTES, 0)
     for _ in range(3):
         link.now_ns += 10 * TRIP_NS
-        link.law.take(Feedback(link.now_ns, 40, 0, 0, None, None))
+        link.law.update(Feedback(link.now_ns, 40, 0, 0, None, None))
         assert link.hear(TRIP_NS, PRODUCT_BYTES // 100, 0, rounds=40) == before
     assert link.hear(TRIP_NS, PRODUCT_BYTES // 100, 0, rounds=40) > before
 
@@ -133,14 +133,14 @@ def test_a_link_that_less_than_a_round_fills_has_one() -> None:
     law = Hpcc({LINK: RATE_BPS}, round_bytes=2 * PRODUCT_BYTES - 44, flows=1, hops=9)
     law.begin(Pacing(window=4), 0)
     for trip in (1, 2):
-        law.take(feedback(trip * TRIP_NS, Said(*LINK, 0, trip * TRIP_NS, 0)))
+        law.update(feedback(trip * TRIP_NS, Said(*LINK, 0, trip * TRIP_NS, 0)))
     assert (law.window(0), law.gap_ns) == (1, TRIP_NS)
 
 
 def test_a_round_trip_of_zero_counts_as_the_clocks_minimum() -> None:
     law = hpcc()
     law.begin(Pacing(window=1), 0)
-    law.take(replace(feedback(0, Said(*LINK, 0, 0, 0)), round_trip_ns=0))
+    law.update(replace(feedback(0, Said(*LINK, 0, 0, 0)), round_trip_ns=0))
     assert law.gap_ns == 1
 
 
@@ -153,7 +153,7 @@ def test_a_waiting_frame_counts_relative_to_the_links_capacity(frames: int, kept
         law = Hpcc({LINK: RATE_BPS}, round_bytes=frame_bytes - 44, flows=10**6, hops=9)
         law.begin(Pacing(window=4), 0)
         for trip in (1, 2):
-            law.take(feedback(trip * TRIP_NS, Said(*LINK, 1, trip * TRIP_NS, int(trip * carried * PRODUCT_BYTES))))
+            law.update(feedback(trip * TRIP_NS, Said(*LINK, 1, trip * TRIP_NS, int(trip * carried * PRODUCT_BYTES))))
         return law._window
 
     assert window_after(kept - 0.005) == pytest.approx(4, abs=1e-4)
@@ -167,13 +167,13 @@ def test_the_fullest_link_counts_and_an_unknown_round_trip_waits() -> None:
     def both(now_ns: int, *sent: int) -> Feedback:
         return feedback(now_ns, *(Said(LINK[0], LINK[1] + at, 0, now_ns, bytes_) for at, bytes_ in enumerate(sent)))
 
-    law.take(replace(both(1, 0, 0), round_trip_ns=None))
-    law.take(both(TRIP_NS, 0, 0))
-    law.take(both(3 * TRIP_NS, PRODUCT_BYTES // 5, 2 * PRODUCT_BYTES))
+    law.update(replace(both(1, 0, 0), round_trip_ns=None))
+    law.update(both(TRIP_NS, 0, 0))
+    law.update(both(3 * TRIP_NS, PRODUCT_BYTES // 5, 2 * PRODUCT_BYTES))
     assert law._window == pytest.approx(40 * 0.95 + GROWTH)
-    law.take(both(3 * TRIP_NS, PRODUCT_BYTES // 5, 2 * PRODUCT_BYTES))  # the same packet's again: nothing new
+    law.update(both(3 * TRIP_NS, PRODUCT_BYTES // 5, 2 * PRODUCT_BYTES))  # the same packet's again: nothing new
     assert law._window == pytest.approx(40 * 0.95 + GROWTH)
-    law.lose(3, 3 * TRIP_NS)
+    law.on_loss(3, 3 * TRIP_NS)
     assert law.window(0) == int(40 * 0.95 + GROWTH) + 1
     assert law.unread == 0
 
@@ -183,18 +183,18 @@ def test_each_link_is_read_once_per_instant_by_the_newest_result() -> None:
     law = hpcc(links=2)
     law.begin(Pacing(window=40), 0)
     near, far = LINK, (LINK[0], LINK[1] + 1)
-    law.take(feedback(TRIP_NS, Said(*near, 0, TRIP_NS, 0)))
-    law.take(feedback(TRIP_NS, Said(*far, 0, TRIP_NS, 0)))
+    law.update(feedback(TRIP_NS, Said(*near, 0, TRIP_NS, 0)))
+    law.update(feedback(TRIP_NS, Said(*far, 0, TRIP_NS, 0)))
     stacks = [
         [Said(*far, 0, 3 * TRIP_NS, 2 * PRODUCT_BYTES)],
         [Said(*near, 0, 2 * TRIP_NS, PRODUCT_BYTES // 10)],
         [Said(*near, 0, 2 * TRIP_NS + 7, PRODUCT_BYTES // 5)],
         [Said(*near, 0, 2 * TRIP_NS + 3, PRODUCT_BYTES // 8)],
     ]
-    law.take(replace(feedback(3 * TRIP_NS), rounds=4, int_headers=int_headers(stacks)))
+    law.update(replace(feedback(3 * TRIP_NS), rounds=4, int_headers=int_headers(stacks)))
     assert law._utilisation == pytest.approx(1.0)
     assert law._told[near].bytes_sent == PRODUCT_BYTES // 5
-    law.take(feedback(4 * TRIP_NS, Said(*near, 0, 3 * TRIP_NS + 7, PRODUCT_BYTES)))
+    law.update(feedback(4 * TRIP_NS, Said(*near, 0, 3 * TRIP_NS + 7, PRODUCT_BYTES)))
     assert law._utilisation == pytest.approx(0.8)
 
 
@@ -202,8 +202,8 @@ def test_a_link_that_is_heard_of_first_hides_no_other() -> None:
     law = hpcc(links=2)
     law.begin(Pacing(window=40), 0)
     near, far = LINK, (LINK[0], LINK[1] + 1)
-    law.take(feedback(TRIP_NS, Said(*near, 0, TRIP_NS, 0)))
-    law.take(feedback(2 * TRIP_NS, Said(*far, 0, 2 * TRIP_NS, 0), Said(*near, 0, 2 * TRIP_NS, PRODUCT_BYTES)))
+    law.update(feedback(TRIP_NS, Said(*near, 0, TRIP_NS, 0)))
+    law.update(feedback(2 * TRIP_NS, Said(*far, 0, 2 * TRIP_NS, 0), Said(*near, 0, 2 * TRIP_NS, PRODUCT_BYTES)))
     assert law._utilisation == pytest.approx(1.0)
 
 
@@ -224,9 +224,9 @@ def test_a_full_link_may_be_a_frame_and_a_clock_tick_ahead(beyond: int, byte_ns:
     """The clock ticks every 1,000 ns: two readings are at different phases of a tick."""
     law = Hpcc({LINK: 8e9 / byte_ns}, round_bytes=ROUND_BYTES, flows=10, hops=9)
     law.begin(Pacing(window=40), 0)
-    law.take(feedback(TRIP_NS, Said(*LINK, 0, TRIP_NS, 0)))
+    law.update(feedback(TRIP_NS, Said(*LINK, 0, TRIP_NS, 0)))
     most = (TRIP_NS + 1_000) // byte_ns + FRAME_BYTES
-    law.take(feedback(2 * TRIP_NS, Said(*LINK, 0, 2 * TRIP_NS, most + beyond)))
+    law.update(feedback(2 * TRIP_NS, Said(*LINK, 0, 2 * TRIP_NS, most + beyond)))
     assert (law.gap_ns != TRIP_NS // 40) == (not beyond)
 
 
@@ -248,11 +248,11 @@ def test_missing_and_garbled_int_is_only_counted() -> None:
             *(rng.integers(0, 256, (2, size), np.uint8) for size in (0, 1, 15, 16, 44, 45, 300)),
         ]
     ):
-        link.law.take(replace(told, int_headers=headers))
+        link.law.update(replace(told, int_headers=headers))
         assert link.law.unread == 2 * (number + 1)
     assert link.law._window == before
     half = np.concatenate([garbled[:1], told.int_headers[:1]])
-    link.law.take(replace(told, int_headers=half))
+    link.law.update(replace(told, int_headers=half))
     assert link.law.unread == 23, "one of the two is read"
     assert link.law._window == pytest.approx(before * 0.95 + GROWTH)
 
@@ -274,7 +274,7 @@ def test_flows_in_step_settle_without_a_queue() -> None:
         said = Said(*LINK, round(queue), trip * TRIP_NS, int(sent))
         for law in laws:
             told = feedback(trip * TRIP_NS, said)
-            law.take(replace(told, rounds=int(law._window) + 1))
+            law.update(replace(told, rounds=int(law._window) + 1))
     assert depths[0] == 220
     assert max(depths[50:]) < 1
     assert sum(law._window for law in laws) == pytest.approx(0.95 * 100 + flows * 0.05 * 100 / flows, abs=0.5)

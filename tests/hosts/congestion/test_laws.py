@@ -35,8 +35,8 @@ MADE = {name: partial(LAWS[name].make, SETTING) for name in LAWS}
 def test_the_window_before_a_plan_is_that_of_a_silent_one(name: str) -> None:
     law = MADE[name]()
     assert (law.window(0), law.gap_ns) == (Pacing().window, 0)
-    law.take(heard(1, None))
-    law.lose(1, 1)
+    law.update(heard(1, None))
+    law.on_loss(1, 1)
     assert law.window(1) >= 1
 
 
@@ -58,15 +58,15 @@ def test_the_explicit_window_is_obeyed_and_lent() -> None:
     law = ExplicitWindow()
     law.begin(Pacing(window=6, lease_ns=10 * MS), 0)
     assert law.window(0) == 6
-    law.take(heard(5 * MS, 9))
+    law.update(heard(5 * MS, 9))
     assert law.window(5 * MS) == 9
-    law.take(heard(6 * MS, None))
+    law.update(heard(6 * MS, None))
     assert law.window(6 * MS) == 9, "a fetched result says nothing of the queues"
     assert law.window(15 * MS - 1) == 9
     assert law.window(15 * MS) == 1, "the lease is over"
-    law.take(heard(16 * MS, 4))
+    law.update(heard(16 * MS, 4))
     assert law.window(16 * MS) == 4
-    law.take(heard(17 * MS, 0))
+    law.update(heard(17 * MS, 0))
     assert law.window(17 * MS) == 1, "a stream without window would stand still"
     law.begin(Pacing(window=3), 20 * MS)
     assert law.window(10**18) == 3, "without a lease windows last"
@@ -75,8 +75,8 @@ def test_the_explicit_window_is_obeyed_and_lent() -> None:
 def test_a_fixed_window_learns_nothing() -> None:
     law = FixedWindow(7)
     law.begin(Pacing(window=1), 0)
-    law.take(heard(1, 2, marked=1))
-    law.lose(3, 1)
+    law.update(heard(1, 2, marked=1))
+    law.on_loss(3, 1)
     assert law.window(1) == 7
 
 
@@ -110,7 +110,7 @@ def test_a_laws_pace_is_kept_on_mean() -> None:
     """Each 10 ns a round: a host that looks seldom sends what has come due meanwhile, but nothing for idle time."""
     pacer = Pacer(Pacing())
     pacer.begin(0)
-    pacer.follow(10)
+    pacer.set_gap(10)
     sent = []
     for now_ns in range(0, 1_000, 25):
         rounds = pacer.room(now_ns) or 0
@@ -125,18 +125,18 @@ def test_a_laws_pace_is_kept_on_mean() -> None:
     assert pacer.room(100_000) == 1, "nothing waited"
     pacer.sent(1, 100_000)
     assert (pacer.room(100_009), pacer.room(100_010)) == (0, 1)
-    pacer.follow(0)
+    pacer.set_gap(0)
     assert pacer.room(100_010) is None
 
 
 def test_a_plans_gap_is_kept_under_a_laws_pace() -> None:
     pacer = Pacer(Pacing(gap_ns=50))
     pacer.begin(0)
-    pacer.follow(10)
+    pacer.set_gap(10)
     assert pacer.room(1_000) == 1
     pacer.sent(1, 1_000)
     assert (pacer.room(1_049), pacer.room(1_050)) == (0, 1)
-    pacer.follow(80)
+    pacer.set_gap(80)
     pacer.sent(1, 1_050)
     assert (pacer.room(1_129), pacer.room(1_130)) == (0, 1), "the slower one counts"
 
@@ -144,7 +144,7 @@ def test_a_plans_gap_is_kept_under_a_laws_pace() -> None:
 def test_a_laws_pace_begins_with_what_is_first_sent() -> None:
     pacer = Pacer(Pacing())
     pacer.begin(0)
-    pacer.follow(10)
+    pacer.set_gap(10)
     assert pacer.room(1_000) == 1, "nothing has waited yet"
 
 
@@ -152,17 +152,17 @@ def test_dctcp_cuts_by_the_share_of_marks() -> None:
     """Every mark at once halves like TCP; α forgets by 1/16 a window; the window grows by one without marks."""
     law = Dctcp()
     law.begin(Pacing(window=8), 0)
-    law.take(heard(0, None, rounds=8, marked=8))
+    law.update(heard(0, None, rounds=8, marked=8))
     assert (law.alpha, law.window(0)) == (1.0, 4)
     for grown in (5, 6, 7):
-        law.take(heard(0, None, rounds=law.window(0)))
+        law.update(heard(0, None, rounds=law.window(0)))
         assert law.window(0) == grown
     assert law.alpha == (15 / 16) ** 3
-    law.take(heard(0, None, rounds=7, marked=1))
+    law.update(heard(0, None, rounds=7, marked=1))
     alpha = (15 / 16) ** 4 + 1 / 16 / 7
     assert abs(law.alpha - alpha) < 1e-12
     assert law.window(0) == int(7 * (1 - alpha / 2))
-    law.lose(1, 0)
+    law.on_loss(1, 0)
     assert law.window(0) == 2
 
 
@@ -170,26 +170,26 @@ def test_dctcp_cuts_once_for_a_window_of_data() -> None:
     """Eight rounds were in flight at the first mark: the other marks describe the window before the cut."""
     law = Dctcp()
     law.begin(Pacing(window=9), 0)
-    law.take(heard(0, None, marked=1, in_flight=8))
+    law.update(heard(0, None, marked=1, in_flight=8))
     assert law.window(0) == 4
     for left in range(7, -1, -1):
-        law.take(heard(0, None, marked=1, in_flight=left))
+        law.update(heard(0, None, marked=1, in_flight=left))
     assert law.window(0) == 4
-    law.lose(1, 0)
-    law.take(heard(0, None, marked=1, in_flight=3))
+    law.on_loss(1, 0)
+    law.update(heard(0, None, marked=1, in_flight=3))
     assert law.window(0) == 2, "by the loss alone"
 
 
 def test_dctcp_learns_the_share_of_marks_once_a_window_of_data() -> None:
     law = Dctcp()
     law.begin(Pacing(window=8), 0)
-    law.take(heard(0, None, in_flight=7))
+    law.update(heard(0, None, in_flight=7))
     alpha = law.alpha
     assert alpha == 15 / 16
     for left in range(6, -1, -1):
-        law.take(heard(0, None, marked=left == 3, in_flight=left))
+        law.update(heard(0, None, marked=left == 3, in_flight=left))
         assert law.alpha == alpha, "of what was under way already"
-    law.take(heard(0, None, in_flight=5))
+    law.update(heard(0, None, in_flight=5))
     assert law.alpha == alpha + (1 / 8 - alpha) / 16
 
 
@@ -197,7 +197,7 @@ def test_dctcp_doubles_until_the_first_mark() -> None:
     law = Dctcp()
     law.begin(Pacing(window=2), 0)
     for doubled in (4, 8, 16):
-        law.take(heard(0, None, rounds=law.window(0)))
+        law.update(heard(0, None, rounds=law.window(0)))
         assert law.window(0) == doubled
 
 
@@ -205,41 +205,41 @@ def test_loss_halves_once_for_a_window_of_data() -> None:
     law = LossDriven()
     law.begin(Pacing(window=4), 0)
     for doubled in (8, 16, 32):
-        law.take(heard(0, None, rounds=law.window(0)))
+        law.update(heard(0, None, rounds=law.window(0)))
         assert law.window(0) == doubled
-    law.lose(1, 0)
-    law.lose(2, 0)
+    law.on_loss(1, 0)
+    law.on_loss(2, 0)
     assert law.window(0) == 16, "both were sent before the window was smaller"
     for grown in (17, 18):
-        law.take(heard(0, None, rounds=law.window(0), marked=3))
+        law.update(heard(0, None, rounds=law.window(0), marked=3))
         assert law.window(0) == grown, "marks are not for it"
-    law.lose(1, 0)
+    law.on_loss(1, 0)
     assert law.window(0) == 9
     for _ in range(9):
-        law.lose(1, 0)
-        law.take(heard(0, None, rounds=40))
+        law.on_loss(1, 0)
+        law.update(heard(0, None, rounds=40))
     assert law.window(0) >= 1
     law.begin(Pacing(window=1), 0)
-    law.lose(1, 0)
+    law.on_loss(1, 0)
     assert law.window(0) == 1, "of one there is no half"
 
 
 def test_a_loss_counts_once_the_last_cuts_packets_are_back() -> None:
     law = LossDriven()
     law.begin(Pacing(window=6), 0)
-    law.lose(1, 0)
+    law.on_loss(1, 0)
     assert law.window(0) == 3, "also before the first result"
-    law.take(heard(0, None, rounds=5))
-    law.lose(1, 0)
+    law.update(heard(0, None, rounds=5))
+    law.on_loss(1, 0)
     assert law.window(0) == 4, "of six one is not back"
-    law.take(heard(0, None))
+    law.update(heard(0, None))
     for _ in range(2):
-        law.lose(1, 0)
+        law.on_loss(1, 0)
         assert law.window(0) == 2
     law.begin(Pacing(window=5), 0)
-    law.lose(1, 0)
+    law.on_loss(1, 0)
     for rounds, grown in ((10, 6), (11, 8)):  # 2.5 + 10 / 2.5 = 6.5, + 11 / 6.5 = 8.2
-        law.take(heard(0, None, rounds=rounds))
+        law.update(heard(0, None, rounds=rounds))
         assert law.window(0) == grown
 
 
@@ -252,7 +252,7 @@ def flows_in_step(laws: list[WindowLaw], product: int, threshold: int, trips: in
         depths.append(depth)
         for law, window in zip(laws, windows, strict=True):
             marked = window if depth > threshold else 0
-            law.take(Feedback(trip, window, marked, 0, None, 1000 + 1000 * depth // product))
+            law.update(Feedback(trip, window, marked, 0, None, 1000 + 1000 * depth // product))
     return depths
 
 
@@ -274,10 +274,10 @@ def test_delay_finds_its_target() -> None:
     assert 0 < sum(depths) / len(depths) <= 24, "half a round trip's worth, and what one step adds"
     law = DelayTarget()
     law.begin(Pacing(window=10), 0)
-    law.take(Feedback(0, 1, 0, 0, None, 1000))
-    law.take(Feedback(1000, 1, 0, 0, None, 100_000))
+    law.update(Feedback(0, 1, 0, 0, None, 1000))
+    law.update(Feedback(1000, 1, 0, 0, None, 100_000))
     assert law.window(1000) == 5, "never below half at once"
-    law.take(Feedback(1500, 1, 0, 0, None, 100_000))
+    law.update(Feedback(1500, 1, 0, 0, None, 100_000))
     assert law.window(1500) == 5, "once a round trip"
 
 
@@ -293,7 +293,7 @@ def test_delay_grows_up_to_its_target_and_cuts_by_the_excess() -> None:
         (7_000, 800, 85),  # 82.97 + 190 / 82.97: it is the least now
         (9_000, 1_500, 71),  # 85.3 · (1 − 0.8 · 300 / 1,500)
     ):
-        law.take(Feedback(now_ns, 190, 0, 0, None, round_trip_ns))
+        law.update(Feedback(now_ns, 190, 0, 0, None, round_trip_ns))
         assert law.window(now_ns) == window
 
 
@@ -301,11 +301,11 @@ def test_delay_halves_for_every_loss_until_it_knows_a_round_trip() -> None:
     law = DelayTarget()
     for _ in range(2):  # as much in a second generation
         law.begin(Pacing(window=32), 0)
-        law.lose(1, 7)
-        law.lose(1, 7)
+        law.on_loss(1, 7)
+        law.on_loss(1, 7)
         assert law.window(7) == 8
-        law.take(Feedback(7, 1, 0, 0, None, 1_000))
-        law.lose(1, 8)
+        law.update(Feedback(7, 1, 0, 0, None, 1_000))
+        law.on_loss(1, 8)
         assert law.window(8) == 8, "once a round trip from then on"
 
 
@@ -313,25 +313,25 @@ def test_delay_halves_once_a_round_trip_for_losses() -> None:
     """Like in Swift: a dropping queue is found full several times, by packets sent before the cut."""
     law = DelayTarget()
     law.begin(Pacing(window=32), 0)
-    law.take(Feedback(1_000, 1, 0, 0, None, 1_000))
+    law.update(Feedback(1_000, 1, 0, 0, None, 1_000))
     for now_ns in range(1_000, 2_000, 100):
-        law.lose(1, now_ns)
+        law.on_loss(1, now_ns)
         assert law.window(now_ns) == 16
-    law.lose(1, 2_000)
+    law.on_loss(1, 2_000)
     assert law.window(2_000) == 8
-    law.take(Feedback(2_500, 1, 0, 0, None, 3_000))
+    law.update(Feedback(2_500, 1, 0, 0, None, 3_000))
     assert law.window(2_500) == 8, "the delay and the losses tell of the same queue"
-    law.lose(2, 4_999)
+    law.on_loss(2, 4_999)
     assert law.window(4_999) == 8, "round trips take 3 µs by now"
-    law.lose(2, 5_000)
+    law.on_loss(2, 5_000)
     assert law.window(5_000) == 4
     law.begin(Pacing(window=6), 5_100)
-    law.lose(1, 5_200)
+    law.on_loss(1, 5_200)
     assert law.window(5_200) == 3, "a generation begins with nothing in the network"
     for now_ns in range(10_000, 100_000, 10_000):
-        law.lose(1, now_ns)
+        law.on_loss(1, now_ns)
     assert law.window(100_000) == 1
-    law.take(Feedback(100_000, 1, 0, 0, None, 1_000))
+    law.update(Feedback(100_000, 1, 0, 0, None, 1_000))
     assert law.window(100_000) == 2, "it has not sunk below one, from which it grows by one"
 
 

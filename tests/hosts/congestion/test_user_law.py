@@ -39,12 +39,12 @@ def heard(window: int | None, marked: int = 0) -> Feedback:
 def test_the_example_halves_by_marks_and_stays_within_the_allowance() -> None:
     law = LAWS[str(EXAMPLE)].make(SETTING)
     law.begin(Pacing(window=8), 0)
-    law.take(heard(100))
+    law.update(heard(100))
     assert law.window(1) == 9
-    law.take(heard(100, marked=8))
-    law.take(heard(100, marked=8))
+    law.update(heard(100, marked=8))
+    law.update(heard(100, marked=8))
     assert law.window(1) == 4
-    law.take(heard(3))
+    law.update(heard(3))
     assert law.window(1) == 3, "the switches allow no more"
 
 
@@ -54,7 +54,7 @@ def test_only_a_bounded_law_is_limited_to_the_allowance(bounded: bool, tmp_path:
     allowed = ExplicitWindow()
     for each in (law, allowed):
         each.begin(Pacing(window=4, lease_ns=100), 0)
-        each.take(heard(7))
+        each.update(heard(7))
     for now_ns, window in ((1, 7), (101, 1)):
         assert allowed.window(now_ns) == window
         assert law.window(now_ns) == (window if bounded else 99)

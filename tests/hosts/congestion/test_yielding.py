@@ -88,19 +88,19 @@ def test_alpha_is_the_share_of_marks_and_one_window_is_cut_once() -> None:
 
 def test_losses_halve_and_a_time_out_begins_anew() -> None:
     law = DataCentreWindow()
-    law.lose(3, following=10)
-    law.lose(4, following=10)
+    law.on_loss(3, following=10)
+    law.on_loss(4, following=10)
     assert law.packets == 5, "two losses of one window of data are one"
-    law.lose(10, following=15)
+    law.on_loss(10, following=15)
     assert law.packets == 2.5
     law.expire(in_flight=7, following=20)
     assert law.packets == 1
-    law.lose(19, following=20)  # sent before the time-out, which has told of it
+    law.on_loss(19, following=20)  # sent before the time-out, which has told of it
     for number in range(20, 25):
         law.acknowledge(number, marked=False, following=30)
     assert law.packets == 4 + 1 / 4 + 1 / 4.25, "by one each up to half of what was in flight, and then by one a window"
-    law.lose(29, following=30)
-    law.lose(30, following=31)
+    law.on_loss(29, following=30)
+    law.on_loss(30, following=31)
     assert law.packets == pytest.approx((4 + 1 / 4 + 1 / 4.25) / 4), "those after the time-out are judged again"
     law.expire(in_flight=1, following=40)
     for number in range(40, 43):

@@ -65,7 +65,7 @@ class Asking(FixedWindow):
         super().__init__(WINDOW)
         self.told: list[Feedback] = []
 
-    def take(self, feedback: Feedback) -> None:
+    def update(self, feedback: Feedback) -> None:
         self.told.append(feedback)
 
 

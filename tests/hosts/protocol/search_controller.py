@@ -6,7 +6,7 @@ import pickle
 from collections.abc import Hashable, Iterator, Set
 from dataclasses import dataclass, field
 
-from weir.controller.jobs.migration import Move, Phase
+from weir.controller.jobs.migration import MigrationPhase, Move
 from weir.tests.hosts.protocol.network_model import SERVER, Tree, worker_address
 from weir.tests.hosts.protocol.search_nodes import FAR_NS, Setup, canonical
 from weir.wire.aggregation import next_generation
@@ -78,13 +78,13 @@ class Controller:
                 yield "move", 0
                 if self.setup.ghosts:
                     yield from (("move", address) for address in losable)
-        elif move.phase is Phase.PAUSING:
+        elif move.phase is MigrationPhase.PAUSING:
             missing: Set[int] = move.awaited - {control.given_up} - control.dead
             yield from (("resume", address) for address in sorted(control.resumes.keys() - control.dead))
             yield from (("pause", address) for address in sorted(missing - control.resumes.keys()))
             if not missing:
                 yield "give up", 0
-        elif move.phase is Phase.SETTLING:
+        elif move.phase is MigrationPhase.SETTLING:
             yield from (("write", address) for address in control.unwritten)
             if not control.unwritten:  # a tree without switches
                 yield "settled", 0
@@ -111,10 +111,12 @@ class Controller:
         move = control.move
         if move is None or self.setup.dies_in_moves:
             return True
-        return address in move.awaited if move.phase is Phase.PAUSING else address not in self._awaited(control)
+        return (
+            address in move.awaited if move.phase is MigrationPhase.PAUSING else address not in self._awaited(control)
+        )
 
     def _awaited(self, control: Control) -> list[int]:
-        settling = control.move is not None and control.move.phase is Phase.SETTLING
+        settling = control.move is not None and control.move.phase is MigrationPhase.SETTLING
         return self.hosts(control) if settling else list(control.resumes)
 
     @staticmethod
@@ -156,13 +158,13 @@ class Controller:
             case "pause":
                 assert held is not None
                 move.held(address, held)
-                if move.phase is Phase.SETTLING:
+                if move.phase is MigrationPhase.SETTLING:
                     self._settle(control, move)
             case "give up":
                 move.poll(FAR_NS)  # patience is at its end
                 self._lost(control, move)
             case "lose":
-                move.lose([address], 1)
+                move.mark_lost([address], 1)
                 self._lost(control, move)
             case "write":
                 control.unwritten = tuple(other for other in control.unwritten if other != address)
@@ -173,7 +175,7 @@ class Controller:
             case "resume":
                 del control.resumes[address]
                 move.resumed(address, control.generation)
-                if move.phase is Phase.DONE:
+                if move.phase is MigrationPhase.DONE:
                     control.move = None
                     control.given_up = 0
         return self._intern(control)
@@ -198,7 +200,7 @@ class Controller:
         control.ranks = tuple(rank for rank in control.ranks if worker_address(rank) not in move.lost)
         control.server = control.server and SERVER not in move.lost
         control.resumes = {address: resume for address, resume in control.resumes.items() if address not in move.lost}
-        if move.phase is Phase.SETTLING:
+        if move.phase is MigrationPhase.SETTLING:
             self._settle(control, move)
 
     def _settle(self, control: Control, move: Move) -> None:

@@ -9,9 +9,9 @@ from types import ModuleType
 from unittest.mock import patch
 
 from weir.controller.jobs import migration
-from weir.controller.jobs.migration import Move, Phase, Settlement, settle
+from weir.controller.jobs.migration import MigrationPhase, Move, Settlement, settle
 from weir.controller.p4runtime.loading import Loading
-from weir.controller.planning.generations import History
+from weir.controller.planning.generations import GenerationHistory
 from weir.hosts import ParameterServerCore, WorkerCore
 from weir.hosts.array_types import IntArray
 from weir.hosts.protocol import server, worker
@@ -114,12 +114,12 @@ def lose_and_settle_by_old_answers(move: Move, addresses: Iterable[int], now_ns:
     """
     answers = move._held
     _lose(move, addresses, now_ns)
-    if move.phase is Phase.PAUSING and not move._held:
+    if move.phase is MigrationPhase.PAUSING and not move._held:
         for address in answers.keys() - move.lost:
             move.held(address, replace(answers[address], generation=move.generation))
 
 
-_lose = Move.lose
+_lose = Move.mark_lost
 
 
 def open_any_generation(datagrams: object, job: int, generation: int, counters: object, lanes: int) -> Messages | None:
@@ -142,7 +142,7 @@ def keep_exponents(stream: Stream, store: RoundStore, fetched: IntArray, lead: i
     return fetched
 
 
-def begin_anew(history: History) -> int:
+def begin_anew(history: GenerationHistory) -> int:
     """A reused job number begins with the first generation."""
     return FIRST_GENERATION
 
@@ -152,7 +152,7 @@ def take_any_registers(loading: Loading, cookie: int, program: int) -> bool:
     return True
 
 
-def pass_by_nothing(history: History, generations: Collection[int]) -> None:
+def pass_by_nothing(history: GenerationHistory, generations: Collection[int]) -> None:
     """The generations of forgotten jobs are not avoided."""
 
 
@@ -163,7 +163,9 @@ def accept_plan(*plans: object) -> None:
 @contextmanager
 def broken(changes: tuple[tuple[str, object], ...]) -> Iterator[None]:
     """Patch names of modules and classes here, with `__` for the dot."""
-    owners = {owner.__name__: owner for owner in (WorkerCore, ParameterServerCore, Move, Stream, History, Loading)}
+    owners = {
+        owner.__name__: owner for owner in (WorkerCore, ParameterServerCore, Move, Stream, GenerationHistory, Loading)
+    }
     patches: list[AbstractContextManager[object]] = []
     for name, new in changes:
         owner, attribute = name.split("__")

@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from weir.controller.p4runtime.loading import Loading
-from weir.controller.planning.generations import History
+from weir.controller.planning.generations import GenerationHistory
 from weir.tests.hosts.protocol.node_model import SwitchModel
 from weir.tests.hosts.protocol.search import Search, State
 from weir.tests.hosts.protocol.search_nodes import Message, Past, Setup
@@ -56,7 +56,7 @@ def _follow(before: Search, state: State, how: str) -> tuple[int, int, tuple[byt
             switches.append(node)
         else:
             last = max(last, node.plan.generation)
-    history = History()
+    history = GenerationHistory()
     if how == "ended":
         history.go(control.generation, ())
     else:

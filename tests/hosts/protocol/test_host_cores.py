@@ -347,13 +347,13 @@ class Listener(ExplicitWindow):
         self.told: list[Feedback] = []
         self.lost: list[tuple[int, int]] = []
 
-    def lose(self, rounds: int, now_ns: int) -> None:
+    def on_loss(self, rounds: int, now_ns: int) -> None:
         self.lost.append((rounds, now_ns))
-        super().lose(rounds, now_ns)
+        super().on_loss(rounds, now_ns)
 
-    def take(self, feedback: Feedback) -> None:
+    def update(self, feedback: Feedback) -> None:
         self.told.append(feedback)
-        super().take(feedback)
+        super().update(feedback)
 
 
 def test_a_law_gets_rounds_in_flight_and_round_trips_with_lanes() -> None:

@@ -40,7 +40,7 @@ def look(logs: list[CallLog], clock: list[float], *times_s: float) -> list[Any]:
     found: list[Any] = []
     for now in times_s:
         clock[0] = now
-        found = [log.look() for log in logs]
+        found = [log.poll() for log in logs]
     return found
 
 

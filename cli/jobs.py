@@ -145,6 +145,7 @@ StripesOption = Annotated[
         "weir jobs register h1 h2 h4",
         "weir jobs register h1 h2 h4 --server h12 --policy continue",
         "weir jobs register --count 4 --accelerators 2 --memory 16GiB --wait 600",
+        "weir jobs register h1 h2 --accelerators 1",
     )
 )
 def register(
@@ -220,7 +221,7 @@ def end(
     control: ControlOption = None,
     tls: TlsOption = None,
 ) -> None:
-    """End a job: notify its hosts, and free its switches."""
+    """End a running or queued job; its hosts get the reason."""
     with _client(context, control, tls) as client:
         client.end(job, reason)
 

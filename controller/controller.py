@@ -189,6 +189,22 @@ class Controller:
         """True while links are down, or switches lost or out of reach."""
         return bool(self.prober.link_watch.down or self.switches.lost or self.planner.out_of_reach)
 
+    def host_groups(self, without: Collection[str] = ()) -> list[list[str]]:
+        """Return the hosts that new jobs can run on, in groups that reach each other, the largest first.
+
+        Hosts at a switch that is lost, out of reach, does not hold its target state, or is in `without`, are left out.
+        """
+        unusable = {*self.switches.lost, *self.switches.out_of_reach, *self.switches.troubles, *without}
+        routes = self.planner.routes
+        groups: dict[str, list[str]] = {}
+        for host in self.topology.hosts:
+            switch = self.topology.neighbours(host.name)[0].node
+            if switch in unusable or not routes.reaches(host.name, switch):
+                continue
+            first = next((each for each in groups if routes.reaches(switch, each)), switch)
+            groups.setdefault(first, []).append(host.name)
+        return sorted(groups.values(), key=len, reverse=True)
+
     @property
     def deadline_ns(self) -> int:
         """When `tick` has something to do again, if nothing else happens; 0 while something waits for a tick."""

@@ -2,12 +2,15 @@
 
 ::
 
-    Register(worker_count) ──enter──▶ queue ──serve, whenever something ended──▶ admission ──▶ the call's answer
-                                        │
-                                     journal ──▶ queue of the next controller, whose clients ask again by their tickets
+    Register(needs) ──enter──▶ queue ──serve, whenever something ended──▶ admission ──▶ the call's answer
+                                 │
+                              journal ──▶ queue of the next controller, whose clients ask again by their tickets
 
 A client that gives its call up leaves the queue. The journal has the waiting jobs: they keep their places in the queue
 of the next controller, for a time in which their clients ask again.
+
+A job that waits for room holds up those behind it. One that waits for a link or a switch does not: no job's end would
+help it. It is tried again before the others, so it is the first once the fault is over.
 """
 
 from __future__ import annotations
@@ -15,9 +18,10 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
-from collections.abc import Awaitable, Callable
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import grpc
 from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
@@ -25,20 +29,29 @@ from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
 from ...topologies.errors import TopologyError
 from ...wire import control_pb2 as pb
 from ..controller import Controller
-from ..errors import ControllerEnded, ControllerError, OutOfMemory, PlanError, SwitchError
+from ..errors import ControllerEnded, ControllerError, NotPrimary, OutOfMemory, PlanError, SwitchError
 from ..jobs.journal_file import JournalError
-from ..jobs.queue import Entry, JobQueue, Room, check_needs, reason_to_wait
+from ..jobs.queue import Entry, JobQueue, Room, check_needs
+from ..p4runtime.refusals import WriteRefused
 from .limits import Limits
-from .requests import job_spec, needs_of, queued_job, registration
+from .requests import job_spec, queued_job, registration, wanted_of
 from .seating import Seating, TooMany
 
 _log = logging.getLogger(__name__)
 
 _ABSENT: Final = "its client has not asked again since the controller began"
+_FAULT_NS: Final = 2_000_000_000
+"""Time after which a job that met a fault is tried again; each attempt may write to switches."""
+_FAULTS: Final = 4
+"""Attempts that may meet a fault in one pass over the queue."""
 
 Context = grpc.aio.ServicerContext[Any, Any]
 Admit = Callable[[pb.RegisterRequest, Context, int], Awaitable[pb.Registration]]
 Answer = asyncio.Future[pb.Registration]
+
+
+class EndedInQueue(ControllerError):
+    """A waiting job was ended on request."""
 
 
 @dataclass(slots=True, eq=False)
@@ -62,17 +75,15 @@ class _Waiting:
     call: _Call | None
     """None: an earlier controller had the call, and the client has not asked again."""
 
-    @property
-    def without(self) -> list[str]:
-        """Hosts that have another part in the job, and so are none of its workers'."""
-        return [*([self.request.server] if self.request.server else []), *self.request.spares]
+    again_ns: int = 0
+    """Time before which it is not tried again."""
 
     def on(self, hosts: list[str]) -> pb.RegisterRequest:
         """The request with these hosts for its workers."""
         named = pb.RegisterRequest()
         named.CopyFrom(self.request)
         named.ClearField("worker_count")
-        named.workers.extend(hosts)
+        named.workers[:] = hosts
         return named
 
 
@@ -92,6 +103,8 @@ class Queueing:
         self._began_ns = now_ns
         self._closed = False
         self._queue: JobQueue[_Waiting] = JobQueue()
+        self._ended: OrderedDict[str, EndedInQueue] = OrderedDict()
+        """Jobs that were ended while they waited, by their tickets, for clients that ask again."""
         for number, request, since_ns in controller.jobs.journal.queued(_read):
             try:
                 if number not in seating.jobs:
@@ -111,9 +124,12 @@ class Queueing:
 
         Raises:
             PlanError, TopologyError: No such job can ever be.
+            EndedInQueue: The job that has the ticket was ended.
             TooMany: The queue is full.
             JournalError: The journal cannot be written.
         """
+        if request.ticket in self._ended:
+            raise self._ended[request.ticket]
         call = _Call(context, asyncio.get_running_loop().create_future())
         if request.ticket and self._resumed(request.ticket, call):
             await self.serve(now_ns)
@@ -121,13 +137,7 @@ class Queueing:
         if len(self._queue.entries) >= self._limits.jobs:
             raise TooMany(f"{len(self._queue.entries)} jobs are queued, and no more than {self._limits.jobs} may be")
         number = request.job or self._new_number()
-        if request.workers or request.parent:
-            other = "the workers' hosts" if request.workers else "a parent, on whose workers it runs"
-            raise PlanError(
-                f"worker_count {request.worker_count} and {other} exclude each other",
-                place=f"job {number}",
-                value=request.worker_count,
-            )
+        _check_choice(request, number)
         if number in self._controller.jobs or number in self.numbers:
             raise PlanError(f"job {number} runs already, or is queued; give every job its own number")
         request.job = number
@@ -156,54 +166,96 @@ class Queueing:
             if entry.value.call is not None and not entry.value.call.answer.done():
                 entry.value.call.answer.set_exception(ControllerEnded(asyncio.CancelledError()))
 
+    def end(self, number: int, reason: str) -> bool:
+        """Remove a waiting job, and answer its client; return False if no job of this number waits."""
+        for entry in self._queue.entries:
+            if entry.job == number:
+                ended = EndedInQueue(
+                    f"ended while it waited in the queue: {reason}", place=f"job {number}", value=number
+                )
+                if ticket := entry.value.request.ticket:
+                    self._ended[ticket] = ended
+                if len(self._ended) > self._limits.jobs:
+                    self._ended.popitem(last=False)
+                self._refuse(entry, ended)
+                return True
+        return False
+
     async def serve(self, now_ns: int) -> None:
-        """Start jobs from the front of the queue as long as there is room; update the reasons of the others."""
+        """Start the jobs that can be; update the reasons of the others.
+
+        Raises:
+            NotPrimary: Another controller has taken over.
+        """
         self._sweep(now_ns)
-        while self._queue.entries:
-            first, *others = self._queue.ordered(now_ns)
-            waiting, call = first.value, first.value.call
-            if call is None:
-                first.reason = _ABSENT
-                break
-            if call.over:
-                self._leave(first)
-                continue
+        ahead: Entry[_Waiting] | None = None
+        refusing: dict[str, ControllerError] = {}
+        faults = 0
+        for entry in self._queue.ordered(now_ns):
+            if ahead is not None:
+                entry.reason = f"job {ahead.job} is first: {ahead.reason}"
+            elif entry.value.call is None:
+                ahead, entry.reason = entry, _ABSENT
+            elif entry.value.call.over:
+                self._leave(entry)
+            elif entry.value.again_ns <= now_ns and faults < _FAULTS:
+                if (wait := await self._start(entry, entry.value.call, refusing, now_ns)) == "room":
+                    ahead = entry
+                faults += wait == "fault"
+
+    async def _start(
+        self, entry: Entry[_Waiting], call: _Call, refusing: dict[str, ControllerError], now_ns: int
+    ) -> Literal["", "room", "fault"]:
+        """Start a job, refuse it, or say why it waits; return the kind of thing that it waits for, if it waits.
+
+        `refusing` has the switches that have refused a write in this pass. Their hosts are left to later passes.
+        """
+        topology, wanted = self._controller.topology, entry.wanted
+        while True:
             self._seating.sweep()
-            room = Room(self._controller.topology, [seats.takes for seats in self._seating.jobs.values()])
-            hosts = room.choose(first.count, first.needs, waiting.without)
+            groups = self._controller.host_groups(refusing)
+            room = Room(topology, [seats.takes for seats in self._seating.jobs.values()], groups)
+            if (hosts := room.choose(wanted)) is None:
+                entry.reason = "; ".join([room.reason_to_wait(wanted), *map(str, refusing.values())])
+                entry.value.again_ns = now_ns + _FAULT_NS if refusing else 0
+                return "room" if Room(topology, groups=groups).choose(wanted) is not None else ""
             try:
-                if hosts is not None:
-                    self._answer(first, call, await self._admit(waiting.on(hosts), call.context, now_ns))
-                    continue
-                first.reason = reason_to_wait(first, room, waiting.without)
+                registered = await self._admit(entry.value.on(hosts), call.context, now_ns)
+            except NotPrimary:
+                raise
             except (ControllerError, TopologyError) as error:
                 if not self._may_pass(error):
-                    self._leave(first)
-                    if not call.answer.done():
-                        call.answer.set_exception(error)
+                    self._refuse(entry, error)
+                    return ""
+                entry.reason = str(error)
+                if isinstance(error, OutOfMemory | TooMany):
+                    return "room"
+                if isinstance(error, SwitchError | WriteRefused) and self._has_one_of(error.switch, hosts):
+                    refusing[error.switch] = error
                     continue
-                first.reason = str(error)
-            break
-        else:
-            return
-        for entry in others:
-            entry.reason = f"job {first.job} is first: {first.reason}"
+                entry.value.again_ns = now_ns + _FAULT_NS
+                return "fault"
+            self._leave(entry)
+            if not call.answer.done():
+                call.answer.set_result(registered)
+            return ""
 
     def states(self, now_ns: int) -> list[pb.QueuedJob]:
         """Waiting jobs in their order."""
         return [queued_job(entry, at, now_ns) for at, entry in enumerate(self._queue.ordered(now_ns), 1)]
 
     def _add(self, number: int, request: pb.RegisterRequest, call: _Call | None, since_ns: int) -> Entry[_Waiting]:
-        waiting, needs, topology = _Waiting(request, call), needs_of(request), self._controller.topology
-        hosts = check_needs(topology, number, request.worker_count, needs, waiting.without)
-        spec = job_spec(waiting.on(hosts), number, topology)
-        entry = Entry(number, request.worker_count, needs, spec.priority, since_ns, waiting)
+        waiting, wanted, topology = _Waiting(request, call), wanted_of(request), self._controller.topology
+        if request.workers:
+            job_spec(request, number, topology)  # which knows its hosts
+        spec = job_spec(waiting.on(check_needs(topology, number, wanted)), number, topology)
+        entry = Entry(number, wanted, spec.priority, since_ns, waiting)
         self._queue.entries.append(entry)
         return entry
 
     def _may_pass(self, error: Exception) -> bool:
         """Return True if a job that is refused now may be admitted later: jobs end, links and switches come back."""
-        return self._controller.is_impaired or isinstance(error, OutOfMemory | TooMany | SwitchError)
+        return self._controller.is_impaired or isinstance(error, OutOfMemory | TooMany | SwitchError | WriteRefused)
 
     def _resumed(self, ticket: str, call: _Call) -> bool:
         """Have a client's new call take the place of its last one; whether it had one."""
@@ -226,10 +278,15 @@ class Queueing:
             _log.warning("job %d does not wait any more: %s", entry.job, _ABSENT)
             self._leave(entry)
 
-    def _answer(self, entry: Entry[_Waiting], call: _Call, registered: pb.Registration) -> None:
+    def _has_one_of(self, switch: str, hosts: Collection[str]) -> bool:
+        neighbours = self._controller.topology.neighbours(switch).values()
+        return any(far.node in hosts for far in neighbours)
+
+    def _refuse(self, entry: Entry[_Waiting], error: Exception) -> None:
         self._leave(entry)
-        if not call.answer.done():
-            call.answer.set_result(registered)
+        call = entry.value.call
+        if call is not None and not call.answer.done():
+            call.answer.set_exception(error)
 
     def _leave(self, entry: Entry[_Waiting]) -> None:
         if entry in self._queue.entries:
@@ -249,6 +306,24 @@ class Queueing:
         while (number := self._seating.new_number()) in queued:
             pass
         return number
+
+
+def _check_choice(request: pb.RegisterRequest, number: int) -> None:
+    """Raise PlanError if a job names its hosts in two ways, or needs as a group of another job."""
+    place = f"job {number}"
+    if request.worker_count and (request.workers or request.parent):
+        other = "the workers' hosts" if request.workers else "a parent, on whose workers it runs"
+        raise PlanError(
+            f"worker_count {request.worker_count} and {other} exclude each other",
+            place=place,
+            value=request.worker_count,
+        )
+    if request.parent:
+        raise PlanError(
+            f"accelerators and memory of a group are those of its parent, job {request.parent}; leave them out",
+            place=place,
+            value=request.parent,
+        )
 
 
 def _record(request: pb.RegisterRequest, since_ns: int) -> dict[str, Any]:

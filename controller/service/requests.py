@@ -14,9 +14,10 @@ from ...wire.control_messages import report_message, to_host
 from ..errors import PlanError
 from ..inference.models import Models
 from ..jobs.job import RunningJob
-from ..jobs.queue import Entry, Needs
+from ..jobs.queue import Entry, Needs, Wanted
 from ..placement.multi_job.multi_tree import MAX_STRIPES
 from ..planning.plan import FailurePolicy, JobPlan, JobSpec
+from .limits import bounded
 from .seats import JobSeats
 
 _DEFAULT_SLOTS: Final = 64
@@ -64,16 +65,28 @@ def needs_of(request: pb.RegisterRequest) -> Needs:
     return Needs(request.accelerators or 1, request.memory_bytes)
 
 
+def is_queued(request: pb.RegisterRequest) -> bool:
+    """Return True if a job may have to wait for room: it says what its workers need."""
+    return bool(request.worker_count or request.accelerators or request.memory_bytes)
+
+
+def wanted_of(request: pb.RegisterRequest) -> Wanted:
+    """Return the hosts that a job asks for."""
+    others = [*([request.server] if request.server else []), *request.spares]
+    count = request.worker_count or len(request.workers)
+    return Wanted(count, needs_of(request), tuple(request.workers), tuple(others))
+
+
 def queued_job(entry: Entry[Any], position: int, now_ns: int) -> pb.QueuedJob:
     """State of one waiting job in a list of jobs."""
     return pb.QueuedJob(
         job=entry.job,
         position=position,
-        reason=entry.reason,
+        reason=bounded(entry.reason),
         waited_seconds=(now_ns - entry.since_ns) / 1e9,
-        worker_count=entry.count,
-        accelerators=entry.needs.accelerators,
-        memory_bytes=entry.needs.memory_bytes,
+        worker_count=entry.wanted.count,
+        accelerators=entry.wanted.needs.accelerators,
+        memory_bytes=entry.wanted.needs.memory_bytes,
         priority=entry.priority,
     )
 

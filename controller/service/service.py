@@ -45,8 +45,8 @@ from .batch_sizes import BatchSizes, NotTakingPart, ReportMissing, RuleOf
 from .heartbeats import HeartbeatReader, HeartbeatSource
 from .limits import MESSAGE_BYTES, Limits, bounded, client_of
 from .malformed import Malformed, checked, reader_of
-from .queueing import Queueing
-from .requests import job_spec, job_state, model_list, needs_of, registration, stripe_of
+from .queueing import EndedInQueue, Queueing
+from .requests import is_queued, job_spec, job_state, model_list, needs_of, registration, stripe_of
 from .runner import Runner
 from .seating import Seating, TooMany
 from .seats import JobSeats, Seat, WrongToken
@@ -70,6 +70,7 @@ _CODES: Final = (
     (WrongToken, grpc.StatusCode.PERMISSION_DENIED),
     (ReportMissing, grpc.StatusCode.ABORTED),
     (NotTakingPart, grpc.StatusCode.ABORTED),
+    (EndedInQueue, grpc.StatusCode.FAILED_PRECONDITION),
     (PlanError, grpc.StatusCode.INVALID_ARGUMENT),
     (ModelError, grpc.StatusCode.INVALID_ARGUMENT),
     (PlacementError, grpc.StatusCode.INVALID_ARGUMENT),
@@ -276,10 +277,10 @@ class ControlService:
     async def register(self, request: pb.RegisterRequest, context: Context) -> pb.Registration:
         """Admit a job: INVALID_ARGUMENT, RESOURCE_EXHAUSTED or UNAVAILABLE where that cannot be.
 
-        A job that names a number of workers waits in the queue until there is room, as long as its client waits. The
+        A job that says what its workers need waits in the queue until there is room, as long as its client waits. The
         call's initial metadata say so, after which a client may ask again if the call breaks.
         """
-        if not request.worker_count:
+        if not is_queued(request):
             return await self._do(context, lambda now_ns: self._admit_named(request, context, now_ns))
         answer = await self._do(context, lambda now_ns: self._queueing.enter(request, context, now_ns))
         try:
@@ -358,11 +359,18 @@ class ControlService:
         )
 
     async def end_job(self, request: pb.EndJobRequest, context: Context) -> pb.EndJobReply:
-        """NOT_FOUND where no job has this number."""
-        if request.job not in self._seating.jobs:
-            await context.abort(grpc.StatusCode.NOT_FOUND, self._seating.no_job(request.job))
+        """Remove a job that runs or waits. NOT_FOUND where no job has this number."""
+        waiting = self._queueing.numbers
+        if request.job not in self._seating.jobs and request.job not in waiting:
+            queued = f"; queued are {', '.join(map(str, sorted(waiting)))}" if waiting else ""
+            await context.abort(grpc.StatusCode.NOT_FOUND, self._seating.no_job(request.job) + queued)
         reason = bounded(request.reason) or "ended on request"
-        await self._do(context, lambda now_ns: self._seating.end(request.job, reason, now_ns))
+
+        async def end(now_ns: int) -> None:
+            if not self._queueing.end(request.job, reason):  # it may just have started
+                await self._seating.end(request.job, reason, now_ns)
+
+        await self._do(context, end)
         self._runner.post(self._queueing.serve)
         return pb.EndJobReply()
 

@@ -139,7 +139,8 @@ class ControlClient:
                 that joins the named job joins them all.
             worker_count: number of workers, in place of `workers`: the controller chooses hosts with room. The job
                 waits in the queue, which `listing` has, until there are enough.
-            accelerators: accelerators that each worker takes of its host's; 0: 1.
+            accelerators: accelerators that each worker takes of its host's; 0: 1. A job that names hosts and this or
+                memory waits until these hosts have room; one that names hosts alone shares them.
             memory_bytes: memory that each worker takes of its host's.
             parent: job with whose end this one ends, whose policy and priority it has, and whose workers it runs on.
             wait_s: longest time in the queue, in seconds. If the controller is restarted meanwhile, the job keeps its
@@ -171,7 +172,7 @@ class ControlClient:
             memory_bytes=memory_bytes,
             parent=parent,
         )
-        if worker_count:
+        if worker_count or accelerators or memory_bytes:
             return self._queue(request, wait_s)
         return self._call(REGISTER, request, pb.Registration.FromString)
 
@@ -217,7 +218,8 @@ class ControlClient:
                 late = time.monotonic() + _AGAIN_S >= deadline_s
                 if _code(error) is grpc.StatusCode.DEADLINE_EXCEEDED:
                     raise ControlRefused(
-                        f"no room for {request.worker_count} workers after {wait_s:g} s", place=self.address
+                        f"no room for {request.worker_count or len(request.workers)} workers after {wait_s:g} s",
+                        place=self.address,
                     ) from None
                 if late or not queued or _code(error) is not grpc.StatusCode.UNAVAILABLE:
                     raise refusal_of(self.address, error) from None

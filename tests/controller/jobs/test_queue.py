@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from weir.controller.errors import PlanError
-from weir.controller.jobs.queue import AGE_NS, Entry, JobQueue, Needs, Room, check_needs, reason_to_wait
+from weir.controller.jobs.queue import AGE_NS, Entry, JobQueue, Needs, Room, Wanted, check_needs
 from weir.controller.planning.plan import HIGHEST
 from weir.tests.support.errors import raises
 from weir.topologies.generators import leaf_spine
@@ -29,7 +29,7 @@ def rack(topology: Topology, host: str) -> str:
 
 
 def entry(job: int, since_ns: int, priority: int = 0) -> Entry[None]:
-    return Entry(job, 2, Needs(), priority, since_ns, None)
+    return Entry(job, Wanted(2, Needs()), priority, since_ns, None)
 
 
 def test_priority_goes_first_and_then_age() -> None:
@@ -56,8 +56,8 @@ def test_hosts_have_room_and_are_in_as_few_racks_as_possible(seed: int) -> None:
     needs, count = Needs(int(rng.integers(1, 3))), int(rng.integers(1, 5))
     room = Room(topology, taken)
     free = [name for name in names if 2 - used[name] >= needs.accelerators]
-    chosen = room.choose(count, needs)
-    assert room.hosts(needs) == free
+    chosen = room.choose(Wanted(count, needs))
+    assert room.hosts(Wanted(count, needs)) == free
     if len(free) < count:
         assert chosen is None
         return
@@ -71,24 +71,57 @@ def test_hosts_have_room_and_are_in_as_few_racks_as_possible(seed: int) -> None:
 def test_memory_is_subtracted_and_unknown_memory_is_none() -> None:
     needs = Needs(0, 6 * GIB)
     topology = fabric(1, 2, memory_bytes=10 * GIB)
-    assert Room(topology, [(["h1"], needs)]).hosts(needs) == ["h2"]
-    assert Room(fabric(1, 2), ()).hosts(needs) == []
+    assert Room(topology, [(["h1"], needs)]).hosts(Wanted(1, needs)) == ["h2"]
+    assert Room(fabric(1, 2)).hosts(Wanted(1, needs)) == []
 
 
 def test_a_jobs_server_is_none_of_its_workers() -> None:
-    assert Room(fabric(1, 3), ()).choose(2, Needs(), ["h2"]) == ["h1", "h3"]
+    assert Room(fabric(1, 3)).choose(Wanted(2, Needs(), others=("h2",))) == ["h1", "h3"]
 
 
 def test_a_job_that_no_idle_fabric_holds_is_an_error() -> None:
     topology = fabric(1, 3, accelerators=2)
-    assert check_needs(topology, 7, 3, Needs(2)) == ["h1", "h2", "h3"]
+    assert check_needs(topology, 7, Wanted(3, Needs(2))) == ["h1", "h2", "h3"]
     with raises(PlanError, place="job 7", value=4):
-        check_needs(topology, 7, 4, Needs())
+        check_needs(topology, 7, Wanted(4, Needs()))
     with raises(PlanError, place="job 7", value=1):
-        check_needs(topology, 7, 1, Needs(3))
+        check_needs(topology, 7, Wanted(1, Needs(3)))
 
 
 def test_the_reason_to_wait_has_what_is_needed_and_what_is_free() -> None:
-    waiting = Entry(1, 2, Needs(1, GIB), 0, 0, None)
+    wanted = Wanted(2, Needs(1, GIB))
     room = Room(fabric(1, 3, memory_bytes=GIB), [(["h1", "h2"], Needs(1))])
-    assert reason_to_wait(waiting, room, ()) == "2 hosts with 1 accelerator and 1GiB of memory are needed, 1 are free"
+    assert room.reason_to_wait(wanted) == "2 hosts with 1 accelerator and 1GiB of memory are needed, 1 are free"
+
+
+def test_named_hosts_need_room_of_their_own() -> None:
+    topology = fabric(1, 3, accelerators=2, memory_bytes=4 * GIB)
+    room = Room(topology, [(["h1"], Needs(1, GIB))])
+    named = Wanted(2, Needs(2, 3 * GIB), ("h2", "h1"))
+    assert Room(topology).choose(named) == ["h2", "h1"]
+    assert room.choose(named) is None
+    assert room.reason_to_wait(named) == (
+        "h1: 2 accelerators and 3GiB of memory needed, 1 accelerator and 3GiB of memory free"
+    )
+    with raises(PlanError, place="job 7", value=("h2", "h1")):
+        check_needs(topology, 7, Wanted(2, Needs(2, 5 * GIB), ("h2", "h1")))
+    with raises(PlanError, place="job 7", value=("h1",)):
+        check_needs(topology, 7, Wanted(1, Needs(), ("h1",), ("h1",)))
+
+
+def test_chosen_hosts_reach_each_other_and_the_server() -> None:
+    topology = fabric(3, 2)
+    parts = [["h1", "h2", "h3"], ["h5", "h6"]]
+    room = Room(topology, [(["h2"], Needs())], parts)
+    assert room.choose(Wanted(2, Needs())) == ["h1", "h3"]
+    assert room.choose(Wanted(3, Needs())) is None
+    assert room.choose(Wanted(1, Needs(), others=("h6",))) == ["h5"]
+    assert room.choose(Wanted(1, Needs(), others=("h4",))) is None
+    assert room.choose(Wanted(2, Needs(), ("h1", "h5"))) is None
+    assert room.reason_to_wait(Wanted(4, Needs(), others=("h4",))) == (
+        "h4 cannot be reached; 4 hosts with 1 accelerator are needed, 4 are free"
+    )
+    assert room.reason_to_wait(Wanted(2, Needs(), ("h1", "h5"))) == "its hosts do not reach each other"
+    assert room.reason_to_wait(Wanted(5, Needs())) == (
+        "5 hosts with 1 accelerator are needed, 5 are free; 1 of these cannot be reached"
+    )

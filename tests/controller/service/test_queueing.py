@@ -7,6 +7,7 @@ import contextlib
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from weir.controller.service.limits import Limits
 from weir.controller.service.seats import JobSeats
 from weir.hosts import ControlClient
 from weir.tests.controller.control_rig import Rig, rig
+from weir.topologies.generators import leaf_spine
+from weir.topologies.model import Topology
 from weir.wire import control_pb2 as pb
 
 SERVER = "h4"
@@ -32,6 +35,11 @@ async def service() -> AsyncIterator[Rig]:
 def asked(service: Rig, count: int, **fields: Any) -> asyncio.Task[pb.Registration]:
     """A registration that is under way."""
     return asyncio.create_task(service.register(worker_count=count, server=SERVER, **fields))
+
+
+def asked_for(service: Rig, **fields: Any) -> asyncio.Task[pb.Registration]:
+    """A registration without a server that is under way."""
+    return asyncio.create_task(service.register(**fields))
 
 
 async def queued(service: Rig, count: int) -> list[pb.QueuedJob]:
@@ -104,6 +112,81 @@ async def test_waiting_jobs_outlast_lost_switches(service: Rig) -> None:
         task.cancel()
 
 
+def two_racks(**fields: Any) -> Topology:
+    """Two leaves with two hosts each, with resources of their own."""
+    plain = leaf_spine(2, 1, 2)
+    return replace(plain, hosts=tuple(replace(each, **fields) for each in plain.hosts))
+
+
+async def test_named_hosts_wait_for_the_room_that_is_named() -> None:
+    async with rig(topology=two_racks(accelerators=2, memory_bytes=4 << 30)) as service:
+        first = await service.register(workers=["h1", "h2"], server=SERVER, accelerators=1, memory_bytes=3 << 30)
+        shared = await service.register(workers=["h1"], server=SERVER)
+        waiting = asked_for(service, job=101, workers=["h2", "h1"], accelerators=1, memory_bytes=2 << 30)
+        (state,) = await queued(service, 1)
+        assert (state.job, state.worker_count, state.accelerators) == (101, 2, 1)
+        assert state.reason.startswith("h2: ")
+        assert "h1: " in state.reason
+        await service.end(first.job)
+        assert workers(await waiting) == ["h2", "h1"]
+        assert {job.job for job in await service.jobs()} == {shared.job, 101}
+
+
+@pytest.mark.parametrize("fields", [{"accelerators": 3}, {"memory_bytes": 1 << 33}])
+async def test_named_hosts_that_never_have_room_are_refused(fields: dict[str, int]) -> None:
+    async with rig(topology=two_racks(accelerators=2, memory_bytes=4 << 30)) as service:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await service.register(workers=["h1"], server=SERVER, **fields)
+        assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert await service.queued() == []
+
+
+async def test_a_waiting_job_can_be_ended(tmp_path: Path) -> None:
+    async with restarted(tmp_path) as service:
+        await asked(service, 3)
+        first, second = asked(service, 3, job=101, ticket="one"), asked(service, 3, job=102)
+        await queued(service, 2)
+        await service.end(101, "out of time")
+        with pytest.raises(grpc.aio.AioRpcError, match="out of time") as caught:
+            await first
+        assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+        with pytest.raises(grpc.aio.AioRpcError):  # a client that had lost its call
+            await asked(service, 3, ticket="one")
+        assert [state.job for state in await queued(service, 1)] == [102]
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await service.end(101)
+        assert caught.value.code() is grpc.StatusCode.NOT_FOUND
+        assert "102" in str(caught.value.details())
+        second.cancel()
+        await queued(service, 0)
+    with JournalFile(tmp_path / "journal") as journal:
+        assert journal.all("queued") == {}
+
+
+async def test_a_refusing_switch_holds_up_none_but_its_hosts() -> None:
+    async with rig(topology=two_racks(), placed_by="widest") as service:
+        service.switches["s1"].refuse = lambda update: True
+        bound = asked_for(service, job=101, workers=["h1", "h2"], accelerators=1, priority=7)
+        (state,) = await queued(service, 1)
+        assert "s1" in state.reason
+        assert workers(await service.register(worker_count=2)) == ["h3", "h4"]
+        service.switches["s1"].refuse = lambda update: False
+        assert workers(await bound) == ["h1", "h2"]
+
+
+async def test_hosts_behind_a_dead_switch_are_not_chosen() -> None:
+    async with rig(topology=two_racks(), placed_by="widest") as service:
+        await service.switches["s1"].stop()
+        while "s1" not in service.controller.switches.out_of_reach:
+            await asyncio.sleep(0.01)
+        large = asked_for(service, job=101, worker_count=4, priority=7)
+        await queued(service, 1)
+        assert workers(await service.register(worker_count=2)) == ["h3", "h4"]
+        (state,) = await queued(service, 1)
+        assert "2 of these cannot be reached" in state.reason
+        large.cancel()
+
+
 async def test_named_hosts_count_as_taken(service: Rig) -> None:
     await service.register(workers=["h1", "h3"], server=SERVER)
     assert workers(await asked(service, 1)) == ["h2"]
@@ -119,6 +202,9 @@ async def test_named_hosts_count_as_taken(service: Rig) -> None:
         {"worker_count": 1, "parent": 7},
         {"worker_count": 1, "least_workers": 2},
         {"workers": ["h1"], "parent": 7},
+        {"workers": ["h1"], "parent": 7, "accelerators": 1},
+        {"workers": ["h1", "h9"], "accelerators": 1},
+        {"workers": [SERVER], "accelerators": 1},
     ],
 )
 async def test_a_job_that_cannot_be_is_refused_and_not_queued(service: Rig, fields: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ the traffic that telemetry detects. `queue_bound` describes a bound in words, `m
 bounds.
 """
 
-from .budget import JobStreams, link_budgets
+from .budget import JobStreams, link_budgets, longest_life_ns
 from .cross_traffic import Uncontrolled, Windowed
 from .options import WALL_CLOCK_LEASE_NS, CongestionOptions, Marks
 from .queue_budget import LinkBudget
@@ -24,4 +24,5 @@ __all__ = [
     "WindowController",
     "Windowed",
     "link_budgets",
+    "longest_life_ns",
 ]

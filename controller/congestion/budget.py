@@ -352,6 +352,20 @@ def probes_on(routes: Routes, probes: Iterable[Probe], options: CongestionOption
     return count
 
 
+def longest_life_ns(routes: Routes, source: str, destination: str, options: CongestionOptions) -> int:
+    """Longest time in ns that a packet and its acknowledgement can be in the network, whatever other traffic there is.
+
+    Every queue on the way is taken as full, of the largest frames; the time that hosts take to answer is not included.
+    """
+    frame_bytes, total_ns = largest_frame_bytes(routes.topology, options), 0.0
+    for way in ((source, destination), (destination, source)):
+        if routes.reaches(*way):
+            for links in hop_by_hop(routes, routes.shares(*way), way[1]):
+                cables = map(routes.topology.link_at, links)
+                total_ns += max(_through_ns(cable, cable.queue_packets, frame_bytes) for cable in cables)
+    return math.ceil(total_ns)
+
+
 def largest_frame_bytes(topology: Topology, options: CongestionOptions) -> int:
     """Largest frame that may wait in any queue: a job's round, or a frame of declared traffic."""
     steady = (each.packet_bytes for each in options.uncontrolled)

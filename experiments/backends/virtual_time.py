@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ...controller.congestion import longest_life_ns
 from ...controller.controller import Controller, Options
 from ...controller.p4runtime.session import SwitchSession
 from ...controller.placement.strategies import STRATEGIES
@@ -135,10 +136,17 @@ class Cluster:
         self.agents = AgentRegistry(self.emulated)
         self._laws = WindowLaws(config.congestion.law, self.topology)
         self._events = EventList()
-        self._flows = YieldingFlows(self.emulated, config.yielding, self._events)
+        self._flows = YieldingFlows(self.emulated, config.yielding, self._events, self._longest_life_ns)
         self._transports = VirtualTransports(self.emulated, self._events)
-        self._transfers = Transfers(self.emulated, self._transports, config.transfers, self._events, config.seed)
+        self._transfers = Transfers(
+            self.emulated, self._transports, config.transfers, self._events, config.seed, self._longest_life_ns
+        )
         self._stack = AsyncExitStack()
+
+    def _longest_life_ns(self, source: str, destination: str) -> int:
+        """Longest time in ns of a packet and its acknowledgement in the network, with the polls of both hosts."""
+        fabric_ns = longest_life_ns(self.routes, source, destination, self.config.congestion_options)
+        return fabric_ns + 2 * self.config.host_poll
 
     def _participants(self) -> set[str | None]:
         """Return the hosts that receive frames, and not merely count them."""

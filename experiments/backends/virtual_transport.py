@@ -198,13 +198,17 @@ class Transfers:
         flows: Iterable[TransferFlow],
         events: EventList,
         seed: int,
+        life_ns: Callable[[str, str], int],
     ) -> None:
+        """Create the transfers; `life_ns` is the longest time in ns that a packet from one host to another and its
+        acknowledgement can be in the network.
+        """
         self._fabric = emulated.fabric
         self._events = events
         self._transfers: list[_Transfer] = []
         for index, flow in enumerate(flows):
-            options = TransportOptions(window=flow.window, lower_effort=flow.lower_effort)
             hosts = (flow.source, flow.destination)
+            options = TransportOptions(window=flow.window, lower_effort=flow.lower_effort, life_ns=life_ns(*hosts))
             out, back = (self._fabric.new_flow(host) for host in hosts)
             ends = transports.connect(_LAST_JOB - index, hosts, f"{seed:064x}", options, (out, back))
             transfer = _Transfer(flow, ends[0], ends[1], out, bytes(flow.bytes))

@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
@@ -49,7 +49,22 @@ class _Flow:
 class YieldingFlows:
     """All of a run's."""
 
-    def __init__(self, emulated: EmulatedFabric, flows: Iterable[YieldingFlow], events: EventList) -> None:
+    def __init__(
+        self,
+        emulated: EmulatedFabric,
+        flows: Iterable[YieldingFlow],
+        events: EventList,
+        life_ns: Callable[[str, str], int],
+    ) -> None:
+        """Create the flows.
+
+        Args:
+            emulated: The fabric.
+            flows: The run's yielding flows.
+            events: The run's events.
+            life_ns: Returns the longest time in ns that a packet from one host to another and its acknowledgement can
+                be in the network.
+        """
         self._emulated = emulated
         self._fabric = emulated.fabric
         self._events = events
@@ -62,7 +77,8 @@ class YieldingFlows:
             self._hosts |= {each.source, each.destination}
             ends = int(topology.host(each.source).address), int(topology.host(each.destination).address)
             out, back = (self._fabric.new_flow(host) for host in (each.source, each.destination))
-            sender = YieldingSender(each.window, start_ns=each.start, stop_ns=each.stop)
+            stays_ns = life_ns(each.source, each.destination)
+            sender = YieldingSender(each.window, start_ns=each.start, stop_ns=each.stop, life_ns=stays_ns)
             self._flows[*ends, each.port] = flow = _Flow(each, sender, out, back)
             self._look_at(flow, each.start)
         if self._flows:

@@ -73,11 +73,16 @@ class DataCentreWindow:
 class YieldingSender:
     """Sends as fast as its windows allow, between two instants."""
 
-    def __init__(self, window: int, *, start_ns: int = 0, stop_ns: int | None = None) -> None:
+    def __init__(self, window: int, *, start_ns: int = 0, stop_ns: int | None = None, life_ns: int = 0) -> None:
         """Create a sender.
 
-        `window` is the receiver's (RFC 9293, section 3.8.6): the maximum number of packets and acknowledgements in the
-        network, as long as none is away for longer than the time-out.
+        Args:
+            window: The receiver's (RFC 9293, section 3.8.6): the maximum number of packets and acknowledgements in the
+                network, as long as none is there for longer than the time-out and `life_ns`.
+            start_ns: When it begins to send.
+            stop_ns: When it ends; None: never.
+            life_ns: Longest time that a packet and its acknowledgement can be in the network. A packet that has timed
+                out counts as in the network for that long.
         """
         self.congestion = DataCentreWindow()
         self.acknowledged = 0
@@ -87,8 +92,10 @@ class YieldingSender:
         self._most = window
         self._start_ns = start_ns
         self._stop_ns = stop_ns
+        self._life_ns = life_ns
         self._next = 0
         self._in_flight: dict[int, int] = {}  # number: when it was sent; the oldest first
+        self._timed_out: dict[int, int] = {}  # as `_in_flight`: perhaps in the network still
         self._newest = -1  # highest acknowledged number
         self._timeout = RoundTripTimeout()
 
@@ -102,6 +109,9 @@ class YieldingSender:
         for number, marked in answers:
             sent_ns = self._in_flight.pop(number, None)
             if sent_ns is None:
+                if (sent_ns := self._timed_out.pop(number, None)) is not None:
+                    self._newest = max(self._newest, number)
+                    self._timeout.sample(now_ns - sent_ns)  # or the next one would time out too early as well
                 continue
             self.acknowledged += 1
             self.marked += marked
@@ -116,10 +126,13 @@ class YieldingSender:
         if deadline_ns is not None and now_ns >= deadline_ns:
             self.lost += self.in_flight
             self.congestion.expire(in_flight=self.in_flight, following=self._next)
+            self._timed_out |= self._in_flight
             self._in_flight.clear()
             self._timeout.expire()
+        while self._timed_out and now_ns >= next(iter(self._timed_out.values())) + self._life_ns:
+            del self._timed_out[next(iter(self._timed_out))]
         begun = now_ns >= self._start_ns and (self._stop_ns is None or now_ns < self._stop_ns)
-        room = min(int(self.congestion.packets), self._most) - self.in_flight if begun else 0
+        room = min(int(self.congestion.packets), self._most - len(self._timed_out)) - self.in_flight if begun else 0
         numbers = range(self._next, self._next + max(0, room))
         self._in_flight |= dict.fromkeys(numbers, now_ns)
         self._next = numbers.stop
@@ -127,7 +140,14 @@ class YieldingSender:
 
     def deadline_ns(self, now_ns: int) -> int | None:
         """When to poll again though nothing has come; None: not before something does."""
-        return self._start_ns if now_ns < self._start_ns else self._expires_ns
+        if now_ns < self._start_ns:
+            return self._start_ns
+        return min((due_ns for due_ns in (self._expires_ns, self._released_ns) if due_ns is not None), default=None)
+
+    @property
+    def _released_ns(self) -> int | None:
+        """When the oldest packet that has timed out counts no more."""
+        return next(iter(self._timed_out.values())) + self._life_ns if self._timed_out else None
 
     @property
     def _expires_ns(self) -> int | None:
@@ -145,3 +165,5 @@ class YieldingSender:
             del self._in_flight[number]
             self.lost += 1
             self.congestion.on_loss(number, following=self._next)
+        while self._timed_out and (number := next(iter(self._timed_out))) < self._newest:
+            del self._timed_out[number]  # paths keep their order

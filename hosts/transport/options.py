@@ -61,6 +61,10 @@ class TransportOptions:
     """Bytes of received messages that no call has taken, per peer, from which on the peer is not to send more."""
     lower_effort: bool = False
     """True for DSCP 8, which networks with such a class send after all other traffic."""
+    life_ns: int = 0
+    """Longest time that a packet and its acknowledgement can be in the network. A packet that has timed out counts in
+    the window for that long; 0: it is forgotten at once.
+    """
 
     def __post_init__(self) -> None:
         """Raises InvalidPlan."""
@@ -77,3 +81,5 @@ class TransportOptions:
         for name in ("first_timeout_ns", "min_timeout_ns", "patience_ns", "inbox_bytes"):
             if getattr(self, name) <= 0:
                 raise InvalidPlan(f"transport: {name} must be above 0, got {getattr(self, name)}")
+        if self.life_ns < 0:
+            raise InvalidPlan(f"transport: life_ns must be >= 0, got {self.life_ns}")

@@ -8,8 +8,8 @@
     ACKs ─acknowledge─────┘
 
 Each transmission has a number of its own (`order`), which its acknowledgement returns. So round trips and losses are
-told exactly, also of packets that were sent more than once, and no more than `window` packets are in the network as
-long as paths keep their order and the time-out is longer than a round trip.
+told exactly, also of packets that were sent more than once. No more than `window` packets are in the network as long as
+paths keep their order and no packet is there for longer than the time-out and the options' `life_ns`.
 """
 
 from __future__ import annotations
@@ -63,6 +63,7 @@ class Outgoing:
         self.limit = 0
         """The peer takes no packet from here on."""
         self._window = options.window
+        self._life_ns = options.life_ns
         self._payload_bytes = options.payload_bytes
         self._parts: deque[_Part] = deque()
         self._next = self._end = 0  # the first packet that was never sent, and the first that there is none of
@@ -72,6 +73,8 @@ class Outgoing:
         self.orders = 0
         """Transmissions so far."""
         self._in_flight = self._lost_count = 0
+        self._timed_out: deque[tuple[int, int]] = deque()
+        """Order and time of transmissions that have timed out and may be in the network still, oldest first."""
         self._timer_ns = 0  # when the time-out began, while packets are in flight
 
     def queue(self, stream: Stream, pending: Pending[Any] | None) -> None:
@@ -96,15 +99,25 @@ class Outgoing:
 
     @property
     def expires_ns(self) -> int | None:
-        """When `expire` is due; None while nothing is in flight."""
-        return self._timer_ns + self.timeout.ns if self._in_flight else None
+        """When `expire` is due; None while nothing is in the network."""
+        if self._in_flight:
+            return self._timer_ns + self.timeout.ns
+        return self._timed_out[0][1] + self._life_ns if self._timed_out else None
 
     def expire(self, now_ns: int) -> None:
-        """Take all that is in flight for lost, if nothing new has been acknowledged for a time-out."""
-        due_ns = self.expires_ns
-        if due_ns is None or now_ns < due_ns:
+        """Take all that is in flight for lost, if nothing new has been acknowledged for a time-out.
+
+        What was taken for lost before counts in the window no longer once its life is over.
+        """
+        while self._timed_out and now_ns >= self._timed_out[0][1] + self._life_ns:
+            self._timed_out.popleft()
+        if not self._in_flight or now_ns < self._timer_ns + self.timeout.ns:
             return
         slots = np.arange(self.base, self._next) % self._size
+        if self._life_ns:
+            late = slots[~self._acknowledged[slots] & ~self._lost[slots]]
+            late = late[np.argsort(self._order[late])]
+            self._timed_out += zip(self._order[late].tolist(), self._sent_ns[late].tolist(), strict=True)
         self._lost[slots] = ~self._acknowledged[slots]
         self._lost_count += self._in_flight
         self._in_flight = 0
@@ -123,6 +136,8 @@ class Outgoing:
         if not self.base <= cumulative <= self._next or newest >= self.orders:
             return False
         self.limit = max(self.limit, limit)
+        while self._timed_out and self._timed_out[0][0] <= newest:
+            self._timed_out.popleft()
         places = np.arange(self.base, self._next)
         slots = places % self._size
         arrived = places < cumulative
@@ -180,7 +195,7 @@ class Outgoing:
     @property
     def _most(self) -> int:
         """Packets in flight at most: after a time-out one asks whether the peer is there."""
-        return 1 if self.timeout.doublings else self._window
+        return min(1 if self.timeout.doublings else self._window, self._window - len(self._timed_out))
 
     @property
     def _bound(self) -> int:

@@ -182,6 +182,32 @@ def test_without_an_answer_the_time_out_doubles() -> None:
     assert sender.poll(now_ns + 50 * US) == range(33, 35), "in slow start again"
 
 
+@given(window=st.integers(1, 12), seed=st.integers(0, 1 << 16))
+def test_timed_out_packets_count_in_the_window_for_their_life(window: int, seed: int) -> None:
+    """Round trips are longer than time-outs, and a fifth of the packets is lost: at any time at most a window of them
+    is in the network, and the flow continues.
+    """
+    rng = random.Random(seed)
+    life_ns = 900 * MS
+    sender, now_ns = YieldingSender(window, life_ns=life_ns), 0
+    back: deque[tuple[int, int]] = deque()
+    """Acknowledgements under way: when they come, and number."""
+    for _ in range(200):
+        for number in sender.poll(now_ns):
+            after_ns = now_ns + rng.choice([1, 30, 300, 800]) * MS
+            if rng.randrange(5):
+                back.append((max([after_ns, *(come_ns for come_ns, _ in back)]), number))
+        assert all(come_ns - now_ns <= life_ns for come_ns, _ in back)
+        assert len(back) <= window
+        due_ns = sender.deadline_ns(now_ns)
+        now_ns = min([each for each in (due_ns, back[0][0] if back else None) if each is not None])
+        come = []
+        while back and back[0][0] <= now_ns:
+            come.append((back.popleft()[1], False))
+        sender.receive(now_ns, come)
+    assert sender.acknowledged > 20
+
+
 @given(
     window=st.integers(1, 40),
     threshold=st.integers(1, 30),

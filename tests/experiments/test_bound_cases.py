@@ -1,0 +1,64 @@
+"""Runs that were found to hold more packets in a queue than was promised: none does, or nothing is promised."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from weir.experiments.backends.virtual_time import Cluster
+from weir.experiments.config import RunConfig
+from weir.topologies import Endpoint
+from weir.wire.aggregation import LANES
+
+
+def two_switches(near: Sequence[str], far: Sequence[str], **middle: Any) -> dict[str, Any]:
+    """Hosts of two switches with one link between them; links of hosts have 1 Gbit/s."""
+    ends = [(host, f"s1-p{port}") for port, host in enumerate(near, 1)]
+    ends += [(host, f"s2-p{port}") for port, host in enumerate(far, 1)]
+    links: list[dict[str, Any]] = [{"ends": list(each)} for each in ends]
+    links.append({"ends": ["s1-p20", "s2-p20"], **middle})
+    return {
+        "name": "cases",
+        "defaults": {"rate": "1Gbit", "delay": "10us", "queue": 256},
+        "hosts": dict.fromkeys([*near, *far]),
+        "switches": {"s1": {"tier": "leaf"}, "s2": {"tier": "leaf"}},
+        "links": links,
+    }
+
+
+def exceeded(run: dict[str, Any], rounds: int, wait_ms: int = 0) -> tuple[list[str], dict[Endpoint, int | None]]:
+    """Queues that exceeded their bounds while a job sums once, and the loosest bounds of the run."""
+    config = RunConfig.model_validate({"name": "cases", **run})
+    workers = len(config.job.workers)
+
+    async def play() -> tuple[list[str], dict[Endpoint, int | None]]:
+        async with Cluster(config, config.strategies[0]) as cluster:
+            await cluster.allreduce([np.ones(LANES * rounds, np.float32)] * workers, 1)
+            await cluster.compute(wait_ms * 1_000_000)
+            return list(cluster.figures.broken_promises), dict(cluster.figures.promised)
+
+    return asyncio.run(play())
+
+
+def test_yielding_flows_that_time_out_keep_to_their_windows() -> None:
+    """The job's windows make the round trip of forty flows longer than their time-outs."""
+    near, far = [f"h{n}" for n in range(1, 8)], ["h8", "h9", "h10"]
+    flows = [
+        {"source": f"h{4 + n % 4}", "destination": f"h{9 + n % 2}", "kind": "yielding", "window": 1, "port": 100 + n}
+        for n in range(40)
+    ]
+    run = {
+        "fabric": two_switches(near, far, rate="10Mbit"),
+        "job": {"workers": near[:3], "server": "h8", "window": 32, "slots": 64},
+        "background": flows,
+        "host_poll": "30us",
+        "congestion": {"bound": 96, "lease": "20ms"},
+        "control": {"interval": "20ms", "warm_up": "400ms", "solve_interval": "100ms"},
+        "strategies": ["ps"],
+    }
+    broken, promised = exceeded(run, 32)
+    assert not broken
+    assert promised[Endpoint("s1", 20)] == 90

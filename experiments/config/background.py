@@ -159,8 +159,10 @@ def _with_traces(schema: dict[str, Any]) -> None:
     )
 
 
+AnyFlow = SteadyFlow | YieldingFlow | TransferFlow
+
 Background = Annotated[
-    list[Annotated[SteadyFlow | YieldingFlow | TransferFlow, Field(discriminator="kind")]],
+    list[Annotated[AnyFlow, Field(discriminator="kind")]],
     BeforeValidator(_spelled_out),
     Field(json_schema_extra=_with_traces),
 ]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 from string import Template
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import yaml
 
@@ -107,12 +107,17 @@ def write(record: RunRecord, folder: Path, draw_fabric: DrawFabric, seen: Sequen
         moves=_html_moves(record),
         seen=_html_seen(plots["seen-loads"], plots["seen-queues"]) if "seen-loads" in plots else "",
         telemetry=_html_list([html.escape(line) for line in telemetry_lines(record) + condition_lines(record)]),
-        configuration=html.escape(yaml.safe_dump(record.config.model_dump(mode="json"), sort_keys=False)),
-        versions=html.escape(yaml.safe_dump(record.versions, sort_keys=False)),
+        configuration=html.escape(_yaml(record.config.model_dump(mode="json"))),
+        versions=html.escape(_yaml(record.versions)),
     )
     path = folder / "index.html"
     path.write_text(page)
     return path
+
+
+def _yaml(data: Any) -> str:
+    """YAML text in the order of the data; by libyaml where PyYAML has it, since a file may have many thousand flows."""
+    return str(yaml.dump(data, Dumper=getattr(yaml, "CSafeDumper", yaml.SafeDumper), sort_keys=False))
 
 
 def _shown_phases(result: StrategyResult) -> list[PlacementPhase]:

@@ -9,11 +9,12 @@ TOPO ?= topologies/leaf_spine.yaml
 SWITCH ?= weir
 DEVICE ?= 0
 CONFIG ?= p4src/build/fabric.p4info.txtpb,p4src/build/fabric.json
+LOCK := .ci/constraints.txt
 PYTEST = $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
 SHELL_RUN = $(SHELL_VENV)/bin/python -m p4runtime_sh --device-id $(DEVICE) --election-id 0,1 $(if $(CONFIG),--config $(CONFIG))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-quick test-bmv2 test-tofino-model test-torch test-documents test-long mutants lint docs format doctor mininet p4 tofino proto shell bench results wireshark clean
+.PHONY: help demo test test-quick test-bmv2 test-tofino-model test-torch test-documents test-long mutants lint lock docs format doctor mininet p4 tofino proto shell bench results wireshark clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -99,6 +100,11 @@ else
 	trap "kill $$!" EXIT; sleep 2; $(SHELL_RUN) --grpc-addr 127.0.0.1:9559
 endif
 
+# PyTorch is left out: tests run with the version that is installed.
+lock: $(READY) $(VENV)/.docs-ready  ## pin the versions that CI tests with: those of this environment
+	@{ sed -n 1p $(LOCK); $(BIN)/python -m pip freeze --all --exclude-editable | grep '==' | grep -vE '^(pip|torch|sympy|mpmath|fsspec|filelock|expecttest)==' \
+		| sed 's/$$/; python_version == "3.11"/'; } >$(LOCK).new && mv $(LOCK).new $(LOCK)
+
 wireshark:  ## how to have Wireshark show aggregation messages, INT and reports
 	@echo "Once, or as a plugin:"
 	@echo "  wireshark -X lua_script:$(CURDIR)/wire/weir.lua capture.pcap        (tshark takes the same words)"
@@ -124,16 +130,16 @@ define make_venv
 	@$(PYTHON) -m venv $(1)
 endef
 
-$(READY): pyproject.toml
+$(READY): pyproject.toml $(LOCK)
 	@echo "weir: setting up $(VENV) (once; downloads Python packages)"
 	$(call make_venv,$(VENV))
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps 'ptf>=0.10,<0.13'  # of what it lists it needs scapy alone here
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(LOCK) --editable '.[dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(LOCK) --no-deps 'ptf>=0.10,<0.13'  # of what it lists it needs scapy alone here
 	@touch $@
 
 $(VENV)/.docs-ready: $(READY)
 	@echo "weir: adding MkDocs to $(VENV) (once)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(LOCK) --editable '.[docs]'
 	@touch $@
 
 # p4runtime-shell pins protobuf below 3.21, which nothing else here can share.

@@ -79,12 +79,15 @@ def keep(key: str, content: bytes, suffix: str = "o") -> None:
     If it cannot be stored, one line on standard error reports it, once per process.
     """
     for target in _folders():
+        name = ""
         try:
             handle, name = tempfile.mkstemp(dir=target, suffix=".tmp")
             with os.fdopen(handle, "wb") as file:
                 file.write(_digest(key, content) + content)
             os.replace(name, target / f"{key}.{suffix}")
         except OSError as error:
+            if name:
+                Path(name).unlink(missing_ok=True)
             _warn(target, error.strerror or str(error))
         else:
             return

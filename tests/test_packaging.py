@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from weir import __version__
 from weir.imports.extras import DISTRIBUTION, EXTRAS, PURPOSES
@@ -302,6 +304,18 @@ def test_the_wheel_holds_packages_and_data_but_no_tests(wheel: Path, clone: Path
     data |= {str(path.relative_to(clone)) for path in (clone / "examples").rglob("*") if path.is_file()}
     assert {"p4src/bmv2/fabric.p4", "p4src/common/headers.p4", "p4src/build/fabric.json"} <= data
     assert held == code | data | {"__init__.py", "torch_entry.py"}
+
+
+def test_pinned_versions_fit_the_declared_ranges() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    lines = (ROOT / ".ci" / "constraints.txt").read_text().splitlines()[1:]
+    pinned = {canonicalize_name(pin.name): str(pin.specifier).removeprefix("==") for pin in map(Requirement, lines)}
+    extras = (
+        project["optional-dependencies"][name] for name in ("runs", "emulator", "controller", "live", "codecs", "dev")
+    )
+    for needed in map(Requirement, [*project["dependencies"], *(each for extra in extras for each in extra)]):
+        if needed.name != DISTRIBUTION:
+            assert pinned[canonicalize_name(needed.name)] in needed.specifier, needed
 
 
 def test_the_source_distribution_holds_the_tests_and_the_guides(sdist: Path) -> None:

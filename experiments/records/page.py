@@ -81,7 +81,7 @@ def write(record: RunRecord, folder: Path, draw_fabric: DrawFabric, seen: Sequen
         for result, index, _, picture in fabrics
     }
     for name, picture in {**plots, **drawn}.items():
-        (folder / f"{name}.svg").write_text(picture.broad)
+        _write(folder / f"{name}.svg", picture.broad)
     page = Template((resources.files(__package__) / "page.html").read_text()).substitute(
         name=html.escape(record.config.name),
         started=record.started,
@@ -111,8 +111,17 @@ def write(record: RunRecord, folder: Path, draw_fabric: DrawFabric, seen: Sequen
         versions=html.escape(_yaml(record.versions)),
     )
     path = folder / "index.html"
-    path.write_text(page)
+    _write(path, page)
     return path
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a whole file, or none: a full disk leaves no half file behind. Raises OSError."""
+    try:
+        path.write_text(text)
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
 
 
 def _yaml(data: Any) -> str:

@@ -22,7 +22,7 @@ from weir.controller.int_config.cost import TelemetryCost
 from weir.experiments import run
 from weir.experiments.config import RunConfig
 from weir.experiments.errors import ExperimentError, Interrupted
-from weir.experiments.records import report
+from weir.experiments.records import page, report
 from weir.experiments.records.record import RECORD_FILE, QueueUse, RunRecord, StrategyResult
 from weir.experiments.run import execute
 from weir.tests.support.errors import raises
@@ -168,6 +168,23 @@ def test_a_full_disk_leaves_no_torn_record(short: RunConfig, tmp_path: Path, mon
     with raises(ExperimentError, value=errno.ENOSPC):
         execute(short, tmp_path / "runs", Console(quiet=True))
     assert list((tmp_path / "runs").iterdir()) == []
+
+
+def test_a_disk_that_fills_up_leaves_no_half_page(short: RunConfig, tmp_path: Path) -> None:
+    write_text = Path.write_text
+
+    def half(path: Path, text: str) -> int:
+        written = write_text(path, text[: len(text) // 2])
+        if path.name == "queues.svg":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return written
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Path, "write_text", half)
+        with pytest.raises(OSError, match="No space"):
+            page.write(a_record(short), tmp_path, lambda *_, upright: "<svg/>")
+    assert (tmp_path / "iterations.svg").exists()
+    assert not (tmp_path / "queues.svg").exists()
 
 
 @pytest.mark.parametrize("how", [KeyboardInterrupt, pytest.param(SystemExit, marks=pytest.mark.long)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import errno
 import gc
 import json
 import os
@@ -130,6 +131,17 @@ def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def own_folder(fresh: Path) -> Path:
     """Folder of code when the chosen folder is not used."""
     return fresh / "tmp" / f"weir-cache-{os.geteuid()}"
+
+
+def test_a_full_disk_leaves_no_temporary_file_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(source: str, target: Path) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(cache, "_folders", lambda: [tmp_path])
+    monkeypatch.setattr(cache, "_warn", lambda folder, reason: None)
+    monkeypatch.setattr(os, "replace", full)
+    cache.keep("key", b"code")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_cache_that_cannot_be_used_says_so_once_and_what_to_do(

@@ -66,7 +66,7 @@ class Fabric:
     def __init__(self, seed: int = 1, max_frame: int = MAX_FRAME) -> None:
         """`seed` fixes all randomness; `max_frame` is the longest frame in bytes that fits any queue or link."""
         self.seed = seed
-        self._engine = Engine(max_frame=max_frame)
+        self._engine = self._make_engine(max_frame)
         self._nodes = Nodes()
         self._host_names: dict[int, str] = {}
         self._cpus: dict[int, Switch] = {}
@@ -74,6 +74,9 @@ class Fabric:
         self._traces: dict[tuple[Endpoint, int | None], int] = {}
         self._names: dict[int, Endpoint] = {}
         self._undelivered: list[Wake] = []
+
+    def _make_engine(self, max_frame: int) -> Engine:
+        return Engine(max_frame=max_frame)
 
     # --- building -------------------------------------------------------------------------------------------------
 

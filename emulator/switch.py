@@ -297,6 +297,7 @@ class Switch:
             self.forward(frame, self.cpu_port)
         elif self._engine.virtual_time:
             self._packet_outs.append(as_frames(frame, self._engine.max_frame))
+            self._engine.wake()
         else:
             self._engine.send(self._cpu_sender, as_frames(frame, self._engine.max_frame), 0)
 

@@ -20,6 +20,7 @@ def build_fabric(
     start: Callable[[SwitchNode, Switch], None] | None = None,
     poll_ns: int = 0,
     sinks: Collection[str] = (),
+    make: Callable[[int, int], Fabric] = Fabric,
     **link: Any,
 ) -> tuple[Fabric, dict[str, Switch]]:
     """Build a fabric whose nodes have the topology's names; return it and its switches by name.
@@ -32,10 +33,11 @@ def build_fabric(
         start: Loads each switch's program; None leaves switches without one.
         poll_ns: Hosts receive their frames at multiples of this time.
         sinks: Hosts that only count frames.
+        make: Makes the empty fabric of a seed and the longest frame in bytes.
         **link: Settings of every link, as `Fabric.add_link` takes them; they override the topology's.
     """
     longest = ETHERNET_BYTES + max((each.mtu for each in topology.links), default=0)
-    fabric = Fabric(seed, max(MAX_FRAME, longest))
+    fabric = make(seed, max(MAX_FRAME, longest))
     switches = {}
     for node in topology.switches:
         switch = Switch(node.device_id, cpu_port=node.target.cpu_port, drop_port=node.target.drop_port)

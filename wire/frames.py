@@ -250,8 +250,10 @@ class FrameWriter:
         }
         self._templates: dict[int, tuple[NDArray[np.uint16], int]] = {}
 
-    def encapsulate(self, datagrams: Datagrams) -> NDArray[np.uint8]:
-        """Frames (n, 42 + size) uint8. Raises WireError where a packet would exceed the MTU of 1500."""
+    def encapsulate(self, datagrams: Datagrams, out: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
+        """Frames (n, 42 + size) uint8, in `out` if given. Raises WireError where a packet would exceed the MTU of
+        1500.
+        """
         payload = datagrams.payload
         rows, size = payload.shape
         if size not in self._templates:
@@ -262,7 +264,7 @@ class FrameWriter:
         destination = datagrams.addresses.astype(">u4").view(np.uint16).reshape(rows, 2)
         headers[:, _DESTINATION_IN_HEADER] = destination
         headers[:, _CHECKSUM_IN_HEADER] = internet_checksum(np.add.reduce(destination, 1, np.int64) + total)
-        frames = np.empty((rows, FRAME_HEADER_BYTES + size), np.uint8)
+        frames = np.empty((rows, FRAME_HEADER_BYTES + size), np.uint8) if out is None else out
         frames[:, :FRAME_HEADER_BYTES] = headers.view(np.uint8)
         frames[:, FRAME_HEADER_BYTES:] = payload
         return frames

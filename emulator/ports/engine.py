@@ -101,8 +101,8 @@ class WireEngine(Engine):
         self._loop_address = ctypes.addressof(self.loop)
         libc = ctypes.CDLL(None)
         for name in memory.FUNCTIONS:
-            setattr(self.loop, name, _function(libc, name))
-        self.loop.errno_location = _function(libc, "__errno_location")
+            setattr(self.loop, name, libc_function(libc, name))
+        self.loop.errno_location = libc_function(libc, "__errno_location")
         self.loop.world = self._world_address
         self.loop.shared = self._shared.ctypes.data
         self.loop.scratch = self._scratch.ctypes.data
@@ -264,7 +264,7 @@ class WireEngine(Engine):
             os.eventfd_write(self.wake_fd, 1)
 
 
-def _function(libc: ctypes.CDLL, name: str) -> int:
+def libc_function(libc: ctypes.CDLL, name: str) -> int:
     """The address of one of libc's functions."""
     address = ctypes.cast(getattr(libc, name), ctypes.c_void_p).value
     assert address is not None

@@ -90,6 +90,7 @@ class Engine:
         self.ports = Records(memory.PORT)
         self.queues = Records(memory.QUEUE, PRIORITIES * 8)
         self.hosts = Records(memory.HOST)
+        self.taps = Records(memory.TAP)
         self.flows = Records(memory.FLOW)
         self.traces = Records(memory.TRACE)
         self._switches = np.zeros(1, np.int64)
@@ -127,7 +128,7 @@ class Engine:
 
     def add_host(self, poll_ns: int = 0, sink: bool = False, cpu: bool = False) -> int:
         with self.lock:
-            index = self.hosts.append(poll_ns=poll_ns, sink=sink, cpu=cpu, timer_ns=NONE, timer_event=NONE)
+            index = self.hosts.append(poll_ns=poll_ns, sink=sink, cpu=cpu, timer_ns=NONE, timer_event=NONE, tap=NONE)
             if self.hosts.count > len(self._due):
                 self._due = np.concatenate([self._due, np.zeros_like(self._due)])
             self._refresh()
@@ -183,11 +184,17 @@ class Engine:
         with self.lock:
             self.world.until = until_ns
             self._call(memory.OP_RUN)
-            count = self.world.due_count
-            if not count:
-                return []
-            self.world.due_count = 0
-            return [DueHost(*row) for row in self._due[:count].tolist()]
+            return self._take_due()
+
+    def _take_due(self) -> list[DueHost]:
+        count = self.world.due_count
+        if not count:
+            return []
+        self.world.due_count = 0
+        return [DueHost(*row) for row in self._due[:count].tolist()]
+
+    def wake(self) -> None:
+        """Let the event loop know of packet-outs; in virtual time it asks for them by itself."""
 
     def send(self, port: int, frames: NDArray[np.uint8], priority: int) -> None:
         """Put frames (n, size) into a port's queue, now."""
@@ -368,6 +375,8 @@ class Engine:
             ports=self.ports.address,
             queues=self.queues.address,
             hosts=self.hosts.address,
+            taps=self.taps.address,
+            tap_count=self.taps.count,
             flows=self.flows.address,
             traces=self.traces.address,
             switches=self._switches.ctypes.data,

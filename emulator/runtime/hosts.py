@@ -1,4 +1,4 @@
-"""Hosts: frames waiting for a host's next poll, its timer, and its wake-ups (native code)."""
+"""Hosts: frames waiting for a host's next poll or for its processes, its timer, and its wake-ups (native code)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from .events import push
 from .memory import EVENT_POLL, EVENT_TIMER, NONE, STATUS_DONE, STATUS_WAKE
-from .native import copy, due_at, flow_at, host_at, meta_at, native, store
+from .native import copy, due_at, flow_at, host_at, load_byte, meta_at, native, store, tap_at
 from .packets import data_of, release
 
 
@@ -34,6 +34,28 @@ def keep_frame(world: Any, host: Any, packet: Any) -> None:
 
 
 @native
+def tap_frame(world: Any, host: Any, packet: Any) -> None:
+    """Copy a frame to the rings of the host's processes that it is for; a full ring misses it."""
+    meta = meta_at(world.meta, packet)
+    frame = data_of(world, packet) + meta.start
+    index = host.tap
+    while index != NONE:
+        tap = tap_at(world.taps, index)
+        if meta.length >= tap.key_at + 2:
+            key = load_byte(frame + tap.key_at) << 8 | load_byte(frame + tap.key_at + 1)
+            if key == tap.key:
+                if tap.out_head - tap.out_tail < tap.rows and tap.frame_at + meta.length <= tap.row_bytes:
+                    row = tap.outbound + (tap.out_head & (tap.rows - 1)) * tap.row_bytes
+                    store(row, 0, meta.length)
+                    copy(row + tap.frame_at, frame, meta.length)
+                    tap.out_head += 1
+                else:
+                    tap.missed_packets += 1
+        index = tap.next
+    release(world, packet)
+
+
+@native
 def arrive_at_host(world: Any, host_index: Any, port_index: Any, packet: Any) -> None:
     """Count a frame, and keep it for the host's next poll unless a generator made it or the host is a sink."""
     host = host_at(world.hosts, host_index)
@@ -51,6 +73,9 @@ def arrive_at_host(world: Any, host_index: Any, port_index: Any, packet: Any) ->
         host.sunk_packets += 1
         host.sunk_bytes += meta.length
         release(world, packet)
+        return
+    if host.tapped != 0:
+        tap_frame(world, host, packet)
         return
     meta.port = port_index
     keep_frame(world, host, packet)

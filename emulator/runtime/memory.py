@@ -51,6 +51,7 @@ WORLD: Final = _record(
     "queues",
     "switches",  # addresses of SWITCH records, one int64 each
     "hosts",
+    "taps",
     "flows",
     "traces",
     "ready",
@@ -69,6 +70,7 @@ WORLD: Final = _record(
     "ready_count",
     "ready_capacity",
     "due_count",
+    "tap_count",
     "capture_host",  # takes what leaves through ports without a link
     "meter",  # address of `int64 meter(const void *frame, int64 bytes, int64 argument)`; 0: none
     "meter_argument",
@@ -214,7 +216,31 @@ HOST: Final = _record(
     "rx_bytes",
     "sunk_packets",
     "sunk_bytes",
+    "tapped",  # its frames go to its taps alone
+    "tap",  # index of the first one
 )
+
+TAP: Final = _record(
+    "next",  # index of the host's next tap
+    "open",
+    "port",  # index of the host's NIC
+    "priority",
+    "key_at",  # place in a frame of the 16 bits, in network order, that say whether the frame is this tap's
+    "key",
+    "rows",  # of either ring; a power of two
+    "row_bytes",
+    "frame_at",  # place of the frame in a row, whose first word is the frame's length
+    "inbound",  # address of the ring of frames from the process
+    "outbound",  # address of the ring of frames to the process
+    "shared",  # address of the words that both sides read
+    "bell",  # eventfd that wakes the process
+    "in_tail",
+    "out_head",
+    "out_tail",
+    "told",  # `out_head` as the process knows it
+    "missed_packets",  # found the ring full
+)
+"""One process's way to a host's NIC: two rings of frames in memory that it shares."""
 
 DUE: Final = _record("host", "packets", "bytes", "timer")
 """A host whose turn it is: frames that it has not been handed, and whether its timer fired."""

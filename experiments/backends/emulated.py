@@ -19,6 +19,7 @@ from typing import Any, Final
 import numpy as np
 
 from ...controller.p4runtime.session import SwitchSession
+from ...emulator.fabric import Fabric
 from ...emulator.p4runtime import P4RuntimeServer
 from ...emulator.switch import Switch
 from ...p4src import json_of
@@ -70,11 +71,13 @@ class EmulatedFabric:
         start: Callable[[Switch, Target], None] | None = load_program,
         poll_ns: int = 0,
         sinks: Collection[str] = (),
+        make: Callable[[int, int], Fabric] = Fabric,
         **link: Any,
     ) -> None:
         """`start` gives each switch what its target runs; with None they begin without a program. Hosts see their
-        frames at multiples of `poll_ns`; `sinks` are those that only count them. `link` has settings of every link, as
-        `Fabric.add_link` takes them, which come before the topology's own. Raises ExperimentError for a chip.
+        frames at multiples of `poll_ns`; `sinks` are those that only count them. `make` makes the empty fabric. `link`
+        has settings of every link, as `Fabric.add_link` takes them, which come before the topology's own. Raises
+        ExperimentError for a chip.
         """
         refuse_chips(topology, topology.name)
         self.topology = topology
@@ -86,6 +89,7 @@ class EmulatedFabric:
             start=None if start is None else lambda node, switch: start(switch, node.target),
             poll_ns=poll_ns,
             sinks=sinks,
+            make=make,
             **link,
         )
 

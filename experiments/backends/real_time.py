@@ -2,50 +2,47 @@
 
 ::
 
-    a host's process ──Datagrams──▶ FabricSocket ──frames──▶ Fabric (native event loop), brought up to the clock
-                     ◀────────────               ◀─────────    │ switches
-                                                             P4RuntimeServer ◀──gRPC, unix socket──▶ controller
+    a host's process ──frames in shared memory──▶ WallClockFabric (native event loop)
+                     ◀───────────────────────────   │ switches
+                                                  P4RuntimeServer ◀──gRPC, unix socket──▶ controller
 
 A host has three paths: for the messages of its jobs, for the transport's, and for heartbeats, which go in the control
-class.
-Links keep their rates and delays as far as the machine keeps up: where the loop falls behind, the fabric's time stands
-still meanwhile, and `behind_s` says for how long in all.
+class. A process connects to a path's unix socket and receives the memory by it (`wire/frame_rings.py`). A thread here
+lets processes in and forgets those that have ended; frames pass it by.
 """
 
 from __future__ import annotations
 
-import itertools
 import os
 import selectors
 import socket
 import threading
-import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from ...emulator.fabric import Wake
-from ...hosts.drivers.fabric_socket import FabricSocket
+from ...emulator.live.engine import TapRings
+from ...emulator.live.fabric import WallClockFabric
+from ...hosts.drivers.fabric_link import FabricLink
 from ...hosts.drivers.heartbeat_sender import HEARTBEAT_NIC
 from ...hosts.drivers.udp_transport import TRANSPORT_NIC
 from ...topologies import Topology, mac_number
 from ...wire.aggregation import AGGREGATION_PORT
-from ...wire.frames import DSCP_BULK, DSCP_CONTROL, IPV4_BYTES, MTU, UDP_BYTES, FrameWriter, decapsulate
+from ...wire.frame_rings import FRAME_AT, HELLO, ROW_BYTES, ROWS, FrameRings
+from ...wire.frames import DSCP_BULK, DSCP_CONTROL, ETHERNET_BYTES, IPV4_BYTES
 from ...wire.heartbeat import HEARTBEAT_PORT
 from ...wire.transport import TRANSPORT_PORT
 from ..errors import ExperimentError
 from .emulated import EmulatedFabric
 
-_BUSY_S: Final = 50e-6
-"""Between two looks at the fabric while packets are in it."""
-_IDLE_S: Final = 2e-3
-"""Between two looks at an empty one, which probes may enter."""
 _POLL_NS: Final = 100_000
-"""Hosts take what has arrived at multiples of this: fewer and larger batches for their processes."""
+"""The controller takes packet-ins at multiples of this: fewer and larger batches for its thread."""
 _CONTROL_PRIORITY: Final = 7
-_LATE_NS: Final = 20_000_000
-"""Lag of the fabric's time behind the clock beyond which it is dropped."""
+_DESTINATION_PORT_AT: Final = ETHERNET_BYTES + IPV4_BYTES + 2
+"""Place of the UDP destination port in a frame: a link receives its own port's frames."""
 
 
 class FabricHeartbeats:
@@ -54,7 +51,7 @@ class FabricHeartbeats:
     def __init__(self, fabric: RealTimeFabric, host: str) -> None:
         """Takes those that are sent to this host. Raises OSError where the fabric does not run."""
         self.address = int(fabric.topology.host(host).address)
-        self._socket = FabricSocket.connect(fabric.nic(host) + HEARTBEAT_NIC)
+        self._socket = FabricLink.connect(fabric.nic(host) + HEARTBEAT_NIC)
 
     def fileno(self) -> int:
         """File descriptor; see `HeartbeatSource.fileno`."""
@@ -71,6 +68,16 @@ class FabricHeartbeats:
         self._socket.close()
 
 
+@dataclass(frozen=True, slots=True)
+class _Process:
+    """A process at the other end of a link."""
+
+    connected: socket.socket
+    rings: FrameRings
+    bell: int
+    tap: int
+
+
 class _HostLink:
     """One of a host's ways into its link, and the processes at the other end: several, where it takes part in several
     jobs.
@@ -79,18 +86,13 @@ class _HostLink:
     def __init__(self, topology: Topology, name: str, path: str, port: int, dscp: int) -> None:
         host = topology.host(name)
         self.name = name
-        self.path = path
         self.port = port
         self.priority = _CONTROL_PRIORITY if dscp == DSCP_CONTROL else 0
-        self.address = int(host.address)
-        self.connected: list[FabricSocket] = []
-        self.writer = FrameWriter(
-            source=self.address,
-            source_mac=mac_number(host.mac),
-            destination_mac=mac_number(topology.attached_switch(name).mac),
-            port=port,
-            dscp=dscp,
-        )
+        gateway = mac_number(topology.attached_switch(name).mac)
+        self.hello = HELLO.pack(int(host.address), port, dscp, mac_number(host.mac), gateway)
+        self.processes: dict[int, _Process] = {}
+        """Processes by the descriptor of their socket."""
+        self._path = path
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             self.listener.bind(path)
@@ -100,11 +102,45 @@ class _HostLink:
         self.listener.listen(16)
         self.listener.setblocking(False)
 
-    def close(self) -> None:
-        for process in self.connected:
-            process.close()
+    def let_in(self, fabric: WallClockFabric) -> socket.socket | None:
+        """Accept a process's link to the fabric as this host; return its socket, or None if that cannot be."""
+        opened: list[int] = []
+        try:
+            connected, _ = self.listener.accept()
+            opened.append(connected.detach())
+            rings = FrameRings()
+            opened.append(rings.descriptor)
+            opened.append(os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC))
+        except OSError:  # it is gone, or no more files can be opened: it waits, and the fabric goes on
+            for each in opened:
+                os.close(each)
+            return None
+        connected, bell = socket.socket(fileno=opened[0]), opened[2]
+        connected.setblocking(False)
+        shared, inbound, outbound = (each.ctypes.data for each in (rings.words, rings.inbound, rings.outbound))
+        memory = TapRings(shared, inbound, outbound, ROWS, ROW_BYTES, FRAME_AT)
+        tap = fabric.open_tap(
+            self.name, memory, bell=bell, priority=self.priority, key_at=_DESTINATION_PORT_AT, key=self.port
+        )
+        self.processes[connected.fileno()] = _Process(connected, rings, bell, tap)
+        with suppress(OSError):  # its end is noticed as that of any other
+            socket.send_fds(connected, [self.hello], [rings.descriptor, fabric.bell, bell])
+        rings.close_descriptor()
+        return connected
+
+    def forget(self, descriptor: int, fabric: WallClockFabric) -> None:
+        """Forget a process that has ended, given the descriptor of its socket."""
+        process = self.processes.pop(descriptor)
+        fabric.close_tap(self.name, process.tap)
+        process.connected.close()
+        os.close(process.bell)
+
+    def close(self, fabric: WallClockFabric) -> None:
+        """Forget all processes, and listen no more."""
+        for descriptor in list(self.processes):
+            self.forget(descriptor, fabric)
         self.listener.close()
-        os.unlink(self.path)
+        os.unlink(self._path)
 
 
 class RealTimeFabric:
@@ -113,19 +149,24 @@ class RealTimeFabric:
     def __init__(self, topology: Topology, folder: Path, *, seed: int = 1) -> None:
         """`folder` is where the hosts' sockets are made. Switches begin without a program: a session loads it."""
         self.topology = topology
-        self.behind_s = 0.0
-        """Seconds that the fabric's time has stood still because the machine did not keep up."""
         self._folder = folder
-        self._emulated = EmulatedFabric(topology, seed=seed, start=None, poll_ns=_POLL_NS)
+        self._emulated = EmulatedFabric(topology, seed=seed, start=None, poll_ns=_POLL_NS, make=WallClockFabric)
+        assert isinstance(self._emulated.fabric, WallClockFabric)
+        self._fabric = self._emulated.fabric
         self._server = self._emulated.serve(folder)
-        self._links: dict[str, list[_HostLink]] = {}
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="fabric", daemon=True)
+        self._links: list[_HostLink] = []
+        self._stop_reader, self._stop_writer = socket.socketpair()
+        self._thread = threading.Thread(target=self._run, name="links of hosts", daemon=True)
 
     @property
     def addresses(self) -> Mapping[str, str]:
         """P4Runtime address of each switch."""
         return dict.fromkeys(self._emulated.switches, self._server.address)
+
+    @property
+    def behind_s(self) -> float:
+        """Seconds that the fabric's time has stood still because the machine did not keep up."""
+        return self._fabric.behind_s
 
     def nic(self, host: str) -> str:
         """The path at which a host's process links to the fabric: WEIR_NIC of `weir.join`."""
@@ -137,94 +178,51 @@ class RealTimeFabric:
         try:
             for host in self.topology.hosts:
                 nic = self.nic(host.name)
-                self._links[host.name] = [_HostLink(self.topology, host.name, nic, AGGREGATION_PORT, DSCP_BULK)]
-                beats = _HostLink(self.topology, host.name, nic + HEARTBEAT_NIC, HEARTBEAT_PORT, DSCP_CONTROL)
-                self._links[host.name].append(beats)
-                packets = _HostLink(self.topology, host.name, nic + TRANSPORT_NIC, TRANSPORT_PORT, DSCP_BULK)
-                self._links[host.name].append(packets)
+                for path, port, dscp in (
+                    (nic, AGGREGATION_PORT, DSCP_BULK),
+                    (nic + HEARTBEAT_NIC, HEARTBEAT_PORT, DSCP_CONTROL),
+                    (nic + TRANSPORT_NIC, TRANSPORT_PORT, DSCP_BULK),
+                ):
+                    self._links.append(_HostLink(self.topology, host.name, path, port, dscp))
         except OSError as error:
             self._close()
             raise ExperimentError(
                 f"{self._folder}: hosts' sockets cannot be made there: {error}; TMPDIR names another place, whose path "
                 "is to be short"
             ) from None
+        self._fabric.start()
         self._thread.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stopping.set()
+        self._stop_writer.send(b"!")
         self._thread.join()
+        self._fabric.stop()
         self._close()
 
     def _close(self) -> None:
-        for link in self._all_links:
-            link.close()
+        for link in self._links:
+            link.close(self._fabric)
         self._server.stop()
+        self._stop_reader.close()
+        self._stop_writer.close()
 
-    @property
-    def _all_links(self) -> list[_HostLink]:
-        return [link for links in self._links.values() for link in links]
-
-    # --- the thread ---
+    # --- the thread of links ---
 
     def _run(self) -> None:
-        fabric = self._emulated.fabric
-        origin_ns = time.monotonic_ns()
         with selectors.DefaultSelector() as selector:
-            for link in self._all_links:
+            selector.register(self._stop_reader, selectors.EVENT_READ)
+            for link in self._links:
                 selector.register(link.listener, selectors.EVENT_READ, link)
-            while not self._stopping.is_set():
-                late_ns = time.monotonic_ns() - origin_ns - fabric.now_ns - _LATE_NS
-                if late_ns > 0:
-                    origin_ns += late_ns
-                    self.behind_s += late_ns / 1e9
-                now_ns = time.monotonic_ns() - origin_ns
-                for wake in fabric.wakes_until(now_ns):
-                    self._deliver(wake, selector)
-                if fabric.packets_in_flight:
-                    time.sleep(_BUSY_S)
-                for key, _ in selector.select(0 if fabric.packets_in_flight else _IDLE_S):
-                    if isinstance(key.fileobj, FabricSocket):
-                        self._hear(key.data, key.fileobj, selector)
-                    else:
-                        self._let_in(key.data, selector)
-
-    def _let_in(self, link: _HostLink, selector: selectors.BaseSelector) -> None:
-        """Accept a process's link to the fabric as this host, possibly one of several."""
-        try:
-            accepted, _ = link.listener.accept()
-        except OSError:  # it is gone, or no more files can be opened: it waits, and the fabric goes on
-            return
-        link.connected.append(FabricSocket(accepted))
-        selector.register(link.connected[-1], selectors.EVENT_READ, link)
-
-    def _hear(self, link: _HostLink, process: FabricSocket, selector: selectors.BaseSelector) -> None:
-        """A process has sent something, or ended."""
-        try:
-            batches = process.receive()
-        except OSError:
-            self._forget(link, process, selector)
-            return
-        for datagrams in batches:
-            if datagrams.payload.shape[1] > MTU - IPV4_BYTES - UDP_BYTES:  # no packet holds that
-                continue
-            self._emulated.fabric.send(link.name, link.writer.encapsulate(datagrams), priority=link.priority)
-
-    def _deliver(self, wake: Wake, selector: selectors.BaseSelector) -> None:
-        """Frames have arrived at a host: for each of its processes, which take what is of their jobs."""
-        for link, frames in itertools.product(self._links[wake.host], wake.frames):
-            datagrams, _ = decapsulate(frames, link.address, link.port)
-            if not len(datagrams):
-                continue
-            for process in list(link.connected):
-                try:
-                    process.send(datagrams)
-                except OSError:
-                    self._forget(link, process, selector)
-
-    def _forget(self, link: _HostLink, process: FabricSocket, selector: selectors.BaseSelector) -> None:
-        selector.unregister(process)
-        link.connected.remove(process)
-        process.close()
+            while True:
+                for key, _ in selector.select():
+                    if key.data is None:
+                        return
+                    if key.fileobj is key.data.listener:
+                        if (connected := key.data.let_in(self._fabric)) is not None:
+                            selector.register(connected, selectors.EVENT_READ, key.data)
+                    else:  # nothing is sent on it: it has ended
+                        selector.unregister(key.fileobj)
+                        key.data.forget(key.fd, self._fabric)

@@ -24,7 +24,7 @@ from ...wire import control_pb2 as pb
 from ...wire.frames import DSCP_CONTROL, Datagrams
 from ...wire.heartbeat import HEARTBEAT_PORT, Heartbeat
 from ..errors import HostError
-from .fabric_socket import FabricSocket
+from .fabric_link import FabricLink
 
 HEARTBEAT_NIC: Final = ".heartbeats"
 """Suffix of a host's path in an emulated fabric at which it receives heartbeats."""
@@ -66,7 +66,7 @@ class _NicLink:
     """Into an emulated fabric, which puts what comes by this path into the control class."""
 
     def __init__(self, nic: str, to: int) -> None:
-        self._socket = FabricSocket.connect(nic + HEARTBEAT_NIC)
+        self._socket = FabricLink.connect(nic + HEARTBEAT_NIC)
         self._to = np.array([to], np.uint32)
 
     def send(self, payload: bytes) -> None:

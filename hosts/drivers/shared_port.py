@@ -33,8 +33,8 @@ from ...wire.aggregation import MESSAGE_BYTES
 from ...wire.frames import Datagrams
 from ..errors import HostError
 from ..protocol.messages import job_numbers
+from .batch_socket import BatchSocket
 from .datagram_socket import DatagramSocket
-from .fabric_socket import FabricSocket
 
 _KNOCK_S: Final = 5.0
 """Time limit for the handover of the port, in seconds: of the processes that share it, one must run."""
@@ -71,10 +71,10 @@ class SharedPort:
         self._name = f"\0weir/{IPv4Address(address)}:{port}"
         self._poll = select.epoll()
         self._inboxes: dict[int, socket.socket] = {}  # by job
-        self._links: dict[int, FabricSocket] = {}  # to others' inboxes, by job
+        self._links: dict[int, BatchSocket] = {}  # to others' inboxes, by job
         self._absent: dict[int, float] = {}  # when to look again for jobs that nobody has
         self._waiting: dict[int, tuple[socket.socket, int]] = {}  # inboxes with their jobs, by file number
-        self._senders: dict[int, tuple[FabricSocket, int]] = {}  # links to inboxes, with the job of each
+        self._senders: dict[int, tuple[BatchSocket, int]] = {}  # links to inboxes, with the job of each
         self._door: socket.socket | None = None
         try:
             self.socket = DatagramSocket(address, port, longest_bytes=longest_bytes)
@@ -239,7 +239,7 @@ class SharedPort:
         if not _same_user(connected):
             connected.close()
             return
-        sender = FabricSocket(connected)
+        sender = BatchSocket(connected)
         self._senders[sender.fileno()] = sender, job
         self._poll.register(sender, select.EPOLLIN)
 
@@ -252,7 +252,7 @@ class SharedPort:
             sender.close()
             return []
 
-    def _link(self, job: int) -> FabricSocket | None:
+    def _link(self, job: int) -> BatchSocket | None:
         """Link to the inbox of the process that has the job; None if there is no such process."""
         if (link := self._links.get(job)) is not None:
             return link
@@ -260,7 +260,7 @@ class SharedPort:
         if self._absent.get(job, 0.0) > now:
             return None
         if (connected := self._connect(job)) is not None:
-            link = self._links[job] = FabricSocket(connected)
+            link = self._links[job] = BatchSocket(connected)
             self._poll.register(link, select.EPOLLIN)
             return link
         self._absent = {number: until for number, until in self._absent.items() if until > now}

@@ -29,7 +29,7 @@ from ..protocol.messages import by_job
 from ..protocol.server import ParameterServerCore
 from ..protocol.worker import WorkerCore
 from .datagram_socket import DatagramSocket
-from .fabric_socket import FabricSocket
+from .fabric_link import FabricLink
 from .shared_port import SharedPort
 
 _LONGEST_BATCHING_DELAY_NS: Final = 20_000_000
@@ -85,7 +85,7 @@ class UdpHost:
         sum wake up rarely.
         """
         self._shared = None if nic else SharedPort(address, port, longest_bytes)
-        self.socket = FabricSocket.connect(nic) if self._shared is None else self._shared.socket
+        self.socket = FabricLink.connect(nic) if self._shared is None else self._shared.socket
         self._endpoints: dict[int, Attached] = {}
         self._failure: BaseException | None = None
         self._closing = False
@@ -273,7 +273,7 @@ class UdpEndpoint:
         return self.host.port
 
     @property
-    def socket(self) -> DatagramSocket | FabricSocket:
+    def socket(self) -> DatagramSocket | FabricLink:
         return self.host.socket
 
     def wake(self) -> None:

@@ -33,8 +33,8 @@ class InOtherClasses(FrameWriter):
         self._honest = honest
         self._dscps = cycle(dscps)
 
-    def encapsulate(self, datagrams: Datagrams) -> NDArray[np.uint8]:
-        frames = self._honest.encapsulate(datagrams).copy()
+    def encapsulate(self, datagrams: Datagrams, out: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
+        frames = self._honest.encapsulate(datagrams, out).copy()
         frames[:, _TOS] = [next(self._dscps) << 2 for _ in frames]
         frames[:, _CHECKSUM] = 0
         words = frames[:, _HEADER].copy().view(">u2").astype(np.int64)
@@ -189,8 +189,8 @@ class Overheard(FrameWriter):
         self._honest = honest
         self.last = b""
 
-    def encapsulate(self, datagrams: Datagrams) -> NDArray[np.uint8]:
-        frames = self._honest.encapsulate(datagrams)
+    def encapsulate(self, datagrams: Datagrams, out: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
+        frames = self._honest.encapsulate(datagrams, out)
         self.last = frames[-1].tobytes()
         return frames
 

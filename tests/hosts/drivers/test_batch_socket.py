@@ -10,16 +10,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from weir.hosts.drivers.fabric_socket import FabricSocket
+from weir.hosts.drivers.batch_socket import BatchSocket
 from weir.tests.support.errors import raises
 from weir.wire.frames import Datagrams
 
-Pair = tuple[FabricSocket, FabricSocket]
+Pair = tuple[BatchSocket, BatchSocket]
 
 
 @pytest.fixture
 def pair() -> Iterator[Pair]:
-    here, there = (FabricSocket(each) for each in socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+    here, there = (BatchSocket(each) for each in socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET))
     with closing(here), closing(there):
         yield here, there
 
@@ -76,7 +76,7 @@ def test_the_other_ends_end_is_noticed_after_what_it_had_sent(pair: Pair) -> Non
 @pytest.mark.parametrize("message", [b"12345678", np.array([2, 100, 7], np.uint32).tobytes()])
 def test_an_invalid_batch_is_refused(message: bytes) -> None:
     raw, end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with closing(raw), closing(FabricSocket(end)) as there:
+    with closing(raw), closing(BatchSocket(end)) as there:
         raw.send(message)
         with raises(OSError, errno=71):
             there.receive()
@@ -84,4 +84,4 @@ def test_an_invalid_batch_is_refused(message: bytes) -> None:
 
 def test_no_fabric_at_a_path_is_said(tmp_path: Path) -> None:
     with raises(OSError, errno=2):
-        FabricSocket.connect(f"{tmp_path}/nobody")
+        BatchSocket.connect(f"{tmp_path}/nobody")

@@ -28,7 +28,7 @@ _HEAD_BYTES: Final = 8
 _LONGEST_BYTES: Final = _MESSAGE_BYTES + _HEAD_BYTES
 
 
-class FabricSocket:
+class BatchSocket:
     """One end of the link; it never blocks. Datagrams beyond the socket's buffer are lost, as in a full queue."""
 
     def __init__(self, connected: socket.socket) -> None:
@@ -41,7 +41,7 @@ class FabricSocket:
         self._buffer = np.zeros(8 * _LONGEST_BYTES, np.uint8)
 
     @classmethod
-    def connect(cls, path: str) -> FabricSocket:
+    def connect(cls, path: str) -> BatchSocket:
         """Raises OSError where no fabric listens there."""
         connected = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:

@@ -91,17 +91,20 @@ async def _launch(
         where = ", ".join(job.switches) or "the server"
         _say(f"job {job.number} of {', '.join(options.workers)} on {options.topology.name}, summed at {where}")
         together = options.policy == "abort"
+        failure: list[str] = []
         status = await run_ranks(
             job.ranks,
             lambda _: words,
             environment=lambda _: told,
             ends_together=together,
-            say=_say,
+            say=failure.append,
             end=end,
             first_failure=job.first_failure,
         )
         if job.behind_s > 1:
             _say(f"the machine did not keep up: the fabric's time stood still for {job.behind_s:.1f} s")
+        for line in failure:  # the last line
+            _say(line)
         return status
 
 

@@ -24,10 +24,10 @@ from typing import Final
 from ...topologies.model import Endpoint, Link, Topology
 from ...topologies.routing import Routes
 from ..planning.plan import JobPlan, round_bytes
-from ..telemetry.probes import Probe
+from ..telemetry.probes import Probe, probe_bytes
 from .cross_traffic import CrossTraffic, Hops, cross_traffic, hop_by_hop, windows_on, with_undeclared
 from .options import CongestionOptions
-from .queue_budget import LinkBudget, Queue, inlet_packets, nic_delay_s, queue_budget
+from .queue_budget import NO_PROBES, LinkBudget, ProbeTraffic, Queue, inlet_packets, nic_delay_s, queue_budget
 from .shares import fair_windows
 
 _MAX_REFERENCE: Final = 7 / 8
@@ -59,20 +59,58 @@ def link_budgets(
     probes: Iterable[Probe],
     options: CongestionOptions,
     undeclared: Mapping[Endpoint, float] = MappingProxyType({}),
+    unbounded: Collection[Endpoint] = (),
 ) -> Mapping[Endpoint, LinkBudget]:
-    """Return the budget of every switch's egress port.
+    """Compute the budget of every switch's egress port.
 
-    `undeclared` is the undeclared traffic that telemetry sees, as shares of link rates. Windows leave room for it if
-    the options say so, but such links have no bound.
+    Args:
+        topology: The fabric.
+        routes: Its routes.
+        jobs: Streams of the running jobs.
+        probes: Telemetry's probes.
+        options: The requested bound, and declared traffic.
+        undeclared: Undeclared traffic that telemetry sees, as shares of link rates. Windows leave room for it if the
+            options say so, but such links have no bound.
+        unbounded: Links whose queues have no bound for another reason. Only their buffers limit how long they delay
+            what crosses other queues after them.
     """
+    probes = tuple(probes)
+    losing = _losing(topology, jobs)
+    full = frozenset({*losing, *undeclared, *unbounded})
     crossing = cross_traffic(routes, options.uncontrolled)
+    probing = probes_on(routes, probes, options, full)
+    while True:
+        queues = _queues(topology, routes, jobs, probing, options, crossing, undeclared, full)
+        totals, used = _fitting_windows(queues, jobs, options)
+        budgets = _marked_late(queues, totals, used, options)
+        # a queue above Q* delays probes for longer than was assumed, and more of them meet
+        above = full | {link for link, budget in budgets.items() if budget.refusal}
+        before, probing = probing, probes_on(routes, probes, options, above)
+        if probing == before:
+            break
+        full = above
+    kept = {link: _without_promise(budget, losing.get(link, frozenset())) for link, budget in budgets.items()}
+    return _without_undeclared(kept, undeclared, crossing)
+
+
+def _queues(
+    topology: Topology,
+    routes: Routes,
+    jobs: Sequence[JobStreams],
+    probing: Mapping[Endpoint, ProbeTraffic],
+    options: CongestionOptions,
+    crossing: Mapping[Endpoint, CrossTraffic],
+    undeclared: Mapping[Endpoint, float],
+    full: Collection[Endpoint],
+) -> list[Queue]:
+    """Inputs of every switch's egress queue; only the buffers of `full` links limit their delays."""
     windowed = windows_on(routes, options.windowed)
-    probing = probes_on(routes, probes, options)
     queues = []
     for link in topology.directed_links:
         if topology.is_switch(link.node):
             there, with_windows = crossing.get(link), windowed.get(link, ())
-            frames = [round_bytes(topology), *(each.packet_bytes for each in with_windows)]
+            probe_traffic = probing.get(link, NO_PROBES)
+            frames = [round_bytes(topology), probe_traffic.largest_bytes, *(each.packet_bytes for each in with_windows)]
             if there:
                 frames.append(there.largest_bytes)
             streams = sum(job.count.get(link, 0) for job in jobs)
@@ -88,24 +126,21 @@ def link_budgets(
                     link,
                     cable.rate_bps,
                     streams,
-                    probing.get(link, 0),
+                    probe_traffic,
                     there,
                     sum(each.packets for each in with_windows),
                     max(frames),
                     cable.queue_packets,
+                    min(options.bound_packets, cable.queue_packets),
                     min(trips, default=0),
                     inlet_packets(topology, link, there, max(frames)) if there else 0.0,
+                    link in full,
                 )
             )
     nics = {own: nic for there in crossing.values() for own, nic in there.nics.items()}
     by_link = {queue.link: queue for queue in queues}
     delays_s = {own: nic_delay_s(nic, by_link[nic.port], options) for own, nic in nics.items()}
-    queues = [replace(queue, nic_delays_s=delays_s) for queue in queues]
-    totals, used = _fitting_windows(queues, jobs, options)
-    budgets = _marked_late(queues, totals, used, options)
-    losing = _losing(topology, jobs)
-    kept = {link: _without_promise(budget, losing.get(link, frozenset())) for link, budget in budgets.items()}
-    return _without_undeclared(kept, undeclared, crossing)
+    return [replace(queue, nic_delays_s=delays_s) for queue in queues]
 
 
 def window_alone(
@@ -193,7 +228,7 @@ def _room(queue: Queue, options: CongestionOptions) -> int:
     If others' own windows leave less than a round for each stream there is no bound, and streams are not reduced in
     vain.
     """
-    room = options.bound_packets - queue.probes
+    room = queue.wanted - queue.probing.count
     return room - queue.others if room - queue.others >= max(1, queue.streams) else room
 
 
@@ -217,12 +252,10 @@ def _without_promise(budget: LinkBudget, lossy: Collection[Endpoint]) -> LinkBud
 
     After a loss each worker resends by itself, and switches do not sum resent messages.
     """
-    if budget.refusal or not lossy:
+    if not lossy:
         return budget
     where = f"{min(lossy)} and {len(lossy) - 1} more" if len(lossy) > 1 else f"{min(lossy)}"
-    return replace(
-        budget, refusal=f"frames are lost on its jobs' ways (at {where}), and what is sent again is not summed"
-    )
+    return budget.refused(f"frames are lost on its jobs' ways (at {where}), and what is sent again is not summed")
 
 
 def _without_undeclared(
@@ -327,16 +360,19 @@ def _kept(
 
 def _broken(found: LinkBudget, before: LinkBudget, options: CongestionOptions) -> bool:
     """Return True if a queue that had a bound before exceeds it."""
-    return found.bound > options.bound_packets and not before.refusal
+    return found.bound > found.wanted and not before.refusal
 
 
-def probes_on(routes: Routes, probes: Iterable[Probe], options: CongestionOptions) -> Mapping[Endpoint, int]:
-    """Maximum number of probes in each link's queue at once.
+def probes_on(
+    routes: Routes, probes: Iterable[Probe], options: CongestionOptions, full: Collection[Endpoint] = ()
+) -> Mapping[Endpoint, ProbeTraffic]:
+    """Return the probes that cross each link.
 
-    Each probe that may cross it counts as often as it is sent while one gets through it, with Q* packets per queue.
+    Each probe that may cross it counts as often as it is sent while one gets through it. Queues hold at most Q* packets
+    each, and those of `full` links as many as their buffers do.
     """
-    topology, count = routes.topology, dict[Endpoint, int]()
-    frame_bytes = largest_frame_bytes(topology, options)
+    topology, found = routes.topology, dict[Endpoint, ProbeTraffic]()
+    frame_bytes, period_ns = largest_frame_bytes(topology, options), options.probe_period_ns
     for probe in probes:
         first = Endpoint(probe.switch, probe.port)
         far = topology.peer(first).node
@@ -344,12 +380,21 @@ def probes_on(routes: Routes, probes: Iterable[Probe], options: CongestionOption
         if far != probe.destination and routes.reaches(far, probe.destination):
             onward = hop_by_hop(routes, routes.shares(far, probe.destination), probe.destination)
         away_ns = 0.0
-        for links in ((first,), *onward):
-            away_ns += max(_through_ns(topology.link_at(link), options.bound_packets, frame_bytes) for link in links)
-            at_once = 1 + int(away_ns // options.probe_period_ns) if options.probe_period_ns else 1
+        for number, links in enumerate(((first,), *onward), 1):
+            late_s, length = away_ns / 1e9, probe_bytes(number)
+            away_ns += max(
+                _longest_wait_ns(topology.link_at(link), link in full, options, frame_bytes) for link in links
+            )
+            at_once = 1 + int(away_ns // period_ns) if period_ns else 1
+            rate_bps = 8e9 * length / period_ns if period_ns else 0.0
             for link in links:
-                count[link] = count.get(link, 0) + at_once
-    return count
+                found[link] = found.get(link, NO_PROBES).plus(at_once, rate_bps, late_s, length)
+    return found
+
+
+def _longest_wait_ns(cable: Link, is_full: bool, options: CongestionOptions, frame_bytes: int) -> float:
+    """Longest time in a queue that holds Q* packets, or all that its buffer takes, and on its link."""
+    return _through_ns(cable, cable.queue_packets if is_full else options.bound_packets, frame_bytes)
 
 
 def longest_life_ns(routes: Routes, source: str, destination: str, options: CongestionOptions) -> int:

@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Final
 
 from ...topologies.model import Endpoint, Topology
 from ...wire.aggregation import NO_WINDOW_LIMIT
@@ -60,7 +61,9 @@ class LinkBudget:
     formula: str
     """Formula of the bound, in the symbols of docs/queue-bounds.md."""
     refusal: str
-    """Reason why the bound is above Q*, so that Q* is not guaranteed; empty if it is."""
+    """Reason why the bound is above `wanted`, so that nothing is guaranteed; empty if it is not."""
+    wanted: int = NO_WINDOW_LIMIT
+    """Q*, or the packets that the queue's buffer holds if that is less."""
     marked: bool = False
     """True if the bound relies on marks."""
 
@@ -76,6 +79,31 @@ class LinkBudget:
         return replace(self, windows=windows, bound=self.bound + (more if self.marked else more / (1 - self.share)))
 
 
+@dataclass(frozen=True, slots=True)
+class ProbeTraffic:
+    """Telemetry's probes of one link: a leaky bucket, and the most that are in the queue at once."""
+
+    count: int = 0
+    """P: probes that may be in the queue at once, if it holds at most what its delay was taken for."""
+    rate_bps: float = 0.0
+    late_bytes: float = 0.0
+    """ρ·D summed over the probes: bytes that come earlier than their rate allows because of earlier queues."""
+    largest_bytes: int = 0
+    """Length of the longest frame, on this link."""
+
+    def plus(self, count: int, rate_bps: float, late_s: float, frame_bytes: int) -> ProbeTraffic:
+        """Return this traffic and another probe, whose earlier queues delay it by at most `late_s`."""
+        return ProbeTraffic(
+            self.count + count,
+            self.rate_bps + rate_bps,
+            self.late_bytes + rate_bps * late_s / 8,
+            max(self.largest_bytes, frame_bytes),
+        )
+
+
+NO_PROBES: Final = ProbeTraffic()
+
+
 @dataclass(frozen=True)
 class Queue:
     """Inputs of one queue; derived values are computed once."""
@@ -83,7 +111,7 @@ class Queue:
     link: Endpoint
     rate_bps: int
     streams: int
-    probes: int
+    probing: ProbeTraffic
     crossing: CrossTraffic | None
     others: int
     """Packets that others' own windows let be in the network."""
@@ -91,10 +119,14 @@ class Queue:
     """The largest frame that may wait there."""
     limit: int
     """Packets beyond which it drops."""
+    wanted: int
+    """Q*, or `limit` if that is less: a queue that drops makes workers send again what no bound counts."""
     round_trip_ns: int
     """The least of a round of any stream that crosses."""
     inlet_packets: float
     """Packets that the inlets of cross traffic can bring while this link sends its largest packet."""
+    unbounded: bool = False
+    """True if no bound holds for a reason that its budget does not know, so that only its buffer limits its delay."""
     nic_delays_s: Mapping[Endpoint, float] = field(default_factory=dict)
     """Maximum waiting time at the NICs that cross traffic passed before (`nic_delay_s`), by the hosts' links."""
 
@@ -120,7 +152,18 @@ class Queue:
 
     @cached_property
     def share(self) -> float:
+        """u: uncontrolled traffic as a share of the rate that the control class leaves."""
         return self.crossing.share(self.frame_bytes, self.rate_bps) if self.crossing else 0.0
+
+    @cached_property
+    def probe_share(self) -> float:
+        """u_P: probes' bytes as a share of the rate that the control class leaves."""
+        return self.probing.rate_bps / (self.rate_bps * self.left)
+
+    @cached_property
+    def probe_burst(self) -> float:
+        """Packets of the largest frame that probes bring at once, beyond one of each, after the queues before."""
+        return self.probing.late_bytes / self.frame_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,16 +207,21 @@ def queue_budget(
     if queue.streams and not options.windows_obeyed:
         window = NO_WINDOW_LIMIT
         bound, refusal = _without_windows(queue, bound, options)
-    elif queue.crossing and queue.share >= 1:
+    elif queue.crossing and queue.share + queue.probe_share >= 1:
         bound, refusal = replace(bound, packets=math.inf), _overload(queue, queue.crossing)
-    elif math.isinf(burst + queue.probes + queue.ahead):
+    elif math.isinf(burst + queue.probing.count + queue.ahead):
         bound = replace(bound, packets=math.inf)
         refusal = "nothing limits how long others wait, at their hosts or for the control class"
-    elif math.floor(bound.packets) > options.bound_packets:
+    elif math.floor(bound.packets) > queue.wanted:
         windows = f"{queue.others} packets of others' own windows, " if queue.others else ""
         refusal = (
-            f"{queue.streams} streams, {windows}{queue.probes} probes and a burst of {burst:.0f} packets may meet: "
-            f"{bound.packets:.0f} packets where {options.bound_packets} are wanted"
+            f"{queue.streams} streams, {windows}{queue.probing.count} probes and a burst of {burst:.0f} packets may "
+            f"meet: {bound.packets:.0f} packets where "
+            + (
+                f"{queue.wanted} are wanted"
+                if queue.wanted == options.bound_packets
+                else f"the buffer holds {queue.limit}"
+            )
         )
         if queue.streams and window == 1:
             gap_ns = pacing_gap_ns(queue.streams, queue.frame_bytes, queue.rate_bps * queue.left, queue.share)
@@ -185,13 +233,14 @@ def queue_budget(
         bound=bound.packets,
         streams=queue.streams,
         windows=total,
-        probes=queue.probes,
+        probes=queue.probing.count,
         share=queue.share,
         burst=burst,
         others=queue.others,
         gap_ns=gap_ns,
         formula=bound.formula,
         refusal=refusal,
+        wanted=queue.wanted,
         marked=bound.marked,
     )
 
@@ -212,6 +261,8 @@ def _burst_packets(
             return late_s
         # a queue that waits for this one in a ring of paths is taken at Q* first, then at what it was found to hold
         packets = known[link].bound if link in known else options.bound_packets
+        if queues[link].unbounded:
+            packets = math.inf
         return (min(packets, queues[link].limit) + 1 + queues[link].ahead) * queues[link].frame_s
 
     return queue.crossing.burst_behind(delay_s) if queue.crossing else 0.0
@@ -221,19 +272,20 @@ def _bound_of(
     queue: Queue, burst: float, window: int, total: int, marked_from: int, options: CongestionOptions
 ) -> _Bound:
     """Return the least bound that holds: by windows alone, by the inlets of cross traffic, or by marks."""
-    share, others = queue.share, burst + queue.probes + queue.ahead
+    share, others = queue.share, burst + queue.probing.count + queue.ahead
     more, ahead = "ΣM + " if queue.others else "", " + σ_h" if queue.ahead else ""
     formula = f"ΣW + {more}probes" if queue.crossing is None else f"(ΣW + {more}σ{ahead})/(1 − u)"
     packets = population_queue(total + queue.others, share, others)
-    by_windows = _Bound(packets, formula, max(options.bound_packets // 4, 1), window)
-    if queue.crossing is None or share >= 1:
+    by_windows = _Bound(packets, formula, max(queue.wanted // 4, 1), window)
+    if queue.crossing is None or share + queue.probe_share >= 1:
         return by_windows
     if queue.streams:
         return _by_marks(queue, by_windows, others, total, marked_from)
     if queue.others:
         return by_windows
     brought = queue.inlet_packets / queue.left
-    packets = inlet_queue(burst, share, len(queue.crossing.inlets), brought) + queue.probes + queue.ahead
+    alone = inlet_queue(burst, share + queue.probe_share, len(queue.crossing.inlets), brought)
+    packets = alone + queue.probe_burst + queue.probing.count + queue.ahead
     return replace(by_windows, packets=packets, formula=f"σ − (1 − u)(σ − L)/(R − u) + 1 + probes{ahead}")
 
 
@@ -242,12 +294,13 @@ def _by_marks(queue: Queue, by_windows: _Bound, others: float, total: int, marke
     window = by_windows.congested_window
     # of others' round trips nothing is known, but that they wait in this queue
     product = 0.0 if queue.others else queue.round_trip_ns / 1e9 / queue.frame_s
-    least = ((queue.streams + queue.others) / (1 - queue.share) - product) / queue.left
+    share = queue.share + queue.probe_share
+    least = ((queue.streams + queue.others) / (1 - share) - product) / queue.left
     threshold = max(marked_from, math.ceil(least))
     # marked packets may leave before cross traffic arrives: K packets take that time if nothing precedes them
-    left = marked_windows(threshold * queue.left, queue.share, product) - queue.others
+    left = marked_windows(threshold * queue.left, share, product) - queue.others
     slowed = min(window, max(1, int(left // queue.streams)))
-    marked = marked_window_queue(threshold, total, queue.streams * slowed, others + queue.others)
+    marked = marked_window_queue(threshold, total, queue.streams * slowed, others + queue.probe_burst + queue.others)
     if marked >= by_windows.packets:
         return replace(by_windows, threshold=threshold)
     more, ahead = "ΣM + " if queue.others else "", " + σ_h" if queue.ahead else ""
@@ -271,9 +324,13 @@ def _without_windows(queue: Queue, bound: _Bound, options: CongestionOptions) ->
 def _overload(queue: Queue, crossing: CrossTraffic) -> str:
     """Return the reason why cross traffic that fills the link leaves no bound."""
     amount = f"{crossing.rate_bps / 1e6:g} Mbit/s"
-    if crossing.rate_bps < queue.rate_bps * queue.left:  # short frames, each of which counts as a long one
+    if (
+        queue.share >= 1 and crossing.rate_bps < queue.rate_bps * queue.left
+    ):  # short frames, each of which counts as a long one
         amount = f"{crossing.packets_per_second:,.0f} packets a second, of {queue.frame_bytes} bytes at most,"
     reason = f"{amount} may come that obey no window, on a link of {queue.rate_bps / 1e6:g} Mbit/s"
+    if queue.share < 1:
+        reason += f", and {queue.probing.rate_bps / 1e6:.3g} Mbit/s of probes"
     if queue.ahead:
         reason += f", of which the control class may take {queue.control.rate_bps / 1e6:g}"
     return reason

@@ -15,6 +15,11 @@ from ..int_config.table_entries import report_links
 from .queue_budget import LinkBudget
 
 
+def crossed_by_reports(topology: Topology, routes: Routes, watching: IntConfig | None) -> frozenset[Endpoint]:
+    """Links that switches' telemetry reports may cross on their way to the collector."""
+    return frozenset() if watching is None else frozenset(report_links(topology, routes, watching))
+
+
 def without_reported(
     budgets: Mapping[Endpoint, LinkBudget], topology: Topology, routes: Routes, watching: IntConfig | None
 ) -> Mapping[Endpoint, LinkBudget]:

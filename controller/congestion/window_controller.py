@@ -28,7 +28,7 @@ from ..telemetry.probes import Probe
 from .budget import JobStreams, largest_frame_bytes, link_budgets, losing_links
 from .options import CongestionOptions
 from .queue_budget import LinkBudget
-from .reported import without_reported
+from .reported import crossed_by_reports, without_reported
 
 NOT_YET: Final = 1 << 62
 """Sentinel: never."""
@@ -116,7 +116,8 @@ class WindowController:
         if inputs != self._known.inputs:
             self._before = self._known
             streams = [JobStreams.of(plan) for plan in plans]
-            targets = link_budgets(self._topology, routes, streams, probes, self.options, self.undeclared)
+            reported = crossed_by_reports(self._topology, routes, self._watching)
+            targets = link_budgets(self._topology, routes, streams, probes, self.options, self.undeclared, reported)
             targets = without_reported(targets, self._topology, routes, self._watching)
             self._decrease(plans, targets, now_ns)
             self._known = replace(self._known, inputs=inputs)
@@ -266,7 +267,7 @@ class WindowController:
             for each in last_first:
                 if packets := each.packets(link):
                     together = budget.counting(budget.windows + packets)
-                    if together.bound > self.options.bound_packets:
+                    if together.bound > together.wanted:
                         fits_ns[link] = each.until_ns
                         break
                     budget = together

@@ -30,6 +30,9 @@ PAYLOAD_BYTES: Final = _PAYLOAD.size
 SEQUENCES: Final = 1 << 31
 """Probes' sequence numbers are less, and begin again: all ones would be read as a number that is not there."""
 MAX_HOPS: Final = min(hops_that_fit(hop_words(INSTRUCTIONS, DOMAIN_INSTRUCTIONS), PAYLOAD_BYTES), 16)
+_EMPTY_BYTES: Final = len(
+    probe_frame(source=0, destination=0, source_mac=0, destination_mac=0, payload=bytes(PAYLOAD_BYTES))
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +101,11 @@ class ProbeFrames:
     def frame(self, probe: int, sequence: int, first: int = 0) -> bytes:
         """The probe with this index. It carries it, counted from `first`, and a sequence number below `SEQUENCES`."""
         return self._bodies[probe] + _PAYLOAD.pack(first + probe, sequence)
+
+
+def probe_bytes(hops: int) -> int:
+    """Length in bytes of a probe's frame on its `hops`-th link, Ethernet header included."""
+    return _EMPTY_BYTES + 4 * hops * hop_words(INSTRUCTIONS, DOMAIN_INSTRUCTIONS)
 
 
 def payload_of(frame: bytes) -> tuple[int, int]:

@@ -62,3 +62,36 @@ def test_yielding_flows_that_time_out_keep_to_their_windows() -> None:
     broken, promised = exceeded(run, 32)
     assert not broken
     assert promised[Endpoint("s1", 20)] == 90
+
+
+def test_probes_and_a_flow_that_fill_a_link_are_refused_together() -> None:
+    near, far = ["h1", "h2", "h3", "h4"], ["h5"]
+    run = {
+        "fabric": two_switches(near, far, rate="100Mbit"),
+        "job": {"workers": near[:2], "server": "h3", "window": 4, "slots": 8},
+        "background": [{"source": "h4", "destination": "h5", "rate": "98Mbit"}],
+        "congestion": {"bound": 64, "lease": "20ms"},
+        "control": {"interval": "100us", "warm_up": "20ms", "solve_interval": "20ms"},
+        "strategies": ["ps"],
+    }
+    broken, promised = exceeded(run, 8, wait_ms=60)
+    assert not broken
+    assert promised[Endpoint("s1", 20)] is None
+
+
+def test_buffers_below_the_bound_drop_nothing() -> None:
+    """Eight workers of a rack, whose leaf sums; the server's link has a buffer of 8 packets."""
+    near, far = [f"h{n}" for n in range(1, 9)], ["h9", "h10"]
+    fabric = two_switches(near, far, rate="200Mbit")
+    fabric["links"][9] |= {"rate": "200Mbit", "queue": 8}
+    run = {
+        "fabric": fabric,
+        "job": {"workers": [*near, "h9"], "server": "h10", "window": 64, "slots": 128},
+        "host_poll": "10us",
+        "congestion": {"bound": 64, "lease": "20ms"},
+        "control": {"interval": "2ms", "warm_up": "10ms", "solve_interval": "10ms"},
+        "strategies": ["rack"],
+    }
+    broken, promised = exceeded(run, 40)
+    assert not broken
+    assert promised[Endpoint("s2", 2)] == 7, "two streams of three rounds, and a probe"

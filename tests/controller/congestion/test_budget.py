@@ -34,7 +34,7 @@ from weir.controller.p4runtime.entries import SwitchState
 from weir.controller.placement import Placement
 from weir.controller.planning.memory import FabricMemory
 from weir.controller.planning.plan import JobPlan, JobSpec, job_plan, round_bytes
-from weir.controller.telemetry.probes import Probe, plan_probes
+from weir.controller.telemetry.probes import Probe, plan_probes, probe_bytes
 from weir.topologies import Endpoint, Routes, Topology
 from weir.topologies.generators import leaf_spine
 from weir.topologies.schema import parse_topology
@@ -153,6 +153,65 @@ def test_as_many_probes_count_as_may_be_in_a_queue_at_once(seed: int) -> None:
         assert counted == {link: b.probes for link, b in link_budgets(fabric, routes, [], probes, OPTIONS).items()}
 
 
+def flow_and_probes(rate_bps: float, period_ns: int) -> LinkBudget:
+    """Budget of a link of 100 Mbit/s that only a flow and probes cross."""
+    fabric = leaf_spine(leaves=2, spines=1, hosts_per_leaf=2, uplink_rate_bps=100_000_000)
+    routes = Routes(fabric)
+    steady = (Uncontrolled("h1", "h3", rate_bps, 1094),)
+    options = CongestionOptions(64, steady, probe_period_ns=period_ns)
+    budgets = link_budgets(fabric, routes, [], plan_probes(fabric, routes), options)
+    [shared] = [link for link in budgets if (link.node, fabric.peer(link).node) == ("s1", "s3")]
+    return budgets[shared]
+
+
+def test_probes_and_a_flow_beyond_the_rate_have_no_bound() -> None:
+    """Each fits alone; together the queue grows without limit."""
+    assert flow_and_probes(98e6, period_ns=20_000_000).bound <= 64
+    assert flow_and_probes(60e6, period_ns=500_000).bound <= 64
+    both = flow_and_probes(98e6, period_ns=100_000)
+    assert math.isinf(both.bound)
+    assert "98 Mbit/s may come that obey no window, on a link of 100 Mbit/s, and" in both.refusal
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_marks_leave_room_for_the_rate_of_probes(seed: int) -> None:
+    """While the queue is above K, all that may arrive for ever is no more than the link sends."""
+    rng = random.Random(seed)
+    plans = [at_one_switch(job, "h1", "h2") for job in range(1, 3)]
+    steady = (Uncontrolled("h3", "h1", rng.uniform(0.3, 0.8) * 1e9, 1094),)
+    options = CongestionOptions(96, steady, probe_period_ns=rng.choice([10_000, 20_000, 50_000]))
+    [link] = [end for end in plans[0].max_streams if FABRIC.peer(end).node == "h1"]
+    found = link_budgets(FABRIC, ROUTES, [JobStreams.of(plan) for plan in plans], PROBES, options)[link]
+    if not found.marked:
+        return
+    crossing = [probe for probe in PROBES if link in probe.certain]
+    probes_bps = sum(8e9 * probe_bytes(probe.certain.index(link) + 1) / options.probe_period_ns for probe in crossing)
+    product = min(plan.round_trips_ns[link] for plan in plans) * 1e9 / (8 * 1094 * 1e9)
+    windows = found.streams * found.congested_window / (found.threshold + product)
+    assert windows + found.share + probes_bps / 1e9 <= 1 + 1e-9, f"seed {seed}: {found}"
+
+
+def test_a_buffer_smaller_than_the_bound_limits_windows() -> None:
+    small = Topology(
+        FABRIC.name,
+        FABRIC.hosts,
+        FABRIC.switches,
+        tuple(replace(link, queue_packets=9) if "h1" in (link.a.node, link.b.node) else link for link in FABRIC.links),
+    )
+    plan = at_one_switch(1, "h1", "h2")
+    budgets = link_budgets(small, ROUTES, [JobStreams.of(plan)], PROBES, OPTIONS)
+    [last] = [link for link in budgets if FABRIC.peer(link).node == "h1"]
+    assert budgets[last].bound == 9, "it never drops"
+    assert not budgets[last].refusal
+    [crowded] = [
+        one
+        for one in promises(link_budgets(small, ROUTES, [JobStreams({last: 12}, 32)], PROBES, OPTIONS).values())
+        if one.link == last
+    ]
+    assert crowded.bound_packets is None
+    assert "where the buffer holds 9" in crowded.text
+
+
 def test_others_windows_count_both_ways_and_leave_jobs_the_rest() -> None:
     """Two connections of ten packets between h1 and h4: their packets or acknowledgements may all be in one queue."""
     plan = at_one_switch(1, "h1", "h2")
@@ -196,7 +255,7 @@ def test_windows_and_marks_are_the_best_that_a_queue_allows(seed: int) -> None:
     as possible, and a marked job is left twice its need, or as much as any window leaves.
     """
     rng = random.Random(seed)
-    bound, own = rng.choice([32, 48, 64, 96, 160]), rng.choice([8, 16, 32])
+    bound, own = rng.choice([32, 48, 64, 96, 128]), rng.choice([8, 16, 32])
     plans = [at_one_switch(job, "h1", "h2", window=own) for job in range(1, rng.choice([2, 3, 4]))]
     steady = (Uncontrolled("h3", "h1", rng.uniform(0.2, 0.85) * 1e9, 1094, rng.choice([1, 6])),)
     streams, [link] = len(plans), [end for end in plans[0].max_streams if FABRIC.peer(end).node == "h1"]
@@ -243,7 +302,7 @@ def test_no_queue_at_the_end_of_all_ways_could_mark_much_later(seed: int) -> Non
     for _ in range(rng.randrange(1, 5)):
         source, destination = rng.sample(["h3", "h6", "h8", "h1", "h4", "h7", "h9"], 2)
         others.append(Uncontrolled(source, destination, rng.uniform(0.3, 0.8) * 1e9, 1094, rng.choice([1, 8])))
-    bound = rng.choice([48, 64, 96, 160])
+    bound = rng.choice([48, 64, 96, 128])
     jobs = [JobStreams.of(plan) for plan in plans]
     budgets = link_budgets(FABRIC, ROUTES, jobs, PROBES, CongestionOptions(bound, tuple(others)))
     for link, budget in budgets.items():
@@ -358,7 +417,11 @@ def test_nothing_is_promised_of_queues_whose_jobs_lose_frames() -> None:
     )
     before = link_budgets(FABRIC, ROUTES, jobs, PROBES, OPTIONS)
     budgets = link_budgets(lossy, ROUTES, jobs, PROBES, OPTIONS)
-    assert {link: replace(budget, refusal="") for link, budget in budgets.items()} == before
+    lost = {link for link, budget in budgets.items() if math.isinf(budget.bound)}
+    assert budgets == {
+        link: replace(each, bound=math.inf, refusal=budgets[link].refusal) if link in lost else each
+        for link, each in before.items()
+    }
     refused = {FABRIC.peer(link).node for link, budget in budgets.items() if budget.refusal}
     assert refused == {"h7", "h9"}
     [last] = [one for one in promises(budgets.values()) if FABRIC.peer(one.link).node == "h9"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import logging
 import random
 from collections.abc import Sequence
@@ -17,7 +18,7 @@ import pytest
 from weir.experiments.backends.batch_sizes import size_rule
 from weir.tests.controller.control_rig import Rig, rig
 from weir.wire import control_pb2 as pb
-from weir.wire.control_messages import ATTEND, BALANCE, END_JOB, LIST_JOBS, REGISTER
+from weir.wire.control_messages import ATTEND, BALANCE, END_JOB, LIST_JOBS, LIST_MODELS, LOAD_MODEL, REGISTER
 
 T = TypeVar("T")
 
@@ -63,6 +64,8 @@ class Fuzzer:
                 (REGISTER, pb.RegisterRequest(workers=HOSTS[:2], server="h3", slots=16)),
                 (LIST_JOBS, pb.ListJobsRequest()),
                 (END_JOB, pb.EndJobRequest(job=self.rng.choice(self.seats)[0], reason="because")),
+                (LIST_MODELS, pb.ListModelsRequest()),
+                (LOAD_MODEL, pb.LoadModelRequest(switches=["s1"], model=self.model())),
             ]
         )
         call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = self.service.channel.unary_unary(method)
@@ -95,6 +98,14 @@ class Fuzzer:
             reports=reports,
         )
 
+    def model(self) -> str:
+        """Text of a model file, with numbers of any size."""
+        numbers = [self.rng.choice([*WIDE, *NUMBERS, -1]) for _ in range(8)]
+        text = json.dumps(
+            {"format": "weir-forest", "version": 1, "classes": numbers[:3], "trees": [numbers], "scale": numbers}
+        )
+        return self.mostly(text, ["", "{}", "[" * 10_000, text[: self.rng.randrange(len(text))]])
+
     def mostly(self, usual: T, others: Sequence[T]) -> T:
         return usual if self.rng.random() < 0.7 else self.rng.choice(others)
 
@@ -110,6 +121,9 @@ class Fuzzer:
             weight=self.mostly(1.0, NUMBERS),
             stripes=self.mostly(0, (1, 2, 3, 16, 17)),
             priority=self.mostly(0, (1, 7, 8, 0xFFFF_FFFF)),
+            accelerators=self.mostly(0, EXTREMES),
+            memory_bytes=self.mostly(0, WIDE),
+            parent=self.mostly(0, [job for job, _ in self.seats]),
         )
         self.seats = [*self.seats[-20:], *((registration.job, seat.token) for seat in registration.seats)]
         self.workers[registration.job] = sum(seat.HasField("rank") for seat in registration.seats)
@@ -138,7 +152,17 @@ class Fuzzer:
     def lie(self) -> pb.FromHost:
         rng = self.rng
         narrow, wide = rng.choice(EXTREMES), rng.choice(WIDE)
-        match rng.randrange(5):
+        match rng.randrange(7):
+            case 5:
+                report = pb.Report(step=wide, steps=narrow, stage=rng.choice(["", "a", "x" * 65, "\x00"]))
+                report.loss, report.accuracy = rng.choice(NUMBERS), rng.choice(NUMBERS)
+                report.compute_ns, report.exposed_ns, report.bytes = (rng.choice(WIDE) for _ in range(3))
+                if rng.random() < 0.5:
+                    report.steps_left = rng.choice(WIDE)
+                return pb.FromHost(report=report)
+            case 6:
+                calls = [pb.Call(collective="sum", name=rng.choice(["", "g", "x" * 5_000])) for _ in range(narrow % 8)]
+                return pb.FromHost(calls=pb.Calls(first=wide, calls=calls, awaited=rng.choice(WIDE), asks=True))
             case 0:
                 return pb.FromHost(heartbeat=pb.Heartbeat(rounds=wide, waiting=rng.random() < 0.5))
             case 1:

@@ -17,11 +17,13 @@ from .compressed import (
     packed_hook,
     topk_hook,
 )
+from .hierarchical import HiTopKState, hitopk_hook
 from .planned import PlannedState, planned_hook
 
 __all__ = [
     "CodecState",
     "DgcState",
+    "HiTopKState",
     "PackedState",
     "PlannedState",
     "Racks",
@@ -31,6 +33,7 @@ __all__ = [
     "codec_hook",
     "compll_hook",
     "dgc_hook",
+    "hitopk_hook",
     "packed_hook",
     "planned_hook",
     "topk_hook",

@@ -7,7 +7,6 @@
 """
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -16,8 +15,8 @@ from torch.futures import Future
 
 from ...collectives.halving import check_power_of_two
 from ...collectives.operations import Adasum
-from ...errors import InvalidPlan
 from .buckets import combining_group, completed, layer_cuts, only_tensor
+from .racks import CallThread, check_racks
 
 
 class Racks:
@@ -32,13 +31,7 @@ class Racks:
         Raises:
             InvalidPlan: The number of racks is no power of two, or a rank is in none or in several.
         """
-        ranks = sorted(rank for rack in racks for rank in rack)
-        if ranks != list(range(dist.get_world_size())) or not all(racks):
-            raise InvalidPlan(
-                f"racks {[list(rack) for rack in racks]}: each rank of 0…{dist.get_world_size() - 1} is in one rack",
-                place="racks",
-                value=ranks,
-            )
+        check_racks(racks)
         check_power_of_two(len(racks), "racks", "racks")
         rank = dist.get_rank()
         groups = [dist.new_group(list(rack)) for rack in racks]
@@ -48,26 +41,13 @@ class Racks:
         self._rack, self._leader = groups[own], leaders[own]
         self._several = len(racks) > 1
         self._leads = rank == self._leader
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="weir racks")
-        """Makes the calls of one tensor after those of another, as all ranks do."""
+        self._calls = CallThread("weir racks")
 
     def combine(self, tensor: torch.Tensor, cuts: Sequence[int]) -> Future[torch.Tensor]:
         """Start to combine a tensor in place."""
-        future: Future[torch.Tensor] = Future()
+        return self._calls.start(lambda: self._combine(tensor, cuts))
 
-        def run() -> None:
-            try:
-                with torch.no_grad():
-                    self._combine(tensor, cuts)
-            except Exception as error:  # noqa: BLE001 (whoever waits is to have it)
-                future.set_exception(error)
-            else:
-                future.set_result(tensor)
-
-        self._thread.submit(run)
-        return future
-
-    def _combine(self, tensor: torch.Tensor, cuts: Sequence[int]) -> None:
+    def _combine(self, tensor: torch.Tensor, cuts: Sequence[int]) -> torch.Tensor:
         alone = dist.get_world_size(self._rack) == 1
         if not alone:
             combining_group(self._rack).sum_bucket(tensor, cuts).wait()
@@ -75,6 +55,7 @@ class Racks:
             combining_group(self._leaders).combine(tensor, Adasum, cuts).wait()
         if not alone:
             dist.broadcast(tensor, self._leader, group=self._rack)
+        return tensor
 
 
 def take_adasum(tensor: torch.Tensor, cuts: Sequence[int], among: Any) -> Future[torch.Tensor]:

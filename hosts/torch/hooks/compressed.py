@@ -199,7 +199,7 @@ def _send(
     """Start to sum numbers (size,); the sum is there when the future is complete."""
     code = codec.encode(values, context)
     if codec.kind is None:
-        return _gathered(codec, code, context, bool(np.isfinite(values).all()), device, group)
+        return gather_codes(codec, code, context, bool(np.isfinite(values).all()), device, group)
     if isinstance(codec.kind, LaneType):
         encoding = encoding_of(codec.kind, context.workers, poison=True)
         lanes = LaneSum(encoding, code, context, device, group)
@@ -260,10 +260,23 @@ class LaneSum:
         return numbers.ravel()[: self._size]
 
 
-def _gathered(
+def gather_codes(
     codec: Codec, code: NDArray[Any], context: Context, finite: bool, device: torch.device, group: Any
 ) -> tuple[Future[Any], Finish]:
-    """Start to gather all ranks' codes, each behind a byte that is 0 if the rank has a NaN or an infinity."""
+    """Start to gather all ranks' codes, each behind a byte that is 0 if the rank has a NaN or an infinity.
+
+    Args:
+        codec: The codec, whose codes are not summed.
+        code: This rank's code.
+        context: The call; its `workers` are the group's ranks.
+        finite: False if this rank's numbers have a NaN or an infinity; all results are NaN then.
+        device: Where the group's back end takes tensors.
+        group: The ranks that gather.
+
+    Returns:
+        A future that is complete when all codes are here, and a function that then returns the sum of numbers (size,)
+        and what this rank's own code decodes to.
+    """
     bytes_of_code = np.ascontiguousarray(code).view(np.uint8).ravel()
     mine = torch.from_numpy(np.concatenate([np.array([finite], np.uint8), bytes_of_code])).to(device)
     parts = [torch.empty_like(mine) for _ in range(context.workers)]

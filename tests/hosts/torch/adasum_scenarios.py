@@ -1,17 +1,18 @@
-"""Ranks that combine gradients by Adasum and AdaCons: each function is one rank's part, as in `scenarios`."""
+"""Ranks that combine gradients by Adasum, AdaCons or in racks: each function is one rank's part, as in `scenarios`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import weir
-from weir.hosts.torch.hooks import Racks, adacons_hook, adasum_hook
+from weir.hosts.torch.hooks import HiTopKState, Racks, adacons_hook, adasum_hook, hitopk_hook
 from weir.hosts.torch.hooks.adasum import take_adasum
 from weir.tests.hosts.torch.scenarios import begin, end, numbers
 
@@ -169,3 +170,92 @@ def over_gloo(rank: int, ranks: int, store: Any) -> Any:
     model = DistributedDataParallel(model_of(0))
     model.register_comm_hook(None, adasum_hook)
     backward(model, rank)
+
+
+class Bucket:
+    """A bucket of parameters, in place of PyTorch's."""
+
+    def __init__(self, parameters: list[torch.Tensor], buffer: torch.Tensor) -> None:
+        self._parameters, self._buffer = parameters, buffer
+
+    def buffer(self) -> torch.Tensor:
+        return self._buffer
+
+    def parameters(self) -> list[torch.Tensor]:
+        return self._parameters
+
+    def gradients(self) -> list[torch.Tensor]:
+        sizes = [each.numel() for each in self._parameters]
+        return [part.view_as(each) for part, each in zip(self._buffer.split(sizes), self._parameters, strict=True)]
+
+
+def hitopk(rank: int, ranks: int, store: Any) -> Any:
+    begin(rank, ranks, store)
+    return hierarchical(rank)
+
+
+def hitopk_over_gloo(rank: int, ranks: int, store: Any) -> Any:
+    begin(rank, ranks, store, "gloo")
+    return hierarchical(rank)
+
+
+def hierarchical(rank: int) -> Any:
+    """HiTopKComm of four ranks in two racks against NumPy; whole numbers, so that all sums are exact."""
+    racks, size, step_count = [[0, 2], [1, 3]], 2_501, 6
+    draws = np.random.default_rng(7)
+    steps = draws.integers(-1_000, 1_000, (step_count, 4, size)).astype(np.float32)
+    length = -(-size // 2)
+    sums = np.pad(np.stack([steps[0, rack].sum(0) for rack in racks]), ((0, 0), (0, 2 * length - size)))
+    shards = sums.reshape(2, 2, length)
+    k = round(0.1 * length)
+    for shard in shards.reshape(-1, length):
+        shard[np.argsort(-np.abs(shard), kind="stable")[k:]] = 0
+    once = shards.sum(0).reshape(-1)[:size] / 4
+    first, second = nn.Parameter(torch.zeros(500)), nn.Parameter(torch.zeros(2_001))
+
+    def mean(state: Any, values: np.ndarray[Any, Any], *, turned: bool = False) -> np.ndarray[Any, Any]:
+        parameters = [second, first] if turned else [first, second]
+        values = np.concatenate([values[500:], values[:500]]) if turned else values
+        result = hitopk_hook(state, Bucket(parameters, torch.from_numpy(values.copy()))).wait().numpy()
+        return np.concatenate([result[2_001:], result[:2_001]]) if turned else result
+
+    found = {"one step": np.array_equal(mean(HiTopKState(racks, 0.1, feedback=False), steps[0, rank]), once)}
+    whole = mean(HiTopKState(racks, 1.0), steps[0, rank])
+    found["all numbers"] = np.array_equal(whole, steps[0].sum(0) / 4)
+    state = HiTopKState(racks, 0.1)
+    sent = np.zeros(size, np.float32)
+    for number, step in enumerate(steps):  # buckets in another order from the third step on, and a restart
+        if number == 4:
+            kept, state = state.state_dict(), HiTopKState(racks, 0.1)
+            state.codec_state.names([first, second])
+            state.load_state_dict(kept)
+        sent += mean(state, step[rank], turned=number >= 2)
+    own = np.concatenate([kept.ravel() for kept in state.state_dict().values()])
+    missing = torch.from_numpy(own)
+    dist.all_reduce(missing)
+    found["nothing is lost"] = np.array_equal(sent * 4 + missing.numpy(), steps.sum((0, 1)))
+    found["something is kept"] = bool(missing.abs().sum() > 0)
+    broken = steps[0, rank].copy()
+    broken[9] = np.inf if rank == 1 else 0
+    poisoned = mean(HiTopKState(racks, 0.1), broken)
+    found["an infinity is a NaN of its shard"] = bool(
+        np.isnan(poisoned[:1250]).all() and np.isfinite(poisoned[1251:]).all()
+    )
+    model = DistributedDataParallel(model_of(0))
+    model.register_comm_hook(HiTopKState(racks, 0.2), hitopk_hook)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    losses = []
+    for _ in range(20):
+        optimizer.zero_grad()
+        loss = (model(numbers(100 + rank, 80).view(4, 20)) ** 2).mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    found["it trains"] = losses[-1] < 0.5 * losses[0]
+    found["same weights"] = is_same_everywhere(model, 4, "weights")
+    return found
+
+
+def unequal_racks(rank: int, ranks: int, store: Any) -> Any:
+    begin(rank, ranks, store)
+    HiTopKState([[0, 1], [2]])

@@ -1,4 +1,4 @@
-"""Adasum and AdaCons under PyTorch: four ranks in two racks of an emulated fabric, each a process."""
+"""Adasum, AdaCons and HiTopKComm under PyTorch: four ranks in two racks of an emulated fabric, each a process."""
 
 from __future__ import annotations
 
@@ -40,6 +40,14 @@ def test_backward_passes_before_a_step_are_counted(ranks: Ranks) -> None:
         assert same
 
 
-@pytest.mark.parametrize(("scenario", "count"), [("three_ranks", 3), ("three_racks", 3), ("over_gloo", 2)])
+@pytest.mark.parametrize(
+    ("scenario", "count"), [("three_ranks", 3), ("three_racks", 3), ("over_gloo", 2), ("unequal_racks", 3)]
+)
 def test_groups_that_cannot_be_are_refused_at_all_ranks(ranks: Ranks, scenario: str, count: int) -> None:
     assert [answer["error"] for answer in ranks.play(scenario, count)] == ["InvalidPlan"] * count
+
+
+@pytest.mark.parametrize("scenario", ["hitopk", "hitopk_over_gloo"])
+def test_largest_sums_of_racks_cross_and_the_rest_comes_next(ranks: Ranks, scenario: str) -> None:
+    for found in ranks.play(scenario, 4):
+        assert {what: holds for what, holds in found.items() if not holds} == {}

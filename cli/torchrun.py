@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from ..experiments.backends.real_time import RealTimeFabric
 
 _STORE_PORT: Final = 29_500
+_SET_HERE: Final = ("WEIR_CONTROL", "WEIR_HOST", "WEIR_NIC")
+"""Variables of the ranks that this command sets, whatever the environment has."""
 _RUN: Final = (sys.executable, "-m", "torch.distributed.run")
 
 
@@ -61,11 +63,12 @@ def torchrun(
     ] = "leaf_spine.yaml",
     switch: Annotated[SwitchKind | None, typer.Option(help="What every switch runs in Mininet; default: weir.")] = None,
     policy: Annotated[
-        str,
+        str | None,
         typer.Option(
-            help=f"When a rank is lost: {POLICY_NAMES}.", envvar="WEIR_POLICY", autocompletion=complete_policy
+            help=f"When a rank is lost: {POLICY_NAMES}; default: WEIR_POLICY, else abort.",
+            autocompletion=complete_policy,
         ),
-    ] = "abort",
+    ] = None,
     lease: Annotated[str, typer.Option(help="A host that is silent for so long is lost.")] = "10s",
     restarts: Annotated[
         int, typer.Option("--max-restarts", min=0, help="How often a rank's process is started anew, alone.")
@@ -87,13 +90,14 @@ def torchrun(
     """
     from ..controller.placement.strategies import description
     from ..hosts.drivers.control_client import refusal_of_policy
+    from ..hosts.torch.settings import Settings
     from ..topologies import load_topology
     from .ranks import exit_status, hosts_for
 
     kind = switch_in(where is Where.MININET, switch, "the fabric is emulated")
     if find_spec("torch") is None:
         raise explained(ModuleNotFoundError(name="torch"), "weir torchrun")
-    if refusal := refusal_of_policy(policy, "--policy"):
+    if policy is not None and (refusal := refusal_of_policy(policy, "--policy")):
         raise ExperimentError(refusal)
     fabric = lossy(load_topology(topology), loss)
     description(strategy)  # refused before a fabric is made
@@ -101,12 +105,13 @@ def torchrun(
     lease_ns = nanoseconds("--lease", lease)
     if not lease_ns:
         raise ExperimentError("--lease 0: write it like 10s")
-    told = timeout_of(timeout)
+    told = timeout_of(timeout) | ({} if policy is None else {"WEIR_POLICY": policy})
+    Settings.read({name: text for name, text in os.environ.items() if name not in _SET_HERE} | told)
     log_what_matters()
     options = _Options(strategy, seed, lease_ns, LiveOptions(web, history))
     try:
         with orderly_end() as end:
-            status = end.run(_run(fabric, kind, hosts, words, policy, restarts, told, options))
+            status = end.run(_run(fabric, kind, hosts, words, restarts, told, options))
     except KeyboardInterrupt:
         raise Interrupted("interrupted; the ranks and their fabric are ended") from None
     raise typer.Exit(exit_status(status))
@@ -117,7 +122,6 @@ async def _run(
     kind: SwitchKind | None,
     hosts: Sequence[str],
     words: Sequence[str],
-    policy: str,
     restarts: int,
     told: dict[str, str],
     options: _Options,
@@ -139,7 +143,6 @@ async def _run(
     doing = f"ranks on {', '.join(hosts)}, placed by {options.strategy}"
     async with starting as live, watched(live, topology, options.shown, doing):
         told = {"OMP_NUM_THREADS": "1", **os.environ, **told, "WEIR_CONTROL": live.service.address}
-        told["WEIR_POLICY"] = policy
         NOTES.print(
             f"{topology.name}: {len(topology.switches)} switches, ranks on {', '.join(hosts)}; jobs are served at "
             f"{live.service.address}",

@@ -42,16 +42,28 @@ def opened(array: Any, name: str, dtype: str | None = None) -> tuple[NDArray[Any
     return values.astype(own.newbyteorder("=")), dtype, lambda result: result.astype(own)
 
 
+def is_composed(tensor: Any) -> bool:
+    """Return True if a PyTorch tensor holds its numbers in other tensors, as DTensor and MaskedTensor do."""
+    import torch
+
+    return type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
+
+
+def composed(tensor: Any, place: str) -> InvalidTensor:
+    """Return the error for a tensor that is composed of others."""
+    kind = type(tensor).__name__
+    return InvalidTensor(
+        f"{kind} holds its numbers in other tensors; hand in a plain one, such as a DTensor's .to_local()",
+        place=place,
+        value=kind,
+    )
+
+
 def _opened_torch(tensor: Any, name: str, dtype: str | None) -> tuple[NDArray[Any], str | None, Restore]:
     import torch
 
-    if type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
-        raise InvalidTensor(
-            f"{type(tensor).__name__} holds its numbers in other tensors; hand in a plain one, such as a DTensor's "
-            ".to_local()",
-            place=f"tensor {name!r}",
-            value=type(tensor).__name__,
-        )
+    if is_composed(tensor):
+        raise composed(tensor, f"tensor {name!r}")
     tensor = tensor.detach()
     if tensor.device.type != "cpu" or tensor.layout != torch.strided:
         raise InvalidTensor(

@@ -59,9 +59,13 @@ class Reduced:
     def mean(self) -> Any:
         """The sum divided by the summed weight, chunk by chunk: the weighted mean, if workers submit weight · gradient.
 
-        Of the shape and kind of `array`. Right also where a worker is missing from some chunks. It rounds the rounded
-        sum again, which `Tensor`'s `mean` does not. Raises ZeroDivisionError when a chunk's weights sum to 0, and
-        `InvalidTensor` where no float is.
+        Of the shape and kind of `array`. Right also where a worker is missing from some chunks. The sum is already
+        rounded to its type: its half an ulp is divided, too, and the mean of an infinite sum is infinite. `op="mean"`
+        of the call divides before the rounding.
+
+        Raises:
+            ZeroDivisionError: a chunk's weights sum to 0.
+            InvalidTensor: the numbers are integers.
         """
         kind = self.kind
         if not isinstance(kind, FloatType):
@@ -453,8 +457,9 @@ def as_cuts(cuts: Iterable[int], name: str) -> tuple[int, ...]:
     try:
         return tuple(map(operator.index, cuts))
     except TypeError:
+        shown = " ".join(repr(cuts).split())  # NumPy writes an array of several dimensions in several lines
         raise InvalidTensor(
-            f"cuts {cuts!r} are not integers; give the elements' numbers", place=f"tensor {name!r}", value=cuts
+            f"cuts {shown} are not integers; give the elements' numbers", place=f"tensor {name!r}", value=cuts
         ) from None
 
 

@@ -1,7 +1,8 @@
-"""Contiguous copies of tensors that Gloo cannot address: it takes a tensor's memory as one run of numbers.
+"""Plain and contiguous tensors in place of a call's own.
 
-A tensor with gaps, such as a column of a matrix, is handed to Gloo as a contiguous copy. Gloo's results are copied back
-before the call is reported as complete.
+The numbers of a call's tensors must be in their own memory, for the switches and for Gloo alike. Gloo takes that memory
+as one run of numbers. A tensor with gaps, such as a column of a matrix, is handed to Gloo as a contiguous copy. Gloo's
+results are copied back before the call is reported as complete.
 """
 
 from __future__ import annotations
@@ -14,11 +15,28 @@ from typing import Any, Final
 
 import torch
 import torch.distributed as dist
+from torch.distributed._functional_collectives import AsyncCollectiveTensor
+
+from ..collectives.arrays import composed, is_composed
 
 _UNLIMITED: Final = timedelta(0)
 
 Copies = list[tuple[torch.Tensor, torch.Tensor]]
 """Tensors of the caller, each with the contiguous copy that stands in for it."""
+
+
+def plain(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor whose numbers are in its own memory: itself, or a functional collective's result.
+
+    Raises:
+        InvalidTensor: it is composed of other tensors, as DTensor and MaskedTensor are.
+    """
+    if not is_composed(tensor):
+        return tensor
+    if isinstance(tensor, AsyncCollectiveTensor):
+        result: torch.Tensor = tensor.trigger_wait()
+        return result
+    raise composed(tensor, "process group")
 
 
 def contiguous_words(words: Sequence[Any]) -> tuple[list[Any], Copies]:
@@ -35,6 +53,7 @@ def contiguous_words(words: Sequence[Any]) -> tuple[list[Any], Copies]:
 
     def replaced(word: Any, written: bool) -> Any:
         if isinstance(word, torch.Tensor):
+            word = plain(word)
             if word.layout != torch.strided or word.is_contiguous():
                 return word
             copy = word.detach().contiguous()

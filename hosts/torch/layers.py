@@ -8,7 +8,8 @@
 
 The caller is known by the process group or the function that it calls from, never by the size of what it sums. The
 layout of the buckets is read after a forward pass, at the first one and whenever the ranks have broadcast a new order
-of parameters. All ranks do so at the same calls, so that all cut alike.
+of parameters. A rank that has joined early, by `Join`, reads it before it takes its part in the others' backward pass.
+All ranks do so at the same calls, so that all cut alike.
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ import weakref
 from collections.abc import Sequence
 from functools import partial
 from itertools import accumulate
-from types import FunctionType
+from types import FunctionType, MethodType
 from typing import Any, Final
 
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.algorithms.join import JoinHook
 from torch.nn.modules.module import register_module_module_registration_hook
 from torch.nn.parallel import DistributedDataParallel
 
@@ -50,6 +52,7 @@ def _registered(group: type[Any], module: nn.Module, name: str, submodule: nn.Mo
         for kind in (group, ReducerGroup):
             _keep_from_compiler(kind)
         module.register_forward_hook(torch.compiler.disable(_after_forward))
+        module.join_hook = MethodType(_join_hook, module)
 
 
 def _keep_from_compiler(kind: type[Any]) -> None:
@@ -68,6 +71,35 @@ def _keep_from_compiler(kind: type[Any]) -> None:
 
 def _after_forward(module: Any, inputs: Any, output: Any) -> None:
     """Look at the buckets before the backward pass, in which the reducer's lock is held."""
+    _begin_buckets(module)
+
+
+def _join_hook(module: Any, **options: Any) -> JoinHook:
+    """Return the hook by which the module takes part in `Join`; the options are PyTorch's."""
+    return _EarlyRank(module, DistributedDataParallel.join_hook(module, **options))
+
+
+class _EarlyRank(JoinHook):
+    """Part of a rank without further batches in the others' steps: DistributedDataParallel's own, with buckets cut as
+    theirs are.
+    """
+
+    def __init__(self, module: Any, inner: JoinHook) -> None:
+        self._module = module
+        self._inner = inner
+
+    def main_hook(self) -> None:
+        """Add zeros to the others' sums of one step."""
+        self._module.reducer._rebuild_buckets()  # the inner hook's first call, which does nothing the second time
+        _begin_buckets(self._module)
+        self._inner.main_hook()
+
+    def post_hook(self, is_last_joiner: bool) -> None:
+        self._inner.post_hook(is_last_joiner)
+
+
+def _begin_buckets(module: Any) -> None:
+    """Let the module's reducer sum its buckets by a ReducerGroup that knows their layers."""
     group = module.process_group
     if not hasattr(group, "sum_bucket"):
         return

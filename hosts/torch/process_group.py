@@ -26,7 +26,7 @@ from torch.distributed.constants import default_pg_timeout
 from ..collectives.progress import ProgressReport, report_of
 from ..errors import AllreduceAborted, AllreduceTimeout, HostError, InvalidTensor
 from .call_log import CallLog, described
-from .contiguous import CopiedWork, contiguous_words
+from .contiguous import CopiedWork, contiguous_words, plain
 from .layers import inner_ends, sizes_of_shards, watch_modules
 from .reducer import TYPES, Broadcast, Sizes, Sum, WeirReducer
 from .relay_client import end_relay
@@ -281,6 +281,7 @@ class WeirProcessGroup(dist.ProcessGroup):
         return self._pass_on("reduce", *((tensors, opts, *rest) if opts is not None else (tensors,)))
 
     def reduce_scatter_single(self, output: Any, source: Any, opts: Any = None) -> Any:
+        output, source = plain(output), plain(source)
         if opts is not None and self._goes_through([source], op := _op_of(opts)):
             return self._scattered([output], [source], op, opts.timeout, sizes_of_shards(output.numel()))
         return self._pass_on("reduce_scatter_single", output, source, opts)
@@ -288,6 +289,7 @@ class WeirProcessGroup(dist.ProcessGroup):
     _reduce_scatter_base = reduce_scatter_single
 
     def reduce_scatter_single_coalesced(self, outputs: Any, sources: Any, opts: Any = None) -> Any:
+        outputs, sources = _listed(outputs), _listed(sources)
         if opts is not None and self._goes_through(sources, op := _op_of(opts)):
             return self._scattered(outputs, sources, op, opts.timeout)
         return self._pass_on("reduce_scatter_single_coalesced", outputs, sources, opts)
@@ -299,10 +301,9 @@ class WeirProcessGroup(dist.ProcessGroup):
             hasattr(opts, "reduceOp")
             and isinstance(outputs, list)
             and len(outputs) == 1
-            and self._goes_through(sources[0], op := _op_of(opts))
+            and self._goes_through(parts := _listed(sources[0]), op := _op_of(opts))
         ):
-            parts = list(sources[0])
-            own = outputs[0]
+            own = plain(outputs[0])
             if len(parts) != self._size:
                 raise ValueError(f"reduce_scatter: {len(parts)} tensors for {self._size} ranks; give one for each")
             if parts[self._rank].numel() != own.numel():
@@ -522,7 +523,8 @@ for _name, _same in {
 
 
 def _listed(tensors: Any) -> list[torch.Tensor]:
-    return [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+    """A call's tensors. Raises InvalidTensor for one that is composed of others."""
+    return [plain(tensor) for tensor in ([tensors] if isinstance(tensors, torch.Tensor) else tensors)]
 
 
 def _op_of(opts: Any) -> Any:

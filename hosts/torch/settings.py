@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-from ...wire.control_channel import default_address
+from ...wire.control_channel import check_address, default_address
 from ...wire.errors import WireError
 from ..drivers.control_client import refusal_of_policy
 from ..errors import InvalidPlan
@@ -22,7 +22,7 @@ MIN_BYTES: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The variables `WEIR_…`, and torchrun's own."""
+    """The variables `WEIR_…`, and torchrun's own. An empty variable is as good as none."""
 
     control: str
     """`WEIR_CONTROL`: where the controller serves; by default this user's socket."""
@@ -48,11 +48,12 @@ class Settings:
     @classmethod
     def read(cls, environment: Mapping[str, str] = os.environ) -> Settings:
         """Read the settings. Raises InvalidPlan for an invalid value; the error names the variable."""
-        policy = environment.get("WEIR_POLICY", "abort")
+        policy = environment.get("WEIR_POLICY") or "abort"
         if refusal := refusal_of_policy(policy, "WEIR_POLICY"):
             raise InvalidPlan(refusal)
         try:
             control = environment.get("WEIR_CONTROL") or default_address()
+            check_address(control)
         except WireError as error:
             raise InvalidPlan.of(error.within("WEIR_CONTROL")) from None
         return cls(
@@ -60,7 +61,7 @@ class Settings:
             host=_of_local_rank(environment, "WEIR_HOST") or socket.gethostname(),
             policy=policy,
             min_bytes=_number(environment, "WEIR_LEAST_BYTES", MIN_BYTES),
-            slots=_number(environment, "WEIR_SLOTS", 0),
+            slots=_slots(environment),
             nic=_of_local_rank(environment, "WEIR_NIC"),
             timeout=_timeout(environment.get("WEIR_TIMEOUT", "")),
             restart=_number(environment, "TORCHELASTIC_RESTART_COUNT", 0),
@@ -84,6 +85,13 @@ def _timeout(text: str) -> timedelta | None:
     if timeout is not None and timeout <= timedelta(0):
         raise InvalidPlan(f'"{text}" is not a positive number of seconds', place="WEIR_TIMEOUT", value=text)
     return timeout
+
+
+def _slots(environment: Mapping[str, str]) -> int:
+    slots = _number(environment, "WEIR_SLOTS", 0)
+    if slots == 1 or slots & (slots - 1):
+        raise InvalidPlan(f"{slots} is not a power of two from 2 on", place="WEIR_SLOTS", value=slots)
+    return slots
 
 
 def _number(environment: Mapping[str, str], name: str, default: int) -> int:

@@ -19,7 +19,11 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed._functional_collectives import all_reduce
 from torch.distributed.algorithms.join import Join
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Replicate
+from torch.masked import MaskedTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from weir import torch_entry
@@ -346,7 +350,7 @@ def train(rank: int, ranks: int, how: str, local: bool) -> str:
         model.register_comm_hook(ranks, lambda state, bucket: fixed_point_hook(state, bucket))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9)
     generator = torch.Generator().manual_seed(rank)
-    steps = 4 + (rank if "join" in how else 0)
+    steps = rank if "join early" in how else 4 + rank if "join" in how else 4
     with Join([model]) if "join" in how else nullcontext():
         for _ in range(steps):
             optimizer.zero_grad()
@@ -399,7 +403,7 @@ def compiled(rank: int, ranks: int, store: Any) -> Any:
 
 def training(rank: int, ranks: int, store: Any) -> Any:
     """The same training over the fabric, and with its sums done locally."""
-    hows = ["plain", "small", "small unused view", "no_sync", "join"]
+    hows = ["plain", "small", "small unused view", "no_sync", "join", "join early small"]
     digests = {}
     for backend in ("weir", "gloo"):
         begin(rank, ranks, store, backend, backend)
@@ -720,6 +724,47 @@ def strided(rank: int, ranks: int, store: Any) -> Any:
 
 
 # --- failures ---
+
+
+def composed(rank: int, ranks: int, store: Any) -> Any:
+    """Tensors that hold their numbers in others: the errors' types by kind, and what was wrong."""
+    begin(rank, ranks, store)
+    mesh = init_device_mesh("cpu", (ranks,))
+    makers: dict[str, Callable[[torch.Tensor], Any]] = {
+        "DTensor": lambda numbers: DTensor.from_local(numbers, mesh, [Replicate()], run_check=False),
+        "MaskedTensor": lambda numbers: MaskedTensor(numbers, torch.ones_like(numbers, dtype=torch.bool)),
+    }
+    errors: dict[str, list[str]] = {}
+    wrong = []
+    for kind, make in makers.items():
+        found = set()
+        for size in (10 * ranks, 2000 * ranks, 1 << 18):
+            part = torch.zeros(size // ranks)
+            calls: dict[str, Callable[[], Any]] = {
+                "all_reduce": lambda: dist.all_reduce(make(torch.ones(size))),  # noqa: B023
+                "mean": lambda: dist.all_reduce(make(torch.ones(size)), dist.ReduceOp.AVG),  # noqa: B023
+                "maximum": lambda: dist.all_reduce(make(torch.ones(size)), dist.ReduceOp.MAX),  # noqa: B023
+                "broadcast": lambda: dist.broadcast(make(torch.ones(size)), 0),  # noqa: B023
+                "reduce": lambda: dist.reduce(make(torch.ones(size)), 0),  # noqa: B023
+                "input": lambda: dist.reduce_scatter_tensor(part, make(torch.ones(size // ranks * ranks))),  # noqa: B023
+                "output": lambda: dist.reduce_scatter_tensor(make(part), torch.ones(len(part) * ranks)),  # noqa: B023
+                "list": lambda: dist.reduce_scatter(part, [make(part)] * ranks),  # noqa: B023
+                "gather": lambda: dist.all_gather([torch.zeros(size)] * ranks, make(torch.ones(size))),  # noqa: B023
+            }
+            for name, call in calls.items():
+                result = outcome(call)["result"]
+                found.add(result[0] if result else f"{name} of {size} is not refused")
+                total = torch.ones(2000)
+                dist.all_reduce(total)
+                if total.unique().tolist() != [ranks]:
+                    wrong.append(f"the sum after {name} of {size} {kind}")
+        errors[kind] = sorted(found)
+    for size in (10, 5000):
+        late = all_reduce(torch.ones(size), "sum", dist.group.WORLD)
+        dist.all_reduce(late)
+        if late.unique().tolist() != [ranks * ranks]:
+            wrong.append(f"{type(late).__name__} of {size}")
+    return errors, wrong
 
 
 def outcome(call: Any) -> Any:

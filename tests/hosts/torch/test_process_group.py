@@ -43,6 +43,10 @@ def test_sums_have_the_bits_of_the_reference_in_every_form(ranks: Ranks) -> None
         }
 
 
+def test_composed_tensors_are_refused_at_every_size_and_the_group_goes_on(ranks: Ranks) -> None:
+    assert ranks.play("composed") == [[{"DTensor": ["InvalidTensor"], "MaskedTensor": ["InvalidTensor"]}, []]] * RANKS
+
+
 def test_large_broadcasts_go_through_switches_bit_by_bit(ranks: Ranks) -> None:
     assert ranks.play("broadcasts") == [[[], {"fabric broadcast": 7, "gloo broadcast": 1}, 1]] * RANKS
 
@@ -74,7 +78,7 @@ def test_a_compiled_model_trains_as_an_uncompiled_one(ranks: Ranks) -> None:
 
 
 def test_training_has_the_bits_of_local_sums(ranks: Ranks) -> None:
-    """Buckets with layers of many scales, one or several to a step, unused parameters, no_sync, uneven inputs."""
+    """Buckets with layers of many scales, one or several to a step, unused parameters, no_sync, uneven or no inputs."""
     played = ranks.play("training")
     first, _ = played[0]
     assert first["weir"][0] == first["weir"][1]  # layers are summed as alone, whatever bucket they are in

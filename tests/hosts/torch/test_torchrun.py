@@ -100,10 +100,17 @@ def test_a_process_restarted_by_torchrun_rejoins_the_others() -> None:
     assert re.findall(r"rank .* is back .*", done.stdout) == ["rank 2 of 3 is back at step 20"]
 
 
-def test_the_environments_policy_is_the_default() -> None:
-    done = run(WEIR, "torchrun", SCRIPT, env={**os.environ, "WEIR_POLICY": "hope"})
-    assert done.returncode == 2
-    assert '"hope"' in done.stderr
+def test_the_environment_is_checked_before_a_fabric_starts() -> None:
+    for name, value in {
+        "WEIR_POLICY": "hope",
+        "WEIR_SLOTS": "3",
+        "WEIR_LEAST_BYTES": "-1",
+        "WEIR_TIMEOUT": "nan",
+    }.items():
+        done = run(WEIR, "torchrun", SCRIPT, env={**os.environ, name: value})
+        assert done.returncode == 2
+        (line,) = done.stderr.splitlines()
+        assert name in line
 
 
 def test_the_command_says_what_cannot_be() -> None:

@@ -158,7 +158,9 @@ def register(
     parent: Annotated[int, typer.Option(min=0, help="A job with which it ends, whose policy and priority it has.")] = 0,
     server: ServerOption = None,
     spare: SpareOption = None,
-    slots: Annotated[int, typer.Option(help="Aggregation slots in each switch, a power of two; 0: 64.")] = 0,
+    slots: Annotated[
+        int, typer.Option(help="Aggregation slots in each switch, a power of two; 0: by rate and bound.")
+    ] = 0,
     window: Annotated[int, typer.Option(help="Most rounds in flight; 0: half the slots.")] = 0,
     policy: PolicyOption = "continue",
     least_workers: Annotated[int, typer.Option(help="Fewer workers than these do not go on.")] = 1,

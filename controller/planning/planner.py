@@ -29,6 +29,7 @@ from ..placement.strategies import Strategy
 from ..placement.strategies.widest import WidestTree
 from ..telemetry.snapshot import LinkView, Snapshot
 from .completion import Expected, Step, expected_step
+from .default_slots import default_slots
 from .generations import GenerationHistory
 from .improvement import Improvement, better_alone, better_jointly
 from .memory import Allotment, FabricMemory
@@ -145,6 +146,10 @@ class Planner:
             slots //= 2
         placement, note = self._fall_back(spec, spec.workers, links, tight)
         return Grant(spec, placement, note)
+
+    def default_slots(self, workers: Sequence[str]) -> int:
+        """Return the slots of a new job that asks for no number of them."""
+        return default_slots(self.topology, self.routes, workers, self._bound, self.memory.free_slots)
 
     def shares(self, spec: JobSpec, links: LinkConditions, most: int) -> tuple[int, ...]:
         """Best division of a new job among at most `most` trees: parts in proportion, the largest first.

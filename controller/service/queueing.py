@@ -246,9 +246,10 @@ class Queueing:
 
     def _add(self, number: int, request: pb.RegisterRequest, call: _Call | None, since_ns: int) -> Entry[_Waiting]:
         waiting, wanted, topology = _Waiting(request, call), wanted_of(request), self._controller.topology
+        default_slots = self._controller.planner.default_slots
         if request.workers:
-            job_spec(request, number, topology)  # which knows its hosts
-        spec = job_spec(waiting.on(check_needs(topology, number, wanted)), number, topology)
+            job_spec(request, number, topology, default_slots)  # which knows its hosts
+        spec = job_spec(waiting.on(check_needs(topology, number, wanted)), number, topology, default_slots)
         entry = Entry(number, wanted, spec.priority, since_ns, waiting)
         self._queue.entries.append(entry)
         return entry

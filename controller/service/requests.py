@@ -4,7 +4,7 @@ Pure.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -16,11 +16,11 @@ from ..inference.models import Models
 from ..jobs.job import RunningJob
 from ..jobs.queue import Entry, Needs, Wanted
 from ..placement.multi_job.multi_tree import MAX_STRIPES
+from ..planning.default_slots import MIN_SLOTS
 from ..planning.plan import FailurePolicy, JobPlan, JobSpec
 from .limits import bounded
 from .seats import JobSeats
 
-_DEFAULT_SLOTS: Final = 64
 _DEFAULT_GRADIENT_BYTES: Final = 1 << 20
 
 _POLICIES: Final = {
@@ -31,11 +31,25 @@ _POLICIES: Final = {
 _POLICY_NUMBERS: Final = {policy: number for number, policy in _POLICIES.items()}
 
 
-def job_spec(request: pb.RegisterRequest, number: int, topology: Topology, key: str = "") -> JobSpec:
-    """Return the requested job, whose hosts check sums by this key. Raises PlanError or TopologyError for an impossible
-    one.
+def job_spec(
+    request: pb.RegisterRequest,
+    number: int,
+    topology: Topology,
+    default_slots: Callable[[Sequence[str]], int],
+    key: str = "",
+) -> JobSpec:
+    """Return the requested job, whose hosts check sums by this key.
+
+    Args:
+        request: The request.
+        number: The job's number.
+        topology: The fabric.
+        default_slots: Returns the slots of a job that asks for none, given its workers.
+        key: The hosts' secret, hexadecimal.
+
+    Raises:
+        PlanError, TopologyError: The job is impossible.
     """
-    slots = request.slots or _DEFAULT_SLOTS
     if request.policy not in _POLICIES:
         raise PlanError(f"job {number}: policy {request.policy} is none; there are {', '.join(pb.Policy.keys())}")
     if request.stripes > MAX_STRIPES:
@@ -44,6 +58,7 @@ def job_spec(request: pb.RegisterRequest, number: int, topology: Topology, key: 
         raise PlanError(f"job {number}: stripes have switches as roots; leave out server {request.server}, or stripes")
     for host in [*request.workers, *([request.server] if request.server else []), *request.spares]:
         topology.host(host)
+    slots = request.slots or (default_slots(request.workers) if request.workers else MIN_SLOTS)
     return JobSpec(
         number,
         tuple(request.workers),

@@ -300,7 +300,7 @@ class ControlService:
         self._seating.sweep()
         self._seating.check_room(client)
         number = request.job or self._seating.new_number()
-        spec = job_spec(request, number, self._controller.topology, _new_key())
+        spec = job_spec(request, number, self._controller.topology, self._controller.planner.default_slots, _new_key())
         parent = 0
         if request.parent:
             parent, spec = self._in_family(request.parent, spec)

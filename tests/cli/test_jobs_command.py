@@ -42,7 +42,7 @@ async def test_a_job_is_registered_listed_and_ended() -> None:
             "job": job["job"],
             "generation": 1,
             "rounds": 0,
-            "slots": 64,
+            "slots": 128,
             "window": 31,
             "policy": "wait",
             "switches": [],
@@ -55,11 +55,11 @@ async def test_a_job_is_registered_listed_and_ended() -> None:
         shown = await weir(service)  # in a pipe, where tables have 80 columns
         assert "(h2)" in shown
         assert "…" not in shown.replace("(…): not attending", ""), "nothing is cut off"
-        assert all(word in shown for word in ("(h3)", "wait ", "64", "the server"))
+        assert all(word in shown for word in ("(h3)", "wait ", "128", "the server"))
         plain = await weir(service, "register", "h1", "h2")
         (other,) = [each for each in json.loads(await weir(service, "--json")) if each["job"] != job["job"]]
         number, *_, first, second = [line.strip() for line in plain.splitlines() if line.strip()]
-        assert number == f"job {other['job']}: 64 slots, window 32"
+        assert number == f"job {other['job']}: 128 slots, window 63"
         for line, seat in ((first, ["h1", "rank", "0"]), (second, ["h2", "rank", "1"])):
             words = line.split()
             assert words[:3] == seat

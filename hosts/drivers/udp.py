@@ -34,6 +34,8 @@ from .shared_port import SharedPort
 
 _LONGEST_BATCHING_DELAY_NS: Final = 20_000_000
 """Longest time that a received datagram waits for others, in ns."""
+_EPOLL_NS: Final = 1_000_000
+"""Unit of epoll's time-outs, to which it rounds up: shorter delays are slept, though no call of `wake` ends them."""
 
 
 class HasJob(Protocol):
@@ -188,8 +190,10 @@ class UdpHost:
                     each.register(self._wake_reader, select.EPOLLIN)
                 while not self._closing:
                     batching_delay_ns = self._step(arrivals)
-                    if batching_delay_ns:
+                    if batching_delay_ns >= _EPOLL_NS:
                         delay.poll(batching_delay_ns / 1e9)
+                    elif batching_delay_ns:
+                        time.sleep(batching_delay_ns / 1e9)
         except BaseException as failure:  # noqa: BLE001 (handed to whoever waits)
             with self.changed:
                 self._failure = failure

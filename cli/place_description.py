@@ -112,6 +112,8 @@ def describe_together(plan: Plan, window: int) -> dict[str, Any]:
         "slowest_link": str(plan.slowest_link),
         "slowest_link_seconds": plan.slowest_link_seconds,
         "streams": dict(plan.streams),
+        "slowest_job_seconds": plan.slowest_job_seconds,
+        "bound_seconds": plan.bound_seconds,
         "note": plan.note,
     }
 
@@ -147,5 +149,12 @@ def print_together(plan: Mapping[str, Any]) -> None:
         f"all at once ({plan['strategy']}): the slowest link is {plan['slowest_link']}, busy for "
         f"{1e3 * plan['slowest_link_seconds']:.3f} ms with the streams {streams}; a step takes {steps}"
     )
+    if plan["bound_seconds"]:
+        slowest_ms, bound_ms = 1e3 * plan["slowest_job_seconds"], 1e3 * plan["bound_seconds"]
+        gap = slowest_ms / bound_ms - 1
+        _console.print(
+            f"the slowest job of the highest priority takes {slowest_ms:.3f} ms times its weight, "
+            f"at least {bound_ms:.3f} ms by any trees: the gap is at most {100 * gap:.1f} %"
+        )
     if plan["note"]:
         _console.print(plan["note"])

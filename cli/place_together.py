@@ -18,7 +18,7 @@ import numpy as np
 from ..controller.placement import Costs, Placement, PlacementError, Problem
 from ..controller.placement.model.links import Floats
 from ..controller.placement.model.pipes import place_by_pipes
-from ..controller.placement.multi_job.joint import Running, better_together, seconds_of
+from ..controller.placement.multi_job.joint import Running, better_together, bound_of_slowest, seconds_of
 from ..controller.placement.multi_job.multi_tree import PARTS, shares
 from ..controller.placement.strategies import STRATEGIES, strategy
 from ..topologies import Endpoint
@@ -27,6 +27,8 @@ from .place_files import PlacedJob
 _GAIN: Final = 0.01
 """Minimum gain of a move, as a share: jobs that do not run yet cost nothing to move, but smaller gains are ignored."""
 _TURNS: Final = 10
+_SAME: Final = 1e-6
+"""Times that differ by this share or less are the same."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,10 @@ class Plan:
     """Time in seconds of one step's streams on that link, all jobs together."""
     streams: Mapping[str, float]
     """Number of streams on that link, by job."""
+    slowest_job_seconds: float
+    """Time of the slowest job of the highest priority, times its weight."""
+    bound_seconds: float | None
+    """The least that this can be by any trees; None if some switch that must sum has no room."""
     note: str
 
 
@@ -80,9 +86,9 @@ def parts_of(jobs: Sequence[PlacedJob], problems: Sequence[Problem], stripes: in
 def plan(parts: Sequence[Part], name: str, seed: int) -> Plan:
     """Place the parts with the strategy of this name.
 
-    No joint pass moves a job for the sake of others alone. It is therefore also started from each job's placement
-    alone, and the better result is taken: the one in which the slowest job of the highest priority, times weight, is
-    faster, and in a tie the next one.
+    The joint search of many jobs depends on its start. It is therefore also started from each job's placement alone,
+    and the better result is taken: the one in which the slowest job of the highest priority, times weight, is faster,
+    and in a tie the next one.
 
     Raises:
         PlacementError: the strategy cannot place one of them.
@@ -187,9 +193,11 @@ class _Around:
         whys = []
         for at, part in enumerate(self.parts):
             if now[at].placement != first[at].placement:
-                gave_way = after[at] > before[at] and any(other.priority > part.priority for other in self.parts)
+                higher = any(other.priority > part.priority for other in self.parts)
+                gave_way = "gave way to a higher job" if higher else "gave way to others"
+                faster = after[at] < before[at] * (1 - _SAME)
                 whys.append(
-                    f"{'gave way to a higher job' if gave_way else 'moved'} when all were looked at together: "
+                    f"{'moved' if faster else gave_way} when all were looked at together: "
                     f"{1e3 * before[at]:.3g} ms on its slowest link became {1e3 * after[at]:.3g} ms"
                 )
             elif alone:
@@ -214,7 +222,12 @@ class _Around:
             Planned(part, self.placements[at], self.problem(at), why)
             for at, (part, why) in enumerate(zip(self.parts, whys, strict=True))
         )
-        return Plan(name, planned, links[slowest], float(seconds[slowest]), on_it, note)
+        longest = self.slowest_first()[0][1]
+        try:
+            bound = min(bound_of_slowest(self.running()), longest)
+        except PlacementError:
+            bound = None
+        return Plan(name, planned, links[slowest], float(seconds[slowest]), on_it, longest, bound, note)
 
 
 def _sums_in(placement: Placement) -> set[str]:

@@ -298,9 +298,10 @@ class RePlacementScheduler:
         allowed = all(self._account(job, now_ns).allows_a_move(now_ns * 1e-9) for job, _ in moves)
         steady = all(self._is_steady(each, readings, now_ns) for _, each in moves)
         price = sum(self._pause_seconds(job) for job, _ in moves)
+        weighted_price = sum(each.weight * self._pause_seconds(job) for job, each in moves)
         paces = [self._steps_per_second(jobs[at][0], each) for at, each in better.items()]
         saved = saved_together([*better.values()], paces)
-        if allowed and steady and self._earned_in(price, saved, readings, now_ns) == 0:
+        if allowed and steady and self._earned_in(weighted_price, saved, readings, now_ns) == 0:
             placed = [(job, each.placement) for job, each in moves]
             self._begin(placed, price, now_ns, "a faster placement of all jobs")
             for job, each in moves:

@@ -10,7 +10,16 @@ from dataclasses import dataclass
 
 from ..placement import Placement, Problem
 from ..placement.model.links import Floats
-from ..placement.multi_job.joint import Running, bears, before_and_after, better_together, classes_of, pays, winners
+from ..placement.multi_job.joint import (
+    LONGEST_SECONDS,
+    Running,
+    bears,
+    before_and_after,
+    better_together,
+    classes_of,
+    pays,
+    winners,
+)
 from .completion import Expected
 
 
@@ -29,6 +38,8 @@ class Improvement:
     """Time to sum again the rounds that were in the network."""
     counts: bool = True
     """True if its saving counts; False for a job of lower priority than those for whose sake it moves."""
+    weight: float = 1.0
+    """Factor of its time and of its pause against other jobs'."""
 
 
 def better_alone(
@@ -66,13 +77,16 @@ def _is_borne(jobs: Sequence[Running], placement: Placement, gain: float) -> boo
 
 
 def better_jointly(
-    place: Callable[[Problem], Placement], scenes: Sequence[Sequence[Running]], gain: float
+    place: Callable[[Problem], Placement],
+    scenes: Sequence[Sequence[Running]],
+    gain: float,
+    seconds: float = LONGEST_SECONDS,
 ) -> dict[int, Improvement]:
     """The same for all jobs together, by their places in each reading's scene: of those that should move, and of those
     that stay, too, as their steps get longer or shorter by that; nothing where none moves. Raises PlacementError where
-    some cannot be looked at together.
+    some cannot be looked at together. The search ends after `seconds` of wall-clock time.
     """
-    found = better_together(scenes[-1], place, gain)
+    found = better_together(scenes[-1], place, gain, seconds)
     if not found:
         return {}
     weights, classes = [job.weight for job in scenes[-1]], classes_of(scenes[-1])
@@ -87,23 +101,25 @@ def better_jointly(
     won = winners(*pairs[0], list(found), gain, classes)
     assert won is not None
     least = scenes[-1][won[0]].priority
-    seconds = [((now / weights).tolist(), (then / weights).tolist()) for now, then in pairs]
+    times_s = [((now / weights).tolist(), (then / weights).tolist()) for now, then in pairs]
     return {
         at: Improvement(
             found.get(at, job.placement),
-            seconds[0][0][at],
-            tuple(now[at] - then[at] for now, then in seconds),
+            times_s[0][0][at],
+            tuple(now[at] - then[at] for now, then in times_s),
             counts=job.priority >= least,
+            weight=job.weight,
         )
         for at, job in enumerate(scenes[-1])
     }
 
 
 def saved_together(jobs: Sequence[Improvement], paces: Sequence[float]) -> list[float]:
-    """Seconds per second saved by all jobs that count, by reading from the last one back; `paces` are steps per
-    second.
+    """Seconds per second saved by all jobs that count, times their weights, by reading from the last one back.
+
+    `paces` are steps per second.
     """
-    counting = [(each.saved, pace) for each, pace in zip(jobs, paces, strict=True) if each.counts]
+    counting = [(each.saved, pace * each.weight) for each, pace in zip(jobs, paces, strict=True) if each.counts]
     return [
         sum(pace * seconds for (_, pace), seconds in zip(counting, of_reading, strict=True))
         for of_reading in zip(*(saved for saved, _ in counting), strict=True)

@@ -35,8 +35,10 @@ from ....topologies.model import Endpoint
 from ..model.cost import Costs
 from ..model.links import Floats
 from ..model.problem import Placement, PlacementError, Problem
-from .multi_tree import CLOSE, PARTS, stripe
+from .multi_tree import CLOSE, PARTS, Jobs, stripe
+from .neighbourhood import Neighbourhood
 
+LONGEST_SECONDS: Final = 1.0
 _TURNS: Final = 3
 """Number of times that another job is made to give way to the slowest."""
 _GAINS: Final = 1e-6
@@ -79,7 +81,8 @@ class Times:
         self.weights: Floats = np.array([job.weight for job in jobs])
         self.classes = classes_of(jobs)
         self._priorities = [job.priority for job in jobs]
-        self._of_byte = self._costs[0].seconds / jobs[0].problem.gradient_bytes
+        self.seconds_of_byte: Floats = self._costs[0].seconds / jobs[0].problem.gradient_bytes
+        """(links,): seconds that a byte takes on each directed link."""
 
     def bytes_of(self, job: int, placement: Placement) -> Floats:
         """(links,): a job's bytes on each link per step."""
@@ -90,14 +93,14 @@ class Times:
 
     def weighted(self, bytes_of: Sequence[Floats]) -> Floats:
         """(jobs,): T."""
-        links = np.sum(bytes_of, axis=0) * self._of_byte
+        links = np.sum(bytes_of, axis=0) * self.seconds_of_byte
         longest: Floats = np.array([links[each > 0].max(initial=0.0) for each in bytes_of])
         longest *= self.weights
         return longest
 
     def slowest_link(self, bytes_of: Floats) -> float:
         """Time of the slowest link in seconds, from the bytes on each."""
-        return float((bytes_of * self._of_byte).max())
+        return float((bytes_of * self.seconds_of_byte).max())
 
     def others(self, bytes_of: Sequence[Floats], job: int, above: float = 1.0) -> Mapping[Endpoint, float]:
         """Bytes of all jobs except one on the links; those of higher priority count `above` times."""
@@ -113,17 +116,17 @@ def winners(before: Floats, after: Floats, moved: Sequence[int], gain: float, cl
     """Highest class of jobs for which this move pays, from all jobs' times (jobs,) before and after it; None if it does
     not.
 
-    If none of that class moves, its slowest affected job must get faster.
+    It pays if the slowest of the class's affected jobs, moving or not, gets faster by the share `gain`, and no job of a
+    higher class gets slower. A higher class may get a little faster if none of its jobs moves.
     """
     changed = np.abs(after - before) > _GAINS * before
     for each in classes:
-        movers = np.intersect1d(each, moved)
-        at = movers if len(movers) else each[changed[each]]
-        if not changed[each].any():
+        affected = each[changed[each]]
+        if not len(affected):
             continue
-        if after[at].max() < (1 - gain) * before[at].max() and bears(before, after, at.tolist(), gain, classes):
+        if after[affected].max() < (1 - gain) * before[affected].max():
             return each
-        if len(movers):
+        if np.isin(each, moved).any() or (after[affected] > before[affected]).any():
             return None
     return None
 
@@ -165,7 +168,7 @@ def before_and_after(jobs: Sequence[Running], moved: Mapping[int, Placement]) ->
 
 
 def better_together(
-    jobs: Sequence[Running], place: Callable[[Problem], Placement], gain: float, seconds: float = 1.0
+    jobs: Sequence[Running], place: Callable[[Problem], Placement], gain: float, seconds: float = LONGEST_SECONDS
 ) -> dict[int, Placement]:
     """Return the jobs that should move, by index in `jobs`, with their new placements; empty if no move pays.
 
@@ -187,6 +190,7 @@ def better_together(
     anew, anew_bytes = _searched(jobs, times, *_rounded(jobs, times, now, now_bytes, until), place, until)
     if _is_less(times.weighted(anew_bytes), times.weighted(found_bytes), times.classes, CLOSE):
         found, found_bytes = anew, anew_bytes
+    found, found_bytes = _decided_together(jobs, times, found, found_bytes, until)
     for at in sorted(range(len(jobs)), key=lambda job: before[job]):  # jobs whose move gains nothing stay
         if found[at] != now[at]:
             back = [*found_bytes[:at], now_bytes[at], *found_bytes[at + 1 :]]
@@ -196,6 +200,30 @@ def better_together(
     if not pays(before, times.weighted(found_bytes), moved, gain, times.classes):
         return {}
     return {at: found[at] for at in moved}
+
+
+def bound_of_slowest(jobs: Sequence[Running]) -> float:
+    """Return the least seconds that the slowest job of the highest priority takes, times its weight.
+
+    If all jobs can be decided together over all their trees, it is what the best combination takes; otherwise the
+    largest time that one of the highest jobs would take alone.
+
+    Raises:
+        PlacementError: A switch that must sum has no room.
+    """
+    times = Times(jobs)
+    highest = times.classes[0]
+    together = Jobs([job.problem for job in jobs])
+    search = Neighbourhood(
+        together, [True] * len(jobs), times.weights, times.classes, times.seconds_of_byte, lambda: True
+    )
+    bytes_of = [times.bytes_of(at, job.placement) for at, job in enumerate(jobs)]
+    found, proven = search.improved([job.placement for job in jobs], bytes_of)
+    if proven:
+        best = times.weighted([times.bytes_of(at, placement) for at, placement in enumerate(found)])
+        return float(best[highest].max())
+    alone: Floats = np.array([jobs[at].weight * together.alone_seconds(at) for at in highest])
+    return float(alone.max())
 
 
 def _is_less(times: Floats, others: Floats, classes: Sequence[Class], share: float = _GAINS) -> bool:
@@ -241,6 +269,22 @@ def _rounded(
         rest = np.sum(bytes_of, axis=0) - bytes_of[at]
         found[at], bytes_of[at], _ = min(shared[at], key=lambda tree: (times.slowest_link(rest + tree[1]), -tree[2]))
     return found, bytes_of
+
+
+def _decided_together(
+    jobs: Sequence[Running], times: Times, found: list[Placement], found_bytes: list[Floats], until: float
+) -> tuple[list[Placement], list[Floats]]:
+    """Result of deciding several jobs at the same time, from these trees."""
+    search = Neighbourhood(
+        Jobs([job.problem for job in jobs]),
+        [job.movable for job in jobs],
+        times.weights,
+        times.classes,
+        times.seconds_of_byte,
+        lambda: perf_counter() > until,
+    )
+    better, _ = search.improved(found, found_bytes)
+    return better, [times.bytes_of(at, placement) for at, placement in enumerate(better)]
 
 
 @dataclass

@@ -32,6 +32,7 @@ from typing import Final
 import numpy as np
 
 from ..exact.min_max_lp import OutOfTime, Shares, Sharing
+from ..exact.spanning import last_that_connects
 from ..exact.steiner import cheap_tree, prepare
 from ..exact.trees import placed, user_switches
 from ..model.cost import Costs
@@ -151,6 +152,18 @@ class Jobs:
                 pairs = list(tree.pairs)
                 load[pairs] += share * self.seconds[job, pairs]
         return load
+
+    def alone_seconds(self, job: int) -> float:
+        """Time of a job's slowest link if it had the fabric for itself: the least of all its trees."""
+        problem, weights = self.problems[job], self.seconds[job]
+        hosts = self.links.access[[self.links.host[host] for host in problem.hosts]]
+        access = float(Costs(problem).seconds[hosts].max())
+        if len(self.nodes[job]) == 1:
+            return access
+        last = last_that_connects(self.links, np.argsort(weights), self.usable[job], self.nodes[job])
+        if last is None:
+            raise NoTree(f"no way joins {', '.join(problem.workers)} by switches with room")
+        return max(access, float(weights[last]))
 
     def shut(self, pairs: Bools) -> None:
         """Exclude these (pairs,) from all trees; their load does not count."""
@@ -330,6 +343,17 @@ def arrive(jobs: Jobs, job: int, load: Floats) -> Tree:
     together = load + jobs.seconds[job]
     steep = np.exp(_STEEPNESS * together / max(float(together.max(initial=0.0)), 1e-300))
     return jobs.cheapest(job, steep)
+
+
+def cheap_by_load(jobs: Jobs, job: int, load: Floats, without: int | None = None) -> frozenset[int] | None:
+    """Pairs of a job's tree by the exponential prices of `arrive`, without one pair; None if there is none."""
+    together = load + jobs.seconds[job]
+    prices = np.exp(_STEEPNESS * together / max(float(together.max(initial=0.0)), 1e-300)) * jobs.seconds[job]
+    usable = jobs.usable[job]
+    if without is not None:
+        usable = usable.copy()
+        usable[without] = False
+    return cheap_tree(jobs.links, usable, np.maximum(prices, 1e-12), jobs.nodes[job])
 
 
 def _one_by_one(jobs: Jobs, until: float) -> tuple[list[list[Tree]], list[list[tuple[Tree, float]]]]:

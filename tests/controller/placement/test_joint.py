@@ -22,6 +22,7 @@ from weir.controller.placement.multi_job.joint import (
     bears,
     before_and_after,
     better_together,
+    bound_of_slowest,
     classes_of,
     pays,
     seconds_of,
@@ -32,6 +33,7 @@ from weir.controller.planning.completion import Expected, Step, expected_step
 from weir.controller.planning.improvement import better_alone, better_jointly, saved_together
 from weir.controller.planning.plan import HEAVIEST, LIGHTEST, MAX_GRADIENT_BYTES
 from weir.tests.controller.placement.fabrics import any_fabric, random_loads
+from weir.tests.controller.placement.joint_oracle import Mode, best_slowest, drawn_problems
 from weir.tests.support.errors import raises
 from weir.topologies import Endpoint, Routes, Topology, leaf_spine
 
@@ -436,6 +438,49 @@ def test_the_slowest_of_the_highest_jobs_is_near_the_optimum(seed: int) -> None:
     best = min(times.weighted(chosen)[highest].max() for chosen in itertools.product(*every))
     found, _ = settle(start)
     assert np.array(seconds_of(found, {}))[highest].max() <= best / (1 - GAIN) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("mode", ["equal", "weights", "priorities"])
+def test_few_jobs_take_the_best_of_all_combinations(mode: Mode, seed: int) -> None:
+    found, best = check_against_enumeration(mode, seed)
+    assert bound_of_slowest(found) == pytest.approx(best, rel=1e-6), f"seed {seed}"
+
+
+@pytest.mark.long(minutes=4)
+@pytest.mark.parametrize("mode", ["equal", "weights", "priorities"])
+def test_a_thousand_draws_take_the_best_of_all_combinations(mode: Mode) -> None:
+    for seed in range(1_000):
+        check_against_enumeration(mode, seed)
+
+
+def check_against_enumeration(mode: Mode, seed: int) -> tuple[list[Running], float]:
+    """The slowest of the highest jobs, times weight, is as fast as by enumeration; returns the jobs and that time."""
+    problems = drawn_problems(seed, mode)
+    start = [Running(problem, place(problem), weight, priority) for problem, weight, priority in problems]
+    moved = better_together(start, place, 0.0)
+    found = [replace(job, placement=moved.get(at, job.placement)) for at, job in enumerate(start)]
+    highest = classes_of(found)[0]
+    slowest = max(found[at].weight * seconds_of(found, {})[at] for at in highest)
+    best = best_slowest(found)
+    assert slowest == pytest.approx(best, rel=1e-6), f"seed {seed}"
+    assert bound_of_slowest(found) <= best * (1 + 1e-6), f"seed {seed}"
+    return found, best
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_many_jobs_are_no_slower_than_one_after_another(seed: int) -> None:
+    """Nine weighted jobs on three spines; the bound is below all, and the heaviest are no worse off for the others."""
+    rng = random.Random(seed)
+    problems = side_by_side(leaf_spine(3, 3, 9), 9)
+    start = [Running(each, place(each), float(rng.choice((1, 2, 3)))) for each in problems]
+    moved = better_together(start, place, GAIN)
+    found = [replace(job, placement=moved.get(at, job.placement)) for at, job in enumerate(start)]
+    before, after = (max(before_and_after(each, {})[0]) for each in (start, found))
+    assert bound_of_slowest(found) <= after < before
+    # all weights together, spread over three spines, bound the heaviest job's time from below; rounding costs one job
+    alone = min(seconds_of([start[0]], {}))
+    assert after <= alone * 3 * (len(start) // 3 + 1)
 
 
 def by_any_spines(problem: Problem) -> list[Placement]:

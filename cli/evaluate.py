@@ -40,11 +40,12 @@ def evaluate(
 
     A suite has grids; a grid crosses lists of conditions: fabrics, workers (of each job), spread (packed, spread,
     random), rates (equal, mixed), load (of the links between switches, 0 to 0.8), background (static, shifting,
-    websearch, datamining), jobs, memory (ample, scarce) and telemetry (fresh, old, lossy, absent). Each condition is
-    drawn for the seeds 1 to `seeds`: hosts, others' traffic, hashing. `engine: packets` runs the compiled P4 in the
-    packet fabric, `engine: flows` the flow-level simulator, which is much faster and takes far larger fabrics.
-    Strategies are those of `weir place`. Three more exist only here: ring (no switch sums), striped (all jobs together)
-    and blind-together (widest without telemetry, with running jobs placed together).
+    websearch, datamining), jobs, memory (ample, scarce), telemetry (fresh, old, lossy, absent) and importance of jobs
+    (equal, weights, priorities). Each condition is drawn for the seeds 1 to `seeds`: hosts, others' traffic, hashing.
+    `engine: packets` runs the compiled P4 in the packet fabric, `engine: flows` the flow-level simulator, which is much
+    faster and takes far larger fabrics. Strategies are those of `weir place`. Five more exist only here: ring (no
+    switch sums), two-level-ring (in and between racks), halving-doubling (in pairs), striped (all jobs together) and
+    blind-together (widest without telemetry, with running jobs placed together).
     """
     from rich.progress import (
         BarColumn,

@@ -16,8 +16,8 @@ MACHINE: Final = "First steps"
 """Groups of commands, as `rich_help_panel` of each names them."""
 
 STRATEGY_NAMES: Final = (
-    "widest, blind, hierarchy, rack, root, random, nearest, agg, scarce, oracle, atp, canary, grid, ps, "
-    "or FILE.py of your own"
+    "widest, blind, best-spine, hierarchy, hashed-hierarchy, rack, root, random, nearest, agg, scarce, oracle, atp, "
+    "canary, grid, ps, or FILE.py of your own"
 )
 POLICY_NAMES: Final = "abort, continue or wait"
 """Policy names that options accept; unknown names are refused with a list.

@@ -11,6 +11,8 @@ from .model.problem import PlacementError
 from .model.strategy import Description, Need, Strategy
 
 RING: Final = "ring"
+TWO_LEVEL_RING: Final = "two-level-ring"
+HALVING_DOUBLING: Final = "halving-doubling"
 STRIPED: Final = "striped"
 BLIND_TOGETHER: Final = "blind-together"
 
@@ -22,15 +24,26 @@ def _refusing(name: str, why: str) -> Callable[[], Strategy]:
     return make
 
 
+_OF_HOSTS: Final = {
+    RING: "workers pass parts of the sum on from one to the next, rack by rack; no switch sums",
+    TWO_LEVEL_RING: "a ring in each rack, and rings of one worker of each rack for the parts; no switch sums",
+    HALVING_DOUBLING: "pairs of workers exchange halves, quarters … of the sum, near ones first; no switch sums",
+}
+OF_HOSTS: Final = frozenset(_OF_HOSTS)
+"""All-reduces among workers, without switches that sum."""
+
 REFERENCE_SCHEMES: Final[Mapping[str, Description]] = {
     each.name: each
     for each in (
-        Description(
-            RING,
-            "ring",
-            "workers pass parts of the sum on from one to the next; no switch sums",
-            _refusing(RING, "a ring is no tree, and no switch sums; it is compared by weir evaluate alone"),
-            frozenset(),
+        *(
+            Description(
+                name,
+                name,
+                summary,
+                _refusing(name, "its hosts sum, by no tree of switches; it is compared by weir evaluate alone"),
+                frozenset(),
+            )
+            for name, summary in _OF_HOSTS.items()
         ),
         Description(
             STRIPED,

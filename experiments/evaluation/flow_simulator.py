@@ -25,7 +25,15 @@ from ...controller.placement.model.links import Links
 from ...controller.placement.model.loads import LinkLoad
 from ...controller.placement.multi_job.joint import Running
 from ...controller.placement.multi_job.multi_tree import PARTS, stripe
-from ...controller.placement.reference_schemes import BLIND_TOGETHER, REFERENCE_SCHEMES, RING, STRIPED
+from ...controller.placement.reference_schemes import (
+    BLIND_TOGETHER,
+    HALVING_DOUBLING,
+    OF_HOSTS,
+    REFERENCE_SCHEMES,
+    RING,
+    STRIPED,
+    TWO_LEVEL_RING,
+)
 from ...controller.placement.strategies import STRATEGIES, strategy
 from ...controller.planning.completion import Expected, Step, expected_step
 from ...controller.planning.improvement import better_alone, better_jointly, saved_together
@@ -33,7 +41,14 @@ from ...controller.planning.plan import JobSpec
 from ...topologies import Endpoint
 from ...wire.aggregation import FAN_IN
 from ..flows import background
-from ..flows.coflows import Coflow, Pace, ring_coflow, tree_coflow
+from ..flows.coflows import (
+    Coflow,
+    Pace,
+    halving_doubling_coflow,
+    ring_coflow,
+    tree_coflow,
+    two_level_ring_coflow,
+)
 from ..flows.fair_shares import Floats
 from ..flows.simulator import MIN_SHARE, Arrivals, FlowJob, Simulator
 from ..flows.sizes import FLOW_SIZES, is_file
@@ -50,6 +65,12 @@ _HORIZON: Final = 5.0
 """Duration of other traffic, as a multiple of the jobs' time on idle links."""
 _PATIENCE: Final = 200.0
 """Time limit of a run, as a multiple of the same."""
+
+_OF_HOSTS: Final = {
+    RING: ring_coflow,
+    TWO_LEVEL_RING: two_level_ring_coflow,
+    HALVING_DOUBLING: halving_doubling_coflow,
+}
 
 Parts = list[tuple[Coflow, float]]
 
@@ -83,7 +104,7 @@ class _Run:
         self.ends = scenario.routes.topology.directed_links
         self.described = (REFERENCE_SCHEMES if name in REFERENCE_SCHEMES else STRATEGIES)[name]
         self.is_blind = name == BLIND_TOGETHER or self.point.telemetry == "absent"
-        self.strategy = None if name in (RING, STRIPED) else strategy("widest" if name == BLIND_TOGETHER else name)
+        self.strategy = None if name in {*OF_HOSTS, STRIPED} else strategy("widest" if name == BLIND_TOGETHER else name)
         self.lots = rng_of(self.point, "strategy")
         self.ways = rng_of(self.point, "hashing")
         self.lost = rng_of(self.point, "lost readings")
@@ -130,14 +151,16 @@ class _Run:
         return self._told()
 
     def _told(self) -> Figures:
-        durations = [seconds for job in self.jobs if job.flow is not None for seconds in job.flow.durations]
+        counting = [job for job in self.jobs if job.hosts.priority == max(each.hosts.priority for each in self.jobs)]
+        pairs = [(seconds, job.hosts.weight) for job in counting if job.flow for seconds in job.flow.durations]
+        durations, weights = zip(*pairs, strict=True)
         carried = self.simulator.carried_bytes()
         load = 8 * carried.sum(axis=0) / (self.links.rate_bps * self.simulator.now)
         inside = background.between_switches(self.scenario.routes) > 0
         others = 8 * carried[0][inside].sum() / (self.links.rate_bps[inside].sum() * self.simulator.now)
         return Figures(
             strategy=self.name,
-            mean_s=float(np.mean(durations)),
+            mean_s=float(np.average(durations, weights=weights)),
             p95_s=float(np.percentile(durations, 95)),
             max_link_load=float(load.max()),
             decision_ms=1e3 * float(np.median(self.decisions)) if self.decisions else None,
@@ -230,8 +253,9 @@ class _Run:
         if self.name == STRIPED:
             self._stripe([*self._running(), job], coming=job)
             return
-        if self.name == RING:
-            parts: Parts = [(ring_coflow(self.scenario.routes, job.hosts.workers, Pace(), self.ways), 1.0)]
+        if self.name in _OF_HOSTS:
+            coflow = _OF_HOSTS[self.name](self.scenario.routes, job.hosts.workers, Pace(), self.ways)
+            parts: Parts = [(coflow, 1.0)]
         else:
             job.placement = self._decided(self._problem(job, self._loads()))
             parts = self._tree(job.placement)
@@ -312,7 +336,9 @@ class _Run:
         scenes = [self._running_jobs(jobs, loads) for _, loads in readings]
         started = time.thread_time()
         try:
-            found = better_jointly(partial(self.strategy.place, rng=self.lots), scenes, self.timing.gain)
+            found = better_jointly(
+                partial(self.strategy.place, rng=self.lots), scenes, self.timing.gain, seconds=np.inf
+            )
         except PlacementError:  # some rack has no room, so they cannot be looked at together
             return
         finally:
@@ -323,13 +349,19 @@ class _Run:
             return
         paces = [self._steps_per_second(jobs[at], each.now_seconds) for at, each in found.items()]
         saved = saved_together([*found.values()], paces)
-        if self._is_earned(saved, price * len(moves), readings):
+        if self._is_earned(saved, price * sum(each.weight for _, each in moves), readings):
             for job, each in moves:
                 self._move_tree(job, each.placement, price)
 
     def _running_jobs(self, jobs: Sequence[_Job], loads: Mapping[Endpoint, LinkLoad]) -> Sequence[Running]:
         return [
-            Running(self._problem(job, loads, beside=False), job.placement, movable=self._rests(job))
+            Running(
+                self._problem(job, loads, beside=False),
+                job.placement,
+                job.hosts.weight,
+                job.hosts.priority,
+                movable=self._rests(job),
+            )
             for job in jobs
             if job.placement is not None
         ]
@@ -372,7 +404,7 @@ class _Run:
         loads = self._loads()
         problems = [self._problem(job, loads, beside=False) for job in jobs]
         started = time.thread_time()
-        striping = stripe(problems)
+        striping = stripe(problems, seconds=np.inf)
         self.decisions.append(time.thread_time() - started)
         wanted: list[Parts] = [
             [

@@ -1,7 +1,7 @@
 """All points of a suite on Dask: local processes, or a cluster by its address. A point is kept once it is done.
 
-After an interruption of any kind, the next evaluation of the same suite into the same folder continues: points with a
-record are not run again.
+After an interruption of any kind, the next evaluation of the same suite into the same folder continues: strategies
+with a record at a point are not run there again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _DASKS_LOGGERS: Final = ("distributed", "distributed.client", "distributed.gc")
 def evaluate(
     suite: Suite, folder: Path, processes: int, cluster: str | None, done: Callable[[int, int], object]
 ) -> list[PointRecord]:
-    """Run all points without a record.
+    """Run all strategies without a record at a point.
 
     Args:
         suite: the suite.
@@ -46,7 +46,7 @@ def evaluate(
         ExperimentError: the cluster cannot be reached, or a point fails.
     """
     points = list(suite.points())
-    missing = [point for point in points if PointRecord.load(folder, point) is None]
+    missing = [rest for point in points if (rest := _missing(folder, point)).strategies]
     done(len(points) - len(missing), len(points))
     if missing:
         with _client(processes, cluster) as client:
@@ -56,11 +56,18 @@ def evaluate(
     return records_of(suite, folder)
 
 
+def _missing(folder: Path, point: Point) -> Point:
+    """The point with its strategies that have no record."""
+    done = set(PointRecord.load(folder, point).point.strategies)
+    return point.model_copy(update={"strategies": tuple(name for name in point.strategies if name not in done)})
+
+
 def records_of(suite: Suite, folder: Path) -> list[PointRecord]:
     """All points' records. Raises ExperimentError where one is missing."""
     records = []
     for point in suite.points():
-        if (record := PointRecord.load(folder, point)) is None:
+        record = PointRecord.load(folder, point)
+        if record.point != point:
             raise ExperimentError(f"{folder}: has no whole record of {point.conditions}, seed {point.seed}")
         records.append(record)
     return records

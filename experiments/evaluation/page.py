@@ -330,6 +330,7 @@ _UNTOLD: Final[dict[str, tuple[object, str]]] = {
     "memory": ("ample", "memory"),
     "telemetry": ("fresh", "telemetry"),
     "jobs": (1, "jobs"),
+    "importance": ("equal", ""),
 }
 """Default values, which are left unnamed, and the names of the others."""
 
@@ -343,7 +344,7 @@ def _named(condition: Condition, among: Sequence[Condition]) -> str:
         words.append(f"{told['fabric']},")
     words.append(f"{told['workers']} workers,")
     words.append("idle" if not told["load"] else f"load {told['load']:g} {told['background']}")
-    words += [f", {value} {word}" for key, (usual, word) in _UNTOLD.items() if (value := told[key]) != usual]
+    words += [f", {value} {word}".rstrip() for key, (usual, word) in _UNTOLD.items() if (value := told[key]) != usual]
     return " ".join(words).replace(" ,", ",")
 
 

@@ -12,9 +12,12 @@ from .suite import Point
 
 def run_point(point: Point) -> PointRecord:
     """All strategies of a point, one after the other."""
-    started = time.process_time()
     engine = flow_simulator if point.engine == "flows" else packet_emulator
     scenario = Scenario.drawn(point)
-    figures = tuple(engine.run(scenario, name) for name in point.strategies)
-    seconds = time.process_time() - started
-    return PointRecord(point=point, figures=figures, seconds=seconds, made_by=maker())
+    made_by = maker()
+    figures = []
+    for name in point.strategies:
+        started = time.process_time()
+        found = engine.run(scenario, name)
+        figures.append(found.model_copy(update={"seconds": time.process_time() - started, "made_by": made_by}))
+    return PointRecord(point=point, figures=tuple(figures))

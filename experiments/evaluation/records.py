@@ -1,4 +1,7 @@
-"""Record of a point: a JSON file of its own, written atomically, so that an evaluation can continue."""
+"""Record of a point: a JSON file for each strategy, written atomically.
+
+So an evaluation can continue, and a strategy that is added to a suite is the only one that is run.
+"""
 
 from __future__ import annotations
 
@@ -49,6 +52,12 @@ class Figures(_Record):
     """Queues that exceeded the bound of the time, in packets."""
     failed: str = ""
     """Reason that the strategy failed."""
+    seconds: float = 0.0
+    """Processor time that the run took."""
+    made_by: dict[str, str] = {}
+    """Versions, commit and processor; empty if not recorded. They do not identify a point, but help to explain
+    differences between figures.
+    """
 
     @classmethod
     def of_failure(cls, strategy: str, background: float, why: Exception) -> Figures:
@@ -66,20 +75,25 @@ class Figures(_Record):
 
 
 class PointRecord(_Record):
-    """One point, whole."""
+    """One point, with the figures of all its strategies in their order."""
 
     point: Point
     figures: tuple[Figures, ...]
-    seconds: float
-    """Processor time that the point took, of all strategies together."""
-    made_by: dict[str, str] = {}
-    """Versions, commit and processor; empty if not recorded. They do not identify a point, but help to explain
-    differences between figures.
-    """
+
+    @property
+    def seconds(self) -> float:
+        """Processor time that all strategies took together."""
+        return sum(own.seconds for own in self.figures)
 
     def save(self, folder: Path) -> None:
-        """Write it below an evaluation's folder, whole or not at all. Raises ExperimentError."""
-        path = folder / FOLDER / f"{self.point.key}.json"
+        """Write a file for each strategy below an evaluation's folder, each whole or not at all.
+
+        Raises ExperimentError.
+        """
+        for alone, own in zip(self.point.by_strategy, self.figures, strict=True):
+            PointRecord(point=alone, figures=(own,))._write(_path(folder, alone))
+
+    def _write(self, path: Path) -> None:
         beside = path.with_suffix(".new")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -92,13 +106,28 @@ class PointRecord(_Record):
             raise ExperimentError(f"{path}: the point's record cannot be written ({error.strerror})") from None
 
     @classmethod
-    def load(cls, folder: Path, point: Point) -> PointRecord | None:
-        """None where the point was not run, or its record is damaged, or of another format."""
+    def load(cls, folder: Path, point: Point) -> PointRecord:
+        """Return the record with the strategies of the point that have figures.
+
+        A strategy has none if it was not run, or if its file is damaged or of another format.
+        """
+        found = [record for alone in point.by_strategy if (record := cls._read(folder, alone)) is not None]
+        strategies = tuple(name for record in found for name in record.point.strategies)
+        figures = tuple(own for record in found for own in record.figures)
+        return cls(point=point.model_copy(update={"strategies": strategies}), figures=figures)
+
+    @classmethod
+    def _read(cls, folder: Path, alone: Point) -> PointRecord | None:
         try:
-            record = cls.model_validate_json((folder / FOLDER / f"{point.key}.json").read_bytes())
+            record = cls.model_validate_json(_path(folder, alone).read_bytes())
         except (OSError, ValidationError, UnicodeDecodeError):
             return None
-        return record if record.point == point else None
+        return record if record.point == alone else None
+
+
+def _path(folder: Path, alone: Point) -> Path:
+    """File of a point with one strategy."""
+    return folder / FOLDER / f"{alone.key}.json"
 
 
 @cache
@@ -129,6 +158,7 @@ COLUMNS: Final = (
     "jobs",
     "memory",
     "telemetry",
+    "importance",
     "seed",
     "strategy",
     "mean_ms",
@@ -155,7 +185,7 @@ def write_csv(records: Iterable[PointRecord], path: Path) -> None:
                 [
                     told["grid"],
                     record.point.engine,
-                    *(told[name] for name in COLUMNS[2:11]),
+                    *(told[name] for name in COLUMNS[2:12]),
                     record.point.seed,
                     own.strategy,
                     *_numbers(own),

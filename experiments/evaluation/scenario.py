@@ -17,6 +17,8 @@ from .suite import Point, as_file, fabric_name
 
 MIXED_SHARES: Final = (0.4, 1.0)
 """Shares of the fabric's rate that links between switches have with mixed rates."""
+WEIGHTS: Final = (1.0, 2.0, 3.0)
+PRIORITIES: Final = (0, 1, 2)
 ROOM_SHARE: Final = 0.5
 """Probability that a switch has slots with scarce memory."""
 
@@ -27,6 +29,8 @@ class JobHosts:
 
     workers: tuple[str, ...]
     server: str
+    weight: float = 1.0
+    priority: int = 0
 
 
 @dataclass(frozen=True)
@@ -49,7 +53,8 @@ class Scenario:
         for number in range(point.jobs):
             mine = order[number * size : (number + 1) * size]
             server = rng.choice(mine)
-            jobs.append(JobHosts(tuple(host for host in mine if host != server), server))
+            weight, priority = _importance(point, number)
+            jobs.append(JobHosts(tuple(host for host in mine if host != server), server, weight, priority))
         room = None
         if point.memory == "scarce":
             room = {switch.name: int(rng.random() < ROOM_SHARE) for switch in routes.topology.switches}
@@ -62,9 +67,16 @@ class Scenario:
         return max(link.rate_bps for link in topology.links)
 
 
+def _importance(point: Point, job: int) -> tuple[float, int]:
+    """Weight and priority of a job."""
+    rng = rng_of(point, f"importance of job {job}")
+    weight, priority = rng.choice(WEIGHTS), rng.choice(PRIORITIES)
+    return (weight if point.importance == "weights" else 1.0, priority if point.importance == "priorities" else 0)
+
+
 def rng_of(point: Point, what: str) -> random.Random:
     """The lot for one purpose: by the conditions and the seed, whatever strategies are compared."""
-    told = point.model_dump(mode="json", exclude={"strategies", "telemetry", "memory"})
+    told = point.model_dump(mode="json", exclude={"strategies", "telemetry", "memory", "importance"})
     return random.Random(json.dumps([what, told], sort_keys=True))
 
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import AfterValidator, Field, WithJsonSchema, field_validator, model_validator
 
 from ...controller.placement import PlacementError
-from ...controller.placement.reference_schemes import REFERENCE_SCHEMES, RING
+from ...controller.placement.reference_schemes import OF_HOSTS, REFERENCE_SCHEMES
 from ...controller.placement.strategies import STRATEGIES
 from ...imports import user_files
 from ...topologies import TopologyError, file_keys
@@ -32,9 +32,10 @@ Rates = Literal["equal", "mixed"]
 _DRAWN_RATES: Final = ("static", "shifting")
 Memory = Literal["ample", "scarce"]
 Telemetry = Literal["fresh", "old", "lossy", "absent"]
+Importance = Literal["equal", "weights", "priorities"]
 Engine = Literal["flows", "packets"]
 
-FORMATS: Final[Mapping[Engine, int]] = {"flows": 2, "packets": 2}
+FORMATS: Final[Mapping[Engine, int]] = {"flows": 3, "packets": 3}
 """Counted up where a point's record would say something else; those of an older format are run again."""
 Strategies = Annotated[tuple[str, ...], Field(min_length=1)]
 StrategyName = Annotated[str, one_of_or_user_file([*STRATEGIES, *REFERENCE_SCHEMES])]
@@ -101,14 +102,20 @@ class Point(Section):
     jobs: int
     memory: Memory
     telemetry: Telemetry
+    importance: Importance = "equal"
     gradient_bytes: int
     timing: Timing
     strategies: Strategies
     seed: int
 
     @property
+    def by_strategy(self) -> Iterator[Point]:
+        """The same point for each of its strategies alone."""
+        return (self.model_copy(update={"strategies": (name,)}) for name in self.strategies)
+
+    @property
     def key(self) -> str:
-        """Name of the point's record, a digest of conditions, seed and strategies, and of the user's files.
+        """Digest of conditions, seed and strategies, and of the user's files.
 
         Raises OSError if such a file is gone.
         """
@@ -120,7 +127,7 @@ class Point(Section):
     @property
     def conditions(self) -> dict[str, Any]:
         """All conditions except the seed and values that are constant in the grid."""
-        kept = ("grid", "workers", "spread", "rates", "load", "background", "jobs", "memory", "telemetry")
+        kept = ("grid", "workers", "spread", "rates", "load", "background", "jobs", "memory", "telemetry", "importance")
         return {"fabric": fabric_name(self.fabric), **{name: getattr(self, name) for name in kept}}
 
 
@@ -149,6 +156,8 @@ class Grid(Section):
     """Every switch has room for all jobs, or by lot for one or none."""
     telemetry: list[Telemetry] = Field(["fresh"], min_length=1)
     """Readings are new, ten looks old, lost three times in ten, or never there."""
+    importance: list[Importance] = Field(["equal"], min_length=1)
+    """Jobs count alike, or have by lot a weight of 1, 2 or 3, or a priority of 0, 1 or 2."""
     gradient_bytes: int = Field(25_000_000, ge=1_000)
     """That each step of a job sums."""
     timing: Timing = Timing()
@@ -197,6 +206,7 @@ class Grid(Section):
             "rates": ["equal"],
             "memory": ["ample"],
             "telemetry": ["fresh"],
+            "importance": ["equal"],
             "background": ["static", "shifting"],
         }
         for key, allowed in taken.items():
@@ -232,10 +242,10 @@ class Suite(Section):
         if twice := [name for name in names if names.count(name) > 1]:
             raise ValueError(f'two grids are called "{twice[0]}"; give each its own name')
         for grid in self.grids:
-            if RING in self._strategies_of(grid) and min(grid.workers) < 2:
+            if (among := OF_HOSTS.intersection(self._strategies_of(grid))) and min(grid.workers) < 2:
                 raise ValueError(
-                    f'grid "{grid.name}": a ring of 1 worker sends nothing; write workers of 2 and more, or strategies '
-                    "without ring"
+                    f'grid "{grid.name}": {min(among)} of 1 worker sends nothing; write workers of 2 and more, or '
+                    f"strategies without {', '.join(sorted(among))}"
                 )
         return self
 
@@ -280,8 +290,9 @@ class Suite(Section):
                 grid.jobs,
                 grid.memory,
                 grid.telemetry,
+                grid.importance,
             )
-            for fabric, workers, spread, rates, load, background, jobs, memory, telemetry in crossed:
+            for fabric, workers, spread, rates, load, background, jobs, memory, telemetry, importance in crossed:
                 for seed in range(1, self.seeds + 1):
                     yield Point(
                         grid=grid.name,
@@ -295,6 +306,7 @@ class Suite(Section):
                         jobs=jobs,
                         memory=memory,
                         telemetry=telemetry,
+                        importance=importance,
                         gradient_bytes=grid.gradient_bytes,
                         timing=grid.timing,
                         strategies=tuple(names),

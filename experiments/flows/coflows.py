@@ -82,22 +82,100 @@ def tree_coflow(routes: Routes, placement: Placement, pace: Pace, rng: random.Ra
 
 
 def ring_coflow(routes: Routes, workers: Sequence[str], pace: Pace, rng: random.Random) -> Coflow:
-    """A ring allreduce among workers in the order given: each sends 2 (N−1)/N of the gradient to the next, in 2 (N−1)
-    steps of a chunk each (Patarasuk & Yuan, 2009). Raises ExperimentError for fewer than two.
+    """A ring all-reduce rack by rack, as NCCL orders it: each worker sends 2 (N−1)/N of the gradient to the next, in
+    2 (N−1) steps of a chunk each (Patarasuk & Yuan, 2009). Raises ExperimentError for fewer than two workers.
     """
-    count = len(workers)
+    order = [worker for rack in racks_of(routes, workers) for worker in rack]
+    share = 2 * (len(order) - 1) / len(order)
+    return _exchange(routes, [_Phase(_ring(order, share), 2 * (len(order) - 1))], len(workers), pace, rng)
+
+
+def two_level_ring_coflow(routes: Routes, workers: Sequence[str], pace: Pace, rng: random.Random) -> Coflow:
+    """A ring reduce-scatter in each rack, rings over the racks for each worker's part, a ring all-gather in each rack.
+
+    Racks of different sizes cut the gradient at different places, so a worker may have rings with several of the next
+    rack. Raises ExperimentError for fewer than two workers.
+    """
+    racks = racks_of(routes, workers)
+    inside = [flow for rack in racks for flow in _ring(rack, 2 * (len(rack) - 1) / len(rack))]
+    share = 2 * (len(racks) - 1) / len(racks)
+    between = [
+        (
+            mine[i],
+            theirs[j],
+            share * (min((i + 1) / len(mine), (j + 1) / len(theirs)) - max(i / len(mine), j / len(theirs))),
+        )
+        for mine, theirs in zip(racks, [*racks[1:], racks[0]], strict=True)
+        for i in range(len(mine))
+        for j in range(i * len(theirs) // len(mine), -(-(i + 1) * len(theirs) // len(mine)))
+    ]
+    phases = [_Phase(inside, 2 * (max(map(len, racks)) - 1)), _Phase(between, 2 * (len(racks) - 1))]
+    return _exchange(routes, phases, len(workers), pace, rng)
+
+
+def halving_doubling_coflow(routes: Routes, workers: Sequence[str], pace: Pace, rng: random.Random) -> Coflow:
+    """Recursive vector halving, and doubling back (Rabenseifner, 2004): in step i, pairs at a distance of 2^i in rack
+    order exchange 2^−(i+1) of the gradient, so that the most stays near.
+
+    If the workers are no power of two, as many as are too many give their gradient to a neighbour and get the sum back.
+    Raises ExperimentError for fewer than two workers.
+    """
+    order = [worker for rack in racks_of(routes, workers) for worker in rack]
+    steps = len(order).bit_length() - 1
+    extra = len(order) - (1 << steps)
+    pairs = list(zip(order[0 : 2 * extra : 2], order[1 : 2 * extra : 2], strict=True))
+    core = [*(keeper for _, keeper in pairs), *order[2 * extra :]]
+    phases = [_Phase([(a, b, 1.0) for pair in pairs for a, b in (pair, pair[::-1])], 2)] if pairs else []
+    for step in range(steps):
+        exchanged = [(worker, core[at ^ (1 << step)], 2.0**-step) for at, worker in enumerate(core)]
+        phases.append(_Phase(exchanged, 2))
+    return _exchange(routes, phases, len(workers), pace, rng)
+
+
+def racks_of(routes: Routes, workers: Sequence[str]) -> list[list[str]]:
+    """The workers of each rack, racks and workers in the fabric's order."""
+    racks: dict[str, list[str]] = {}
+    mine = set(workers)
+    for host in routes.topology.hosts:
+        if host.name in mine:
+            racks.setdefault(routes.topology.attached_switch(host.name).name, []).append(host.name)
+    return list(racks.values())
+
+
+@dataclass(frozen=True, slots=True)
+class _Phase:
+    """Flows of an all-reduce that go at the same time, and how often a chunk goes along one of them."""
+
+    flows: Sequence[tuple[str, str, float]]
+    """Source, sink and share of the gradient's bytes."""
+    steps: int
+
+
+def _ring(order: Sequence[str], share: float) -> list[tuple[str, str, float]]:
+    following = [*order[1:], order[0]]
+    return [(source, sink, share) for source, sink in zip(order, following, strict=True) if source != sink]
+
+
+def _exchange(routes: Routes, phases: Sequence[_Phase], count: int, pace: Pace, rng: random.Random) -> Coflow:
+    """Phases as one coflow: gradients are cut into chunks, so all phases go on at once, each with another chunk.
+
+    This favours an all-reduce whose phases use different links. Raises ExperimentError for fewer than two workers.
+    """
     if count < 2:
-        raise ExperimentError(f"a ring of {count} worker(s) sends nothing; it takes two at least", value=count)
+        raise ExperimentError(f"an all-reduce of {count} worker(s) sends nothing; it takes two at least", value=count)
     fabric = Links.of(routes)
+    unit = 2 * (count - 1) / count
     streams: dict[int, float] = {}
-    slowest = 0.0
-    for at, worker in enumerate(workers):
-        way = [fabric.number[link] for link in drawn_path(routes, worker, workers[(at + 1) % count], rng)]
-        slowest = max(slowest, _way_seconds(fabric, way, pace.round_bytes))
-        for link in way:
-            streams[link] = streams.get(link, 0.0) + 1.0
-    steps = 2 * (count - 1)
-    return _coflow(streams, 0.0, steps * slowest, pace, 2 * slowest, bytes_factor=steps / count)
+    trail, longest = 0.0, 0.0
+    for phase in phases:
+        slowest = 0.0
+        for source, sink, share in phase.flows:
+            way = [fabric.number[link] for link in drawn_path(routes, source, sink, rng)]
+            slowest = max(slowest, _way_seconds(fabric, way, pace.round_bytes))
+            for link in way:
+                streams[link] = streams.get(link, 0.0) + share / unit
+        trail, longest = trail + phase.steps * slowest, max(longest, slowest)
+    return _coflow(streams, 0.0, trail, pace, 2 * longest, bytes_factor=unit)
 
 
 def drawn_path(routes: Routes, source: str, sink: str, rng: random.Random) -> Iterator[Endpoint]:

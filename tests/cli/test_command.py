@@ -70,7 +70,7 @@ def test_errors_reach_the_user_as_one_line(
         (["run", write(tmp_path, {**content, "job": {**content["job"], "server": "h99"}})], 'no host "h99"'),
         (["run", tmp_path / "absent.yaml"], "absent.yaml: cannot be read (No such file or directory)"),
         (["run", demo, "--seed", -1], "--seed: seed: -1 is not right; write 0 or more"),
-        (["run", demo, "--strategy", "fastest"], 'strategy "fastest" is unknown; supported: agg, atp, blind, '),
+        (["run", demo, "--strategy", "fastest"], 'strategy "fastest" is unknown; supported: agg, atp, best-spine, '),
         (
             ["place", fabric, "--workers", "h1", "--strategy", "ring"],
             'strategy "ring" places no job: a ring is no tree',
@@ -117,7 +117,7 @@ def test_errors_reach_the_user_as_one_line(
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        ({"strategies": ["fastest"]}, 'strategies: strategy "fastest" is unknown; supported: agg, atp, blind, '),
+        ({"strategies": ["fastest"]}, 'strategies: strategy "fastest" is unknown; supported: agg, atp, best-spine, '),
         ({"strategies": ["striped"]}, 'strategies: strategy "striped" places no job: it places all jobs together; '),
         ({"fabric": "absent.yaml"}, 'fabric: no file "absent.yaml" beside it, nor one shipped in topologies/'),
         ({"los": 0.1}, 'unknown key "los", did you mean "loss"? There are name, seed, fabric'),

@@ -26,7 +26,7 @@ _STOPPED: Final = 1
 
 
 class OutOfTime(PlacementError):
-    """The program's limit of time ended it."""
+    """The program's limit of time, or of iterations, ended it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +59,13 @@ class Sharing:
         self.columns += 1
         return self.columns - 1
 
-    def solve(self, what: str, seconds: float | None = None) -> Shares:
+    def solve(self, what: str, seconds: float | None = None, iterations: int | None = None) -> Shares:
         """Solve the program; `what` names it in an error.
 
         Times are in units of the slowest cell, so that tolerances mean the same for every job.
 
         Raises:
-            OutOfTime: It takes longer than `seconds` of wall-clock time.
+            OutOfTime: It takes longer than `seconds` of wall-clock time, or more `iterations` of the simplex method.
             PlacementError: HiGHS does not find the optimum.
         """
         scale = max((seconds for _, _, seconds in self.timed), default=1.0)
@@ -83,10 +83,11 @@ class Sharing:
             A_eq=_matrix(wholes, len(self.groups), width),
             b_eq=np.ones(len(self.groups)),
             method="highs-ds",
-            options={"time_limit": seconds},
+            options={"time_limit": seconds} | ({} if iterations is None else {"maxiter": iterations}),
         )
         if solved.status == _STOPPED:
-            raise OutOfTime(f"the program of {what} was not solved in {seconds:g} s")
+            limit = f"{iterations} iterations" if seconds is None else f"{seconds:g} s"
+            raise OutOfTime(f"the program of {what} was not solved in {limit}")
         if not solved.success:
             raise PlacementError(
                 f"HiGHS ended with: {solved.message}; it should be optimal",

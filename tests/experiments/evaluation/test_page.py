@@ -29,7 +29,14 @@ def interval(value: float) -> Interval:
 
 def condition(workers: int, saved: float, published: tuple[str, ...], **changed: Any) -> Condition:
     told = {"grid": "one", "fabric": "leaf-spine 4×2×6", "workers": workers, "load": 0.4, "background": "static"}
-    usual = {"spread": "random", "rates": "equal", "memory": "ample", "telemetry": "fresh", "jobs": 1}
+    usual = {
+        "spread": "random",
+        "rates": "equal",
+        "memory": "ample",
+        "telemetry": "fresh",
+        "jobs": 1,
+        "importance": "equal",
+    }
     own = Row("widest", interval(2.0), interval(3.0), 0.5, 1.0, 0.0, 0, None, None, None, ())
     fields: dict[str, Any] = {
         "told": {**told, **usual},
@@ -96,7 +103,7 @@ def published() -> tuple[Suite, list[Condition]]:
     for point in suite.points():
         mine = [str(point.conditions[key]) for key in _CONDITIONS]
         figures = tuple(figures_of(rows.pop((*mine, str(point.seed), name))) for name in point.strategies)
-        records.append(PointRecord(point=point, figures=figures, seconds=0.0))
+        records.append(PointRecord(point=point, figures=figures))
     assert not rows
     return suite, list(conditions_of(records))
 

@@ -113,7 +113,10 @@ def test_absent_telemetry_is_blind_and_fresh_matches_the_oracle(seed: int) -> No
 @pytest.mark.parametrize("telemetry", ["old", "lossy"])
 @pytest.mark.parametrize("background", ["shifting", "websearch"])
 def test_every_strategy_ends_under_every_condition(telemetry: str, background: str) -> None:
-    names = ("ps", "ring", "rack", "atp", "hierarchy", "root", "grid", "canary", "blind", "widest", "striped")
+    names = (
+        *("ps", "ring", "two-level-ring", "halving-doubling", "rack", "atp", "hierarchy", "hashed-hierarchy", "root"),
+        *("grid", "canary", "best-spine", "blind", "widest", "striped"),
+    )
     told = point(
         telemetry=telemetry,
         background=background,
@@ -161,19 +164,46 @@ def test_a_placement_failure_is_recorded() -> None:
 
 
 def test_a_record_round_trips_and_a_damaged_one_is_refused(tmp_path: Path) -> None:
-    record = run_point(point(timing=Timing(steps=1), strategies=("ps",)))
-    assert PointRecord.load(tmp_path, record.point) is None
+    record = run_point(point(timing=Timing(steps=1), strategies=("ps", "rack")))
+    assert PointRecord.load(tmp_path, record.point).figures == ()
     record.save(tmp_path)
     assert PointRecord.load(tmp_path, record.point) == record
-    assert record.made_by.keys() >= {"weir", "python", "numpy", "commit", "processor"}
-    assert record.made_by["python"] == platform.python_version()
-    (path,) = (tmp_path / FOLDER).iterdir()
-    assert path.name == f"{record.point.key}.json"
-    path.write_text(path.read_text()[:-20])
-    assert PointRecord.load(tmp_path, record.point) is None
-    assert PointRecord.load(tmp_path, point(seed=2)) is None
-    path.write_text(record.model_dump_json(exclude={"made_by"}))  # as records were once
-    assert PointRecord.load(tmp_path, record.point) == record.model_copy(update={"made_by": {}})
+    made_by = record.figures[0].made_by
+    assert made_by.keys() >= {"weir", "python", "numpy", "commit", "processor"}
+    assert made_by["python"] == platform.python_version()
+    paths = [tmp_path / FOLDER / f"{alone.key}.json" for alone in record.point.by_strategy]
+    assert set((tmp_path / FOLDER).iterdir()) == set(paths)
+    paths[0].write_text(paths[0].read_text()[:-20])
+    assert PointRecord.load(tmp_path, record.point).point.strategies == ("rack",)
+    assert PointRecord.load(tmp_path, point(seed=2)).figures == ()
+
+
+def test_only_a_strategy_without_a_record_is_run(tmp_path: Path) -> None:
+    """One that is added, and a user's whose file has changed."""
+    from weir.experiments.evaluation import grid
+
+    mine = tmp_path / "mine.py"
+    mine.write_text((ROOT / "examples" / "user_strategy.py").read_text())
+    told: dict[str, Any] = {"timing": Timing(steps=1), "gradient_bytes": 10_000}
+    first, more = (point(**told, strategies=names) for names in (("ps", str(mine)), ("rack", str(mine), "ps")))
+    run_point(first).save(tmp_path)
+    assert grid._missing(tmp_path, more).strategies == ("rack",)
+    run_point(grid._missing(tmp_path, more)).save(tmp_path)
+    assert PointRecord.load(tmp_path, more).point.strategies == more.strategies
+    mine.write_text(mine.read_text() + "\n")
+    assert grid._missing(tmp_path, more).strategies == (str(mine),)
+
+
+def test_weights_and_priorities_decide_which_steps_count() -> None:
+    """Draws are the same; only the jobs of the highest priority count, and the others by their weights."""
+    told: dict[str, Any] = {"jobs": 3, "workers": 3, "timing": Timing(steps=2), "strategies": ("rack",)}
+    drawn = [Scenario.drawn(point(**told, importance=each, seed=5)) for each in ("equal", "weights", "priorities")]
+    assert len({tuple((job.workers, job.server) for job in one.jobs) for one in drawn}) == 1
+    assert {job.weight for job in drawn[0].jobs} == {1.0}
+    assert len({job.weight for job in drawn[1].jobs}) > 1
+    assert len({job.priority for job in drawn[2].jobs}) > 1
+    found = [means(run_point(one.point))["rack"] for one in drawn]
+    assert len(set(found)) == 3
 
 
 def test_data_have_a_row_per_point_and_strategy_and_are_stable(tmp_path: Path) -> None:
@@ -229,7 +259,7 @@ def predicted(background: str, seed: int, errors: dict[str, tuple[float, ...]], 
         for name, mine in errors.items()
     )
     told = {"background": background, "load": load, "seed": seed, "strategies": tuple(errors)}
-    return PointRecord(point=point(grid="packets", **told), figures=figures, seconds=1.0)
+    return PointRecord(point=point(grid="packets", **told), figures=figures)
 
 
 def test_the_page_counts_steps_with_an_accurate_model() -> None:
@@ -253,7 +283,7 @@ def test_the_page_counts_steps_with_an_accurate_model() -> None:
 def test_the_page_says_what_in_its_tables_is_no_strategy() -> None:
     assert page._beside([predicted("static", 1, {"ps": (), "ring": ()})]) == [
         "Reference schemes that are not strategies:\n",
-        "- *ring*: workers pass parts of the sum on from one to the next; no switch sums.",
+        "- *ring*: workers pass parts of the sum on from one to the next, rack by rack; no switch sums.",
         "",
     ]
     assert page._beside([predicted("static", 1, {"ps": (), "widest": ()})]) == []
@@ -279,7 +309,7 @@ def several_jobs(seed: int, seconds: dict[str, float], **told: Any) -> PointReco
         Figures(strategy=name, mean_s=each, p95_s=each, max_link_load=0.5, decision_ms=1.0, moves=0, background=0.3)
         for name, each in seconds.items()
     )
-    return PointRecord(point=point(**told, seed=seed, strategies=tuple(seconds)), figures=figures, seconds=1.0)
+    return PointRecord(point=point(**told, seed=seed, strategies=tuple(seconds)), figures=figures)
 
 
 def test_several_jobs_separate_depth_re_placement_and_telemetry() -> None:
@@ -337,7 +367,6 @@ def test_a_killed_evaluation_continues_and_writes_its_page(tmp_path: Path) -> No
     assert {path: path.stat().st_mtime_ns for path in before} == before
     for each in points:
         record = PointRecord.load(out, each)
-        assert record is not None
         assert means(record) == means(run_point(each))
     conditions = json.loads(again.stdout)["conditions"]
     assert [one["told"]["load"] for one in conditions] == [0.0, 0.3]

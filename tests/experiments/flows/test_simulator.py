@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -18,7 +19,15 @@ from weir.experiments.flows.background import (
     mean_size,
     paced,
 )
-from weir.experiments.flows.coflows import Coflow, Pace, drawn_path, ring_coflow, tree_coflow
+from weir.experiments.flows.coflows import (
+    Coflow,
+    Pace,
+    drawn_path,
+    halving_doubling_coflow,
+    ring_coflow,
+    tree_coflow,
+    two_level_ring_coflow,
+)
 from weir.experiments.flows.simulator import Arrivals, Simulator
 from weir.experiments.flows.sizes import FLOW_SIZES
 from weir.tests.support.errors import raises
@@ -122,14 +131,52 @@ def test_a_tree_as_a_flow() -> None:
     assert len(links.number) == 18
 
 
-def test_a_ring_as_a_flow() -> None:
+def test_a_ring_goes_rack_by_rack() -> None:
+    """One flow of three crosses the spine each way, whatever the order of the workers."""
     routes = Routes(leaf_spine(2, 1, 2))
-    flow = ring_coflow(routes, ["h1", "h3", "h2"], Pace(), random.Random(1))
-    assert flow.bytes_factor == pytest.approx(4 / 3)
-    assert flow.streams.max() == 1.0
-    assert flow.streams.sum() == 4 + 4 + 2
+    for workers in (["h1", "h3", "h2"], ["h1", "h2", "h3"]):
+        flow = ring_coflow(routes, workers, Pace(), random.Random(1))
+        assert flow.bytes_factor == pytest.approx(4 / 3)
+        assert flow.streams.tolist() == [1.0] * len(flow.links)
+        assert flow.streams.sum() == 2 + 4 + 4
     with raises(ExperimentError, value=1):
         ring_coflow(routes, ["h1"], Pace(), random.Random(1))
+
+
+@pytest.mark.parametrize("coflow", [ring_coflow, two_level_ring_coflow, halving_doubling_coflow])
+def test_an_all_reduce_of_hosts_sends_no_more_than_it_must(coflow: Callable[..., Coflow]) -> None:
+    """Every worker sends and gets 2 (N−1)/N of the gradient, the least there can be (Patarasuk & Yuan, 2009), where
+    workers are a power of two and racks have as many.
+    """
+    routes = Routes(leaf_spine(4, 2, 4))
+    links = Links.of(routes)
+    workers = [host.name for host in routes.topology.hosts]
+    flow = coflow(routes, random.Random(1).sample(workers, 16), Pace(), random.Random(2))
+    carried = dict(zip(flow.links.tolist(), (flow.streams * flow.bytes_factor).tolist(), strict=True))
+    assert [carried[link] for link in links.access.ravel().tolist()] == pytest.approx([2 * 15 / 16] * 32)
+    with raises(ExperimentError, value=1):
+        coflow(routes, ["h1"], Pace(), random.Random(1))
+
+
+def test_two_levels_send_each_part_once_between_racks() -> None:
+    """Racks of two workers and of one: 2 (R−1)/R of the gradient leaves each rack, by hand."""
+    routes = Routes(leaf_spine(2, 1, 2))
+    links = Links.of(routes)
+    flow = two_level_ring_coflow(routes, ["h3", "h1", "h2"], Pace(), random.Random(1))
+    carried = dict(zip(flow.links.tolist(), (flow.streams * flow.bytes_factor).tolist(), strict=True))
+    up = [links.number[Endpoint.parse(name)] for name in ("s1-p3", "s2-p3")]
+    assert [carried[link] for link in up] == pytest.approx([1.0, 1.0])
+    hosts = [carried[links.access[links.host[name], 0]] for name in ("h1", "h2", "h3")]
+    assert hosts == pytest.approx([1.5, 1.5, 1.0])  # half of it back and forth in the rack, and half of a part between
+
+
+def test_halving_takes_extra_workers_to_a_neighbour_first() -> None:
+    routes = Routes(leaf_spine(1, 0, 3))
+    links = Links.of(routes)
+    flow = halving_doubling_coflow(routes, ["h1", "h2", "h3"], Pace(), random.Random(1))
+    carried = dict(zip(flow.links.tolist(), (flow.streams * flow.bytes_factor).tolist(), strict=True))
+    hosts = [carried[links.access[links.host[name], 0]] for name in ("h1", "h2", "h3")]
+    assert hosts == pytest.approx([1.0, 2.0, 1.0])
 
 
 def test_hashing_draws_every_shortest_way() -> None:

@@ -115,7 +115,7 @@ class DefaultsKeys(Keys):
 
 class HostKeys(Keys):
     address: Address | None = None
-    """Address in 10.0.0.0/16; by default the next free one."""
+    """Address in 10.0.0.0/12; by default the next free one."""
     mac: str = ""
     """A unicast MAC; without, 02:00 and the address."""
     accelerators: Annotated[int, Field(ge=0)] = 1

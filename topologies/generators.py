@@ -71,8 +71,8 @@ def fat_tree(
     Edge switches come first (pod by pod), then aggregation, then core. Aggregation switch j of each pod is linked to
     the j-th group of k/2 cores; a core's port p goes to pod p.
     """
-    if k < 2 or k % 2 or k > 20:
-        raise TopologyError(f"k {k} is not an even number in 2…20; write it like 4", value=k)
+    if k < 2 or k % 2 or k > 64:
+        raise TopologyError(f"k {k} is not an even number in 2…64; write it like 4", value=k)
     half = k // 2
     edges, aggregations, cores = k * half, k * half, half * half
     hosts: list[Host] = []
@@ -83,7 +83,7 @@ def fat_tree(
 
     for edge in range(1, edges + 1):
         for place in range(1, half + 1):
-            host = Host(f"h{len(hosts) + 1}", IPv4Address(f"10.0.{edge}.{place}"))
+            host = Host(f"h{len(hosts) + 1}", IPv4Address(f"10.{edge >> 8}.{edge & 255}.{place}"))
             hosts.append(host)
             link(Endpoint(host.name, 0), Endpoint(f"s{edge}", place))
     for pod in range(k):

@@ -21,7 +21,7 @@ from .targets import BMV2, Target
 if TYPE_CHECKING:
     import networkx
 
-HOST_NETWORK: Final = IPv4Network("10.0.0.0/16")
+HOST_NETWORK: Final = IPv4Network("10.0.0.0/12")
 LAST_DEVICE_ID: Final = 65_534
 """The loopback of device d is 10.255.(d >> 8).(d & 255); the last address of that network is its broadcast."""
 LARGEST_QUEUE_PACKETS: Final = 2**19 - 1
@@ -75,7 +75,7 @@ class Host:
 
     name: str
     address: IPv4Address
-    """An address in 10.0.0.0/16."""
+    """An address in 10.0.0.0/12."""
     mac: str = ""
     """`02:00:…` of the address where none is given."""
     accelerators: int = 1

@@ -6,7 +6,9 @@ Switches are searched breadth first, each when a path to it is first requested; 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from functools import cached_property
+from itertools import pairwise
 
 from .errors import TopologyError
 from .model import Endpoint, Topology
@@ -64,7 +66,14 @@ class Routes:
 
     def reaches(self, node: str, destination: str) -> bool:
         """Return True if there is a path."""
-        return self._distance(node, destination) is not None
+        self.topology.node(destination)
+        if node == destination:
+            return True
+        ends = (node, destination)
+        if any(Endpoint(end, 0) in self._down for end in ends if self.topology.is_host(end)):
+            return False
+        start, end = map(self._switch_of, ends)
+        return start == end or self._part[start] == self._part[end]
 
     def unique_path(self, source: str, destination: str) -> tuple[Endpoint, ...] | None:
         """The shortest path where there is only one; None where hashing would decide, or where there is no way."""
@@ -79,6 +88,41 @@ class Routes:
             path.append(Endpoint(node, ports[0]))
             node = self.topology.peer(path[-1]).node
         return tuple(path)
+
+    def is_only_path(self, nodes: Sequence[str]) -> bool:
+        """Return True if these nodes, one after another, are the only shortest path between the first and the last.
+
+        Only the surroundings of both ends are searched, each up to the middle of the path.
+        """
+        switches = [node for node in nodes if node in self._links]
+        hosts = [(nodes[0], switches[0]), (nodes[-1], switches[-1])]
+        if any(host != switch and self._switch_of(host) != switch for host, switch in hosts):
+            return False
+        if any(far not in (near for _, near in self._links[node]) for node, far in pairwise(switches)):
+            return False
+        length = len(switches) - 1
+        ahead = self._paths_around(switches[0], length // 2)
+        behind = self._paths_around(switches[-1], length - length // 2)
+        meetings = [
+            (ahead[node][0] + behind[node][0], ahead[node], behind[node]) for node in ahead.keys() & behind.keys()
+        ]
+        if not meetings or min(each[0] for each in meetings) < length:
+            return False
+        return sum(one[1] * other[1] for _, one, other in meetings if one[0] == length // 2) == 1
+
+    def _paths_around(self, switch: str, radius: int) -> dict[str, tuple[int, int]]:
+        """Distance of each switch up to the radius, and the number of shortest paths to it."""
+        found = {switch: (0, 1)}
+        level = {switch: 1}
+        for distance in range(1, radius + 1):
+            onward: dict[str, int] = {}
+            for node, paths in level.items():
+                for _, far in self._links[node]:
+                    if far not in found:
+                        onward[far] = onward.get(far, 0) + paths
+            found |= {node: (distance, paths) for node, paths in onward.items()}
+            level = onward
+        return found
 
     def is_single(self, source: str, destination: str) -> bool:
         """Return True if there is exactly one shortest path."""
@@ -138,6 +182,22 @@ class Routes:
             nearer = hops[node] - 1
             known = self._ports[node, end] = tuple(port for port, far in self._links[node] if hops[far] == nearer)
         return known
+
+    @cached_property
+    def _part(self) -> Mapping[str, int]:
+        """Number of the connected part of the fabric that each switch is in: links go both ways."""
+        parts: dict[str, int] = {}
+        for first in self._links:
+            if first in parts:
+                continue
+            parts[first] = len(parts)
+            queue = [first]
+            for node in queue:
+                for _, far in self._links[node]:
+                    if far not in parts:
+                        parts[far] = parts[first]
+                        queue.append(far)
+        return parts
 
     def _switch_of(self, node: str) -> str:
         """A host's switch, or the switch itself."""

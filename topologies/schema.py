@@ -235,12 +235,12 @@ def _told(problems: list[tuple[Location, str]], *place: str | int) -> Iterator[N
 def _addresses(given: dict[str, HostKeys | None]) -> Iterator[tuple[str, IPv4Address, str]]:
     """Every host's name, address and MAC."""
     taken = {host.address for host in given.values() if host and host.address}
-    free = (IPv4Address(f"10.0.{x}.{y}") for x in range(256) for y in range(1, 255))
+    free = (IPv4Address(f"10.{x >> 8}.{x & 255}.{y}") for x in range(4096) for y in range(1, 255))
     for name, host in given.items():
         address = host.address if host and host.address else next((a for a in free if a not in taken), None)
         if address is None:
             raise TopologyError(
-                "no address is left in 10.0.0.0/16; a fabric has at most 65024 hosts", place=f"host {name}"
+                "no address is left in 10.0.0.0/12; a fabric has at most 1040384 hosts", place=f"host {name}"
             )
         yield name, address, host.mac.lower() if host else ""
 

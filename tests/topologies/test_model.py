@@ -165,7 +165,7 @@ def test_a_jellyfish_is_random_and_regular(switches: int, degree: int) -> None:
         (
             "10.0.7.9",
             "192.168.0.1",
-            "host h2: address 192.168.0.1 is not a host's in 10.0.0.0/16; write it like 10.0.1.1",
+            "host h2: address 192.168.0.1 is not a host's in 10.0.0.0/12; write it like 10.0.1.1",
         ),
         ("02:00:00:00:00:33", "03:00:00:00:00:33", 'host h3: mac "03:00:00:00:00:33" is not a unicast MAC'),
         ("02:00:00:00:00:33", "02:00:0a:00:00:01", "mac 02:00:0a:00:00:01 is both h1's and h3's"),
@@ -334,7 +334,7 @@ def _judge(tmp_path: Path, text: str, message: str | None) -> None:
             "{kind: leaf-spine, leaves: 2, spines: 2, hosts_per_leaf: 255}",
             "generate: hosts_per_leaf 255 is not in 0…254",
         ),
-        ("{kind: fat-tree, k: 3}", "generate: k 3 is not an even number in 2…20; write it like 4"),
+        ("{kind: fat-tree, k: 3}", "generate: k 3 is not an even number in 2…64; write it like 4"),
         ("{kind: fat-tree, k: 4, rate: 1}", "generate: rate 1 is not a rate; write it like 200Mbit"),
         ("{kind: torus}", 'generate: kind "torus" is unknown; write leaf-spine, fat-tree, jellyfish or random'),
         ("{kind: fat-tree, k: 4, pods: 2}", 'generate: unknown key "pods"; there are rate'),

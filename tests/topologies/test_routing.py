@@ -8,6 +8,7 @@ import random
 import networkx
 import pytest
 
+from weir.tests.controller.placement.fabrics import any_fabric
 from weir.tests.support.errors import raises
 from weir.topologies import Endpoint, Routes, Topology, TopologyError, fat_tree, leaf_spine
 
@@ -40,6 +41,41 @@ def test_the_only_shortest_path_is_the_same_back(seed: int) -> None:
         there, back = routes.unique_path(a, b), routes.unique_path(b, a)
         assert (there is None) == (back is None)
         assert there is None or (back is not None and there == tuple(fabric.peer(end) for end in reversed(back)))
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_walk_is_the_only_path_as_it_is_among_all(seed: int) -> None:
+    """Judged near its ends alone, with links down; about half of the drawn walks are."""
+    rng = random.Random(seed)
+    fabric = any_fabric(rng)
+    routes = Routes(fabric, rng.sample(fabric.directed_links, rng.randint(0, 2)))
+    for _ in range(60):
+        walk = [rng.choice(fabric.switches).name]
+        for _ in range(rng.randint(1, 5)):
+            if fabric.is_switch(walk[-1]):
+                near = [end.node for end in fabric.neighbours(walk[-1]).values() if end.node not in walk]
+                walk += rng.sample(near, min(len(near), 1))
+        if fabric.is_host(walk[-1]) and not routes.reaches(walk[-2], walk[-1]):
+            continue
+        path = routes.unique_path(walk[0], walk[-1])
+        expected = path is not None and [fabric.peer(link).node for link in path] == walk[1:]
+        assert routes.is_only_path(walk) == expected, f"seed {seed}: {walk}"
+
+
+def test_parts_without_a_path_between_them_are_told_apart() -> None:
+    routes = Routes(leaf_spine(2, 1, 1), [Endpoint.parse("s1-p2")])
+    assert routes.reaches("s2", "s3")
+    assert routes.reaches("h1", "s1")
+    assert not routes.reaches("h1", "h2")
+    assert not routes.reaches("s3", "s1")
+
+
+def test_the_largest_fat_tree_has_addresses_for_all() -> None:
+    fabric = fat_tree(34)
+    addresses = {host.address for host in fabric.hosts}
+    assert len(addresses) == len(fabric.hosts) == 34**3 // 4
+    assert len({switch.address for switch in fabric.switches}) == 5 * 34**2 // 4
+    assert Routes(fabric).hops("h1", fabric.hosts[-1].name) == 6
 
 
 def test_shares_split_evenly_and_meet_again() -> None:

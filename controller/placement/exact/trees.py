@@ -106,7 +106,7 @@ def shortened(routes: Routes, placement: Placement) -> Placement:
     for node in [name for name in counts if name in only_child and name in parents]:
         child, parent = only_child[node], parents[node]
         way = (*through.get(child, ()), node, *through.get(node, ()))
-        if not _goes_through(routes, child, parent, way):
+        if not routes.is_only_path((child, *way, parent)):
             continue
         (aggregators if child in aggregators else parents)[child] = parent
         if parent in only_child:
@@ -114,13 +114,3 @@ def shortened(routes: Routes, placement: Placement) -> Placement:
         del parents[node]
         through[child] = way
     return Placement(aggregators, parents, placement.root, placement.note)
-
-
-def _goes_through(routes: Routes, child: str, parent: str, way: Sequence[str]) -> bool:
-    """Return True if these switches are the intermediate nodes of both a stream and its result.
-
-    Only the result's path is checked. Links are bidirectional, so if it is the only shortest one, so is the stream's,
-    and fewer distances have to be computed: those from a tree's racks are mostly known.
-    """
-    path = routes.unique_path(parent, child)
-    return path is not None and [routes.topology.peer(link).node for link in path[:-1]] == [*reversed(way)]

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from ....topologies.model import Endpoint
+from ....topologies.model import Endpoint, Topology
 from ....topologies.routing import Routes
 
 Floats = NDArray[np.float64]
@@ -84,37 +84,52 @@ _COMPILED: WeakKeyDictionary[Routes, Links] = WeakKeyDictionary()
 
 
 def _compile(routes: Routes) -> Links:
+    """Compile a fabric by its links; link i has the directed links 2i, from its first end, and 2i + 1."""
     topology = routes.topology
+    links, down = topology.links, routes.down
     number = {link: at for at, link in enumerate(topology.directed_links)}
     switches = tuple(switch.name for switch in topology.switches)
     switch = {name: at for at, name in enumerate(switches)}
-    members: dict[tuple[int, int], list[int]] = {}
-    downward = np.zeros(len(number), np.bool_)
-    for link, at in number.items():
-        far = topology.peer(link)
-        if link not in routes.down and link.node in switch and far.node in switch:
-            a, b = switch[link.node], switch[far.node]
-            members.setdefault((min(a, b), max(a, b)), []).append(at)
-            downward[at] = a > b
+    first, second = (np.array([switch.get(end.node, -1) for end in ends], np.int64) for ends in _ends(topology))
+    between = (first >= 0) & (second >= 0)
+    if down:
+        between &= np.array([link.a not in down for link in links], np.bool_)
+    pairs, pair_of_link = _in_order_of_first(
+        np.stack([np.minimum(first, second), np.maximum(first, second)], 1)[between]
+    )
+    pair_of = np.full((len(links), 2), -1, np.int64)
+    pair_of[between] = pair_of_link[:, None]
+    downward = np.stack([first > second, second > first], 1) & between[:, None]
+    members = np.flatnonzero(pair_of.ravel() >= 0)
+    members = members[np.argsort(pair_of.ravel()[members], kind="stable")]
     ups = [Endpoint(host.name, 0) for host in topology.hosts]
-    cables = [topology.link_at(link) for link in number]
-    pair_of = np.full(len(number), -1)
-    for at, mine in enumerate(members.values()):
-        pair_of[mine] = at
-    sizes = [len(mine) for mine in members.values()]
     return Links(
         number=number,
-        rate_bps=np.array([cable.rate_bps for cable in cables], np.float64),
-        delay_seconds=np.array([cable.delay_ns for cable in cables]) * 1e-9,
+        rate_bps=np.repeat(np.array([link.rate_bps for link in links], np.float64), 2),
+        delay_seconds=np.repeat(np.array([link.delay_ns for link in links]) * 1e-9, 2),
         switches=switches,
         switch=switch,
         slots=np.array([switch.slots for switch in topology.switches]),
         host={host.name: at for at, host in enumerate(topology.hosts)},
         access=np.array([(number[up], number[topology.peer(up)]) for up in ups], np.int64).reshape(len(ups), 2),
-        pairs=np.array(list(members), np.int64).reshape(len(members), 2),
-        pair={ends: at for at, (a, b) in enumerate(members) for ends in ((a, b), (b, a))},
-        pair_of=pair_of,
-        downward=downward,
-        _members=np.array([at for mine in members.values() for at in mine], np.int64),
-        _starts=np.concatenate(([0], np.cumsum(sizes)))[:-1].astype(np.int64),
+        pairs=pairs,
+        pair={ends: at for at, (a, b) in enumerate(pairs.tolist()) for ends in ((a, b), (b, a))},
+        pair_of=pair_of.ravel(),
+        downward=downward.ravel(),
+        _members=members,
+        _starts=np.concatenate(([0], np.cumsum(2 * np.bincount(pair_of_link, minlength=len(pairs)))))[:-1],
     )
+
+
+def _ends(topology: Topology) -> tuple[list[Endpoint], list[Endpoint]]:
+    """First and second ends of all links."""
+    return [link.a for link in topology.links], [link.b for link in topology.links]
+
+
+def _in_order_of_first(pairs: Ints) -> tuple[Ints, Ints]:
+    """Different rows of (rows, 2) in the order in which they first come, and the place of each row among them."""
+    different, firsts, places = np.unique(pairs, axis=0, return_index=True, return_inverse=True)
+    order = np.argsort(firsts)
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order))
+    return different[order].reshape(len(order), 2), rank[places.ravel()]

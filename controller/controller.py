@@ -72,6 +72,7 @@ __all__ = ["Controller", "Message", "Options"]
 
 _log = logging.getLogger(__name__)
 _promise_log = logging.getLogger(PROMISES)
+_telemetry_log = logging.getLogger(f"{__package__}.telemetry")
 
 
 class Controller:
@@ -416,9 +417,9 @@ class Controller:
         """
         stale = self.links.stale(now_ns)
         if gone := stale - self._stale:
-            _log.warning("telemetry of %s is %s", listed(gone), DOUBTED)
+            _telemetry_log.warning("telemetry of %s is %s", listed(gone), DOUBTED)
         if back := (self._stale - stale) & self.links.watched:
-            _log.warning("telemetry of %s is fresh again", listed(back))
+            _telemetry_log.warning("telemetry of %s is fresh again", listed(back))
         self._stale = stale
         self._next_stale_ns = self.links.next_stale_ns(now_ns)
 

@@ -16,6 +16,7 @@ from .console import NOTES
 from .fabric_options import LossOption, StrategyOption, TimeoutOption, log_what_matters, lossy, timeout_of
 from .help import POLICY_NAMES, complete_policy
 from .live import HistoryOption, LiveOptions, WebOption, watched
+from .start_up import StartUp
 
 if TYPE_CHECKING:
     from .ranks import LaunchOptions
@@ -50,9 +51,6 @@ def launch(
     No root, no switch: the fabric runs in this process, in real time, with a controller and a job. PROGRAM takes its
     seat by weir.join(); the words after it are its arguments.
     """
-    from ..topologies import load_topology
-    from .ranks import LaunchOptions, hosts_for
-
     if program is None:
         raise ExperimentError("weir launch runs a program of yours: weir launch -n 4 train.py")
     if (workers is None) == (hosts is None):
@@ -60,17 +58,22 @@ def launch(
     if not module and not _is_there(program):
         what = "file" if program.endswith(".py") else "command; the name of a Python file ends with .py"
         raise ExperimentError(f"{program}: there is no such {what}")
-    found = lossy(load_topology(topology), loss)
-    names = hosts_for(found, workers) if workers is not None else [name.strip() for name in (hosts or "").split(",")]
-    log_what_matters()
     words = [program, *context.args]
-    told = timeout_of(timeout)
     if module or program.endswith(".py"):
         words = [sys.executable, *(["-m"] if module else []), *words]
     try:
-        with orderly_end() as end:
-            options = LaunchOptions(found, names, strategy, policy, seed, stripes)
-            status = end.run(_launch(options, words, told, end, LiveOptions(web, history)))
+        with StartUp() as start:
+            from ..topologies import load_topology
+            from .ranks import LaunchOptions, hosts_for
+
+            found = lossy(load_topology(topology), loss)
+            named = [name.strip() for name in (hosts or "").split(",")]
+            names = named if workers is None else hosts_for(found, workers)
+            log_what_matters()
+            told = timeout_of(timeout)
+            with orderly_end() as end:
+                options = LaunchOptions(found, names, strategy, policy, seed, stripes)
+                status = end.run(_launch(options, words, told, start, end, LiveOptions(web, history)))
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     raise typer.Exit(status)
@@ -82,12 +85,13 @@ def _is_there(program: str) -> bool:
 
 
 async def _launch(
-    options: LaunchOptions, words: Sequence[str], told: Mapping[str, str], end: End, shown: LiveOptions
+    options: LaunchOptions, words: Sequence[str], told: Mapping[str, str], start: StartUp, end: End, shown: LiveOptions
 ) -> int:
     from .ranks import launched_job, run_ranks
 
     doing = f"job of {', '.join(options.workers)}, placed by {options.strategy}"
     async with launched_job(options) as job, watched(job.live, options.topology, shown, doing):
+        start.end()
         where = ", ".join(job.switches) or "the server"
         _say(f"job {job.number} of {', '.join(options.workers)} on {options.topology.name}, summed at {where}")
         together = options.policy == "abort"

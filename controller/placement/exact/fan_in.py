@@ -26,7 +26,6 @@ from time import perf_counter
 from typing import Final
 
 import numpy as np
-import scipy.optimize  # type: ignore[import-untyped]
 import scipy.sparse  # type: ignore[import-untyped]
 
 from ..model.problem import NoTree, Placement, PlacementError, Problem
@@ -130,6 +129,8 @@ class _Program:
         """Return the best tree found in this time, or None, and True if the result is proven (optimal, or no tree
         exists).
         """
+        from scipy.optimize import Bounds, LinearConstraint, milp  # type: ignore[import-untyped]  # late: few placements need it
+
         arcs = [*self._rack_arcs(wanted), *self._switch_arcs()]
         switches = list(self._distance)
         columns = {name: index for index, name in enumerate(switches)}
@@ -146,11 +147,11 @@ class _Program:
         rows, places, values = zip(*cells, strict=True)
         shape = len(leaving) + len(entering), len(switches) + len(arcs)
         supply = [len(workers) for workers in racks.values()] + [0] * len(switches)
-        solved = scipy.optimize.milp(
+        solved = milp(
             np.array([1] * len(switches) + [arc.cost for arc in arcs]),
             integrality=np.ones(shape[1]),
-            bounds=scipy.optimize.Bounds(0, np.array([1] * len(switches) + [arc.most for arc in arcs])),
-            constraints=scipy.optimize.LinearConstraint(
+            bounds=Bounds(0, np.array([1] * len(switches) + [arc.most for arc in arcs])),
+            constraints=LinearConstraint(
                 scipy.sparse.csr_array((values, (rows, places)), shape=shape),
                 np.array(supply + [-np.inf] * len(entering)),
                 np.array(supply + [0] * len(switches) + [self._fan_in]),

@@ -49,7 +49,8 @@ def launch(
     """Run your program, once for each rank, on an emulated fabric.
 
     No root, no switch: the fabric runs in this process, in real time, with a controller and a job. PROGRAM takes its
-    seat by weir.join(); the words after it are its arguments.
+    seat by weir.join(); the words after it are its arguments. Its time is the emulator's; the last lines say how long
+    the links of a network with these rates would take.
     """
     if program is None:
         raise ExperimentError("weir launch runs a program of yours: weir launch -n 4 train.py")
@@ -87,6 +88,7 @@ def _is_there(program: str) -> bool:
 async def _launch(
     options: LaunchOptions, words: Sequence[str], told: Mapping[str, str], start: StartUp, end: End, shown: LiveOptions
 ) -> int:
+    from ..experiments.backends.carried import Carried
     from .ranks import launched_job, run_ranks
 
     doing = f"job of {', '.join(options.workers)}, placed by {options.strategy}"
@@ -107,6 +109,8 @@ async def _launch(
         )
         if job.behind_s > 1:
             _say(f"the machine did not keep up: the fabric's time stood still for {job.behind_s:.1f} s")
+        if carried := Carried.of(job.live):
+            _say(str(carried))
         for line in failure:  # the last line
             _say(line)
         return status

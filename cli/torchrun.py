@@ -7,7 +7,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib.util import find_spec
@@ -86,7 +86,8 @@ def torchrun(
     """Run a PyTorch script by torchrun, on a fabric started for it.
 
     The fabric and its controller end with it. The script says init_process_group("weir"); the exit status is
-    torchrun's.
+    torchrun's. The time of an emulated fabric is the emulator's; the last line says how long links of its rates would
+    take.
     """
     from ..controller.placement.strategies import description
     from ..hosts.drivers.control_client import refusal_of_policy
@@ -129,6 +130,7 @@ async def _run(
     """Run torchrun and return its exit status. With restarts each rank has a torchrun of its own, which restarts no
     other.
     """
+    from ..experiments.backends.carried import Carried
     from ..experiments.backends.live import live_fabric
     from .ranks import free_host
 
@@ -153,19 +155,28 @@ async def _run(
             words = ["--max-restarts", str(restarts), *words]
         if isinstance(live.fabric, MininetFabric):
             return await _in_namespaces(live.fabric, hosts, words, told)
-        if restarts:
-            return await _side_by_side(live.fabric, hosts, words, told)
-        told["WEIR_HOST"] = ",".join(hosts)
-        told["WEIR_NIC"] = ",".join(live.fabric.nic(host) for host in hosts)
-        command = [*_RUN, "--nproc-per-node", str(len(hosts)), "--master-port", str(_free_port()), *words]
-        with passing_on_end_signals() as pass_on_to:
-            run = await asyncio.create_subprocess_exec(*may_end_with_us("TERM"), *command, env=told)
-            pass_on_to(run)
-            try:
-                return await run.wait()
-            finally:
-                if run.returncode is None:  # Ctrl-C reaches it, too
-                    await run.wait()
+        together = _side_by_side if restarts else _in_one_torchrun
+        status = await together(live.fabric, hosts, words, told)
+        if carried := Carried.of(live):
+            NOTES.print(f"weir: {carried}", markup=False, soft_wrap=True)
+        return status
+
+
+async def _in_one_torchrun(
+    fabric: RealTimeFabric, hosts: Sequence[str], words: Sequence[str], told: Mapping[str, str]
+) -> int:
+    """One torchrun for all ranks of an emulated fabric."""
+    nics = ",".join(fabric.nic(host) for host in hosts)
+    environment = {**told, "WEIR_HOST": ",".join(hosts), "WEIR_NIC": nics}
+    command = [*_RUN, "--nproc-per-node", str(len(hosts)), "--master-port", str(_free_port()), *words]
+    with passing_on_end_signals() as pass_on_to:
+        run = await asyncio.create_subprocess_exec(*may_end_with_us("TERM"), *command, env=environment)
+        pass_on_to(run)
+        try:
+            return await run.wait()
+        finally:
+            if run.returncode is None:  # Ctrl-C reaches it, too
+                await run.wait()
 
 
 async def _in_namespaces(

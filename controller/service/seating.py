@@ -10,7 +10,7 @@ import logging
 import re
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -140,6 +140,15 @@ class Seating:
         seats = self.jobs.get(job) or self.ended.get(job)
         return (seats.first_failure if seats is not None else "") or self._controller.jobs.aborted.get(job, "")
 
+    def finished_calls(self) -> Sequence[tuple[int, int]]:
+        """Return the sums that each job's workers had requested when they left, and its round-trip time in ns.
+
+        Jobs that share one's chunks count once. Only the last ended jobs are known.
+        """
+        known = {**self.ended, **self.jobs}.values()
+        first = (seats for seats in known if seats.job == next(iter(seats.stripes), seats.job))
+        return [(seats.calls, seats.round_trip_ns) for seats in first if seats.calls]
+
     def no_job(self, job: int) -> str:
         return f"no job {job}; there are {', '.join(map(str, self.jobs)) or 'none'}"
 
@@ -212,6 +221,7 @@ class Seating:
             case "leave":
                 if message.leave.HasField("calls"):
                     seat.calls = message.leave.calls
+                    seats.round_trip_ns = seats.round_trip_ns or controller.jobs[job].plan.round_trip_ns
                 self._leave(seats, seat, bounded(message.leave.reason))
             case "calls" if seat.rank is not None:
                 self._compare(seats, seat, seat.rank, message.calls)

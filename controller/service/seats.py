@@ -87,6 +87,8 @@ class JobSeats:
     """Client that registered it; empty if an earlier controller did."""
     first_failure: str = ""
     """The first host that has reported its failure, and the reason."""
+    round_trip_ns: int = 0
+    """Round-trip time of the job's tree in empty queues, as the first worker left; 0: none has left in good order."""
     comparison: CallComparison = field(default_factory=CallComparison)
     """Comparison of the workers' calls."""
     needs: Needs = field(default_factory=Needs)
@@ -97,6 +99,11 @@ class JobSeats:
     """Secret by which the client of a queued job asks again for its registration; empty: it was not queued."""
     attended_ns: int | None = None
     """When somebody was last seen in one of its seats, or it was looked at first."""
+
+    @property
+    def calls(self) -> int:
+        """Sums that a worker had requested when it left in good order, the most of all workers."""
+        return max((seat.calls or 0 for seat in self.departed()), default=0) if self.round_trip_ns else 0
 
     @classmethod
     def assign(cls, spec: JobSpec, like: JobSeats | None = None) -> JobSeats:

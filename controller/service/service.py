@@ -272,6 +272,10 @@ class ControlService:
         """Return who was the first to fail in a job and why; empty if that is unknown."""
         return self._seating.first_failure(job)
 
+    def finished_calls(self) -> Sequence[tuple[int, int]]:
+        """Return sums and round-trip time in ns of each job whose workers have left (`Seating.finished_calls`)."""
+        return self._seating.finished_calls()
+
     # --- jobs ---
 
     async def register(self, request: pb.RegisterRequest, context: Context) -> pb.Registration:

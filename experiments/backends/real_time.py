@@ -29,7 +29,7 @@ from ...emulator.live.fabric import WallClockFabric
 from ...hosts.drivers.fabric_link import FabricLink
 from ...hosts.drivers.heartbeat_sender import HEARTBEAT_NIC
 from ...hosts.drivers.udp_transport import TRANSPORT_NIC
-from ...topologies import Topology, mac_number
+from ...topologies import Endpoint, Topology, mac_number
 from ...wire.aggregation import AGGREGATION_PORT
 from ...wire.frame_rings import FRAME_AT, HELLO, ROW_BYTES, ROWS, FrameRings
 from ...wire.frames import DSCP_BULK, DSCP_CONTROL, ETHERNET_BYTES, IPV4_BYTES
@@ -167,6 +167,10 @@ class RealTimeFabric:
     def behind_s(self) -> float:
         """Seconds that the fabric's time has stood still because the machine did not keep up."""
         return self._fabric.behind_s
+
+    def link_bytes(self) -> Mapping[Endpoint, int]:
+        """Bytes that each directed link has carried, by its sending end."""
+        return {each.end: each.job_bytes for each in self._emulated.links()}
 
     def nic(self, host: str) -> str:
         """The path at which a host's process links to the fabric: WEIR_NIC of `weir.join`."""

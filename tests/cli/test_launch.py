@@ -56,6 +56,7 @@ def test_a_loop_of_ones_own_ends_with_the_same_bits_at_all_ranks(fabric: Path) -
     assert [float(word) for word in found[0][3].split()] == pytest.approx([3.0, -1.5], abs=1e-5)
     assert "job " in done.stderr
     assert "of h1, h2, h3 on two-switches, summed at s" in done.stderr
+    assert re.search(r"^weir: [\d.]+ MB in \d+ sums; .* take [\d.]+ ms", done.stderr, re.MULTILINE)
 
 
 def test_a_run_has_a_time_out_losses_a_seed_and_a_history(fabric: Path, tmp_path: Path) -> None:

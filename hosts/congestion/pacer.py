@@ -28,8 +28,9 @@ class Pacer:
 
     @property
     def waits(self) -> bool:
-        """True if the plan's hold or lease has not begun; it begins with the plan, not with the first sum."""
-        return self._next_ns is None and bool(self._pacing.hold_ns or self._pacing.lease_ns)
+        """True if the plan's hold, lease or turns have not begun; they begin with the plan, not with the first sum."""
+        pacing = self._pacing
+        return self._next_ns is None and bool(pacing.hold_ns or pacing.lease_ns or pacing.round_trip_ns)
 
     def set_gap(self, law_gap_ns: int) -> None:
         """The law's pace from now on; 0: it has none."""

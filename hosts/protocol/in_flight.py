@@ -36,6 +36,10 @@ SPARE: Final = 2
 """Multiple of the rounds that fill the network which may enter it during repairs: results come in batches."""
 FEWEST: Final = 16
 """Rounds are in the network at least, if the window allows: where few are, no later one shows that one is lost."""
+TURN_ROUND_TRIPS: Final = 3
+"""Length of a worker's turn to send a copy, in longest round trips: clocks of turns are one apart at most, the copy is
+sent within one, and it is gone after another one.
+"""
 _GOLDEN: Final = (5**0.5 - 1) / 2
 
 _RESULT: Final = int(MessageType.RESULT)
@@ -48,9 +52,28 @@ class InFlight:
     """The rounds of one generation that were sent and are not complete. Arrays are indexed by place, as the store's."""
 
     def __init__(
-        self, size: int, timeout: RetransmissionTimeout, *, span: int, window: int, rank: int, workers: int
+        self,
+        size: int,
+        timeout: RetransmissionTimeout,
+        *,
+        span: int,
+        window: int,
+        rank: int,
+        workers: int,
+        longest_round_trip_ns: int = 0,
     ) -> None:
-        """`span`: W, the most rounds from the oldest incomplete one on; `window`: most in the network at first."""
+        """Start with nothing in flight.
+
+        Args:
+            size: Number of places.
+            timeout: Time-out of rounds.
+            span: W, the most rounds from the oldest incomplete one on.
+            window: Most rounds in the network at first.
+            rank: This worker's.
+            workers: Number of the job's workers.
+            longest_round_trip_ns: Longest time that a round may be in the network, the same at all workers. On its
+                account the time-out sends one copy at a time, in the workers' turns. 0: unknown, or links lose frames.
+        """
         self.round = np.full(size, NO_ROUND, np.int64)
         self.peer = np.zeros(size, np.uint32)
         self.answer = np.zeros(size, np.int64)
@@ -84,8 +107,17 @@ class InFlight:
         self._landed = 0  # since it was last told how many these are
         self._landed_since_ns = 0
         self._progress_ns = 0
+        self._turn_ns = TURN_ROUND_TRIPS * longest_round_trip_ns
+        self._by_turns = longest_round_trip_ns > 0
+        """True if nothing was lost: then no copy is needed, and at most one of the job's may be in the network."""
+        self._heard_ns = 0  # when the generation began, or its newest result came
+        self._copies_from_ns = self._copies_until_ns = 0  # earliest time of this worker's next copy, latest of this one
         self._earliest_ns = int(NEVER)
         self._earliest_is_stale = False
+
+    def begin(self, now_ns: int) -> None:
+        """The generation begins; about now for all workers."""
+        self._heard_ns = max(self._heard_ns, now_ns)
 
     # --- permission to send ---
 
@@ -144,10 +176,13 @@ class InFlight:
             self._sift()
         if now_ns >= self._deadline_ns():
             self._expire(now_ns)
+        if self._by_turns and now_ns > self._copies_until_ns:
+            self._wanted[:] = False  # its pace did not allow the copy within the turn
         if not np.count_nonzero(self._wanted):
             return _NO_PLACES
         places = np.flatnonzero(self._wanted)
-        return places[np.argsort(self.round[places])[: self.room]]
+        room = 1 if self._by_turns else self.room  # a copy takes the place of its original, which is gone
+        return places[np.argsort(self.round[places])[:room]]
 
     def _sift(self) -> None:
         """Find rounds that later ones have overtaken, and decide whether it is this worker's turn to repair them.
@@ -160,6 +195,7 @@ class InFlight:
         lost = later > 0
         self._repairing = bool(np.count_nonzero(lost))
         if self._repairing:
+            self._by_turns = False
             self.expirations += int(np.count_nonzero(lost & self._travelling))
             self._travelling[lost] = False
             round_trip = self._sendings - self._newest_order
@@ -177,6 +213,9 @@ class InFlight:
         """Take for lost what has been away for too long."""
         due = self._deadline <= now_ns
         self._earliest_is_stale = True
+        if self._by_turns:
+            self._copy_oldest(np.flatnonzero(due), now_ns)
+            return
         if np.count_nonzero(due):
             self._timeout.expired()
             self.expirations += int(np.count_nonzero(due))
@@ -185,6 +224,29 @@ class InFlight:
             self._lapsed = True
             # while they wait for room, something is in the network and has a deadline; for the pace the worker wakes
             self._deadline[due] = NEVER
+
+    def _copy_oldest(self, due: NDArray[np.intp], now_ns: int) -> None:
+        """Want a copy of the oldest round that is due, if this worker's turn has just begun.
+
+        All workers may wait for a slow one. Each switch that has its own sum passes every copy up, and their answers
+        come down, so copies of all at once would fill queues that hold one stream.
+        """
+        round_trip_ns = self._turn_ns // TURN_ROUND_TRIPS
+        began_ns = self._turn_from_ns(now_ns - round_trip_ns)
+        self._copies_from_ns, self._copies_until_ns = now_ns + 1, began_ns + round_trip_ns
+        if len(due) and began_ns <= now_ns:
+            self._timeout.expired()
+            self.expirations += 1
+            self._wanted[due[np.argmin(self.round[due])]] = True
+
+    def _turn_from_ns(self, at_ns: int) -> int:
+        """Beginning of this worker's next turn, at `at_ns` or later.
+
+        All workers hear of a result within a round trip, so their turns follow each other.
+        """
+        first_ns = self._heard_ns + self._turn_ns // TURN_ROUND_TRIPS + self._rank * self._turn_ns
+        cycle_ns = self._workers * self._turn_ns
+        return first_ns + max(0, -(-(at_ns - first_ns) // cycle_ns)) * cycle_ns
 
     # --- rounds' transitions ---
 
@@ -230,6 +292,8 @@ class InFlight:
             self._filling = -(-self._landed * self._timeout.shortest_ns // passed_ns)
             self._landed, self._landed_since_ns = 0, now_ns
         self._newest_order = max(self._newest_order, int(self._first_order[places].max()))
+        if np.count_nonzero(self.answer[places] < _FETCH):
+            self._heard_ns = now_ns
         self.round[places] = NO_ROUND
         self._travelling[places] = False
         self._wanted[places] = False
@@ -259,4 +323,5 @@ class InFlight:
             self._earliest_is_stale = False
         if self._earliest_ns == NEVER:
             return self._earliest_ns
-        return max(self._earliest_ns, self._progress_ns + self._timeout.first_ns)
+        deadline_ns = max(self._earliest_ns, self._progress_ns + self._timeout.first_ns)
+        return self._turn_from_ns(max(deadline_ns, self._copies_from_ns)) if self._by_turns else deadline_ns

@@ -105,6 +105,7 @@ class WorkerCore:
         size = self._store.size
         self._pacer = Pacer(self.plan.pacing)
         self._timeout.min_ns = max(self._options.min_timeout_ns, self.plan.pacing.round_trip_ns)
+        self._timeout.max_ns = max(self._options.max_timeout_ns, self._timeout.min_ns)
         self._in_flight = InFlight(
             size,
             self._timeout,
@@ -112,6 +113,7 @@ class WorkerCore:
             window=self.plan.pacing.window,
             rank=self.plan.rank,
             workers=self.plan.workers,
+            longest_round_trip_ns=self.plan.pacing.round_trip_ns,
         )
         self._window_round = NO_ROUND  # the newest round whose result's window was obeyed
         self._row_at = np.zeros(size, np.int64)  # scratch
@@ -366,6 +368,7 @@ class WorkerCore:
         self._now_ns = now_ns
         if self._pacer.begin(now_ns):  # a generation's time begins when this worker is first asked what it sends in it
             self._law.begin(self.plan.pacing, now_ns)
+            in_flight.begin(now_ns)
         in_flight.set_window(self._law.window(now_ns), yields=self._law.yields)
         self._pacer.set_gap(self._law.gap_ns)
         most = self._pacer.room(now_ns)

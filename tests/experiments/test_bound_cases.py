@@ -1,4 +1,4 @@
-"""Runs that were found to hold more packets in a queue than was promised: none does, or nothing is promised."""
+"""Runs in which a queue once exceeded its bound: it keeps the bound now, or has none."""
 
 from __future__ import annotations
 
@@ -95,3 +95,34 @@ def test_buffers_below_the_bound_drop_nothing() -> None:
     broken, promised = exceeded(run, 40)
     assert not broken
     assert promised[Endpoint("s2", 2)] == 7, "two streams of three rounds, and a probe"
+
+
+def test_workers_that_wait_for_a_slow_one_send_one_copy_at_a_time() -> None:
+    """Eight workers of a rack, whose leaf sums, are long ready when the ninth in the other rack sends."""
+    near = [f"h{n}" for n in range(1, 9)]
+    config = RunConfig.model_validate(
+        {
+            "name": "cases",
+            "fabric": two_switches(near, ["h9", "h10"], rate="200Mbit"),
+            "job": {"workers": [*near, "h9"], "server": "h10", "window": 64, "slots": 128},
+            "host_poll": "10us",
+            "congestion": {"bound": 64, "lease": "20ms"},
+            "control": {"interval": "2ms", "warm_up": "10ms", "solve_interval": "10ms"},
+            "strategies": ["rack"],
+        }
+    )
+
+    async def play() -> None:
+        async with Cluster(config, "rack") as cluster:
+            values = np.ones(LANES * 40, np.float32)
+            for late_ms in (0, 150):
+                *early, last = cluster.job.communicators
+                for communicator in early:
+                    communicator.allreduce_async(values)
+                await cluster.compute(late_ms * 1_000_000)
+                last.allreduce_async(values)
+                await cluster.settle()
+            assert not cluster.figures.broken_promises
+            assert 0 < cluster.figures.resends <= 20, "each of eight workers sent a window of 31 again, and again"
+
+    asyncio.run(play())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -388,3 +390,67 @@ def test_the_time_out_follows_the_minimum_of_sixteen_round_trips() -> None:
         assert timeout.first_ns == MULTIPLE * 2 * MS
     timeout.sample(4 * MS)
     assert timeout.first_ns == MULTIPLE * 4 * MS
+
+
+@given(seed=st.integers(0, 1 << 20), workers=st.integers(1, 6))
+def test_one_copy_is_in_the_network_while_nothing_is_lost(seed: int, workers: int) -> None:
+    """Workers send at any times and wait for a slow one; results reach each after any time up to a longest round trip,
+    and so does the answer to a copy.
+    """
+    rng = np.random.default_rng(seed)
+    longest_ns, window, rounds = MS, 4, 24
+    everyone = []
+    for rank in range(workers):
+        timeout = RetransmissionTimeout(10 * MS, longest_ns, 100 * MS)
+        every = InFlight(
+            SIZE, timeout, span=SPAN, window=window, rank=rank, workers=workers, longest_round_trip_ns=longest_ns
+        )
+        every.begin(int(rng.integers(longest_ns)))
+        everyone.append(every)
+    sent = np.zeros((workers, rounds), np.int64)
+    lands = np.full((workers, rounds), 1 << 60)
+    following, copies, now_ns = [0] * workers, list[int](), 0
+    while following[0] < rounds or everyone[0].in_network:
+        # some workers are slow now and then, for many round trips
+        wakes_ns = now_ns + rng.choice([20_000, 300_000, 40 * MS], workers, p=[0.8, 0.19, 0.01])
+        for rank, one in enumerate(everyone):
+            if copied := repaired(one, now_ns):
+                assert len(copied) == 1
+                copies.append(now_ns)
+            if wakes_ns[rank] < now_ns + MS and one.room and following[rank] < rounds:
+                launch(one, following[rank], now_ns=now_ns)
+                sent[rank, following[rank]] = now_ns
+                following[rank] += 1
+        for number in range(max(0, min(following) - window), min(following)):
+            if lands[0, number] == 1 << 60:
+                lands[:, number] = now_ns + rng.integers(1, longest_ns, workers)
+                if number:
+                    lands[:, number] = np.maximum(lands[:, number], lands[:, number - 1])
+        for rank, one in enumerate(everyone):
+            for number in np.flatnonzero((lands[rank] <= now_ns) & (one.round[:rounds] == np.arange(rounds))).tolist():
+                land(one, number, now_ns=now_ns)
+        now_ns += int(rng.integers(1, 50_000))
+    assert all(after - before >= longest_ns for before, after in itertools.pairwise(copies)), f"seed {seed}"
+
+
+def test_copies_go_on_after_a_loss() -> None:
+    """A lost round at the end of all has no later one that would show it: its worker's turns come again and again."""
+    one = InFlight(
+        SIZE,
+        RetransmissionTimeout(10 * MS, MS, 100 * MS),
+        span=SPAN,
+        window=4,
+        rank=1,
+        workers=3,
+        longest_round_trip_ns=MS,
+    )
+    one.begin(0)
+    launch(one, 0, 1)
+    times_ns = []
+    for _ in range(4):
+        assert one.deadline_ns is not None
+        times_ns.append(one.deadline_ns)
+        assert repaired(one, one.deadline_ns) == [0, 1, 0, 1][len(times_ns) - 1 : len(times_ns)]
+    assert one.in_network == 2, "both count as there, as they may be"
+    assert np.all(np.diff(times_ns) % (3 * 3 * MS) == 0)
+    assert (times_ns[0] - MS) % (3 * 3 * MS) == 3 * MS

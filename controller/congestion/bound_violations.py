@@ -1,5 +1,5 @@
 """Queues that telemetry reports with more packets than their bound. An assumption of the bound is then violated: others
-send more than declared, or a host ignores its window or resends packets that were only late. It reads no clock.
+send more than declared, or a host exceeds its window. It reads no clock.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import numpy as np
 
 from ...topologies.model import Endpoint
 from ..telemetry.link_state import LinkState
+from .cross_traffic import listed
 from .queue_budget import LinkBudget
 from .window_controller import WindowController
 
@@ -42,10 +43,15 @@ class Exceeded:
         fresh = over[self._links.state["at_ns"][over] >= since_ns]
         found = ((self._links.links[at], depths[at], self._bounds[at]) for at in fresh.tolist())
         new = {
-            link: f"{link}: {depth:.0f} packets were reported, and {bound:.0f} are promised: others send more than was "
-            "declared, a host obeys no window, or sends again what was only late"
+            link: f"{link}: {depth:.0f} packets were reported, and {bound:.0f} are promised: {self._cause(link)}"
             for link, depth, bound in found
             if link not in self.told
         }
         self.told |= new
         return list(new.values())
+
+    def _cause(self, link: Endpoint) -> str:
+        declared = self._windows.declared.get(link, ())
+        if not declared:
+            return "traffic that is not declared crosses it, or a worker exceeds its window"
+        return f"traffic across it is more than was declared ({listed(declared)}), or a worker exceeds its window"

@@ -25,7 +25,17 @@ from ...topologies.model import Endpoint, Link, Topology
 from ...topologies.routing import Routes
 from ..planning.plan import JobPlan, round_bytes
 from ..telemetry.probes import Probe, probe_bytes
-from .cross_traffic import CrossTraffic, Hops, cross_traffic, hop_by_hop, windows_on, with_undeclared
+from .cross_traffic import (
+    CrossTraffic,
+    DeclaredPair,
+    Hops,
+    cross_traffic,
+    declared_pairs,
+    hop_by_hop,
+    listed,
+    windows_on,
+    with_undeclared,
+)
 from .options import CongestionOptions
 from .queue_budget import NO_PROBES, LinkBudget, ProbeTraffic, Queue, inlet_packets, nic_delay_s, queue_budget
 from .shares import fair_windows
@@ -90,7 +100,8 @@ def link_budgets(
             break
         full = above
     kept = {link: _without_promise(budget, losing.get(link, frozenset())) for link, budget in budgets.items()}
-    return _without_undeclared(kept, undeclared, crossing)
+    pairs = declared_pairs(routes, options.uncontrolled, options.windowed) if undeclared else {}
+    return _without_undeclared(kept, undeclared, crossing, pairs, topology)
 
 
 def _queues(
@@ -262,17 +273,26 @@ def _without_undeclared(
     budgets: Mapping[Endpoint, LinkBudget],
     undeclared: Mapping[Endpoint, float],
     crossing: Mapping[Endpoint, CrossTraffic],
+    pairs: Mapping[Endpoint, tuple[DeclaredPair, ...]],
+    topology: Topology,
 ) -> Mapping[Endpoint, LinkBudget]:
     """Return the budgets without the bounds of links that carry undeclared traffic, whose bursts are unknown.
 
-    Links behind them that carry declared traffic, which it delays, lose their bounds, too.
+    Links behind them that carry declared traffic, which it delays, lose their bounds, too. A pair of hosts whose links
+    all carry undeclared traffic may send more than its declaration says, so the reason names it.
     """
     if not undeclared:
         return budgets
     refused = dict(budgets)
     for link, budget in budgets.items():
         if link in undeclared:
-            seen = f"telemetry sees some {undeclared[link]:.0%} of the link taken by what nobody declared"
+            excess_bps = undeclared[link] * topology.link_at(link).rate_bps
+            seen = (
+                f"telemetry sees some {undeclared[link]:.0%} of the link ({excess_bps / 1e6:.3g} Mbit/s) taken by what "
+                "nobody declared"
+            )
+            if suspects := [pair for pair in pairs.get(link, ()) if pair.links <= undeclared.keys()]:
+                seen += f", or by more than was declared of {listed(suspects)}"
             refused[link] = replace(budget, bound=math.inf, refusal=seen)
         elif before := [each for each in (crossing[link].upstream if link in crossing else ()) if each in undeclared]:
             behind = f"others come to it by {before[0]}, where telemetry sees what nobody declared"

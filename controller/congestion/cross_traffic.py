@@ -23,6 +23,8 @@ _TURNS: Final = 64
 """Maximum number of iterations until bursts of the control class, each delayed by those of the iteration before,
 converge.
 """
+_LISTED: Final = 3
+"""Entries of declared traffic that a message names."""
 
 Hops = tuple[tuple[Endpoint, ...], ...]
 """Links of a way, from the first on: for each hop, those that hashing may choose."""
@@ -377,3 +379,39 @@ def windows_on(routes: Routes, declared: Iterable[Windowed]) -> Mapping[Endpoint
             if routes.topology.is_switch(link.node):
                 found.setdefault(link, []).append(each)
     return {link: tuple(there) for link, there in found.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredPair:
+    """One entry of declared traffic, in words, and the switches' links that it may cross."""
+
+    text: str
+    """Hosts, and what was declared."""
+    links: frozenset[Endpoint]
+
+
+def declared_pairs(
+    routes: Routes, uncontrolled: Iterable[Uncontrolled], windowed: Iterable[Windowed]
+) -> Mapping[Endpoint, tuple[DeclaredPair, ...]]:
+    """Return the declared traffic of each switch's egress port, by pair of hosts."""
+    pairs: list[DeclaredPair] = []
+    for stream in uncontrolled:
+        if not stream.in_control_class and routes.reaches(stream.source, stream.destination):
+            links = itertools.chain.from_iterable(_hops(routes, stream))
+            text = f"{stream.source} to {stream.destination}: {stream.rate_bps / 1e6:g} Mbit/s, {stream.burst_packets} "
+            text += "packet at once" if stream.burst_packets == 1 else "packets at once"
+            pairs.append(DeclaredPair(text, frozenset(link for link in links if routes.topology.is_switch(link.node))))
+    for each in windowed:
+        links_of = windows_on(routes, [each])
+        pairs.append(DeclaredPair(f"{each.source} to {each.destination}: window {each.packets}", frozenset(links_of)))
+    found: dict[Endpoint, list[DeclaredPair]] = {}
+    for pair in pairs:
+        for link in pair.links:
+            found.setdefault(link, []).append(pair)
+    return {link: tuple(there) for link, there in found.items()}
+
+
+def listed(pairs: Sequence[DeclaredPair]) -> str:
+    """Up to three entries in words, and the number of the others."""
+    more = f"; and {len(pairs) - _LISTED} more" if len(pairs) > _LISTED else ""
+    return "; ".join(pair.text for pair in pairs[:_LISTED]) + more

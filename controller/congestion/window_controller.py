@@ -26,6 +26,7 @@ from ..int_config.settings import IntConfig
 from ..planning.plan import JobPlan
 from ..telemetry.probes import Probe
 from .budget import JobStreams, largest_frame_bytes, link_budgets, losing_links
+from .cross_traffic import DeclaredPair, declared_pairs
 from .options import CongestionOptions
 from .queue_budget import LinkBudget
 from .reported import crossed_by_reports, without_reported
@@ -85,6 +86,8 @@ class WindowController:
         self._held: Mapping[Endpoint, tuple[int, int]] | None = None
         self._written: Mapping[Endpoint, LinkBudget] = {}
         self._noted: tuple[Mapping[Endpoint, LinkBudget], Collection[str]] = ({}, ())
+        self.declared: Mapping[Endpoint, tuple[DeclaredPair, ...]] = {}
+        """Declared traffic of each link, by the routes of the budgets."""
         self.undeclared: Mapping[Endpoint, float] = MappingProxyType({})
         """Undeclared traffic detected on links, as shares of their rates."""
         self.behind: frozenset[str] = frozenset()
@@ -116,6 +119,7 @@ class WindowController:
         if inputs != self._known.inputs:
             self._before = self._known
             streams = [JobStreams.of(plan) for plan in plans]
+            self.declared = declared_pairs(routes, self.options.uncontrolled, self.options.windowed)
             reported = crossed_by_reports(self._topology, routes, self._watching)
             targets = link_budgets(self._topology, routes, streams, probes, self.options, self.undeclared, reported)
             targets = without_reported(targets, self._topology, routes, self._watching)

@@ -4,10 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from ...controller.congestion.bound_log import PromiseChanges, summary
+from ...controller.congestion.cross_traffic import listed
 from ...controller.congestion.window_controller import WindowController
 from ...topologies import Endpoint
+
+
+@dataclass(frozen=True, slots=True)
+class Excess:
+    """A queue above its bound."""
+
+    packets: int
+    bound: float
+    by_ns: int
+    """End of the time in which it held so many."""
+
+    @property
+    def text(self) -> str:
+        return f"held {self.packets} packets by {self.by_ns / 1e6:.3f} ms; its bound was {self.bound:.0f}"
 
 
 class QueuePromises:
@@ -39,7 +55,7 @@ class QueuePromises:
         self._changes = PromiseChanges(windows)
         self._in_force: Mapping[Endpoint, float] = {}
         self._loosest: dict[Endpoint, float] = {}
-        self._broken: dict[Endpoint, str] = {}
+        self._broken: dict[Endpoint, Excess] = {}
         self._announced = False
         self.said: list[tuple[int, str]] = []
         """All bounds in words, with the times at which they were computed."""
@@ -76,17 +92,26 @@ class QueuePromises:
         return {link: math.floor(bound) if bound < math.inf else None for link, bound in self._loosest.items()}
 
     def broken(self, now_ns: int) -> list[str]:
-        """Queues that exceeded the bound of the time, over all enqueues until now; each once."""
+        """Queues that exceeded the bound of the time, over all enqueues until now.
+
+        Each has one line, of its largest excess; the largest of all comes first.
+        """
         self._check(now_ns)
-        return list(self._broken.values())
+        worst_first = sorted(self._broken.items(), key=lambda item: (item[1].bound - item[1].packets, item[0]))
+        return [f"{link} {excess.text}{self._declared(link)}" for link, excess in worst_first]
 
     @property
     def refusals(self) -> list[str]:
         """Reasons that some queues have no bound with the present jobs."""
         return [promise.text for promise in self._changes.known if promise.bound_packets is None]
 
+    def _declared(self, link: Endpoint) -> str:
+        pairs = self._windows.declared.get(link, ())
+        return f"; declared across it: {listed(pairs)}" if pairs else ""
+
     def _check(self, now_ns: int) -> None:
         for link, longest in self._take_longest().items():
-            if longest > (bound := self._in_force.get(link, math.inf)):
-                text = f"{link} held {longest} packets by {now_ns / 1e6:.3f} ms; its bound was {bound:.0f}"
-                self._broken.setdefault(link, text)
+            bound = self._in_force.get(link, math.inf)
+            before = self._broken.get(link)
+            if longest > bound and (before is None or longest - bound > before.packets - before.bound):
+                self._broken[link] = Excess(longest, bound, now_ns)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -26,6 +27,7 @@ COLUMNS: Final = (
     "test\naccuracy",
 )
 
+_HELD: Final = re.compile(r"held (\d+) packets .* its bound was (\d+)")
 PASSES: Final = 3
 """Passes over the training images below which no accuracy is expected."""
 
@@ -226,9 +228,16 @@ def _flow_lines(label: str, flows: list[FlowTrace]) -> list[str]:
 
 
 def broken_promises(record: RunRecord) -> list[str]:
-    """Queues that exceeded the bound in force, in virtual time: a line each."""
+    """Queues that exceeded the bound in force, in virtual time: a line each, the largest excess first."""
     lines = [f"{name_of(result.strategy)}: {line}" for result in record.results for line in result.broken]
-    return lines + [f"mode {result.mode}: {line}" for result in record.modes for line in result.broken]
+    lines += [f"mode {result.mode}: {line}" for result in record.modes for line in result.broken]
+    return sorted(lines, key=_excess, reverse=True)
+
+
+def _excess(line: str) -> int:
+    """Packets above the bound, by a line of `backends.queue_bounds`; 0 for lines of another form."""
+    found = _HELD.search(line)
+    return int(found[1]) - int(found[2]) if found else 0
 
 
 def _bound_claim(record: RunRecord) -> tuple[bool, str]:

@@ -13,6 +13,7 @@ import pytest
 from weir.controller.congestion import CongestionOptions, JobStreams, LinkBudget, Uncontrolled, link_budgets
 from weir.controller.congestion.bound_log import PROMISES
 from weir.controller.congestion.bound_violations import Exceeded
+from weir.controller.congestion.cross_traffic import DeclaredPair
 from weir.controller.controller import Options
 from weir.controller.live.picture import LiveView
 from weir.controller.p4runtime.pipeline import CompiledPipeline
@@ -66,7 +67,7 @@ async def test_undeclared_traffic_is_reported_once_by_its_queue(
             return
         [line] = lines
         depth, bound = (int(word) for word in line.split() if word.isdigit())
-        assert line.startswith(f"{CROWDED}: {depth} packets were reported, and {bound} are promised: others send more")
+        assert line.startswith(f"{CROWDED}: {depth} packets were reported, and {bound} are promised: traffic")
         assert depth > bound == int(rig.controller.windows.budgets[CROWDED].bound)
         await rig.run(140 * MS)
         assert told() == lines, "once"
@@ -85,7 +86,9 @@ def test_violations_count_from_applied_bounds_and_once_per_bound() -> None:
         told["queue_packets"] = packets
         links.take(told)
 
-    windows: Any = SimpleNamespace(budgets=budgets, obeyed_ns=20 * MS)
+    windows: Any = SimpleNamespace(
+        budgets=budgets, obeyed_ns=20 * MS, declared={other: (DeclaredPair("h4 to h5: window 8", frozenset({other})),)}
+    )
     exceeded = Exceeded(links, windows)
     assert exceeded.poll() == [], "nothing was reported"
     report(one, bounds[one] + 3, 25 * MS - 1)
@@ -99,6 +102,8 @@ def test_violations_count_from_applied_bounds_and_once_per_bound() -> None:
     report(other, bounds[other] + 1, 30 * MS)
     [second] = exceeded.poll()
     assert second.startswith(f"{other}: ")
+    assert "more than was declared (h4 to h5: window 8)" in second
+    assert "not declared" in line
     assert exceeded.told == {one: line, other: second}
 
     def refused(budget: LinkBudget) -> LinkBudget:

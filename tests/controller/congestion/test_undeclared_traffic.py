@@ -285,7 +285,14 @@ def test_windows_leave_detected_traffic_and_bounds_are_dropped() -> None:
     without = link_budgets(SLOW, ROUTES, [JobStreams.of(plan)], plan_probes(SLOW, ROUTES), declared)
     behind = {end for end in ROUTES.shares("h9", "h1") if SLOW.is_switch(end.node)}
     assert {end for end, budget in seen.items() if budget.refusal} <= behind
-    assert seen[first].refusal == "telemetry sees some 25% of the link taken by what nobody declared"
+    seen_bps = 0.25 * SLOW.link_at(first).rate_bps
+    telling = f"telemetry sees some 25% of the link ({seen_bps / 1e6:.3g} Mbit/s) taken by what nobody declared"
+    assert seen[first].refusal == telling, "h9 sends no more: the links after it show nothing"
+    everywhere = link_budgets(
+        SLOW, ROUTES, [JobStreams.of(plan)], plan_probes(SLOW, ROUTES), declared, dict.fromkeys(behind, 0.25)
+    )
+    own = f", or by more than was declared of h9 to h1: {rate_bps / 1e8:g} Mbit/s, 1 packet at once"
+    assert everywhere[first].refusal == telling + own, "its whole way shows as much"
     assert f"by {first}, where telemetry sees" in next(b.refusal for e, b in seen.items() if b.refusal and e != first)
     assert not any(budget.refusal for budget in without.values())
     here = link_budgets(

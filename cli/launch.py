@@ -97,23 +97,14 @@ async def _launch(
         where = ", ".join(job.switches) or "the server"
         _say(f"job {job.number} of {', '.join(options.workers)} on {options.topology.name}, summed at {where}")
         together = options.policy == "abort"
-        failure: list[str] = []
-        status = await run_ranks(
-            job.ranks,
-            lambda _: words,
-            environment=lambda _: told,
-            ends_together=together,
-            say=failure.append,
-            end=end,
-            first_failure=job.first_failure,
-        )
+        ended = await run_ranks(job.ranks, lambda _: words, environment=lambda _: told, ends_together=together, end=end)
         if job.behind_s > 1:
             _say(f"the machine did not keep up: the fabric's time stood still for {job.behind_s:.1f} s")
         if carried := Carried.of(job.live):
             _say(str(carried))
-        for line in failure:  # the last line
-            _say(line)
-        return status
+        if ended.failure:  # the last line, where users look for the reason
+            _say(job.first_failure() or ended.failure)
+        return ended.status
 
 
 def _say(text: str) -> None:

@@ -128,7 +128,7 @@ def _run(words: Sequence[str]) -> None:
         for name, command in getattr(group, "commands", {}).items()
     }
     with orderly_end():  # one way to end by a signal, for every command
-        group(with_global_options_first(words, options), standalone_mode=True)
+        group(with_global_options_first(words, options), prog_name="weir", standalone_mode=True)
 
 
 def _with_the_way_to_install(error: ImportError, words: Sequence[str]) -> ImportError:

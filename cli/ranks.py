@@ -94,6 +94,16 @@ class LaunchedJob:
         return self.live.service.first_failure(self.number)
 
 
+@dataclass(frozen=True, slots=True)
+class RanksEnd:
+    """End of all ranks' processes."""
+
+    status: int
+    """0, or the exit status of the first rank that failed."""
+    failure: str
+    """Description of that rank's end; empty if none failed."""
+
+
 def hosts_for(topology: Topology, count: int) -> list[str]:
     """Return the fabric's first hosts for this many workers. Raises ExperimentError if it has too few."""
     names = [host.name for host in topology.hosts]
@@ -146,10 +156,8 @@ async def run_ranks(
     *,
     environment: Callable[[Rank], Mapping[str, str]] = lambda _: {},
     ends_together: bool = True,
-    say: Callable[[str], object] = lambda _: None,
     end: End | None = None,
-    first_failure: Callable[[], str] = lambda: "",
-) -> int:
+) -> RanksEnd:
     """Run a command for each rank, with its seat in the environment, until all have ended.
 
     Output is passed on line by line, each with its rank in front. With `ends_together` a rank that fails ends the
@@ -161,13 +169,7 @@ async def run_ranks(
         command: returns the words of a rank's command.
         environment: returns variables of a rank beyond the present environment.
         ends_together: end all ranks when one fails.
-        say: prints a message to the user.
         end: holds the signal to send on cancellation.
-        first_failure: returns the rank that has failed first, and why, for the last line; empty: the line has the exit
-            status of the first rank that ended with one.
-
-    Returns:
-        0, or the exit status of the first rank that failed.
 
     Raises:
         ExperimentError: a command cannot be started, or a line not passed on.
@@ -183,9 +185,7 @@ async def run_ranks(
         raise
     finally:
         running.kill()
-    if running.failure:
-        say(first_failure() or running.failure)
-    return running.status
+    return RanksEnd(running.status, running.failure)
 
 
 class _RunningRanks:

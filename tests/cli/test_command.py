@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -15,22 +16,16 @@ import yaml
 from rich.console import Console
 
 from weir import __version__
-from weir.cli.main import main
+from weir.cli.app import app
+from weir.cli.console import NOTES
 from weir.cli.runs import _table
 from weir.experiments.config import RunConfig
 from weir.experiments.errors import ExperimentError
 from weir.experiments.records import report
 from weir.imports.extras import EXTRAS
 from weir.tests.paths import ROOT
+from weir.tests.support.commands import WEIR, weir
 from weir.topologies import TopologyError, dump_topology, leaf_spine
-
-WEIR = Path(sys.executable).with_name("weir")
-
-
-def weir(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [WEIR, *map(str, arguments)], cwd=cwd, capture_output=True, text=True, timeout=120, check=False
-    )
 
 
 def write(folder: Path, content: dict[str, Any]) -> Path:
@@ -59,11 +54,8 @@ def _user_strategy(folder: Path, expression: str, name: str = "user.py") -> Path
     return file
 
 
-def test_errors_reach_the_user_as_one_line(
-    content: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_errors_reach_the_user_as_one_line(content: dict[str, Any], tmp_path: Path) -> None:
     """The whole way through the command; the cases below ask what the line says."""
-    monkeypatch.setenv("GRPC_VERBOSITY", "NONE")  # as the command would, but for this test alone
     demo, fabric = ROOT / "experiments" / "demo.yaml", tmp_path / "fabric.yaml"
     dump_topology(leaf_spine(1, 1, 1), fabric)
     cases: list[tuple[list[object], str]] = [
@@ -104,14 +96,10 @@ def test_errors_reach_the_user_as_one_line(
         (["controller", fabric, "--lease", "soon"], '--lease: delay "soon" is not a delay; write it like 10us'),
     ]
     for arguments, expected in cases:
-        monkeypatch.setattr(sys, "argv", ["weir", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        printed = capsys.readouterr()
-        assert (ended.value.code, printed.out) == (2, "")
-        assert printed.err.count("\n") == 1
-        assert printed.err.startswith("weir: ")
-        assert expected in printed.err
+        status, out, err = weir(*arguments)
+        assert (status, out, err.count("\n")) == (2, "", 1)
+        assert err.startswith("weir: ")
+        assert expected in err
 
 
 @pytest.mark.parametrize(
@@ -176,32 +164,32 @@ def test_a_file_that_is_no_run_file_is_refused(tmp_path: Path, text: str, expect
 
 def test_a_run_folder_that_cannot_be_written_is_named(content: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    done = weir("run", write(tmp_path, content), "--out", tmp_path / "file", cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == f"weir: {tmp_path}/file: cannot make a run folder there (Not a directory)\n"
+    status, out, err = weir("run", write(tmp_path, content), "--out", tmp_path / "file")
+    assert (status, out) == (2, "")
+    assert err == f"weir: {tmp_path}/file: cannot make a run folder there (Not a directory)\n"
 
 
 def test_run_prints_json_and_replays(content: dict[str, Any], tmp_path: Path) -> None:
     content["training"]["steps"] = 2
-    done = weir("run", write(tmp_path, content), "--strategy", "widest", "--json", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    printed = json.loads(done.stdout)
+    status, out, err = weir("run", write(tmp_path, content), "--strategy", "widest", "--json", folder=tmp_path)
+    assert status == 0, err
+    printed = json.loads(out)
     assert [result["strategy"] for result in printed["results"]] == ["widest"]
     folder = tmp_path / printed["folder"]
     assert (folder / "index.html").exists()
-    again = weir("replay", folder, cwd=tmp_path)
-    assert again.returncode == 0, again.stderr
-    assert "the replay reproduced every figure" in again.stdout
+    status, out, err = weir("replay", folder)
+    assert status == 0, err
+    assert "the replay reproduced every figure" in out
 
 
 def test_a_fabric_is_written_checked_and_drawn(tmp_path: Path) -> None:
-    assert weir("topology", "leaf-spine", "fabric.yaml", "--leaves", 2, cwd=tmp_path).returncode == 0
-    checked = weir("topology", "check", "fabric.yaml", cwd=tmp_path)
-    assert checked.stdout == "leaf-spine: 4 switches, 6 hosts, 10 links\n"
-    assert weir("topology", "draw", "fabric.yaml", "fabric.svg", cwd=tmp_path).returncode == 0
+    fabric = tmp_path / "fabric.yaml"
+    assert weir("topology", "leaf-spine", fabric, "--leaves", 2).status == 0
+    assert weir("topology", "check", fabric).out == "leaf-spine: 4 switches, 6 hosts, 10 links\n"
+    assert weir("topology", "draw", fabric, tmp_path / "fabric.svg").status == 0
     assert (tmp_path / "fabric.svg").read_text().lstrip().startswith(("<?xml", "<svg"))
-    refused = weir("topology", "draw", "fabric.yaml", "fabric.bmp", cwd=tmp_path)
-    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+    refused = weir("topology", "draw", fabric, tmp_path / "fabric.bmp")
+    assert (refused.status, refused.err.count("\n")) == (2, 1)
 
 
 def test_help_and_version_load_nothing_that_is_slow_to_load(tmp_path: Path) -> None:
@@ -222,19 +210,17 @@ def test_help_and_version_load_nothing_that_is_slow_to_load(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("option", "level", "quiet"), [("-v", "INFO", False), ("-q", "ERROR", True), ("--quiet", "ERROR", True)]
 )
-def test_verbose_logs_what_goes_on_and_quiet_only_errors(option: str, level: str, quiet: bool, tmp_path: Path) -> None:
-    code = (
-        "import logging, sys\n"
-        "from weir.cli.app import app\n"
-        "from weir.cli.console import NOTES\n"
-        f"app([{option!r}, 'topology', 'check', 'leaf_spine.yaml'], standalone_mode=False)\n"
-        "NOTES.print('a note')\n"
-        "print(logging.getLevelName(logging.getLogger().level))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == level
-    assert done.stdout.startswith("leaf-spine: 6 switches")
-    assert ("a note" in done.stderr) == (not quiet)
+def test_verbose_logs_what_goes_on_and_quiet_only_errors(
+    option: str, level: str, quiet: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(NOTES, "quiet", False)
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])  # pytest's, with which a level would not be set
+    app([option, "topology", "check", "leaf_spine.yaml"], standalone_mode=False)
+    NOTES.print("a note")
+    printed = capsys.readouterr()
+    assert logging.getLevelName(logging.getLogger().level) == level
+    assert printed.out.startswith("leaf-spine: 6 switches")
+    assert ("a note" in printed.err) == (not quiet)
 
 
 @pytest.mark.long

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -21,9 +18,9 @@ from weir.controller.placement.strategies import STRATEGIES
 from weir.emulator.ports.options import parse, parse_control
 from weir.experiments.baselines import SCHEMES
 from weir.hosts.drivers.control_client import POLICIES
+from weir.tests.support.commands import weir
 from weir.tests.test_snippets import check_line
 
-WEIR: Final = Path(sys.executable).with_name("weir")
 COLUMNS: Final = 80
 
 
@@ -126,10 +123,13 @@ def test_the_switchs_help_fits_too(capsys: pytest.CaptureFixture[str], monkeypat
         ("weir place fabric.yaml --strategy own_st", set()),
     ],
 )
-def test_a_shell_completes_commands_options_and_names(typed: str, completed: set[str], tmp_path: Path) -> None:
+def test_a_shell_completes_commands_options_and_names(
+    typed: str, completed: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Completion works like the script that `weir --install-completion` gives bash, which completes files without a
     match.
     """
     asked = {"_WEIR_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(len(typed.split(" ")) - 1)}
-    done = subprocess.run([WEIR], env={**os.environ, **asked}, cwd=tmp_path, capture_output=True, text=True)
-    assert set(done.stdout.split()) == completed
+    for name, value in asked.items():
+        monkeypatch.setenv(name, value)
+    assert set(weir(folder=tmp_path).out.split()) == completed

@@ -4,28 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import sys
 from pathlib import Path
 
 import pytest
 
+from weir.cli import jobs
 from weir.cli.controller import switch_addresses
 from weir.experiments.errors import ExperimentError
 from weir.tests.controller.control_rig import TOPOLOGY, Rig, rig
+from weir.tests.support.commands import weir_beside
 from weir.topologies.generators import leaf_spine
-
-WEIR = Path(sys.executable).with_name("weir")
 
 
 async def weir(service: Rig, *words: str) -> str:
     """Output of the command."""
-    process = await asyncio.create_subprocess_exec(
-        WEIR, "jobs", *words, "--control", service.service.address, stdout=asyncio.subprocess.PIPE
-    )
-    out, _ = await process.communicate()
-    assert process.returncode == 0
-    return out.decode()
+    status, out, err = await weir_beside("jobs", *words, "--control", service.service.address)
+    assert status == 0, err
+    return out
 
 
 async def test_a_job_is_registered_listed_and_ended() -> None:
@@ -100,20 +95,15 @@ def test_switch_addresses_follow_the_options() -> None:
             switch_addresses(TOPOLOGY, [wrong], 50_051)
 
 
-async def test_leading_options_count_and_errors_are_no_markup() -> None:
+async def test_leading_options_count_and_errors_are_no_markup(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs._console, "width", 300)
     async with rig() as service:
         address = service.service.address
 
         async def weir_jobs(*words: str) -> str:
-            process = await asyncio.create_subprocess_exec(
-                WEIR,
-                *("jobs", "--control", address, *words),
-                stdout=asyncio.subprocess.PIPE,
-                env={**os.environ, "COLUMNS": "300"},
-            )
-            out, _ = await process.communicate()
-            assert process.returncode == 0
-            return out.decode()
+            status, out, err = await weir_beside("jobs", "--control", address, *words)
+            assert status == 0, err
+            return out
 
         job = json.loads(await weir_jobs("--json", "register", "h1", "h2"))
         assert service.controller.jobs.keys() == {job["job"]}

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,19 +12,9 @@ from weir.controller.inference.forest import Forest
 from weir.tests.controller.control_rig import rig
 from weir.tests.controller.inference.forests import digits, digits_model
 from weir.tests.hosts.drivers.test_classifier import served
+from weir.tests.support.commands import weir_beside
 
-WEIR = Path(sys.executable).with_name("weir")
 ADDRESS = "127.87.73.3"
-
-
-async def weir(*words: str | Path) -> tuple[int, str, str]:
-    """Exit status, output and errors of the command."""
-    process = await asyncio.create_subprocess_exec(
-        WEIR, *words, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-    )
-    out, errors = await process.communicate()
-    assert process.returncode is not None
-    return process.returncode, out.decode(), errors.decode()
 
 
 @pytest.fixture
@@ -40,7 +28,7 @@ async def test_a_model_is_loaded_listed_and_unloaded(model: Path) -> None:
     forest = Forest.load(model)
     async with rig() as service:
         where = ("--control", service.service.address)
-        status, out, _ = await weir("model", "load", model, "--switch", "s1", *where, "--json")
+        status, out, _ = await weir_beside("model", "load", model, "--switch", "s1", *where, "--json")
         assert (status, json.loads(out)) == (
             0,
             [
@@ -56,20 +44,20 @@ async def test_a_model_is_loaded_listed_and_unloaded(model: Path) -> None:
                 }
             ],
         )
-        status, out, _ = await weir("model", "list", *where)
+        status, out, _ = await weir_beside("model", "list", *where)
         assert status == 0
         assert all(word in out for word in ("s1", "10.255.0.1", str(forest.number)))
-        status, _, errors = await weir("model", "load", model, "--switch", "s9", *where)
+        status, _, errors = await weir_beside("model", "load", model, "--switch", "s9", *where)
         assert (status, errors.count("\n")) == (2, 1)
-        assert (await weir("model", "unload", "--switch", "s1", *where, "--json"))[:2] == (0, "[]\n")
+        assert (await weir_beside("model", "unload", "--switch", "s1", *where, "--json"))[:2] == (0, "[]\n")
 
 
 async def test_a_model_is_tested_and_a_pickle_refused(model: Path, tmp_path: Path) -> None:
-    status, out, _ = await weir("model", "test", model, "--json")
+    status, out, _ = await weir_beside("model", "test", model, "--json")
     outcome = json.loads(out)
     assert (status, outcome["samples"], outcome["wrong"], outcome["leaves"]) == (0, 1000, 0, 16)
     (tmp_path / "digits.joblib").write_bytes(b"\x80\x04.")
-    status, _, errors = await weir("model", "test", tmp_path / "digits.joblib")
+    status, _, errors = await weir_beside("model", "test", tmp_path / "digits.joblib")
     assert (status, errors.count("\n")) == (2, 1)
 
 
@@ -79,10 +67,10 @@ async def test_samples_of_a_file_get_their_classes(model: Path, tmp_path: Path) 
     np.savetxt(tmp_path / "samples.csv", images, delimiter=",")
     with served(forest, ADDRESS):
         words = ("infer", tmp_path / "samples.csv", "--switch", ADDRESS, "--timeout", "1")
-        status, out, _ = await weir(*words, "--model", model, "--json")
+        status, out, _ = await weir_beside(*words, "--model", model, "--json")
         assert (status, json.loads(out)) == (0, forest.predict(images).tolist())
-        status, out, _ = await weir(*words)
+        status, out, _ = await weir_beside(*words)
         assert (status, out.split()) == (0, [str(index) for index in forest.decide(images)])
     (tmp_path / "words.csv").write_text("a,b\n")
-    status, _, errors = await weir("infer", tmp_path / "words.csv", "--switch", ADDRESS)
+    status, _, errors = await weir_beside("infer", tmp_path / "words.csv", "--switch", ADDRESS)
     assert (status, errors.count("\n")) == (2, 1)

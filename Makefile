@@ -13,6 +13,9 @@ LOCK := .ci/constraints.txt
 PYTEST = $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
 SHELL_RUN = $(SHELL_VENV)/bin/python -m p4runtime_sh --device-id $(DEVICE) --election-id 0,1 $(if $(CONFIG),--config $(CONFIG))
 
+# Python compiles each module once rather than at every start, also where the environment says otherwise.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-quick test-bmv2 test-tofino-model test-torch test-documents test-long mutants lint lock docs format doctor mininet p4 tofino proto shell bench results wireshark clean
 

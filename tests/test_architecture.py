@@ -116,7 +116,10 @@ def imported_modules(name: str, path: Path) -> set[str]:
     return found | {package for package in loaded if not f"{name}.".startswith(f"{package}.")}
 
 
-IMPORTS: Final = {name: imported_modules(name, path) for name, path in INSIDE.items()}
+@cache
+def all_imports() -> dict[str, set[str]]:
+    """Our own modules that each module imports."""
+    return {name: imported_modules(name, path) for name, path in INSIDE.items()}
 
 
 def room_of(name: str) -> str | None:
@@ -147,7 +150,7 @@ def test_every_room_is_drawn_with_all_its_parts() -> None:
 def test_rooms_import_downwards(room: str) -> None:
     wrong = {
         f"{name} imports {other}"
-        for name, others in IMPORTS.items()
+        for name, others in all_imports().items()
         for other in others
         if room_of(name) == room and room_of(other) not in {room, *ROOMS[room].may_import}
     }
@@ -158,7 +161,7 @@ def test_rooms_import_downwards(room: str) -> None:
 def test_parts_of_a_room_import_downwards(room: str) -> None:
     wrong = {
         f"{name} imports {other}"
-        for name, others in IMPORTS.items()
+        for name, others in all_imports().items()
         for other in others
         if room_of(name) == room_of(other) == room and height(other) > height(name)
     }
@@ -166,13 +169,13 @@ def test_parts_of_a_room_import_downwards(room: str) -> None:
 
 
 def test_no_imports_go_in_circles() -> None:
-    graph = nx.DiGraph([(name, other) for name, others in IMPORTS.items() for other in others])
+    graph = nx.DiGraph([(name, other) for name, others in all_imports().items() for other in others])
     assert [sorted(circle) for circle in nx.strongly_connected_components(graph) if len(circle) > 1] == []
 
 
 def test_imports_name_what_is_there() -> None:
     """A name that the tests above could not follow would go unseen."""
-    assert {other for others in IMPORTS.values() for other in others} <= set(INSIDE)
+    assert {other for others in all_imports().values() for other in others} <= set(INSIDE)
 
 
 def test_rooms_import_each_other_relatively() -> None:
@@ -185,6 +188,18 @@ def test_nothing_is_imported_by_its_bare_name() -> None:
     bare = {*ROOMS, *USERS}
     files = {**INSIDE, **modules_under(*USERS)}
     assert {f"{name} imports {other}" for name, path in files.items() for other in outside_names(path) & bare} == set()
+
+
+def test_parts_of_scipy_load_when_they_are_used() -> None:
+    """`import scipy` loads a part at its first use. Else each command would load all at its start."""
+    parts = {
+        f"{name} imports {part}"
+        for name, path in INSIDE.items()
+        for node in imports_of(path)
+        for part in ([node.module] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names])
+        if part is not None and part.startswith("scipy.")
+    }
+    assert parts == set()
 
 
 @pytest.mark.parametrize("place", PURE)

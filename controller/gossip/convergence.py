@@ -18,7 +18,7 @@ import math
 from typing import Final
 
 import numpy as np
-from scipy.sparse.linalg import LinearOperator, eigs  # type: ignore[import-untyped]
+import scipy  # type: ignore[import-untyped]
 
 from .policy import Floats, GossipPolicy
 
@@ -64,8 +64,8 @@ def spectral_radius(seconds: Floats, policy: GossipPolicy) -> float:
     if n <= _DENSE_WORKERS:
         matrix = np.stack([step(unit) for unit in np.eye(n * n)], axis=1)
         return float(np.abs(np.linalg.eigvals(matrix)).max())
-    operator = LinearOperator((n * n, n * n), matvec=step, dtype=np.float64)
-    return float(np.abs(eigs(operator, k=1, v0=centre.ravel(), return_eigenvectors=False)[0]))
+    operator = scipy.sparse.linalg.LinearOperator((n * n, n * n), matvec=step, dtype=np.float64)
+    return float(np.abs(scipy.sparse.linalg.eigs(operator, k=1, v0=centre.ravel(), return_eigenvectors=False)[0]))
 
 
 def influence(seconds: Floats, policy: GossipPolicy) -> Floats:

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
-from scipy.optimize import linprog  # type: ignore[import-untyped]
+import scipy  # type: ignore[import-untyped]
 
 from .demand import Floats, Stage
 from .errors import SchedulingError
@@ -50,7 +50,9 @@ def completion_bound(stages: Sequence[Stage]) -> float:
             break
         rows.extend(row for row, _ in cuts)
         right.extend(value for _, value in cuts)
-        solved = linprog(weights, A_ub=-np.array(rows), b_ub=-np.array(right), bounds=[(low, None) for low in floors])
+        solved = scipy.optimize.linprog(
+            weights, A_ub=-np.array(rows), b_ub=-np.array(right), bounds=[(low, None) for low in floors]
+        )
         times = solved.x
     return float(scale * (weights @ (times - starts)) / weights.sum())
 

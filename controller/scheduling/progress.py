@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from scipy.optimize import nnls  # type: ignore[import-untyped]
+import scipy  # type: ignore[import-untyped]
 
 from .errors import SchedulingError
 
@@ -76,7 +76,9 @@ def fitted(steps: Sequence[float], values: Sequence[float]) -> Curve | None:
         above = np.maximum(y - floor, 1e-6)
         # errors of 1/above are above⁻² times those of the value, so these weights make both alike
         weighted = np.sqrt(weights) * above**2
-        found, _ = nnls(np.column_stack([k / length, np.ones_like(k)]) * weighted[:, None], weighted / above)
+        found, _ = scipy.optimize.nnls(
+            np.column_stack([k / length, np.ones_like(k)]) * weighted[:, None], weighted / above
+        )
         curve = Curve(float(found[0]) / length, float(found[1]), float(floor), scale)
         error = float(weights @ (np.array([curve.value(step) for step in k]) / scale - y) ** 2)
         if error < best_error:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import scipy.stats  # type: ignore[import-untyped]
+import scipy  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]

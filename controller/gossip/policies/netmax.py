@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import scipy.sparse  # type: ignore[import-untyped]
-from scipy.optimize import linprog  # type: ignore[import-untyped]
+import scipy  # type: ignore[import-untyped]
 
 from ..errors import GossipError
 from ..policy import Description, Floats, GossipPolicy, check_seconds, neighbours
@@ -91,7 +90,7 @@ class _Program:
         """Return the probabilities of a grid point; None if there are none."""
         n = len(self._seconds)
         lower = np.where(self._alone > 0, 0.0, 2 * mass)
-        solved = linprog(
+        solved = scipy.optimize.linprog(
             self._alone,
             A_eq=self._equalities,
             b_eq=np.concatenate([np.ones(n), np.full(n, mean)]),

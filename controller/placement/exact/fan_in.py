@@ -26,7 +26,7 @@ from time import perf_counter
 from typing import Final
 
 import numpy as np
-import scipy.sparse  # type: ignore[import-untyped]
+import scipy  # type: ignore[import-untyped]
 
 from ..model.problem import NoTree, Placement, PlacementError, Problem
 from .greedy_fan_in import gathered
@@ -129,8 +129,6 @@ class _Program:
         """Return the best tree found in this time, or None, and True if the result is proven (optimal, or no tree
         exists).
         """
-        from scipy.optimize import Bounds, LinearConstraint, milp  # type: ignore[import-untyped]  # late: few placements need it
-
         arcs = [*self._rack_arcs(wanted), *self._switch_arcs()]
         switches = list(self._distance)
         columns = {name: index for index, name in enumerate(switches)}
@@ -147,11 +145,11 @@ class _Program:
         rows, places, values = zip(*cells, strict=True)
         shape = len(leaving) + len(entering), len(switches) + len(arcs)
         supply = [len(workers) for workers in racks.values()] + [0] * len(switches)
-        solved = milp(
+        solved = scipy.optimize.milp(
             np.array([1] * len(switches) + [arc.cost for arc in arcs]),
             integrality=np.ones(shape[1]),
-            bounds=Bounds(0, np.array([1] * len(switches) + [arc.most for arc in arcs])),
-            constraints=LinearConstraint(
+            bounds=scipy.optimize.Bounds(0, np.array([1] * len(switches) + [arc.most for arc in arcs])),
+            constraints=scipy.optimize.LinearConstraint(
                 scipy.sparse.csr_array((values, (rows, places)), shape=shape),
                 np.array(supply + [-np.inf] * len(entering)),
                 np.array(supply + [0] * len(switches) + [self._fan_in]),

@@ -24,7 +24,7 @@ from time import perf_counter
 from typing import Any, Final
 
 import numpy as np
-import scipy.sparse  # type: ignore[import-untyped]
+import scipy  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
 from ..model.network import SINK, Network

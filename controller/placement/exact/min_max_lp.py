@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
-import scipy.sparse  # type: ignore[import-untyped]
+import scipy  # type: ignore[import-untyped]
 
 from ..model.links import Floats
 from ..model.problem import PlacementError
@@ -67,8 +67,6 @@ class Sharing:
             OutOfTime: It takes longer than `seconds` of wall-clock time, or more `iterations` of the simplex method.
             PlacementError: HiGHS does not find the optimum.
         """
-        from scipy.optimize import linprog  # type: ignore[import-untyped]  # late: few placements need it
-
         scale = max((seconds for _, _, seconds in self.timed), default=1.0)
         time, width, rows = self.columns, self.columns + 1, len(self.others)
         cells = [(row, column, seconds / scale) for row, column, seconds in self.timed]
@@ -77,7 +75,7 @@ class Sharing:
         bounds = np.zeros(rows + len({row for row, _, _ in self.limits}))
         bounds[:rows] = -self.others / scale
         wholes = [(row, column, 1.0) for row, columns in enumerate(self.groups) for column in columns]
-        solved = linprog(
+        solved = scipy.optimize.linprog(
             np.append(np.zeros(time), 1.0),
             A_ub=_matrix(cells, len(bounds), width),
             b_ub=bounds,

@@ -23,8 +23,7 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-import scipy.sparse  # type: ignore[import-untyped]
-import scipy.sparse.csgraph  # type: ignore[import-untyped]
+import scipy  # type: ignore[import-untyped]
 
 from ..model.cost import Costs
 from ..model.links import Bools, Floats, Ints

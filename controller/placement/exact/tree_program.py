@@ -26,7 +26,7 @@ from math import lcm
 from typing import Final
 
 import numpy as np
-import scipy.sparse  # type: ignore[import-untyped]
+import scipy  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
 from ..model.cost import Costs
@@ -194,8 +194,6 @@ class TreeProgram:
     def _solve(
         self, objective: NDArray[np.float64], seconds: float | None, options: dict[str, float]
     ) -> tuple[Placement | None, bool, float]:
-        from scipy.optimize import Bounds, LinearConstraint, milp  # type: ignore[import-untyped]  # late: few placements need it
-
         if self._problem.racks.keys() - {hop.source for hop in self._hops if not hop.summed}:
             return None, True, np.inf
         lowers, uppers = np.zeros(len(self._uppers)), np.array(self._uppers)
@@ -215,11 +213,11 @@ class TreeProgram:
             for row, each, others in self._links:
                 left = max(seconds * (1 + _ROUNDING) - others, 0.0)
                 most[row] = min(np.floor(left / each), 1e6)
-        solved = milp(
+        solved = scipy.optimize.milp(
             objective,
             integrality=np.array(self._integral),
-            bounds=Bounds(lowers, uppers),
-            constraints=LinearConstraint(matrix, np.array(self._rows.lower), most),
+            bounds=scipy.optimize.Bounds(lowers, uppers),
+            constraints=scipy.optimize.LinearConstraint(matrix, np.array(self._rows.lower), most),
             options={name: value for name, value in options.items() if np.isfinite(value)},
         )
         if solved.x is None:

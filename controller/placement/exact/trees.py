@@ -11,8 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import scipy.sparse  # type: ignore[import-untyped]
-import scipy.sparse.csgraph  # type: ignore[import-untyped]
+import scipy  # type: ignore[import-untyped]
 
 from ....topologies.routing import Routes
 from ..model.links import Bools, Floats, Ints, Links

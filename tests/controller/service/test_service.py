@@ -433,9 +433,9 @@ async def test_numbers_are_given_once(service: Rig) -> None:
         grpc.StatusCode.INVALID_ARGUMENT,
         "job 9 runs already; give every job its own number",
     )
-    picked = {(await service.register(workers=["h4"])).job for _ in range(20)}
+    picked = {(await service.register(workers=["h4"])).job for _ in range(6)}
     assert max(picked) < 1 << 15, "bmv2 takes no multicast group from there on, and a job's number is its group's"
-    assert len(picked) == 20
+    assert len(picked) == 6
     assert 9 not in picked
 
 

@@ -38,6 +38,7 @@ BENCHMARKS: Final = (
     "control",
     "reports",
     "live",
+    "launch",
     "placement",
     "flows",
     "batching",

@@ -200,6 +200,8 @@ def queue_budget(
     burst = _burst_packets(queue, known, queues, options)
     window, total = NO_WINDOW_LIMIT, 0
     if queue.streams:
+        if queue.streams > queue.wanted:  # not even a round of each fits, so that all must wait for gaps
+            level = queue.streams
         window = min(max(level // queue.streams, 1) if largest is None else largest, NO_WINDOW_LIMIT - 1)
         total = queue.streams * window if largest is None else level
     bound = _bound_of(queue, burst, window, total, marked_from, options)

@@ -308,9 +308,17 @@ class WindowController:
         Otherwise workers would resend rounds that are only late, and no bound covers such copies. 0 if its links lose
         frames: there are no bounds then, and recovery should be fast.
         """
-        if losing_links(self._topology, plan.max_streams):
+        if losing_links(self._topology, plan.max_streams) or self._overflows(plan):
             return 0
         return self.round_trip_ns(plan, at_least=self.options.bound_packets)
+
+    def _overflows(self, plan: JobPlan) -> bool:
+        """Return True if a buffer on the job's ways cannot take a round of each stream at once."""
+        return any(
+            self.budgets[link].streams > self._topology.link_at(link).queue_packets
+            for link in plan.max_streams
+            if link in self.budgets
+        )
 
     def round_trip_ns(self, plan: JobPlan, at_least: float = 0) -> int:
         """Maximum time that a round may be under way: the path itself, and the fullest queues on it.

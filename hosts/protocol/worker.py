@@ -103,7 +103,7 @@ class WorkerCore:
     def _new_in_flight(self) -> None:
         """Forget what is in flight, and how much may be. The arrays are indexed by place, as the store's are."""
         size = self._store.size
-        self._pacer = Pacer(self.plan.pacing)
+        self._pacer = Pacer(self.plan.pacing, rank=self.plan.rank, workers=self.plan.workers)
         self._timeout.min_ns = max(self._options.min_timeout_ns, self.plan.pacing.round_trip_ns)
         self._timeout.max_ns = max(self._options.max_timeout_ns, self._timeout.min_ns)
         self._in_flight = InFlight(

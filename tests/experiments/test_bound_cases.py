@@ -126,3 +126,30 @@ def test_workers_that_wait_for_a_slow_one_send_one_copy_at_a_time() -> None:
             assert 0 < cluster.figures.resends <= 20, "each of eight workers sent a window of 31 again, and again"
 
     asyncio.run(play())
+
+
+def test_more_workers_than_the_buffer_holds_still_sum() -> None:
+    """Sixteen workers send to one port of 8 packets, beside a flow of 47 % of it."""
+    fabric = {"kind": "leaf-spine", "leaves": 1, "spines": 0, "hosts_per_leaf": 18, "rate": "1Gbit", "queue": 8}
+    config = RunConfig.model_validate(
+        {
+            "name": "cases",
+            "fabric": {"name": "cases", "generate": {**fabric, "delay": "2us"}},
+            "job": {"workers": [f"h{n}" for n in range(1, 17)], "server": "h17", "window": 32, "slots": 64},
+            "background": [{"source": "h18", "destination": "h17", "rate": "475Mbit"}],
+            "host_poll": "0ns",
+            "congestion": {"bound": 32, "lease": "20ms"},
+            "control": {"interval": "2ms", "warm_up": "6ms", "solve_interval": "10ms"},
+            "strategies": ["ps"],
+        }
+    )
+
+    async def play() -> None:
+        async with Cluster(config, "ps") as cluster:
+            rounds = 40
+            _, duration_ns = await cluster.allreduce([np.ones(LANES * rounds, np.float32)] * 16, 1)
+            assert cluster.figures.promised[Endpoint("s1", 17)] is None
+            frames_ns = 16 * (rounds + 32) * 8 * 1094 / (1 - 0.475)
+            assert duration_ns < 3 * frames_ns, "it waited for time-outs again and again"
+
+    asyncio.run(play())

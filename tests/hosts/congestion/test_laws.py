@@ -96,6 +96,20 @@ def test_the_pacer_holds_back_and_spaces_out() -> None:
     assert free.room(0) is None
 
 
+def test_workers_have_their_own_times_in_a_gap_without_a_bound() -> None:
+    """A worker that misses its time waits for the next gap, or all would send when a result reaches them."""
+    third = Pacer(Pacing(gap_ns=80), rank=2, workers=8)
+    assert third.begin(1_000)
+    assert [third.room(at_ns) for at_ns in (1_019, 1_020, 1_030)] == [0, 1, 1]
+    third.sent(1, 1_025)
+    assert third.next_ns(1_025) == 1_100
+    assert third.room(1_300) == 0
+    assert third.next_ns(1_300) == 1_340
+    bounded = Pacer(Pacing(gap_ns=80, round_trip_ns=5), rank=2, workers=8)
+    assert bounded.begin(1_000)
+    assert bounded.room(1_000) == 1, "its packets all fit"
+
+
 @pytest.mark.parametrize(
     ("pacing", "waits"), [(Pacing(hold_ns=9), True), (Pacing(lease_ns=9), True), (Pacing(), False)]
 )

@@ -121,6 +121,7 @@ LONG: Final = [
     "weir demo --loss 0.01",
     "weir evaluate SUITE.yaml",
     "weir evaluate experiments/evaluation.yaml --write docs/evaluation.md",
+    "weir evaluate experiments/strong_baselines.yaml --write docs/strong-baselines.md",
     "weir evaluate my_suite.yaml --workers 8",
     "weir run experiments/demo.yaml --strategy widest --seed 3",
     "weir papers run NAME",
@@ -397,11 +398,11 @@ def evaluate_few_seeds(clone: Path) -> None:
     folder.mkdir()
     for path in (ROOT / "experiments").iterdir():
         (folder / path.name).symlink_to(path)
-    suite = folder / "evaluation.yaml"
-    text = suite.read_text()
-    suite.unlink()
-    assert text.count("\nseeds: 20") == 1
-    suite.write_text(text.replace("\nseeds: 20", "\nseeds: 1"))
+    for suite in (folder / "evaluation.yaml", folder / "strong_baselines.yaml"):
+        text = suite.read_text()
+        suite.unlink()
+        assert text.count("\nseeds: 20") == 1
+        suite.write_text(text.replace("\nseeds: 20", "\nseeds: 1"))
 
 
 @pytest.mark.document
@@ -418,7 +419,7 @@ def test_a_line_that_runs_tests_finds_some(line: str, clone: Path) -> None:
 @pytest.mark.parametrize("line", LONG)
 def test_a_line_that_takes_a_minute_runs_as_it_stands(line: str, clone: Path) -> None:
     skip_what_cannot_run(line)
-    if "experiments/evaluation.yaml" in line:
+    if "weir evaluate experiments/" in line:
         evaluate_few_seeds(clone)
     shown = output_of(["bash", "-ec", line], clone, 3000)
     if line.startswith("make bench"):

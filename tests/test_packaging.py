@@ -281,6 +281,7 @@ def test_the_wheel_holds_packages_and_data_but_no_tests(wheel: Path, clone: Path
         "experiments/evaluation.yaml",
         "experiments/modes.yaml",
         "experiments/striped.yaml",
+        "experiments/strong_baselines.yaml",
         "experiments/records/page.html",
         "experiments/records/paper.mplstyle",
         "topologies/fat_tree.yaml",

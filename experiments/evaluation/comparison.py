@@ -16,8 +16,10 @@ from .statistics import Interval
 OURS: Final = "widest"
 AIMED_AT: Final[tuple[str, ...]] = ("rack", "atp", "hierarchy", "grid")
 """Published strategies that the aim names."""
-PUBLISHED: Final[tuple[str, ...]] = (*AIMED_AT, "canary")
+PUBLISHED: Final[tuple[str, ...]] = (*AIMED_AT, "hashed-hierarchy", "canary")
 """Strategies that others have published, or that are done by hand."""
+BEST_SPINE: Final = "best-spine"
+"""The strongest baseline: all that a fixed hierarchy with telemetry can do."""
 NOT_OTHERS: Final = (OURS, STRIPED, BLIND_TOGETHER, "oracle", "scarce")
 """Weir's own methods, and the judge of all: the mean of the others is without them."""
 AGG: Final = "agg"
@@ -74,6 +76,8 @@ class Condition:
     seeds: int
     background: float
     rows: tuple[Row, ...]
+    against_best_spine: Interval | None
+    """Saving of `widest` compared with the best spine."""
     against_others: Interval | None
     """Saving of `widest` compared with the mean of the others."""
     published: tuple[str, ...]
@@ -110,13 +114,17 @@ def _condition(records: Sequence[PointRecord]) -> Condition:
     others = [values for name, values in ran.items() if name not in NOT_OTHERS]
     ours = ran.get(OURS)
     published = {name: ran[name] for name in PUBLISHED if name in ran}
-    best = min(published, key=lambda name: sum(published[name])) if published else None
+    several = len(published.keys() & {*AIMED_AT}) > 1  # the best of one would be called the best of all
+    best = min(published, key=lambda name: sum(published[name])) if several else None
     saved = statistics.saved
     return Condition(
         told=records[0].point.conditions,
         seeds=len(records),
         background=sum(record.figures[0].background for record in records) / len(records),
         rows=rows,
+        against_best_spine=None
+        if ours is None or BEST_SPINE not in ran
+        else statistics.paired(saved, ours, ran[BEST_SPINE]),
         against_others=None
         if ours is None or not others
         else statistics.paired(lambda own, *rest: saved(own, sum(rest) / len(rest)), ours, *others),

@@ -18,8 +18,8 @@ from weir.experiments.evaluation.statistics import Interval
 from weir.experiments.evaluation.suite import Suite
 from weir.tests.paths import ROOT
 
-DOCS = ROOT / "docs" / "evaluation.md"
-DATA = ROOT / "docs" / "evaluation" / page.DATA
+PAGES = {"evaluation": "evaluation", "strong-baselines": "strong_baselines"}
+"""Pages in docs/ and their suites in experiments/."""
 CANARY = ("rack", "atp", "hierarchy", "grid", "canary")
 
 
@@ -43,6 +43,7 @@ def condition(workers: int, saved: float, published: tuple[str, ...], **changed:
         "seeds": 20,
         "background": 0.4,
         "rows": (own,),
+        "against_best_spine": None,
         "against_others": interval(0.5),
         "published": published,
         "against_published": (published[0], interval(saved)),
@@ -87,18 +88,21 @@ def test_p95_and_depth_have_intervals_and_several_jobs_a_dagger() -> None:
     one, eight = condition(1, 0.3, CANARY), condition(2, 0.3, CANARY)
     eight.told["jobs"] = 8
     summary = page._summary_table([one, eight]).splitlines()
-    assert summary[2].endswith("| 20 % (15 to 25) | 80 % (75 to 85) |")
-    assert summary[3].endswith("| 20 % (15 to 25) † | 80 % (75 to 85) † |")
-    assert page._summary_table([condition(1, 0.3, CANARY, depth=None)]).endswith("| 20 % (15 to 25) |  |")
+    assert summary[2].endswith("| 20 % (15 to 25) | 80 % (75 to 85) | 50 % (45 to 55) |")
+    assert summary[3].endswith("| 20 % (15 to 25) † | 80 % (75 to 85) † | 50 % (45 to 55) |")
+    assert page._summary_table([condition(1, 0.3, CANARY, depth=None)]).endswith(
+        "| 20 % (15 to 25) | 50 % (45 to 55) |"
+    )
     assert page._table(one).splitlines()[2].startswith("| widest tree | 2 ± 0.05 | 3 ± 0.05 |")
 
 
 @cache
-def published() -> tuple[Suite, list[Condition]]:
-    """Conditions computed from docs/evaluation/results.csv.gz, with its four digits."""
-    suite = Suite.load(ROOT / "experiments" / "evaluation.yaml")
-    told = list(csv.DictReader(gzip.decompress(DATA.read_bytes()).decode().splitlines()))
-    rows = {(*(row[key] for key in row if key in _CONDITIONS), row["seed"], row["strategy"]): row for row in told}
+def published(name: str = "evaluation") -> tuple[Suite, list[Condition]]:
+    """Conditions computed from a page's data, with their four digits."""
+    suite = Suite.load(ROOT / "experiments" / f"{PAGES[name]}.yaml")
+    data = (ROOT / "docs" / name / page.DATA).read_bytes()
+    told = list(csv.DictReader(gzip.decompress(data).decode().splitlines()))
+    rows = {(*(row.get(key, "equal") for key in _CONDITIONS), row["seed"], row["strategy"]): row for row in told}
     records = []
     for point in suite.points():
         mine = [str(point.conditions[key]) for key in _CONDITIONS]
@@ -108,7 +112,19 @@ def published() -> tuple[Suite, list[Condition]]:
     return suite, list(conditions_of(records))
 
 
-_CONDITIONS = ("grid", "fabric", "workers", "spread", "rates", "load", "background", "jobs", "memory", "telemetry")
+_CONDITIONS = (
+    "grid",
+    "fabric",
+    "workers",
+    "spread",
+    "rates",
+    "load",
+    "background",
+    "jobs",
+    "memory",
+    "telemetry",
+    "importance",
+)
 
 
 def figures_of(row: dict[str, str]) -> Figures:
@@ -127,14 +143,16 @@ def figures_of(row: dict[str, str]) -> Figures:
     )
 
 
-def test_the_page_in_docs_is_what_its_data_come_to() -> None:
+@pytest.mark.parametrize("name", PAGES)
+def test_the_page_in_docs_is_what_its_data_come_to(name: str) -> None:
     """Aims and summary, figure by figure, and the words around them."""
-    suite, conditions = published()
-    text = DOCS.read_text()
+    suite, conditions = published(name)
+    text = (ROOT / "docs" / f"{name}.md").read_text()
     assert page._READING in text
     assert suite.findings in text
     assert page._verdict(page._loaded(conditions)) in text
-    tables = [page._summary_table(conditions), *("\n".join(of(conditions)) for of in (page._several_jobs, page._agg))]
+    more = ["\n".join(told) for of in (page._several_jobs, page._agg) if (told := of(conditions))]
+    tables = [page._summary_table(conditions), *more]
     shown = re.findall(r"^\| conditions \|.*?(?=\n\n)", text, re.M | re.S)
     for there, table in zip(shown, tables, strict=True):
         words, figures = split(table[table.index("| conditions |") :].strip())
@@ -157,11 +175,13 @@ def test_readme_has_the_figures_of_the_data() -> None:
     all_ran = [saved for one, saved in compared if not set(AIMED_AT) - set(one.published)]
     some_ran = [saved for one, saved in compared if set(AIMED_AT) - set(one.published)]
     text = (ROOT / "README.md").read_text()
+    _, strong = published("strong-baselines")
+    spines = [one.against_best_spine.value for one in strong if one.against_best_spine is not None]
     assert {one.seeds for one in loaded} == {20}
-    assert f"under {len(loaded)} loaded conditions of 20 seeds," in text
+    assert f"under {len(strong)} and under {len(loaded)} loaded conditions of 20 seeds," in " ".join(text.split())
     rows = [re.findall(r"-?\d+", row) for row in re.findall(r"^\| [^|]+ (\| \d+ \| .* %\) \| \d+ \|)$", text, re.M)]
     assert [[int(figure) for figure in row] for row in rows] == [
-        readme_row(saved) for saved in (others, all_ran, some_ran)
+        readme_row(saved) for saved in (spines, all_ran, some_ran, others)
     ]
     (lost,) = [saved for saved in all_ran if saved < 0]
     assert f"{lost:.0%}".replace("%", " %") + " is under traffic" in " ".join(text.split())

@@ -27,6 +27,8 @@ from .place_files import PlacedJob
 _GAIN: Final = 0.01
 """Minimum gain of a move, as a share: jobs that do not run yet cost nothing to move, but smaller gains are ignored."""
 _TURNS: Final = 10
+_LONGEST_SECONDS: Final = 10.0
+"""Wall-clock limit of each joint search; nobody waits for a running job's move here."""
 _SAME: Final = 1e-6
 """Times that differ by this share or less are the same."""
 
@@ -158,7 +160,7 @@ class _Around:
         """Move parts as long as a move pays; return a summary."""
         for _ in range(_TURNS):
             try:
-                moved = better_together(self.running(), place, _GAIN)
+                moved = better_together(self.running(), place, _GAIN, _LONGEST_SECONDS)
             except PlacementError as error:
                 return f"not looked at together: {error}"
             if full := self.too_full(moved):

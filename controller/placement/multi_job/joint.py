@@ -206,7 +206,7 @@ def bound_of_slowest(jobs: Sequence[Running]) -> float:
     """Return the least seconds that the slowest job of the highest priority takes, times its weight.
 
     If all jobs can be decided together over all their trees, it is what the best combination takes; otherwise the
-    largest time that one of the highest jobs would take alone.
+    largest time that one of the highest jobs would take alone, or on its hosts' links with all jobs of these hosts.
 
     Raises:
         PlacementError: A switch that must sum has no room.
@@ -222,8 +222,12 @@ def bound_of_slowest(jobs: Sequence[Running]) -> float:
     if proven:
         best = times.weighted([times.bytes_of(at, placement) for at, placement in enumerate(found)])
         return float(best[highest].max())
-    alone: Floats = np.array([jobs[at].weight * together.alone_seconds(at) for at in highest])
-    return float(alone.max())
+    shared = together.access_bytes() * times.seconds_of_byte
+    least = [
+        jobs[at].weight * max(together.alone_seconds(at), float(shared[together.access(at)].max()))
+        for at in highest.tolist()
+    ]
+    return float(max(least))
 
 
 def _is_less(times: Floats, others: Floats, classes: Sequence[Class], share: float = _GAINS) -> bool:

@@ -36,7 +36,7 @@ from ..exact.spanning import last_that_connects
 from ..exact.steiner import cheap_tree, prepare
 from ..exact.trees import placed, user_switches
 from ..model.cost import Costs
-from ..model.links import Bools, Floats, Links
+from ..model.links import Bools, Floats, Ints, Links
 from ..model.problem import NoTree, Placement, PlacementError, Problem
 
 PARTS: Final = 256
@@ -152,6 +152,19 @@ class Jobs:
                 pairs = list(tree.pairs)
                 load[pairs] += share * self.seconds[job, pairs]
         return load
+
+    def access(self, job: int) -> Ints:
+        """Directed links between a job's hosts and their switches."""
+        hosts = [self.links.host[host] for host in self.problems[job].hosts]
+        links: Ints = self.links.access[hosts].ravel()
+        return links
+
+    def access_bytes(self) -> Floats:
+        """(links,): bytes of all jobs on the links of their hosts, by any trees: a stream of each job there."""
+        sizes = np.zeros(len(self.links.number))
+        for job, problem in enumerate(self.problems):
+            sizes[self.access(job)] += problem.gradient_bytes
+        return sizes
 
     def alone_seconds(self, job: int) -> float:
         """Time of a job's slowest link if it had the fabric for itself: the least of all its trees."""

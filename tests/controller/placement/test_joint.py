@@ -483,6 +483,14 @@ def test_many_jobs_are_no_slower_than_one_after_another(seed: int) -> None:
     assert after <= alone * 3 * (len(start) // 3 + 1)
 
 
+def test_jobs_that_share_a_host_are_bound_by_its_link() -> None:
+    """Twelve jobs, too many to be decided together, have the same server."""
+    routes = Routes(leaf_spine(4, 8, 4))
+    problems = [Problem(routes, (f"h{at}",), "h16", 1_000_000) for at in range(1, 13)]
+    jobs = [Running(problem, place(problem), 2.0) for problem in problems]
+    assert bound_of_slowest(jobs) == pytest.approx(2.0 * 12 * 0.008)
+
+
 def by_any_spines(problem: Problem) -> list[Placement]:
     """Trees in which each of its two racks sends to the server's by one of three spines."""
     own, down = user_switches(problem), problem.topology.attached_switch(str(problem.server)).name

@@ -8,6 +8,8 @@
 from __future__ import annotations
 
 import os
+import pickle
+import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
@@ -149,12 +151,9 @@ class Program:
         key = cache.key_of(text + b" traced" if traced else text)
         program = cls._loaded.get(key)
         if program is None:
-            document = read(text)
             code = cache.fetch(key)
+            document, layout = _planned(text, key, traced=traced)
             try:
-                layout = plan(document)
-                if traced:
-                    layout = with_steps(layout, document)
                 _check_tables(document)
                 if code is None:
                     from .compiler.module import compile_program  # heavy, and not needed for cached programs
@@ -162,7 +161,7 @@ class Program:
                     code = compile_program(document, layout)
                     cache.keep(key, code)
             except MALFORMED as error:
-                raise UnsupportedProgram(f"cannot be compiled ({error!r})", place=document.name) from error
+                raise _not_compiled(document, error) from error
             addresses, keep_alive = link(code, EntryPoints._fields)
             program = cls._loaded[key] = cls(text, document, layout, EntryPoints(*addresses), keep_alive)
         with cls._keeping:
@@ -185,6 +184,32 @@ class Program:
             raise UnsupportedProgram(
                 f"its registers, counters and meters take {size} bytes", place=self.name, value=size
             ) from None
+
+
+def _planned(text: bytes, key: str, *, traced: bool) -> tuple[Document, Layout]:
+    """Return the program as a document and its layout: as computed before on this machine, if the cache has it.
+
+    The key covers the sources of both. Raises as `Program.load` does.
+    """
+    suffix = f"plan-{sys.version_info.major}{sys.version_info.minor}"
+    if (kept := cache.fetch(key, suffix)) is not None:
+        document, layout = pickle.loads(kept)
+        assert isinstance(document, Document)
+        assert isinstance(layout, Layout)
+        return document, layout
+    document = read(text)
+    try:
+        layout = plan(document)
+        if traced:
+            layout = with_steps(layout, document)
+    except MALFORMED as error:
+        raise _not_compiled(document, error) from error
+    cache.keep(key, pickle.dumps((document, layout), protocol=5), suffix)
+    return document, layout
+
+
+def _not_compiled(document: Document, error: Exception) -> UnsupportedProgram:
+    return UnsupportedProgram(f"cannot be compiled ({error!r})", place=document.name)
 
 
 def _actions(document: Document) -> dict[str, ActionSchema]:

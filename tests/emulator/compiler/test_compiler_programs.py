@@ -72,13 +72,19 @@ def test_native_code_is_kept_by_content(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("WEIR_CACHE", str(tmp_path))
     text = (PROGRAMS / "selector.json").read_bytes() + b"\n"
     first = Program.load(text)
-    kept = list(tmp_path.iterdir())
-    assert [file.name for file in kept] == [f"{cache.key_of(text)}.o"]
+    kept = sorted(tmp_path.iterdir())
+    version = f"{sys.version_info.major}{sys.version_info.minor}"
+    assert [file.name for file in kept] == [f"{cache.key_of(text)}.{suffix}" for suffix in ("o", f"plan-{version}")]
     monkeypatch.setattr(Program, "_loaded", WeakValueDictionary())
-    stamp = kept[0].stat().st_mtime_ns
+    stamps = [file.stat().st_mtime_ns for file in kept]
     second = Program.load(text)
     assert second is not first
-    assert kept[0].stat().st_mtime_ns == stamp
+    assert (second._document, second._layout) == (first._document, first._layout)
+    assert [file.stat().st_mtime_ns for file in kept] == stamps
+    monkeypatch.setattr(Program, "_loaded", WeakValueDictionary())
+    kept[1].write_bytes(kept[1].read_bytes()[:-1])  # damaged: made anew
+    assert Program.load(text)._layout == first._layout
+    assert kept[1].stat().st_mtime_ns > stamps[1]
     assert cache.key_of(text) != cache.key_of(text + b" ")
 
 

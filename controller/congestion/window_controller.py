@@ -314,7 +314,7 @@ class WindowController:
 
     def _overflows(self, plan: JobPlan) -> bool:
         """Return True if a buffer on the job's ways cannot take a round of each stream at once."""
-        return any(
+        return self.options.windows_obeyed and any(
             self.budgets[link].streams > self._topology.link_at(link).queue_packets
             for link in plan.max_streams
             if link in self.budgets

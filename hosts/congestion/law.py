@@ -57,6 +57,8 @@ class WindowLaw(Protocol):
 
     yields: bool = True
     """True if fewer rounds than the window may be in the network during repairs."""
+    bounded: bool = False
+    """True if it keeps to the windows that queue bounds rely on: without losses, one copy at a time is enough."""
     int_header: bytes = b""
     """INT's shim and header that contributions with lanes carry, so that results bring links' readings; empty: none."""
     unread: int = 0

@@ -113,7 +113,7 @@ class WorkerCore:
             window=self.plan.pacing.window,
             rank=self.plan.rank,
             workers=self.plan.workers,
-            longest_round_trip_ns=self.plan.pacing.round_trip_ns,
+            longest_round_trip_ns=self.plan.pacing.round_trip_ns if self._law.bounded else 0,
         )
         self._window_round = NO_ROUND  # the newest round whose result's window was obeyed
         self._row_at = np.zeros(size, np.int64)  # scratch

@@ -42,6 +42,7 @@ class _UserLaw(WindowLaw):
         self._path, self._law = path, law
         self._allowed = ExplicitWindow() if description.bounded else None
         self.yields, self.int_header = law.yields or description.bounded, law.int_header
+        self.bounded = description.bounded
 
     @property
     def gap_ns(self) -> int:

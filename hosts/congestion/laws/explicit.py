@@ -11,6 +11,8 @@ from ..law import Description, Feedback, WindowLaw
 class ExplicitWindow(WindowLaw):
     """Window set by the window field. Without a result for a lease, one round finds out the allowed window."""
 
+    bounded = True
+
     def __init__(self) -> None:
         self.begin(Pacing(), 0)
 

@@ -360,3 +360,8 @@ def test_windows_are_lent_from_when_the_plan_is_here() -> None:
     assert sum(len(sent) for sent in core.poll(2_000)) == 1
     unpaced = WorkerCore(WorkerPlan(1, 1, 0, 1, 1, 1, 64, 32, members=(1,)))
     assert unpaced.deadline_ns is None
+
+
+def test_only_laws_that_queue_bounds_rely_on_limit_copies() -> None:
+    assert {name for name, law in LAWS.items() if law.make(SETTING).bounded} == {"explicit"}
+    assert {name for name, law in LAWS.items() if law.bounded} == {"explicit"}

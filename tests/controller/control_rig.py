@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import grpc
+import pytest
 
 from weir.controller.controller import Controller, Options
 from weir.controller.jobs.journal_file import JournalFile
@@ -110,6 +111,13 @@ class Host:
                 while await self.call.read() is not grpc.aio.EOF:
                     pass
             return await self.call.code(), await self.call.details()
+
+
+async def refusal(call: Any) -> tuple[grpc.StatusCode, str]:
+    """Require that a call is refused; return the status and its words."""
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call
+    return caught.value.code(), caught.value.details() or ""
 
 
 @asynccontextmanager

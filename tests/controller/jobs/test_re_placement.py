@@ -193,8 +193,14 @@ class Held:
         return self.asked[-1][1]
 
 
-@pytest.mark.parametrize("together", [False, True])
-@pytest.mark.parametrize("meanwhile", ["ends", "moves"])
+@pytest.mark.parametrize(
+    ("meanwhile", "together"),
+    [
+        ("ends", False),
+        ("moves", True),
+        *(pytest.param(*row, marks=pytest.mark.long) for row in (("ends", True), ("moves", False))),
+    ],
+)
 async def test_decisions_for_a_job_at_another_place_are_dropped(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, meanwhile: str, together: bool
 ) -> None:

@@ -120,7 +120,7 @@ async def test_a_controller_that_forgot_lets_no_old_sum_out(rig: Rig, tmp_path: 
         assert rig.controller.jobs[7].plan.generation != in_force
 
 
-@pytest.mark.parametrize("seed", [1, 2, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(100, 130))])
+@pytest.mark.parametrize("seed", [2, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, *range(100, 130)))])
 async def test_a_controller_that_forgets_lets_no_wrong_sum_out(pipeline: CompiledPipeline, seed: int) -> None:
     """Again and again, with a job under way or done, whose packets are still in the fabric and its hosts gone."""
     rng = random.Random(seed)

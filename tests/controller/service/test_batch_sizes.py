@@ -20,7 +20,7 @@ from weir.experiments.backends.batch_sizes import size_rule
 from weir.hosts import ControlAbsent, ControlRefused
 from weir.hosts.drivers import batch_size_client
 from weir.hosts.drivers.batch_size_client import BatchSizeClient, BatchSizeRequest
-from weir.tests.controller.control_rig import ANSWER_S, Host, Rig, rig
+from weir.tests.controller.control_rig import ANSWER_S, Host, Rig, refusal, rig
 from weir.tests.support.errors import raises
 from weir.wire import control_pb2 as pb
 from weir.wire.control_messages import BALANCE, balance_request
@@ -61,12 +61,6 @@ def asking(service: Rig, registration: pb.Registration, rank: int, **said: Any) 
         return sizes
 
     return asyncio.create_task(answer())
-
-
-async def refusal(asked: asyncio.Task[list[int]]) -> tuple[grpc.StatusCode, str]:
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await asked
-    return caught.value.code(), caught.value.details() or ""
 
 
 async def test_sizes_are_in_proportion_to_speeds(service: Rig) -> None:
@@ -315,32 +309,33 @@ async def test_a_job_that_the_controller_has_just_ended_is_not_found(service: Ri
     assert (code, str(registration.job) in words) == (grpc.StatusCode.NOT_FOUND, True)
 
 
-@pytest.mark.parametrize(
-    ("said", "code", "words"),
-    [
-        ({"job": 9}, "NOT_FOUND", "9"),
-        ({"token": "none"}, "PERMISSION_DENIED", "the token is none of its seats'"),
-        (
-            {"told": {0: {"speed": float("nan")}}},
-            "INVALID_ARGUMENT",
-            "speed nan of rank 0; it is in 1e-09…1e+12, or 0 where it is unknown",
-        ),
-        *(
-            ({"told": {0: {name: value}}}, "INVALID_ARGUMENT", f"{name} {value:g} of rank 0; it is in 1e-09…1e+12")
-            for name in ("speed", "seconds")
-            for value in (-1.0, 5e-324, 1e-10, 2e12, 1e308, float("inf"))
-        ),
-        ({"reports": [pb.SpeedReport(rank=1)]}, "INVALID_ARGUMENT", "a report of rank 1; there are ranks 0…0"),
-        ({"reports": [pb.SpeedReport()] * 2}, "INVALID_ARGUMENT", "two reports of rank 0; each has one"),
-        ({"samples": 0}, "INVALID_ARGUMENT", "0 samples for 1 workers; each has one at least"),
-        ({"rule": "fair"}, "INVALID_ARGUMENT", 'unknown rule "fair" for batch sizes; supported: analytic, numeric'),
-        ({"rule": "r" * 100_000}, "INVALID_ARGUMENT", "r… (100061 characters)"),
-    ],
-)
-async def test_impossible_sizes_are_refused(service: Rig, said: Any, code: str, words: str) -> None:
+IMPOSSIBLE_SIZES: list[tuple[Any, str, str]] = [
+    ({"job": 9}, "NOT_FOUND", "9"),
+    ({"token": "none"}, "PERMISSION_DENIED", "the token is none of its seats'"),
+    (
+        {"told": {0: {"speed": float("nan")}}},
+        "INVALID_ARGUMENT",
+        "speed nan of rank 0; it is in 1e-09…1e+12, or 0 where it is unknown",
+    ),
+    *(
+        ({"told": {0: {name: value}}}, "INVALID_ARGUMENT", f"{name} {value:g} of rank 0; it is in 1e-09…1e+12")
+        for name in ("speed", "seconds")
+        for value in (-1.0, 5e-324, 1e-10, 2e12, 1e308, float("inf"))
+    ),
+    ({"reports": [pb.SpeedReport(rank=1)]}, "INVALID_ARGUMENT", "a report of rank 1; there are ranks 0…0"),
+    ({"reports": [pb.SpeedReport()] * 2}, "INVALID_ARGUMENT", "two reports of rank 0; each has one"),
+    ({"samples": 0}, "INVALID_ARGUMENT", "0 samples for 1 workers; each has one at least"),
+    ({"rule": "fair"}, "INVALID_ARGUMENT", 'unknown rule "fair" for batch sizes; supported: analytic, numeric'),
+    ({"rule": "r" * 100_000}, "INVALID_ARGUMENT", "r… (100061 characters)"),
+]
+"""Parts of a question, code of the refusal, and words of it."""
+
+
+async def test_impossible_sizes_are_refused(service: Rig) -> None:
     registration = await service.register(workers=["h1"])
-    found, text = await refusal(asking(service, registration, 0, **said))
-    assert (found.name, words in text) == (code, True), text
+    for said, code, words in IMPOSSIBLE_SIZES:
+        found, text = await refusal(asking(service, registration, 0, **said))
+        assert (found.name, words in text) == (code, True), (said, text)
 
 
 async def test_a_server_has_no_batch_and_some_controllers_decide_none(service: Rig) -> None:

@@ -10,7 +10,6 @@ import signal
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import grpc
 import pytest
@@ -18,7 +17,7 @@ import pytest
 from weir.controller.errors import ControllerError
 from weir.controller.service.limits import LONGEST_REASON, MESSAGE_BYTES, Limits, client_of
 from weir.controller.service.streams import MAX_UNSENT, HostStream
-from weir.tests.controller.control_rig import certificates, rig
+from weir.tests.controller.control_rig import certificates, refusal, rig
 from weir.tests.support.errors import raises
 from weir.wire import control_pb2 as pb
 from weir.wire.control_channel import Tls
@@ -43,12 +42,6 @@ def says():
 for message in attend(says()):
     print(message.WhichOneof("content"), flush=True)
 """
-
-
-async def refusal(call: Any) -> tuple[grpc.StatusCode, str]:
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await call
-    return caught.value.code(), caught.value.details() or ""
 
 
 async def test_a_worker_that_died_before_the_others_came_is_not_there() -> None:

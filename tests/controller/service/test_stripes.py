@@ -14,8 +14,7 @@ import pytest
 from weir.controller.errors import PlanError
 from weir.controller.service.limits import Limits
 from weir.controller.service.seating import Seating
-from weir.tests.controller.control_rig import Rig, rig
-from weir.tests.controller.service.test_service import refusal
+from weir.tests.controller.control_rig import Rig, refusal, rig
 from weir.topologies.generators import leaf_spine
 from weir.wire import control_pb2 as pb
 

@@ -25,7 +25,7 @@ torchrun._RUN = (sys.executable, "-c", up)
 fabric = load_topology("leaf_spine.yaml")
 with orderly_end() as end:
     options = torchrun._Options("widest", 1, 10**10, LiveOptions(None, None))
-    end.run(torchrun._run(fabric, None, ["h1", "h2"], [sys.argv[1]], "abort", int(sys.argv[2]), {}, options))
+    end.run(torchrun._run(fabric, None, ["h1", "h2"], [sys.argv[1]], int(sys.argv[2]), {}, options))
 """
 
 

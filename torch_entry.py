@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
+    from .hosts import Communicator
     from .hosts.torch.elastic_restart import Progress
 
 T = TypeVar("T")
@@ -69,6 +70,42 @@ def report(**progress: Any) -> None:
 
     if hasattr(dist.group.WORLD, "report"):
         dist.group.WORLD.report(**progress)
+
+
+def gossip(optimizer: Any, policy: str = "exact", *, communicator: Communicator | None = None, **options: Any) -> Any:
+    """Wrap an optimiser so that ranks average with one other rank at a time, in place of an all-reduce of gradients.
+
+    Use it in a script that `weir launch` starts, with a plain model (no DistributedDataParallel), which all ranks
+    initialise alike.
+
+    Args:
+        optimizer: Any optimiser of PyTorch.
+        policy: Gossip policy by name (exact, netmax, uniform), or the path of a Python file (docs/gossip.md). It is
+            computed from iteration times that ranks measure.
+        communicator: The job; None: that of `weir.join()`.
+        **options: `period`, `policy_period` and `seed` of `GossipAverager`.
+
+    Returns:
+        A `torch.distributed.optim.PostLocalSGDOptimizer`, whose `averager` is the `GossipAverager`.
+
+    Raises:
+        GossipError: The policy is unknown.
+        HostError: The job has one worker, or an option is out of range; also errors of `weir.join`.
+    """
+    from torch.distributed.optim import PostLocalSGDOptimizer
+
+    from .controller.gossip.policies import POLICIES
+    from .hosts import join
+    from .hosts.torch.gossip import GossipAverager
+
+    compute = POLICIES.describe(policy).compute
+
+    def parts(seconds: Any) -> tuple[Any, Any]:
+        found = compute(seconds)
+        return found.probabilities, found.pull_weights
+
+    transport = (join() if communicator is None else communicator).transport
+    return PostLocalSGDOptimizer(optimizer, GossipAverager(transport, parts, **options))
 
 
 def _create(*words: Any) -> Any:

@@ -253,6 +253,9 @@ BY_OTHERS: Final[Mapping[str, str]] = {
         "tests/emulator/stf/test_stf_command.py::test_the_root_of_a_source_tree_stands_for_its_tests"
     ),
     "weir stf PROGRAM TEST.stf...": "tests/test_commands.py::test_a_line_runs_as_it_stands",
+    "weir launch -n 4 examples/gossip_training.py": (
+        "tests/hosts/torch/test_gossip_averager.py::test_the_example_learns_without_an_all_reduce_of_gradients"
+    ),
     "weir topology check examples/two_racks.yaml": "tests/test_examples.py::test_a_topology_of_ones_own",
     "weir topology draw examples/two_racks.yaml two_racks.svg": "tests/test_examples.py::test_a_topology_of_ones_own",
     "weir torchrun -n 2 examples/balanced.py": (

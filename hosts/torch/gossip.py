@@ -1,0 +1,266 @@
+"""Gossip averaging of a PyTorch model: each rank pulls the weights of one other rank while it computes.
+
+::
+
+    every rank     publish weights ─ begin a pull ─ compute a step ─ end the pull: x ← x − c_im · (before − x_m) ─ …
+    lowest rank    pulls all ranks' measured times ─▶ policy ─▶ publishes it; the others pull it
+
+Both sides of the move are weights from before the step, so that a pull never undoes a rank's own step. No call is
+collective: a rank waits for the one pull that it has begun, and goes on without ranks that are lost.
+
+Source of the scheme: Zhou et al., "Communication-efficient Decentralized Machine Learning over Heterogeneous Networks"
+(NetMax, ICDE 2021).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ..errors import InvalidPlan, InvalidTensor, NotPublished, PeerLost, PeerRestarted, TransportError
+from ..transport.core import Published
+from ..transport.transport import Transport, TransportCall
+
+Matrix = NDArray[np.float64]
+Compute = Callable[[Matrix], tuple[Matrix, Matrix]]
+"""Compute probabilities and pull weights, (ranks, ranks) each, from iteration times in s: entry (i, m) is an iteration
+of rank i that pulls from rank m, entry (i, i) one without a pull.
+"""
+
+_WEIGHTS: Final = "gossip weights"
+_TIMES: Final = "gossip times"
+_POLICY: Final = "gossip policy"
+_KEEP: Final = 0.5
+"""Weight of the old value in moving averages of times."""
+
+MAX_PULL_WEIGHT: Final = 0.5
+"""Largest pull weight. Policies take pulls one after another; two ranks that pull from each other at once would swap
+their weights with 1. Their difference d then becomes -(1 + ηH) d in a step of rate η and curvature H, and grows.
+"""
+
+_log = logging.getLogger(__name__)
+
+
+class _Pull(NamedTuple):
+    """A pull of another rank's weights that has begun."""
+
+    peer: int
+    call: TransportCall[Published]
+    before: NDArray[np.float32]
+    """This rank's weights when it began, (parameters,)."""
+    began_s: float
+
+
+class GossipAverager:
+    """Averager of one model, for `torch.distributed.optim.PostLocalSGDOptimizer`.
+
+    Attributes:
+        step: Number of calls of `average_parameters`, as PyTorch's averagers count them in checkpoints.
+        pulls: Number of pulls that came.
+        missed: Number of pulls that failed, because a rank was lost or had published nothing yet.
+        lost: Ranks that do not answer any more.
+        version: Version of the policy in force; 0: all others alike, with pull weight 0.5.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        compute: Compute,
+        *,
+        period: int = 1,
+        policy_period: int = 20,
+        seed: int = 0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Create the averager, alike at every rank.
+
+        Args:
+            transport: Messages to the job's other workers, such as `weir.join().transport`.
+            compute: Way to compute a policy; the lowest living rank uses it.
+            period: Steps from one pull to the next.
+            policy_period: Pulls from one look at all ranks' times to the next.
+            seed: Of the draws of ranks.
+            clock: Time in s.
+
+        Raises:
+            InvalidPlan: A period is below 1, or the job has one worker.
+        """
+        for name, value in (("period", period), ("policy_period", policy_period)):
+            if value < 1:
+                raise InvalidPlan(f"{name} must be at least 1, got {value}", place=name, value=value)
+        self._transport, self._compute, self._clock = transport, compute, clock
+        self._rank, self._ranks = transport.rank, transport.size
+        if self._ranks < 2:
+            raise InvalidPlan("gossip needs two workers or more; the job has 1", place="workers", value=self._ranks)
+        self._period, self._policy_period = period, policy_period
+        self._chances = np.random.default_rng((seed, self._rank))
+        self._probabilities = np.full((self._ranks, self._ranks), 1 / (self._ranks - 1))
+        np.fill_diagonal(self._probabilities, 0)
+        self._pull_weights = np.full((self._ranks, self._ranks), 0.5)
+        self.step, self.pulls, self.missed, self.version = 0, 0, 0, 0
+        self.lost = set[int]()
+        self._times = np.full(self._ranks, np.nan)
+        """Measured times of this rank's iterations by the rank it pulled from; its own place: of computing."""
+        self._pull: _Pull | None = None
+        self._ended_s: float | None = None
+        self._rows: dict[int, TransportCall[Published]] = {}
+        self._news: tuple[int, TransportCall[Published]] | None = None
+        """A look for a newer policy: the rank asked, and the call."""
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="weir gossip")
+        self._computing: Future[tuple[list[int], tuple[Matrix, Matrix]]] | None = None
+
+    def average_parameters(self, params: Iterable[Any]) -> None:
+        """Move the parameters towards those of the rank that this one has pulled from, and begin the next pull.
+
+        Args:
+            params: Parameters, or parameter groups of an optimiser; the same at every call and rank.
+
+        Raises:
+            InvalidTensor: Another rank's model has another number of parameters.
+        """
+        self.step += 1
+        if self.step % self._period:
+            return
+        tensors = list(_tensors(params))
+        now_s = self._clock()
+        if self._ended_s is not None:
+            self._observe(self._rank, now_s - self._ended_s)
+        weights = _flat(tensors)
+        if self._pull is not None and (pulled := self._end(self._pull, weights.size)) is not None:
+            weights -= np.float32(self._pull_weights[self._rank, self._pull.peer]) * (self._pull.before - pulled)
+            _write(weights, tensors)
+        self._transport.publish(_WEIGHTS, weights)
+        self._follow_policy()
+        self._begin(weights)
+        self._ended_s = self._clock()
+
+    def close(self) -> None:
+        """End the thread that computes policies. The transport stays open."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def _begin(self, weights: NDArray[np.float32]) -> None:
+        """Begin a pull from a drawn rank, or from none."""
+        chances = self._probabilities[self._rank].copy()
+        chances[list(self.lost)] = 0
+        self._pull = None
+        if (total := chances.sum()) > 0:
+            peer = int(self._chances.choice(self._ranks, p=chances / total))
+            if peer != self._rank:
+                call = self._transport.pull_async(peer, _WEIGHTS)
+                self._pull = _Pull(peer, call, weights, self._clock())
+
+    def _end(self, pull: _Pull, size: int) -> NDArray[np.float32] | None:
+        """Return the weights that a pull has brought; None if it has failed."""
+        published = self._result(pull.peer, pull.call)
+        if published is None:
+            self.missed += 1
+            return None
+        self._observe(pull.peer, self._clock() - pull.began_s)
+        weights: NDArray[np.float32] = published.value
+        if weights.shape != (size,):
+            raise InvalidTensor(
+                f"rank {pull.peer} has {weights.size} parameters and rank {self._rank} has {size}; all ranks train one "
+                "model",
+                place="gossip",
+                value=weights.size,
+            )
+        self.pulls += 1
+        return weights
+
+    def _result(self, peer: int, call: TransportCall[Published]) -> Published | None:
+        """Wait for a call; None if it fails, where a peer that is gone counts as lost."""
+        try:
+            return call.wait_or_cancel()
+        except (PeerRestarted, NotPublished):
+            return None
+        except PeerLost:
+            self.lost.add(peer)
+            _log.warning("gossip goes on without rank %d, which is lost", peer)
+        except TransportError as error:
+            _log.warning("gossip: a pull from rank %d failed: %s", peer, error)
+        return None
+
+    def _observe(self, peer: int, seconds: float) -> None:
+        before = self._times[peer]
+        self._times[peer] = seconds if np.isnan(before) else _KEEP * before + (1 - _KEEP) * seconds
+
+    # --- policies ---
+
+    def _follow_policy(self) -> None:
+        """Do this call's part of agreeing on a policy; waits for nobody."""
+        leader = min(set(range(self._ranks)) - self.lost)
+        if self.step // self._period % self._policy_period == 0:
+            self._transport.publish(_TIMES, self._times)
+            if leader == self._rank and not self._rows and self._computing is None:
+                others = sorted(set(range(self._ranks)) - self.lost - {self._rank})
+                self._rows = {peer: self._transport.pull_async(peer, _TIMES) for peer in others}
+            elif leader != self._rank and self._news is None:
+                self._news = leader, self._transport.pull_async(leader, _POLICY)
+        if self._news is not None and self._news[1].done():
+            news, self._news = self._result(*self._news), None
+            if news is not None:
+                self._take_up(news.value)
+        if self._rows and all(call.done() for call in self._rows.values()):
+            rows = {peer: self._result(peer, call) for peer, call in self._rows.items()}
+            self._rows = {}
+            self._start_computing({peer: row.value for peer, row in rows.items() if row is not None})
+        if self._computing is not None and self._computing.done():
+            self._publish_policy(self._computing)
+
+    def _start_computing(self, rows: Mapping[int, Matrix]) -> None:
+        """Compute a policy for the ranks whose times are known, in the thread."""
+        ranks = sorted({*rows, self._rank})
+        if len(ranks) < 2:
+            return
+        seconds = np.stack([rows.get(rank, self._times)[ranks] for rank in ranks])
+        known = seconds[~np.isnan(seconds)]
+        seconds = np.where(np.isnan(seconds), known.mean() if known.size else 1.0, seconds)
+        self._computing = self._thread.submit(lambda: (ranks, self._compute(np.maximum(seconds, 1e-9))))
+
+    def _publish_policy(self, computing: Future[tuple[list[int], tuple[Matrix, Matrix]]]) -> None:
+        """Publish the policy that was computed, and follow it."""
+        self._computing = None
+        try:
+            ranks, parts = computing.result()
+        except Exception as error:  # noqa: BLE001 (a user's policy raises what it likes; the last one stays in force)
+            _log.warning("gossip: no new policy: %s", error)
+            return
+        policy = np.zeros((3, self._ranks, self._ranks))
+        policy[0, 0, 0] = self.version + 1
+        for place, part in enumerate(parts, 1):
+            policy[place][np.ix_(ranks, ranks)] = part
+        policy[2] *= min(1.0, MAX_PULL_WEIGHT / max(policy[2].max(), 1e-12))  # in proportion, so that means are kept
+        self._transport.publish(_POLICY, policy)
+        self._take_up(policy)
+
+    def _take_up(self, policy: Matrix) -> None:
+        """Follow a published policy, if it is newer."""
+        version = int(policy[0, 0, 0])
+        if version > self.version:
+            self.version, self._probabilities, self._pull_weights = version, policy[1], policy[2]
+
+
+def _tensors(params: Iterable[Any]) -> Iterator[torch.Tensor]:
+    for each in params:
+        yield from each["params"] if isinstance(each, Mapping) else (each,)
+
+
+def _flat(tensors: Iterable[torch.Tensor]) -> NDArray[np.float32]:
+    """Copy tensors into one array of float32, (parameters,)."""
+    return np.concatenate([each.detach().to("cpu", torch.float32).numpy().ravel() for each in tensors])
+
+
+def _write(weights: NDArray[np.float32], tensors: Iterable[torch.Tensor]) -> None:
+    begin = 0
+    with torch.no_grad():
+        for each in tensors:
+            end = begin + each.numel()
+            each.copy_(torch.from_numpy(weights[begin:end]).view(each.shape))
+            begin = end

@@ -15,6 +15,10 @@ class InvalidTensor(HostError):
     """The tensor cannot be summed: wrong dtype, or it holds a NaN or an infinity. Names the tensor and the element."""
 
 
+class NoMean(InvalidTensor, ZeroDivisionError):
+    """A chunk's weights sum to 0, so that it has no mean. Names the tensor."""
+
+
 class CallMismatch(HostError):
     """The job's workers do not make the same calls in the same order: no sum after this one can be trusted."""
 

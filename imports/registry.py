@@ -14,6 +14,7 @@ from pkgutil import iter_modules
 from typing import Protocol, TypeVar
 
 from ..errors import PlacedError
+from ..errors.values import shown
 from . import user_files
 
 
@@ -89,6 +90,10 @@ class Registry(Mapping[str, D]):
 
     def describe(self, name: str) -> D:
         """Return a description by name or path; an unknown name raises `error`, which lists the known ones."""
+        if not isinstance(name, str):
+            raise self._error(
+                f"{self._noun} {shown(name)} is not a name", value=name, allowed=[*self, "the path of a Python file"]
+            )
         if name not in self:
             close = get_close_matches(name, self._registered, 1)
             meant = f', did you mean "{close[0]}"?' if close else ""

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...errors.values import shown
 from ..errors import InvalidTensor
 from ..numerics.datatypes import find_data_type
 from ..numerics.tensors import Restore
@@ -30,9 +31,19 @@ def opened(array: Any, name: str, dtype: str | None = None) -> tuple[NDArray[Any
         return _opened_torch(array, name, dtype)
     if isinstance(array, np.ma.MaskedArray):
         raise InvalidTensor(
-            "masked elements cannot be summed; fill them, with .filled(0) for a sum", place=f"tensor {name!r}"
+            "masked elements cannot be summed; fill them, with .filled(0) for a sum",
+            place=f"tensor {name!r}",
+            value=array,
         )
-    values = np.asarray(array)
+    try:
+        values = np.asarray(array)
+    except (TypeError, ValueError) as error:  # rows of several lengths
+        raise InvalidTensor(
+            f"{shown(array)} is no array: {error}",
+            place=f"tensor {name!r}",
+            value=array,
+            allowed=("an array of numbers",),
+        ) from None
     own = values.dtype
     kind = find_data_type(own.name)
     if kind is not None and kind.stored_as_bits:

@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol, Self, TypedDict, Unpack, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from ...errors.values import Checks, shown
 from ...wire.control import CallRecord, Report
 from ..errors import EndpointClosed, HostError, InvalidTensor, WorkerMissing
 from ..numerics.tensors import NonFinite, Reduced, Tensor, as_cuts
@@ -130,7 +131,7 @@ class Communicator:
             report: Receives each report of progress.
         """
         self._driver = driver
-        self.timeout_s = timeout_s
+        self.timeout_s = Checks(HostError, "communicator").seconds("timeout_s", timeout_s)
         self._connect = connect
         self.left: Mapping[int, int] = {} if left is None else left
         """Ranks that left the job in good order and that the sums go on without, each with the number of its calls.
@@ -238,6 +239,8 @@ class Communicator:
 
     def allreduce_many(self, arrays: Mapping[str, Any], *, weight: int = 1) -> dict[str, Reduced]:
         """Sum many named arrays, all in flight together; with their summed weights, for means (`Reduced.mean`)."""
+        if not isinstance(arrays, Mapping):
+            raise Checks(InvalidTensor).refuse("arrays", arrays, "are no arrays by name", "a mapping")
         handles = []
         for name, array in arrays.items():
             values, dtype, restore = opened(array, name)
@@ -276,7 +279,8 @@ class Communicator:
 
     def reduce_scatter_async(self, array: Any, **how: Unpack[Reduction]) -> Handle:
         """Start a `reduce_scatter` without waiting. The array is copied."""
-        shape, name = np.shape(array), how.get("name", "tensor")
+        name = how.get("name", "tensor")
+        shape = np.shape(opened(array, name)[0])
         if not shape or shape[0] != self.size:
             raise InvalidTensor(
                 f"shape {shape} has no part for each of {self.size} workers along its first axis",
@@ -308,6 +312,11 @@ class Communicator:
 
         `finish` replaces the operation's own result function.
         """
+        checks = Checks(InvalidTensor, f"tensor {shown(name)}")
+        if dtype is not None:
+            checks.text("dtype", dtype)
+        if compression is not None:
+            checks.instance("compression", compression, Compression)
         collective = "reduce_scatter" if scattered else "allreduce" if root is None else "reduce"
         if root is not None:
             root = self._checked_root(root, name)
@@ -396,6 +405,8 @@ class Communicator:
         Raises:
             InvalidTensor: `data` at `root` is not bytes-like; raised at every worker, and the job stays in step.
         """
+        Checks(InvalidTensor, "broadcast").text("name", name)
+        root = self._checked_root(root, name)
         try:
             own = np.frombuffer(memoryview(data).cast("B"), np.uint8) if root == self.rank else None  # type: ignore[arg-type]
             size = -1 if own is None else len(own)
@@ -511,7 +522,9 @@ class Communicator:
         except TypeError:
             rank = -1
         if not 0 <= rank < self.size:
-            raise InvalidTensor(f"root {root} is not a rank in 0…{self.size - 1}", place=f"tensor {name!r}", value=root)
+            raise InvalidTensor(
+                f"root {shown(root)} is not a rank in 0…{self.size - 1}", place=f"tensor {name!r}", value=root
+            )
         return rank
 
 
@@ -536,6 +549,8 @@ def _check_reduction(
             value=weight,
             allowed=("no weight", 'op="mean"'),
         )
+    if rack is not None and not isinstance(rack, Members):
+        raise Checks(InvalidTensor, f"tensor {name!r}").refuse("rack", rack, "is no communicator", "a Communicator")
     if rack is not None and not operation.racked:
         raise InvalidTensor(
             f"op={operation.name!r} is not taken among racks",
@@ -543,9 +558,9 @@ def _check_reduction(
             value=operation.name,
             allowed=tuple(each.name for each in OPERATIONS.values() if each.racked),
         )
-    if nonfinite not in _POLICIES:
+    if not isinstance(nonfinite, str) or nonfinite not in _POLICIES:
         raise InvalidTensor(
-            f"unknown policy {nonfinite!r} for NaN and infinity",
+            f"unknown policy {shown(nonfinite)} for NaN and infinity",
             place=f"tensor {name!r}",
             value=nonfinite,
             allowed=_POLICIES,
@@ -574,7 +589,8 @@ def _call(
     policy: str = "",
     cuts: Sequence[int] = (),
 ) -> CallRecord:
-    """Everything on which all workers must agree (docs/design.md §3.3)."""
+    """Everything on which all workers must agree (docs/design.md §3.3). Raises InvalidTensor for no name."""
+    Checks(InvalidTensor, collective).text("name", name)
     details = [
         f"root {root}" if root is not None else "",
         f"op {op}" if op else "",

@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ...errors.values import Checks
 from ..compression.codec import Codec, Context, State
 from ..compression.codecs import CODECS, make_codec
 from ..compression.feedback import ErrorFeedback
@@ -77,8 +78,11 @@ class Compression:
         Raises:
             InvalidTensor: The codec, an option or its value is unknown.
         """
-        made = make_codec(codec, **options)
-        if feedback is None:
+        checks = Checks(InvalidTensor, "compression")
+        made, seed = make_codec(codec, **options), checks.integer("seed", seed, -(1 << 63))
+        if feedback is not None:
+            feedback = checks.flag("feedback", feedback)
+        else:
             feedback = codec.endswith(ENDING) or CODECS.describe(codec).feedback
         return cls(ErrorFeedback(made) if feedback and not made.keeps_residuals else made, seed=seed)
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from ...errors.values import Checks
 from ..errors import HostError
 from ..numerics.tensors import Reduced, Tensor
 from .operation import Pending, Started, Steps
@@ -70,7 +71,7 @@ class Handle:
 
     def wait(self, timeout_s: float | None = None) -> Any:
         """The call's result; the same one if asked again. Raises what the call raises."""
-        limit_s = self._timeout_s if timeout_s is None else timeout_s
+        limit_s = self._timeout_s if timeout_s is None else _checked(timeout_s)
         with self._meter.blocked():
             while not self._results:
                 self._advance(limit_s)
@@ -123,7 +124,7 @@ class SteppedHandle(Handle):
         return True
 
     def wait(self, timeout_s: float | None = None) -> Any:
-        until = time.monotonic() + (self._timeout_s if timeout_s is None else timeout_s)
+        until = time.monotonic() + (self._timeout_s if timeout_s is None else _checked(timeout_s))
         with self._meter.blocked():
             while not self._results and self._error is None:
                 for each in self._pending:
@@ -142,3 +143,7 @@ class SteppedHandle(Handle):
             self._results.append(self._finish(stop.value))
         except Exception as error:  # noqa: BLE001 (whoever waits is to have it)
             self._error = error
+
+
+def _checked(timeout_s: float) -> float:
+    return Checks(HostError, "wait").seconds("timeout_s", timeout_s)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +39,7 @@ class Messages(Protocol):
     def recv_async(self, peer: int) -> Pending: ...
 
 
+@runtime_checkable
 class Members(Protocol):
     """The part of a `Communicator` that operations use."""
 

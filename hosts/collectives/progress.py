@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import operator
 from dataclasses import replace
 from typing import Any, Required, SupportsFloat, SupportsIndex, TypedDict
 
+from ...errors.values import Checks
 from ...wire.control import Report
 from ...wire.errors import WireError
 from ..errors import HostError
@@ -41,18 +41,21 @@ def report_of(progress: ProgressReport) -> Report:
         raise HostError(
             f"unknown value {unknown[0]}", place="report", value=unknown[0], allowed=[*ProgressReport.__annotations__]
         )
+    checks = Checks(HostError, "report")
+    if "step" not in values:
+        raise HostError("step is missing", place="report", allowed=["the newest complete step, from 0"])
+    for name in ("loss", "accuracy"):
+        if values.get(name) is not None:
+            values[name] = checks.number(name, values[name])
+    for name in ("step", "compute_ns", "exposed_ns", "steps_left"):
+        if name in values and (values[name] is not None or name != "steps_left"):
+            values[name] = checks.integer(name, values[name])
+    if "stage" in values:
+        checks.text("stage", values["stage"])
     try:
-        for name, kind in (("loss", float), ("accuracy", float)):
-            if values.get(name) is not None:
-                values[name] = kind(values[name])
-        for name in ("step", "steps_left", "compute_ns", "exposed_ns"):
-            if values.get(name) is not None:
-                values[name] = operator.index(values[name])
         return Report(**values)
     except WireError as error:
         raise HostError.of(error) from None
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise HostError(f"{error}", place="report") from None
 
 
 def measured(report: Report, progress: ProgressReport, compute_ns: int, exposed_ns: int, count: int) -> Report:

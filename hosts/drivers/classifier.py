@@ -15,6 +15,7 @@ from typing import Any, Final, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ...errors.values import Checks
 from ...wire.classification import CLASSIFICATION_PORT, MESSAGE_BYTES, Answer, as_bytes
 from ...wire.errors import WireError
 from ..errors import NoClass
@@ -55,7 +56,14 @@ class Classifier:
         Raises:
             NoClass: The address is none, or cannot be reached.
         """
-        self._classes = None if classes is None else np.array(classes)
+        checks = Checks(NoClass, "classifier")
+        checks.text("switch", switch)
+        model, window = checks.integer("model", model), checks.integer("window", window, 1)
+        attempts, timeout_s = checks.integer("attempts", attempts, 1), checks.seconds("timeout_s", timeout_s)
+        try:
+            self._classes = None if classes is None else np.array(checks.items("classes", classes, "classes"))
+        except ValueError:  # classes of several lengths
+            raise checks.refuse("classes", classes, "are no array", "a list of names or numbers") from None
         self._edges = edges
         self._model = model
         self._window = window

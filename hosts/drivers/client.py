@@ -18,6 +18,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Final, Self
 
+from ...errors.values import Checks
 from ...wire import control_pb2 as pb
 from ...wire.aggregation import AGGREGATION_PORT
 from ...wire.control import ServerPlan, WorkerPlan
@@ -82,8 +83,27 @@ class Membership:
             options: time-outs and pacing of the worker.
             transport: options of `Communicator.transport`.
             tls: certificates of the connection to the control service.
+
+        Raises:
+            JoinRefused: An argument is not of its type, or out of range.
         """
-        self._port = port
+        checks = Checks(JoinRefused, "join")
+        checks.text("control", control)
+        checks.integer("job", job, 1, 65_535)
+        checks.text("token", token)
+        if timeout_s is not None:
+            timeout_s = checks.seconds("timeout_s", timeout_s)
+        if nic is not None:
+            checks.text("nic", nic)
+        for name, value, kind in (
+            ("options", options, WorkerOptions),
+            ("transport", transport, TransportOptions),
+            ("tls", tls, Tls),
+        ):
+            if value is not None:
+                checks.instance(name, value, kind)
+        linger_s = checks.seconds("linger_s", linger_s)
+        self._port = checks.integer("port", port, 1, 65_535)
         self._transport_options = transport
         self._transport: Transport | None = None
         self._members: tuple[int, ...] = ()  # the workers' addresses by rank, if all took part at the beginning
@@ -278,7 +298,12 @@ def seat_of_environment(
         JoinRefused: a value is in neither place, or malformed; the message says how to supply it.
     """
     given = {"WEIR_CONTROL": control, "WEIR_JOB": job, "WEIR_TOKEN": token}
-    found = {name: os.environ.get(name, "") if value is None else str(value) for name, value in given.items()}
+    checks = Checks(JoinRefused, "join")
+    if job is not None and not isinstance(job, str):
+        given["WEIR_JOB"] = str(checks.integer("job", job, 1, 65_535))
+    found = {
+        name: os.environ.get(name, "") if value is None else checks.text(name, value) for name, value in given.items()
+    }
     if missing := [name for name, value in found.items() if not value]:
         raise JoinRefused(
             f"{', '.join(missing)} not in the environment; run this program in a job: weir launch -n 2 script.py (or "

@@ -9,8 +9,10 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 import grpc
+from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
+from ...errors.values import Checks, shown
 from ...wire import control_pb2 as pb
 from ...wire.control_channel import Tls, check_address, default_address
 from ...wire.control_messages import CONTROL_CLASS, END_JOB, LIST_JOBS, LIST_MODELS, LOAD_MODEL, QUEUED, REGISTER
@@ -42,19 +44,48 @@ _PASSING: Final = {
 
 _Answer = TypeVar("_Answer", bound=Message)
 
+_CHECKED: Final[dict[tuple[bool, int], Callable[[Checks, str, object], Any]]] = {
+    (False, FieldDescriptor.CPPTYPE_UINT32): lambda checks, name, value: checks.integer(name, value, 0, (1 << 32) - 1),
+    (False, FieldDescriptor.CPPTYPE_UINT64): lambda checks, name, value: checks.integer(name, value, 0, (1 << 64) - 1),
+    (False, FieldDescriptor.CPPTYPE_ENUM): lambda checks, name, value: checks.integer(name, value),
+    (False, FieldDescriptor.CPPTYPE_DOUBLE): Checks.number,
+    (False, FieldDescriptor.CPPTYPE_STRING): Checks.text,
+    (True, FieldDescriptor.CPPTYPE_STRING): Checks.texts,
+}
+"""Check of a message's field by (repeated, type)."""
+
 
 def open_channel(address: str, tls: Tls | None = None) -> grpc.Channel:
     """A channel to the control service; it connects when it is used.
 
     Raises ControlRefused for an address or TLS files that cannot be.
     """
+    checks = Checks(ControlRefused, "control service")
+    checks.text("address", address)
     try:
         target = check_address(address)
+        if tls is not None:
+            checks.instance("tls", tls, Tls)
         if tls is None:
             return grpc.insecure_channel(target, options=CHANNEL_OPTIONS)
         return grpc.secure_channel(target, tls.channel_credentials(), options=CHANNEL_OPTIONS)
     except WireError as error:
         raise ControlRefused.of(error.within("control service")) from None
+
+
+def checked_message(kind: type[_Answer], place: str, **values: object) -> _Answer:
+    """Return a message with these fields.
+
+    Raises:
+        ControlRefused: A value is not of its field's type, or beyond its range.
+    """
+    checks = Checks(ControlRefused, place)
+    checked = {name: _CHECKED[_type_of(kind, name)](checks, name, value) for name, value in values.items()}
+    return kind(**checked)
+
+
+def _type_of(kind: type[Message], name: str) -> tuple[bool, int]:
+    return hasattr(getattr(kind(), name), "append"), kind.DESCRIPTOR.fields_by_name[name].cpp_type
 
 
 def unreachable(error: grpc.RpcError) -> str:
@@ -64,9 +95,10 @@ def unreachable(error: grpc.RpcError) -> str:
 
 def refusal_of_policy(policy: str, given_as: str = "policy") -> str | None:
     """Return why `policy`, which the user gave under the name `given_as`, is not valid; None if it is."""
-    if policy in POLICIES:
+    if isinstance(policy, str) and policy in POLICIES:
         return None
-    return f'{given_as} "{policy}" is none; there are {", ".join(POLICIES)}'
+    text = policy if isinstance(policy, str) else shown(policy)
+    return f'{given_as} "{text}" is none; there are {", ".join(POLICIES)}'
 
 
 class ControlClient:
@@ -89,8 +121,7 @@ class ControlClient:
             self.address = default_address() if address is None else address
         except WireError as error:
             raise ControlRefused.of(error.within("control service")) from None
-        address = self.address
-        self._channel = open_channel(address, tls)
+        self._channel = open_channel(self.address, tls)
 
     def __enter__(self) -> Self:
         return self
@@ -153,11 +184,14 @@ class ControlClient:
             ControlRefused: the service refuses the job or does not answer.
         """
         if refusal := refusal_of_policy(policy):
-            raise ControlRefused(refusal)
-        request = pb.RegisterRequest(
+            raise ControlRefused(refusal, value=policy)
+        wait_s = Checks(ControlRefused, "register").seconds("wait_s", wait_s)
+        request = checked_message(
+            pb.RegisterRequest,
+            "register",
             job=job,
             workers=workers,
-            server=server or "",
+            server="" if server is None else server,
             spares=spares,
             slots=slots,
             window=window,
@@ -186,7 +220,8 @@ class ControlClient:
 
     def end(self, job: int, reason: str = "") -> None:
         """Remove a job from the switches; its hosts receive the reason."""
-        self._call(END_JOB, pb.EndJobRequest(job=job, reason=reason), pb.EndJobReply.FromString)
+        request = checked_message(pb.EndJobRequest, "end", job=job, reason=reason)
+        self._call(END_JOB, request, pb.EndJobReply.FromString)
 
     def load_model(self, switches: Sequence[str], model: str) -> list[pb.ModelState]:
         """Have switches classify by a model, in place of theirs.
@@ -198,7 +233,7 @@ class ControlClient:
         Returns:
             The models of all switches after the change.
         """
-        request = pb.LoadModelRequest(switches=switches, model=model)
+        request = checked_message(pb.LoadModelRequest, "load_model", switches=switches, model=model)
         return list(self._call(LOAD_MODEL, request, pb.ModelList.FromString).models)
 
     def models(self) -> list[pb.ModelState]:

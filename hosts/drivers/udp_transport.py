@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
+from ...errors.values import Checks
 from ...wire.transport import HEADER_BYTES, PAYLOAD_BYTES, SEQUENCES, TRANSPORT_PORT
-from ..errors import EndpointClosed
+from ..errors import EndpointClosed, InvalidPlan
 from ..transport.core import TransportCore
 from ..transport.options import TransportOptions, TransportPlan
 from ..transport.pending import Pending
@@ -108,7 +109,16 @@ def connect(
         HostError: this host has a transport of the job already.
         OSError: the address cannot be had.
     """
+    checks = Checks(InvalidPlan, "transport")
+    addresses = [
+        checks.integer(f"addresses[{at}]", each, 0, (1 << 32) - 1)
+        for at, each in enumerate(checks.items("addresses", addresses, "addresses as integers"))
+    ]
+    rank = checks.integer("rank", rank, 0, len(addresses) - 1)
+    port, nic = checks.integer("port", port, 1, 65_535), checks.text("nic", nic)
+    timeout_s = checks.seconds("timeout_s", timeout_s)
+    if options is not None:
+        checks.instance("options", options, TransportOptions)
     epoch = 1 + secrets.randbelow(SEQUENCES - 1)
-    own = addresses[rank] if 0 <= rank < len(addresses) else 0
-    core = TransportCore(TransportPlan(job, own, tuple(addresses), epoch, key), options)
+    core = TransportCore(TransportPlan(job, addresses[rank], tuple(addresses), epoch, key), options)
     return Transport(UdpTransport(core, port=port, nic=nic), timeout_s=timeout_s)

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Final, Protocol, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ...errors.values import shown
 from ..array_types import BoolArray
 from ..errors import InvalidTensor
 from .quantization import Int32Array
@@ -151,10 +152,10 @@ def find_data_type(name: str) -> DataType | None:
 
 def data_type(name: str) -> DataType:
     """The type of this name. Raises `InvalidTensor` for one whose numbers cannot be summed."""
-    kind = find_data_type(name)
+    kind = find_data_type(name) if isinstance(name, str) else None
     if kind is None:
         exact = ", ".join(kind.name for kind in data_types())
-        raise InvalidTensor(f"dtype {name} cannot be summed; convert it to one of {exact}", value=name)
+        raise InvalidTensor(f"dtype {shown(name)} cannot be summed; convert it to one of {exact}", value=name)
     return kind
 
 

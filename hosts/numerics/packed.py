@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ...errors.values import shown
 from ..errors import InvalidTensor
 from .datatypes import register
 from .encodings import Place
@@ -32,7 +33,9 @@ class Packed(UniformCode):
     def __init__(self, bits: int, *, rotated: bool = True) -> None:
         """Create the code of fields of `bits` bits; `rotated`: chunks are rotated before they are quantised."""
         if bits not in FIELD_BITS:
-            raise InvalidTensor(f"no packed numbers of {bits!r} bits", place="bits", value=bits, allowed=FIELD_BITS)
+            raise InvalidTensor(
+                f"no packed numbers of {shown(bits)} bits", place="bits", value=bits, allowed=FIELD_BITS
+            )
         self.bits = bits
         self.rotated = rotated
         self.name = f"packed{bits}" if rotated else f"packed{bits}-unrotated"

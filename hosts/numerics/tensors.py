@@ -8,15 +8,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
-from typing import Any, Final, Literal, Self, SupportsIndex
+from typing import Any, Final, Literal, Self, SupportsIndex, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ...errors.values import Checks, shown
 from ...wire.aggregation import LANES
 from ...wire.fields import BY_NAME
 from ..array_types import BoolArray, IntArray
-from ..errors import CallMismatch, HostError, InvalidTensor
+from ..errors import CallMismatch, HostError, InvalidTensor, NoMean
 from .datatypes import LARGEST_EXPONENT, DataType, FloatType, as_numbers
 from .draws import Draws
 from .encodings import Place, encoding_of
@@ -64,7 +65,7 @@ class Reduced:
         of the call divides before the rounding.
 
         Raises:
-            ZeroDivisionError: a chunk's weights sum to 0.
+            NoMean: a chunk's weights sum to 0.
             InvalidTensor: the numbers are integers.
         """
         kind = self.kind
@@ -108,9 +109,9 @@ class Reduced:
         return kind.narrow(kind.widen(self.values) * (workers / divisors.astype(np.float64)))
 
     def check_weights(self) -> None:
-        """Raise ZeroDivisionError if a chunk has no mean."""
+        """Raise NoMean if a chunk has no mean."""
         if not self.weights.all():
-            raise ZeroDivisionError(f"tensor {self.name!r}: a chunk's weights sum to 0; submit positive weights")
+            raise NoMean("a chunk's weights sum to 0; submit positive weights", place=f"tensor {self.name!r}", value=0)
 
 
 def _checked_weight(weight: SupportsIndex, workers: int, name: str) -> int:
@@ -119,10 +120,12 @@ def _checked_weight(weight: SupportsIndex, workers: int, name: str) -> int:
     try:
         number = operator.index(weight)
     except TypeError:
-        raise InvalidTensor(f"weight {weight!r} is not an integer", place=f"tensor {name!r}", value=weight) from None
+        raise InvalidTensor(
+            f"weight {shown(weight)} is not an integer", place=f"tensor {name!r}", value=weight
+        ) from None
     if not 0 <= number <= most:
         raise InvalidTensor(
-            f"weight {number} is not in 0…{most}; the weights of {workers} workers may add up to "
+            f"weight {shown(number)} is not in 0…{most}; the weights of {workers} workers may add up to "
             f"{MAX_WEIGHTS}, beyond which their sum would wrap",
             place=f"tensor {name!r}",
             value=number,
@@ -457,9 +460,8 @@ def as_cuts(cuts: Iterable[int], name: str) -> tuple[int, ...]:
     try:
         return tuple(map(operator.index, cuts))
     except TypeError:
-        shown = " ".join(repr(cuts).split())  # NumPy writes an array of several dimensions in several lines
         raise InvalidTensor(
-            f"cuts {shown} are not integers; give the elements' numbers", place=f"tensor {name!r}", value=cuts
+            f"cuts {shown(cuts)} are not integers; give the elements' numbers", place=f"tensor {name!r}", value=cuts
         ) from None
 
 
@@ -472,7 +474,7 @@ def ends_of(cuts: Sequence[int], size: int, name: str) -> list[int]:
     ends = [0, *cuts, size]
     if cuts and any(first >= last for first, last in pairwise(ends)):
         raise InvalidTensor(
-            f"cuts {list(cuts)} do not ascend from 1 to {size - 1}; each is the first element of a part",
+            f"cuts {shown(list(cuts))} do not ascend from 1 to {size - 1}; each is the first element of a part",
             place=f"tensor {name!r}",
             value=list(cuts),
         )
@@ -525,17 +527,22 @@ def reference_sum(
     Raises:
         InvalidTensor: the arrays cannot be summed.
     """
-    if not arrays:
-        raise InvalidTensor("no arrays to sum", place=f"tensor {name!r}")
-    count = len(arrays) if workers is None else workers
-    if count < len(arrays):
-        raise InvalidTensor(
-            f"{len(arrays)} arrays for a job of {count} workers", place=f"tensor {name!r}", value=len(arrays)
-        )
-    shape = np.shape(arrays[0])
+    checks = Checks(InvalidTensor, f"tensor {shown(name)}")
+    own: list[Any] = checks.items("arrays", arrays, "arrays, one for each worker")
+    if not own:
+        raise InvalidTensor("no arrays to sum", place=f"tensor {name!r}", value=arrays)
+    count = len(own) if workers is None else checks.integer("workers", workers, 1, MAX_WEIGHTS)
+    checks.choice("nonfinite", nonfinite, get_args(NonFinite))
+    lanes, mean = checks.integer("lanes", lanes, 1, LANES), checks.flag("mean", mean)
+    seed = checks.integer("seed", seed, -(1 << 63))
+    if weights is not None and len(weights := checks.items("weights", weights, "integers")) != len(own):  # type: ignore[assignment]
+        raise checks.refuse("weights", weights, f"are not {len(own)}, one for each array")
+    if count < len(own):
+        raise InvalidTensor(f"{len(own)} arrays for a job of {count} workers", place=f"tensor {name!r}", value=len(own))
+    shape = np.shape(own[0])
     ends = as_cuts(cuts, name)
     tensors = []
-    for rank, array in enumerate(arrays):
+    for rank, array in enumerate(own):
         if np.shape(array) != shape:
             raise InvalidTensor(
                 f"array {rank} has shape {np.shape(array)}, array 0 has {shape}", place=f"tensor {name!r}", value=rank

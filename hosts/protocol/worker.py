@@ -18,12 +18,13 @@ from typing import Final
 import numpy as np
 from numpy.typing import ArrayLike
 
+from ...errors.values import Checks
 from ...wire.aggregation import MessageFlag, MessageType, round_near
 from ...wire.control import Departure, Held, Resume, WorkerPlan
 from ...wire.frames import Datagrams
 from ..array_types import BoolArray, IntArray
 from ..congestion import ExplicitWindow, Feedback, Pacer, WindowLaw
-from ..errors import HostError, InvalidTensor, WorkerLeft
+from ..errors import HostError, InvalidPlan, InvalidTensor, WorkerLeft
 from ..numerics.tensors import Reduced, Tensor
 from .authentication import SumCheck, pad_numbers
 from .counters import Counters
@@ -64,6 +65,15 @@ class WorkerOptions:
     """Factory of the window law, which decides the number of rounds in the network."""
     first_round: int = 0
     """Number of the job's first round; the same at all of its hosts."""
+
+    def __post_init__(self) -> None:
+        """Raises InvalidPlan."""
+        checks = Checks(InvalidPlan, "worker")
+        for name in ("initial_timeout_ns", "min_timeout_ns", "max_timeout_ns"):
+            checks.integer(name, getattr(self, name), 1)
+        checks.integer("first_round", self.first_round)
+        if not callable(self.law):
+            raise checks.refuse("law", self.law, "makes no window law", "a function without arguments")
 
 
 class WorkerCore:

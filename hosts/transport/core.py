@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
@@ -17,6 +18,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ...errors.values import Checks, shown
 from ...wire.frames import Datagrams
 from ...wire.transport import HEADER_BYTES, VERSION, FrameCheck, PacketFlag, PacketType, extended, heads_of
 from ..array_types import IntArray
@@ -144,6 +146,7 @@ class TransportCore:
         """Answer a request; the answer is dropped if the asker has been lost or has restarted. Raises
         InvalidMessage.
         """
+        Checks(InvalidMessage, "transport: reply").instance("request", request, Request)
         connection = self._connection(request.peer)
         if connection.life == request.life:
             self._post(connection, Kind.REPLY, as_value(value), number=request.number)
@@ -366,12 +369,18 @@ class TransportCore:
 
     def _connection(self, peer: int) -> Connection:
         peers = self.plan.peers
-        if not 0 <= peer < len(peers) or peers[peer] == self.plan.address:
+        try:
+            rank = operator.index(peer)
+        except TypeError:
+            rank = -1
+        if not 0 <= rank < len(peers) or peers[rank] == self.plan.address:
             raise InvalidMessage(
-                f"transport of job {self.plan.job}: peer {peer} is not in 0…{len(peers) - 1} without this host itself",
-                peer,
+                f"peer {shown(peer)} is not in 0…{len(peers) - 1} without this host itself",
+                rank,
+                place=f"transport of job {self.plan.job}",
+                value=peer,
             )
-        return self._connections[peers[peer]]
+        return self._connections[peers[rank]]
 
     def _pending(self) -> Pending[Any]:
         return Pending(self._note_settled)

@@ -18,6 +18,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ...errors.values import Checks
 from ..errors import InvalidMessage
 
 Value = bytes | NDArray[Any]
@@ -78,9 +79,12 @@ def as_value(value: object) -> Value:
     """Return the value as it will be received. Raises InvalidMessage for unsupported types."""
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError) as error:  # rows of several lengths
+        raise Checks(InvalidMessage, "message").refuse("value", value, f"is no array: {error}") from None
     if refusal := _refusal(array.dtype, array.shape):
-        raise InvalidMessage(f"message: {refusal}")
+        raise InvalidMessage(refusal, place="message", value=value)
     return array
 
 
@@ -88,9 +92,10 @@ def encode(
     kind: Kind, value: Value, payload_bytes: int, *, name: str = "", number: int = 0, version: int = 0
 ) -> Stream:
     """Cut a message into payloads; the value is copied. Raises InvalidMessage for a name that is too long."""
-    named = name.encode()
+    checks = Checks(InvalidMessage, "message")
+    named = checks.text("name", name).encode()
     if len(named) > _MOST_NAME_BYTES:
-        raise InvalidMessage(f"message: the name {name!r} has {len(named)} bytes; at most {_MOST_NAME_BYTES}")
+        raise checks.refuse("name", name, f"has {len(named)} bytes", f"at most {_MOST_NAME_BYTES}")
     if isinstance(value, bytes):
         typed, dimensions, shape = b"", _BYTES, ()
         data = np.frombuffer(value, np.uint8)

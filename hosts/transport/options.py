@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Final
 
+from ...errors.values import Checks
 from ...wire.control import KEY_BYTES
 from ...wire.transport import PAYLOAD_BYTES, SEQUENCES
 from ..errors import InvalidPlan
@@ -32,10 +33,10 @@ class TransportPlan:
 
     def __post_init__(self) -> None:
         """Raises InvalidPlan."""
-        if not 0 < self.job < 1 << 16:
-            raise InvalidPlan(f"transport: job {self.job} is not in 1…65535")
-        if not 0 < self.epoch < SEQUENCES:
-            raise InvalidPlan(f"transport of job {self.job}: epoch {self.epoch} is not in 1…2³² − 1")
+        checks = Checks(InvalidPlan, "transport")
+        checks.integer("job", self.job, 1, (1 << 16) - 1)
+        checks.integer("epoch", self.epoch, 1, SEQUENCES - 1)
+        checks.text("key", self.key)
         if len({*self.peers}) != len(self.peers) or self.address not in self.peers:
             raise InvalidPlan(
                 f"transport of job {self.job}: addresses by rank are not distinct, or this host's is not among them"
@@ -68,18 +69,12 @@ class TransportOptions:
 
     def __post_init__(self) -> None:
         """Raises InvalidPlan."""
-        if not 1 <= self.window <= _MOST_WINDOW:
-            raise InvalidPlan(f"transport: window {self.window} is not in 1…{_MOST_WINDOW} packets")
-        if not LEAST_PAYLOAD_BYTES <= self.payload_bytes <= PAYLOAD_BYTES:
-            raise InvalidPlan(
-                f"transport: payload_bytes {self.payload_bytes} is not in {LEAST_PAYLOAD_BYTES}…{PAYLOAD_BYTES}"
-            )
+        checks = Checks(InvalidPlan, "transport")
+        checks.integer("window", self.window, 1, _MOST_WINDOW)
+        checks.integer("payload_bytes", self.payload_bytes, LEAST_PAYLOAD_BYTES, PAYLOAD_BYTES)
         if self.window > 8 * (self.payload_bytes - 4):
-            raise InvalidPlan(
-                f"transport: an acknowledgement of a window of {self.window} does not fit {self.payload_bytes} bytes"
-            )
+            raise checks.refuse("window", self.window, f"is acknowledged by more than {self.payload_bytes} bytes")
         for name in ("first_timeout_ns", "min_timeout_ns", "patience_ns", "inbox_bytes"):
-            if getattr(self, name) <= 0:
-                raise InvalidPlan(f"transport: {name} must be above 0, got {getattr(self, name)}")
-        if self.life_ns < 0:
-            raise InvalidPlan(f"transport: life_ns must be >= 0, got {self.life_ns}")
+            checks.integer(name, getattr(self, name), 1)
+        checks.flag("lower_effort", self.lower_effort)
+        checks.integer("life_ns", self.life_ns)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
 
-from ..errors import TransportTimeout
+from ...errors.values import Checks, shown
+from ..errors import InvalidMessage, TransportTimeout
 from .core import Published, Request, TransportCore
 from .pending import Pending
 
@@ -47,11 +48,11 @@ class TransportCall(Generic[Result]):
 
     def wait(self, timeout_s: float | None = None) -> Result:
         """The call's result. Raises what the call raises, and TransportTimeout, after which it may be asked again."""
-        limit_s = self._timeout_s if timeout_s is None else timeout_s
+        limit_s = self._timeout_s if timeout_s is None else _checked(timeout_s)
         if not self.pending.done:
             self._endpoint.wait(self.pending, limit_s)
         if not self.pending.done:
-            raise TransportTimeout(f"transport: {self._what}: nothing after {limit_s:g} s")
+            raise TransportTimeout(f"{self._what}: nothing after {limit_s:g} s", place="transport")
         return self.pending.result()
 
     def wait_or_cancel(self) -> Result:
@@ -77,7 +78,7 @@ class Transport:
     def __init__(self, endpoint: Endpoint, *, timeout_s: float = 60.0) -> None:
         """`timeout_s`: how long one call may take before it raises TransportTimeout."""
         self.endpoint = endpoint
-        self.timeout_s = timeout_s
+        self.timeout_s = _checked(timeout_s)
 
     @property
     def rank(self) -> int:
@@ -96,7 +97,7 @@ class Transport:
 
     def send_async(self, peer: int, value: object) -> TransportCall[None]:
         """Start to send a value, which is copied."""
-        return self._start(f"send to {peer}", lambda core: core.send(peer, value))
+        return self._start(f"send to {shown(peer)}", lambda core: core.send(peer, value))
 
     def recv(self, peer: int) -> Any:
         """The next value that the peer has sent."""
@@ -104,7 +105,7 @@ class Transport:
 
     def recv_async(self, peer: int) -> TransportCall[Any]:
         """Calls on one peer get its values in the order of the calls."""
-        return self._start(f"receive from {peer}", lambda core: core.receive_message(peer))
+        return self._start(f"receive from {shown(peer)}", lambda core: core.receive_message(peer))
 
     def request(self, peer: int, name: str, value: object = b"") -> Any:
         """Send a request to the peer's program; return its reply."""
@@ -112,12 +113,12 @@ class Transport:
 
     def request_async(self, peer: int, name: str, value: object = b"") -> TransportCall[Any]:
         """Start to ask the peer's program."""
-        return self._start(f"request {name!r} to {peer}", lambda core: core.request(peer, name, value))
+        return self._start(f"request {shown(name)} to {shown(peer)}", lambda core: core.request(peer, name, value))
 
     def take_request(self, timeout_s: float | None = None) -> Request:
         """The next request of any peer, which `reply` answers."""
+        limit_s = self.timeout_s if timeout_s is None else _checked(timeout_s)
         pending = self.endpoint.call(self.endpoint.core.take_request)
-        limit_s = self.timeout_s if timeout_s is None else timeout_s
         return TransportCall(self.endpoint, pending, "next request", limit_s).wait_or_cancel()
 
     def reply(self, request: Request, value: object) -> None:
@@ -138,7 +139,7 @@ class Transport:
 
     def pull_async(self, peer: int, name: str) -> TransportCall[Published]:
         """Start to pull."""
-        return self._start(f"pull {name!r} from {peer}", lambda core: core.pull(peer, name))
+        return self._start(f"pull {shown(name)} from {shown(peer)}", lambda core: core.pull(peer, name))
 
     def close(self) -> None:
         """Notify the peers, and end. May be repeated."""
@@ -153,3 +154,7 @@ class Transport:
     def _start(self, what: str, begin: Callable[[TransportCore], Pending[Result]]) -> TransportCall[Result]:
         pending = self.endpoint.call(lambda: begin(self.endpoint.core))
         return TransportCall(self.endpoint, pending, what, self.timeout_s)
+
+
+def _checked(timeout_s: float) -> float:
+    return Checks(InvalidMessage, "transport").seconds("timeout_s", timeout_s)

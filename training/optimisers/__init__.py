@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from ...imports.options import checked_options
 from ...imports.registry import Registry
 from ..divided_layers import DividedLayers, Gatherer
 from ..errors import TrainingError
@@ -58,12 +59,8 @@ def make_divided_optimiser(
 
 
 def _options(description: Description, learning_rate: float, options: dict[str, Any]) -> Options:
-    """Return the options of an optimiser. Raises TrainingError for one that it does not have."""
-    if unknown := sorted(options.keys() - set(description.option_names)):
-        raise TrainingError(
-            f'unknown option "{unknown[0]}"',
-            place=f"optimiser {description.name}",
-            value=unknown[0],
-            allowed=description.option_names,
-        )
-    return description.options(learning_rate, **options)
+    """Return the options of an optimiser. Raises TrainingError for an unknown one, or one of another type."""
+    taken = checked_options(
+        options, description.options, f"optimiser {description.name}", TrainingError, without=("learning_rate",)
+    )
+    return description.options(learning_rate, **taken)

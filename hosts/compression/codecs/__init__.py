@@ -4,9 +4,9 @@ ends in one, whose path is its name.
 
 from __future__ import annotations
 
-from inspect import signature
 from typing import Any, Final
 
+from ....imports.options import checked_options
 from ....imports.registry import Registry
 from ...errors import InvalidTensor
 from ..codec import Codec, Description
@@ -24,13 +24,7 @@ def make_codec(name: str, **options: Any) -> Codec:
         InvalidTensor: The codec, an option or its value is unknown.
         InvalidCodec: The text of a codec in CompLL does not fit the language.
     """
-    if name.endswith(ENDING):
+    if isinstance(name, str) and name.endswith(ENDING):
         return load(name, **options)
     description = CODECS.describe(name)
-    known = list(signature(description.make).parameters)
-    for option in options:
-        if option not in known:
-            raise InvalidTensor(
-                f"unknown option {option!r}", place=f"codec {description.name}", value=option, allowed=known
-            )
-    return description.make(**options)
+    return description.make(**checked_options(options, description.make, f"codec {description.name}", InvalidTensor))

@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ....errors.values import Checks
 from ...array_types import IntArray
 from ...errors import InvalidTensor
 from ...numerics.datatypes import DataType
@@ -23,8 +24,7 @@ class ConsensusBlocks(Codec):
 
     def __init__(self, ratio: float, block: int) -> None:
         check_ratio("blocks", ratio)
-        if block < 1:
-            raise InvalidTensor(f"block must be at least 1, got {block}", place="codec blocks", value=block)
+        block = Checks(InvalidTensor, "codec blocks").integer("block", block, 1, (1 << 31) - 1)
         self.name = f"blocks({ratio:g}, {block})"
         self._ratio = ratio
         self._block = block

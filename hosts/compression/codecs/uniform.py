@@ -5,6 +5,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ....errors.values import shown
 from ...errors import InvalidTensor
 from ...numerics.encodings import LANE_BITS
 from ...numerics.lane_codes import LaneType, Layout, UniformCode, clipped_range, fixed_levels
@@ -36,7 +37,7 @@ class Levels(UniformCode):
 def make(bits: int = 4) -> Codec:
     """Create uniform quantisation to 2^bits levels, 1 to 8 bits."""
     if bits not in range(1, _MAX_BITS + 1):
-        raise InvalidTensor(f"bits must be 1 to {_MAX_BITS}, got {bits!r}", place="codec uniform", value=bits)
+        raise InvalidTensor(f"bits must be 1 to {_MAX_BITS}, got {shown(bits)}", place="codec uniform", value=bits)
     return LaneCodec(LaneType(Levels(f"uniform({bits})", 1 << bits)))
 
 

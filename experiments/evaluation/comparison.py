@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ...controller.placement.reference_schemes import BLIND_TOGETHER, REFERENCE_SCHEMES, STRIPED
+from ...controller.placement.strategies import STRATEGIES
 from ..records.report import label_of
 from . import statistics
 from .records import PointRecord
@@ -30,8 +31,13 @@ TREES: Final = ("hierarchy", "canary")
 
 
 def label(strategy: str) -> str:
-    """Label of a strategy, or of a reference, in tables and plots."""
+    """Label of a strategy, or of a reference, in plots and sentences."""
     return REFERENCE_SCHEMES[strategy].label if strategy in REFERENCE_SCHEMES else label_of(strategy)
+
+
+def name_of(strategy: str) -> str:
+    """Name of a strategy in tables, as options take it; the label of a user's file."""
+    return strategy if strategy in {*STRATEGIES, *REFERENCE_SCHEMES} else label(strategy)
 
 
 @dataclass(frozen=True)
@@ -45,7 +51,9 @@ class Row:
     decision_ms: float
     moves: float
     failed: int
-    """Seeds at which it could not place the job."""
+    """Number of seeds at which the strategy did not run."""
+    why: str
+    """Reason at the first of these; empty if there is none."""
     saved: Interval | None
     """Share of its time that `widest` saves, where both ran."""
     gap: Interval | None
@@ -186,6 +194,7 @@ def _row(name: str, at: int, records: Sequence[PointRecord], ran: dict[str, list
         decision_ms=average("decision_ms").value,
         moves=average("moves").value,
         failed=len(records) - len(own),
+        why=next((record.figures[at].failed for record in records if record.figures[at].mean_s is None), ""),
         saved=statistics.paired(statistics.saved, ran[OURS], ran[name]) if {OURS, name} <= ran.keys() else None,
         gap=longer,
         predicted_ms=average("predicted_s", 1e3).value if errors else None,

@@ -18,17 +18,13 @@ from ..config import RunConfig
 from ..errors import ExperimentError
 from .records import Figures
 from .scenario import JobHosts, Scenario, rng_of
-from .suite import as_file
+from .suite import CLASSES, INPUTS, PARAMETER_BYTES, as_file
 
 WINDOW: Final = 32
-PARAMETER_BYTES: Final = 4
 _SHARES: Final = (0.6, 1.4)
 """A flow's rate is between these shares of the mean load times the link's rate."""
 _FULLEST: Final = 0.45
 """Two flows may be hashed onto one link; so none has more than this share of it."""
-_INPUTS: Final = 64
-_CLASSES: Final = 10
-"""Classes of the model whose gradients a run sums."""
 
 
 def run(scenario: Scenario, name: str) -> Figures:
@@ -90,7 +86,7 @@ def run_config(scenario: Scenario, name: str) -> RunConfig:
     """The point as a run."""
     point, timing = scenario.point, scenario.point.timing
     (job,) = scenario.jobs
-    hidden = max(1, round((point.gradient_bytes / PARAMETER_BYTES - _CLASSES) / (_INPUTS + 1 + _CLASSES)))
+    hidden = max(1, round((point.gradient_bytes / PARAMETER_BYTES - CLASSES) / (INPUTS + 1 + CLASSES)))
     config = RunConfig.model_validate(
         {
             "name": "point",
@@ -138,4 +134,10 @@ def _background(scenario: Scenario, job: JobHosts) -> list[dict[str, Any]]:
             rate = round(share * scenario.rate_bps)
             flow = {"source": source, "destination": sink, "rate": rate, "start": start, "port": rng.randint(1, 9_999)}
             flows.append(flow if stop is None else {**flow, "stop": stop})
+    if not flows:
+        raise ExperimentError(
+            f"load {point.load} needs two hosts at different switches that take no part in the job; idle are "
+            f"{', '.join(idle) or 'none'}",
+            value=point.load,
+        )
     return flows

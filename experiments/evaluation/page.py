@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any, Final
 
 from ...controller.placement.reference_schemes import REFERENCE_SCHEMES
-from .comparison import AGG, AIMED_AT, OURS, Condition, Row, conditions_of, label
+from .comparison import AGG, AIMED_AT, OURS, Condition, Row, conditions_of, label, name_of
 from .plots import bars
 from .records import PointRecord, processor, write_csv
 from .statistics import Interval
@@ -48,7 +48,12 @@ def _text(condition: Condition) -> str:
     told = ", ".join(f"{key} {value}" for key, value in condition.told.items())
     lines = [f"{told} ({condition.seeds} seeds)"]
     for row in condition.rows:
-        lines.append(f"  {label(row.strategy):<18} {_ms(row.mean_ms):>24} ms, p95 {_ms(row.p95_ms):>16} ms")
+        if row.failed < condition.seeds:
+            lines.append(f"  {name_of(row.strategy):<18} {_ms(row.mean_ms):>24} ms, p95 {_ms(row.p95_ms):>16} ms")
+        if row.failed:
+            lines.append(
+                f"  {name_of(row.strategy):<18} did not run at {row.failed} of {condition.seeds} seeds: {row.why}"
+            )
     return "\n".join([*lines, ""])
 
 
@@ -139,7 +144,7 @@ _DEPTH: Final = (
 def _beside(records: Sequence[PointRecord]) -> list[str]:
     """Describe the rows of the tables that are not strategies, in a paragraph."""
     named = {own.strategy for record in records for own in record.figures}
-    told = [f"- *{each.label}*: {each.summary}." for name, each in REFERENCE_SCHEMES.items() if name in named]
+    told = [f"- *{name}*: {each.summary}." for name, each in REFERENCE_SCHEMES.items() if name in named]
     return ["Reference schemes that are not strategies:\n", *told, ""] if told else []
 
 
@@ -176,7 +181,7 @@ def _summary_row(one: Condition, among: Sequence[Condition]) -> list[str]:
     best = (
         ""
         if one.against_published is None
-        else f"{_share(one.against_published[1])} ({label(one.against_published[0])})"
+        else f"{_share(one.against_published[1])} ({name_of(one.against_published[0])})"
     )
     several = " †" if one.told["jobs"] > 1 else ""
     blind, depth = (f"{told}{several}" if (told := _share(each)) else "" for each in (one.against_blind, one.depth))
@@ -215,7 +220,7 @@ def _agg(conditions: Sequence[Condition]) -> list[str]:
     ]
     for one, agg in told:
         own = next(row for row in one.rows if row.strategy == AGG)
-        best = (f"{_share(saved)} ({label(name)})" for name, saved in (agg.one_level, agg.trees))
+        best = (f"{_share(saved)} ({name_of(name)})" for name, saved in (agg.one_level, agg.trees))
         cells = (_ms(own.mean_ms), _share(agg.others), *best, _share(own.saved))
         lines.append(f"| {_named(one, conditions)} | {' | '.join(cells)} |")
     return [*lines, ""]
@@ -337,7 +342,7 @@ def _table(condition: Condition) -> str:
                 "–" if row.decision_ms != row.decision_ms else _rounded(row.decision_ms, 2),
                 f"{row.moves:.1f}",
             ]
-        name = label(row.strategy) + (f" (failed at {row.failed} seeds)" if row.failed else "")
+        name = name_of(row.strategy) + (f" (failed at {row.failed} seeds)" if row.failed else "")
         lines.append(
             f"| {name} | {' | '.join(cells)} |"
             + (f" {_share(row.gap)} |" if judged else "")

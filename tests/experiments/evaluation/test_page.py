@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 
+from weir.controller.placement.reference_schemes import REFERENCE_SCHEMES
+from weir.controller.placement.strategies import STRATEGIES
+from weir.experiments.errors import ExperimentError
 from weir.experiments.evaluation import page
 from weir.experiments.evaluation.comparison import AIMED_AT, Condition, Row, conditions_of
 from weir.experiments.evaluation.records import Figures, PointRecord
@@ -37,7 +40,7 @@ def condition(workers: int, saved: float, published: tuple[str, ...], **changed:
         "jobs": 1,
         "importance": "equal",
     }
-    own = Row("widest", interval(2.0), interval(3.0), 0.5, 1.0, 0.0, 0, None, None, None, ())
+    own = Row("widest", interval(2.0), interval(3.0), 0.5, 1.0, 0.0, 0, "", None, None, None, ())
     fields: dict[str, Any] = {
         "told": {**told, **usual},
         "seeds": 20,
@@ -93,7 +96,32 @@ def test_p95_and_depth_have_intervals_and_several_jobs_a_dagger() -> None:
     assert page._summary_table([condition(1, 0.3, CANARY, depth=None)]).endswith(
         "| 20 % (15 to 25) | 50 % (45 to 55) |"
     )
-    assert page._table(one).splitlines()[2].startswith("| widest tree | 2 ± 0.05 | 3 ± 0.05 |")
+    assert page._table(one).splitlines()[2].startswith("| widest | 2 ± 0.05 | 3 ± 0.05 |")
+
+
+def test_a_strategy_that_did_not_run_has_its_reason() -> None:
+    suite = Suite.load(ROOT / "experiments" / "evaluation.yaml")
+    point = next(iter(suite.points())).model_copy(update={"strategies": ("ps", "widest")})
+    failed = Figures.of_failure("ps", 0.3, ExperimentError("no room"))
+    ran = Figures(strategy="widest", mean_s=1.0, p95_s=1.0, max_link_load=0.5, decision_ms=1.0, moves=0, background=0.3)
+    records = [PointRecord(point=point, figures=(failed, ran))]
+    first, second = page.printed(suite, records, as_json=False).splitlines()[1:3]
+    assert first.split()[0] == "ps"
+    assert first.endswith("did not run at 1 of 1 seeds: no room")
+    assert second.split()[:2] == ["widest", "1,000"]
+
+
+def test_tables_name_strategies_as_options_do() -> None:
+    known = {*STRATEGIES, *REFERENCE_SCHEMES}
+    tables = re.findall(
+        r"^\| (strategy|conditions) \|.*?\n((?:\|.*\n)+)", (ROOT / "docs" / "evaluation.md").read_text(), re.M
+    )
+    assert len(tables) > 50
+    for kind, rows in tables:
+        for row in rows.splitlines()[1:]:
+            if kind == "strategy":
+                assert row.split("|")[1].partition("(")[0].strip() in known
+            assert {name for name in re.findall(r"\(([a-zA-Z -]+)\)", row) if name != "most"} <= known
 
 
 @cache

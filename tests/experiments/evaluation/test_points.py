@@ -438,6 +438,13 @@ def test_a_cluster_that_is_not_there_is_said(tmp_path: Path, monkeypatch: pytest
         grid.evaluate(Suite.load(file), tmp_path / "out", 1, "tcp://127.0.0.1:1", lambda done, total: None)
 
 
+def test_a_load_that_no_idle_hosts_can_bring_is_a_reason() -> None:
+    told = point(engine="packets", workers=10, gradient_bytes=100_000, strategies=("ps",))
+    (own,) = run_point(told).figures
+    assert own.mean_s is None
+    assert "load 0.4 needs two hosts" in own.failed
+
+
 @pytest.mark.long
 def test_a_point_in_packets() -> None:
     """The compiled P4 on an idle fabric: at the server alone, six streams where sums at every level leave one."""

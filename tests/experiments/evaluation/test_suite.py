@@ -50,7 +50,7 @@ def test_lists_are_crossed_and_drawn_for_every_seed(tmp_path: Path) -> None:
 
 
 def test_conditions_without_a_tree_are_left_out_of_packets(tmp_path: Path) -> None:
-    suite = read(tmp_path / "suite.yaml", told(engine="packets"))
+    suite = read(tmp_path / "suite.yaml", told(engine="packets", gradient_bytes=100_000))
     assert {point.strategies for point in suite.points()} == {("ps", "blind", "widest")}
 
 
@@ -79,6 +79,10 @@ def test_conditions_without_a_tree_are_left_out_of_packets(tmp_path: Path) -> No
             "grids.0: jobs 2 is not for packets; write 1, or use engine flows",
         ),
         (
+            told(engine="packets"),
+            "grids.0: gradient_bytes 25000000 is not for packets; write 1228840 or less, or use engine flows",
+        ),
+        (
             told(engine="packets", rates=["mixed"]),
             "grids.0: rates mixed is not for packets; write equal, or use engine flows",
         ),
@@ -103,7 +107,10 @@ def test_errors_name_key_and_value(tmp_path: Path, data: Any, message: str) -> N
 
 def test_one_worker_needs_no_ring(tmp_path: Path) -> None:
     assert len(list(read(tmp_path / "suite.yaml", told(workers=[1], strategies=["ps"])).points())) == 2
-    assert len(list(read(tmp_path / "suite.yaml", told(workers=[1], engine="packets")).points())) == 2
+    assert (
+        len(list(read(tmp_path / "suite.yaml", told(workers=[1], engine="packets", gradient_bytes=100_000)).points()))
+        == 2
+    )
 
 
 OWN = (ROOT / "examples" / "user_strategy.py").read_text()

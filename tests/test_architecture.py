@@ -42,7 +42,7 @@ PURE: Final = {
         "torch_steps.py": {"time"},  # on the wall clock
         "loader.py": {"time"},  # measures how long training waits for a batch
         "features.py": {"threading"},  # answers other hosts' requests
-        "pipeline.py": {"threading"},  # loads while training computes
+        "pipeline.py": {"threading", "time"},  # loads while training computes; a stage may take only so long
     },
 }
 """Modules that get bytes, time and seed as arguments; by file, exceptions to the forbidden imports."""

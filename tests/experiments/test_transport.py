@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 import pytest
 
+from weir.emulator.entries import ActionCall, Exact, TableEntry
 from weir.experiments.backends.virtual_time import Cluster
 from weir.experiments.config import RunConfig
 from weir.experiments.config.background import BACKGROUND_PAYLOAD_BYTES
@@ -16,6 +17,7 @@ from weir.experiments.records.record import FlowTrace
 from weir.hosts.transport.options import TransportOptions
 from weir.tests.paths import ROOT
 from weir.topologies import Endpoint
+from weir.wire.frames import DSCP_BULK
 from weir.wire.transport import HEADER_BYTES, PAYLOAD_BYTES
 
 RUN: Final = ROOT / "experiments" / "queues" / "yielding.yaml"
@@ -125,6 +127,35 @@ def test_transfers_of_a_run_file_keep_the_queue_bounds() -> None:
     end_ns = stopped.stop_ns + 8_000_000  # a message that has begun goes on
     assert now_ns > end_ns
     assert np.interp(end_ns, stopped.time_ns, stopped.packets) == stopped.packets[-1]
+
+
+@pytest.mark.long(minutes=1)
+def test_fetches_in_a_lower_class_hardly_lengthen_all_reduces() -> None:
+    """Three hosts fetch at full rate over the job's only link; its switches serve DSCP 0 before DSCP 8."""
+
+    async def seconds(flows: int, lower_effort: bool) -> float:
+        pairs = [dict(zip(("source", "destination"), pair, strict=True)) for pair in PAIRS[:flows]]
+        fetches = [
+            {**pair, "kind": "transfer", "bytes": 200_000, "window": WINDOW, "lower_effort": lower_effort}
+            for pair in pairs
+        ]
+        config = RunConfig.load(TRANSFERS).replaced("a test", background=fetches)
+        async with Cluster(config, "widest") as cluster:
+            for switch in cluster.emulated.switches.values():
+                bulk = TableEntry((Exact(DSCP_BULK),), ActionCall("FabricIngress.set_class", (1,)))
+                switch.state.tables["FabricIngress.traffic_class"].insert(bulk)
+            await cluster.compute(5_000_000)  # all fetch
+            taken = 0
+            for _ in range(4):
+                taken += (await cluster.allreduce([np.full(51_010, rank, np.float32) for rank in range(2)], 1))[1]
+            assert all(flow.messages for flow in cluster.figures.flows)
+            assert not await cluster.figures.drops()
+            return taken / 4e9
+
+    alone, lower, same = (asyncio.run(seconds(*each)) for each in ((0, False), (3, True), (3, False)))
+    print(f"{1e3 * alone:.2f} ms alone, {1e3 * lower:.2f} beside a lower class, {1e3 * same:.2f} in the same")  # noqa: T201
+    assert lower <= 1.02 * alone
+    assert same > 2 * alone
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from ..errors import TrainingError
 from .caches import CACHES
 from .caching import Cache, Fetch, Rows, Setting, check_capacity
 from .graph import Graph, Nodes
-from .pipeline import staged
+from .pipeline import TIMEOUT_S, staged
 from .samplers import SAMPLERS
 from .sampling import Sampled, sample
 
@@ -62,6 +62,7 @@ class GraphLoader(IterableDataset[GraphBatch]):  # type: ignore[misc]
         sampler: str = "neighbour",
         pipelined: bool = True,
         seed: int = 0,
+        timeout_s: float = TIMEOUT_S,
     ) -> None:
         """Prepare a loader, and fill its cache.
 
@@ -76,6 +77,8 @@ class GraphLoader(IterableDataset[GraphBatch]):  # type: ignore[misc]
             sampler: Name of a sampler: neighbour, layer-wise; or the path of a Python file with one.
             pipelined: Sample and gather in threads, ahead of training.
             seed: Seed of orders and samples.
+            timeout_s: Time in seconds that sampling or gathering may take for one batch of the pipeline; then the
+                iteration raises TrainingError, which names the stage.
 
         Raises:
             TrainingError: An argument cannot be.
@@ -90,11 +93,13 @@ class GraphLoader(IterableDataset[GraphBatch]):  # type: ignore[misc]
             raise TrainingError(
                 f"{len(features)} rows of features for {graph.nodes} nodes", place="features", value=len(features)
             )
+        if not timeout_s > 0:
+            raise TrainingError(f"{timeout_s} is not a positive number of seconds", place="timeout_s", value=timeout_s)
         check_capacity(capacity, graph.nodes)
         self._graph, self._seeds, self._fanout, self._batch = graph, wanted, tuple(fanout), batch
         self._fetch: Fetch = (lambda nodes: features[nodes]) if isinstance(features, np.ndarray) else features
         self._choose = SAMPLERS.describe(sampler).choose
-        self._pipelined, self._seed = pipelined, seed
+        self._pipelined, self._seed, self._timeout_s = pipelined, seed, timeout_s
         self.epoch = 0
         """Number of the next iteration."""
         self.loading_s = 0.0
@@ -114,7 +119,7 @@ class GraphLoader(IterableDataset[GraphBatch]):  # type: ignore[misc]
         epoch, self.epoch = self.epoch, self.epoch + 1
         drawn = self._draws((self._seed, 0, epoch))
         made = (
-            staged(drawn, self._sampled, self._gathered)
+            staged(drawn, self._sampled, self._gathered, timeout_s=self._timeout_s)
             if self._pipelined
             else (self._gathered(self._sampled(each)) for each in drawn)
         )

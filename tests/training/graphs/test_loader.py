@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from typing import Any
 
@@ -15,7 +16,7 @@ from weir.training.errors import TrainingError
 from weir.training.graphs.caches import CACHES
 from weir.training.graphs.graph import Graph, Nodes
 from weir.training.graphs.made import barabasi_albert, communities
-from weir.training.graphs.pipeline import staged
+from weir.training.graphs.pipeline import GATHERING, SAMPLING, staged
 
 pytestmark = pytest.mark.skipif(
     find_spec("torch") is None, reason="PyTorch is not installed (pip install 'weir-fabric[torch]')"
@@ -141,9 +142,39 @@ def test_an_error_of_the_first_stage_is_raised_to_the_reader() -> None:
         next(results)
 
 
+@pytest.mark.parametrize("hanging", ["source", SAMPLING, GATHERING])
+def test_a_stage_that_hangs_is_an_error_with_its_name(hanging: str) -> None:
+    held = threading.Event()
+
+    def hang(where: str) -> Callable[[int], int]:
+        def work(item: int) -> int:
+            if where == hanging and item == 2:
+                held.wait()
+            return item
+
+        return work
+
+    results = staged(map(hang("source"), range(9)), hang(SAMPLING), hang(GATHERING), timeout_s=1)
+    assert [next(results), next(results)] == [0, 1]
+    stage = SAMPLING if hanging == "source" else hanging
+    try:
+        with raises(TrainingError, place=f"loading pipeline: {stage}", value=1):
+            next(results)
+    finally:
+        held.set()
+
+
+def test_slow_training_is_no_hang_of_a_stage() -> None:
+    results = staged(range(30), lambda item: item, lambda item: item, ahead=1, timeout_s=1)
+    first = next(results)
+    time.sleep(1.5)  # stages wait for the reader longer than they may work
+    assert [first, *results] == [*range(30)]
+
+
 @pytest.mark.parametrize(
     ("options", "place"),
     [
+        ({"timeout_s": 0}, "timeout_s"),
         ({"seeds": np.array([1, 1])}, "seeds"),
         ({"seeds": np.array([NODES])}, "seeds"),
         ({"fanout": [0]}, "fanout"),

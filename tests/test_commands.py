@@ -166,6 +166,7 @@ BY_OTHERS: Final[Mapping[str, str]] = {
     "make mutants": "tests/test_commands.py::test_a_line_that_takes_a_minute_runs_as_it_stands",
     "make test-quick FOLDER=wire": "tests/test_commands.py::test_a_line_that_takes_a_minute_runs_as_it_stands",
     "make docs": "tests/test_site.py::test_links_of_the_site_lead_to_files",
+    "make lock": "tests/test_packaging.py::test_pinned_versions_fit_the_declared_ranges",
     "make p4": "tests/p4src/test_build.py::test_compiling_again_gives_the_same_program",
     "make proto": "tests/wire/test_control_messages.py::test_the_code_is_generated_from_the_messages_as_they_stand",
     "make results": "tests/test_commands.py::test_a_line_that_takes_a_minute_runs_as_it_stands",

@@ -143,6 +143,7 @@ def test_fetches_in_a_lower_class_hardly_lengthen_all_reduces() -> None:
         async with Cluster(config, "widest") as cluster:
             for switch in cluster.emulated.switches.values():
                 bulk = TableEntry((Exact(DSCP_BULK),), ActionCall("FabricIngress.set_class", (1,)))
+                assert switch.state is not None
                 switch.state.tables["FabricIngress.traffic_class"].insert(bulk)
             await cluster.compute(5_000_000)  # all fetch
             taken = 0

@@ -185,7 +185,7 @@ class Forest:
                 ),
                 None if edges is None else tuple(tuple(float(edge) for edge in each) for each in edges),
             )
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
             raise ModelError(
                 f"is no model of {FORMAT} {VERSION}: {type(error).__name__}: {error}", place="model"
             ) from None

@@ -114,7 +114,7 @@ def _read(path: Path) -> bytes:
 def _json(path: Path, text: bytes) -> dict[str, Any]:
     try:
         found = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ControllerError(f"{path} is no JSON: {error}") from error
     if not isinstance(found, dict):
         raise ControllerError(f"{path} holds no JSON object")

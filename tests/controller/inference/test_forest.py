@@ -155,6 +155,14 @@ def test_a_malformed_file_is_refused(change: dict[str, Any]) -> None:
         Forest.from_json(json.dumps({**SAVED, **change}))
 
 
+@pytest.mark.parametrize(
+    "text", ["[" * 10_000, json.dumps(SAVED).replace('"features": 2', '"features": 1e999'), "7", ""]
+)
+def test_text_of_any_kind_is_refused(text: str) -> None:
+    with pytest.raises(ModelError):
+        Forest.from_json(text)
+
+
 def test_a_missing_file_is_named() -> None:
     with pytest.raises(ModelError) as refused:
         Forest.load("/nonexistent/model.json")

@@ -549,7 +549,7 @@ def _check_reduction(
             value=weight,
             allowed=("no weight", 'op="mean"'),
         )
-    if rack is not None and not isinstance(rack, Members):
+    if rack is not None and not isinstance(rack, Communicator):
         raise Checks(InvalidTensor, f"tensor {name!r}").refuse("rack", rack, "is no communicator", "a Communicator")
     if rack is not None and not operation.racked:
         raise InvalidTensor(

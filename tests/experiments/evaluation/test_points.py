@@ -337,8 +337,8 @@ def test_aggs_comparison_names_the_best_one_level_and_best_tree() -> None:
     }
     told = page._agg(list(conditions_of([several_jobs(seed, seconds) for seed in (1, 2)])))
     assert told[-2] == (
-        "| 6 workers, load 0.4 static | 400 | 29 % (29 to 29) | 20 % (20 to 20) (two-level ATP) "
-        "| -100 % (-100 to -100) (fixed hierarchy) | 75 % (75 to 75) |"
+        "| 6 workers, load 0.4 static | 400 | 29 % (29 to 29) | 20 % (20 to 20) (atp) "
+        "| -100 % (-100 to -100) (hierarchy) | 75 % (75 to 75) |"
     )
     assert page._agg(list(conditions_of([several_jobs(1, {"ps": 1.0, "agg": 0.5, "widest": 0.1})]))) == []
 

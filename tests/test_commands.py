@@ -169,7 +169,6 @@ BY_OTHERS: Final[Mapping[str, str]] = {
     "make lock": "tests/test_packaging.py::test_pinned_versions_fit_the_declared_ranges",
     "make p4": "tests/p4src/test_build.py::test_compiling_again_gives_the_same_program",
     "make proto": "tests/wire/test_control_messages.py::test_the_code_is_generated_from_the_messages_as_they_stand",
-    "make results": "tests/test_commands.py::test_a_line_that_takes_a_minute_runs_as_it_stands",
     **dict.fromkeys(
         sorted(line for line in COMMANDS if re.match(r"pip install (-e )?['.]", line)),
         "tests/test_packaging.py::test_the_wheel_holds_packages_and_data_but_no_tests",

@@ -233,6 +233,7 @@ RUN_BY_OTHERS: Final = {
     "docs/compression.md": "tests/hosts/collectives/test_compression.py makes these calls, and runs the codec",
     "docs/control-service.md": "tests/hosts/collectives/test_communicator.py makes the call of `report`",
     "docs/getting-started.md": "tests/test_examples.py compares it with examples/train.py, which test_launch.py runs",
+    "docs/gossip.md": "examples/gossip_training.py makes the call, which test_gossip_averager.py runs",
     "docs/inference.md": "tests/hosts/drivers/test_classifier.py makes the calls of the client",
     "docs/large-batches.md": "examples/adasum.py and tests/hosts/drivers/test_udp_collectives.py make these calls",
     "docs/loading.md": "tests/training/loading, tests/training/graphs and test_torch_steps.py make these calls",
@@ -381,7 +382,7 @@ def test_the_model_of_the_inference_page_is_written(tmp_path: Path, monkeypatch:
 
 def test_the_policy_of_the_gossip_page_avoids_the_slow_pair() -> None:
     names: dict[str, Any] = {}
-    exec(python_of("docs/gossip.md"), names)
+    exec(python_of("docs/gossip.md", "POLICIES"), names)
     assert names["policy"].probabilities[0, 1] < 1e-3
     assert names["seconds_to_shrink"](names["seconds"], names["policy"]) < 3
 
@@ -427,7 +428,7 @@ def test_no_python_is_left_out() -> None:
         python_of("docs/ptf.md"),
         python_of("docs/pytest.md"),
         python_of("docs/training.md"),
-        python_of("docs/gossip.md"),
+        python_of("docs/gossip.md", "POLICIES"),
         python_of("docs/inference.md", "Forest.of"),
         python_of("docs/scheduling.md"),
     }

@@ -14,6 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 import weir
 from weir.hosts.torch.hooks import HiTopKState, Racks, adacons_hook, adasum_hook, hitopk_hook
 from weir.hosts.torch.hooks.adasum import take_adasum
+from weir.tests.hosts.torch.hook_scenarios import Bucket
 from weir.tests.hosts.torch.scenarios import begin, end, numbers
 
 __all__ = ["end"]
@@ -170,23 +171,6 @@ def over_gloo(rank: int, ranks: int, store: Any) -> Any:
     model = DistributedDataParallel(model_of(0))
     model.register_comm_hook(None, adasum_hook)
     backward(model, rank)
-
-
-class Bucket:
-    """A bucket of parameters, in place of PyTorch's."""
-
-    def __init__(self, parameters: list[torch.Tensor], buffer: torch.Tensor) -> None:
-        self._parameters, self._buffer = parameters, buffer
-
-    def buffer(self) -> torch.Tensor:
-        return self._buffer
-
-    def parameters(self) -> list[torch.Tensor]:
-        return self._parameters
-
-    def gradients(self) -> list[torch.Tensor]:
-        sizes = [each.numel() for each in self._parameters]
-        return [part.view_as(each) for part, each in zip(self._buffer.split(sizes), self._parameters, strict=True)]
 
 
 def hitopk(rank: int, ranks: int, store: Any) -> Any:

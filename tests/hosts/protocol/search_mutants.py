@@ -267,7 +267,7 @@ MUTANTS = (
         "what is completed while others resume does not count when one is lost then",
         Setup("root", workers=3, moves=1, lost=LAST, dies_in_moves=True),
         "stuck",
-        changes=(("Move__lose", lose_and_settle_by_old_answers), ("WorkerCore__resume", resume_unpaused)),
+        changes=(("Move__mark_lost", lose_and_settle_by_old_answers), ("WorkerCore__resume", resume_unpaused)),
     ),
     Mutant(
         "the exponents of lost workers are kept",
@@ -285,13 +285,13 @@ MUTANTS = (
         "a number that is used again begins anew",
         Setup("root", after="ended"),
         "wrong sum",
-        changes=(("History__next", begin_anew),),
+        changes=(("GenerationHistory__next", begin_anew),),
     ),
     Mutant(
         "a number that is used again begins anew, at a server",
         Setup("server", after="ended"),
         "wrong sum",
-        changes=(("History__next", begin_anew),),
+        changes=(("GenerationHistory__next", begin_anew),),
     ),
     Mutant(
         "a controller that forgot takes switches as they are",
@@ -303,6 +303,6 @@ MUTANTS = (
         "a controller that forgot takes forgotten generations",
         Setup("root", after="forgotten"),
         "wrong sum",
-        changes=(("History__pass_by", pass_by_nothing),),
+        changes=(("GenerationHistory__pass_by", pass_by_nothing),),
     ),
 )

@@ -299,7 +299,7 @@ grids:
 def clone(tmp_path: Path) -> Path:
     """Folder with a clone's files, and the files that the reader is to supply."""
     for path in ROOT.iterdir():
-        if not path.name.startswith(".") and path.name not in ("docs", "runs", "build"):
+        if path.name == ".ci" or (not path.name.startswith(".") and path.name not in ("docs", "runs", "build")):
             (tmp_path / path.name).symlink_to(path)
     shutil.copytree(ROOT / "docs", tmp_path / "docs")  # some lines write there
     here = Path(sys.prefix)

@@ -122,11 +122,11 @@ def changed(datagrams: Datagrams, *, lane: int | None = None, **fields: int) -> 
 class Job:
     """Two workers and a server on a perfect network, moved by hand."""
 
-    def __init__(self, **plan: Any) -> None:
+    def __init__(self, options: WorkerOptions = OPTIONS, **plan: Any) -> None:
         worker_plan = replace(PLAN, **plan)
         self.workers = [
-            WorkerCore(worker_plan, OPTIONS),
-            WorkerCore(replace(worker_plan, rank=1, child_bit=2), OPTIONS),
+            WorkerCore(worker_plan, options),
+            WorkerCore(replace(worker_plan, rank=1, child_bit=2), options),
         ]
         self.server = ParameterServerCore(replace(SERVER_PLAN, slots=worker_plan.slots))
         self.now = 0
@@ -422,12 +422,21 @@ def test_paced_rounds_become_due_between_rare_polls() -> None:
     assert worker.deadline_ns == 1_060
 
 
+class Unbounded(ExplicitWindow):
+    """Law without a bound on queues, under which workers send copies without turns."""
+
+    bounded = False
+
+
+UNBOUNDED = replace(OPTIONS, law=Unbounded)
+
+
 def test_a_paced_repair_is_sent_when_the_pace_allows() -> None:
     """Repairs are due after 20 ms here and a gap is 50 ms, but the time-out of first sendings has doubled so often that
     the worker wakes up in between, and finds nothing to send.
     """
     gap_ns = 50 * MS
-    job = Job(pacing=Pacing(window=32, gap_ns=gap_ns))
+    job = Job(UNBOUNDED, pacing=Pacing(window=32, gap_ns=gap_ns, round_trip_ns=1))
     worker = job.workers[0]
     for each in job.workers:
         each.submit(ones(1))
@@ -449,7 +458,7 @@ def test_a_paced_repair_is_sent_when_the_pace_allows() -> None:
 
 def test_a_paced_repair_waits_for_no_other_time_out() -> None:
     """Two rounds are lost at once; the second is sent again a gap after the first, not when that one's time is out."""
-    worker = WorkerCore(replace(PLAN, pacing=Pacing(window=32, gap_ns=2 * MS)), OPTIONS)
+    worker = WorkerCore(replace(PLAN, pacing=Pacing(window=32, gap_ns=2 * MS, round_trip_ns=1)), UNBOUNDED)
     worker.submit(ones(2))
     for now_ns in (0, 2 * MS, 4 * MS):
         worker.poll(now_ns)

@@ -40,7 +40,7 @@ REFERENCE_SCHEMES: Final[Mapping[str, Description]] = {
                 name,
                 name,
                 summary,
-                _refusing(name, "its hosts sum, by no tree of switches; it is compared by weir evaluate alone"),
+                _refusing(name, "its hosts sum without switches; only weir evaluate compares it"),
                 frozenset(),
             )
             for name, summary in _OF_HOSTS.items()

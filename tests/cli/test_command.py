@@ -65,7 +65,7 @@ def test_errors_reach_the_user_as_one_line(content: dict[str, Any], tmp_path: Pa
         (["run", demo, "--strategy", "fastest"], 'strategy "fastest" is unknown; supported: agg, atp, best-spine, '),
         (
             ["place", fabric, "--workers", "h1", "--strategy", "ring"],
-            'strategy "ring" places no job: a ring is no tree',
+            'strategy "ring" places no job: its hosts sum without switches',
         ),
         (
             ["place", fabric, "--workers", "h1", "--strategy", _user_strategy(tmp_path, "odd[rank]")],

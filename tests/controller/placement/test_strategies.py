@@ -466,7 +466,7 @@ def test_unknown_strategy_is_answered_with_the_right_ones() -> None:
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("ring", "its hosts sum, by no tree of switches; it is compared by weir evaluate alone"),
+        ("ring", "its hosts sum without switches; only weir evaluate compares it"),
         (
             "striped",
             "it places all jobs together; weir place does so by --jobs and --stripes, .*--stripes, or stripes: ",

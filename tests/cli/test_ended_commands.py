@@ -38,7 +38,7 @@ def test_a_command_runs_within_one_handler_of_signals(number: signal.Signals, mo
         finally:
             done.append("cleaned up")
 
-    def group(words: object, *, standalone_mode: bool) -> None:
+    def group(words: object, *, prog_name: str, standalone_mode: bool) -> None:
         assert not is_ending()
         run_until_ended(work())
 

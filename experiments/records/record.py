@@ -27,6 +27,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ...controller.int_config.cost import TelemetryCost
 from ...imports import user_files
+from ...imports.extras import DISTRIBUTION
 from ...topologies.key_errors import problems_of
 from ...topologies.mininet.fabric import SwitchKind
 from ...topologies.mininet.scratch import keep_as, scratch_folder
@@ -39,7 +40,7 @@ RECORD_FILE: Final = "record.json"
 _DIGEST: Final = "digest"
 """SHA-256 of the record, stored in the same file to detect changes."""
 _UNDER_WAY: Final = ".under-way-"
-_PACKAGES: Final = ("weir", "numpy", "llvmlite", "numba", "grpcio", "finsy", "cvxpy", "highspy", "scikit-learn")
+_PACKAGES: Final = ("numpy", "llvmlite", "numba", "grpcio", "finsy", "cvxpy", "highspy", "scikit-learn")
 
 
 class _Record(BaseModel):
@@ -578,7 +579,8 @@ def keep_folder(folder: Path, parent: Path, name: str) -> Path:
 
 def versions() -> dict[str, str]:
     """Versions of Python and of packages that figures may depend on."""
-    return {"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}}
+    own = {"python": platform.python_version(), "weir": _version(DISTRIBUTION)}
+    return own | {name: _version(name) for name in _PACKAGES}
 
 
 def _version(package: str) -> str:

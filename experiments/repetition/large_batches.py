@@ -47,7 +47,7 @@ class Setting:
 
 SETTINGS: Final = (
     *(Setting("digits", 0.2, workers) for workers in (8, 16, 32, 64)),
-    *(Setting("mnist", 0.4, workers) for workers in (8, 32)),
+    *(Setting("mnist", 0.4, workers) for workers in (8, 32, 64)),
 )
 
 Gradients = Sequence[Floats]

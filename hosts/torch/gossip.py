@@ -141,10 +141,6 @@ class GossipAverager:
         self._begin(weights)
         self._ended_s = self._clock()
 
-    def close(self) -> None:
-        """End the thread that computes policies. The transport stays open."""
-        self._thread.shutdown(wait=False, cancel_futures=True)
-
     def _begin(self, weights: NDArray[np.float32]) -> None:
         """Begin a pull from a drawn rank, or from none."""
         chances = self._probabilities[self._rank].copy()

@@ -65,9 +65,15 @@ class HiTopKState:
         self._residuals: dict[str, Float32Array] = {}
         self.calls = CallThread("weir hitopk")
 
-    def residual(self, name: str, size: int) -> Float32Array:
-        """Residual of a parameter's sums, (size,), to be changed in place."""
-        return self._residuals.setdefault(name, np.zeros(size, np.float32))
+    def residuals(self, names: Sequence[str], sizes: Sequence[int]) -> Float32Array:
+        """Return what has not crossed of parameters' sums, one after another; zeros for those that are new."""
+        return np.concatenate(
+            [self._residuals.get(name, np.zeros(size, np.float32)) for name, size in zip(names, sizes, strict=True)]
+        )
+
+    def keep(self, names: Sequence[str], residuals: Sequence[Float32Array]) -> None:
+        """Keep the residuals of parameters for the next step."""
+        self._residuals.update(zip(names, residuals, strict=True))
 
     def state_dict(self) -> State:
         """Return this rank's state for a checkpoint of its own."""
@@ -99,14 +105,11 @@ def hitopk_hook(state: HiTopKState, bucket: dist.GradBucket) -> Future[torch.Ten
     )
 
     def average() -> torch.Tensor:
-        kept = [state.residual(name, size) for name, size in zip(names, sizes, strict=True)]
         if state.feedback:
-            np.add(values, np.concatenate(kept), out=values)
+            np.add(values, state.residuals(names, sizes), out=values)
         total, missing = _summed(state, values, buffer.device)
-        ends = np.cumsum(sizes)[:-1]
         if state.feedback:
-            for residual, part in zip(kept, np.split(missing, ends), strict=True):
-                residual[:] = part
+            state.keep(names, np.split(missing, np.cumsum(sizes)[:-1]))
         buffer.copy_(torch.from_numpy(total / np.float32(dist.get_world_size())))
         result: torch.Tensor = buffer
         return result

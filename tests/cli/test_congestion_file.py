@@ -20,7 +20,7 @@ from weir.experiments.errors import ExperimentError
 from weir.hosts import ControlClient, WorkerCore
 from weir.hosts.numerics.tensors import Tensor
 from weir.tests.cli.test_two_controllers import SERVED, TOPOLOGY, setting
-from weir.tests.controller.control_rig import Host
+from weir.tests.support.control_rig import Host
 from weir.topologies import leaf_spine, load_topology
 from weir.wire import control_pb2 as pb
 from weir.wire.aggregation import LANES

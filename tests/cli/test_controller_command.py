@@ -20,8 +20,8 @@ from weir.controller.jobs.journal_file import JournalFile
 from weir.controller.p4runtime.tables import DROP_REASONS
 from weir.experiments.errors import ExperimentError
 from weir.hosts import ControlClient
-from weir.tests.controller.fake_switch import FakeSwitch
 from weir.tests.support.errors import raises
+from weir.tests.support.fake_switch import FakeSwitch, fake_switches
 
 RACK = """\
 name: rack
@@ -32,12 +32,8 @@ generate: {kind: leaf-spine, leaves: 1, spines: 1, hosts_per_leaf: 3, rate: 1Gbi
 @pytest.fixture
 async def switches() -> AsyncIterator[dict[str, FakeSwitch]]:
     """Two that answer."""
-    made = {name: FakeSwitch() for name in ("s1", "s2")}
-    for switch in made.values():
-        await switch.start()
-    yield made
-    for switch in made.values():
-        await switch.stop()
+    async with fake_switches(["s1", "s2"]) as made:
+        yield made
 
 
 class Setting:

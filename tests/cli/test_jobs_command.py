@@ -11,12 +11,12 @@ import pytest
 from weir.cli import jobs
 from weir.cli.controller import switch_addresses
 from weir.experiments.errors import ExperimentError
-from weir.tests.controller.control_rig import TOPOLOGY, Rig, rig
 from weir.tests.support.commands import weir_beside
+from weir.tests.support.control_rig import TOPOLOGY, ServiceRig, rig
 from weir.topologies.generators import leaf_spine
 
 
-async def weir(service: Rig, *words: str) -> str:
+async def weir(service: ServiceRig, *words: str) -> str:
     """Output of the command."""
     status, out, err = await weir_beside("jobs", *words, "--control", service.service.address)
     assert status == 0, err

@@ -12,7 +12,7 @@ from weir.controller.congestion import WALL_CLOCK_LEASE_NS
 from weir.emulator.p4runtime import P4RuntimeServer
 from weir.hosts import ControlClient
 from weir.tests.cli.test_two_controllers import SERVED, rpc, setting
-from weir.tests.controller.control_rig import Host
+from weir.tests.support.control_rig import Host
 from weir.wire import control_pb2 as pb
 from weir.wire.control import WorkerPlan
 from weir.wire.control_messages import read_to_host

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from weir.controller.inference.forest import Forest
-from weir.tests.controller.control_rig import rig
 from weir.tests.controller.inference.forests import digits, digits_model
 from weir.tests.hosts.drivers.test_classifier import served
 from weir.tests.support.commands import weir_beside
+from weir.tests.support.control_rig import rig
 
 ADDRESS = "127.87.73.3"
 

@@ -6,7 +6,7 @@ import pytest
 
 from weir.controller.p4runtime.pipeline import CompiledPipeline
 from weir.p4src import FABRIC_JSON, FABRIC_P4INFO
-from weir.tests.controller.fake_switch import FakeSwitch
+from weir.tests.support.fake_switch import FakeSwitch, fake_switches
 
 
 @pytest.fixture
@@ -16,7 +16,5 @@ def pipeline() -> CompiledPipeline:
 
 @pytest.fixture
 async def fake() -> AsyncIterator[FakeSwitch]:
-    switch = FakeSwitch()
-    await switch.start()
-    yield switch
-    await switch.stop()
+    async with fake_switches(["s1"]) as switches:
+        yield switches["s1"]

@@ -71,7 +71,7 @@ class Job:
         return reference_sum([self.arrays[host] for host in hosts or self.arrays]).tobytes()
 
 
-class Rig:
+class JobRig:
     """A fabric with its controller and its hosts."""
 
     def __init__(self, topology: Topology, pipeline: CompiledPipeline, options: Options, journal: Path | None) -> None:
@@ -268,9 +268,9 @@ class Rig:
 @asynccontextmanager
 async def make_rig(
     topology: Topology, pipeline: CompiledPipeline, strategy: Strategy, options: Options, journal: Path | None = None
-) -> AsyncIterator[Rig]:
+) -> AsyncIterator[JobRig]:
     """A fabric whose controller has begun."""
-    rig = Rig(topology, pipeline, options, journal)
+    rig = JobRig(topology, pipeline, options, journal)
     try:
         await rig.start_controller(strategy)
         try:

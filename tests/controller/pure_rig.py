@@ -45,7 +45,7 @@ class Told(LinkState):
         return self.said
 
 
-class Rig:
+class PureRig:
     """A fabric's jobs from `now_ns` on; writes to switches are recorded, or refused during `troubles`."""
 
     def __init__(

@@ -9,7 +9,7 @@ import logging
 import random
 import threading
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, suppress
+from contextlib import suppress
 from dataclasses import astuple, replace
 from unittest.mock import Mock
 
@@ -22,14 +22,12 @@ from weir.controller.congestion.budget import window_alone
 from weir.controller.controller import Controller, Message, Options
 from weir.controller.errors import ControllerError, NoSuchJob, OutOfMemory, PlanError
 from weir.controller.int_config.settings import IntConfig
-from weir.controller.p4runtime.pipeline import CompiledPipeline
 from weir.controller.p4runtime.refusals import WriteRefused
-from weir.controller.p4runtime.session import SwitchSession
 from weir.controller.placement import Placement, PlacementError, Problem
 from weir.controller.planning.plan import JobSpec, fabric_state, round_bytes, rounds_of_step
 from weir.controller.telemetry.snapshot import LinkView, Snapshot
-from weir.tests.controller.fake_switch import FakeSwitch
 from weir.tests.support.errors import raises
+from weir.tests.support.fake_switch import FakeSwitch, fake_switches, open_sessions
 from weir.topologies.generators import leaf_spine
 from weir.topologies.model import Endpoint
 from weir.topologies.routing import Routes
@@ -56,7 +54,7 @@ class Fixed:
         return Placement(dict.fromkeys(workers, self.switch), {}, self.switch)
 
 
-class Rig:
+class ControllerRig:
     def __init__(self, controller: Controller, fakes: dict[str, FakeSwitch], strategy: Fixed) -> None:
         self.controller = controller
         self.fakes = fakes
@@ -71,30 +69,21 @@ OPTIONS = Options(probe_period_ns=10 * MS, solve_period_ns=100 * MS, dwell_ns=20
 
 
 @pytest.fixture
-async def rig(pipeline: CompiledPipeline, request: pytest.FixtureRequest) -> AsyncIterator[Rig]:
+async def rig(request: pytest.FixtureRequest) -> AsyncIterator[ControllerRig]:
     """Options other than OPTIONS are the parameter."""
     strategy = Fixed()
-    fakes: dict[str, FakeSwitch] = {}
-    sessions: dict[str, SwitchSession] = {}
-    async with AsyncExitStack() as stack:
-        for switch in FABRIC.switches:
-            fakes[switch.name] = fake = FakeSwitch()
-            await fake.start()
-            stack.push_async_callback(fake.stop)
-            session = SwitchSession(
-                switch.name, fake.address, device_id=switch.device_id, pipeline=pipeline, timeout_s=60
-            )
-            sessions[switch.name] = await stack.enter_async_context(session)
+    names = (switch.name for switch in FABRIC.switches)
+    async with fake_switches(names) as fakes, open_sessions(FABRIC, fakes) as sessions:
         controller = Controller(FABRIC, Routes(FABRIC), sessions, strategy, getattr(request, "param", OPTIONS))
         await controller.start()
-        yield Rig(controller, fakes, strategy)
+        yield ControllerRig(controller, fakes, strategy)
 
 
 def plans(messages: list[Message]) -> dict[str, WorkerPlan]:
     return {m.host: m.content for m in messages if isinstance(m.content, WorkerPlan)}
 
 
-async def test_a_job_comes_and_goes_and_leaves_no_trace(rig: Rig) -> None:
+async def test_a_job_comes_and_goes_and_leaves_no_trace(rig: ControllerRig) -> None:
     controller = rig.controller
     before = {name: (await s.read()).lines() for name, s in controller.switches.sessions.items()}
     messages = await controller.admit(JobSpec(4, ("h1", "h3")), 0)
@@ -112,7 +101,9 @@ async def test_a_job_comes_and_goes_and_leaves_no_trace(rig: Rig) -> None:
     assert astuple(controller.jobs.counts) == (1, 0, 0, 0, 0), "it was admitted, and nothing else has happened"
 
 
-async def test_a_job_that_does_not_fit_gets_less_with_the_reason(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_job_that_does_not_fit_gets_less_with_the_reason(
+    rig: ControllerRig, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.WARNING)
     controller = rig.controller
     await controller.admit(JobSpec(1, ("h1", "h2")), 0)
@@ -156,7 +147,7 @@ async def test_a_job_that_does_not_fit_gets_less_with_the_reason(rig: Rig, caplo
     ],
     indirect=["rig"],
 )
-async def test_a_remaining_job_has_only_as_many_exponent_rounds_as_fit(rig: Rig, given: int | None) -> None:
+async def test_a_remaining_job_has_only_as_many_exponent_rounds_as_fit(rig: ControllerRig, given: int | None) -> None:
     """Three streams meet at h4, with probes: no queue allows more than 64 packets. The job has as many chunks as
     before, with any other participants.
     """
@@ -176,7 +167,7 @@ async def test_a_remaining_job_has_only_as_many_exponent_rounds_as_fit(rig: Rig,
 
 
 async def test_a_job_that_a_switch_refuses_leaves_everything_as_it_was(
-    rig: Rig, caplog: pytest.LogCaptureFixture
+    rig: ControllerRig, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)
     controller = rig.controller
@@ -197,7 +188,7 @@ async def test_a_job_that_a_switch_refuses_leaves_everything_as_it_was(
     assert await controller.verify() == {}
 
 
-async def test_a_move_pauses_writes_the_next_generation_and_resumes(rig: Rig) -> None:
+async def test_a_move_pauses_writes_the_next_generation_and_resumes(rig: ControllerRig) -> None:
     controller = rig.controller
     await controller.admit(JobSpec(4, ("h1", "h3")), 0)
     rig.strategy.switch = "s4"
@@ -227,7 +218,7 @@ async def test_a_move_pauses_writes_the_next_generation_and_resumes(rig: Rig) ->
 
 
 @pytest.mark.parametrize("rig", [replace(OPTIONS, congestion=CongestionOptions(2))], indirect=True)
-async def test_a_changed_pace_comes_with_a_new_generation(rig: Rig) -> None:
+async def test_a_changed_pace_comes_with_a_new_generation(rig: ControllerRig) -> None:
     """A queue with a bound of two packets, one of them a probe, has room for one round of one job."""
     controller = rig.controller
     gap_ns = 2 * 8 * round_bytes(FABRIC)  # at 1 Gbit/s
@@ -263,7 +254,7 @@ async def test_a_changed_pace_comes_with_a_new_generation(rig: Rig) -> None:
     assert await controller.tick(150 * MS) == []
 
 
-async def test_absent_hosts_and_unadmitted_rivals_cause_no_pause(rig: Rig) -> None:
+async def test_absent_hosts_and_unadmitted_rivals_cause_no_pause(rig: ControllerRig) -> None:
     controller = rig.controller
     controller.windows.options = CongestionOptions(2)
     await controller.admit(JobSpec(4, ("h1", "h3")), 0)
@@ -284,7 +275,7 @@ CROSSING = CongestionOptions(160, (Uncontrolled("h1", "h3", 2e8, 1042),), lease_
 
 
 @pytest.mark.parametrize("rig", [replace(OPTIONS, probe_period_ns=MS // 10)], indirect=True)
-async def test_probes_count_as_often_as_the_controller_sends_them(rig: Rig) -> None:
+async def test_probes_count_as_often_as_the_controller_sends_them(rig: ControllerRig) -> None:
     """A full queue of 64 packets takes 0.57 ms, so of probes 0.1 ms apart several of a kind wait there."""
     controller = rig.controller
     await controller.admit(JobSpec(4, ("h1", "h2")), 0)
@@ -294,7 +285,7 @@ async def test_probes_count_as_often_as_the_controller_sends_them(rig: Rig) -> N
 
 
 @pytest.mark.parametrize("rig", [replace(OPTIONS, congestion=CROSSING)], indirect=True)
-async def test_no_new_job_sends_before_all_switches_lower_windows(rig: Rig) -> None:
+async def test_no_new_job_sends_before_all_switches_lower_windows(rig: ControllerRig) -> None:
     """The switch is a spine that sums for neither job. With 200 Mbit/s of other traffic, two jobs have a bound of its
     queue only if it leaves the first less of its window than that job alone had.
     """
@@ -321,7 +312,7 @@ async def test_no_new_job_sends_before_all_switches_lower_windows(rig: Rig) -> N
 
 
 @pytest.mark.parametrize("rig", [replace(OPTIONS, congestion=CROSSING)], indirect=True)
-async def test_a_moving_job_waits_for_switches_outside_its_tree(rig: Rig) -> None:
+async def test_a_moving_job_waits_for_switches_outside_its_tree(rig: ControllerRig) -> None:
     controller = rig.controller
     rig.strategy.switch = "s2"
     await controller.admit(JobSpec(4, ("h1", "h2")), 0)
@@ -349,7 +340,7 @@ async def test_a_moving_job_waits_for_switches_outside_its_tree(rig: Rig) -> Non
         assert told.plan.pacing.hold_ns >= MS + longest_ns
 
 
-async def test_a_move_interrupted_by_a_refusal_resumes_next_tick(rig: Rig) -> None:
+async def test_a_move_interrupted_by_a_refusal_resumes_next_tick(rig: ControllerRig) -> None:
     controller = rig.controller
     controller.moves.options = Options(patience_ns=50 * MS, solve_period_ns=0)
     await controller.admit(JobSpec(4, ("h1", "h2", "h3")), 0)
@@ -370,7 +361,7 @@ async def test_a_move_interrupted_by_a_refusal_resumes_next_tick(rig: Rig) -> No
 
 
 async def test_a_failed_strategy_leaves_the_job_and_logs_it(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    rig: ControllerRig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     controller = rig.controller
     await controller.admit(JobSpec(4, ("h1", "h3")), 0)
@@ -385,7 +376,7 @@ async def test_a_failed_strategy_leaves_the_job_and_logs_it(
     assert warnings == ["job 4 stays where it is: no switch has room"]
 
 
-async def test_a_move_to_a_full_switch_is_refused_and_the_job_stays(rig: Rig) -> None:
+async def test_a_move_to_a_full_switch_is_refused_and_the_job_stays(rig: ControllerRig) -> None:
     controller = rig.controller
     rig.strategy.switch = "s4"
     for job in (1, 2):
@@ -399,7 +390,7 @@ async def test_a_move_to_a_full_switch_is_refused_and_the_job_stays(rig: Rig) ->
     assert controller.planner.memory.jobs_that_fit(64) == {"s1": 2, "s2": 2, "s3": 1, "s4": 0}
 
 
-async def test_a_lost_worker_is_placed_out_of_the_job(rig: Rig) -> None:
+async def test_a_lost_worker_is_placed_out_of_the_job(rig: ControllerRig) -> None:
     controller = rig.controller
     controller.moves.options = Options(patience_ns=50 * MS, solve_period_ns=0)
     await controller.admit(JobSpec(4, ("h1", "h2", "h3")), 0)
@@ -423,7 +414,7 @@ def _busy(share: float, stale: bool = False) -> Snapshot:
 
 
 async def test_jobs_move_on_fresh_telemetry_for_clear_gains_and_rarely(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
+    rig: ControllerRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     controller, strategy = rig.controller, rig.strategy
     await controller.admit(JobSpec(4, ("h1", "h3")), 0)
@@ -452,7 +443,9 @@ async def test_jobs_move_on_fresh_telemetry_for_clear_gains_and_rarely(
     assert room["s3"] == 2  # its own place counts as free
 
 
-async def test_jobs_are_examined_in_turn_with_hosts_served_between(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_jobs_are_examined_in_turn_with_hosts_served_between(
+    rig: ControllerRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     controller, asked = rig.controller, rig.strategy.asked
     for number in (4, 5):
         await controller.admit(JobSpec(number, ("h1", "h3")), 0)
@@ -469,7 +462,9 @@ async def test_jobs_are_examined_in_turn_with_hosts_served_between(rig: Rig, mon
 
 
 @pytest.mark.parametrize("rig", [replace(OPTIONS, decide_aside=True)], indirect=True)
-async def test_a_placement_is_thought_out_beside_the_event_loop(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_placement_is_thought_out_beside_the_event_loop(
+    rig: ControllerRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Ticks continue, other jobs do not wait, and a decision for an ended job is dropped."""
     controller, place, may_answer = rig.controller, rig.strategy.place, threading.Event()
     monkeypatch.setattr(controller.moves.outlook, "background", lambda now_ns: _busy(0.5))
@@ -499,7 +494,9 @@ async def test_a_placement_is_thought_out_beside_the_event_loop(rig: Rig, monkey
     assert [message.content for message in said] == [Pause(5, 1)] * 2
 
 
-async def test_reports_of_progress_tell_the_jobs_own_traffic(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_reports_of_progress_tell_the_jobs_own_traffic(
+    rig: ControllerRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     controller = rig.controller
     await controller.admit(JobSpec(4, ("h1", "h3")), 0)
     seen: list[Mapping[Endpoint, float]] = []
@@ -517,7 +514,7 @@ async def test_reports_of_progress_tell_the_jobs_own_traffic(rig: Rig, monkeypat
         controller.members.heartbeat(5, "h1", 1, 0)
 
 
-async def test_a_job_is_placed_given_the_others_bytes_per_step(rig: Rig) -> None:
+async def test_a_job_is_placed_given_the_others_bytes_per_step(rig: ControllerRig) -> None:
     controller = rig.controller
     jobs = [JobSpec(4, ("h1", "h3"), gradient_bytes=3_000), JobSpec(5, ("h2", "h4"), gradient_bytes=500)]
     for spec in jobs:
@@ -531,7 +528,7 @@ async def test_a_job_is_placed_given_the_others_bytes_per_step(rig: Rig) -> None
     assert all(both[link] == 3_000 * streams[0][link] + 500 * streams[1][link] for link in shared)
 
 
-async def test_links_are_settled_a_while_after_jobs_have_come_and_gone(rig: Rig) -> None:
+async def test_links_are_settled_a_while_after_jobs_have_come_and_gone(rig: ControllerRig) -> None:
     controller = rig.controller
     outlook = controller.moves.outlook
     await controller.admit(JobSpec(4, ("h1", "h3")), 0)
@@ -546,7 +543,7 @@ async def test_links_are_settled_a_while_after_jobs_have_come_and_gone(rig: Rig)
     assert not outlook.unsettled(2 * settled_ns)
 
 
-async def test_a_job_is_stuck_only_if_a_worker_waits_without_progress(rig: Rig) -> None:
+async def test_a_job_is_stuck_only_if_a_worker_waits_without_progress(rig: ControllerRig) -> None:
     controller = rig.controller
     controller.moves.options = Options(solve_period_ns=0, stuck_ns=50 * MS)
     await controller.admit(JobSpec(4, ("h1", "h3")), 0)
@@ -574,7 +571,7 @@ async def test_a_job_is_stuck_only_if_a_worker_waits_without_progress(rig: Rig) 
     assert controller.jobs[4].plan.placement == rig.strategy.at(("h1", "h3"))
 
 
-async def test_a_job_with_rare_reports_is_not_stuck_between_them(rig: Rig) -> None:
+async def test_a_job_with_rare_reports_is_not_stuck_between_them(rig: ControllerRig) -> None:
     """Heartbeats a second apart, and a job that counts as stuck after 50 ms: it goes on where each says of progress."""
     controller = rig.controller
     controller.moves.options = Options(solve_period_ns=0, stuck_ns=50 * MS)
@@ -588,7 +585,7 @@ async def test_a_job_with_rare_reports_is_not_stuck_between_them(rig: Rig) -> No
     assert [message.content for message in await controller.tick(3000 * MS)] == [Pause(4, 1)] * 2
 
 
-async def test_probes_go_out_once_a_period_and_are_counted(rig: Rig) -> None:
+async def test_probes_go_out_once_a_period_and_are_counted(rig: ControllerRig) -> None:
     controller = rig.controller
     assert controller.deadline_ns == 0
     first = controller.switches.packet_outs_sent
@@ -605,7 +602,7 @@ async def test_probes_go_out_once_a_period_and_are_counted(rig: Rig) -> None:
     assert controller.prober.reports.rejected == 1
 
 
-async def test_every_source_of_reports_is_read_before_a_decision(rig: Rig) -> None:
+async def test_every_source_of_reports_is_read_before_a_decision(rig: ControllerRig) -> None:
     """Observers are notified each time that bounds may have changed."""
     asked, told = list[int](), list[int]()
     rig.controller.sources.append(asked.append)
@@ -617,7 +614,7 @@ async def test_every_source_of_reports_is_read_before_a_decision(rig: Rig) -> No
 
 
 async def test_queues_with_more_than_is_promised_are_said(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    rig: ControllerRig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     said = "s3-p1: 70 packets, 64 are promised"
     monkeypatch.setattr(rig.controller.exceeded, "poll", lambda: [said])
@@ -625,7 +622,9 @@ async def test_queues_with_more_than_is_promised_are_said(
     assert [(record.levelno, record.getMessage()) for record in caplog.records] == [(logging.WARNING, said)]
 
 
-async def test_switch_states_are_recomputed_only_on_changes(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_switch_states_are_recomputed_only_on_changes(
+    rig: ControllerRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its cost grows with the number of jobs."""
     controller, made = rig.controller, Mock(wraps=fabric_state)
     monkeypatch.setattr(module, "fabric_state", made)
@@ -639,13 +638,15 @@ async def test_switch_states_are_recomputed_only_on_changes(rig: Rig, monkeypatc
     assert made.call_count == 2
 
 
-async def test_a_running_job_ignores_events_of_a_predecessors_number(rig: Rig) -> None:
+async def test_a_running_job_ignores_events_of_a_predecessors_number(rig: ControllerRig) -> None:
     rig.controller.jobs.aborted[4] = "h1 was silent for 2 s"
     await rig.controller.admit(JobSpec(4, ("h1", "h3")), 0)
     assert rig.controller.jobs.aborted == {}
 
 
-async def test_a_switch_that_dies_costs_its_own_probes_only(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_switch_that_dies_costs_its_own_probes_only(
+    rig: ControllerRig, caplog: pytest.LogCaptureFixture
+) -> None:
     controller = rig.controller
     await rig.fakes["s2"].stop()
     while controller.switches.sessions["s2"]._switch.is_up:
@@ -661,7 +662,7 @@ async def test_a_switch_that_dies_costs_its_own_probes_only(rig: Rig, caplog: py
     await rig.fakes["s2"].start()
 
 
-async def test_a_controller_needs_a_session_with_every_switch(rig: Rig) -> None:
+async def test_a_controller_needs_a_session_with_every_switch(rig: ControllerRig) -> None:
     with raises(ControllerError, value=("s1", "s2", "s3", "s4")):
         Controller(FABRIC, Routes(FABRIC), {}, rig.strategy, OPTIONS)
     nowhere = IntConfig(flows=(), collector="h9")

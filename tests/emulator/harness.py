@@ -32,7 +32,7 @@ class Outcome:
     frame: bytes | None
 
 
-class Rig:
+class PacketRig:
     def __init__(self, program: Program, state: ProgramState | None = None) -> None:
         self.program = program
         self.state = state or program.new_state()

@@ -12,7 +12,7 @@ from weir.controller.placement import Placement, PlacementError, Problem
 from weir.controller.planning.plan import JobSpec
 from weir.hosts.protocol.worker import WorkerCore
 from weir.tests.p4src.emulated_node import AGGREGATION
-from weir.tests.schedules.rig import MS, OPTIONS, PACE, Chosen, Control, Rig
+from weir.tests.schedules.rig import MS, OPTIONS, PACE, Chosen, Control, ScheduleRig
 from weir.tests.schedules.schedule import (
     Before,
     Beside,
@@ -73,7 +73,7 @@ async def play(schedule: Schedule, worker_core: type[WorkerCore] = WorkerCore) -
             raise PlacementError("no switch has room")
         return draw_tree(rng, room, problem.workers, server, max(schedule.depth, server is None))
 
-    rig = Rig(
+    rig = ScheduleRig(
         topology,
         Chosen(choose),
         seed=schedule.seed,
@@ -98,7 +98,7 @@ async def play(schedule: Schedule, worker_core: type[WorkerCore] = WorkerCore) -
 
 
 class _Play:
-    def __init__(self, schedule: Schedule, rig: Rig, rng: random.Random) -> None:
+    def __init__(self, schedule: Schedule, rig: ScheduleRig, rng: random.Random) -> None:
         self.schedule = schedule
         self.rig = rig
         self.rng = rng

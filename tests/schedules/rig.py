@@ -7,8 +7,8 @@
     DirectSession ◀──────────────── Controller ◀──── control messages: late, lost, overtaking ────┘
 
 A host takes part in any number of jobs, each by a process of its own. They share its UDP port: any of them may read
-what has arrived, and passes on what is another one's. A test drives a `Rig` by `run`, which lets virtual time go on
-until a condition holds, and fails when it does not within bounds: nothing may hang.
+what has arrived, and passes on what is another one's. A test drives a `ScheduleRig` by `run`, which lets virtual time
+go on until a condition holds, and fails when it does not within bounds: nothing may hang.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ OPTIONS: Final = Options(
 PACE: Final = WorkerOptions(initial_timeout_ns=MS, min_timeout_ns=300 * US, max_timeout_ns=10 * MS)
 
 
-class Rig:
+class ScheduleRig:
     """One fabric, its controller and its jobs. `close` it, so that the next one is quick to build."""
 
     def __init__(
@@ -430,7 +430,7 @@ class Rig:
 class _Process:
     """Part of the fabric that a host's process uses, as `VirtualHost` sees it: the host's links, and a timer."""
 
-    def __init__(self, rig: Rig, host: str) -> None:
+    def __init__(self, rig: ScheduleRig, host: str) -> None:
         self.topology = rig.topology
         self.fabric = self
         self.due_ns: int | None = None

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from weir.controller.planning.plan import JobSpec
 from weir.hosts import reference_sum
 from weir.hosts.numerics.tensors import Reduced
-from weir.tests.schedules.rig import Rig
+from weir.tests.schedules.rig import ScheduleRig
 from weir.wire.aggregation import LANES
 
 Tensors = Sequence[Sequence[NDArray[np.float32]]]
@@ -41,7 +41,7 @@ def telling_weights(workers: int, *, heavy: bool = False) -> tuple[int, ...]:
 class Summing:
     """A running job's tensors: submitted to its workers, and taken from them when they are summed."""
 
-    def __init__(self, rig: Rig, spec: JobSpec, tensors: Tensors, *, heavy: bool = False) -> None:
+    def __init__(self, rig: ScheduleRig, spec: JobSpec, tensors: Tensors, *, heavy: bool = False) -> None:
         """`heavy`: the weights add up to nearly 2³²."""
         self.job = spec.job
         self.weights = telling_weights(len(spec.workers), heavy=heavy) if len(spec.workers) <= 8 else None

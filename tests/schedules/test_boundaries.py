@@ -8,7 +8,7 @@ import pytest
 
 from weir.controller.placement import Placement
 from weir.controller.planning.plan import JobSpec
-from weir.tests.schedules.rig import MS, OPTIONS, PACE, Chosen, Rig
+from weir.tests.schedules.rig import MS, OPTIONS, PACE, Chosen, ScheduleRig
 from weir.tests.schedules.sums import Summing, draw_tensors
 from weir.topologies.generators import leaf_spine
 from weir.wire.aggregation import CHUNKS, FAN_IN, GENERATIONS, LANES
@@ -76,7 +76,7 @@ async def test_sums_are_exact_at_the_bounds(bound: Bound, root: str) -> None:
     used = set(tree.values()) | {"s3"}
     parents = {name: above for name, above in whole.parents.items() if name in used}
     placement = Placement(tree, parents, whole.root)
-    rig = Rig(
+    rig = ScheduleRig(
         TOPOLOGY,
         Chosen(lambda problem: placement),
         options=replace(OPTIONS, stuck_ns=None),
@@ -103,7 +103,9 @@ async def test_sums_are_exact_at_the_bounds(bound: Bound, root: str) -> None:
 
 async def test_generations_start_anew_after_the_last() -> None:
     """More moves than there are generations, each while tensors are being summed, between trees and slots."""
-    rig = Rig(TOPOLOGY, Chosen(lambda problem: ROOTS["tree"]), options=replace(OPTIONS, stuck_ns=None), link=LOSSY)
+    rig = ScheduleRig(
+        TOPOLOGY, Chosen(lambda problem: ROOTS["tree"]), options=replace(OPTIONS, stuck_ns=None), link=LOSSY
+    )
     await rig.controller.start()
     spec = JobSpec(7, WORKERS, SERVER, 8, 4)
     await rig.admit(spec)
@@ -126,7 +128,7 @@ async def test_generations_start_anew_after_the_last() -> None:
 async def test_a_switch_that_was_left_long_ago_sums_again() -> None:
     """Its slots hold a generation that is over for longer than half of all generations."""
     options = replace(OPTIONS, stuck_ns=None)
-    rig = Rig(TOPOLOGY, Chosen(lambda problem: ROOTS["switch"]), options=options)
+    rig = ScheduleRig(TOPOLOGY, Chosen(lambda problem: ROOTS["switch"]), options=options)
     await rig.controller.start()
     spec = JobSpec(7, WORKERS, SERVER, 8, 4)
     await rig.admit(spec)
@@ -158,7 +160,7 @@ async def test_a_node_with_all_its_children(server: str | None) -> None:
     """The maximum number of workers of a node, on one switch that is the root, and on one below a server."""
     names = tuple(f"h{number}" for number in range(1, FAN_IN + 1))
     placement = Placement(dict.fromkeys(names, "s1"), {} if server is None else {"s1": server}, server or "s1")
-    rig = Rig(leaf_spine(1, 0, FAN_IN + 1), Chosen(lambda problem: placement), link={"loss": 0.002})
+    rig = ScheduleRig(leaf_spine(1, 0, FAN_IN + 1), Chosen(lambda problem: placement), link={"loss": 0.002})
     await rig.controller.start()
     spec = JobSpec(1, names, server, 8, 4)
     await rig.admit(spec)

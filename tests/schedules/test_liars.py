@@ -17,7 +17,7 @@ import pytest
 from weir.controller.placement import Placement
 from weir.controller.planning.plan import JobSpec
 from weir.tests.p4src.small_fabric import message
-from weir.tests.schedules.rig import MS, OPTIONS, Chosen, Rig
+from weir.tests.schedules.rig import MS, OPTIONS, Chosen, ScheduleRig
 from weir.tests.schedules.sums import Summing, draw_tensors
 from weir.topologies.generators import leaf_spine
 from weir.topologies.model import mac_number
@@ -143,7 +143,7 @@ class Fabric:
             2: Placement({"h3": "s1", "h7": "s1"}, {}, "s1"),
         }
         options = replace(OPTIONS, stuck_ns=None, lease_ns=None, patience_ns=None, probe_period_ns=1_000 * MS)
-        self.rig = Rig(TOPOLOGY, Chosen(lambda problem: trees[1 if problem.server else 2]), options=options)
+        self.rig = ScheduleRig(TOPOLOGY, Chosen(lambda problem: trees[1 if problem.server else 2]), options=options)
         self.specs = (JobSpec(1, tuple(TREE), SERVER, 8, 4), JobSpec(2, ("h3", "h7"), None, 8, 4))
         self.jobs: list[Summing] = []
 

@@ -13,7 +13,7 @@ import pytest
 from weir.controller.errors import ControllerError
 from weir.controller.placement.strategies import strategy
 from weir.controller.planning.plan import JobSpec
-from weir.tests.schedules.rig import MS, Rig
+from weir.tests.schedules.rig import MS, ScheduleRig
 from weir.tests.schedules.sums import Summing, draw_tensors
 from weir.topologies.generators import leaf_spine
 
@@ -29,7 +29,7 @@ class Cluster:
         self.jobs = jobs
         self.random = random.Random(seed)
         topology = leaf_spine(4, 2, 6, slots=SLOTS)
-        self.rig = Rig(topology, strategy("ps"), seed=seed, poll_ns=20_000, link={"loss": 0.002})
+        self.rig = ScheduleRig(topology, strategy("ps"), seed=seed, poll_ns=20_000, link={"loss": 0.002})
         self.free = [host.name for host in topology.hosts]
         self.running: dict[int, Summing] = {}
         self.ended = 0

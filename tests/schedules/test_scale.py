@@ -12,7 +12,7 @@ import pytest
 from weir.controller.controller import Controller
 from weir.controller.placement.strategies import strategy
 from weir.controller.planning.plan import JobSpec
-from weir.tests.schedules.rig import MS, OPTIONS, Control, Rig
+from weir.tests.schedules.rig import MS, OPTIONS, Control, ScheduleRig
 from weir.tests.schedules.sums import Summing, draw_tensors
 from weir.topologies.generators import leaf_spine
 from weir.wire.aggregation import FAN_IN, LANES
@@ -35,7 +35,7 @@ QUIET = replace(OPTIONS, probe_period_ns=1_000 * MS, lease_ns=None, patience_ns=
 async def test_a_thousand_workers_hold_the_same_exact_sum(name: str, with_server: bool, racks: int) -> None:
     """Sums go through a spine as well if there are more racks than the root takes children."""
     topology = leaf_spine(racks, 1 if (name, racks) == ("rack", 32) else 2, -(-1024 // racks))
-    rig = Rig(
+    rig = ScheduleRig(
         topology,
         strategy(name),
         options=QUIET,

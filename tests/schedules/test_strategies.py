@@ -8,7 +8,7 @@ import pytest
 
 from weir.controller.placement.strategies import STRATEGIES, Need, strategy
 from weir.controller.planning.plan import JobSpec
-from weir.tests.schedules.rig import MS, Rig
+from weir.tests.schedules.rig import MS, ScheduleRig
 from weir.tests.schedules.sums import Summing, draw_tensors
 from weir.topologies.generators import fat_tree, leaf_spine
 from weir.topologies.model import Topology
@@ -23,11 +23,11 @@ WAYS = [
 ]
 
 
-async def sum_exactly(topology: Topology, name: str, with_server: bool, seed: int) -> Rig:
+async def sum_exactly(topology: Topology, name: str, with_server: bool, seed: int) -> ScheduleRig:
     """One lossy job; the rig, with the job still on it."""
     rng = random.Random(seed)
     hosts = rng.sample([host.name for host in topology.hosts], rng.randint(3, 9))
-    rig = Rig(topology, strategy(name), seed=seed, link={"loss": 0.01, "reorder": 0.1, "reorder_ns": 100_000})
+    rig = ScheduleRig(topology, strategy(name), seed=seed, link={"loss": 0.01, "reorder": 0.1, "reorder_ns": 100_000})
     await rig.controller.start()
     spec = JobSpec(1, tuple(hosts[1:]), hosts[0] if with_server else None, 16, 8)
     await rig.admit(spec)

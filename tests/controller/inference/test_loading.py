@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack
 from pathlib import Path
 
 import grpc
@@ -17,18 +16,16 @@ from weir.controller.inference.table_entries import model_state
 from weir.controller.jobs.journal import Journal
 from weir.controller.jobs.journal_file import JournalFile
 from weir.controller.p4runtime.entries import Entry, SwitchState
-from weir.controller.p4runtime.pipeline import CompiledPipeline
 from weir.controller.p4runtime.reconcile import difference, in_order
-from weir.controller.p4runtime.session import SwitchSession
 from weir.controller.p4runtime.tables import FEATURE, MODELS, TREE
 from weir.controller.placement.strategies import strategy
 from weir.controller.planning.planner import Planner
 from weir.emulator.switch import Switch
 from weir.experiments.classification import as_table_entry, ask, loaded_switch
-from weir.tests.controller.control_rig import ANSWER_S, Rig, rig
-from weir.tests.controller.fake_switch import FakeSwitch
 from weir.tests.controller.inference.forests import digits, digits_model
+from weir.tests.support.control_rig import ANSWER_S, ServiceRig, rig
 from weir.tests.support.errors import raises
+from weir.tests.support.fake_switch import FakeSwitch, fake_switches, open_sessions
 from weir.topologies.errors import TopologyError
 from weir.topologies.generators import leaf_spine
 from weir.topologies.routing import Routes
@@ -58,7 +55,7 @@ def write(switch: Switch, item: Entry, change: str) -> None:
 ONE, OTHER, THIRD = stump(10), stump(20), stump(30)
 
 
-async def rows_of_models(service: Rig) -> SwitchState:
+async def rows_of_models(service: ServiceRig) -> SwitchState:
     """The part of s1's contents that belongs to its model."""
     held = await service.controller.switches.sessions["s1"].read()
     tables = {MODELS, *FEATURE, *TREE}
@@ -204,38 +201,21 @@ def _table_id(fake: FakeSwitch, name: str) -> int:
     return next(table.preamble.id for table in fake.config.p4info.tables if table.preamble.name == name)
 
 
-async def test_a_controller_goes_on_with_the_journals_models(tmp_path: Path, pipeline: CompiledPipeline) -> None:
-    async with AsyncExitStack() as stack:
-        fakes = {}
-        for node in TOPOLOGY.switches:
-            fakes[node.name] = FakeSwitch()
-            await fakes[node.name].start()
-            stack.push_async_callback(fakes[node.name].stop)
+async def test_a_controller_goes_on_with_the_journals_models(tmp_path: Path) -> None:
+    async with fake_switches(node.name for node in TOPOLOGY.switches) as fakes:
         for first in (True, False):
-            async with AsyncExitStack() as life:
-                sessions = {
-                    node.name: await life.enter_async_context(
-                        SwitchSession(
-                            node.name,
-                            fakes[node.name].address,
-                            device_id=node.device_id,
-                            pipeline=pipeline,
-                            timeout_s=ANSWER_S,
-                        )
+            async with open_sessions(TOPOLOGY, fakes, ANSWER_S) as sessions:
+                with JournalFile(tmp_path / "journal") as journal:
+                    controller = Controller(
+                        TOPOLOGY, Routes(TOPOLOGY), sessions, strategy("ps"), Options(), journal=journal
                     )
-                    for node in TOPOLOGY.switches
-                }
-                journal = life.enter_context(JournalFile(tmp_path / "journal"))
-                controller = Controller(
-                    TOPOLOGY, Routes(TOPOLOGY), sessions, strategy("ps"), Options(), journal=journal
-                )
-                diffs = await controller.start()
-                if first:
-                    await controller.load_model(["s1"], ONE)
-                    await controller.load_model(["s1"], OTHER)
-                else:
-                    assert not any(diffs.values())
-                    assert controller.models.held["s1"].forest == OTHER
+                    diffs = await controller.start()
+                    if first:
+                        await controller.load_model(["s1"], ONE)
+                        await controller.load_model(["s1"], OTHER)
+                    else:
+                        assert not any(diffs.values())
+                        assert controller.models.held["s1"].forest == OTHER
 
 
 def test_chips_and_unknown_switches_are_refused() -> None:

@@ -9,7 +9,7 @@ from weir.controller.jobs.job import RunningJob, WorkerProgress
 from weir.controller.options import Options
 from weir.controller.placement import Placement
 from weir.controller.planning.plan import JobSpec
-from weir.tests.controller.pure_rig import MS, Rig
+from weir.tests.controller.pure_rig import MS, PureRig
 from weir.topologies.generators import leaf_spine
 from weir.topologies.model import Endpoint
 
@@ -21,19 +21,19 @@ AT_S3, AT_S4 = (Placement({"h1": spine, "h4": spine}, {}, spine) for spine in ("
 
 
 @pytest.fixture
-def fabric() -> Rig:
-    return Rig(TOPOLOGY, Options(probe_period_ns=PERIOD, solve_period_ns=0))
+def fabric() -> PureRig:
+    return PureRig(TOPOLOGY, Options(probe_period_ns=PERIOD, solve_period_ns=0))
 
 
-def add(fabric: Rig, number: int = 1, placement: Placement = AT_S3) -> RunningJob:
+def add(fabric: PureRig, number: int = 1, placement: Placement = AT_S3) -> RunningJob:
     return fabric.add(JobSpec(number, ("h1", "h4"), server="h5", gradient_bytes=BYTES), placement)
 
 
-def test_averages_are_over_two_periods(fabric: Rig) -> None:
+def test_averages_are_over_two_periods(fabric: PureRig) -> None:
     assert (fabric.outlook.period_ns, fabric.outlook.average_ns) == (PERIOD, 2 * PERIOD)
 
 
-def test_links_of_old_and_new_trees_are_unsettled_on_a_move(fabric: Rig) -> None:
+def test_links_of_old_and_new_trees_are_unsettled_on_a_move(fabric: PureRig) -> None:
     job = add(fabric)
     fabric.outlook.update(0)
     now_ns = 5 * PERIOD
@@ -49,7 +49,7 @@ def test_links_of_old_and_new_trees_are_unsettled_on_a_move(fabric: Rig) -> None
     assert not fabric.outlook.unsettled(2 * now_ns)
 
 
-def test_a_moving_job_brings_its_bytes_along_existing_ways(fabric: Rig) -> None:
+def test_a_moving_job_brings_its_bytes_along_existing_ways(fabric: PureRig) -> None:
     job, other = add(fabric), add(fabric, 2, AT_S4)
     fabric.moves.begin(1, 0, AT_S4)
     assert fabric.outlook.others(2) == {link: BYTES * count for link, count in other.plan.streams.items()}
@@ -61,7 +61,7 @@ def test_a_moving_job_brings_its_bytes_along_existing_ways(fabric: Rig) -> None:
     assert fabric.outlook.others(2) == dict.fromkeys(h1_and_back, BYTES)
 
 
-def carried(fabric: Rig, since_ns: int) -> frozenset[Endpoint]:
+def carried(fabric: PureRig, since_ns: int) -> frozenset[Endpoint]:
     return links_carried(fabric.jobs.values(), fabric.planner.routes, since_ns)
 
 
@@ -69,7 +69,7 @@ def completes(job: RunningJob, worker: str, at_ns: int) -> None:
     job.progress[worker] = WorkerProgress(1, at_ns, at_ns, True, completed_ns=at_ns)
 
 
-def test_links_have_carried_the_rounds_completed_since(fabric: Rig) -> None:
+def test_links_have_carried_the_rounds_completed_since(fabric: PureRig) -> None:
     """All numbers went up, and the result down to those workers; of jobs that move nothing is known."""
     add(fabric)
     moves, runs = add(fabric, 2, AT_S4), add(fabric, 3)
@@ -83,7 +83,7 @@ def test_links_have_carried_the_rounds_completed_since(fabric: Rig) -> None:
     assert carried(fabric, MS + 1) == frozenset()
 
 
-def test_rounds_over_several_possible_links_are_carried_by_none(fabric: Rig) -> None:
+def test_rounds_over_several_possible_links_are_carried_by_none(fabric: PureRig) -> None:
     """Nor has one that leads nowhere by now."""
     job = add(fabric, placement=Placement({"h1": "h5", "h4": "h5"}, {}, "h5"))
     completes(job, "h1", 0)

@@ -20,7 +20,7 @@ from weir.controller.placement import Placement
 from weir.controller.placement.strategies import strategy
 from weir.controller.planning.plan import FailurePolicy, JobSpec
 from weir.hosts import ParameterServerCore
-from weir.tests.controller.job_rig import MS, Fixed, Rig, make_rig
+from weir.tests.controller.job_rig import MS, Fixed, JobRig, make_rig
 from weir.tests.support.errors import raises
 from weir.topologies.generators import leaf_spine
 from weir.topologies.model import Endpoint
@@ -39,7 +39,7 @@ AT_SPINE = Placement(dict.fromkeys(WORKERS, "s3"), {}, "s3")
 
 
 @pytest.fixture
-async def rig(pipeline: CompiledPipeline) -> AsyncIterator[Rig]:
+async def rig(pipeline: CompiledPipeline) -> AsyncIterator[JobRig]:
     async with make_rig(TOPOLOGY, pipeline, strategy("widest"), OPTIONS) as rig:
         yield rig
 
@@ -53,7 +53,7 @@ def survivors_agree(sums: dict[str, bytes | None], *hosts: str) -> bool:
 
 
 @pytest.mark.parametrize("server", [SERVER, None])
-async def test_when_a_worker_dies_the_others_go_on_without_it(rig: Rig, server: str | None) -> None:
+async def test_when_a_worker_dies_the_others_go_on_without_it(rig: JobRig, server: str | None) -> None:
     rig.controller.planner.strategy = Fixed(AT_SERVER if server else AT_SPINE)
     job = await rig.admit(spec(server))
     rig.submit(job, 1)
@@ -73,7 +73,7 @@ async def test_when_a_worker_dies_the_others_go_on_without_it(rig: Rig, server: 
     assert await rig.controller.verify() == {}
 
 
-async def test_survivors_of_a_death_sum_over_themselves(rig: Rig) -> None:
+async def test_survivors_of_a_death_sum_over_themselves(rig: JobRig) -> None:
     rig.controller.planner.strategy = Fixed(AT_SPINE)
     job = await rig.admit(spec())
     await rig.run(6 * MS)  # it has been heard of
@@ -90,7 +90,7 @@ async def test_survivors_of_a_death_sum_over_themselves(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("server", [SERVER, None])
-async def test_a_waiting_job_continues_when_its_worker_returns(rig: Rig, server: str | None) -> None:
+async def test_a_waiting_job_continues_when_its_worker_returns(rig: JobRig, server: str | None) -> None:
     job = await rig.admit(spec(server, WAIT))
     rig.submit(job, 3)
     await rig.run(MS // 4)
@@ -117,7 +117,7 @@ async def test_a_waiting_job_continues_when_its_worker_returns(rig: Rig, server:
     ],
 )
 async def test_a_job_that_cannot_continue_aborts_with_the_reason(
-    rig: Rig, policy: FailurePolicy, least: int, says: str
+    rig: JobRig, policy: FailurePolicy, least: int, says: str
 ) -> None:
     job = await rig.admit(spec(SERVER, policy, least_workers=least))
     rig.submit(job, 4)
@@ -134,7 +134,7 @@ async def test_a_job_that_cannot_continue_aborts_with_the_reason(
     assert set(rig.controller.planner.memory.jobs_that_fit(1024).values()) == {1}
 
 
-async def test_hosts_that_fail_at_once_are_lost_at_once(rig: Rig) -> None:
+async def test_hosts_that_fail_at_once_are_lost_at_once(rig: JobRig) -> None:
     for number, policy in enumerate((ABORT, CONTINUE), 1):
         await rig.admit(JobSpec(number, WORKERS, SERVER, slots=16, window=8, policy=policy))
     await rig.run(6 * MS)
@@ -147,7 +147,7 @@ async def test_hosts_that_fail_at_once_are_lost_at_once(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("spares", [(), (SPARE,)])
-async def test_when_the_server_dies_another_root_is_found(rig: Rig, spares: tuple[str, ...]) -> None:
+async def test_when_the_server_dies_another_root_is_found(rig: JobRig, spares: tuple[str, ...]) -> None:
     rig.controller.planner.strategy = Fixed(AT_SERVER)
     job = await rig.admit(spec(SERVER, spares=spares))
     rig.submit(job, 5)
@@ -171,7 +171,7 @@ async def test_when_the_server_dies_another_root_is_found(rig: Rig, spares: tupl
     assert await rig.controller.verify() == {}
 
 
-async def test_a_new_server_from_a_spare_continues_with_the_survivors(rig: Rig) -> None:
+async def test_a_new_server_from_a_spare_continues_with_the_survivors(rig: JobRig) -> None:
     """A worker is lost while another has not heard of the new server yet."""
     rig.controller.planner.strategy = Fixed(AT_SERVER)
     job = await rig.admit(spec(SERVER, spares=(SPARE,)))
@@ -195,7 +195,7 @@ async def test_a_new_server_from_a_spare_continues_with_the_survivors(rig: Rig) 
     assert survivors_agree(job.take(), "h1", "h2")
 
 
-async def test_jobs_and_routes_avoid_a_dead_switch_until_it_returns(rig: Rig) -> None:
+async def test_jobs_and_routes_avoid_a_dead_switch_until_it_returns(rig: JobRig) -> None:
     rig.controller.planner.strategy = Fixed(AT_SPINE)
     job = await rig.admit(spec())
     rig.submit(job, 6)
@@ -222,7 +222,7 @@ async def test_jobs_and_routes_avoid_a_dead_switch_until_it_returns(rig: Rig) ->
     assert job.take(1) == dict.fromkeys(WORKERS, job.sum_of())
 
 
-async def test_a_restarted_switch_is_rewritten_and_its_sums_repeated(rig: Rig) -> None:
+async def test_a_restarted_switch_is_rewritten_and_its_sums_repeated(rig: JobRig) -> None:
     rig.controller.planner.strategy = Fixed(AT_SPINE)
     job = await rig.admit(spec())
     rig.submit(job, 8)
@@ -236,7 +236,7 @@ async def test_a_restarted_switch_is_rewritten_and_its_sums_repeated(rig: Rig) -
     assert await rig.controller.verify() == {}
 
 
-async def test_a_broken_session_with_a_live_switch_disturbs_no_job(rig: Rig) -> None:
+async def test_a_broken_session_with_a_live_switch_disturbs_no_job(rig: JobRig) -> None:
     rig.controller.planner.strategy = Fixed(AT_SPINE)
     job = await rig.admit(spec())
     rig.submit(job, 9)
@@ -249,7 +249,7 @@ async def test_a_broken_session_with_a_live_switch_disturbs_no_job(rig: Rig) -> 
     assert job.take() == dict.fromkeys(WORKERS, job.sum_of())
 
 
-async def test_a_job_of_which_not_all_are_heard_is_not_settled(rig: Rig) -> None:
+async def test_a_job_of_which_not_all_are_heard_is_not_settled(rig: JobRig) -> None:
     """A partial report of progress does not determine the job's traffic."""
     await rig.admit(spec())
     await rig.run(20 * MS)
@@ -271,7 +271,7 @@ async def test_a_job_of_which_not_all_are_heard_is_not_settled(rig: Rig) -> None
     assert rig.controller.jobs.counts.moves == moved + 1
 
 
-async def test_workers_that_a_lost_leaf_cuts_off_are_done_without(rig: Rig) -> None:
+async def test_workers_that_a_lost_leaf_cuts_off_are_done_without(rig: JobRig) -> None:
     rig.controller.planner.strategy = Fixed(AT_SPINE)
     job = await rig.admit(spec())
     rig.submit(job, 10)
@@ -285,7 +285,7 @@ async def test_workers_that_a_lost_leaf_cuts_off_are_done_without(rig: Rig) -> N
     assert rig.aborted["h4"].startswith("no way leads to h4")
 
 
-async def test_a_waiting_job_is_placed_again_when_its_way_is_back(rig: Rig) -> None:
+async def test_a_waiting_job_is_placed_again_when_its_way_is_back(rig: JobRig) -> None:
     rig.controller.planner.strategy = Fixed(AT_SPINE)
     job = await rig.admit(spec(None, WAIT))
     rig.submit(job, 11)
@@ -302,7 +302,7 @@ async def test_a_waiting_job_is_placed_again_when_its_way_is_back(rig: Rig) -> N
     assert job.take() == dict.fromkeys(WORKERS, job.sum_of())
 
 
-async def test_a_link_down_during_a_sum_is_routed_around(rig: Rig) -> None:
+async def test_a_link_down_during_a_sum_is_routed_around(rig: JobRig) -> None:
     rig.controller.planner.strategy = Fixed(AT_SPINE)
     job = await rig.admit(spec())
     rig.submit(job, 12, chunks=60)
@@ -317,7 +317,7 @@ async def test_a_link_down_during_a_sum_is_routed_around(rig: Rig) -> None:
     assert await rig.controller.verify() == {}
 
 
-async def test_hosts_leave_one_by_one_and_the_job_ends_with_the_last(rig: Rig) -> None:
+async def test_hosts_leave_one_by_one_and_the_job_ends_with_the_last(rig: JobRig) -> None:
     job = await rig.admit(spec(SERVER))
     rig.submit(job, 13)
     await rig.run(100 * MS, job)
@@ -343,7 +343,7 @@ def _floats(data: bytes | None) -> NDArray[np.float32]:
     return np.frombuffer(data, np.float32)
 
 
-async def test_impossible_answers_end_the_job_but_not_the_controller(rig: Rig) -> None:
+async def test_impossible_answers_end_the_job_but_not_the_controller(rig: JobRig) -> None:
     rig.controller.planner.strategy = Fixed(AT_SPINE)
     await rig.admit(spec())
     rig.controller.moves.begin(1, 0)
@@ -356,7 +356,7 @@ async def test_impossible_answers_end_the_job_but_not_the_controller(rig: Rig) -
         rig.controller.moves.held(1, "h1", Held(1, 0))
 
 
-async def test_a_job_that_waits_outlives_the_loss_of_every_switch(rig: Rig) -> None:
+async def test_a_job_that_waits_outlives_the_loss_of_every_switch(rig: JobRig) -> None:
     job = await rig.admit(spec(SERVER, WAIT))
     rig.submit(job, 15)
     await rig.run(MS // 4)
@@ -373,7 +373,7 @@ async def test_a_job_that_waits_outlives_the_loss_of_every_switch(rig: Rig) -> N
     assert await rig.controller.verify() == {}
 
 
-async def test_two_workers_and_the_server_die_one_after_the_other(rig: Rig) -> None:
+async def test_two_workers_and_the_server_die_one_after_the_other(rig: JobRig) -> None:
     rig.controller.planner.strategy = Fixed(AT_SERVER)
     job = await rig.admit(spec(SERVER))
     rig.submit(job, 16, chunks=60)
@@ -399,7 +399,7 @@ class SlowToH2(SlowPaths):
         return "nothing was heard of s1-p2 of late" if host == "h2" else ""
 
 
-async def test_an_explained_silence_is_a_loss_after_ten_leases(rig: Rig) -> None:
+async def test_an_explained_silence_is_a_loss_after_ten_leases(rig: JobRig) -> None:
     controller = rig.controller
     paths = SlowToH2(controller.planner, controller.links, SERVER)
     controller.members = Membership(controller.jobs, controller.moves, paths)

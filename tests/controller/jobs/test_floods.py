@@ -13,7 +13,7 @@ from weir.controller.jobs.job import WorkerProgress
 from weir.controller.p4runtime.pipeline import CompiledPipeline
 from weir.controller.placement import Placement
 from weir.controller.planning.plan import JobSpec
-from weir.tests.controller.job_rig import MS, Fixed, Rig, make_rig
+from weir.tests.controller.job_rig import MS, Fixed, JobRig, make_rig
 from weir.topologies.generators import leaf_spine
 from weir.topologies.model import Endpoint
 
@@ -28,17 +28,17 @@ BETWEEN = {Endpoint("s1", 4), Endpoint("s3", 1), Endpoint("s2", 4), Endpoint("s3
 
 
 @pytest.fixture
-async def rig(pipeline: CompiledPipeline) -> AsyncIterator[Rig]:
+async def rig(pipeline: CompiledPipeline) -> AsyncIterator[JobRig]:
     async with make_rig(TOPOLOGY, pipeline, Fixed(AT_SPINE), OPTIONS) as rig:
         yield rig
 
 
-def flood(rig: Rig, source: str, destination: str, stop_ns: int) -> None:
+def flood(rig: JobRig, source: str, destination: str, stop_ns: int) -> None:
     """Ten times what the way between the leaves carries."""
     rig.emulated.add_flow(source, destination, payload_bytes=1000, rate_bps=1e9, stop_ns=stop_ns)
 
 
-async def test_a_flood_from_a_stranger_takes_no_worker_out_of_a_job(rig: Rig) -> None:
+async def test_a_flood_from_a_stranger_takes_no_worker_out_of_a_job(rig: JobRig) -> None:
     job = await rig.admit(JobSpec(1, WORKERS, slots=16, window=8))
     rig.submit(job, 1)
     stop_ns = 12 * LEASE
@@ -53,7 +53,7 @@ async def test_a_flood_from_a_stranger_takes_no_worker_out_of_a_job(rig: Rig) ->
     assert job.take() == dict.fromkeys(WORKERS, job.sum_of())
 
 
-async def test_completed_rounds_vouch_for_the_links_of_their_ways(rig: Rig) -> None:
+async def test_completed_rounds_vouch_for_the_links_of_their_ways(rig: JobRig) -> None:
     def carried(since_ns: int) -> Collection[Endpoint]:
         return links_carried(rig.controller.jobs.values(), rig.controller.planner.routes, since_ns)
 
@@ -69,7 +69,7 @@ async def test_completed_rounds_vouch_for_the_links_of_their_ways(rig: Rig) -> N
     assert carried(0) == (hosts | BETWEEN) - {Endpoint("s2", 1), Endpoint("s3", 2)}
 
 
-async def test_a_worker_that_alone_claims_rounds_vouches_for_no_link(rig: Rig) -> None:
+async def test_a_worker_that_alone_claims_rounds_vouches_for_no_link(rig: JobRig) -> None:
     """A tenant's liar in a job whose other workers stand still."""
     job = await rig.admit(JobSpec(1, WORKERS, slots=16, window=8))
     rig.submit(job, 4, chunks=400)
@@ -80,7 +80,7 @@ async def test_a_worker_that_alone_claims_rounds_vouches_for_no_link(rig: Rig) -
     assert links_carried([running], rig.controller.planner.routes, 0) == frozenset()
 
 
-async def test_claims_do_not_count_for_links_of_a_job_that_waits(rig: Rig) -> None:
+async def test_claims_do_not_count_for_links_of_a_job_that_waits(rig: JobRig) -> None:
     """A tenant whose hosts all lie: another tenant's job stands still on a dead link that the two jobs share."""
     for number in (1, 2):
         await rig.admit(JobSpec(number, WORKERS, slots=16, window=8))

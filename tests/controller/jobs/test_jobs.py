@@ -14,7 +14,7 @@ from weir.controller.p4runtime.pipeline import CompiledPipeline
 from weir.controller.placement import Placement
 from weir.controller.planning.plan import JobSpec
 from weir.hosts import ParameterServerCore
-from weir.tests.controller.job_rig import MS, Fixed, Job, Rig, make_rig
+from weir.tests.controller.job_rig import MS, Fixed, Job, JobRig, make_rig
 from weir.topologies.generators import leaf_spine
 from weir.wire.aggregation import CHUNKS, HEADER_BYTES, MESSAGE_BYTES
 from weir.wire.control import Pause, Resume
@@ -32,18 +32,18 @@ AT_SWITCH = Placement({"h1": "s1", "h2": "s1", "h3": "s2"}, {"s1": "s2"}, "s2")
 
 
 @pytest.fixture
-async def rig(pipeline: CompiledPipeline) -> AsyncIterator[Rig]:
+async def rig(pipeline: CompiledPipeline) -> AsyncIterator[JobRig]:
     async with make_rig(TOPOLOGY, pipeline, Fixed(AT_SERVER), OPTIONS) as rig:
         yield rig
 
 
-async def admit(rig: Rig, placement: Placement, server: str | None) -> Job:
+async def admit(rig: JobRig, placement: Placement, server: str | None) -> Job:
     rig.controller.planner.strategy = Fixed(placement)
     return await rig.admit(JobSpec(JOB, WORKERS, server, slots=16, window=8))
 
 
 @pytest.mark.parametrize(("start", "server"), [(AT_SERVER, SERVER), (AT_SWITCH, SERVER), (AT_SWITCH, None)])
-async def test_a_job_sums_exactly_and_moves_in_the_middle(rig: Rig, start: Placement, server: str | None) -> None:
+async def test_a_job_sums_exactly_and_moves_in_the_middle(rig: JobRig, start: Placement, server: str | None) -> None:
     job = await admit(rig, start, server)
     rig.submit(job, 1)
     await rig.run(MS // 4)
@@ -56,7 +56,7 @@ async def test_a_job_sums_exactly_and_moves_in_the_middle(rig: Rig, start: Place
 
 
 async def test_the_servers_rounds_are_fetched_after_a_root_change(
-    rig: Rig,
+    rig: JobRig,
 ) -> None:
     job = await admit(rig, AT_SERVER, SERVER)
     rig.submit(job, 2)
@@ -77,7 +77,7 @@ async def test_the_servers_rounds_are_fetched_after_a_root_change(
 
 
 async def test_a_sum_damaged_in_a_switch_is_undone_by_a_new_generation(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
+    rig: JobRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = await admit(rig, AT_SWITCH, None)
     send = rig.fabric.send
@@ -105,7 +105,7 @@ async def test_a_sum_damaged_in_a_switch_is_undone_by_a_new_generation(
     assert rig.fabric.now_ns < damaged[0] + 2 * STUCK_NS
 
 
-async def test_late_copies_of_pause_and_resume_change_nothing(rig: Rig) -> None:
+async def test_late_copies_of_pause_and_resume_change_nothing(rig: JobRig) -> None:
     job = await admit(rig, AT_SWITCH, SERVER)
     rig.submit(job, 4)
     rig.controller.moves.begin(JOB, 0)
@@ -123,7 +123,7 @@ async def test_late_copies_of_pause_and_resume_change_nothing(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("first_round", [CHUNKS // 2 + 7, 3 * CHUNKS - 5])
-async def test_a_late_root_server_knows_the_jobs_round(rig: Rig, first_round: int) -> None:
+async def test_a_late_root_server_knows_the_jobs_round(rig: JobRig, first_round: int) -> None:
     """A chunk's number identifies rounds within 2²³ of a known one: counted from 0 they would be taken for others, and
     rounds that only the server holds would be lost.
     """

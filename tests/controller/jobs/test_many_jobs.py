@@ -16,7 +16,7 @@ from weir.controller.placement import Placement
 from weir.controller.placement.strategies import strategy
 from weir.controller.planning.generations import LONGEST_ABSENCE
 from weir.controller.planning.plan import JobSpec
-from weir.tests.controller.job_rig import MS, Fixed, Job, Rig, make_rig
+from weir.tests.controller.job_rig import MS, Fixed, Job, JobRig, make_rig
 from weir.tests.support.errors import raises
 from weir.topologies.generators import leaf_spine
 from weir.wire.aggregation import FAN_IN
@@ -27,12 +27,12 @@ HOSTS = [host.name for host in TOPOLOGY.hosts]
 
 
 @pytest.fixture
-async def rig(pipeline: CompiledPipeline) -> AsyncIterator[Rig]:
+async def rig(pipeline: CompiledPipeline) -> AsyncIterator[JobRig]:
     async with make_rig(TOPOLOGY, pipeline, strategy("widest"), OPTIONS) as rig:
         yield rig
 
 
-def check_memory(rig: Rig) -> None:
+def check_memory(rig: JobRig) -> None:
     """No two jobs share a slot or a rid, and only running jobs have any."""
     for node in TOPOLOGY.switches:
         held = [
@@ -47,7 +47,7 @@ def check_memory(rig: Rig) -> None:
         assert rig.controller.planner.memory.free_slots[node.name] == node.slots - len(slots)
 
 
-async def come_and_go(rig: Rig, rng: random.Random, jobs: int) -> list[str]:
+async def come_and_go(rig: JobRig, rng: random.Random, jobs: int) -> list[str]:
     """Run this many jobs, up to five at a time, with few numbers that are reused; return their messages."""
     running: list[Job] = []
     notes: list[str] = []
@@ -84,7 +84,7 @@ async def come_and_go(rig: Rig, rng: random.Random, jobs: int) -> list[str]:
     return notes
 
 
-async def test_jobs_come_and_go_and_every_sum_is_right(rig: Rig) -> None:
+async def test_jobs_come_and_go_and_every_sum_is_right(rig: JobRig) -> None:
     seed = 1
     print(f"seed {seed}")  # noqa: T201
     notes = await come_and_go(rig, random.Random(seed), 25)
@@ -95,13 +95,13 @@ async def test_jobs_come_and_go_and_every_sum_is_right(rig: Rig) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-async def test_two_hundred_jobs_come_and_go_and_every_sum_is_right(rig: Rig) -> None:
+async def test_two_hundred_jobs_come_and_go_and_every_sum_is_right(rig: JobRig) -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")  # noqa: T201
     await come_and_go(rig, random.Random(seed), 200)
 
 
-async def test_a_reused_number_does_not_match_its_old_rounds(rig: Rig) -> None:
+async def test_a_reused_number_does_not_match_its_old_rounds(rig: JobRig) -> None:
     """The same number, switch and slots: had it begun with generation 1 again, the slots' old rounds would be newer."""
     rig.controller.planner.strategy = Fixed(Placement({"h1": "s1", "h2": "s1"}, {}, "s1"))
     for turn in range(3):
@@ -115,7 +115,7 @@ async def test_a_reused_number_does_not_match_its_old_rounds(rig: Rig) -> None:
         del rig.jobs[5]
 
 
-async def test_a_switch_long_unused_by_a_job_is_not_reused(rig: Rig) -> None:
+async def test_a_switch_long_unused_by_a_job_is_not_reused(rig: JobRig) -> None:
     at = {name: Placement({"h1": name, "h2": name}, {}, name) for name in ("s1", "s3")}
     rig.controller.planner.strategy = Fixed(at["s1"])
     job = await rig.admit(JobSpec(5, ("h1", "h2"), slots=16, window=8))

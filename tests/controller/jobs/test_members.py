@@ -15,7 +15,7 @@ from weir.controller.leases import Leases
 from weir.controller.options import Message, Options
 from weir.controller.placement import Placement
 from weir.controller.planning.plan import FailurePolicy, JobSpec
-from weir.tests.controller.pure_rig import MS, Rig
+from weir.tests.controller.pure_rig import MS, PureRig
 from weir.tests.support.errors import raises
 from weir.topologies.generators import leaf_spine
 from weir.wire.control import Abort, Held
@@ -28,11 +28,11 @@ WORKERS = ("h1", "h2", "h5")
 
 
 @pytest.fixture
-def rig() -> Rig:
-    return Rig(FABRIC, Options(), lease_ns=LEASE)
+def rig() -> PureRig:
+    return PureRig(FABRIC, Options(), lease_ns=LEASE)
 
 
-def add(rig: Rig, number: int = 7, workers: tuple[str, ...] = WORKERS, **more: object) -> RunningJob:
+def add(rig: PureRig, number: int = 7, workers: tuple[str, ...] = WORKERS, **more: object) -> RunningJob:
     """A job with server h8 that all its hosts have joined at 0."""
     spec = JobSpec(number, workers, "h8", slots=16, window=8, **more)  # type: ignore[arg-type]
     job = rig.add(spec, Placement(dict.fromkeys(workers, "h8"), {}, "h8"))
@@ -116,7 +116,7 @@ def test_a_worker_waits_since_its_last_round_or_its_start() -> None:
     assert (worker.completed_ns, worker.grown_ns) == (10, 10)
 
 
-def test_how_far_a_job_is_is_told_by_all_its_workers(rig: Rig) -> None:
+def test_how_far_a_job_is_is_told_by_all_its_workers(rig: PureRig) -> None:
     job = add(rig)
     told = job.rounds
     assert (told.least, told.most, told.heard_ns, told.unsettled) == (0, 0, 0, False)
@@ -132,7 +132,7 @@ def test_how_far_a_job_is_is_told_by_all_its_workers(rig: Rig) -> None:
     assert job.rounds_per_second == 0.0
 
 
-def test_a_wait_without_a_round_for_too_long_is_stuck(rig: Rig) -> None:
+def test_a_wait_without_a_round_for_too_long_is_stuck(rig: PureRig) -> None:
     job = add(rig)
     members = Membership(rig.jobs, rig.moves)
     members.heartbeat(7, "h1", 4, 10)
@@ -153,7 +153,7 @@ def test_a_wait_without_a_round_for_too_long_is_stuck(rig: Rig) -> None:
 # --- the awaited event, for users ---
 
 
-def test_a_job_names_its_awaited_event(rig: Rig) -> None:
+def test_a_job_names_its_awaited_event(rig: PureRig) -> None:
     job, members = add(rig), Membership(rig.jobs, rig.moves)
 
     def told(now_ns: int = 0) -> str:
@@ -176,7 +176,7 @@ def test_a_job_names_its_awaited_event(rig: Rig) -> None:
     assert told() == "waits for server (h8) to join"
 
 
-async def test_a_moving_job_names_its_awaited_event(rig: Rig) -> None:
+async def test_a_moving_job_names_its_awaited_event(rig: PureRig) -> None:
     job = add(rig)
     rig.moves.begin(7, 0, why="it should")
 
@@ -201,7 +201,7 @@ async def test_a_moving_job_names_its_awaited_event(rig: Rig) -> None:
 # --- participants ---
 
 
-def test_only_a_job_s_own_hosts_are_heard(rig: Rig) -> None:
+def test_only_a_job_s_own_hosts_are_heard(rig: PureRig) -> None:
     job = add(rig, spares=("h7",))
     members = Membership(rig.jobs, rig.moves)
 
@@ -222,7 +222,7 @@ def test_only_a_job_s_own_hosts_are_heard(rig: Rig) -> None:
     assert not job.must_wait_for("h1")
 
 
-def test_a_removed_host_is_told_unless_it_has_left(rig: Rig) -> None:
+def test_a_removed_host_is_told_unless_it_has_left(rig: PureRig) -> None:
     job, members = add(rig), Membership(rig.jobs, rig.moves)
     job.gone |= {"h1": "h1 failed", "h2": "h2 has left"}
     job.left.add("h2")
@@ -236,7 +236,7 @@ def test_a_removed_host_is_told_unless_it_has_left(rig: Rig) -> None:
     assert job.joined == joined
 
 
-def test_a_host_that_leaves_is_neither_silent_nor_failed(rig: Rig) -> None:
+def test_a_host_that_leaves_is_neither_silent_nor_failed(rig: PureRig) -> None:
     job, members = add(rig), Membership(rig.jobs, rig.moves)
     job.silent["h1"] = 0
     members.leave(7, "h1")
@@ -251,7 +251,7 @@ def test_a_host_that_leaves_is_neither_silent_nor_failed(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("first", [7, 8])
-def test_jobs_do_not_wait_for_finished_hosts(rig: Rig, first: int) -> None:
+def test_jobs_do_not_wait_for_finished_hosts(rig: PureRig, first: int) -> None:
     """One of two jobs, in either order, has finished and the other continues, without the finished workers once a
     worker waits; no worker has left the job before them.
     """
@@ -275,7 +275,7 @@ def test_jobs_do_not_wait_for_finished_hosts(rig: Rig, first: int) -> None:
 
 
 @pytest.mark.parametrize("why", ["it moves", "its server has left"])
-def test_a_finished_host_is_released_when_the_job_changes_anyway(rig: Rig, why: str) -> None:
+def test_a_finished_host_is_released_when_the_job_changes_anyway(rig: PureRig, why: str) -> None:
     job, members = add(rig), Membership(rig.jobs, rig.moves)
     left = "h8" if why == "its server has left" else "h1"
     members.leave(7, left)
@@ -286,7 +286,7 @@ def test_a_finished_host_is_released_when_the_job_changes_anyway(rig: Rig, why: 
 
 
 @pytest.mark.parametrize("policy", [FailurePolicy.ABORT, FailurePolicy.WAIT])
-def test_a_job_that_needs_all_aborts_when_a_worker_has_left(rig: Rig, policy: FailurePolicy) -> None:
+def test_a_job_that_needs_all_aborts_when_a_worker_has_left(rig: PureRig, policy: FailurePolicy) -> None:
     job, members = add(rig, policy=policy), Membership(rig.jobs, rig.moves)
     members.leave(7, "h2")
     members.let_go(1)
@@ -298,7 +298,7 @@ def test_a_job_that_needs_all_aborts_when_a_worker_has_left(rig: Rig, policy: Fa
     assert {message.host for message in rig.jobs.take_outbox()} == {"h1", "h5", "h8"}
 
 
-def test_a_job_that_needs_all_finishes_after_its_server_left(rig: Rig) -> None:
+def test_a_job_that_needs_all_finishes_after_its_server_left(rig: PureRig) -> None:
     job, members = add(rig, policy=FailurePolicy.ABORT), Membership(rig.jobs, rig.moves)
     members.heartbeat(7, "h1", 1, 2)
     members.leave(7, "h8")
@@ -309,7 +309,7 @@ def test_a_job_that_needs_all_finishes_after_its_server_left(rig: Rig) -> None:
 class SlowTo(SlowPaths):
     """The network explains the silence of these hosts."""
 
-    def __init__(self, rig: Rig, *hosts: str) -> None:
+    def __init__(self, rig: PureRig, *hosts: str) -> None:
         super().__init__(rig.planner, rig.links, "h8")
         self.hosts = hosts
 
@@ -317,7 +317,7 @@ class SlowTo(SlowPaths):
         return f"{lease_ns / MS:g} ms are little" if host in self.hosts else ""
 
 
-def test_a_slow_host_does_not_delay_the_loss_of_others(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_slow_host_does_not_delay_the_loss_of_others(rig: PureRig, caplog: pytest.LogCaptureFixture) -> None:
     job = add(rig)
     members = Membership(rig.jobs, rig.moves, SlowTo(rig, "h1", "h5"))
     rig.jobs.leases.renew((7, "h8"), LEASE)
@@ -341,7 +341,7 @@ def test_a_slow_host_does_not_delay_the_loss_of_others(rig: Rig, caplog: pytest.
     )
 
 
-def test_an_awaited_host_is_silent_since_its_last_heartbeat(rig: Rig) -> None:
+def test_an_awaited_host_is_silent_since_its_last_heartbeat(rig: PureRig) -> None:
     job = add(rig, policy=FailurePolicy.WAIT)
     members = Membership(rig.jobs, rig.moves, SlowTo(rig, "h1"))
     for lease in range(1, 11):
@@ -357,7 +357,7 @@ def test_an_awaited_host_is_silent_since_its_last_heartbeat(rig: Rig) -> None:
 # --- the registry ---
 
 
-def test_the_deadline_is_now_with_pending_messages_or_writes(rig: Rig) -> None:
+def test_the_deadline_is_now_with_pending_messages_or_writes(rig: PureRig) -> None:
     assert rig.jobs.counts == Counts(0, 0, 0, 0, 0)
     assert rig.jobs.deadline_ns is None
     job = add(rig)
@@ -375,7 +375,7 @@ def test_the_deadline_is_now_with_pending_messages_or_writes(rig: Rig) -> None:
     assert not rig.jobs.withdraw(7)
 
 
-def test_a_reused_number_gets_no_message_of_its_last_job(rig: Rig) -> None:
+def test_a_reused_number_gets_no_message_of_its_last_job(rig: PureRig) -> None:
     aborts = [Message("h1", Abort(number, "old")) for number in (6, 7, 8)]
     rig.jobs.outbox += aborts
     add(rig)
@@ -384,7 +384,7 @@ def test_a_reused_number_gets_no_message_of_its_last_job(rig: Rig) -> None:
 
 
 def test_why_jobs_were_aborted_is_remembered_of_the_last_ones() -> None:
-    rig = Rig(FABRIC, Options())
+    rig = PureRig(FABRIC, Options())
     first = add(rig, 1)
     numbers = range(1, MAX_ABORTED + 2)
     for number in numbers:
@@ -399,7 +399,7 @@ def test_why_jobs_were_aborted_is_remembered_of_the_last_ones() -> None:
 
 
 def test_without_leases_all_hosts_live() -> None:
-    rig = Rig(FABRIC, Options())
+    rig = PureRig(FABRIC, Options())
     job = add(rig)
     rig.jobs.leases.end((7, "h1"))
     assert [*rig.jobs.living(7, job.hosts)] == [*job.hosts]

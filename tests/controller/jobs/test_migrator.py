@@ -20,7 +20,7 @@ from weir.controller.options import Message, Options
 from weir.controller.placement import Placement
 from weir.controller.placement.strategies import strategy
 from weir.controller.planning.plan import FailurePolicy, JobSpec
-from weir.tests.controller.pure_rig import MS, Rig
+from weir.tests.controller.pure_rig import MS, PureRig
 from weir.tests.support.errors import raises
 from weir.topologies.generators import leaf_spine
 from weir.topologies.model import Endpoint, Host, Link, Switch, Topology
@@ -44,11 +44,11 @@ def spec(number: int = 1, **more: Any) -> JobSpec:
     return JobSpec(number, **{"workers": WORKERS, **more})
 
 
-def rig(lease_ns: int | None = None, path: Path | None = None) -> Rig:
-    return Rig(TOPOLOGY, OPTIONS, lease_ns=lease_ns, path=path)
+def rig(lease_ns: int | None = None, path: Path | None = None) -> PureRig:
+    return PureRig(TOPOLOGY, OPTIONS, lease_ns=lease_ns, path=path)
 
 
-def again(folder: Path) -> Rig:
+def again(folder: Path) -> PureRig:
     """State of a new controller that finds the folder's journal as its predecessor left it."""
     shutil.copy(folder / "journal", folder / "left")
     after = rig(path=folder / "left")
@@ -60,7 +60,7 @@ def address(host: str) -> int:
     return int(TOPOLOGY.host(host).address)
 
 
-def deadline(rig: Rig) -> int | None:
+def deadline(rig: PureRig) -> int | None:
     """Now: a type checker takes an attribute that was asserted once for lasting."""
     return rig.moves.deadline_ns
 
@@ -69,12 +69,12 @@ def pauses(hosts: Iterable[str], generation: int = 1, job: int = 1) -> list[Mess
     return [Message(host, Pause(job, generation)) for host in sorted(hosts, key=address)]
 
 
-def hold(rig: Rig, *hosts: str, generation: int = 1, first: int = 5, job: int = 1) -> None:
+def hold(rig: PureRig, *hosts: str, generation: int = 1, first: int = 5, job: int = 1) -> None:
     for host in hosts:
         rig.moves.held(job, host, Held(generation, first))
 
 
-def resumed(rig: Rig, *hosts: str, generation: int = 2, now_ns: int = 0) -> None:
+def resumed(rig: PureRig, *hosts: str, generation: int = 2, now_ns: int = 0) -> None:
     for host in hosts:
         rig.moves.resumed(1, host, generation, now_ns)
 
@@ -250,14 +250,14 @@ def test_a_stuck_job_gets_a_new_generation_unless_it_moves(
         "job 1 leaves generation 1: no progress at h1, h4",
     ]
     assert fabric.jobs.counts.moves == 2
-    fabric = Rig(TOPOLOGY, Options(solve_period_ns=0))
+    fabric = PureRig(TOPOLOGY, Options(solve_period_ns=0))
     job = fabric.add(spec(), at("s3"))
     waits(job, "h1", since_ns=0, now_ns=1000 * MS)
     fabric.moves.repair(1000 * MS)
     assert job.move is None
 
 
-async def at_s3_or_not(fabric: Rig) -> tuple[RunningJob, ...]:
+async def at_s3_or_not(fabric: PureRig) -> tuple[RunningJob, ...]:
     """Job 1 sums at s3 and job 2 at s4; job 3 pauses at s3, and job 4 resumes there."""
     jobs = tuple(fabric.add(spec(n), at(s)) for n, s in ((1, "s3"), (2, "s4"), (3, "s3"), (4, "s4")))
     fabric.moves.begin(4, 0, at("s3"))
@@ -294,7 +294,7 @@ def with_pipes() -> Topology:
 
 
 async def test_a_chips_changed_pipes_move_the_job() -> None:
-    fabric = Rig(with_pipes(), OPTIONS)
+    fabric = PureRig(with_pipes(), OPTIONS)
     fabric.planner.strategy = strategy("widest")
     split = fabric.add(spec(1, workers=("h1", "h2"), slots=16, window=8), at("s1", "h1", "h2"))
     other = fabric.add(spec(2, workers=("h1", "h4"), slots=16, window=8), at("s2", "h1", "h4"))
@@ -430,7 +430,7 @@ async def test_a_server_is_followed_by_the_first_spare_that_lives(
     assert await fabric.advance(2 * MS) == pauses((*WORKERS, *([server] if server else [])), generation=2)
 
 
-async def has_taken_over(fabric: Rig) -> RunningJob:
+async def has_taken_over(fabric: PureRig) -> RunningJob:
     """The server was lost in the middle of the job, and the spare was told to follow it in generation 2, from round 5
     on; of the workers h1 has resumed.
     """

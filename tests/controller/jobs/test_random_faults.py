@@ -11,7 +11,7 @@ from weir.controller.controller import Options
 from weir.controller.p4runtime.pipeline import CompiledPipeline
 from weir.controller.placement.strategies import strategy
 from weir.controller.planning.plan import FailurePolicy, JobSpec
-from weir.tests.controller.job_rig import MS, Job, Rig, make_rig
+from weir.tests.controller.job_rig import MS, Job, JobRig, make_rig
 from weir.topologies.generators import leaf_spine
 
 TOPOLOGY = leaf_spine(2, 2, 3, rate_bps=1_000_000_000)
@@ -22,7 +22,7 @@ OPTIONS = Options(probe_period_ns=5 * MS, solve_period_ns=0, retry_ns=2 * MS, le
 class Mishaps:
     """Possible faults, each at any time."""
 
-    def __init__(self, rig: Rig, job: Job, spec: JobSpec, rng: random.Random) -> None:
+    def __init__(self, rig: JobRig, job: Job, spec: JobSpec, rng: random.Random) -> None:
         self.rig, self.job, self.spec, self.rng = rig, job, spec, rng
         self.log: list[str] = []
 
@@ -115,7 +115,7 @@ async def play(seed: int, pipeline: CompiledPipeline, journal: Path) -> None:
         assert await rig.controller.verify() == {}, story
 
 
-def check(rig: Rig, job: Job, policy: FailurePolicy, story: str) -> None:
+def check(rig: JobRig, job: Job, policy: FailurePolicy, story: str) -> None:
     """A participant to the end has every sum, the same as the others; without losses these are the sums of all."""
     if 1 not in rig.controller.jobs:
         assert rig.aborted or 1 in rig.controller.jobs.aborted, story  # the one that told them may have died since

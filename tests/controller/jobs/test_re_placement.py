@@ -22,7 +22,7 @@ from weir.controller.placement.strategies import strategy
 from weir.controller.planning.plan import JobSpec, rounds_of_step
 from weir.controller.planning.planner import loads_of
 from weir.controller.telemetry.snapshot import Snapshot
-from weir.tests.controller.job_rig import MS, Fixed, Job, Rig, make_rig
+from weir.tests.controller.job_rig import MS, Fixed, Job, JobRig, make_rig
 from weir.topologies import Endpoint
 from weir.topologies.generators import leaf_spine
 from weir.wire.control import Pause
@@ -36,19 +36,19 @@ CHUNKS = 80
 
 
 @pytest.fixture
-async def rig(pipeline: CompiledPipeline) -> AsyncIterator[Rig]:
+async def rig(pipeline: CompiledPipeline) -> AsyncIterator[JobRig]:
     async with make_rig(TOPOLOGY, pipeline, strategy("widest"), OPTIONS) as rig:
         await rig.run(5 * PERIOD)
         yield rig
 
 
-def spines(rig: Rig, number: int) -> set[str]:
+def spines(rig: JobRig, number: int) -> set[str]:
     placement = rig.controller.jobs[number].plan.placement
     nodes = {placement.root, *placement.parents, *placement.aggregators.values()}
     return {switch.name for switch in rig.controller.planner.topology.switches if switch.tier == "spine"} & nodes
 
 
-def moves(rig: Rig) -> list[int]:
+def moves(rig: JobRig) -> list[int]:
     """When jobs were told to pause, once for each move."""
     first: dict[Pause, int] = {}
     for at_ns, message in rig.told:
@@ -58,7 +58,7 @@ def moves(rig: Rig) -> list[int]:
 
 
 async def train(
-    rig: Rig, jobs: list[Job], until_ns: int, think_ns: int = 0, handles: dict[int, int] | None = None
+    rig: JobRig, jobs: list[Job], until_ns: int, think_ns: int = 0, handles: dict[int, int] | None = None
 ) -> dict[int, int]:
     """Run sums without end, each compared with the expected one. Returns the number of sums by job; `handles`: earlier
     number.
@@ -85,7 +85,7 @@ FIRST = spec(1, "h1", "h3", server="h5")
 SECOND = spec(2, "h2", "h4", server="h6")
 
 
-def noisy(rig: Rig, monkeypatch: pytest.MonkeyPatch, share: float, seed: int = 7) -> None:
+def noisy(rig: JobRig, monkeypatch: pytest.MonkeyPatch, share: float, seed: int = 7) -> None:
     """Make telemetry wrong by up to this share of each link's rate, drawn for every reading."""
     rng, true = np.random.default_rng(seed), rig.controller.links.snapshot
 
@@ -102,7 +102,7 @@ def noisy(rig: Rig, monkeypatch: pytest.MonkeyPatch, share: float, seed: int = 7
 
 @pytest.mark.parametrize(("noise", "think_ns"), [(0.0, MS), (0.1, 0)])
 async def test_two_equal_jobs_settle_at_once_and_never_move(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch, noise: float, think_ns: int
+    rig: JobRig, monkeypatch: pytest.MonkeyPatch, noise: float, think_ns: int
 ) -> None:
     """The second knows the first's streams, not its measured traffic: each has a spine of its own from the start."""
     if noise:
@@ -142,7 +142,7 @@ async def test_four_equal_jobs_settle_on_four_spines_and_never_move(
         assert set(looks) == {4}
 
 
-async def test_readings_are_taken_once_for_all_jobs(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_readings_are_taken_once_for_all_jobs(rig: JobRig, monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[Snapshot] = []
 
     def noted(links: Snapshot) -> Mapping[Endpoint, LinkLoad]:
@@ -164,7 +164,7 @@ async def test_readings_are_taken_once_for_all_jobs(rig: Rig, monkeypatch: pytes
     assert len(taken) == len({id(links) for links in taken}) < sum(readings for _, readings in asked)
 
 
-async def admit_both_at_one_spine(rig: Rig) -> None:
+async def admit_both_at_one_spine(rig: JobRig) -> None:
     for each in (FIRST, SECOND):
         assert each.server is not None
         rig.controller.planner.strategy = Fixed(
@@ -174,7 +174,7 @@ async def admit_both_at_one_spine(rig: Rig) -> None:
     rig.controller.planner.strategy = strategy("widest")
 
 
-async def test_one_of_two_jobs_on_one_spine_moves_once(rig: Rig) -> None:
+async def test_one_of_two_jobs_on_one_spine_moves_once(rig: JobRig) -> None:
     await admit_both_at_one_spine(rig)
     jobs = list(rig.jobs.values())
     await train(rig, jobs, rig.fabric.now_ns + 25 * PERIOD)
@@ -202,7 +202,7 @@ class Held:
     ],
 )
 async def test_decisions_for_a_job_at_another_place_are_dropped(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch, meanwhile: str, together: bool
+    rig: JobRig, monkeypatch: pytest.MonkeyPatch, meanwhile: str, together: bool
 ) -> None:
     """One of two jobs on one spine would move, alone or with the other."""
     rig.controller.moves.options = replace(OPTIONS, together=together)
@@ -240,7 +240,7 @@ def better_of(found: Any) -> list[int]:
     return [1, 2] if found[1] is not None else []
 
 
-async def test_a_job_that_others_leave_room_for_moves_only_if_it_pays(rig: Rig) -> None:
+async def test_a_job_that_others_leave_room_for_moves_only_if_it_pays(rig: JobRig) -> None:
     """When one of two ends, the other is alone where it is, too."""
     jobs = [await rig.admit(FIRST), await rig.admit(SECOND)]
     sums = await train(rig, jobs, rig.fabric.now_ns + 10 * PERIOD)
@@ -250,7 +250,7 @@ async def test_a_job_that_others_leave_room_for_moves_only_if_it_pays(rig: Rig) 
     assert moves(rig) == []
 
 
-async def test_a_job_moves_around_others_traffic_and_stays(rig: Rig) -> None:
+async def test_a_job_moves_around_others_traffic_and_stays(rig: JobRig) -> None:
     """The move is earned when the job has lost as much time as the move takes, its pause included, since readings
     favour the other spine. It happens within two periods after that, and not before.
     """
@@ -302,7 +302,7 @@ def earned(looks: list[tuple[int, float, float]]) -> int:
     raise AssertionError(f"no move was ever earned: {looks}")
 
 
-def congested(rig: Rig, monkeypatch: pytest.MonkeyPatch, spine: str, start_ns: int, stop_ns: int) -> list[int]:
+def congested(rig: JobRig, monkeypatch: pytest.MonkeyPatch, spine: str, start_ns: int, stop_ns: int) -> list[int]:
     """Telemetry that has others' traffic on all of a spine's links in between; when readings had it."""
     true, seen_ns = rig.controller.links.snapshot, []
 
@@ -322,7 +322,7 @@ def congested(rig: Rig, monkeypatch: pytest.MonkeyPatch, spine: str, start_ns: i
 
 @pytest.mark.parametrize(("periods", "pause_ns", "moved"), [(1, 0, 0), (12, 0, 1), (12, 10**15, 0)])
 async def test_a_job_moves_only_if_two_readings_pay_for_its_pause(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch, periods: int, pause_ns: int, moved: int
+    rig: JobRig, monkeypatch: pytest.MonkeyPatch, periods: int, pause_ns: int, moved: int
 ) -> None:
     """One reading alone moves nothing, nor does lasting traffic where moves have been seen to take 11 days."""
     rig.controller.moves.options = replace(OPTIONS, solve_period_ns=PERIOD, dwell_ns=0)
@@ -338,7 +338,7 @@ async def test_a_job_moves_only_if_two_readings_pay_for_its_pause(
     assert len(moves(rig)) == moved
 
 
-async def test_a_job_that_has_lost_by_moving_moves_no_more(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_job_that_has_lost_by_moving_moves_no_more(rig: JobRig, monkeypatch: pytest.MonkeyPatch) -> None:
     """However much faster it would be elsewhere: until what it has lost is a small part of its time."""
     rig.controller.moves.options = replace(OPTIONS, solve_period_ns=PERIOD, dwell_ns=0)
     job = await rig.admit(FIRST)
@@ -355,7 +355,7 @@ async def test_a_job_that_has_lost_by_moving_moves_no_more(rig: Rig, monkeypatch
 
 @pytest.mark.parametrize(("balance", "goes"), [(0.0, False), (-1000.0, True)])
 async def test_a_job_returns_home_after_losing_moves(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch, balance: float, goes: bool
+    rig: JobRig, monkeypatch: pytest.MonkeyPatch, balance: float, goes: bool
 ) -> None:
     """And else does not, though it would be a little better there."""
     rig.controller.moves.options = replace(OPTIONS, solve_period_ns=PERIOD, dwell_ns=0)
@@ -379,7 +379,7 @@ async def test_a_job_returns_home_after_losing_moves(
     assert spines(rig, 1) == {home if goes else here}
 
 
-async def test_fast_changing_traffic_makes_a_job_move_rarely(rig: Rig) -> None:
+async def test_fast_changing_traffic_makes_a_job_move_rarely(rig: JobRig) -> None:
     rng = random.Random(3)
     start_ns = rig.fabric.now_ns
     for turn in range(10):
@@ -400,7 +400,7 @@ async def test_fast_changing_traffic_makes_a_job_move_rarely(rig: Rig) -> None:
 
 @pytest.mark.parametrize(("weight", "moved"), [(1.0, 1), (5.0, 0)])
 async def test_a_job_does_not_move_if_a_heavier_one_loses_more(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch, weight: float, moved: int
+    rig: JobRig, monkeypatch: pytest.MonkeyPatch, weight: float, moved: int
 ) -> None:
     """Others' traffic comes onto the spine of the first; on the other spine is the second, whose time would double."""
     rig.controller.moves.options = replace(OPTIONS, solve_period_ns=PERIOD, dwell_ns=0)
@@ -415,7 +415,7 @@ async def test_a_job_does_not_move_if_a_heavier_one_loses_more(
 
 @pytest.mark.parametrize("higher", [1, pytest.param(2, marks=pytest.mark.long)])
 async def test_a_lower_job_cedes_the_better_spine_and_stays(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch, higher: int
+    rig: JobRig, monkeypatch: pytest.MonkeyPatch, higher: int
 ) -> None:
     """Others' traffic comes onto one spine; the job that is there takes the other if it is the higher one, and the
     lower one goes where the traffic is, though that makes it five times as slow, and not back.
@@ -452,7 +452,7 @@ async def test_a_job_whose_home_is_lost_goes_on_where_it_is(
         assert len(moves(rig)) == 1
 
 
-async def test_jobs_that_have_no_room_beside_each_other_all_stay(rig: Rig) -> None:
+async def test_jobs_that_have_no_room_beside_each_other_all_stay(rig: JobRig) -> None:
     """Each would find room at the switch that both are to move to: none moves, and nothing stays occupied."""
     slots = TOPOLOGY.switch("s5").slots
     rig.controller.planner.strategy = strategy("ps")

@@ -17,7 +17,7 @@ from weir.controller.planning.improvement import Improvement
 from weir.controller.planning.plan import JobPlan, JobSpec, rounds_of_step
 from weir.controller.planning.planner import LinkConditions
 from weir.controller.telemetry.snapshot import LinkView, Snapshot
-from weir.tests.controller.pure_rig import MS, Rig
+from weir.tests.controller.pure_rig import MS, PureRig
 from weir.topologies.generators import leaf_spine
 from weir.topologies.model import Endpoint
 
@@ -36,7 +36,7 @@ def at(spine: str, *workers: str) -> Placement:
     return Placement(dict.fromkeys(workers, spine), {}, spine)
 
 
-class Scene(Rig):
+class Scene(PureRig):
     """Jobs 1, 2, … of two workers each, at the first spine, and a planner that answers what a test says."""
 
     def __init__(self, jobs: int = 1, options: Options = OPTIONS) -> None:

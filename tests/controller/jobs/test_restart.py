@@ -18,7 +18,7 @@ from weir.controller.placement import Placement
 from weir.controller.placement.strategies import strategy
 from weir.controller.planning.plan import FailurePolicy, JobSpec
 from weir.tests.controller import pure_rig
-from weir.tests.controller.job_rig import MS, Fixed, Rig, make_rig
+from weir.tests.controller.job_rig import MS, Fixed, JobRig, make_rig
 from weir.tests.controller.jobs.test_migrator import with_pipes
 from weir.topologies.generators import leaf_spine
 from weir.topologies.model import Endpoint
@@ -36,7 +36,7 @@ WIDEST = strategy("widest")
 
 
 @pytest.fixture
-async def rig(pipeline: CompiledPipeline, tmp_path: Path) -> AsyncIterator[Rig]:
+async def rig(pipeline: CompiledPipeline, tmp_path: Path) -> AsyncIterator[JobRig]:
     async with make_rig(TOPOLOGY, pipeline, Fixed(AT_SERVER), OPTIONS, tmp_path / "journal") as rig:
         yield rig
 
@@ -46,12 +46,12 @@ def spec(number: int = 1, **more: object) -> JobSpec:
     return JobSpec(number, WORKERS, **how)  # type: ignore[arg-type]
 
 
-async def restart(rig: Rig) -> Mapping[str, object]:
+async def restart(rig: JobRig) -> Mapping[str, object]:
     await rig.stop_controller()
     return await rig.start_controller(WIDEST)
 
 
-async def test_running_jobs_are_not_disturbed(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_running_jobs_are_not_disturbed(rig: JobRig, monkeypatch: pytest.MonkeyPatch) -> None:
     job = await rig.admit(spec())
     rig.controller.jobs.keep(1, {"tokens": {"h1": "secret"}})
     rig.controller.planner.strategy = WIDEST
@@ -88,7 +88,7 @@ async def test_running_jobs_are_not_disturbed(rig: Rig, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("journal", ["none", "deleted", "another's in between"])
-async def test_a_controller_that_forgot_lets_no_old_sum_out(rig: Rig, tmp_path: Path, journal: str) -> None:
+async def test_a_controller_that_forgot_lets_no_old_sum_out(rig: JobRig, tmp_path: Path, journal: str) -> None:
     """Same number, hosts and slots: rounds of the old job would pass for complete ones of the new."""
     rig.controller.planner.strategy = Fixed(AT_SPINE)
     old = await rig.admit(spec(7))
@@ -139,7 +139,7 @@ async def test_a_controller_that_forgets_lets_no_wrong_sum_out(pipeline: Compile
             await rig.start_controller(Fixed(AT_SPINE))
 
 
-async def test_a_job_survives_another_controllers_use_of_its_switches(rig: Rig, tmp_path: Path) -> None:
+async def test_a_job_survives_another_controllers_use_of_its_switches(rig: JobRig, tmp_path: Path) -> None:
     """That one knew nothing of the job, took its entries away and used its number."""
     rig.controller.planner.strategy = Fixed(AT_SPINE)
     job = await rig.admit(spec(7))
@@ -158,7 +158,9 @@ async def test_a_job_survives_another_controllers_use_of_its_switches(rig: Rig, 
     assert await rig.controller.verify() == {}
 
 
-async def test_changes_that_cannot_be_journalled_wait_until_they_can(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_changes_that_cannot_be_journalled_wait_until_they_can(
+    rig: JobRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The disk is full when a worker is lost; the loss must not be forgotten."""
     rig.controller.moves.options = replace(OPTIONS, stuck_ns=None)
     rig.controller.planner.strategy = WIDEST
@@ -188,7 +190,7 @@ async def test_changes_that_cannot_be_journalled_wait_until_they_can(rig: Rig, m
     assert sums["h1"] == sums["h4"] is not None
 
 
-async def test_many_hosts_that_join_at_once_are_one_line(rig: Rig, tmp_path: Path) -> None:
+async def test_many_hosts_that_join_at_once_are_one_line(rig: JobRig, tmp_path: Path) -> None:
     await rig.admit(spec())
     await rig.run(6 * MS)
     changes, _ = read_changes((tmp_path / "journal").read_bytes(), "journal")
@@ -198,7 +200,7 @@ async def test_many_hosts_that_join_at_once_are_one_line(rig: Rig, tmp_path: Pat
 
 
 @pytest.mark.parametrize("messages", [0, 2, 4, 6, 8])
-async def test_a_move_is_finished_wherever_the_controller_died_in_it(rig: Rig, messages: int) -> None:
+async def test_a_move_is_finished_wherever_the_controller_died_in_it(rig: JobRig, messages: int) -> None:
     """The controller dies when this number of a move's messages have reached their hosts; later messages are lost."""
     job = await rig.admit(spec())
     await rig.run(500 * MS)
@@ -230,7 +232,7 @@ async def test_a_move_is_finished_wherever_the_controller_died_in_it(rig: Rig, m
     assert max(rig.controller.moves.pauses_ns, default=0) < 300 * MS  # by these moves are weighed
 
 
-async def test_a_host_that_died_in_the_gap_is_lost_a_lease_later(rig: Rig) -> None:
+async def test_a_host_that_died_in_the_gap_is_lost_a_lease_later(rig: JobRig) -> None:
     job = await rig.admit(spec())
     await rig.run(6 * MS)
     await rig.stop_controller()
@@ -243,7 +245,7 @@ async def test_a_host_that_died_in_the_gap_is_lost_a_lease_later(rig: Rig) -> No
     assert sums["h1"] == sums["h4"] is not None
 
 
-async def test_the_next_controller_waits_for_hosts_yet_to_join(rig: Rig) -> None:
+async def test_the_next_controller_waits_for_hosts_yet_to_join(rig: JobRig) -> None:
     """No lease runs for a worker that has not joined."""
     rig.silent.add("h4")
     job = await rig.admit(spec())
@@ -258,7 +260,7 @@ async def test_the_next_controller_waits_for_hosts_yet_to_join(rig: Rig) -> None
     assert job.take() == dict.fromkeys(WORKERS, job.sum_of())
 
 
-async def test_a_job_that_waits_still_waits_after_a_restart(rig: Rig) -> None:
+async def test_a_job_that_waits_still_waits_after_a_restart(rig: JobRig) -> None:
     job = await rig.admit(spec(policy=FailurePolicy.WAIT))
     await rig.run(6 * MS)
     rig.submit(job, 4, chunks=40)
@@ -274,7 +276,7 @@ async def test_a_job_that_waits_still_waits_after_a_restart(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("fails", ["link", "switch", "both"])
-async def test_links_down_at_a_crash_stay_down_until_they_answer(rig: Rig, fails: str) -> None:
+async def test_links_down_at_a_crash_stay_down_until_they_answer(rig: JobRig, fails: str) -> None:
     job = await rig.admit(spec())
     await rig.run(6 * MS)
     if fails != "switch":
@@ -315,7 +317,7 @@ async def test_a_job_on_a_chip_survives_changed_pipes(
 ) -> None:
     """A down link makes the children come in by several pipes, or only then by one: the job moves, or stays."""
     topology, splits = with_pipes(), port == 8
-    before = pure_rig.Rig(topology, OPTIONS, path=tmp_path / "journal")
+    before = pure_rig.PureRig(topology, OPTIONS, path=tmp_path / "journal")
     down = frozenset({Endpoint("s1", port), topology.peer(Endpoint("s1", port))})
     if not splits:
         before.planner.update_topology(down, ())
@@ -334,7 +336,7 @@ async def test_a_job_on_a_chip_survives_changed_pipes(
     assert (job.move is not None) == splits
 
 
-async def test_a_controller_begins_without_an_unresponsive_switch(rig: Rig) -> None:
+async def test_a_controller_begins_without_an_unresponsive_switch(rig: JobRig) -> None:
     await rig.kill_switch("s3")
     await restart(rig)
     job = await rig.admit(spec(server=None))

@@ -5,18 +5,16 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
 from weir.controller.controller import Controller, Message, Options
 from weir.controller.jobs.journal_file import JournalError, JournalFile
-from weir.controller.p4runtime.pipeline import CompiledPipeline
 from weir.controller.p4runtime.session import SwitchSession
 from weir.controller.placement import Placement, Problem
 from weir.controller.planning.plan import FailurePolicy, JobSpec
-from weir.tests.controller.fake_switch import FakeSwitch
+from weir.tests.support.fake_switch import FakeSwitch, fake_switches, open_sessions
 from weir.topologies.generators import leaf_spine
 from weir.topologies.routing import Routes
 from weir.wire.control import Abort, Held, Pause, Resume, ServerPlan
@@ -39,7 +37,7 @@ def at(switch: str, workers: tuple[str, ...] = WORKERS) -> Placement:
     return Placement(dict.fromkeys(workers, switch), {}, switch)
 
 
-class Rig:
+class RestartRig:
     """One controller after the other, on switches that stay."""
 
     def __init__(self, sessions: dict[str, SwitchSession], fakes: dict[str, FakeSwitch], journal: Path) -> None:
@@ -60,24 +58,16 @@ class Rig:
 
 
 @pytest.fixture
-async def rig(pipeline: CompiledPipeline, tmp_path: Path) -> AsyncIterator[Rig]:
-    async with AsyncExitStack() as stack:
-        sessions, fakes = {}, {}
-        for switch in FABRIC.switches:
-            fakes[switch.name] = fake = FakeSwitch()
-            await fake.start()
-            stack.push_async_callback(fake.stop)
-            session = SwitchSession(
-                switch.name, fake.address, device_id=switch.device_id, pipeline=pipeline, timeout_s=60
-            )
-            sessions[switch.name] = await stack.enter_async_context(session)
-        rig = Rig(sessions, fakes, tmp_path / "journal")
+async def rig(tmp_path: Path) -> AsyncIterator[RestartRig]:
+    names = (switch.name for switch in FABRIC.switches)
+    async with fake_switches(names) as fakes, open_sessions(FABRIC, fakes) as sessions:
+        rig = RestartRig(sessions, fakes, tmp_path / "journal")
         await rig.controller.start()
         yield rig
         rig.journal.close()
 
 
-async def test_generations_continue_in_the_next_controller(rig: Rig) -> None:
+async def test_generations_continue_in_the_next_controller(rig: RestartRig) -> None:
     """Else rounds of the number's last job, which switches still hold, would pass for the new one's."""
     await rig.controller.admit(JobSpec(4, WORKERS), 0)
     rig.controller.moves.begin(4, 0)
@@ -93,7 +83,7 @@ async def test_generations_continue_in_the_next_controller(rig: Rig) -> None:
 
 
 async def test_a_crash_during_a_refused_plan_leads_to_a_new_pause(
-    rig: Rig,
+    rig: RestartRig,
 ) -> None:
     """The hosts are still in the generation that they are to leave, and would not follow another."""
     await rig.controller.admit(JobSpec(4, WORKERS), 0)
@@ -118,7 +108,7 @@ async def test_a_crash_during_a_refused_plan_leads_to_a_new_pause(
     ]
 
 
-async def test_a_spare_takes_over_where_the_slowest_worker_is(rig: Rig) -> None:
+async def test_a_spare_takes_over_where_the_slowest_worker_is(rig: RestartRig) -> None:
     await rig.controller.admit(JobSpec(4, WORKERS, server="h2", spares=("h4",)), 0)
     for host in (*WORKERS, "h2", "h4"):
         rig.controller.members.heartbeat(4, host, 0, 0)
@@ -132,7 +122,7 @@ async def test_a_spare_takes_over_where_the_slowest_worker_is(rig: Rig) -> None:
     assert (takes_over.content.generation, takes_over.content.first_round) == (2, 5)
 
 
-async def test_a_spare_that_nobody_has_heard_of_does_not_take_over(rig: Rig) -> None:
+async def test_a_spare_that_nobody_has_heard_of_does_not_take_over(rig: RestartRig) -> None:
     await rig.controller.admit(JobSpec(4, ("h1",), server="h2", spares=("h3", "h4")), 0)
     for host in ("h1", "h2", "h4"):
         rig.controller.members.heartbeat(4, host, 0, 0)
@@ -141,7 +131,7 @@ async def test_a_spare_that_nobody_has_heard_of_does_not_take_over(rig: Rig) -> 
     assert (spec.server, spec.spares) == ("h4", ("h3",))
 
 
-async def has_moved(rig: Rig) -> None:
+async def has_moved(rig: RestartRig) -> None:
     """Job 4, with a server and a spare, has just gone on in generation 2, by the answer that was heard last."""
     await rig.controller.admit(JobSpec(4, WORKERS, server="h2", spares=("h4",)), 0)
     for host in (*WORKERS, "h2", "h4"):
@@ -156,13 +146,13 @@ async def has_moved(rig: Rig) -> None:
         rig.controller.moves.resumed(4, host, 2, MS)
 
 
-async def test_a_loss_right_after_a_move_is_not_forgotten(rig: Rig) -> None:
+async def test_a_loss_right_after_a_move_is_not_forgotten(rig: RestartRig) -> None:
     await has_moved(rig)
     rig.controller.members.fail(4, "h3", "its disk is full", MS)
     assert await rig.controller.tick(MS) == [Message(host, Pause(4, 2)) for host in ("h1", "h2")]
 
 
-async def test_a_spare_replaces_a_server_lost_right_after_a_move(rig: Rig) -> None:
+async def test_a_spare_replaces_a_server_lost_right_after_a_move(rig: RestartRig) -> None:
     await has_moved(rig)
     rig.controller.members.fail(4, "h2", "its disk is full", MS)
     assert await rig.controller.tick(MS) == [Message(host, Pause(4, 2)) for host in WORKERS]
@@ -172,13 +162,13 @@ async def test_a_spare_replaces_a_server_lost_right_after_a_move(rig: Rig) -> No
     assert (takes_over.host, takes_over.content.generation) == ("h4", 3)  # type: ignore[union-attr]
 
 
-async def test_a_switch_restarted_right_after_a_move_is_not_forgotten(rig: Rig) -> None:
+async def test_a_switch_restarted_right_after_a_move_is_not_forgotten(rig: RestartRig) -> None:
     await has_moved(rig)
     rig.controller.moves.renew(["s3"])
     assert await rig.controller.tick(MS) == [Message(host, Pause(4, 2)) for host in ("h1", "h2", "h3")]
 
 
-async def test_a_lost_switch_that_is_back_at_a_start_is_used_at_once(rig: Rig) -> None:
+async def test_a_lost_switch_that_is_back_at_a_start_is_used_at_once(rig: RestartRig) -> None:
     rig.journal.put("fabric", "lost", ["s3"])
     session, fake = rig.sessions["s3"], rig.fakes["s3"]
     fake.hangs_up = True
@@ -197,7 +187,7 @@ async def test_a_lost_switch_that_is_back_at_a_start_is_used_at_once(rig: Rig) -
 
 
 async def test_single_messages_are_sent_after_a_failed_journal_write(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    rig: RestartRig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     await rig.controller.admit(JobSpec(4, WORKERS, policy=FailurePolicy.ABORT), 0)
     rig.controller.members.fail(4, "h1", "its disk is full", 0)

@@ -22,7 +22,7 @@ from weir.controller.placement import Placement
 from weir.controller.placement.strategies import strategy
 from weir.controller.planning.plan import FailurePolicy, JobSpec
 from weir.controller.telemetry.snapshot import listed
-from weir.tests.controller.job_rig import MS, Fixed, Rig, make_rig
+from weir.tests.controller.job_rig import MS, Fixed, JobRig, make_rig
 from weir.topologies.generators import leaf_spine
 from weir.wire.control import Report
 
@@ -35,7 +35,7 @@ AT_SPINE = Placement({"h1": "s3", "h2": "s3"}, {}, "s3")
 
 
 @pytest.fixture
-async def rig(pipeline: CompiledPipeline) -> AsyncIterator[Rig]:
+async def rig(pipeline: CompiledPipeline) -> AsyncIterator[JobRig]:
     async with make_rig(TOPOLOGY, pipeline, Fixed(AT_LEAF), OPTIONS) as rig:
         yield rig
 
@@ -44,7 +44,7 @@ def told(state: dict[str, Any]) -> list[tuple[str, str]]:
     return [(event["kind"], event["text"]) for event in state["events"]]
 
 
-async def test_the_state_is_what_the_controller_knows(rig: Rig) -> None:
+async def test_the_state_is_what_the_controller_knows(rig: JobRig) -> None:
     view = LiveView()
     await rig.admit(JobSpec(7, ("h1", "h2"), slots=16, window=8))
     await rig.run(40 * MS)
@@ -81,7 +81,7 @@ async def test_the_cost_of_probes_equals_the_switches_counts(pipeline: CompiledP
         assert overhead["largest_share"] == pytest.approx(8 * busiest / 1e9 / (rig.fabric.now_ns / 1e9))
 
 
-async def test_events_appear_once_and_no_move_is_missed(rig: Rig) -> None:
+async def test_events_appear_once_and_no_move_is_missed(rig: JobRig) -> None:
     view = LiveView()
     controller = rig.controller
     await rig.admit(JobSpec(7, ("h1", "h2"), slots=16, window=8, policy=FailurePolicy.WAIT))
@@ -118,7 +118,7 @@ def drawn_offset() -> int:
     return random.Random(seed).randrange(OPTIONS.probe_period_ns)
 
 
-def shown_stale(rig: Rig, state: dict[str, Any]) -> set[str]:
+def shown_stale(rig: JobRig, state: dict[str, Any]) -> set[str]:
     """Stale links in the page's data; the terminal page shows the same."""
     views = dict(zip(map(str, rig.controller.links.links), state["links"], strict=True))
     stale = {name for name, view in views.items() if view is not None and view[6]}
@@ -129,7 +129,7 @@ def shown_stale(rig: Rig, state: dict[str, Any]) -> set[str]:
     return stale
 
 
-def lines_due(rig: Rig, stale: set[str], died_ns: int) -> list[str]:
+def lines_due(rig: JobRig, stale: set[str], died_ns: int) -> list[str]:
     """Expected lines about links that became stale, to the nanosecond three periods after their newest report, which
     was before the death.
     """
@@ -146,7 +146,7 @@ def lines_due(rig: Rig, stale: set[str], died_ns: int) -> list[str]:
     return [f"telemetry of {listed(names)} is {DOUBTED}" for _, names in sorted(by_time.items())]
 
 
-async def test_a_stale_link_is_shown_within_three_periods(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_stale_link_is_shown_within_three_periods(rig: JobRig, caplog: pytest.LogCaptureFixture) -> None:
     """The switch dies at any moment: three periods later, to the nanosecond, the page shows it, and the consequence for
     placement was logged.
     """
@@ -211,7 +211,7 @@ def test_another_controller_begins_without_the_last_ones_memory() -> None:
     assert [(e["time_ns"], e["kind"], e["text"]) for e in view.events.newest()] == [(5, "run", "the next")]
 
 
-async def test_a_reported_loss_is_shown_and_an_invalid_one_is_null(rig: Rig) -> None:
+async def test_a_reported_loss_is_shown_and_an_invalid_one_is_null(rig: JobRig) -> None:
     await rig.admit(JobSpec(7, ("h1", "h2"), slots=16, window=8))
     view, reports = LiveView(), rig.controller.jobs[7].reports
     assert view.snapshot(rig.controller, rig.fabric.now_ns)["jobs"][0]["report"] is None

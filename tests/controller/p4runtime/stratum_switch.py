@@ -12,7 +12,7 @@ from typing import Any
 import grpc
 from finsy.proto import p4i, p4r, rpc_code
 
-from weir.tests.controller.fake_switch import FakeSwitch
+from weir.tests.support.fake_switch import FakeSwitch
 
 API_VERSION = "1.4.0-rc.5"
 """Version in which replicas have a number as port; the field of later versions is not read."""

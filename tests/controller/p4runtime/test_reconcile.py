@@ -19,8 +19,8 @@ from weir.controller.p4runtime.reconcile import difference, reconcile, reconcile
 from weir.controller.p4runtime.refusals import WriteRefused
 from weir.controller.p4runtime.session import SwitchSession
 from weir.controller.p4runtime.tables import JOBS, MEMBERS, NODE_ADDRESS, PARENTS, REPLICAS, ROUTES, TELEMETRY_NODE
-from weir.tests.controller.fake_switch import FakeSwitch
 from weir.tests.support.errors import raises
+from weir.tests.support.fake_switch import FakeSwitch
 
 
 def node(job: int, generation: int, children: int, port_of: int = 1, base: int = 0) -> list[Item]:

@@ -13,8 +13,8 @@ from weir.controller.p4runtime.entries import CloneSession, Group, Item, SwitchS
 from weir.controller.p4runtime.pipeline import CompiledPipeline
 from weir.controller.p4runtime.refusals import ProgramMisfit, RefusedUpdate, UpdateKind, WriteRefused
 from weir.controller.p4runtime.session import PacketIn, SwitchSession
-from weir.tests.controller.fake_switch import FakeSwitch
 from weir.tests.support.errors import raises
+from weir.tests.support.fake_switch import FakeSwitch
 
 EVERYTHING: list[Item] = [
     entry("FabricIngress.node_address", {"dst_addr": 0x0AFF0001}, call("to_node")),

@@ -13,7 +13,7 @@ from weir.controller.p4runtime.pipeline import CompiledPipeline
 from weir.controller.p4runtime.session import SwitchSession
 from weir.controller.p4runtime.switches import Switches
 from weir.controller.p4runtime.tables import NODE_ADDRESS
-from weir.tests.controller.fake_switch import FakeSwitch
+from weir.tests.support.fake_switch import FakeSwitch
 
 MS = 1_000_000
 RETRY = 20 * MS

@@ -20,7 +20,7 @@ from weir.experiments.backends.batch_sizes import size_rule
 from weir.hosts import ControlAbsent, ControlRefused
 from weir.hosts.drivers import batch_size_client
 from weir.hosts.drivers.batch_size_client import BatchSizeClient, BatchSizeRequest
-from weir.tests.controller.control_rig import ANSWER_S, Host, Rig, refusal, rig
+from weir.tests.support.control_rig import ANSWER_S, Host, ServiceRig, refusal, rig
 from weir.tests.support.errors import raises
 from weir.wire import control_pb2 as pb
 from weir.wire.control_messages import BALANCE, balance_request
@@ -30,12 +30,12 @@ SPEEDS = [400.0, 100.0, 300.0]
 
 
 @pytest.fixture
-async def service() -> AsyncIterator[Rig]:
+async def service() -> AsyncIterator[ServiceRig]:
     async with rig(size_rule=size_rule) as running:
         yield running
 
 
-def stream_of(service: Rig) -> Any:
+def stream_of(service: ServiceRig) -> Any:
     return service.channel.stream_stream(
         BALANCE,
         request_serializer=pb.BalanceRequest.SerializeToString,
@@ -43,7 +43,7 @@ def stream_of(service: Rig) -> Any:
     )
 
 
-def asking(service: Rig, registration: pb.Registration, rank: int, **said: Any) -> asyncio.Task[list[int]]:
+def asking(service: ServiceRig, registration: pb.Registration, rank: int, **said: Any) -> asyncio.Task[list[int]]:
     """One worker asks for all: `told` has what the others' reports are by rank where they are not as always."""
     call = stream_of(service)
     workers = [seat for seat in registration.seats if seat.HasField("rank")]
@@ -63,7 +63,7 @@ def asking(service: Rig, registration: pb.Registration, rank: int, **said: Any) 
     return asyncio.create_task(answer())
 
 
-async def test_sizes_are_in_proportion_to_speeds(service: Rig) -> None:
+async def test_sizes_are_in_proportion_to_speeds(service: ServiceRig) -> None:
     registration = await service.register(workers=WORKERS)
     # the shares of 80 samples by speeds of 400, 100 and 300 samples per second
     assert await asking(service, registration, 0) == [40, 10, 30]
@@ -74,7 +74,7 @@ async def test_sizes_are_in_proportion_to_speeds(service: Rig) -> None:
     assert await asking(service, registration, 0, told=unknown) == [60, 10, 10], "they stay where a speed is not known"
 
 
-async def test_numeric_sizes_go_by_measured_times(service: Rig) -> None:
+async def test_numeric_sizes_go_by_measured_times(service: ServiceRig) -> None:
     """No speed is known: sizes go from equal shares to within a tenth of the optimum, which is 0.1 s with 40, 10 and
     30.
     """
@@ -87,7 +87,7 @@ async def test_numeric_sizes_go_by_measured_times(service: Rig) -> None:
     assert max(size / speed for size, speed in zip(sizes, SPEEDS, strict=True)) <= 0.11
 
 
-async def test_numeric_sizes_move_by_what_the_job_says(service: Rig) -> None:
+async def test_numeric_sizes_move_by_what_the_job_says(service: ServiceRig) -> None:
     """The slowest gives as many to the fastest, once it was so in three steps."""
     registration = await service.register(workers=WORKERS)
     told = {rank: {"seconds": seconds} for rank, seconds in enumerate([0.1, 0.9, 0.5])}
@@ -95,7 +95,7 @@ async def test_numeric_sizes_move_by_what_the_job_says(service: Rig) -> None:
         assert await asking(service, registration, 0, rule="numeric", told=told, size_step=3) == sizes
 
 
-async def test_a_job_learns_nothing_from_one_that_had_its_number(service: Rig) -> None:
+async def test_a_job_learns_nothing_from_one_that_had_its_number(service: ServiceRig) -> None:
     told = {rank: {"seconds": seconds} for rank, seconds in enumerate([0.1, 0.9, 0.5])}
     for _ in range(2):
         registration = await service.register(workers=WORKERS, job=9)
@@ -104,7 +104,7 @@ async def test_a_job_learns_nothing_from_one_that_had_its_number(service: Rig) -
         await service.end(9)
 
 
-async def test_samples_that_nobody_holds_are_refused(service: Rig) -> None:
+async def test_samples_that_nobody_holds_are_refused(service: ServiceRig) -> None:
     registration = await service.register(workers=WORKERS)
     assert await refusal(asking(service, registration, 0, told={rank: {"limit": 10} for rank in range(3)})) == (
         grpc.StatusCode.INVALID_ARGUMENT,
@@ -112,7 +112,7 @@ async def test_samples_that_nobody_holds_are_refused(service: Rig) -> None:
     )
 
 
-async def test_the_numeric_rule_refuses_samples_beyond_all_limits(service: Rig) -> None:
+async def test_the_numeric_rule_refuses_samples_beyond_all_limits(service: ServiceRig) -> None:
     """It has learned the limits by then, and would else give everyone as many, which are not all."""
     registration = await service.register(workers=WORKERS)
     for _ in range(2):
@@ -137,7 +137,7 @@ MOST = (1 << 32) - 1
     ],
 )
 async def test_the_most_samples_that_a_question_can_name(
-    service: Rig, rule: str, told: dict[int, dict[str, Any]], sizes: list[int]
+    service: ServiceRig, rule: str, told: dict[int, dict[str, Any]], sizes: list[int]
 ) -> None:
     registration = await service.register(workers=WORKERS)
     assert await asking(service, registration, 0, rule=rule, told=told, samples=MOST, size_step=MOST) == sizes
@@ -178,7 +178,7 @@ def test_any_question_is_refused_or_all_samples_are_given_out(seed: int) -> None
     assert answered > 300
 
 
-async def test_a_worker_without_a_report_gets_no_batch_of_none(service: Rig) -> None:
+async def test_a_worker_without_a_report_gets_no_batch_of_none(service: ServiceRig) -> None:
     """Its share is not the others' as long as it takes part."""
     registration = await service.register(workers=WORKERS)
     assert await refusal(asking(service, registration, 0, told={1: None, 2: None})) == (
@@ -188,7 +188,7 @@ async def test_a_worker_without_a_report_gets_no_batch_of_none(service: Rig) -> 
     assert await asking(service, registration, 0) == [40, 10, 30]
 
 
-async def test_a_worker_that_is_lost_has_no_batch(service: Rig) -> None:
+async def test_a_worker_that_is_lost_has_no_batch(service: ServiceRig) -> None:
     registration = await service.register(workers=WORKERS, policy=pb.CONTINUE)
     hosts = [await service.joined(registration, rank) for rank in range(3)]
     for host in hosts:
@@ -209,7 +209,7 @@ async def _goes_on(host: Host) -> None:
     await host.say(resumed=pb.Resumed(generation=(await host.hear("resume")).worker_plan.generation))
 
 
-async def test_a_stream_of_questions_is_answered_in_order(service: Rig) -> None:
+async def test_a_stream_of_questions_is_answered_in_order(service: ServiceRig) -> None:
     registration = await service.register(workers=WORKERS)
     questions, report = BatchSizeClient(service.service.address), np.array([[speed, 0.2, 0] for speed in SPEEDS])
 
@@ -294,14 +294,14 @@ async def test_no_more_streams_of_questions_than_hosts_that_may_attend() -> None
         assert await asking(service, registration, 0, samples=8) == [8]
 
 
-async def test_a_job_that_has_ended_has_no_sizes(service: Rig) -> None:
+async def test_a_job_that_has_ended_has_no_sizes(service: ServiceRig) -> None:
     registration = await service.register(workers=WORKERS)
     await service.end(registration.job, "out of time")
     code, words = await refusal(asking(service, registration, 0))
     assert (code, str(registration.job) in words) == (grpc.StatusCode.NOT_FOUND, True)
 
 
-async def test_a_job_that_the_controller_has_just_ended_is_not_found(service: Rig) -> None:
+async def test_a_job_that_the_controller_has_just_ended_is_not_found(service: ServiceRig) -> None:
     """Before the service has looked after the job's seats."""
     registration = await service.register(workers=WORKERS)
     await service.controller.finish(registration.job)
@@ -331,14 +331,14 @@ IMPOSSIBLE_SIZES: list[tuple[Any, str, str]] = [
 """Parts of a question, code of the refusal, and words of it."""
 
 
-async def test_impossible_sizes_are_refused(service: Rig) -> None:
+async def test_impossible_sizes_are_refused(service: ServiceRig) -> None:
     registration = await service.register(workers=["h1"])
     for said, code, words in IMPOSSIBLE_SIZES:
         found, text = await refusal(asking(service, registration, 0, **said))
         assert (found.name, words in text) == (code, True), (said, text)
 
 
-async def test_a_server_has_no_batch_and_some_controllers_decide_none(service: Rig) -> None:
+async def test_a_server_has_no_batch_and_some_controllers_decide_none(service: ServiceRig) -> None:
     registration = await service.register(workers=["h1"], server="h2")
     code, words = await refusal(asking(service, registration, 1))
     assert (code, "server (h2) has no batch" in words) == (grpc.StatusCode.INVALID_ARGUMENT, True)

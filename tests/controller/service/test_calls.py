@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from weir.tests.controller.control_rig import rig
 from weir.tests.controller.service.test_departures import started
+from weir.tests.support.control_rig import rig
 from weir.wire import control_pb2 as pb
 from weir.wire.control import CallRecord, Calls
 from weir.wire.control_messages import calls_message

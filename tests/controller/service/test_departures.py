@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import grpc
 import pytest
 
-from weir.tests.controller.control_rig import TOPOLOGY, Host, Rig, rig
+from weir.tests.support.control_rig import TOPOLOGY, Host, ServiceRig, rig
 from weir.wire import control_pb2 as pb
 from weir.wire.control import Departure
 from weir.wire.control_messages import read_departures
@@ -18,7 +18,7 @@ POLICIES = [(pb.ABORT, True), (pb.WAIT, True), (pb.CONTINUE, False)]
 
 
 @pytest.fixture
-async def service() -> AsyncIterator[Rig]:
+async def service() -> AsyncIterator[ServiceRig]:
     async with rig() as running:
         yield running
 
@@ -28,7 +28,7 @@ def departed(rank: int, calls: int) -> Departure:
     return Departure(rank, host, int(TOPOLOGY.host(host).address), calls)
 
 
-async def started(service: Rig, policy: int, server: str = "") -> tuple[pb.Registration, list[Host]]:
+async def started(service: ServiceRig, policy: int, server: str = "") -> tuple[pb.Registration, list[Host]]:
     registration = await service.register(workers=WORKERS, server=server, policy=policy)
     hosts = [await service.joined(registration, rank) for rank in range(3 + bool(server))]
     for host in hosts[:3]:
@@ -38,7 +38,7 @@ async def started(service: Rig, policy: int, server: str = "") -> tuple[pb.Regis
 
 
 @pytest.mark.parametrize(("policy", "final"), POLICIES)
-async def test_a_departure_reaches_the_remaining_workers(service: Rig, policy: int, final: bool) -> None:
+async def test_a_departure_reaches_the_remaining_workers(service: ServiceRig, policy: int, final: bool) -> None:
     _, hosts = await started(service, policy)
     await hosts[0].say(leave=pb.Leave(calls=3))
     for host in hosts[1:]:
@@ -46,7 +46,7 @@ async def test_a_departure_reaches_the_remaining_workers(service: Rig, policy: i
         assert (read_departures(told), told.final) == ((departed(0, 3),), final)
 
 
-async def test_each_departure_is_sent_once_and_not_to_those_who_left(service: Rig) -> None:
+async def test_each_departure_is_sent_once_and_not_to_those_who_left(service: ServiceRig) -> None:
     _, hosts = await started(service, pb.ABORT)
     await hosts[0].say(leave=pb.Leave(calls=3))
     assert read_departures(await hosts[1].hear("departures")) == (departed(0, 3),)
@@ -60,7 +60,7 @@ async def test_each_departure_is_sent_once_and_not_to_those_who_left(service: Ri
         assert (await host.hear("ended")).reason == "all workers have left"
 
 
-async def test_workers_that_leave_together_are_told_nothing(service: Rig) -> None:
+async def test_workers_that_leave_together_are_told_nothing(service: ServiceRig) -> None:
     _, hosts = await started(service, pb.ABORT)
     for host in hosts:
         await host.say(leave=pb.Leave(calls=5))
@@ -74,7 +74,7 @@ async def test_workers_that_leave_together_are_told_nothing(service: Rig) -> Non
         assert await host.end() == (grpc.StatusCode.OK, "")
 
 
-async def test_a_reconnected_worker_gets_earlier_departures_again(service: Rig) -> None:
+async def test_a_reconnected_worker_gets_earlier_departures_again(service: ServiceRig) -> None:
     registration, hosts = await started(service, pb.ABORT)
     await hosts[0].say(leave=pb.Leave(calls=3))
     await hosts[1].hear("departures")
@@ -83,7 +83,7 @@ async def test_a_reconnected_worker_gets_earlier_departures_again(service: Rig) 
     assert read_departures(await again.hear("departures")) == (departed(0, 3),)
 
 
-async def test_a_parameter_server_is_told_of_no_departure(service: Rig) -> None:
+async def test_a_parameter_server_is_told_of_no_departure(service: ServiceRig) -> None:
     _, hosts = await started(service, pb.ABORT, server="h4")
     await hosts[0].say(leave=pb.Leave(calls=3))
     await hosts[1].hear("departures")

@@ -16,7 +16,7 @@ import grpc
 import pytest
 
 from weir.experiments.backends.batch_sizes import size_rule
-from weir.tests.controller.control_rig import Rig, rig
+from weir.tests.support.control_rig import ServiceRig, rig
 from weir.wire import control_pb2 as pb
 from weir.wire.control_messages import ATTEND, BALANCE, END_JOB, LIST_JOBS, LIST_MODELS, LOAD_MODEL, REGISTER
 
@@ -39,7 +39,7 @@ MEMORY_BYTES = 48 << 20
 class Fuzzer:
     """Calls from one seed."""
 
-    def __init__(self, service: Rig, seed: int) -> None:
+    def __init__(self, service: ServiceRig, seed: int) -> None:
         self.rng = random.Random(seed)
         self.service = service
         self.seats: list[tuple[int, str]] = [(1, ""), (9, "x")]

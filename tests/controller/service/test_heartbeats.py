@@ -12,7 +12,7 @@ import pytest
 from weir.controller.service.heartbeats import HeartbeatReader
 from weir.controller.service.limits import Limits
 from weir.controller.service.seating import Seating
-from weir.tests.controller.control_rig import TOPOLOGY, rig
+from weir.tests.support.control_rig import TOPOLOGY, rig
 from weir.wire import control_pb2 as pb
 from weir.wire.heartbeat import HEARTBEAT_BYTES, Heartbeat
 

@@ -17,7 +17,7 @@ import pytest
 from weir.controller.errors import ControllerError
 from weir.controller.service.limits import LONGEST_REASON, MESSAGE_BYTES, Limits, client_of
 from weir.controller.service.streams import MAX_UNSENT, HostStream
-from weir.tests.controller.control_rig import certificates, refusal, rig
+from weir.tests.support.control_rig import certificates, refusal, rig
 from weir.tests.support.errors import raises
 from weir.wire import control_pb2 as pb
 from weir.wire.control_channel import Tls

@@ -18,7 +18,7 @@ from weir.controller.planning.plan import FailurePolicy, JobSpec
 from weir.controller.service import metrics
 from weir.controller.service.heartbeats import HeartbeatReader
 from weir.controller.service.metrics import serve, text
-from weir.tests.controller.job_rig import MS, Fixed, Rig, make_rig
+from weir.tests.controller.job_rig import MS, Fixed, JobRig, make_rig
 from weir.tests.paths import ROOT
 from weir.tests.support.errors import raises
 from weir.topologies.generators import leaf_spine
@@ -31,7 +31,7 @@ AT_LEAF = Placement({"h1": "s1", "h2": "s1"}, {}, "s1")
 
 
 @pytest.fixture
-async def rig(pipeline: CompiledPipeline) -> AsyncIterator[Rig]:
+async def rig(pipeline: CompiledPipeline) -> AsyncIterator[JobRig]:
     async with make_rig(TOPOLOGY, pipeline, Fixed(AT_LEAF), OPTIONS) as rig:
         yield rig
 
@@ -43,7 +43,7 @@ def values(page: bytes) -> dict[str, float]:
     return {"/".join((sample.name, *sample.labels.values())): sample.value for sample in samples}
 
 
-async def test_the_page_says_what_is_known_of_links_switches_and_jobs(rig: Rig) -> None:
+async def test_the_page_says_what_is_known_of_links_switches_and_jobs(rig: JobRig) -> None:
     job = await rig.admit(JobSpec(7, ("h1", "h2"), slots=16, window=8, policy=FailurePolicy.WAIT))
     rig.submit(job, 1)
     await rig.run(40 * MS)
@@ -92,7 +92,7 @@ async def test_the_page_says_what_is_known_of_links_switches_and_jobs(rig: Rig) 
     assert page["weir_switch_packet_ins_total/s1"] > 0
 
 
-async def test_heartbeats_are_shown_by_job_and_rank_up_to_a_limit(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_heartbeats_are_shown_by_job_and_rank_up_to_a_limit(rig: JobRig, monkeypatch: pytest.MonkeyPatch) -> None:
     await rig.admit(JobSpec(7, ("h1", "h2"), slots=16, window=8, policy=FailurePolicy.WAIT))
     heard = HeartbeatReader(TOPOLOGY, lambda _, host: host, late_ns=5 * MS)
     address = {name: int(TOPOLOGY.host(name).address) for name in ("h1", "h2", "h3")}
@@ -132,7 +132,7 @@ async def test_heartbeats_are_shown_by_job_and_rank_up_to_a_limit(rig: Rig, monk
     assert [name for name in fewer if name.startswith("weir_heartbeat_age")] == ["weir_heartbeat_age_seconds/7/0"]
 
 
-async def test_the_dashboard_and_the_guide_match_the_metrics_page(rig: Rig) -> None:
+async def test_the_dashboard_and_the_guide_match_the_metrics_page(rig: JobRig) -> None:
     heard = HeartbeatReader(TOPOLOGY, lambda _, host: host)
     families = text_string_to_metric_families(text(rig.controller, 0, heard).decode())
     had = {family.name + ("_total" if family.type == "counter" else "") for family in families}
@@ -144,7 +144,7 @@ async def test_the_dashboard_and_the_guide_match_the_metrics_page(rig: Rig) -> N
     assert told == had
 
 
-async def test_the_page_is_served_and_nothing_else(rig: Rig) -> None:
+async def test_the_page_is_served_and_nothing_else(rig: JobRig) -> None:
     async def ask(request: bytes) -> bytes:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(request)
@@ -167,7 +167,7 @@ async def test_the_page_is_served_and_nothing_else(rig: Rig) -> None:
                 pass
 
 
-async def test_reported_progress_is_on_the_page_without_unknown_values(rig: Rig) -> None:
+async def test_reported_progress_is_on_the_page_without_unknown_values(rig: JobRig) -> None:
     await rig.admit(JobSpec(7, ("h1", "h2"), slots=16, window=8))
     reports = rig.controller.jobs[7].reports
     names = (

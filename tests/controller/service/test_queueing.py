@@ -18,7 +18,7 @@ from weir.controller.jobs.journal_file import JournalError, JournalFile
 from weir.controller.service.limits import Limits
 from weir.controller.service.seats import JobSeats
 from weir.hosts import ControlClient
-from weir.tests.controller.control_rig import Rig, rig
+from weir.tests.support.control_rig import ServiceRig, rig
 from weir.topologies.generators import leaf_spine
 from weir.topologies.model import Topology
 from weir.wire import control_pb2 as pb
@@ -27,22 +27,22 @@ SERVER = "h4"
 
 
 @pytest.fixture
-async def service() -> AsyncIterator[Rig]:
+async def service() -> AsyncIterator[ServiceRig]:
     async with rig() as running:
         yield running
 
 
-def asked(service: Rig, count: int, **fields: Any) -> asyncio.Task[pb.Registration]:
+def asked(service: ServiceRig, count: int, **fields: Any) -> asyncio.Task[pb.Registration]:
     """A registration that is under way."""
     return asyncio.create_task(service.register(worker_count=count, server=SERVER, **fields))
 
 
-def asked_for(service: Rig, **fields: Any) -> asyncio.Task[pb.Registration]:
+def asked_for(service: ServiceRig, **fields: Any) -> asyncio.Task[pb.Registration]:
     """A registration without a server that is under way."""
     return asyncio.create_task(service.register(**fields))
 
 
-async def queued(service: Rig, count: int) -> list[pb.QueuedJob]:
+async def queued(service: ServiceRig, count: int) -> list[pb.QueuedJob]:
     """The queue, once it has this many jobs."""
     while len(found := await service.queued()) != count:
         await asyncio.sleep(0.01)
@@ -53,14 +53,14 @@ def workers(registration: pb.Registration) -> list[str]:
     return [seat.host for seat in registration.seats if seat.HasField("rank")]
 
 
-async def test_a_job_gets_hosts_at_once_if_there_is_room(service: Rig) -> None:
+async def test_a_job_gets_hosts_at_once_if_there_is_room(service: ServiceRig) -> None:
     first = await asked(service, 2)
     second = await asked(service, 1)
     assert sorted(workers(first) + workers(second)) == ["h1", "h2", "h3"]
     assert await service.queued() == []
 
 
-async def test_jobs_start_in_order_when_others_end(service: Rig) -> None:
+async def test_jobs_start_in_order_when_others_end(service: ServiceRig) -> None:
     running = await asked(service, 2)
     large = asked(service, 3, job=101)
     await queued(service, 1)
@@ -77,7 +77,7 @@ async def test_jobs_start_in_order_when_others_end(service: Rig) -> None:
     assert (await small).job == 102
 
 
-async def test_a_job_of_a_higher_priority_is_before_others(service: Rig) -> None:
+async def test_a_job_of_a_higher_priority_is_before_others(service: ServiceRig) -> None:
     running = await asked(service, 3)
     low, high = asked(service, 3, job=101), asked(service, 3, job=102, priority=2)
     assert {each.job: each.position for each in await queued(service, 2)} == {102: 1, 101: 2}
@@ -87,7 +87,7 @@ async def test_a_job_of_a_higher_priority_is_before_others(service: Rig) -> None
     low.cancel()
 
 
-async def test_a_client_that_gives_up_leaves_the_queue(service: Rig) -> None:
+async def test_a_client_that_gives_up_leaves_the_queue(service: ServiceRig) -> None:
     running = await asked(service, 3)
     first, second = asked(service, 3), asked(service, 1)
     await queued(service, 2)
@@ -97,7 +97,7 @@ async def test_a_client_that_gives_up_leaves_the_queue(service: Rig) -> None:
     assert len(workers(await second)) == 1
 
 
-async def test_waiting_jobs_outlast_lost_switches(service: Rig) -> None:
+async def test_waiting_jobs_outlast_lost_switches(service: ServiceRig) -> None:
     running = await service.register(worker_count=3, server=SERVER)
     waiting = [asked(service, 2, job=101, ticket="first"), asked(service, 2, job=102, ticket="second")]
     await queued(service, 2)
@@ -187,7 +187,7 @@ async def test_hosts_behind_a_dead_switch_are_not_chosen() -> None:
         large.cancel()
 
 
-async def test_named_hosts_count_as_taken(service: Rig) -> None:
+async def test_named_hosts_count_as_taken(service: ServiceRig) -> None:
     await service.register(workers=["h1", "h3"], server=SERVER)
     assert workers(await asked(service, 1)) == ["h2"]
 
@@ -207,14 +207,14 @@ async def test_named_hosts_count_as_taken(service: Rig) -> None:
         {"workers": [SERVER], "accelerators": 1},
     ],
 )
-async def test_a_job_that_cannot_be_is_refused_and_not_queued(service: Rig, fields: dict[str, Any]) -> None:
+async def test_a_job_that_cannot_be_is_refused_and_not_queued(service: ServiceRig, fields: dict[str, Any]) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await service.register(server=SERVER, **fields)
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert await service.queued() == []
 
 
-async def test_a_number_that_is_queued_is_taken(service: Rig) -> None:
+async def test_a_number_that_is_queued_is_taken(service: ServiceRig) -> None:
     await asked(service, 3)
     waiting = asked(service, 1, job=101)
     await queued(service, 1)
@@ -224,7 +224,7 @@ async def test_a_number_that_is_queued_is_taken(service: Rig) -> None:
     waiting.cancel()
 
 
-async def test_a_family_shares_policy_priority_hosts_and_end(service: Rig) -> None:
+async def test_a_family_shares_policy_priority_hosts_and_end(service: ServiceRig) -> None:
     parent = await asked(service, 3, policy=pb.ABORT, priority=5)
     group = await service.register(workers=workers(parent)[:2], server=SERVER, parent=parent.job, slots=8)
     inner = await service.register(workers=workers(parent)[:1], server=SERVER, parent=group.job, slots=8)
@@ -261,7 +261,7 @@ def test_needs_and_family_outlive_the_controller() -> None:
     assert seats.as_json() == told
 
 
-def restarted(folder: Path, journal: str = "journal", **options: Any) -> AbstractAsyncContextManager[Rig]:
+def restarted(folder: Path, journal: str = "journal", **options: Any) -> AbstractAsyncContextManager[ServiceRig]:
     """A service at an address of this folder, with one of its journals."""
     return rig(address=f"unix:{folder}/control", journal=folder / journal, **options)
 
@@ -353,7 +353,7 @@ async def test_a_record_that_cannot_be_read_is_an_error_of_the_journal(record: A
 
 
 async def test_a_job_is_not_queued_if_the_journal_cannot_be_written(
-    service: Rig, monkeypatch: pytest.MonkeyPatch
+    service: ServiceRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(number: int, record: Any) -> None:
         raise JournalError("no space left on device")
@@ -367,7 +367,7 @@ async def test_a_job_is_not_queued_if_the_journal_cannot_be_written(
     await service.end(running.job)
 
 
-async def test_a_named_job_cannot_take_a_queued_number(service: Rig) -> None:
+async def test_a_named_job_cannot_take_a_queued_number(service: ServiceRig) -> None:
     await asked(service, 3)
     waiting = asked(service, 1, job=101)
     await queued(service, 1)

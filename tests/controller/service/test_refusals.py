@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from weir.controller.telemetry.snapshot import LinkView, Snapshot
-from weir.tests.controller.control_rig import refusal, rig
+from weir.tests.support.control_rig import refusal, rig
 from weir.topologies import Endpoint
 from weir.topologies.generators import leaf_spine
 

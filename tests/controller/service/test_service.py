@@ -30,7 +30,7 @@ from weir.controller.service.seating import Seating
 from weir.controller.service.seats import JobSeats
 from weir.controller.service.service import ControlService
 from weir.hosts.drivers.control_client import ControlClient
-from weir.tests.controller.control_rig import TOPOLOGY, Rig, certificates, refusal, rig
+from weir.tests.support.control_rig import TOPOLOGY, ServiceRig, certificates, refusal, rig
 from weir.tests.support.errors import raises
 from weir.topologies.generators import leaf_spine
 from weir.wire import control_pb2 as pb
@@ -43,12 +43,12 @@ SERVER = "h3"
 
 
 @pytest.fixture
-async def service() -> AsyncIterator[Rig]:
+async def service() -> AsyncIterator[ServiceRig]:
     async with rig() as running:
         yield running
 
 
-async def test_a_job_from_registration_to_its_end(service: Rig) -> None:
+async def test_a_job_from_registration_to_its_end(service: ServiceRig) -> None:
     registration = await service.register(workers=WORKERS, server=SERVER, slots=32)
     seats = [(seat.host, seat.rank if seat.HasField("rank") else None) for seat in registration.seats]
     assert seats == [("h1", 0), ("h2", 1), ("h3", None)]
@@ -103,7 +103,7 @@ async def test_a_job_from_registration_to_its_end(service: Rig) -> None:
     assert (await late.hear("ended")).reason == "enough"
 
 
-async def test_reports_of_progress_are_listed_and_kept(service: Rig) -> None:
+async def test_reports_of_progress_are_listed_and_kept(service: ServiceRig) -> None:
     registration = await service.register(workers=WORKERS, server=SERVER)
     first = await service.joined(registration, 0)
     assert not (await service.jobs())[0].HasField("report")
@@ -119,7 +119,7 @@ async def test_reports_of_progress_are_listed_and_kept(service: Rig) -> None:
 
 @pytest.mark.parametrize(("seat", "report"), [(0, {"step": 1, "steps": 0}), (2, {"step": 1, "steps": 1})])
 async def test_a_report_that_is_invalid_or_a_servers_ends_its_stream(
-    service: Rig, seat: int, report: dict[str, Any]
+    service: ServiceRig, seat: int, report: dict[str, Any]
 ) -> None:
     registration = await service.register(workers=WORKERS, server=SERVER)
     host = await service.joined(registration, seat)
@@ -129,7 +129,7 @@ async def test_a_report_that_is_invalid_or_a_servers_ends_its_stream(
     assert not (await service.jobs())[0].HasField("report")
 
 
-async def test_workers_that_are_done_wait_for_each_other(service: Rig) -> None:
+async def test_workers_that_are_done_wait_for_each_other(service: ServiceRig) -> None:
     registration = await service.register(workers=WORKERS)
     hosts = [await service.joined(registration, rank) for rank in range(2)]
     for host in hosts:
@@ -144,7 +144,7 @@ async def test_workers_that_are_done_wait_for_each_other(service: Rig) -> None:
     assert service.controller.jobs == {}
 
 
-async def test_a_job_ends_when_all_but_lost_workers_have_left(service: Rig) -> None:
+async def test_a_job_ends_when_all_but_lost_workers_have_left(service: ServiceRig) -> None:
     """A finished worker need not wait until the job has paused for the others, nor stay for any."""
     registration = await service.register(workers=WORKERS)
     hosts = [await service.joined(registration, rank) for rank in range(2)]
@@ -160,7 +160,7 @@ async def test_a_job_ends_when_all_but_lost_workers_have_left(service: Rig) -> N
     assert service.controller.jobs == {}
 
 
-async def test_a_finished_host_ends_a_job_about_to_drop_the_others(service: Rig) -> None:
+async def test_a_finished_host_ends_a_job_about_to_drop_the_others(service: ServiceRig) -> None:
     _announce_nothing(service)
     registration = await service.register(workers=WORKERS)
     hosts = [await service.joined(registration, rank) for rank in range(2)]
@@ -173,27 +173,27 @@ async def test_a_finished_host_ends_a_job_about_to_drop_the_others(service: Rig)
     assert (await hosts[0].hear("ended")).reason == "all workers have left"
 
 
-async def test_the_last_of_a_jobs_hosts_to_join_starts_it(service: Rig) -> None:
+async def test_the_last_of_a_jobs_hosts_to_join_starts_it(service: ServiceRig) -> None:
     _announce_nothing(service)
     registration = await service.register(workers=WORKERS)
     for host in [await service.joined(registration, rank) for rank in range(2)]:
         assert (await host.hear("worker_plan")).generation == 1
 
 
-def _announce_nothing(service: Rig) -> None:
+def _announce_nothing(service: ServiceRig) -> None:
     """Else what is looked at twice a second may do what is due at once."""
     (announcing,) = [task for task in service.service._tasks if task.get_name() == "announcements"]
     announcing.cancel()
 
 
-async def test_a_returning_host_gets_the_unchanged_awaited_event(service: Rig) -> None:
+async def test_a_returning_host_gets_the_unchanged_awaited_event(service: ServiceRig) -> None:
     registration = await service.register(workers=WORKERS)
     for _ in range(2):
         host = await service.joined(registration, 0)
         assert (await host.hear("waiting")).reason == "waits for rank 1 (h2) to join"
 
 
-async def test_joining_a_job_that_just_ended_gives_the_reason(service: Rig) -> None:
+async def test_joining_a_job_that_just_ended_gives_the_reason(service: ServiceRig) -> None:
     _announce_nothing(service)
     registration = await service.register(workers=WORKERS)
     await service.controller.finish(registration.job, time.monotonic_ns())
@@ -202,7 +202,7 @@ async def test_joining_a_job_that_just_ended_gives_the_reason(service: Rig) -> N
     assert await late.end() == (grpc.StatusCode.OK, "")
 
 
-async def test_how_the_last_thousand_jobs_ended_is_remembered(service: Rig) -> None:
+async def test_how_the_last_thousand_jobs_ended_is_remembered(service: ServiceRig) -> None:
     """A number that is used again counts from its last end."""
     seating = Seating(service.controller, Mock(Runner), Limits())
     for number in (*range(1, 1_001), 1, 1_001):
@@ -222,7 +222,7 @@ def test_seats_outlive_the_controller(started: bool) -> None:
 
 
 async def test_an_awaited_event_is_logged_once_and_the_start_is_kept(
-    service: Rig, monkeypatch: pytest.MonkeyPatch
+    service: ServiceRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks = Mock(wraps=service.service._seating.announce)
     monkeypatch.setattr(service.service._seating, "announce", looks)
@@ -246,7 +246,7 @@ async def test_an_awaited_event_is_logged_once_and_the_start_is_kept(
         await asyncio.sleep(0.01)
 
 
-async def test_hosts_get_plans_only_after_they_are_journalled(service: Rig) -> None:
+async def test_hosts_get_plans_only_after_they_are_journalled(service: ServiceRig) -> None:
     """Under any load: the next controller must not answer for running hosts as if they did not run."""
     registration = await service.register(workers=WORKERS)
     running = service.controller.jobs[registration.job]
@@ -269,7 +269,7 @@ async def test_hosts_get_plans_only_after_they_are_journalled(service: Rig) -> N
     assert running.joined == {*WORKERS}
 
 
-async def test_a_job_starts_when_that_can_be_written_down(service: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_job_starts_when_that_can_be_written_down(service: ServiceRig, monkeypatch: pytest.MonkeyPatch) -> None:
     _announce_nothing(service)
     registration = await service.register(workers=WORKERS)
     runner, announce = service.service._runner, service.service._seating.announce
@@ -321,7 +321,7 @@ async def test_a_job_moved_before_its_start_begins_at_its_new_place(joins: str) 
             await host.say(resumed=pb.Resumed(generation=2))
 
 
-async def test_a_job_starts_without_those_whom_it_has_lost_before(service: Rig) -> None:
+async def test_a_job_starts_without_those_whom_it_has_lost_before(service: ServiceRig) -> None:
     registration = await service.register(workers=WORKERS)
     first = await service.joined(registration, 0)
     await first.hear("waiting")
@@ -365,14 +365,16 @@ IMPOSSIBLE_JOBS: list[tuple[Any, str]] = [
 """Fields of a registration, and words of the refusal."""
 
 
-async def test_an_impossible_job_is_refused(service: Rig) -> None:
+async def test_an_impossible_job_is_refused(service: ServiceRig) -> None:
     for fields, words in IMPOSSIBLE_JOBS:
         given, details = await refusal(service.register(**fields))
         assert (given, words in details) == (grpc.StatusCode.INVALID_ARGUMENT, True), (fields, details)
         assert service.controller.jobs == {}
 
 
-async def test_a_job_whose_seats_cannot_be_kept_is_not_there(service: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_job_whose_seats_cannot_be_kept_is_not_there(
+    service: ServiceRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(job: int, data: Any) -> None:
         raise ControllerError("journal: no space left on device")
 
@@ -384,7 +386,7 @@ async def test_a_job_whose_seats_cannot_be_kept_is_not_there(service: Rig, monke
 
 
 async def test_once_the_controller_has_ended_everyone_is_told(
-    service: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    service: ServiceRig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def taken_over(now_ns: int) -> list[Any]:
         raise NotPrimary(("s1",))
@@ -420,7 +422,7 @@ async def test_connections_are_watched_as_closely_as_leases_are(
     assert options["grpc.max_connection_idle_ms"] == 300_000, "five minutes"
 
 
-async def test_numbers_are_given_once(service: Rig) -> None:
+async def test_numbers_are_given_once(service: ServiceRig) -> None:
     await service.register(workers=WORKERS, job=9)
     assert await refusal(service.register(workers=["h4"], job=9)) == (
         grpc.StatusCode.INVALID_ARGUMENT,
@@ -432,7 +434,9 @@ async def test_numbers_are_given_once(service: Rig) -> None:
     assert 9 not in picked
 
 
-async def test_a_picked_number_is_not_of_a_running_or_recent_job(service: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_picked_number_is_not_of_a_running_or_recent_job(
+    service: ServiceRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for number in (5, 6):
         await service.register(workers=WORKERS, job=number)
     await service.end(6)
@@ -443,7 +447,7 @@ async def test_a_picked_number_is_not_of_a_running_or_recent_job(service: Rig, m
     assert (await service.register(workers=["h4"])).job == (1 << 15) - 1
 
 
-async def test_no_host_waits_before_it_reported(service: Rig) -> None:
+async def test_no_host_waits_before_it_reported(service: ServiceRig) -> None:
     """Otherwise a worker that left before the others' first heartbeat would be removed from the job at once."""
     registration = await service.register(workers=WORKERS)
     hosts = [await service.joined(registration, rank) for rank in range(2)]
@@ -454,7 +458,7 @@ async def test_no_host_waits_before_it_reported(service: Rig) -> None:
     assert not running.someone_waits
 
 
-async def test_a_host_without_a_seat_is_refused(service: Rig) -> None:
+async def test_a_host_without_a_seat_is_refused(service: ServiceRig) -> None:
     registration = await service.register(workers=WORKERS, job=9)
     cases = [
         (pb.FromHost(join=pb.Join(job=8, token="x")), "NOT_FOUND", "no job 8; there are 9"),
@@ -478,7 +482,7 @@ async def test_a_host_without_a_seat_is_refused(service: Rig) -> None:
 
 
 async def test_a_host_that_is_not_heard_any_more_is_told(
-    service: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    service: ServiceRig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(*what: Any) -> None:
         raise KeyError("of the controller's own making")
@@ -494,7 +498,7 @@ async def test_a_host_that_is_not_heard_any_more_is_told(
     assert "of the controller's own making" in caplog.text
 
 
-async def test_a_stream_replaced_by_another_is_ignored(service: Rig) -> None:
+async def test_a_stream_replaced_by_another_is_ignored(service: ServiceRig) -> None:
     """Not even what it had said before it was told so."""
     registration = await service.register(workers=WORKERS)
     join = pb.FromHost(join=pb.Join(job=registration.job, token=registration.seats[0].token))
@@ -547,7 +551,7 @@ async def test_hosts_have_a_whole_lease_to_return_after_any_start() -> None:
             assert controller.jobs.counts.leases_expired == 0
 
 
-async def test_bytes_that_are_no_message_harm_nobody(service: Rig) -> None:
+async def test_bytes_that_are_no_message_harm_nobody(service: ServiceRig) -> None:
     registration = await service.register(workers=WORKERS)
     host = await service.joined(registration, 0)
     for method in (REGISTER, "/weir.control.v1.Control/Unknown"):
@@ -560,7 +564,7 @@ async def test_bytes_that_are_no_message_harm_nobody(service: Rig) -> None:
     await host.hear("worker_plan")
 
 
-async def test_a_seat_has_one_holder_and_a_lost_stream_may_come_back(service: Rig) -> None:
+async def test_a_seat_has_one_holder_and_a_lost_stream_may_come_back(service: ServiceRig) -> None:
     registration = await service.register(workers=WORKERS)
     first = await service.joined(registration, 0)
     again = await service.joined(registration, 0)
@@ -633,7 +637,7 @@ NAN = "InvalidTensor: tensor 'loss': element 3 is nan"
     ],
 )
 async def test_the_others_are_told_at_once_what_a_worker_failed_by(
-    service: Rig, policy: int, least: int, says: str
+    service: ServiceRig, policy: int, least: int, says: str
 ) -> None:
     """No lease is in force here: without the message they would wait for ever."""
     registration = await service.register(workers=WORKERS, server=SERVER, policy=policy, least_workers=least)
@@ -661,7 +665,7 @@ async def test_a_host_seated_again_gets_the_same_plan() -> None:
                 host.call.cancel()
 
 
-async def test_a_host_that_fails_before_the_start_can_be_replaced(service: Rig) -> None:
+async def test_a_host_that_fails_before_the_start_can_be_replaced(service: ServiceRig) -> None:
     registration = await service.register(workers=WORKERS)
     first = await service.joined(registration, 0)
     await first.hear("joined")
@@ -673,7 +677,7 @@ async def test_a_host_that_fails_before_the_start_can_be_replaced(service: Rig) 
     assert service.controller.jobs[registration.job].gone == {}
 
 
-async def test_an_unfit_plan_at_one_worker_is_reported_at_once(service: Rig) -> None:
+async def test_an_unfit_plan_at_one_worker_is_reported_at_once(service: ServiceRig) -> None:
     registration = await service.register(workers=WORKERS, policy=pb.ABORT)
     hosts = [await service.joined(registration, rank) for rank in range(2)]
     for host in hosts:
@@ -684,7 +688,7 @@ async def test_an_unfit_plan_at_one_worker_is_reported_at_once(service: Rig) -> 
     )
 
 
-async def test_a_spare_that_has_taken_over_and_fails_is_lost_at_once(service: Rig) -> None:
+async def test_a_spare_that_has_taken_over_and_fails_is_lost_at_once(service: ServiceRig) -> None:
     registration = await service.register(workers=WORKERS, server=SERVER, spares=["h4"])
     hosts = [await service.joined(registration, seat) for seat in range(4)]
     for host, kind in zip(hosts[:3], ("worker_plan", "worker_plan", "server_plan"), strict=True):
@@ -706,7 +710,7 @@ async def test_a_spare_that_has_taken_over_and_fails_is_lost_at_once(service: Ri
     assert gone["h4"] == "server (h4) failed: its disk is full"
 
 
-async def test_the_next_controller_knows_that_a_spare_has_taken_over(service: Rig) -> None:
+async def test_the_next_controller_knows_that_a_spare_has_taken_over(service: ServiceRig) -> None:
     """It then holds sums: after a restart, it is lost to the job. A spare that does not serve yet has none."""
     registration = await service.register(workers=WORKERS, server=SERVER, spares=["h4"])
     hosts = [await service.joined(registration, seat) for seat in range(4)]
@@ -738,7 +742,7 @@ async def test_the_next_controller_knows_that_a_spare_has_taken_over(service: Ri
 
 
 @pytest.mark.parametrize("in_mid_move", [False, True])
-async def test_a_spare_that_is_started_anew_has_lost_nothing(service: Rig, in_mid_move: bool) -> None:
+async def test_a_spare_that_is_started_anew_has_lost_nothing(service: ServiceRig, in_mid_move: bool) -> None:
     """Nor gets it, where it is about to take over, the plan of the generation that the others leave."""
     registration = await service.register(workers=WORKERS, server=SERVER, spares=["h4"])
     hosts = [await service.joined(registration, seat) for seat in range(4)]
@@ -796,7 +800,7 @@ async def test_a_failing_journal_does_not_end_the_controller(
         assert (await service.register(workers=WORKERS)).job
 
 
-async def test_a_number_is_free_in_the_moment_its_job_is_aborted(service: Rig) -> None:
+async def test_a_number_is_free_in_the_moment_its_job_is_aborted(service: ServiceRig) -> None:
     first = await service.register(job=7, workers=WORKERS, policy=pb.ABORT)
     hosts = [await service.joined(first, rank) for rank in range(2)]
     for host in hosts:
@@ -816,7 +820,7 @@ async def test_a_number_is_free_in_the_moment_its_job_is_aborted(service: Rig) -
         assert (await host.hear("worker_plan")).rank == rank
 
 
-async def test_a_lost_worker_and_the_others_get_their_reasons(service: Rig) -> None:
+async def test_a_lost_worker_and_the_others_get_their_reasons(service: ServiceRig) -> None:
     registration = await service.register(workers=WORKERS)
     lost, other = [await service.joined(registration, rank) for rank in range(2)]
     for host in (lost, other):
@@ -838,7 +842,7 @@ async def test_a_lost_worker_and_the_others_get_their_reasons(service: Rig) -> N
     assert (await late[1].hear("ended")).reason == "all workers have left"
 
 
-async def test_a_worker_that_left_gets_the_reason_of_the_abort(service: Rig) -> None:
+async def test_a_worker_that_left_gets_the_reason_of_the_abort(service: ServiceRig) -> None:
     registration = await service.register(workers=WORKERS, server=SERVER, policy=pb.ABORT)
     hosts = [await service.joined(registration, seat) for seat in range(3)]
     for host, plan in zip(hosts, ("worker_plan", "worker_plan", "server_plan"), strict=True):
@@ -855,7 +859,7 @@ async def test_a_worker_that_left_gets_the_reason_of_the_abort(service: Rig) -> 
     assert (await late.hear("abort")).reason == reason
 
 
-async def test_how_a_job_ended_is_told_to_its_hosts_alone(service: Rig) -> None:
+async def test_how_a_job_ended_is_told_to_its_hosts_alone(service: ServiceRig) -> None:
     registration = await service.register(workers=WORKERS)
     await service.end(registration.job, "enough")
     stranger = service.host()
@@ -864,7 +868,7 @@ async def test_how_a_job_ended_is_told_to_its_hosts_alone(service: Rig) -> None:
 
 
 @pytest.mark.parametrize("again", [False, True])
-async def test_the_others_go_on_at_once_without_a_worker_that_fails(service: Rig, again: bool) -> None:
+async def test_the_others_go_on_at_once_without_a_worker_that_fails(service: ServiceRig, again: bool) -> None:
     """Or one that comes back without what it knew."""
     registration = await service.register(workers=WORKERS)
     hosts = [await service.joined(registration, rank) for rank in range(2)]
@@ -887,19 +891,19 @@ async def test_the_others_go_on_at_once_without_a_worker_that_fails(service: Rig
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:0", "localhost:9561", "0.0.0.0:9561", "[::]:9561", "example.org:9561"])
-async def test_a_port_without_tls_is_served_only_on_request(service: Rig, address: str) -> None:
+async def test_a_port_without_tls_is_served_only_on_request(service: ServiceRig, address: str) -> None:
     with raises(ControllerError, place="control service", value=address):
         ControlService(service.controller, address=address)
     ControlService(service.controller, address=address, allow_anyone=True)
 
 
 @pytest.mark.parametrize("address", ["unix:", "9561", "127.0.0.1:99999", "unix:" + 120 * "x"])
-async def test_an_address_that_is_none(service: Rig, address: str) -> None:
+async def test_an_address_that_is_none(service: ServiceRig, address: str) -> None:
     with raises(ControllerError, place="control service", value=address):
         ControlService(service.controller, address=address)
 
 
-async def test_a_port_that_is_taken(service: Rig) -> None:
+async def test_a_port_that_is_taken(service: ServiceRig) -> None:
     with raises(ControllerError, place="control service", value=service.service.address):
         await ControlService(service.controller, address=service.service.address, allow_anyone=True).__aenter__()
 
@@ -915,7 +919,7 @@ async def test_a_path_serves_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kept", [{"seats": []}, {"seats": [["h1", 0]], "started": True}, {"seats": 1, "started": 1}])
-async def test_seats_of_a_journal_that_are_none_are_refused(service: Rig, kept: dict[str, Any]) -> None:
+async def test_seats_of_a_journal_that_are_none_are_refused(service: ServiceRig, kept: dict[str, Any]) -> None:
     """The error names the job, for journals of any version of Weir."""
     registration = await service.register(workers=WORKERS)
     service.controller.jobs.keep(registration.job, kept)
@@ -923,7 +927,7 @@ async def test_seats_of_a_journal_that_are_none_are_refused(service: Rig, kept: 
         ControlService(service.controller)
 
 
-async def test_a_job_whose_tokens_nobody_was_told_is_ended(service: Rig) -> None:
+async def test_a_job_whose_tokens_nobody_was_told_is_ended(service: ServiceRig) -> None:
     """The controller died between its admission and its seats."""
     await service.controller.admit(JobSpec(9, ("h1", "h2"), SERVER), 0)
     runner = Mock(Runner)
@@ -958,7 +962,7 @@ async def test_with_tls_only_those_with_a_certificate_are_heard(tmp_path: Path) 
             pass
 
 
-async def test_both_sides_packets_are_of_the_control_class(service: Rig) -> None:
+async def test_both_sides_packets_are_of_the_control_class(service: ServiceRig) -> None:
     """Across the fabric they do not wait behind gradients. The rig's own channel does not request this."""
 
     def ends() -> dict[tuple[int, int], int]:

@@ -14,7 +14,7 @@ import pytest
 from weir.controller.errors import PlanError
 from weir.controller.service.limits import Limits
 from weir.controller.service.seating import Seating
-from weir.tests.controller.control_rig import Rig, refusal, rig
+from weir.tests.support.control_rig import ServiceRig, refusal, rig
 from weir.topologies.generators import leaf_spine
 from weir.wire import control_pb2 as pb
 
@@ -24,18 +24,18 @@ WORKERS = ["h1", "h2", "h3", "h4"]
 
 
 @pytest.fixture
-async def service() -> AsyncIterator[Rig]:
+async def service() -> AsyncIterator[ServiceRig]:
     async with rig(topology=FABRIC, placed_by="widest") as running:
         yield running
 
 
-async def joined(service: Rig, job: int, registration: pb.Registration, rank: int) -> tuple[Any, pb.Joined]:
+async def joined(service: ServiceRig, job: int, registration: pb.Registration, rank: int) -> tuple[Any, pb.Joined]:
     host = service.host()
     await host.say(join=pb.Join(job=job, token=registration.seats[rank].token))
     return host, await host.hear("joined")
 
 
-async def test_stripes_share_seats_and_begin_and_end_together(service: Rig) -> None:
+async def test_stripes_share_seats_and_begin_and_end_together(service: ServiceRig) -> None:
     registration = await service.register(workers=WORKERS, slots=32, gradient_bytes=1_000_001, stripes=3)
     first, second = registration.stripes
     assert (first.job, first.share, second.share) == (registration.job, 128, 128)
@@ -67,7 +67,7 @@ async def test_stripes_share_seats_and_begin_and_end_together(service: Rig) -> N
     assert await service.controller.verify() == {}
 
 
-async def test_the_end_of_one_stripe_ends_the_others(service: Rig) -> None:
+async def test_the_end_of_one_stripe_ends_the_others(service: ServiceRig) -> None:
     registration = await service.register(workers=WORKERS, stripes=2, policy=pb.ABORT)
     numbers = [stripe.job for stripe in registration.stripes]
     hosts = [[(await joined(service, job, registration, rank))[0] for rank in range(len(WORKERS))] for job in numbers]
@@ -82,7 +82,7 @@ async def test_the_end_of_one_stripe_ends_the_others(service: Rig) -> None:
     assert service.controller.jobs == {}
 
 
-async def test_a_job_found_without_all_its_stripes_is_ended(service: Rig) -> None:
+async def test_a_job_found_without_all_its_stripes_is_ended(service: ServiceRig) -> None:
     """The journal was cut off between them."""
     registration = await service.register(workers=WORKERS, stripes=2)
     numbers = [stripe.job for stripe in registration.stripes]
@@ -100,7 +100,7 @@ async def test_a_job_found_without_all_its_stripes_is_ended(service: Rig) -> Non
     assert {seat.last.ended == last for seat in after.ended[numbers[0]].seats.values() if seat.last} == {True}
 
 
-async def test_one_impossible_stripe_refuses_all(service: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_impossible_stripe_refuses_all(service: ServiceRig, monkeypatch: pytest.MonkeyPatch) -> None:
     admit, asked = service.controller.admit, []
 
     async def full(spec: Any, now_ns: int) -> Any:
@@ -117,7 +117,7 @@ async def test_one_impossible_stripe_refuses_all(service: Rig, monkeypatch: pyte
     assert await service.controller.verify() == {}
 
 
-async def test_there_are_no_more_stripes_than_are_worth_it(service: Rig) -> None:
+async def test_there_are_no_more_stripes_than_are_worth_it(service: ServiceRig) -> None:
     alone = await service.register(workers=["h1", "h2"], stripes=16)
     assert list(alone.stripes) == []
     host, said = await joined(service, alone.job, alone, 0)
@@ -126,14 +126,16 @@ async def test_there_are_no_more_stripes_than_are_worth_it(service: Rig) -> None
     host.call.cancel()
 
 
-async def test_a_job_that_is_to_have_no_stripes_is_not_divided(service: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_job_that_is_to_have_no_stripes_is_not_divided(
+    service: ServiceRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The cost of striping grows with the fabric."""
     monkeypatch.setattr(service.controller, "shares", Mock(side_effect=AssertionError("nobody asked for any")))
     for stripes in (0, 1):
         assert (await service.register(workers=["h1", "h2"], stripes=stripes)).job
 
 
-async def test_messages_about_a_stripe_name_it(service: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_messages_about_a_stripe_name_it(service: ServiceRig, monkeypatch: pytest.MonkeyPatch) -> None:
     admit, jobs, note = service.controller.admit, service.controller.jobs, "it gets less than it asks for"
 
     async def less(spec: Any, now_ns: int) -> Any:

@@ -36,7 +36,7 @@ EVERYTHING = (
 )
 
 
-class Rig:
+class CollectorRig:
     def __init__(self) -> None:
         self.links = LinkState(TOPOLOGY, period_ns=PERIOD)
         self.links.watch(self.links.links)
@@ -101,7 +101,7 @@ def test_state_and_loss_are_exact_under_report_faults() -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")  # noqa: T201
     rng = random.Random(seed)
-    rig = Rig()
+    rig = CollectorRig()
     first = (1 << 22) - 1500  # the numbers wrap on the way
     total = 5000
     arriving, lost = [], 0
@@ -135,7 +135,7 @@ def test_state_and_loss_are_exact_under_report_faults() -> None:
 
 
 def test_streams_are_told_apart_by_node_and_hardware_id() -> None:
-    rig = Rig()
+    rig = CollectorRig()
     for sequence in (5, 7, 8):
         rig.take(datagram("s1", sequence), datagram("s1", 100 + sequence, hardware_id=3), datagram("s2", sequence))
     rig.take(datagram("s2", 6))
@@ -147,7 +147,7 @@ def test_streams_are_told_apart_by_node_and_hardware_id() -> None:
 
 
 def test_a_restarted_switch_loses_only_its_first_word() -> None:
-    rig = Rig()
+    rig = CollectorRig()
     rig.take(*(datagram("s1", 50_000 + number) for number in range(10)))
     rig.take(*(datagram("s1", number) for number in range(10)))
     (stream,) = rig.collector.streams()
@@ -176,7 +176,7 @@ def test_loss_is_exact_over_a_restart_under_report_faults() -> None:
     print(f"seed {seed}")  # noqa: T201
     rng = random.Random(seed)
     for _ in range(30):
-        rig, lost, doubled, came = Rig(), 0, 0, 0
+        rig, lost, doubled, came = CollectorRig(), 0, 0, 0
         for life, total in enumerate((rng.randint(80, 900), rng.randint(80, 900))):
             arriving = []
             for number in range(total):
@@ -200,7 +200,7 @@ def test_loss_is_exact_over_a_restart_under_report_faults() -> None:
 
 
 def test_numbers_far_below_a_streams_first_are_of_another_life() -> None:
-    rig = Rig()
+    rig = CollectorRig()
     rig.take(*(datagram("s1", 500 + number) for number in range(100)))  # the collector came late
     rig.take(*(datagram("s1", number) for number in range(100)))
     (stream,) = rig.collector.streams()
@@ -208,7 +208,7 @@ def test_numbers_far_below_a_streams_first_are_of_another_life() -> None:
 
 
 def test_a_flows_path_by_the_reports_of_every_node() -> None:
-    rig = Rig()
+    rig = CollectorRig()
     for turn in range(3):
         rig.now = turn * PERIOD
         for ttl, (name, port) in enumerate((("s2", 1), ("s3", 2), ("s1", 2))):
@@ -249,7 +249,7 @@ def test_a_chips_hops_are_told_in_packets_and_microseconds() -> None:
 
 
 def test_bytes_behind_a_report_are_ignored() -> None:
-    rig = Rig()
+    rig = CollectorRig()
     report = datagram("s1", 0, inner=packet(), egress_port=2)
     [frame] = frames.encapsulate(
         np.frombuffer(report, np.uint8)[None],
@@ -265,7 +265,7 @@ def test_bytes_behind_a_report_are_ignored() -> None:
 
 
 def test_latencies_work_without_times_and_across_two_clocks() -> None:
-    rig = Rig()
+    rig = CollectorRig()
 
     def latency(node: str, number: int, latency_us: int, **at: int) -> float | None:
         rig.take(datagram(node, number, inner=packet(64), egress_port=2, latency_us=latency_us, **at))
@@ -282,7 +282,7 @@ def test_latencies_work_without_times_and_across_two_clocks() -> None:
 
 
 def test_the_two_reports_of_a_sink_are_joined_to_a_whole_path() -> None:
-    rig = Rig()
+    rig = CollectorRig()
     for number in range(4):
         rig.now = number * PERIOD
         at = 10**9 + number * PERIOD
@@ -324,7 +324,7 @@ def test_reports_are_joined_whatever_their_numbers_count(gap: int | tuple[int, i
     rng = np.random.default_rng(3)
     gaps = np.full(3000, gap) if isinstance(gap, int) else rng.integers(*gap, 3000)
     numbers = (np.cumsum(gaps) % 2**32).tolist()
-    rig, between = Rig(), 200
+    rig, between = CollectorRig(), 200
     stack = with_stack([("s1", 2, 30, 4, 10**9)], 62)
     nothing: dict[str, int] = {}
     halves = [(stack, nothing, number) for number in numbers]
@@ -346,7 +346,7 @@ def test_reports_are_joined_whatever_their_numbers_count(gap: int | tuple[int, i
 
 
 def test_two_packets_of_one_number_are_told_apart_by_their_flows() -> None:
-    rig = Rig()
+    rig = CollectorRig()
     for sequence, (port, latency) in enumerate(((1, 30), (2, 900))):
         stack = with_stack([("s1", 2, latency, 4, 10**9)], 62, source_port=port)
         rig.take(datagram("s2", sequence, inner=stack, packet_number=5))
@@ -359,7 +359,7 @@ def test_two_packets_of_one_number_are_told_apart_by_their_flows() -> None:
 @pytest.mark.parametrize("on_the_stack", [True, False])
 def test_a_sinks_own_hop_is_in_the_stack_or_the_same_report(on_the_stack: bool) -> None:
     """Three places are allowed for it; the third is a report of its own."""
-    rig = Rig()
+    rig = CollectorRig()
     at = 10**9
     before = [("s1", 2, 30, 4, at), ("s3", 2, 20, 1, 77 * at)]
     if on_the_stack:
@@ -376,7 +376,7 @@ def test_a_sinks_own_hop_is_in_the_stack_or_the_same_report(on_the_stack: bool) 
 
 def test_a_group_of_reports_is_taken_one_by_one() -> None:
     """A report without INT's contents has no metadata, whatever its metadata length says."""
-    rig = Rig()
+    rig = CollectorRig()
     dropped = Report(ReportFlag.DROPPED, {"drop_queue_id": 0, "drop_reason": 5, "drop_padding": 0})
     bare = Report(TRACKED, {}, InnerType.IPV4, packet(), ReportType.INNER_ONLY)
     group = bytearray(datagram("s1", 0, bare, dropped, Report(TRACKED, measured(1))))
@@ -390,7 +390,7 @@ def test_a_group_of_reports_is_taken_one_by_one() -> None:
 
 
 def test_free_slots_and_drops_by_reason() -> None:
-    rig = Rig()
+    rig = CollectorRig()
     rig.take(
         datagram("s1", 0, free_slots=900),
         datagram("s1", 1, Report(ReportFlag.DROPPED, {"drop_queue_id": 0, "drop_reason": 5, "drop_padding": 0})),
@@ -402,7 +402,7 @@ def test_free_slots_and_drops_by_reason() -> None:
 
 
 def test_malformed_reports_are_counted_by_kind_and_ignored() -> None:
-    rig = Rig()
+    rig = CollectorRig()
     good = datagram("s1", 0, inner=packet(), **measured(1))
     rig.take(good)
     before = (rig.links.state.tobytes(), rig.links.queues.tobytes(), list(rig.collector.streams()))

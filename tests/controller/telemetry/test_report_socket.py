@@ -9,12 +9,12 @@ import pytest
 
 from weir.controller.errors import ControllerError
 from weir.controller.telemetry.report_socket import BATCH, ReportSocket
-from weir.tests.controller.telemetry.test_collector import LINK, Rig, datagram, measured
+from weir.tests.controller.telemetry.test_collector import LINK, CollectorRig, datagram, measured
 from weir.tests.support.errors import raises
 
 
 def test_many_reports_are_received_at_a_time() -> None:
-    rig = Rig()
+    rig = CollectorRig()
     with (
         ReportSocket(rig.collector, 0) as reports,
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender,

@@ -17,7 +17,7 @@ from weir.emulator.bmv2.reader import read
 from weir.emulator.compiler.layout import plan
 from weir.emulator.compiler.module import build_module
 from weir.emulator.program import Program, UnsupportedProgram
-from weir.tests.emulator.harness import Rig, seeded_random
+from weir.tests.emulator.harness import PacketRig, seeded_random
 from weir.tests.paths import PROGRAMS, STF
 
 INPUTS = {"a": 8, "b": 16, "c": 32, "d": 48, "e": 5, "f": 3, "g": 128}
@@ -182,7 +182,7 @@ def program_of(assignments: list[tuple[int, Json]]) -> bytes:
     return json.dumps(root).encode()
 
 
-def outputs_of(rig: Rig, widths: list[int], inputs: dict[str, int]) -> list[int]:
+def outputs_of(rig: PacketRig, widths: list[int], inputs: dict[str, int]) -> list[int]:
     bits = total = 0
     for name, width in INPUTS.items():
         bits, total = bits << width | inputs[name], total + width
@@ -205,7 +205,7 @@ def check_random_trees(rng: random.Random, count: int, packets: int) -> None:
     assignments = [(rng.choice(OUTPUT_WIDTHS), trees.number(rng.randrange(1, 5))) for _ in range(count)]
     while sum(width for width, _ in assignments) > 8 * HEADROOM:  # a packet that grows beyond it is dropped
         assignments.pop()
-    rig = Rig(Program.load(program_of(assignments)))
+    rig = PacketRig(Program.load(program_of(assignments)))
     for _ in range(packets):
         inputs = inputs_from(rng)
         found = outputs_of(rig, [width for width, _ in assignments], inputs)
@@ -253,15 +253,15 @@ EACH = [
 
 
 @pytest.fixture(scope="module")
-def each_bench(tmp_path_factory: pytest.TempPathFactory) -> Rig:
+def each_bench(tmp_path_factory: pytest.TempPathFactory) -> PacketRig:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("WEIR_CACHE", str(tmp_path_factory.mktemp("cache")))
-        return Rig(Program.load(program_of(EACH)))
+        return PacketRig(Program.load(program_of(EACH)))
 
 
 @settings(max_examples=300, deadline=None)
 @given(inputs=st.fixed_dictionaries({name: st.integers(0, (1 << width) - 1) for name, width in INPUTS.items()}))
-def test_each_operator_agrees_with_python(each_bench: Rig, inputs: dict[str, int]) -> None:
+def test_each_operator_agrees_with_python(each_bench: PacketRig, inputs: dict[str, int]) -> None:
     found = outputs_of(each_bench, [width for width, _ in EACH], inputs)
     assert found == [evaluate(tree, inputs) & ((1 << width) - 1) for width, tree in EACH]
 

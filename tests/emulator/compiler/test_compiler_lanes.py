@@ -10,15 +10,15 @@ import pytest
 from weir.emulator.entries import ActionCall, Lpm, MemberRef, TableEntry
 from weir.emulator.program import Program
 from weir.tests.checksums import internet_checksum
-from weir.tests.emulator.harness import Rig, seeded_random
+from weir.tests.emulator.harness import PacketRig, seeded_random
 from weir.tests.paths import PROGRAMS
 
 LANES, SLOTS = 256, 4096
 
 
 @pytest.fixture
-def rig() -> Rig:
-    rig = Rig(Program.load(PROGRAMS / "lanes.json"))
+def rig() -> PacketRig:
+    rig = PacketRig(Program.load(PROGRAMS / "lanes.json"))
     profile = rig.state.action_profiles["LanesIngress.ecmp"]
     profile.add_member(1, ActionCall("LanesIngress.forward", (3, 0x0A, 0x0B)))
     routes = rig.state.tables["LanesIngress.routes"]
@@ -36,7 +36,7 @@ def frame(slot: int, tag: int, lanes: np.ndarray[tuple[int], np.dtype[np.uint32]
     return bytes(12) + b"\x08\x00" + ipv4(64, 17, 20 + len(body), 0x0A000002) + body
 
 
-def test_lanes_restart_and_add_per_slot_and_leave_in_the_packet(rig: Rig) -> None:
+def test_lanes_restart_and_add_per_slot_and_leave_in_the_packet(rig: PacketRig) -> None:
     rng = np.random.default_rng(seeded_random().getrandbits(32))
     sums = np.zeros((SLOTS, LANES), np.uint32)
     for _ in range(300):
@@ -50,7 +50,7 @@ def test_lanes_restart_and_add_per_slot_and_leave_in_the_packet(rig: Rig) -> Non
     np.testing.assert_array_equal(stored, sums)
 
 
-def test_a_slot_beyond_the_registers_changes_nothing(rig: Rig) -> None:
+def test_a_slot_beyond_the_registers_changes_nothing(rig: PacketRig) -> None:
     ones = np.ones(LANES, np.uint32)
     for tag in (0, 1, 1):
         out = rig.send(frame(SLOTS, tag, ones)).frame
@@ -59,7 +59,7 @@ def test_a_slot_beyond_the_registers_changes_nothing(rig: Rig) -> None:
     assert not any(rig.state.registers[f"LanesIngress.r{i}"].values.any() for i in range(LANES))
 
 
-def test_forwarding_rewrites_addresses_ttl_and_checksum(rig: Rig) -> None:
+def test_forwarding_rewrites_addresses_ttl_and_checksum(rig: PacketRig) -> None:
     frame_in = bytes(12) + b"\x08\x00" + ipv4(64, 6, 24, 0x0A000002) + b"data"
     outcome = rig.send(frame_in)
     addresses = bytes.fromhex("00000000000b00000000000a")
@@ -67,14 +67,14 @@ def test_forwarding_rewrites_addresses_ttl_and_checksum(rig: Rig) -> None:
     assert outcome.ingress["egress_spec"] == 3
 
 
-def test_bad_checksums_and_unknown_destinations_are_dropped(rig: Rig) -> None:
+def test_bad_checksums_and_unknown_destinations_are_dropped(rig: PacketRig) -> None:
     wrong = bytearray(bytes(12) + b"\x08\x00" + ipv4(64, 6, 24, 0x0A000002) + b"data")
     wrong[25] ^= 1
     assert rig.send(bytes(wrong)).frame is None
     assert rig.send(bytes(12) + b"\x08\x00" + ipv4(64, 6, 24, 0x0B000002) + b"data").frame is None
 
 
-def test_reset_clears_registers_and_entries(rig: Rig) -> None:
+def test_reset_clears_registers_and_entries(rig: PacketRig) -> None:
     rig.send(frame(5, 1, np.ones(LANES, np.uint32)))
     rig.state.reset()
     assert rig.state.registers["LanesIngress.r0"].read(5) == 0
@@ -83,7 +83,7 @@ def test_reset_clears_registers_and_entries(rig: Rig) -> None:
     assert rig.send(frame(5, 1, np.ones(LANES, np.uint32))).frame is None
 
 
-def test_states_of_one_program_are_apart(rig: Rig) -> None:
+def test_states_of_one_program_are_apart(rig: PacketRig) -> None:
     other = rig.program.new_state()
     rig.send(frame(5, 1, np.ones(LANES, np.uint32)))
     assert rig.state.registers["LanesIngress.r9"].read(5) == 1

@@ -22,7 +22,7 @@ from weir.emulator.entries import (
 )
 from weir.emulator.program import Program
 from weir.tests.checksums import crc16, internet_checksum
-from weir.tests.emulator.harness import Rig, seeded_random
+from weir.tests.emulator.harness import PacketRig, seeded_random
 from weir.tests.paths import PROGRAMS
 from weir.tests.support.errors import raises
 
@@ -30,8 +30,8 @@ TO, DROP = "SelectorIngress.to", "SelectorIngress.drop"
 
 
 @pytest.fixture
-def rig() -> Rig:
-    return Rig(Program.load(PROGRAMS / "selector.json"))
+def rig() -> PacketRig:
+    return PacketRig(Program.load(PROGRAMS / "selector.json"))
 
 
 def frame(kind: int, flow: int = 0, value: int = 0, checksum: int = 0, word: int = 0) -> bytes:
@@ -43,7 +43,7 @@ def to(port: int, flow: int = 0) -> ActionCall:
     return ActionCall(TO, (port, flow << 48 | 5))
 
 
-def port(rig: Rig, *args: int) -> int:
+def port(rig: PacketRig, *args: int) -> int:
     return rig.send(frame(*args)).ingress["egress_spec"]
 
 
@@ -51,7 +51,7 @@ def entry(kind: int, action: TableAction) -> TableEntry:
     return TableEntry((Exact(kind),), action)
 
 
-def test_a_selector_uses_weights_in_the_order_of_bmv2s_numbers(rig: Rig) -> None:
+def test_a_selector_uses_weights_in_the_order_of_bmv2s_numbers(rig: PacketRig) -> None:
     choose, table = rig.state.action_profiles["SelectorIngress.choose"], rig.state.tables["SelectorIngress.grouped"]
     for member in (30, 10, 20):
         choose.add_member(member, to(member))
@@ -66,7 +66,7 @@ def test_a_selector_uses_weights_in_the_order_of_bmv2s_numbers(rig: Rig) -> None
         assert port(rig, 0x81, flow, 0, 0, word) == order[crc16(struct.pack(">IH", flow, word)) % 4]
 
 
-def test_members_and_groups_change_under_their_entries(rig: Rig) -> None:
+def test_members_and_groups_change_under_their_entries(rig: PacketRig) -> None:
     choose, table = rig.state.action_profiles["SelectorIngress.choose"], rig.state.tables["SelectorIngress.grouped"]
     choose.add_member(1, to(1, 0xABCD))
     choose.add_member(2, to(2))
@@ -89,7 +89,7 @@ def test_members_and_groups_change_under_their_entries(rig: Rig) -> None:
     assert (dict(choose.members), dict(choose.groups)) == ({1: to(11), 2: ActionCall(DROP)}, {5: ()})
 
 
-def test_one_shot_sets_live_and_die_with_their_entry(rig: Rig) -> None:
+def test_one_shot_sets_live_and_die_with_their_entry(rig: PacketRig) -> None:
     table = rig.state.tables["SelectorIngress.grouped"]
     action = ActionSet((WeightedAction(to(1), 2), WeightedAction(to(2), 1)))
     table.insert(entry(1, action))
@@ -103,7 +103,7 @@ def test_one_shot_sets_live_and_die_with_their_entry(rig: Rig) -> None:
     assert port(rig, 1) == 0
 
 
-def test_hit_miss_and_the_action_that_ran_steer_the_control(rig: Rig) -> None:
+def test_hit_miss_and_the_action_that_ran_steer_the_control(rig: PacketRig) -> None:
     plain, single = rig.state.action_profiles["SelectorIngress.plain"], rig.state.tables["SelectorIngress.single"]
     plain.add_member(1, to(3))
     plain.add_member(2, ActionCall("NoAction"))
@@ -118,7 +118,7 @@ def test_hit_miss_and_the_action_that_ran_steer_the_control(rig: Rig) -> None:
     assert values == {1: "aaaa", 2: "bbbb", 3: "0000"}
 
 
-def test_members_in_use_stay(rig: Rig) -> None:
+def test_members_in_use_stay(rig: PacketRig) -> None:
     choose, table = rig.state.action_profiles["SelectorIngress.choose"], rig.state.tables["SelectorIngress.grouped"]
     choose.add_member(1, to(1))
     choose.add_group(1, ((1, 1),))
@@ -133,7 +133,7 @@ def test_members_in_use_stay(rig: Rig) -> None:
     assert (dict(choose.members), dict(choose.groups)) == ({}, {})
 
 
-def test_references_and_members_that_cannot_be(rig: Rig) -> None:
+def test_references_and_members_that_cannot_be(rig: PacketRig) -> None:
     choose, table = rig.state.action_profiles["SelectorIngress.choose"], rig.state.tables["SelectorIngress.grouped"]
     plain = rig.state.action_profiles["SelectorIngress.plain"]
     with raises(EntryNotFound, place="SelectorIngress.choose", value=4):
@@ -160,7 +160,7 @@ def test_references_and_members_that_cannot_be(rig: Rig) -> None:
     assert (len(table), dict(choose.groups)) == (0, {})
 
 
-def test_checksums_verify_and_update_under_their_condition(rig: Rig) -> None:
+def test_checksums_verify_and_update_under_their_condition(rig: PacketRig) -> None:
     rng = seeded_random()
     for _ in range(100):
         flow, word = rng.getrandbits(32), rng.getrandbits(16)
@@ -175,7 +175,7 @@ def test_checksums_verify_and_update_under_their_condition(rig: Rig) -> None:
         assert sums == [internet_checksum(struct.pack(">IH", flow, 0)), present, 3]
 
 
-def test_members_that_watch_a_port_are_chosen_while_it_is_up(rig: Rig) -> None:
+def test_members_that_watch_a_port_are_chosen_while_it_is_up(rig: PacketRig) -> None:
     choose, table = rig.state.action_profiles["SelectorIngress.choose"], rig.state.tables["SelectorIngress.grouped"]
     for member in (1, 2, 3):
         choose.add_member(member, to(member))

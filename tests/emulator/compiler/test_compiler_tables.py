@@ -24,7 +24,7 @@ from weir.emulator.entries import (
     Ternary,
 )
 from weir.emulator.program import Program
-from weir.tests.emulator.harness import Rig, seeded_random
+from weir.tests.emulator.harness import PacketRig, seeded_random
 from weir.tests.paths import PROGRAMS
 from weir.tests.support.errors import raises
 
@@ -39,8 +39,8 @@ def program() -> Program:
 
 
 @pytest.fixture
-def rig(program: Program) -> Rig:
-    return Rig(program)
+def rig(program: Program) -> PacketRig:
+    return PacketRig(program)
 
 
 def frame(which: int, packet: Packet) -> bytes:
@@ -50,7 +50,7 @@ def frame(which: int, packet: Packet) -> bytes:
     return bits.to_bytes(32, "big") + b"\xee" + bytes(4)
 
 
-def answer(rig: Rig, which: int, packet: Packet) -> int | None:
+def answer(rig: PacketRig, which: int, packet: Packet) -> int | None:
     """The number of the entry that matched, None for a miss."""
     out = rig.send(frame(which, packet)).frame
     assert out is not None
@@ -149,7 +149,7 @@ CASES: list[tuple[int, str, tuple[str, ...], Maker, int]] = [
 
 @pytest.mark.parametrize(("which", "name", "fields", "make", "count"), CASES, ids=[case[1] for case in CASES])
 def test_lookups_agree_with_a_look_at_every_entry(
-    rig: Rig, which: int, name: str, fields: tuple[str, ...], make: Maker, count: int
+    rig: PacketRig, which: int, name: str, fields: tuple[str, ...], make: Maker, count: int
 ) -> None:
     rng = seeded_random()
     table = rig.state.tables[f"TablesIngress.{name}"]
@@ -216,11 +216,11 @@ def test_lookups_agree_with_a_look_at_every_entry(
         (6, 0x100, 2),
     ],
 )
-def test_constant_entries_win_in_their_order(rig: Rig, protocol: int, port: int, expected: int | None) -> None:
+def test_constant_entries_win_in_their_order(rig: PacketRig, protocol: int, port: int, expected: int | None) -> None:
     assert answer(rig, 5, {"protocol": protocol, "port": port}) == expected
 
 
-def test_constant_entries_and_defaults_are_refused_updates(rig: Rig) -> None:
+def test_constant_entries_and_defaults_are_refused_updates(rig: PacketRig) -> None:
     table = rig.state.tables["TablesIngress.constants"]
     entry = next(iter(table.entries()))
     with raises(InvalidEntry, place="TablesIngress.constants"):
@@ -234,7 +234,7 @@ def test_constant_entries_and_defaults_are_refused_updates(rig: Rig) -> None:
     assert priorities == sorted(priorities, reverse=True)
 
 
-def test_default_action_is_set_and_taken_back(rig: Rig) -> None:
+def test_default_action_is_set_and_taken_back(rig: PacketRig) -> None:
     keyless = rig.state.tables["TablesIngress.keyless"]
     assert answer(rig, 6, {}) == 77
     keyless.set_default(ActionCall(NUMBER, (5,)))
@@ -245,14 +245,14 @@ def test_default_action_is_set_and_taken_back(rig: Rig) -> None:
         keyless.insert(TableEntry((), ActionCall(NUMBER, (1,))))
 
 
-def test_a_table_with_nothing_to_set_is_still_a_table(rig: Rig) -> None:
+def test_a_table_with_nothing_to_set_is_still_a_table(rig: PacketRig) -> None:
     fixed = rig.state.tables["TablesIngress.fixed"]
     assert (answer(rig, 7, {}), fixed.default, len(fixed)) == (78, ActionCall(NUMBER, (78,)), 0)
     with raises(InvalidEntry, place="TablesIngress.fixed"):
         fixed.set_default(ActionCall(NUMBER, (1,)))
 
 
-def test_direct_counter_counts_hits_and_outlives_a_modification(rig: Rig) -> None:
+def test_direct_counter_counts_hits_and_outlives_a_modification(rig: PacketRig) -> None:
     table = rig.state.tables["TablesIngress.exact_wide"]
     match = (Exact(1), Exact(2), Exact(3))
     table.insert(TableEntry(match, ActionCall(NUMBER, (1,))))
@@ -286,14 +286,14 @@ def test_direct_counter_counts_hits_and_outlives_a_modification(rig: Rig) -> Non
         ("ranges", TableEntry((Range(5, 4), Ternary(0, 0), Lpm(0, 0)), ActionCall(NONE), 1), "no range of 16 bits"),
     ],
 )
-def test_entries_that_do_not_fit_are_refused(rig: Rig, name: str, entry: TableEntry, problem: str) -> None:
+def test_entries_that_do_not_fit_are_refused(rig: PacketRig, name: str, entry: TableEntry, problem: str) -> None:
     table = rig.state.tables[f"TablesIngress.{name}"]
     with pytest.raises(InvalidEntry, match=problem):
         table.insert(entry)
     assert len(table) == 0
 
 
-def test_missing_entries_and_full_tables(rig: Rig) -> None:
+def test_missing_entries_and_full_tables(rig: PacketRig) -> None:
     table = rig.state.tables["TablesIngress.optionals"]
     with pytest.raises(EntryNotFound):
         table.delete((Optional(1), Optional(1)), 1)
@@ -308,7 +308,7 @@ def test_missing_entries_and_full_tables(rig: Rig) -> None:
 
 def test_packets_see_entries_whole_while_they_change(program: Program) -> None:
     """One entry stays, its neighbours come, change and go; its answer must always be one of its two own."""
-    rig = Rig(program)
+    rig = PacketRig(program)
     table = rig.state.tables["TablesIngress.longest"]
     table.insert(TableEntry((Lpm(1 << 24, 8), Exact(0)), ActionCall(NUMBER, (1,))))
     seen: set[int | None] = set()

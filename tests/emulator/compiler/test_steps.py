@@ -16,16 +16,16 @@ from weir.tests.emulator.compiler.test_compiler_selector import entry, to
 from weir.tests.emulator.compiler.test_compiler_selector import frame as selector_frame
 from weir.tests.emulator.compiler.test_compiler_tables import NUMBER
 from weir.tests.emulator.compiler.test_compiler_tables import frame as tables_frame
-from weir.tests.emulator.harness import Rig
+from weir.tests.emulator.harness import PacketRig
 from weir.tests.emulator.stf.test_stf_programs import TESTS
 from weir.tests.paths import PROGRAMS
 
 
-def traced(name: str) -> Rig:
-    return Rig(Program.load(PROGRAMS / f"{name}.json", traced=True))
+def traced(name: str) -> PacketRig:
+    return PacketRig(Program.load(PROGRAMS / f"{name}.json", traced=True))
 
 
-def notes(rig: Rig, frame: bytes) -> list[list[int]]:
+def notes(rig: PacketRig, frame: bytes) -> list[list[int]]:
     """Notes of ingress on a frame."""
     rig.begin(frame)
     rig.ingress()
@@ -37,7 +37,7 @@ def notes(rig: Rig, frame: bytes) -> list[list[int]]:
     return [list(words[i : i + STEP_WORDS]) for i in range(0, len(words), STEP_WORDS)]
 
 
-def told(rig: Rig, frame: bytes) -> list[str]:
+def told(rig: PacketRig, frame: bytes) -> list[str]:
     """Notes of a frame in words, those of parser states left out."""
     found = notes(rig, frame)
     assert rig.state.steps is not None
@@ -96,7 +96,7 @@ def test_members_of_groups_and_groups_without_any() -> None:
 
 def test_log_msg_messages_are_formatted() -> None:
     path = PROGRAMS.parent / "stf" / "statements.json"
-    rig = Rig(Program.load(path, traced=True))
+    rig = PacketRig(Program.load(path, traced=True))
     said = [one for one in told(rig, bytes((6, 200)) + bytes(33)) if one.startswith("log_msg")]
     assert said == ["log_msg: what 6 value 200"]
 

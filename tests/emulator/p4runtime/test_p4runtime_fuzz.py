@@ -118,7 +118,7 @@ class Context:
         raise Ended
 
 
-class Rig:
+class ServicerRig:
     """One program on one switch, and its server's methods without gRPC in between."""
 
     def __init__(self, program: str) -> None:
@@ -193,13 +193,13 @@ class Rig:
 
 
 @pytest.fixture(params=list(CONFIGS))
-def rig(request: pytest.FixtureRequest) -> Iterator[Rig]:
-    rig = Rig(request.param)
+def rig(request: pytest.FixtureRequest) -> Iterator[ServicerRig]:
+    rig = ServicerRig(request.param)
     yield rig
     rig.device.detach()
 
 
-def fuzz_writes(rig: Rig, rng: random.Random, count: int, checked: float) -> Counter[str]:
+def fuzz_writes(rig: ServicerRig, rng: random.Random, count: int, checked: float) -> Counter[str]:
     """`count` updates in batches of every atomicity; of a share of the batches the whole state is compared."""
     maker, ids, codes = Maker(rig.info, rng), ids_of(rig.info), Counter[str]()
     done = 0
@@ -253,7 +253,7 @@ def _excused(info: p4i.P4Info, code: str, message: str, update: p4r.Update) -> b
     return code == "UNIMPLEMENTED" and "constant" in message
 
 
-def fuzz_reads(rig: Rig, rng: random.Random, count: int) -> Counter[str]:
+def fuzz_reads(rig: ServicerRig, rng: random.Random, count: int) -> Counter[str]:
     maker, ids, codes = Maker(rig.info, rng), ids_of(rig.info), Counter[str]()
     before = rig.state()
     for _ in range(count // 5):
@@ -274,7 +274,7 @@ def fuzz_reads(rig: Rig, rng: random.Random, count: int) -> Counter[str]:
 
 
 @pytest.mark.parametrize("count", [3_000, pytest.param(32_000, marks=pytest.mark.long)])
-def test_updates_of_every_kind(rig: Rig, count: int) -> None:
+def test_updates_of_every_kind(rig: ServicerRig, count: int) -> None:
     rng = seeded_random()
     codes = fuzz_writes(rig, rng, count, 0.05)
     assert {"OK", "INVALID_ARGUMENT", "NOT_FOUND", "ALREADY_EXISTS", "ABORTED"} <= set(codes)
@@ -287,7 +287,7 @@ def test_updates_of_every_kind(rig: Rig, count: int) -> None:
     _nothing_is_left(rig)
 
 
-def _nothing_is_left(rig: Rig) -> None:
+def _nothing_is_left(rig: ServicerRig) -> None:
     """The services remember nothing of entries that are gone."""
     pipeline = rig.device._pipeline
     assert pipeline is not None
@@ -300,7 +300,7 @@ def _nothing_is_left(rig: Rig) -> None:
         assert not profile._one_shots
 
 
-def test_p4infos_of_any_kind_are_verified_or_refused(rig: Rig) -> None:
+def test_p4infos_of_any_kind_are_verified_or_refused(rig: ServicerRig) -> None:
     rng, ids = seeded_random(), ids_of(rig.info)
     state, before = rig.switch.state, rig.state()
     request = p4r.SetForwardingPipelineConfigRequest(device_id=1, election_id=U128.encode(1))
@@ -327,7 +327,7 @@ CONFIGS_BYTES = {
 }
 
 
-def test_stream_messages_of_every_kind(rig: Rig) -> None:
+def test_stream_messages_of_every_kind(rig: ServicerRig) -> None:
     rng, ids = seeded_random(), ids_of(rig.info)
     metadata = next((h.metadata for h in rig.info.controller_packet_metadata if h.preamble.name == "packet_out"), ())
     sent = 0
@@ -364,7 +364,7 @@ def resident_bytes() -> int:
 
 @pytest.mark.parametrize("count", [pytest.param(4_000, marks=pytest.mark.long)])
 def test_memory_stays_flat(count: int) -> None:
-    rng, rig = seeded_random(), Rig("every_entity")
+    rng, rig = seeded_random(), ServicerRig("every_entity")
 
     def round_of(count: int) -> int:
         fuzz_writes(rig, rng, count, 0)
@@ -479,7 +479,7 @@ def test_streams_that_are_cut_leave_nothing_behind(wire: tuple[P4RuntimeServer, 
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-def test_millions_of_updates(rig: Rig) -> None:
+def test_millions_of_updates(rig: ServicerRig) -> None:
     rng = seeded_random()
     fuzz_writes(rig, rng, 700_000, 0.02)
     fuzz_reads(rig, rng, 100_000)

@@ -12,7 +12,7 @@ from weir.emulator.entries import ActionCall, Exact, Lpm, TableEntry
 from weir.emulator.program import Program
 from weir.emulator.tables import memory
 from weir.emulator.tables.memory import Block, RetiredMemory, RowPool
-from weir.tests.emulator.harness import Rig, watched
+from weir.tests.emulator.harness import PacketRig, watched
 from weir.tests.emulator.tables.poisoned import NAMES, entry, packet
 from weir.tests.paths import PROGRAMS, ROOT
 
@@ -76,7 +76,7 @@ def test_memory_replaced_in_a_batch_rests_from_its_publication(state: Block) -> 
 
 
 def test_packets_are_counted_in_and_out() -> None:
-    rig = Rig(Program.load(PROGRAMS / "tables.json"))
+    rig = PacketRig(Program.load(PROGRAMS / "tables.json"))
     passing = ctypes.c_uint64.from_address(rig.state.address)
     before = passing.value
     rig.send(bytes(37))
@@ -90,7 +90,7 @@ def test_an_entry_is_found_while_a_batch_makes_two_tables_grow(monkeypatch: pyte
     """The tables' old slots stay until the batch publishes the new ones."""
     monkeypatch.setattr(memory, "GRACE_SECONDS", 0.0)
     monkeypatch.setattr(Block, "__del__", lambda block: block.bytes.fill(0xA5), raising=False)
-    rig = Rig(Program.load(PROGRAMS / "tables.json"))
+    rig = PacketRig(Program.load(PROGRAMS / "tables.json"))
     wide, longest = (rig.state.tables[f"TablesIngress.{name}"] for name in ("exact_wide", "longest"))
     call = ActionCall("TablesIngress.number", (7,))
     longest.insert(TableEntry((Lpm(0, 0), Exact(0)), call))
@@ -107,7 +107,7 @@ def test_an_entry_is_found_while_a_batch_makes_two_tables_grow(monkeypatch: pyte
 @pytest.mark.parametrize("kind", range(len(NAMES)), ids=NAMES)
 @pytest.mark.parametrize("batched", [False, True])
 def test_a_table_without_entries_misses_and_finds_the_next_one(kind: int, batched: bool) -> None:
-    rig = Rig(Program.load(PROGRAMS / "tables.json"))
+    rig = PacketRig(Program.load(PROGRAMS / "tables.json"))
     table = rig.state.tables[f"TablesIngress.{NAMES[kind]}"]
 
     def answer(number: int) -> bytes:

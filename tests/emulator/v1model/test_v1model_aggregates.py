@@ -6,15 +6,15 @@ import pytest
 
 from weir.emulator.program import Program
 from weir.tests.checksums import internet_checksum
-from weir.tests.emulator.harness import Rig
+from weir.tests.emulator.harness import PacketRig
 from weir.tests.paths import PROGRAMS
 
 PROGRAM = PROGRAMS / "aggregates.json"
 
 
 @pytest.fixture
-def rig() -> Rig:
-    return Rig(Program.load(PROGRAM))
+def rig() -> PacketRig:
+    return PacketRig(Program.load(PROGRAM))
 
 
 def labels(*values: int) -> bytes:
@@ -29,13 +29,13 @@ def packet(what: int, index: int, stack: bytes, options: bytes = b"", text: byte
     return bytes([what, index, len(stack), count]) + stack + options + text
 
 
-def test_a_stack_is_parsed_element_by_element_and_emitted(rig: Rig) -> None:
+def test_a_stack_is_parsed_element_by_element_and_emitted(rig: PacketRig) -> None:
     for count in range(1, 5):
         data = packet(0, 0, labels(*range(count)), bytes.fromhex("0111 022233"))
         assert rig.send(data).frame == data
 
 
-def test_a_full_stack_stops_the_parser(rig: Rig) -> None:
+def test_a_full_stack_stops_the_parser(rig: PacketRig) -> None:
     data = packet(0, 0, labels(1, 2, 3, 4, 5))
     outcome = rig.send(data)
     assert outcome.ingress["parser_error"] == rig.program.errors["StackOutOfBounds"]
@@ -43,7 +43,7 @@ def test_a_full_stack_stops_the_parser(rig: Rig) -> None:
     assert outcome.frame == data
 
 
-def test_push_front_drops_the_last_element_and_pop_empties_it(rig: Rig) -> None:
+def test_push_front_drops_the_last_element_and_pop_empties_it(rig: PacketRig) -> None:
     text = bytes.fromhex("08aa9988")
     two, four = labels(1, 2), labels(1, 2, 3, 4)
     assert rig.send(packet(1, 0, two)).frame == bytes([1, 0, 2, 0, 0xAA]) + two + text
@@ -53,7 +53,7 @@ def test_push_front_drops_the_last_element_and_pop_empties_it(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("index", range(4))
-def test_elements_are_read_and_written_by_an_index_of_the_packet(rig: Rig, index: int) -> None:
+def test_elements_are_read_and_written_by_an_index_of_the_packet(rig: PacketRig, index: int) -> None:
     values = [10, 20, 30, 40]
     left = labels(*values)[:index] + labels(*values)[index + 1 :]
     assert rig.send(packet(4, index, labels(*values))).frame == bytes([4, index, 4, 0]) + left + b"\x08\xaa\x99\x88"
@@ -62,19 +62,19 @@ def test_elements_are_read_and_written_by_an_index_of_the_packet(rig: Rig, index
     assert changed == packet(3, index, labels(*values))
 
 
-def test_an_index_out_of_range_reads_zeros_and_loses_writes(rig: Rig) -> None:
+def test_an_index_out_of_range_reads_zeros_and_loses_writes(rig: PacketRig) -> None:
     for index in (4, 5, 200, 255):
         data = packet(3, index, labels(10, 20, 30, 40), bytes.fromhex("0111"))
         assert rig.send(data).frame == data
 
 
-def test_a_member_of_a_union_that_becomes_valid_ends_the_other(rig: Rig) -> None:
+def test_a_member_of_a_union_that_becomes_valid_ends_the_other(rig: PacketRig) -> None:
     sent = rig.send(packet(5, 0, labels(1), bytes.fromhex("0111 0122"))).frame
     assert sent == bytes([5, 0, 1, 2]) + labels(1) + bytes.fromhex("02beef 0122 08aa9988")
     assert rig.send(packet(5, 0, b"")).frame == bytes([5, 0, 0, 0]) + bytes.fromhex("02beef 08aa9988")
 
 
-def test_a_union_stays_valid_when_an_invalid_member_is_removed(rig: Rig) -> None:
+def test_a_union_stays_valid_when_an_invalid_member_is_removed(rig: PacketRig) -> None:
     narrow = packet(6, 7, b"", bytes.fromhex("0111 0122"))
     assert rig.send(narrow).frame == narrow
     wide = packet(6, 7, b"", bytes.fromhex("0111 022233"))
@@ -82,7 +82,7 @@ def test_a_union_stays_valid_when_an_invalid_member_is_removed(rig: Rig) -> None
 
 
 @pytest.mark.parametrize("count", range(9))
-def test_varbit_fields_keep_their_length(rig: Rig, count: int) -> None:
+def test_varbit_fields_keep_their_length(rig: PacketRig, count: int) -> None:
     text = bytes([8 * count]) + bytes(range(1, count + 1)) + b"\x99\x88"
     assert rig.send(packet(0, 0, b"", text=text) + b"rest").frame == packet(0, 0, b"", text=text) + b"rest"
     copied = rig.send(packet(7, 0, b"", text=text) + b"rest").frame
@@ -99,13 +99,13 @@ def test_varbit_fields_keep_their_length(rig: Rig, count: int) -> None:
         (b"\x40" + bytes(9), "PacketTooShort"),
     ],
 )
-def test_varbit_lengths_that_cannot_be_stop_the_parser(rig: Rig, text: bytes, error: str) -> None:
+def test_varbit_lengths_that_cannot_be_stop_the_parser(rig: PacketRig, text: bytes, error: str) -> None:
     data = packet(0, 0, b"", text=text)
     outcome = rig.send(data)
     assert outcome.ingress["parser_error"] == rig.program.errors[error]
     assert outcome.frame == data
 
 
-def test_egress_has_the_packet_length_without_removed_varbits(rig: Rig) -> None:
+def test_egress_has_the_packet_length_without_removed_varbits(rig: PacketRig) -> None:
     text = bytes.fromhex("18aabbcc9988")
     assert rig.send(packet(8, 0, b"", text=text) + bytes(10)).frame == bytes([8, 14, 0, 0]) + bytes(10)

@@ -10,15 +10,15 @@ import pytest
 
 from weir.emulator.program import Program
 from weir.tests.checksums import crc16, internet_checksum, xor16
-from weir.tests.emulator.harness import Rig
+from weir.tests.emulator.harness import PacketRig
 from weir.tests.paths import PROGRAMS
 
 PROGRAM = PROGRAMS / "hashes.json"
 
 
 @pytest.fixture
-def rig() -> Rig:
-    return Rig(Program.load(PROGRAM))
+def rig() -> PacketRig:
+    return PacketRig(Program.load(PROGRAM))
 
 
 def packed(*fields: tuple[int, int]) -> bytes:
@@ -50,7 +50,7 @@ SEEDS = range(8)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_fields_are_hashed_bit_by_bit(rig: Rig, seed: int) -> None:
+def test_fields_are_hashed_bit_by_bit(rig: PacketRig, seed: int) -> None:
     packet = Packet(3, seed)
     data = packed((packet.upper, 4), (packet.b, 13), (packet.lower, 12), (7, 8))
     assert rig.send(packet.frame()).frame == packet.frame(binascii.crc32(data) % 0x100000000)
@@ -67,7 +67,7 @@ def test_fields_are_hashed_bit_by_bit(rig: Rig, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("extra", [0, 1])
-def test_checksums_go_over_valid_headers_and_the_payload(rig: Rig, seed: int, extra: int) -> None:
+def test_checksums_go_over_valid_headers_and_the_payload(rig: PacketRig, seed: int, extra: int) -> None:
     packet = Packet(0x20 | extra, seed)
     fields = [(packet.what, 8), *([(packet.b, 13)] if extra else []), (packet.lower, 12)]
     expected = binascii.crc32(packed(*fields) + packet.payload)
@@ -85,7 +85,7 @@ def test_checksums_go_over_valid_headers_and_the_payload(rig: Rig, seed: int, ex
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_payload_checksums_are_verified_without_a_change(rig: Rig, seed: int) -> None:
+def test_payload_checksums_are_verified_without_a_change(rig: PacketRig, seed: int) -> None:
     packet = Packet(0x11, seed)
     right = binascii.crc32(packed((packet.upper, 4), (packet.lower, 12)) + packet.payload)
     for deparsed, error in ((right, 0), (right ^ 1, 1)):
@@ -103,4 +103,6 @@ def test_a_deparser_runs_its_own_calls_after_the_checksums() -> None:
     field, constant = {"type": "field", "value": ["result", "deparsed"]}, {"type": "hexstr", "value": "0x1234"}
     root["deparsers"][0]["primitives"] = [{"op": "assign", "parameters": [field, constant]}]
     packet = Packet(0x21, 0)
-    assert Rig(Program.load(json.dumps(root).encode())).send(packet.frame()).frame == packet.frame(deparsed=0x1234)
+    assert PacketRig(Program.load(json.dumps(root).encode())).send(packet.frame()).frame == packet.frame(
+        deparsed=0x1234
+    )

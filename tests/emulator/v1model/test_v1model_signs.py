@@ -7,15 +7,15 @@ import itertools
 import pytest
 
 from weir.emulator.program import Program
-from weir.tests.emulator.harness import Rig
+from weir.tests.emulator.harness import PacketRig
 from weir.tests.paths import PROGRAMS
 
 WIDES = (0, -3 & 0x1FFF, 0x1000, 5)
 
 
 @pytest.fixture(scope="module")
-def rig() -> Rig:
-    return Rig(Program.load(PROGRAMS / "signs.json"))
+def rig() -> PacketRig:
+    return PacketRig(Program.load(PROGRAMS / "signs.json"))
 
 
 def as_signed(value: int, width: int) -> int:
@@ -39,7 +39,7 @@ def reference(amount: int, wide: int) -> bytes:
     return packed(amount, wide, pad, entry | {-2: 0x40, 3: 0x20}.get(amount, 0))
 
 
-def test_constants_below_zero_mean_their_bits(rig: Rig) -> None:
+def test_constants_below_zero_mean_their_bits(rig: PacketRig) -> None:
     seen = set[int]()
     for amount, wide in itertools.product(range(256), WIDES):
         out = rig.send(packed(amount, wide, 0, 0)).frame
@@ -48,7 +48,7 @@ def test_constants_below_zero_mean_their_bits(rig: Rig) -> None:
     assert seen == {0, 5, 4, 8, 16, 16 | 0x40, 0x20}
 
 
-def test_they_are_read_back_as_bits(rig: Rig) -> None:
+def test_they_are_read_back_as_bits(rig: PacketRig) -> None:
     tables = rig.state.tables
     assert tables["SignsIngress.shift"].default.params == (0xFD, 0x1000)  # type: ignore[union-attr]
     entries = [entry.match[0] for entry in tables["SignsIngress.signs"].entries()]

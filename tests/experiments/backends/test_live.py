@@ -16,7 +16,7 @@ from weir.controller.placement.strategies.widest import WidestTree
 from weir.controller.service.service import ControlService
 from weir.experiments.backends.live import bound_packets, ends_with_controller, live_fabric
 from weir.experiments.errors import ExperimentError
-from weir.tests.controller.control_rig import ANSWER_S, Rig
+from weir.tests.support.control_rig import ANSWER_S, ServiceRig
 from weir.topologies import leaf_spine
 from weir.wire import control_pb2 as pb
 
@@ -36,7 +36,7 @@ async def test_hosts_are_served_while_a_placement_is_thought_out(monkeypatch: py
         grpc.aio.insecure_channel(live.service.address) as channel,
     ):
         controller = live.service._controller
-        rig = Rig(live.service, controller, channel, {})
+        rig = ServiceRig(live.service, controller, channel, {})
         coming = asyncio.create_task(rig.register(workers=["h1", "h2"]))
         async with asyncio.timeout(ANSWER_S):
             while not asked.is_set():

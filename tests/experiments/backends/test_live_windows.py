@@ -15,7 +15,7 @@ from weir.controller.p4runtime.tables import MARKING
 from weir.experiments.backends import live as live_module
 from weir.experiments.backends.live import live_fabric
 from weir.experiments.backends.real_time import RealTimeFabric
-from weir.tests.controller.control_rig import Host, Rig
+from weir.tests.support.control_rig import Host, ServiceRig
 from weir.topologies import Endpoint, leaf_spine
 from weir.wire import control_pb2 as pb
 from weir.wire.control import Pacing, WorkerPlan
@@ -25,7 +25,7 @@ WORKERS = ["h1", "h2"]
 TO_H1 = Endpoint("s1", 1)
 
 
-async def seated(rig: Rig) -> tuple[list[Host], Pacing]:
+async def seated(rig: ServiceRig) -> tuple[list[Host], Pacing]:
     """Hosts of a job that has begun, and the pacing of its workers."""
     registration = await rig.register(workers=WORKERS, window=128, slots=256)
     hosts = [await rig.joined(registration, seat) for seat in range(len(registration.seats))]
@@ -47,7 +47,7 @@ async def test_a_silent_jobs_windows_stay_reserved_until_leases_end() -> None:
         grpc.aio.insecure_channel(live.service.address) as channel,
     ):
         controller = live.service._controller
-        rig = Rig(live.service, controller, channel, {})
+        rig = ServiceRig(live.service, controller, channel, {})
 
         def window() -> int:
             return controller.windows.budgets[TO_H1].window
@@ -100,7 +100,7 @@ async def test_undeclared_traffic_lowers_the_bound_and_the_room(
         grpc.aio.insecure_channel(live.service.address) as channel,
     ):
         controller = live.service._controller
-        hosts, _ = await seated(Rig(live.service, controller, channel, {}))
+        hosts, _ = await seated(ServiceRig(live.service, controller, channel, {}))
         before = controller.windows.budgets[TO_H1]
         assert before.congested_window == before.window
         life = asyncio.create_task(living(hosts, 2.5))  # looks would be every half second

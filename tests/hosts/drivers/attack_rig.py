@@ -25,9 +25,9 @@ from numpy.typing import NDArray
 
 from weir.hosts import Membership
 from weir.hosts.drivers.datagram_socket import DatagramSocket
-from weir.tests.controller.control_rig import TOPOLOGY, rig
 from weir.tests.hosts.drivers.joined_rig import SERVER, WORKERS, Service, at_each
 from weir.tests.paths import ROOT
+from weir.tests.support.control_rig import TOPOLOGY, rig
 from weir.wire.aggregation import (
     AGGREGATION_PORT,
     HEADER,

@@ -25,7 +25,7 @@ from weir.hosts.collectives.groups import new_groups
 from weir.hosts.drivers.batch_sizes import BatchSizes
 from weir.hosts.drivers.client import serve
 from weir.hosts.drivers.control_groups import ControlGroups
-from weir.tests.controller.control_rig import ANSWER_S, TOPOLOGY, rig
+from weir.tests.support.control_rig import ANSWER_S, TOPOLOGY, rig
 
 WORKERS: Final = ("h1", "h2", "h3")
 SERVER: Final = "h4"

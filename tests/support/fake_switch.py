@@ -7,12 +7,18 @@ writes.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import grpc
 from finsy.proto import p4r, p4r_grpc, rpc_code, rpc_status
 from google.protobuf.any_pb2 import Any as AnyMessage
+
+from weir.controller.p4runtime.pipeline import CompiledPipeline
+from weir.controller.p4runtime.session import SwitchSession
+from weir.p4src import FABRIC_JSON, FABRIC_P4INFO
+from weir.topologies.model import Topology
 
 READ_BACK = 50
 """Entities per ReadResponse, so that reads come in several."""
@@ -176,3 +182,35 @@ def _key(entity: p4r.Entity) -> bytes:
         case "clone_session_entry":
             name.packet_replication_engine_entry.clone_session_entry.ClearField("replicas")
     return name.SerializeToString(deterministic=True)
+
+
+@asynccontextmanager
+async def fake_switches(names: Iterable[str]) -> AsyncIterator[dict[str, FakeSwitch]]:
+    """A running switch for each name."""
+    async with AsyncExitStack() as stack:
+        switches = {name: FakeSwitch() for name in names}
+        for switch in switches.values():
+            await switch.start()
+            stack.push_async_callback(switch.stop)
+        yield switches
+
+
+@asynccontextmanager
+async def open_sessions(
+    topology: Topology, switches: dict[str, FakeSwitch], timeout_s: float = 60.0
+) -> AsyncIterator[dict[str, SwitchSession]]:
+    """A controller's session with each switch of the fabric, which has the fabric's program."""
+    pipeline = CompiledPipeline(FABRIC_P4INFO, FABRIC_JSON)
+    async with AsyncExitStack() as stack:
+        yield {
+            node.name: await stack.enter_async_context(
+                SwitchSession(
+                    node.name,
+                    switches[node.name].address,
+                    device_id=node.device_id,
+                    pipeline=pipeline,
+                    timeout_s=timeout_s,
+                )
+            )
+            for node in topology.switches
+        }

@@ -15,15 +15,12 @@ import pytest
 
 from weir.controller.controller import Controller, Options
 from weir.controller.jobs.journal_file import JournalFile
-from weir.controller.p4runtime.pipeline import CompiledPipeline
-from weir.controller.p4runtime.session import SwitchSession
 from weir.controller.placement.strategies import strategy
 from weir.controller.service.batch_sizes import RuleOf
 from weir.controller.service.heartbeats import HeartbeatSource
 from weir.controller.service.limits import Limits
 from weir.controller.service.service import ControlService
-from weir.p4src import FABRIC_JSON, FABRIC_P4INFO
-from weir.tests.controller.fake_switch import FakeSwitch
+from weir.tests.support.fake_switch import FakeSwitch, fake_switches, open_sessions
 from weir.topologies.generators import leaf_spine
 from weir.topologies.model import Topology
 from weir.topologies.routing import Routes
@@ -36,7 +33,7 @@ ANSWER_S: Final = 60.0
 
 
 @dataclass
-class Rig:
+class ServiceRig:
     """A running service and a channel to it."""
 
     service: ControlService
@@ -133,25 +130,14 @@ async def rig(
     topology: Topology = TOPOLOGY,
     placed_by: str = "ps",
     journal: Path | None = None,
-) -> AsyncIterator[Rig]:
+) -> AsyncIterator[ServiceRig]:
     """`client`: credentials of the channel; without, it is not secured. `placed_by` is a strategy's name. Without a
     journal nothing is stored.
     """
     async with AsyncExitStack() as stack:
         stored = None if journal is None else stack.enter_context(JournalFile(journal))
-        sessions, switches = {}, {}
-        for node in topology.switches:
-            switch = switches[node.name] = FakeSwitch()
-            await switch.start()
-            stack.push_async_callback(switch.stop)
-            session = SwitchSession(
-                node.name,
-                switch.address,
-                device_id=node.device_id,
-                pipeline=CompiledPipeline(FABRIC_P4INFO, FABRIC_JSON),
-                timeout_s=ANSWER_S,
-            )
-            sessions[node.name] = await stack.enter_async_context(session)
+        switches = await stack.enter_async_context(fake_switches(node.name for node in topology.switches))
+        sessions = await stack.enter_async_context(open_sessions(topology, switches, ANSWER_S))
         options = Options(probe_period_ns=10**12, solve_period_ns=0, lease_ns=lease_ns)
         controller = Controller(
             topology,
@@ -182,7 +168,7 @@ async def rig(
             )
         )
         async with channel:
-            yield Rig(service, controller, channel, switches)
+            yield ServiceRig(service, controller, channel, switches)
 
 
 def certificates(folder: Path, name: str) -> Tls:

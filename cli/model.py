@@ -6,7 +6,7 @@ import json
 import sys
 from ipaddress import IPv4Address
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich import box
@@ -26,13 +26,24 @@ app = command_group(
     help="Load decision forests into switches, list them, or test one.",
     epilog=examples(
         "weir model test digits.json",
+        "weir model convert digits.skops digits.json",
         "weir model load digits.json --switch s1",
         "weir model list",
         "weir model unload --switch s1",
     ),
 )
 
-FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A model file, as weir.Forest.save writes it.")]
+FileArgument = Annotated[
+    Path,
+    typer.Argument(metavar="FILE", help="A model as weir.Forest.save writes it, or a classifier in a skops file."),
+]
+FeaturesOption = Annotated[
+    Literal["bytes", "numbers"] | None,
+    typer.Option(help="A classifier's features: whole numbers in 0…255, or any; default: bytes."),
+]
+TrustOption = Annotated[
+    bool, typer.Option("--trust", help="Read a pickle (joblib, pkl), too, and execute the code in it.")
+]
 SwitchOption = Annotated[list[str], typer.Option("--switch", metavar="NAME", help="A switch; may be repeated.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
@@ -43,6 +54,8 @@ _console = Console(highlight=False, markup=False)
 def load(
     file: FileArgument,
     switch: SwitchOption,
+    features: FeaturesOption = None,
+    trust: TrustOption = False,
     control: ControlOption = None,
     tls: TlsOption = None,
     as_json: JsonOption = False,
@@ -53,7 +66,8 @@ def load(
     """
     from ..controller.inference.forest import Forest
 
-    _show(control_client(control, tls).load_model(switch, Forest.load(file).as_json()), as_json)
+    forest = Forest.load(file, features=features, trust=trust)
+    _show(control_client(control, tls).load_model(switch, forest.as_json()), as_json)
 
 
 @app.command(epilog=examples("weir model unload --switch s1"))
@@ -79,6 +93,8 @@ def try_out(
         Path | None, typer.Option(metavar="FILE.csv", help="Samples, one a line; default: drawn around the thresholds.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of drawn samples.")] = 1,
+    features: FeaturesOption = None,
+    trust: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Compare an emulated switch with the model itself.
@@ -89,7 +105,7 @@ def try_out(
     from ..controller.inference.forest import Forest
     from ..experiments.classification import drawn_samples, try_model
 
-    forest = Forest.load(file)
+    forest = Forest.load(file, features=features, trust=trust)
     encoded = drawn_samples(forest, seed) if samples is None else forest.encode(_read(samples))
     outcome = try_model(forest, encoded)
     if as_json:
@@ -101,11 +117,31 @@ def try_out(
         raise typer.Exit(1)
 
 
+@app.command(epilog=examples("weir model convert digits.skops digits.json"))
+def convert(
+    file: FileArgument,
+    output: Annotated[Path, typer.Argument(metavar="OUTPUT.json", help="The file to write.")],
+    features: FeaturesOption = None,
+    trust: TrustOption = False,
+) -> None:
+    """Write a classifier of scikit-learn as a model file.
+
+    It needs neither scikit-learn nor trust to be read.
+    """
+    from ..controller.inference.forest import Forest
+
+    forest = Forest.load(file, features=features, trust=trust)
+    try:
+        forest.save(output)
+    except OSError as error:
+        raise ExperimentError(f"cannot be written: {error.strerror}", place=str(output)) from None
+
+
 def infer(
     samples: Annotated[Path, typer.Argument(metavar="FILE.csv", help="Samples, one a line, without a header.")],
     switch: Annotated[str, typer.Option(metavar="ADDRESS", help="The switch's address, as weir model list has it.")],
     model: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The model's file: for its classes' names, or other features.")
+        Path | None, typer.Option(metavar="FILE", help="The model's JSON file: for classes' names, or other features.")
     ] = None,
     timeout: Annotated[float, typer.Option(min=0.001, help="Seconds until a request is sent again.")] = 0.1,
     as_json: JsonOption = False,

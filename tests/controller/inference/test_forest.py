@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
+import io
 import json
 import pickle
+import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import joblib  # type: ignore[import-untyped]
 import numpy as np
 import pytest
+import skops.io
+from numpy.typing import NDArray
 from sklearn.ensemble import (
     AdaBoostClassifier,
     GradientBoostingClassifier,
     RandomForestClassifier,
     RandomForestRegressor,
+    StackingClassifier,
+    VotingClassifier,
 )
 from sklearn.linear_model import LogisticRegression
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
 from sklearn.tree import DecisionTreeClassifier
 
-from weir.controller.inference.forest import LEAF, Forest, ModelError, ModelTooLarge, Tree
+from weir.controller.inference.errors import ModelError, ModelTooLarge
+from weir.controller.inference.forest import LEAF, Forest, Tree
 from weir.tests.controller.inference.forests import digits, digits_model, drawn_forests, hard_votes
+from weir.tests.support.errors import raises
 from weir.wire.errors import WireError
 
 RANDOM = np.random.default_rng(5)
@@ -71,6 +84,13 @@ def test_classes_may_be_names() -> None:
     assert Forest.of(model).predict([[1], [2], [3]]).tolist() == ["bee", "ant", "bee"]
 
 
+def test_a_hard_voting_of_trees_decides_as_it_predicts() -> None:
+    (images, right), (some, _) = digits()
+    named = [(str(seed), DecisionTreeClassifier(max_leaf_nodes=30, random_state=seed)) for seed in range(5)]
+    model = VotingClassifier(named).fit(images[:, :20], right)
+    assert (Forest.of(model).predict(some[:, :20]) == model.predict(some[:, :20])).all()
+
+
 def fitted(model: Any, *, samples: int = 3000, features: int = 20, classes: int = 2) -> Any:
     return model.fit(RANDOM.normal(size=(samples, features)), np.arange(samples) % classes)
 
@@ -110,6 +130,9 @@ def test_too_many_leaves_are_refused_by_number() -> None:
         fitted(AdaBoostClassifier(n_estimators=2), samples=50),
         fitted(GradientBoostingClassifier(n_estimators=2), samples=50),
         fitted(RandomForestRegressor(2), samples=50),
+        fitted(OneVsRestClassifier(DecisionTreeClassifier()), samples=50, classes=3),
+        fitted(StackingClassifier([("a", DecisionTreeClassifier())], DecisionTreeClassifier()), samples=50),
+        fitted(VotingClassifier([("a", DecisionTreeClassifier())], weights=[2]), samples=50),
     ],
     ids=lambda model: type(model).__name__,
 )
@@ -118,7 +141,7 @@ def test_classifiers_without_one_vote_a_tree_are_refused(model: Any) -> None:
         Forest.of(model)
 
 
-def test_a_pickle_is_refused_without_running_it(tmp_path: Path) -> None:
+def test_a_pickle_is_read_only_if_it_is_trusted(tmp_path: Path) -> None:
     class Harm:
         def __reduce__(self) -> Any:
             return Path.touch, (tmp_path / "harm",)
@@ -128,6 +151,93 @@ def test_a_pickle_is_refused_without_running_it(tmp_path: Path) -> None:
     with pytest.raises(ModelError):
         Forest.load(path)
     assert not (tmp_path / "harm").exists()
+    model = digits_model(trees=2, leaves=8)
+    for name, compress in (("plain.joblib", 0), ("packed.joblib", 3)):
+        joblib.dump(model, tmp_path / name, compress=compress)
+        assert Forest.load(tmp_path / name, trust=True) == Forest.of(model)
+    path.write_bytes(b"\x80\x04no pickle")
+    with raises(ModelError, place=str(path)):
+        Forest.load(path, trust=True)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_classifier_in_a_file_of_skops_is_the_one_in_memory(seed: int, tmp_path: Path) -> None:
+    for number, model, forest, _ in drawn_forests(2, seed=seed):
+        skops.io.dump(model, tmp_path / "model.skops")
+        read = Forest.load(tmp_path / "model.skops", features=forest.features)
+        assert read == forest, f"seed {seed}, forest {number}"
+
+
+def test_a_file_of_skops_with_other_types_is_refused_by_their_names(tmp_path: Path) -> None:
+    model = make_pipeline(FunctionTransformer(json.dumps), DecisionTreeClassifier())
+    skops.io.dump(model, tmp_path / "model.skops")
+    with raises(ModelError, place=str(tmp_path / "model.skops"), value=["json.dumps"]):
+        Forest.load(tmp_path / "model.skops")
+
+
+def nodes(change: Callable[[NDArray[Any]], object]) -> Callable[[str, bytes], bytes]:
+    """Rewrite the arrays of trees' nodes in a file of skops."""
+
+    def rewrite(name: str, content: bytes) -> bytes:
+        array = np.load(io.BytesIO(content)) if name.endswith(".npy") else np.zeros(0)
+        if array.dtype.names is None:
+            return content
+        change(array)
+        out = io.BytesIO()
+        np.save(out, array)
+        return out.getvalue()
+
+    return rewrite
+
+
+def schema(old: str, new: str) -> Callable[[str, bytes], bytes]:
+    return lambda name, content: content.replace(old.encode(), new.encode()) if name == "schema.json" else content
+
+
+@pytest.mark.parametrize(
+    "rewrite",
+    [
+        nodes(lambda array: array["left_child"].fill(10**9)),
+        nodes(lambda array: array["left_child"].fill(-7)),
+        nodes(lambda array: array["feature"].fill(10**9)),
+        nodes(lambda array: array["feature"].fill(-7)),
+        schema('"content": "64"', '"content": "1000000000000"'),
+        schema('"content": "64"', '"content": "6"'),
+        schema('"tree_"', '"tree"'),
+        schema('"classes_"', '"clazzes_"'),
+        schema('"estimators_"', '"n_jobs"'),
+        schema("sklearn.tree._tree", "os"),
+        lambda name, content: b"[" * 100_000 if name == "schema.json" else content,
+        lambda name, content: b"{}" if name == "schema.json" else content,
+        lambda name, content: content[:60],
+        lambda name, content: content + bytes(1 << 29) if name == "schema.json" else content,
+    ],
+)
+def test_a_malformed_file_of_skops_is_refused(rewrite: Callable[[str, bytes], bytes], tmp_path: Path) -> None:
+    with pytest.raises(ModelError):
+        Forest.load(rewritten(tmp_path / "model.skops", rewrite))
+
+
+@pytest.mark.parametrize("count", [1_000_000_000, -1])
+def test_a_wrong_number_of_nodes_reads_no_other_memory(count: int, tmp_path: Path) -> None:
+    """Some versions of scikit-learn count the nodes again."""
+    path = rewritten(tmp_path / "model.skops", schema('"content": "15"', f'"content": "{count}"'))
+    try:
+        read = Forest.load(path)
+    except ModelError:
+        return
+    assert read == Forest.of(digits_model(trees=2, leaves=8))
+
+
+def rewritten(path: Path, rewrite: Callable[[str, bytes], bytes]) -> Path:
+    """Save a model of 8 leaves a tree, and change its file's parts."""
+    skops.io.dump(digits_model(trees=2, leaves=8), path)
+    with zipfile.ZipFile(path) as packed:
+        content = {name: rewrite(name, packed.read(name)) for name in packed.namelist()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
+        for name, each in content.items():
+            packed.writestr(name, each)
+    return path
 
 
 @pytest.mark.parametrize(

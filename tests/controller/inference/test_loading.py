@@ -10,7 +10,8 @@ from finsy.proto import p4r
 
 from weir.controller.controller import Controller, Options
 from weir.controller.errors import ControllerError
-from weir.controller.inference.forest import LEAF, Forest, ModelError, Tree
+from weir.controller.inference.errors import ModelError
+from weir.controller.inference.forest import LEAF, Forest, Tree
 from weir.controller.inference.models import Models
 from weir.controller.inference.table_entries import model_state
 from weir.controller.jobs.journal import Journal

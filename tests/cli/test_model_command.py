@@ -69,15 +69,15 @@ async def test_a_model_is_tested_and_a_pickle_refused(model: Path, tmp_path: Pat
 async def test_a_classifier_becomes_a_model_file(model: Path, tmp_path: Path) -> None:
     skops.io.dump(digits_model(trees=2, leaves=8), tmp_path / "digits.skops")
     joblib.dump(digits_model(trees=2, leaves=8), tmp_path / "digits.joblib")
-    for words in (("digits.skops",), ("digits.joblib", "--trust")):
-        source, *trusted = words
+    for source, *trusted in (("digits.skops",), ("digits.joblib", "--trust")):
         status, *_ = await weir_beside("model", "convert", tmp_path / source, tmp_path / "made.json", *trusted)
         assert (status, (tmp_path / "made.json").read_text()) == (0, model.read_text())
-    for words in (
+    refused: list[tuple[Path | str, ...]] = [
         (model, tmp_path / "missing" / "made.json"),
         (model, tmp_path / "made.json", "--features", "numbers"),
         (tmp_path / "missing.skops", tmp_path / "made.json"),
-    ):
+    ]
+    for words in refused:
         status, _, errors = await weir_beside("model", "convert", *words)
         assert (status, errors.count("\n")) == (2, 1)
 

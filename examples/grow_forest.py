@@ -60,12 +60,12 @@ class GrowingTree:
             whole = below[0, -1]
             self.nodes[node][4] = int(whole.argmax())
             gain = purity(below) + purity(whole - below) - purity(whole)
-            row, threshold = np.unravel_index(int(gain.argmax()), gain.shape)
-            self.gains[node] = (float(gain[row, threshold]), int(self._pixels(node)[row]), int(threshold))
+            row, value = divmod(int(gain.argmax()), VALUES)
+            self.gains[node] = (float(gain[row, value]), int(self._pixels(node)[row]), value)
         best = max(range(len(self.gains)), key=lambda node: self.gains[node][0])
-        gain, pixel, threshold = self.gains[best]
+        most, pixel, threshold = self.gains[best]
         self.fresh = range(0)
-        if gain <= 1e-9 or len(self.nodes) >= 2 * LEAVES - 1:
+        if most <= 1e-9 or len(self.nodes) >= 2 * LEAVES - 1:
             return
         self.fresh = self._add(2)
         left, right = self.fresh

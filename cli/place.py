@@ -30,6 +30,8 @@ class _Request:
     window: int
     stripes: int
     full: Sequence[str]
+    streams: Mapping[str, int]
+    """Maximum number of streams of switches, for strategy agg."""
     seed: int
     picture: Path | None
     as_json: bool
@@ -80,6 +82,10 @@ StrategyOption = Annotated[
     ),
 ]
 FullOption = Annotated[list[str] | None, typer.Option(metavar="SWITCH", help="A switch without room; may be repeated.")]
+StreamsOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar="SWITCH=N", help="The most streams that a switch takes under agg; may be repeated."),
+]
 DrawOption = Annotated[Path | None, typer.Option(metavar="PICTURE", help="Draw the first plan: NAME.svg or NAME.png.")]
 CheckOption = Annotated[
     bool, typer.Option("--check", help="Prove that the matrix of the job's linear program (agg) is unimodular.")
@@ -97,6 +103,7 @@ def place(
     loads: LoadsOption = None,
     strategy: StrategyOption = None,
     full: FullOption = None,
+    streams: StreamsOption = None,
     seed: Annotated[int, typer.Option(help="Fixes what strategies draw.")] = 1,
     draw: DrawOption = None,
     check: CheckOption = False,
@@ -129,8 +136,15 @@ def place(
     topology = load_topology(file)
     for name in full or ():
         topology.switch(name)
+    limits = _limits(streams or (), topology)
+    if limits and ("agg" not in (strategy or ()) or jobs is not None or stripes > 1):
+        raise ExperimentError(
+            "it limits the switches of one job under --strategy agg; add that, and leave --jobs and --stripes out",
+            place="--streams",
+            value=streams,
+        )
     read = {} if loads is None else read_loads(loads, topology)
-    request = _Request(topology, read, strategy or [DEFAULT], window, stripes, full or [], seed, draw, as_json)
+    request = _Request(topology, read, strategy or [DEFAULT], window, stripes, full or [], limits, seed, draw, as_json)
     asked = [_one_job(topology, workers, server)] if jobs is None else read_jobs(jobs, topology)
     several = jobs is not None or stripes > 1
     problems = request.problems(asked, size, shares_slots=several)
@@ -138,6 +152,17 @@ def place(
         _place_together(request, asked, problems)
     else:
         _place_one(request, problems[0], check=check)
+
+
+def _limits(written: Sequence[str], topology: Topology) -> dict[str, int]:
+    """Return the limits of `--streams`, by switch."""
+    limits = {}
+    for each in written:
+        name, sign, count = each.partition("=")
+        if not sign or not count.isascii() or not count.isdigit():
+            raise ExperimentError(f'"{each}" is not SWITCH=N; write it like s1=4', place="--streams", value=each)
+        limits[topology.switch(name).name] = int(count)
+    return limits
 
 
 def _one_job(topology: Topology, workers: str, server: str | None) -> PlacedJob:
@@ -164,7 +189,8 @@ def _place_one(request: _Request, problem: Problem, *, check: bool) -> None:
     plans: list[Placement] = []
     described: list[dict[str, Any]] = []
     for name in request.strategies:
-        place_anew = partial(_place_anew, strategy_named(name), request.seed)
+        options = {"streams": request.streams} if name == "agg" and request.streams else None
+        place_anew = partial(_place_anew, strategy_named(name, options), request.seed)
         started = perf_counter()
         plans.append(place_anew(problem))
         placed_in = perf_counter() - started

@@ -184,7 +184,7 @@ def _controller(
         fabric.topology,
         routes,
         sessions,
-        strategy_named(strategy),
+        strategy_named(strategy, config.strategy_options.get(strategy)),
         options,
         time.monotonic_ns(),
         seed=config.seed,

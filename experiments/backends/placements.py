@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from ...controller.jobs.job import RunningJob
 from ...controller.placement import Placement, Problem
@@ -25,10 +26,10 @@ class Moved:
 class TimedStrategy:
     """A strategy that notes how long each decision takes."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, options: Mapping[str, Any] | None = None) -> None:
         self.decisions_ms: list[float] = []
         """Wall-clock time of each decision."""
-        self._strategy = strategy(name)
+        self._strategy = strategy(name, options)
 
     def place(self, problem: Problem, rng: random.Random) -> Placement:
         started = time.perf_counter()

@@ -123,7 +123,7 @@ class Cluster:
         self.config = config
         self.topology = config.topology
         self._strategy_name = strategy_name
-        self._strategy = TimedStrategy(strategy_name)
+        self._strategy = TimedStrategy(strategy_name, config.strategy_options.get(strategy_name))
         self.routes = Routes(self.topology)
         self._watching = config.watching
         self.emulated = EmulatedFabric(

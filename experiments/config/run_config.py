@@ -16,7 +16,7 @@ from pydantic import Field, ValidationError, ValidationInfo, field_validator, mo
 from ...controller.congestion import CongestionOptions
 from ...controller.int_config.settings import IntConfig
 from ...controller.placement.model.problem import PlacementError
-from ...controller.placement.strategies import STRATEGIES, Need, description
+from ...controller.placement.strategies import STRATEGIES, Need, description, strategy
 from ...hosts.congestion import LAWS
 from ...hosts.numerics.quantization import chunk_count
 from ...topologies import Topology, file_keys
@@ -75,6 +75,8 @@ class RunConfig(Section):
     synchronisation: SynchronisationConfig | None = None
     """Modes in which is trained as well, under the last of the strategies; None: none."""
     strategies: list[StrategyName] = Field(["ps", "rack", "hierarchy", "blind", "widest"], min_length=1)
+    strategy_options: dict[str, dict[str, Any]] = Field({})
+    """Options of the strategies, by name, such as agg: {streams: {s1: 4}}."""
 
     @model_validator(mode="after")
     def _share_out(self) -> Self:
@@ -149,6 +151,19 @@ class RunConfig(Section):
             )
         return names
 
+    @model_validator(mode="after")
+    def _check_options(self) -> Self:
+        for name, options in self.strategy_options.items():
+            if name not in self.strategies:
+                raise ValueError(
+                    f"strategy_options.{name}: the run has no strategy of that name; name it in strategies"
+                )
+            try:
+                strategy(name, options)
+            except PlacementError as error:
+                raise ValueError(f"strategy_options.{name}: {error}") from None
+        return self
+
     @classmethod
     def load(cls, path: Path) -> RunConfig:
         """Read a run's YAML file.
@@ -170,6 +185,8 @@ class RunConfig(Section):
             data["background"] = located_traces(path, data["background"])
         if isinstance(names := data.get("strategies"), list):
             data["strategies"] = [found_user_file(path, name) for name in names]
+        if isinstance(options := data.get("strategy_options"), dict):
+            data["strategy_options"] = {found_user_file(path, name): each for name, each in options.items()}
         if isinstance(congestion := data.get("congestion"), dict) and "law" in congestion:
             data["congestion"] = {**congestion, "law": found_user_file(path, congestion["law"])}
         if isinstance(training := data.get("training"), dict) and "optimiser" in training:

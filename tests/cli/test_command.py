@@ -107,6 +107,8 @@ def test_errors_reach_the_user_as_one_line(content: dict[str, Any], tmp_path: Pa
     [
         ({"strategies": ["fastest"]}, 'strategies: strategy "fastest" is unknown; supported: agg, atp, best-spine, '),
         ({"strategies": ["striped"]}, 'strategies: strategy "striped" places no job: it places all jobs together; '),
+        ({"strategy_options": {"agg": {}}}, "strategy_options.agg: the run has no strategy of that name; name it in"),
+        ({"strategies": ["agg"], "strategy_options": {"agg": {"nodes": 0}}}, "strategy_options.agg: nodes: 0; it is 1"),
         ({"fabric": "absent.yaml"}, 'fabric: no file "absent.yaml" beside it, nor one shipped in topologies/'),
         ({"los": 0.1}, 'unknown key "los", did you mean "loss"? There are name, seed, fabric'),
         ({"training": {"bach": 4}}, 'training: unknown key "bach", did you mean "batch"? There are hidden, batch'),

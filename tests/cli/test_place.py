@@ -58,6 +58,17 @@ def test_a_plan_shows_tree_step_time_and_slowest_link(fabric: Path, tmp_path: Pa
     assert "the slowest link is" in text
 
 
+def test_limits_of_streams_are_for_one_job_under_agg(fabric: Path) -> None:
+    job = (fabric, "--workers", "h1,h2,h4", "--server", "h12", "--strategy", "agg", "--json")
+    (free,) = json.loads(place(*job))["plans"]
+    assert free["workers"]["h1"] == "s1"
+    (limited,) = json.loads(place(*job, "--streams", "s1=1"))["plans"]
+    assert list(limited["workers"].values()).count("s1") <= 1
+    for wrong in (("--streams", "s1"), ("--streams", "s1=-1"), ("--streams", "s1=1", "--stripes", 2)):
+        with raises(ExperimentError, place="--streams"):
+            place(*job, *wrong)
+
+
 def test_a_plan_says_of_each_switch_what_would_be_without_it(
     fabric: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,8 +13,8 @@ with an arc from a to p where the shortest path is the only one, or p is the ser
 switch a is, so that there are no cycles. It moves the fewest workers from their requested switches, and then uses the
 fewest switches.
 
-The program has a time limit. When it ends there, the best tree found so far is used, or else one by first fit, and the
-placement's note says so.
+The program has a limit of branches, so that its result does not depend on the machine. When it ends there, the best
+tree found so far is used, or else one by first fit, and the placement's note says so.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from time import perf_counter
 from typing import Final
 
 import numpy as np
@@ -31,59 +30,62 @@ import scipy  # type: ignore[import-untyped]
 from ..model.problem import NoTree, Placement, PlacementError, Problem
 from .greedy_fan_in import gathered
 
-LONGEST_SECONDS: Final = 2.0
-"""Time limit of the search, for all roots together."""
+NODES: Final = 500
+"""Maximum number of branches of the search for one root."""
+_STOPS: Final = 3
+"""Number of roots whose search may stop without a tree, if a switch is the root."""
 LARGEST: Final = 2_000
 """Ways from racks to switches. With more, a tree that is found at once is taken as it is; the program takes seconds."""
 _GATHERED: Final = "its tree is near to the strategy's, and was not compared with all others: the fabric is large"
-_STOPPED, _INFEASIBLE = 1, 2
+_INFEASIBLE: Final = 2
 """`scipy.optimize.milp`'s status."""
+_STOPPED: Final = "limit reached"
+"""Part of `scipy.optimize.milp`'s message after its limit of nodes."""
 
 
-def fitted(problem: Problem, wanted: Mapping[str, str], seconds: float = LONGEST_SECONDS) -> Placement:
+def fitted(problem: Problem, wanted: Mapping[str, str], nodes: int = NODES) -> Placement:
     """Return the tree with the most workers at their `wanted` switch (workers without one: the root).
 
-    After `seconds` any tree is accepted, and searched for at most as long again. Without a server, the root is the
-    switch nearest to all racks for which there is such a tree.
+    After `nodes` branches any tree is accepted. Without a server, the root is the switch nearest to all racks for which
+    there is such a tree.
 
     Raises:
-        PlacementError: No root has a tree, or none was found in that time; names the cause.
+        PlacementError: No root has a tree, or none was found in so many branches; names the cause.
     """
     check_places(problem)
-    until = perf_counter() + seconds
     roots = [problem.server] if problem.server is not None else _central_first(problem)
     if len(problem.racks) * len(problem.topology.switches) > LARGEST:
         for root in roots:
             placement, nearest = gathered(problem, root, wanted)
             if placement is not None:
                 return placement if nearest else replace(placement, note=_GATHERED)
-    stopped = False
+    stopped = 0
     for root in roots:
-        if stopped and perf_counter() > until + seconds:
+        if stopped >= _STOPS:
             break
         placement, nearest = gathered(problem, root, wanted)
         if placement is not None and nearest:
-            return _noted(placement, "one of another root", seconds) if stopped else placement
+            return _noted(placement, "one of another root", nodes) if stopped else placement
         program = _Program(problem, root, problem.fan_in)
-        placement, proven = program.solve(wanted, max(until - perf_counter(), 0.0))
+        placement, proven = program.solve(wanted, nodes)
         if proven and placement is not None:
             return placement
         if not proven:
-            stopped = True
+            stopped += 1
             if (any_tree := placement or program.first_fit(wanted) or program.first_fit({})) is not None:
                 how = "the best one seen" if placement is not None else "one by first fit"
-                return _noted(any_tree, how, seconds)
+                return _noted(any_tree, how, nodes)
     if stopped:
         raise PlacementError(
-            f"no tree for {len(problem.workers)} workers was found in {seconds:g} s, though there may be one; take "
+            f"no tree for {len(problem.workers)} workers was found in {nodes} branches, though there may be one; take "
             "fewer workers, or another strategy"
         )
     problem.check_ways()
-    raise NoTree(_cause(problem, roots, until))
+    raise NoTree(_cause(problem, roots, nodes))
 
 
-def _noted(placement: Placement, how: str, seconds: float) -> Placement:
-    note = f"its tree is {how}, for the search for the nearest to the strategy's ended after {seconds:g} s"
+def _noted(placement: Placement, how: str, nodes: int) -> Placement:
+    note = f"its tree is {how}, for the search for the nearest to the strategy's ended after {nodes} branches"
     return replace(placement, note=note)
 
 
@@ -125,9 +127,10 @@ class _Program:
             if switch.name != root and problem.takes(switch.name) and routes.reaches(switch.name, root)
         }
 
-    def solve(self, wanted: Mapping[str, str], seconds: float) -> tuple[Placement | None, bool]:
-        """Return the best tree found in this time, or None, and True if the result is proven (optimal, or no tree
-        exists).
+    def solve(self, wanted: Mapping[str, str], nodes: int) -> tuple[Placement | None, bool]:
+        """Return the best tree found, or None, and True if the result is proven (optimal, or no tree exists).
+
+        `nodes` limits the branches of the search.
         """
         arcs = [*self._rack_arcs(wanted), *self._switch_arcs()]
         switches = list(self._distance)
@@ -154,15 +157,16 @@ class _Program:
                 np.array(supply + [-np.inf] * len(entering)),
                 np.array(supply + [0] * len(switches) + [self._fan_in]),
             ),
-            options={"mip_rel_gap": 0.0, "time_limit": seconds},
+            options={"mip_rel_gap": 0.0, "node_limit": nodes},
         )
-        if solved.x is None and solved.status in (_STOPPED, _INFEASIBLE):
-            return None, solved.status == _INFEASIBLE
+        stopped = solved.status != _INFEASIBLE and _STOPPED in solved.message
+        if solved.x is None and (stopped or solved.status == _INFEASIBLE):
+            return None, not stopped
         if solved.x is None:
             raise PlacementError(f"HiGHS ended the fan-in program with: {solved.message}; it should be optimal")
         flows = np.round(solved.x[len(switches) :]).astype(np.int64)
         placement = self._placement(wanted, {arc: int(flow) for arc, flow in zip(arcs, flows, strict=True) if flow})
-        return placement, solved.status != _STOPPED
+        return placement, not stopped
 
     def first_fit(self, wanted: Mapping[str, str]) -> Placement | None:
         """Some tree: workers first, then sums from the farthest on, each go to the farthest node that they may send to,
@@ -264,11 +268,11 @@ def _too_few(problem: Problem, limit: str) -> str:
     )
 
 
-def _cause(problem: Problem, roots: list[str], until: float) -> str:
+def _cause(problem: Problem, roots: list[str], most: int) -> str:
     """Reason why there is no tree though there are places enough, and a remedy."""
     if problem.server is None:
         nodes = len(problem.workers) + _summing_nodes(problem)
-        wide = (_Program(problem, root, nodes).solve({}, max(until - perf_counter(), 0.0)) for root in roots)
+        wide = (_Program(problem, root, nodes).solve({}, most) for root in roots)
         if all(proven and placement is None for placement, proven in wide):
             names = ", ".join(problem.workers)
             return f"no switch with room is one that {names} can be summed at: paths must be single; give it a server"

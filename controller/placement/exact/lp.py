@@ -138,12 +138,10 @@ class FlowProgram:
         supply: Mapping[str, int],
         capacity: Mapping[str, int],
         times: Sequence[Sequence[Sequence[float]]],
-        until: float = np.inf,
     ) -> list[int] | None:
         """Flow on every arc; None where the supply cannot be placed.
 
         `capacity` is how many streams each sink still takes (one not in it takes none), `times` is `Network.times`.
-        When `perf_counter` is at `until`, the longest times are least, as far down as was got.
         """
         forbidden = self._forbidden(capacity)
         vertex = self._solve(np.zeros(len(self._arc)), forbidden, np.zeros(len(self._arc)), supply)
@@ -155,10 +153,10 @@ class FlowProgram:
         fixed = forbidden.copy()
         fixed[ranks.variable[ranks.rank > ranks.highest(solution > 0)]] = True
         value = np.zeros(len(self._arc))
-        base = sum(len(links) for links in times) + 1
+        base = max(sum(len(links) for links in times) + 1, 2)
         window = max(1, int(np.log(_LARGEST_WEIGHT) / np.log(base)))
         rank = ranks.highest(~fixed)
-        while rank >= 0 and not fixed.all() and perf_counter() < until:
+        while rank >= 0 and not fixed.all():
             cost = ranks.digits(rank, rank, base) - previous.digits(rank, rank, base)
             if (cost[~fixed] @ solution[~fixed]) <= np.minimum(cost[~fixed], 0).sum():
                 settled = ~fixed & (cost != 0)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import heapq
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -81,7 +81,9 @@ def _roots(problem: Problem, ways: Ways) -> list[str]:
 class Ways:
     """Hops by the node that they leave, with their links in one array."""
 
-    def __init__(self, costs: Costs, hops: Sequence[Hop]) -> None:
+    def __init__(self, costs: Costs, hops: Sequence[Hop], most: Mapping[str, int] | None = None) -> None:
+        """`most` limits the children of switches; one that is not in it takes as many as its fan-in."""
+        self._most, self._fan_in = most or {}, costs.problem.fan_in
         self.idle = len(costs.seconds)
         """A link that costs nothing, for hops that take none."""
         leaving: dict[Node, list[Hop]] = {}
@@ -101,6 +103,10 @@ class Ways:
             links = [[link for link, _ in self.steps[hop]] or [self.idle] for hop in mine]
             self._links[node] = np.array([link for each in links for link in each], np.int64)
             self._starts[node] = np.cumsum([0, *map(len, links)])[:-1]
+
+    def takes(self, sink: str, children: int) -> bool:
+        """Return True if a node with so many children takes another one."""
+        return children < min(self._most.get(sink, self._fan_in), self._fan_in)
 
     def prices(self, node: Node, of_links: Floats) -> list[float]:
         """Cost of each hop that leaves a node."""
@@ -204,7 +210,7 @@ class _Tree:
                 continue
             for hop, price in zip(ways.leaving[node], ways.prices(node, self._prices), strict=True):
                 sink = (hop.sink, True)
-                if hop.sink in barred or self.children[hop.sink] >= self.problem.fan_in:
+                if hop.sink in barred or not ways.takes(hop.sink, self.children[hop.sink]):
                     continue
                 new = hop.sink != self.root and hop.sink not in self.above
                 total = so_far + price + self.switch * (1 + new)

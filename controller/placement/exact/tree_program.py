@@ -19,7 +19,7 @@ and a link allows a whole number of streams (or of the parts that hashing makes 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from math import lcm
@@ -36,8 +36,10 @@ OUTSIDE: Final = ""
 """Destination of a root that is a switch."""
 _FINEST_SHARE: Final = 10_000
 _ROUNDING: Final = 1e-12
-_STOPPED, _INFEASIBLE = 1, 2
+_INFEASIBLE: Final = 2
 """`scipy.optimize.milp`'s status."""
+_STOPPED: Final = "limit reached"
+"""Part of `scipy.optimize.milp`'s message after its limit of nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +87,27 @@ class _Rows:
 class TreeProgram:
     """One problem's program over some hops."""
 
-    def __init__(self, problem: Problem, costs: Costs, hops: Sequence[Hop]) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        costs: Costs,
+        hops: Sequence[Hop],
+        most: Mapping[str, int] | None = None,
+        sums: int | None = None,
+    ) -> None:
+        """Make the rows.
+
+        Args:
+            problem: The job.
+            costs: Its times.
+            hops: The hops that its tree may have.
+            most: Maximum number of children of a switch; a switch that is not in it takes as many as its fan-in.
+            sums: Maximum number of switches that sum; None: no limit.
+        """
         self._problem, self._costs, self._hops = problem, costs, hops
+        self._most = most or {}
+        self.nodes = 0
+        """Branches of the last search; its limit if it stopped there."""
         self._sums = [at for at, hop in enumerate(hops) if hop.summed]
         self._floor = costs.access_seconds(problem.workers)
         """Time of the workers' own links, which no hop includes."""
@@ -97,6 +118,8 @@ class TreeProgram:
         self._integral = [1] * len(hops) + [0] * (len(self._sums) + 1)
         self._rows = _Rows(0)
         self._add_tree(flow_of)
+        if sums is not None:
+            self._rows.add([(at, 1.0) for at in self._sums], 0, sums)
         self._links: list[tuple[int, float, float]] = []
         """Every link of some hop: its row, the seconds of the part of a stream that the row counts in, and those of
         other jobs' streams.
@@ -106,24 +129,35 @@ class TreeProgram:
         self._add_links()
         self._rows.columns = len(self._uppers)
 
-    def within(self, seconds: float, time_limit: float) -> tuple[Placement | None, bool]:
-        """A tree in which no link takes longer; and whether that is proven, there being none too."""
+    def within(self, seconds: float, nodes: int) -> tuple[Placement | None, bool]:
+        """A tree in which no link takes longer; and whether that is proven, there being none too.
+
+        `nodes` limits the branches of the search.
+        """
         if self._floor > seconds * (1 + _ROUNDING):
             return None, True
-        placement, proven, _ = self._solve(np.zeros(len(self._uppers)), seconds, {"time_limit": time_limit})
+        placement, proven, _ = self._solve(np.zeros(len(self._uppers)), seconds, {"node_limit": nodes})
         return placement, proven
 
-    def fewest(self, seconds: float, time_limit: float) -> Placement | None:
+    def fewest(self, seconds: float, nodes: int) -> Placement | None:
         """Such a tree of few switches, which takes three times as long to find."""
         objective = np.zeros(len(self._uppers))
         objective[self._sums] = 1
-        return self._solve(objective, seconds, {"time_limit": time_limit, "mip_rel_gap": 0.5})[0]
+        return self._solve(objective, seconds, {"node_limit": nodes, "mip_rel_gap": 0.5})[0]
 
-    def fastest(self, time_limit: float = np.inf) -> tuple[Placement | None, float]:
-        """The tree with the fastest slowest link, and a lower bound on what that can take; None: there is no tree."""
+    def fastest(self, nodes: int, below: float = np.inf) -> tuple[Placement | None, float]:
+        """The tree with the fastest slowest link, and a lower bound on what that can take.
+
+        Args:
+            nodes: Maximum number of branches of the search; then the best tree so far is returned.
+            below: Seconds that its slowest link takes at most.
+
+        Returns:
+            None and an infinite bound: there is no such tree. None and another bound: none was found.
+        """
         objective = np.zeros(len(self._uppers))
         objective[self._time] = 1
-        placement, _, bound = self._solve(objective, None, {"time_limit": time_limit, "mip_rel_gap": 0.0})
+        placement, _, bound = self._solve(objective, None, {"node_limit": nodes, "mip_rel_gap": 0.0}, below)
         return placement, max(bound, self._floor)
 
     def _add_tree(self, flow_of: dict[int, int]) -> None:
@@ -143,7 +177,8 @@ class TreeProgram:
                 rows.add([(at, 1.0) for at in into], 1, problem.fan_in)
                 continue
             out = leaving.get((sink, True), [])
-            rows.add([*((at, 1.0) for at in into), *((at, -float(problem.fan_in)) for at in out)], -np.inf, 0)
+            most = min(self._most.get(sink, problem.fan_in), problem.fan_in)
+            rows.add([*((at, 1.0) for at in into), *((at, -float(most)) for at in out)], -np.inf, 0)
             for at in into:
                 rows.add([(at, 1.0), *((other, -self._uppers[at]) for other in out)], -np.inf, 0)
         for (source, summed), out in leaving.items():
@@ -192,7 +227,11 @@ class TreeProgram:
         return len(self._uppers) - 1
 
     def _solve(
-        self, objective: NDArray[np.float64], seconds: float | None, options: dict[str, float]
+        self,
+        objective: NDArray[np.float64],
+        seconds: float | None,
+        options: dict[str, float],
+        below: float = np.inf,
     ) -> tuple[Placement | None, bool, float]:
         if self._problem.racks.keys() - {hop.source for hop in self._hops if not hop.summed}:
             return None, True, np.inf
@@ -207,7 +246,9 @@ class TreeProgram:
                 at, places, factors = zip(*self._shared, strict=True)
                 matrix = matrix + scipy.sparse.csr_array((factors, (at, places)), shape=matrix.shape)
             matrix = matrix @ scipy.sparse.diags_array(columns)
-            lowers[self._time] = self._floor / scale
+            lowers[self._time], uppers[self._time] = self._floor / scale, below * (1 + _ROUNDING) / scale
+            if lowers[self._time] > uppers[self._time]:
+                return None, True, np.inf
         else:
             uppers[self._time] = 0
             for row, each, others in self._links:
@@ -218,10 +259,12 @@ class TreeProgram:
             integrality=np.array(self._integral),
             bounds=scipy.optimize.Bounds(lowers, uppers),
             constraints=scipy.optimize.LinearConstraint(matrix, np.array(self._rows.lower), most),
-            options={name: value for name, value in options.items() if np.isfinite(value)},
+            options=options,
         )
+        stopped = solved.status != _INFEASIBLE and _STOPPED in solved.message
+        self.nodes = int(options["node_limit"] if stopped else solved.mip_node_count or 1)
         if solved.x is None:
-            if solved.status not in (_STOPPED, _INFEASIBLE):
+            if solved.status != _INFEASIBLE and not stopped:
                 raise PlacementError(f"HiGHS ended the tree's program with: {solved.message}; it should be optimal")
             return None, solved.status == _INFEASIBLE, np.inf if solved.status == _INFEASIBLE else 0.0
         bound = 0.0 if solved.mip_dual_bound is None else float(solved.mip_dual_bound) * scale

@@ -3,14 +3,15 @@
 ::
 
     rack ──▶ … ──▶ switch ──▶ SINK      summed in the switch, at most FAN_IN streams
-      └── any equal-cost way ──▶ server ──▶ SINK
+      └──▶ … ──▶ server ──▶ SINK             by the only shortest path
 
 A stream may be summed by a switch only if its shortest path there is the only one, so that it meets the loads that were
-counted. The server takes all, so a source without a unique path to it gets an arc of its own, which stands for all the
-paths that hashing may choose. Workers of one rack are alike; a switch's output after summing is a stream too.
+counted. Workers of one rack are alike; a switch's output after summing is a stream too.
 
-Arcs are shared by all sources, so a flow determines who goes where only if each source has one path to each sink in the
-network, its routed one. A network keeps to pairs for which that holds; leaf-spines and fat-trees lose none by it.
+Two kinds of pairs of a source and a sink are not in the network, and their streams are decided outside it. Streams that
+hashing spreads over several paths share links with other arcs, which no arc of their own can express. And arcs are
+shared by all sources, so a flow determines who goes where only if each source has one path to each sink, its routed
+one; pairs without that are left out. Leaf-spines and fat-trees lose none by it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import Final
 from ....topologies.model import Endpoint
 from ....topologies.routing import Routes
 from ....wire.aggregation import FAN_IN
-from .cost import Costs, Step, Streams
+from .cost import Costs, Streams
 
 SINK: Final = ""
 
@@ -35,7 +36,7 @@ class Arc:
 
     tail: str
     head: str
-    links: tuple[Step, ...] = ()
+    links: tuple[int, ...] = ()
     """Directed links, up and down, that one unit on this arc adds a stream to."""
 
 
@@ -53,8 +54,6 @@ class Network:
     arcs: tuple[Arc, ...]
     units: tuple[int, ...]
     """Maximum number of streams on each arc."""
-    left_out: int = 0
-    """Pairs with a single shortest path that are not among the paths: with them, flows would not say who goes where."""
 
     @cached_property
     def _sinks(self) -> Mapping[str, tuple[str, ...]]:
@@ -66,10 +65,7 @@ class Network:
     def times(self, costs: Costs, streams: Streams) -> list[list[list[float]]]:
         """T_e in seconds, by arc and directed link on it, with 1 … units streams more than the given ones."""
         return [
-            [
-                [costs.link_seconds(link, streams.load(link, unit, share)) for unit in range(1, units + 1)]
-                for link, share in arc.links
-            ]
+            [[costs.link_seconds(link, streams.load(link, unit)) for unit in range(1, units + 1)] for link in arc.links]
             for arc, units in zip(self.arcs, self.units, strict=True)
         ]
 
@@ -92,22 +88,19 @@ class Network:
 
 
 def build(routes: Routes, supply: Mapping[str, int], sinks: Iterable[str], server: str | None) -> Network:
-    """The network from these switches to these switches, and to the server where there is one."""
+    """Return the network from these switches to these switches, and to the server if there is one."""
     topology = routes.topology
     number = {link: number for number, link in enumerate(topology.directed_links)}
     paths: dict[tuple[str, str], Path] = {}
     if server is not None:
         entry = topology.attached_switch(server).name
         port = Endpoint(server, 0)
-        access = (number[topology.peer(port)], 1.0), (number[port], 1.0)
+        access = number[topology.peer(port)], number[port]
         for source in supply:
             path = routes.unique_path(source, entry)
             if path is not None:
                 steps = (*_steps(routes, path, number), Arc(entry, server))
-            else:
-                shares = (*routes.shares(source, entry).items(), *routes.shares(entry, source).items())
-                steps = (Arc(source, server, tuple((number[link], share) for link, share in shares)),)
-            paths[source, server] = (*steps, Arc(server, SINK, access))
+                paths[source, server] = (*steps, Arc(server, SINK, access))
     more: dict[tuple[str, str], Path] = {}
     for source in supply:
         for sink in sinks:
@@ -127,13 +120,12 @@ def build(routes: Routes, supply: Mapping[str, int], sinks: Iterable[str], serve
     units = [sum(supply[source] for source in sources) for sources in reach.values()]
     capped = tuple(min(n, FAN_IN) if arc.head == SINK else n for arc, n in zip(reach, units, strict=True))
     ordered = dict(sorted(paths.items(), key=lambda item: (len(item[1]), item[0])))
-    left_out = sum(pair not in paths for pair in more)
-    return Network(dict(supply), ordered, tuple(reach), capped, left_out)
+    return Network(dict(supply), ordered, tuple(reach), capped)
 
 
 def _steps(routes: Routes, path: Sequence[Endpoint], number: Mapping[Endpoint, int]) -> Path:
     ends = [(end, routes.topology.peer(end)) for end in path]
-    return tuple(Arc(end.node, peer.node, ((number[end], 1.0), (number[peer], 1.0))) for end, peer in ends)
+    return tuple(Arc(end.node, peer.node, (number[end], number[peer])) for end, peer in ends)
 
 
 def _is_routed(paths: Mapping[tuple[str, str], Path]) -> bool:

@@ -39,7 +39,8 @@ class Description:
     """Name in tables and plots."""
     summary: str
     """Description in one line."""
-    make: Callable[[], Strategy]
+    make: Callable[..., Strategy]
+    """Makes one; its parameters are the strategy's options."""
     needs: frozenset[Need] = frozenset({Need.ROOM})
     resolves: bool = False
     """True if it is called again while the job runs: its answer changes with the links."""

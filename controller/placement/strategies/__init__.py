@@ -5,9 +5,11 @@ the user's own that ends in one, whose path is its name.
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
+from ....imports.options import checked_options
 from ....imports.registry import Registry
 from ....topologies.spelling import nearest
 from ..model.problem import Placement, PlacementError, Problem
@@ -42,7 +44,11 @@ class _UserStrategy:
 
 def _checked(description: Description, path: str) -> Description:
     """The description of a user's file, whose strategy's placements are checked."""
-    return replace(description, make=lambda: _UserStrategy(path, description.make()))
+
+    def make(**options: Any) -> _UserStrategy:
+        return _UserStrategy(path, made(description, options))
+
+    return replace(description, make=make)
 
 
 STRATEGIES: Final = Registry(__name__, __path__, Description, "strategy", PlacementError, adopt=_checked)
@@ -63,6 +69,22 @@ def description(name: str) -> Description:
     return STRATEGIES[name]
 
 
-def strategy(name: str) -> Strategy:
-    """A strategy by its name. Raises PlacementError for an unknown one."""
-    return description(name).make()
+def strategy(name: str, options: Mapping[str, Any] | None = None) -> Strategy:
+    """Return a strategy by its name.
+
+    Args:
+        name: Its name, or a user file's path.
+        options: Values of its options by name.
+
+    Raises:
+        PlacementError: The name or an option is unknown, or a value is wrong.
+    """
+    return made(description(name), options or {})
+
+
+def made(described: Description, options: Mapping[str, Any]) -> Strategy:
+    """Make a strategy with these options; raises PlacementError like `strategy`."""
+    if not options:
+        return described.make()
+    place = f"strategy {described.name}"
+    return described.make(**checked_options(options, described.make, place, PlacementError))

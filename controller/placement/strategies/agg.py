@@ -1,17 +1,16 @@
 """AGG, the paper's model: each worker's stream goes to one switch, few switches aggregate, latencies are minimal.
 
-One level of switches is below the server. The set of aggregating switches is fixed first, with the one stream that each
-sends on, since that saving is concave and no linear program can express it. The rest, streams to switches, is one
-commodity with convex costs on a graph, with each switch's remaining streams as a capacity: totally unimodular, so that
-the linear program's vertices are integral, which is asserted on every solve (`lp`). It makes the sorted times of all
-links lexicographically minimal.
+One level of switches is below the server. A mixed-integer program over all switches with room (`tree_program`) chooses
+those that aggregate, and how many streams of each rack go to each, with the fastest step there can be. The search is
+limited by branches, not by time, so that its result does not depend on the machine; the placement's note has the gap
+that is left. On fabrics with more than `LARGEST` ways of racks to switches a tree by rerouting (`rerouting`) is taken
+without the program.
 
-All switches with room may aggregate at first. Unused ones are dropped, with their streams; and from then on the one
-with the fewest streams, until one is left. Then switches are added, beginning with none: each time the one with which
-the job is the fastest, as long as it gets faster. The fastest of these placements with no more switches than the limit
-is used. After ten seconds it is the best of those seen or, if none was small enough, the tree nearest to the last one
-with as many of its switches as allowed, those with the most streams. Both searches are greedy: other sets may be faster
-(docs/placement-models.md says by how much).
+Then the switches are fixed, with the one stream that each sends on: that saving is concave, and no linear program can
+express it. Streams that hashing spreads over several paths are fixed, too, since they share links (`network`). The
+other streams are one commodity with convex costs on a graph, with each switch's remaining streams as a capacity:
+totally unimodular, so that the linear program's vertices are integral, which is asserted on every solve (`lp`). It
+makes the sorted times of all links lexicographically minimal.
 
 A switch that has room for the job takes as many streams as it takes children, or fewer if `Agg.streams` says so. All of
 a job's streams are summed in the same slots, so that free slots bound jobs (`Problem.room`) and not streams.
@@ -22,20 +21,32 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from importlib import import_module
-from time import perf_counter
 from typing import Final
 
+from ....errors.values import shown
 from ....topologies.routing import Routes
 from ....wire.aggregation import FAN_IN
-from ..baseline_trees import closest_feasible_tree
 from ..exact.lp import Effort, FlowProgram
+from ..exact.relaxation import bound_seconds
+from ..exact.rerouting import Ways, rerouted
+from ..exact.tree_program import Hop, TreeProgram
 from ..model.cost import Costs
 from ..model.network import build
 from ..model.problem import NoTree, Placement, PlacementError, Problem
 from ..model.strategy import Description, Need
+
+LARGEST: Final = 1_000
+"""Ways of racks to switches and of switches to the server. With more, the program would take minutes."""
+_NODES: Final = 1_000
+"""Branches of one program."""
+_CLOSE: Final = 1e-3
+"""A step that is longer by this share or less than the bound is not made shorter."""
+_SAME: Final = 1e-9
+_PROGRAMS: Final = 8
+"""Maximum number of programs for one job: each but the first is asked for shorter paths."""
 
 
 @dataclass
@@ -46,16 +57,28 @@ class Agg:
     """The most switches that aggregate; no more than the server takes children can."""
     streams: Mapping[str, int] = field(default_factory=dict)
     """The most streams that each switch takes; one that is not in it takes as many as it takes children."""
-    effort: Effort = field(default_factory=Effort)
-    seconds: float = 10.0
-    """Wall-clock limit; then the best result so far is used, and the placement's note says so."""
-    _programs: dict[object, FlowProgram] = field(default_factory=dict)
-    _routes: Routes | None = None
+    nodes: int = _NODES
+    """Maximum number of branches of one program; then its best tree so far counts."""
+    effort: Effort = field(default_factory=Effort, init=False)
+    _programs: dict[object, FlowProgram] = field(default_factory=dict, init=False)
+    _routes: Routes | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
+        if self.aggregations < 0:
+            raise PlacementError(f"{self.aggregations}; it is 0 or more", place="aggregations", value=self.aggregations)
+        if self.nodes < 1:
+            raise PlacementError(f"{self.nodes}; it is 1 or more", place="nodes", value=self.nodes)
+        if not isinstance(self.streams, Mapping):
+            raise PlacementError(
+                f"{shown(self.streams)} is no mapping of switches, such as {{s1: 4}}",
+                place="streams",
+                value=self.streams,
+            )
         for name, most in self.streams.items():
-            if most < 0:
-                raise PlacementError(f"{most}; a switch takes 0 or more", place=f"streams of {name}", value=most)
+            if isinstance(most, bool) or not isinstance(most, int) or most < 0:
+                raise PlacementError(
+                    f"{shown(most)}; a switch takes a whole number of 0 or more", place=f"streams of {name}", value=most
+                )
         import_module("cvxpy")  # takes a second, which no decision should
 
     def place(self, problem: Problem, rng: random.Random) -> Placement:
@@ -64,46 +87,60 @@ class Agg:
                 "the job has none and the strategy needs one; name one, or use widest", place="strategy agg: server"
             )
         problem.check_ways()
-        until = perf_counter() + self.seconds
-        program = self._program(problem, problem.server)
+        for name in self.streams:
+            problem.topology.switch(name)
         costs = Costs(problem)
-        candidates = sorted({sink for _, sink in program.network.paths} - {problem.server})
-        search = _Search(problem, problem.server, costs, program, self, until)
-        wanted = search.drop(candidates)
-        search.add(candidates)
-        notes = [f"not every set of switches was tried in {self.seconds:g} s"] if search.is_late else []
-        found = search.found
-        if not found:
-            near = closest_feasible_tree(problem, wanted)
-            self._check(problem, near)
-            return replace(near, note="; ".join(filter(None, (near.note, *notes))))
-        best = min(found, key=lambda placement: (costs.completion_seconds(placement), len(placement.parents)))
+        choice = _Choice(problem, problem.server, costs, self)
+        chosen = choice.fastest()
+        even = self._evened(problem, problem.server, costs, chosen)
+        best = min((even, chosen), key=lambda placement: _length(costs.completion_seconds(placement)))
         best.check(problem)
-        if left_out := program.network.left_out:
-            notes.append(
-                f"{left_out} ways of racks to switches are left out: with them a flow would not say who goes where"
-            )
-        return replace(best, note="; ".join(notes)) if notes else best
+        return best.noted(choice.note(costs.completion_seconds(best))) if choice.is_open(best) else best
 
-    def most(self, problem: Problem, aggregating: Iterable[str]) -> dict[str, int]:
-        """Maximum number of streams of each of these switches."""
-        return {name: min(self.streams.get(name, problem.fan_in), problem.fan_in) for name in aggregating}
+    def _evened(self, problem: Problem, server: str, costs: Costs, chosen: Placement) -> Placement:
+        """The placement with the same switches whose links' times, in descending order, are lexicographically least."""
+        program = self._program(problem, server)
+        network = program.network
+        rack_of = {worker: rack for rack, workers in problem.racks.items() for worker in workers}
+        streams = Counter((rack_of[worker], sink) for worker, sink in chosen.aggregators.items())
+        fixed = Counter({pair: count for pair, count in streams.items() if pair not in network.paths})
+        supply = Counter[str]()
+        taken = Counter[str]()
+        for (rack, sink), count in streams.items():
+            if (rack, sink) in fixed:
+                taken[sink] += count
+            else:
+                supply[rack] += count
+        base = costs.streams(
+            [*rack_of.items(), *chosen.parents.items(), *(pair for pair in fixed.elements() if pair[0] != pair[1])]
+        )
+        capacity = {name: self.most(problem, name) - taken[name] for name in chosen.parents}
+        capacity[server] = problem.fan_in - len(chosen.parents) - taken[server]
+        flows = program.lexicographic(supply, capacity, network.times(costs, base)) if supply else []
+        assert flows is not None, "the chosen placement is one of the flows"
+        moved = fixed + Counter(network.decompose(supply, flows) if supply else {})
+        return _placement(problem, server, moved)
 
-    def _check(self, problem: Problem, placement: Placement) -> None:
-        """Raises PlacementError where a switch gets more streams than it takes."""
-        most = self.most(problem, placement.parents)
-        for name, taken in most.items():
-            if (count := len(placement.children[name])) > taken:
-                raise NoTree(
-                    f"strategy agg found no placement in which no switch takes more streams than it may: {name} would "
-                    f"get {count} of {taken} at most; let switches take more, or take fewer workers"
-                )
+    def most(self, problem: Problem, switch: str) -> int:
+        """Maximum number of streams of a switch."""
+        return min(self.streams.get(switch, problem.fan_in), problem.fan_in)
 
     def proof(self, problem: Problem) -> str:
-        """That this problem's matrix is totally unimodular, in a sentence. Raises PlacementError where it is not."""
-        if problem.server is None:
+        """That this problem's matrix is totally unimodular, in a sentence, and which streams are not in it.
+
+        Raises:
+            PlacementError: It is not.
+        """
+        if (server := problem.server) is None:
             raise PlacementError("the program of strategy agg needs a parameter server and the job has none; name one")
-        return self._program(problem, problem.server).proof()
+        program = self._program(problem, server)
+        outside = [rack for rack in problem.racks if (rack, server) not in program.network.paths]
+        if not outside:
+            return program.proof()
+        return (
+            f"{program.proof()}; streams of {', '.join(outside)} to {server} are not in it: hashing spreads them, so "
+            "that they share links, and their number is chosen with the switches"
+        )
 
     def _program(self, problem: Problem, server: str) -> FlowProgram:
         """Program for streams of the racks to all switches with room and the server, compiled once."""
@@ -118,95 +155,111 @@ class Agg:
         return self._programs[key]
 
 
-@dataclass
-class _Search:
-    """Sets of switches that were tried for one job."""
+class _Choice:
+    """Choice of the aggregating switches for one job, and of the streams into each."""
 
-    problem: Problem
-    server: str
-    costs: Costs
-    program: FlowProgram
-    agg: Agg
-    until: float
-    """Time by the clock after which no other set is begun."""
-    found: list[Placement] = field(default_factory=list)
-    """Placements of sets all of whose switches are used, and that are within the limit."""
+    def __init__(self, problem: Problem, server: str, costs: Costs, agg: Agg) -> None:
+        self._problem, self._costs, self._agg = problem, costs, agg
+        able = [
+            switch.name
+            for switch in problem.topology.switches
+            if problem.takes(switch.name) and problem.may_send(switch.name, server)
+        ]
+        self._most = {name: agg.most(problem, name) for name in able}
+        self._hops = [
+            Hop(rack, sink, False) for rack in problem.racks for sink in (*able, server) if problem.may_send(rack, sink)
+        ] + [Hop(name, server, True) for name in able]
+        self._round_trips = {hop: self._round_trip(hop) for hop in self._hops if not hop.summed}
+        self.least = math.inf
+        """Seconds; no placement's step takes less."""
+
+    def fastest(self) -> Placement:
+        """Return the fastest placement found.
+
+        Raises:
+            NoTree: There is none, or none was found.
+        """
+        best = self._rerouted()
+        if len(self._hops) > LARGEST:
+            self.least = self._shortest + bound_seconds(self._problem, self._costs)
+        else:
+            best = self._decided(best)
+        if best is None:
+            raise NoTree(
+                "strategy agg found no placement in which no switch takes more streams than it may; let switches take "
+                "more, or take fewer workers"
+            )
+        return best
+
+    def is_open(self, placement: Placement) -> bool:
+        """Return True if a faster placement is not excluded."""
+        return self._costs.completion_seconds(placement) > self.least * (1 + 2 * _CLOSE)
+
+    def note(self, seconds: float) -> str:
+        """Describe the gap between this time and the bound."""
+        if self.least <= 0:
+            return "its step was not compared with all other sets of switches"
+        return f"with other switches its step might take up to {100 * (1 - self.least / seconds):.0f} % less"
 
     @property
-    def is_late(self) -> bool:
-        return perf_counter() > self.until
+    def _shortest(self) -> float:
+        """Seconds of the longest path, if each rack takes its shortest one."""
+        least = dict.fromkeys(self._problem.racks, math.inf)
+        for hop, seconds in self._round_trips.items():
+            least[hop.source] = min(least[hop.source], seconds)
+        return max(least.values())
 
-    def drop(self, aggregating: Sequence[str]) -> dict[str, str]:
-        """Drop unused switches, then the one with the fewest streams, and so on.
+    def _round_trip(self, hop: Hop) -> float:
+        """Seconds of a packet from the rack's farthest worker to the server and back."""
+        costs, server = self._costs, str(self._problem.server)
 
-        If time ends before that, return the workers' choices among the allowed number of switches of the last set.
+        def both(a: str, b: str) -> float:
+            return costs.latency_seconds(a, b) + costs.latency_seconds(b, a)
+
+        to_sink = max(both(worker, hop.sink) for worker in self._problem.racks[hop.source])
+        return to_sink + (0.0 if hop.sink == server else both(hop.sink, server))
+
+    def _rerouted(self) -> Placement | None:
+        """A placement found without a program; None: none with few enough switches was found."""
+        hops, costs = self._hops, self._costs
+        while True:
+            ways = Ways(costs, hops, self._most)
+            tree = rerouted(self._problem, costs, ways, bound_seconds(self._problem, costs), lambda: False)
+            if tree is None or len(tree.parents) <= self._agg.aggregations:
+                return tree
+            fewest = min(tree.parents, key=lambda name: (len(tree.children[name]), name))
+            hops = [hop for hop in hops if fewest not in (hop.source if hop.summed else "", hop.sink)]
+
+    def _decided(self, best: Placement | None) -> Placement | None:
+        """The best placement of all, or the given one if none is faster.
+
+        The first program minimises the slowest link's time. The next ones are asked for shorter paths than the last
+        result, as long as those may make up for a slower link.
         """
-        while (streams := self._assign(aggregating)) is not None:
-            taken = _into(streams)
-            used = sorted(name for name in taken if name != self.server)
-            if self.is_late:
-                most = sorted(used, key=lambda name: (-taken[name], name))[: self.agg.aggregations]
-                aggregators = _placement(self.problem, self.server, streams).aggregators
-                return {worker: sink for worker, sink in aggregators.items() if sink in most}
-            if not aggregating:
+        costs, paths_below = self._costs, math.inf
+        length = math.inf if best is None else costs.completion_seconds(best)
+        for _ in range(_PROGRAMS):
+            hops = [hop for hop in self._hops if hop.summed or self._round_trips[hop] < paths_below]
+            program = TreeProgram(self._problem, costs, hops, self._most, self._agg.aggregations)
+            found, bound = program.fastest(self._agg.nodes, length - self._shortest)
+            if found is None:
+                self.least = min(self.least, max(bound + self._shortest, 0.0), length)
                 break
-            fewest = min(used, key=lambda name: (taken[name], name), default="")
-            aggregating = [name for name in used if len(used) < len(aggregating) or name != fewest]
-        return {}
-
-    def add(self, candidates: Sequence[str]) -> None:
-        """Add switches, beginning with none: each time the one with which the job is the fastest, while that helps."""
-        chosen: list[str] = []
-        before = math.inf
-        while len(chosen) < self.agg.aggregations and not self.is_late:
-            tried = [
-                (self.costs.completion_seconds(self.found[-1]), name)
-                for name in candidates
-                if name not in chosen and not self.is_late and self._is_used([*chosen, name])
-            ]
-            if not tried or min(tried)[0] >= before:
-                return
-            before, best = min(tried)
-            chosen.append(best)
-
-    def _is_used(self, aggregating: Sequence[str]) -> bool:
-        """Return True if workers can send to these and use each of them: then the set is the last one in `found`."""
-        count = len(self.found)
-        self._assign(aggregating)
-        return len(self.found) > count
-
-    def _assign(self, aggregating: Sequence[str]) -> Mapping[tuple[str, str], int] | None:
-        most = self.agg.most(self.problem, aggregating)
-        streams = _assign(self.problem, self.costs, self.program, most, self.until)
-        if streams is None or len(aggregating) > self.agg.aggregations:
-            return streams
-        if {sink for _, sink in streams} - {self.server} == set(aggregating):
-            self.found.append(_placement(self.problem, self.server, streams))
-        return streams
+            paths_below = costs.longest_path_seconds(found)
+            if (seconds := costs.completion_seconds(found)) < length:
+                best, length = found, seconds
+            self.least = min(self.least, bound + paths_below)
+            if length <= (bound + self._shortest) * (1 + _CLOSE):
+                self.least = min(self.least, bound + self._shortest)
+                break
+        else:
+            self.least = min(self.least, bound + self._shortest)
+        return best
 
 
-def _into(streams: Mapping[tuple[str, str], int]) -> Counter[str]:
-    """Number of streams into each node."""
-    into: Counter[str] = Counter()
-    for (_, sink), count in streams.items():
-        into[sink] += count
-    return into
-
-
-def _assign(
-    problem: Problem, costs: Costs, program: FlowProgram, most: Mapping[str, int], until: float
-) -> Mapping[tuple[str, str], int] | None:
-    """Number of streams of each rack to each of these switches, within their limits, or the server; None if
-    impossible.
-    """
-    server = problem.server
-    assert server is not None
-    network = program.network
-    own = [(worker, rack) for rack, workers in problem.racks.items() for worker in workers]
-    base = costs.streams([*own, *((name, server) for name in most)])
-    capacity = {**most, server: max(problem.fan_in - len(most), 0)}
-    flows = program.lexicographic(network.supply, capacity, network.times(costs, base), until)
-    return None if flows is None else network.decompose(network.supply, flows)
+def _length(seconds: float) -> float:
+    """Seconds, rounded so that sums in another order are equal."""
+    return float(f"{seconds:.9g}")
 
 
 def _placement(problem: Problem, server: str, streams: Mapping[tuple[str, str], int]) -> Placement:

@@ -22,8 +22,8 @@ _SAME: Final = 1e-4
 class Oracle:
     """Takes seconds to minutes."""
 
-    seconds: float = 60.0
-    """Wall-clock limit of the program; then the best tree so far is used, and its note states the proven gap."""
+    nodes: int = 20_000
+    """Maximum number of branches; then the best tree so far is used, and its note states the proven gap."""
 
     def place(self, problem: Problem, rng: random.Random) -> Placement:
         hops = all_hops(problem)
@@ -32,17 +32,17 @@ class Oracle:
                 f"the oracle's program would have {len(hops)} hops of {MAX_HOPS} at most; ask widest or scarce"
             )
         costs = Costs(problem)
-        placement, bound = TreeProgram(problem, costs, hops).fastest(self.seconds)
+        placement, bound = TreeProgram(problem, costs, hops).fastest(self.nodes)
         if placement is None and bound == math.inf:
             problem.check_ways()
             raise NoTree(f"no tree sums {', '.join(problem.workers)}: give more switches room, or take fewer workers")
         if placement is None:
             fast = ScarceMemory().improved(problem)
-            return replace(fast, note=f"the oracle found no tree in {self.seconds:g} s; this is one by scarce")
+            return replace(fast, note=f"the oracle found no tree in {self.nodes} branches; this is one by scarce")
         placement.check(problem)
         if (slowest := costs.slowest_link_seconds(placement)) > bound * (1 + _SAME):
             most = f"{100 * (slowest / bound - 1):.1f} %" if bound > 0 else "any share"
-            note = f"not proven in {self.seconds:g} s: its slowest link may take up to {most} longer than need be"
+            note = f"not proven in {self.nodes} branches: its slowest link may take up to {most} longer than need be"
             placement = replace(placement, note=note)
         return placement
 

@@ -9,18 +9,21 @@ The program looks for a tree within a time T, not for the smallest time: with T 
 of streams. Trees found bound the best time from above; the totally unimodular relaxation (`relaxation`) bounds it from
 below. A tree at that very bound is tried first, which is thereby proven optimal. Rerouting (`rerouting`) finds one in
 milliseconds, or another to begin with. If that is too slow, programs halve the interval between the bounds until they
-meet. A program that exceeds its share of the time is skipped: a slower tree is tried, and this one again at the end.
+meet. A program that exceeds its share of the branches is skipped: a slower tree is tried, and this one again at the
+end.
+
+All limits are counts, not times, so that results do not depend on the machine.
 """
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf, sqrt
-from time import perf_counter
 from typing import Final
 
 from ..exact.fan_in import check_places, fitted
@@ -35,14 +38,14 @@ _SAME: Final = 1e-9
 """Times that differ by this share or less are the same."""
 _CLOSE: Final = 1.1
 """Bounds nearer than this are not halved again: the next tree asked for is any faster one."""
-_SHARES: Final = (1 / 2, 1)
-"""Shares of the remaining time for a program. Programs that need more are skipped in favour of slower trees, and
+_SHARES: Final = (1 / 4, 1)
+"""Shares of the remaining branches for a program. Programs that need more are skipped in favour of slower trees, and
 repeated in the next turn.
 """
-_REROUTING: Final = 1 / 10
-"""The same of rerouting, each time that the bound rises."""
-_MANY: Final = 5_000
-"""Number of hops above which no tree of fewer switches is searched for: the time would be over before it began."""
+_PROGRAM: Final = 5
+"""Least number of branches that a program counts for."""
+_REROUTING: Final = 1 / 5
+"""Share of `looks` for rerouting again, each time that the bound rises."""
 
 
 @dataclass
@@ -50,8 +53,14 @@ class ScarceMemory:
     """Finds a tree whose slowest link is within `gap` of the best; exact with a gap of 0."""
 
     gap: float = 0.05
-    seconds: float = 2.0
-    """Wall-clock limit; then the best tree so far is used, and the placement's note states the proven gap."""
+    nodes: int = 200
+    """Maximum number of branches of all programs; then the best tree so far is used, and the placement's note states
+    the proven gap.
+    """
+    looks: int = 2_000_000
+    """Maximum number of hops that rerouting looks at."""
+    largest: int = 500
+    """Maximum number of hops of a program; one of more takes many seconds before its first branch."""
     relaxed: bool = True
     """True if the relaxation bounds the search, which starts and may end there."""
     programs: int = 0
@@ -63,11 +72,10 @@ class ScarceMemory:
     def improved(self, problem: Problem, known: Placement | None = None) -> Placement:
         """The best tree found, `known` where none is better. Raises PlacementError where there is no tree."""
         check_places(problem)
-        until = perf_counter() + self.seconds
         costs = Costs(problem)
         low = bound_seconds(problem, costs) if self.relaxed else costs.access_seconds(problem.hosts)
-        search = _Search(problem, costs, self.gap, until, low, known)
-        search.reroute(1 / 2)
+        search = _Search(problem, costs, self, low, known)
+        search.reroute(1.0)
         for share in _SHARES:
             if search.narrow(share):
                 break
@@ -89,9 +97,10 @@ class _Search:
     """State of the search for one problem's best tree."""
 
     def __init__(
-        self, problem: Problem, costs: Costs, gap: float, until: float, low: float, known: Placement | None
+        self, problem: Problem, costs: Costs, limits: ScarceMemory, low: float, known: Placement | None
     ) -> None:
-        self._problem, self._costs, self._gap, self._until = problem, costs, gap, until
+        self._problem, self._costs, self._limits = problem, costs, limits
+        self._left = limits.nodes
         self.low = low
         """Seconds; no tree's slowest link takes less."""
         self.best = known
@@ -104,31 +113,32 @@ class _Search:
     @property
     def is_open(self) -> bool:
         """True if the bounds are still further apart than allowed."""
-        return self.high > self.low * (1 + self._gap + _SAME)
+        return self.high > self.low * (1 + self._limits.gap + _SAME)
 
     def take(self, placement: Placement) -> None:
         self.best, self.high = placement, self._costs.slowest_link_seconds(placement)
 
     def reroute(self, share: float) -> None:
-        """Look for a tree as fast as the bound without a program, in this share of the time that is left."""
+        """Look for a tree as fast as the bound without a program, with this share of the looks at hops."""
         if self.low == inf or self.high <= self.low * (1 + _SAME):
             return
-        until = perf_counter() + self._slice(share)
-        tree = rerouted(self._problem, self._costs, self._ways, self.low, lambda: perf_counter() > until)
+        streams = itertools.count(int(share * self._limits.looks / max(len(self._hops), 1)), -1)
+        tree = rerouted(self._problem, self._costs, self._ways, self.low, lambda: next(streams) <= 0)
         if tree is not None and self._costs.slowest_link_seconds(tree) < self.high * (1 - _SAME):
             self.take(tree)
 
     def narrow(self, share: float) -> bool:
-        """Ask programs for trees between the bounds, each with this share of the time that is left; whether none was
-        passed over.
+        """Ask programs for trees between the bounds, each with this share of the branches that are left; whether none
+        was passed over.
         """
         unsure, decided = self.low if self.programs else 0.0, True
-        while self.is_open and self.low < self._worst and perf_counter() < self._until:
+        while self.is_open and self.low < self._worst and self._may_solve:
             aim = _next_aim(max(self.low, unsure), self.high) if self.programs else self.low
             if aim <= unsure or (aim > self._worst and unsure > self.low):
                 break
             self.programs += 1
             tree, proven = self._program.within(aim, self._slice(share))
+            self._left -= max(self._program.nodes, _PROGRAM)
             if tree is not None:
                 self.take(tree)
             elif proven:
@@ -139,8 +149,8 @@ class _Search:
         return decided
 
     def take_fewer_switches(self) -> None:
-        """A tree as fast as the best one, if one of fewer switches is found in the time that is left."""
-        if self.best is None or len(self._hops) > _MANY or perf_counter() > self._until:
+        """A tree as fast as the best one, if one of fewer switches is found in the branches that are left."""
+        if self.best is None or not self._may_solve:
             return
         tree = self._program.fewest(self.high, self._slice(1.0))
         if tree is not None and len(tree.parents) < len(self.best.parents):
@@ -154,9 +164,13 @@ class _Search:
     def _ways(self) -> Ways:
         return Ways(self._costs, self._hops)
 
-    def _slice(self, share: float) -> float:
-        """This share of the remaining time, in seconds."""
-        return max(share * (self._until - perf_counter()), 0.01)
+    @property
+    def _may_solve(self) -> bool:
+        return self._left > 0 and len(self._hops) <= self._limits.largest
+
+    def _slice(self, share: float) -> int:
+        """This share of the remaining branches."""
+        return max(int(share * self._left), 1)
 
 
 def _next_aim(low: float, high: float) -> float:
@@ -221,7 +235,7 @@ DESCRIPTION: Final = Description(
     "scarce",
     "scarce memory",
     "the best tree where few switches have room, by mixed-integer programs around a totally unimodular relaxation",
-    lambda: ScarceMemory(gap=0.0, seconds=10.0),
+    lambda: ScarceMemory(gap=0.0, nodes=2_000, looks=10_000_000, largest=2_000),
     frozenset({Need.ROOM, Need.TELEMETRY}),
     resolves=True,
     advice="few switches sum, or have few slots left",

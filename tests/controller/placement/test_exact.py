@@ -104,8 +104,12 @@ def test_the_oracle_is_the_best_of_all_trees(seed: int) -> None:
     assert found is None or best is None or found == pytest.approx(best, rel=1e-6)
 
 
+STOPPED: dict[str, Any] = {"status": 4, "message": "Solution limit reached", "mip_node_count": 1}
+"""Result of a program at its limit of branches."""
+
+
 @pytest.mark.parametrize("seed", range(6))
-def test_an_oracle_whose_time_is_up_says_how_good_its_tree_is(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_oracle_at_its_limit_says_how_good_its_tree_is(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The cases are: with the best tree so far and half its time as the bound, and with none."""
     problem, program = any_problem(seed), scipy.optimize.milp
     best = oracle(problem)
@@ -113,20 +117,20 @@ def test_an_oracle_whose_time_is_up_says_how_good_its_tree_is(seed: int, monkeyp
 
     def unproven(cost: Any, **more: Any) -> Any:
         done = program(cost, **more)
-        if more["options"]["time_limit"] != 60.0:
+        if more["options"]["node_limit"] != Oracle().nodes:
             return done  # another method's
-        return scipy.optimize.OptimizeResult({**done, "status": 1, "mip_dual_bound": done.mip_dual_bound / 2})
+        return scipy.optimize.OptimizeResult({**done, **STOPPED, "mip_dual_bound": done.mip_dual_bound / 2})
 
     def nothing(cost: Any, **more: Any) -> Any:
-        if more["options"]["time_limit"] != 60.0:
+        if more["options"]["node_limit"] != Oracle().nodes:
             return program(cost, **more)
-        return scipy.optimize.OptimizeResult(status=1, x=None, message="time limit reached")
+        return scipy.optimize.OptimizeResult(x=None, **STOPPED)
 
     monkeypatch.setattr(scipy.optimize, "milp", unproven)
     half = Oracle().place(problem, random.Random(0))
     assert slowest(problem, half) == pytest.approx(best)
     if best > Costs(problem).access_seconds(problem.workers) * SAME:
-        assert "not proven in 60 s" in half.note
+        assert "not proven in 20000 branches" in half.note
     else:  # its workers' own links are the slowest, which nothing beats
         assert half.note == ""
     monkeypatch.setattr(scipy.optimize, "milp", nothing)
@@ -197,7 +201,7 @@ def compare_scarce(seeds: Iterable[int], *, shared: bool = False) -> tuple[int, 
         if shared:
             problem = replace(problem, others=random_others(problem.topology, random.Random(seed)))
         best = oracle(problem)
-        for method in (ScarceMemory(gap=0.0, seconds=60.0), ScarceMemory(), WidestTree()):
+        for method in (ScarceMemory(gap=0.0, nodes=20_000), ScarceMemory(), WidestTree()):
             if best is None:
                 with pytest.raises(NoTree):
                     method.place(problem, random.Random(seed))
@@ -239,23 +243,24 @@ def test_a_tree_without_a_finished_program_states_its_bound(
         assert rerouting or longer > SAME
 
 
-def test_problems_that_exceed_their_time_are_skipped_and_retried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No program below the best time but a tenth ends in the first turn, and none begins with a tree."""
+def test_programs_that_exceed_their_branches_are_skipped_and_retried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No program below 1.1 times the best time ends in the first turn, and the search begins without a tree."""
     monkeypatch.setattr(scarce, "rerouted", lambda *_: None)
-    within, asked, again = TreeProgram.within, list[float](), 0
+    within, asked, again = TreeProgram.within, list[tuple[float, int]](), 0
 
-    def slow(self: TreeProgram, seconds: float, time_limit: float) -> tuple[Placement | None, bool]:
-        asked.append(seconds)
-        return (None, False) if seconds < 1.1 * best and time_limit < 1.0 else within(self, seconds, 60.0)
+    def slow(self: TreeProgram, seconds: float, nodes: int) -> tuple[Placement | None, bool]:
+        first_turn = not asked or nodes < asked[-1][1]
+        asked.append((seconds, nodes))
+        return (None, False) if seconds < 1.1 * best and first_turn else within(self, seconds, 20_000)
 
     monkeypatch.setattr(TreeProgram, "within", slow)
     for seed in (2, 4, 8, 13):
         problem = any_problem(seed, room=0.5, max_workers=7)
         best = oracle(problem) or 0.0
         asked.clear()
-        found = ScarceMemory(gap=0.0, seconds=1.9).place(problem, random.Random(seed))
+        found = ScarceMemory(gap=0.0, nodes=2_000).place(problem, random.Random(seed))
         assert slowest(problem, found) == pytest.approx(best, rel=1e-6), f"seed {seed}"
-        again += asked != sorted(asked)
+        again += [seconds for seconds, _ in asked] != sorted(seconds for seconds, _ in asked)
     assert again >= 2
 
 
@@ -323,11 +328,9 @@ def test_scarce_memory_is_placed_as_the_oracle_does_over_many() -> None:
     assert placed >= 200
 
 
-def by_the_relaxation_and_without(problem: Problem, seconds: float) -> tuple[list[ScarceMemory], list[Placement]]:
-    """Solve with and without the relaxation, with time enough for proofs on a busy machine; `seconds` is for the
-    latter.
-    """
-    methods = [ScarceMemory(seconds=60), ScarceMemory(relaxed=False, seconds=seconds)]
+def by_the_relaxation_and_without(problem: Problem, nodes: int) -> tuple[list[ScarceMemory], list[Placement]]:
+    """Solve with and without the relaxation; `nodes` is for the latter."""
+    methods = [ScarceMemory(nodes=20_000), ScarceMemory(relaxed=False, nodes=nodes)]
     return methods, [method.improved(problem) for method in methods]
 
 
@@ -336,7 +339,7 @@ def test_without_the_relaxation_more_programs_are_solved() -> None:
     programs = [0, 0]
     for seed in range(24):
         try:
-            methods, found = by_the_relaxation_and_without(any_problem(seed, room=0.5), 60)
+            methods, found = by_the_relaxation_and_without(any_problem(seed, room=0.5), 20_000)
         except PlacementError:
             continue
         programs = [count + method.programs for count, method in zip(programs, methods, strict=True)]
@@ -353,7 +356,7 @@ def test_without_the_relaxation_large_fabrics_have_no_proof(seed: int) -> None:
     server, *workers = rng.sample([host.name for host in topology.hosts], 301)
     room = {switch.name: int(rng.random() < 0.5) for switch in topology.switches}
     problem = Problem(Routes(topology), tuple(workers), server, 1_000_000, random_loads(topology, rng), room)
-    methods, found = by_the_relaxation_and_without(problem, ScarceMemory().seconds)
+    methods, found = by_the_relaxation_and_without(problem, ScarceMemory().nodes)
     assert (methods[0].programs, found[0].note) == (0, "")
     assert "its slowest link may take up to" in found[1].note
     assert slowest(problem, found[0]) <= slowest(problem, found[1]) * SAME

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 import re
 from dataclasses import replace
-from math import inf
 from typing import Any
 
 import pytest
@@ -25,7 +23,6 @@ from weir.controller.placement.baseline_trees import spine_trees
 from weir.controller.placement.model.loads import LinkLoad
 from weir.controller.placement.reference_schemes import REFERENCE_SCHEMES
 from weir.controller.placement.strategies import STRATEGIES, Need, strategy
-from weir.controller.placement.strategies.agg import Agg, _assign, _placement
 from weir.controller.planning.completion import Expected
 from weir.controller.planning.improvement import better_alone
 from weir.controller.planning.plan import JobSpec
@@ -207,81 +204,6 @@ def test_blind_is_the_widest_tree_of_the_idle_fabric() -> None:
     assert place("blind", demo()) == place("widest", demo(busy={}))
 
 
-def test_agg_has_one_level_and_no_more_switches_than_it_may() -> None:
-    """Every stream goes to one switch or to the server, and none of it beats the tree. Some jobs would take two
-    switches if they might.
-    """
-    most = 0
-    for seed in range(10):
-        problem = any_problem(seed)
-        if problem.server is None:
-            continue
-        costs = Costs(problem)
-        widest = costs.slowest_link_seconds(place("widest", problem))
-        for limit in (0, 1, FAN_IN):
-            placement = Agg(limit).place(problem, random.Random(0))
-            assert set(placement.parents.values()) <= {problem.server}
-            assert len(placement.parents) <= limit, f"seed {seed}"
-            assert widest <= costs.slowest_link_seconds(placement) * (1 + 1e-9)
-        most = max(most, len(placement.parents))
-    assert most == 2
-
-
-def test_a_switchs_fan_in_decides_the_streams_way() -> None:
-    """Three workers are on one rack whose switch takes two: the third goes on to a spine, or to the server."""
-    problem = Problem(Routes(leaf_spine(2, 2, 4)), ("h1", "h2", "h3"), "h5", 1_000_000)
-    free = Agg().place(problem, random.Random(0))
-    assert set(free.aggregators.values()) == {"s1"}
-    two = Agg(streams={"s1": 2}).place(problem, random.Random(0))
-    assert [*two.aggregators.values()].count("s1") in (0, 2)
-    none = Agg(streams={switch.name: 0 for switch in problem.topology.switches}).place(problem, random.Random(0))
-    assert set(none.aggregators.values()) == {"h5"}
-    with raises(PlacementError, place="streams of s1", value=-1):
-        Agg(streams={"s1": -1})
-
-
-def test_more_streams_than_switches_take_are_refused() -> None:
-    """The server takes 32 of 35, and the switches one each, which is one stream to the server again."""
-    topology = leaf_spine(4, 1, 10)
-    hosts = [host.name for host in topology.hosts]
-    problem = Problem(Routes(topology), tuple(hosts[:35]), hosts[-1], 1_000_000)
-    Agg().place(problem, random.Random(0)).check(problem)
-    with pytest.raises(NoTree):
-        Agg(streams={switch.name: 1 for switch in topology.switches}).place(problem, random.Random(0))
-
-
-def over_the_best_set(seed: int) -> float | None:
-    """AGG's slowest link over that of the best set of switches of all there are, each solved by itself; None where the
-    job has no server, or more than six switches could sum.
-    """
-    problem, method = any_problem(seed), Agg()
-    if problem.server is None:
-        return None
-    costs, program = Costs(problem), method._program(problem, problem.server)
-    switches = sorted({sink for _, sink in program.network.paths} - {problem.server})
-    if len(switches) > 6:
-        return None
-    best = inf
-    for count in range(len(switches) + 1):
-        for chosen in itertools.combinations(switches, count):
-            streams = _assign(problem, costs, program, dict.fromkeys(chosen, problem.fan_in), inf)
-            if streams is not None:
-                best = min(best, costs.slowest_link_seconds(_placement(problem, problem.server, streams)))
-    return costs.slowest_link_seconds(method.place(problem, random.Random(0))) / best
-
-
-@pytest.mark.parametrize("seed", [2, 28, 44, 76])
-def test_agg_finds_the_best_set_of_switches(seed: int) -> None:
-    """Dropping switches alone misses it in the last three, by up to five times."""
-    assert over_the_best_set(seed) == pytest.approx(1)
-
-
-@pytest.mark.long
-def test_agg_finds_the_best_set_of_switches_widely() -> None:
-    over = [each for seed in range(100) if (each := over_the_best_set(seed)) is not None]
-    assert over == pytest.approx([1.0] * 60)
-
-
 def test_no_strategy_is_faster_than_the_widest_tree() -> None:
     for seed in range(8):
         problem = any_problem(seed)
@@ -445,11 +367,11 @@ def test_a_job_is_told_of_a_timeout_before_the_nearest_tree(monkeypatch: pytest.
     links = LinkConditions({}, {})
     spec = JobSpec(1, tuple(f"h{i}" for i in range(1, 71)), "h80")
     assert planner.grant(spec, links).note == ""
-    stopped = scipy.optimize.OptimizeResult(status=1, x=None, message="time limit reached")
+    stopped = scipy.optimize.OptimizeResult(status=4, x=None, message="Solution limit reached")
     monkeypatch.setattr(scipy.optimize, "milp", lambda *how, **more: stopped)
     grant = planner.grant(spec, links)
     fits(planner.problem(spec, spec.workers, links), grant.placement)
-    told = "its tree is one by first fit, for the search for the nearest to the strategy's ended after 2 s"
+    told = "its tree is one by first fit, for the search for the nearest to the strategy's ended after 500 branches"
     assert grant.note == told
     assert planner.place_anew(spec, spec.workers, links) == (grant.placement, told)
     planner.strategy = strategy("ps")
@@ -507,20 +429,3 @@ def test_a_job_moves_for_a_clear_gain_only() -> None:
     share = 1 - predicted_completion_time(widest, problem) / predicted_completion_time(ps, problem)
     assert should_move(ps, widest, problem, gain=share - 0.01)
     assert not should_move(ps, widest, problem, gain=share + 0.01)
-
-
-def test_agg_takes_what_it_has_when_time_is_up_and_says_so() -> None:
-    for seed in range(12):
-        problem = any_problem(seed)
-        if problem.server is None:
-            continue
-        for limit in (FAN_IN, 1):  # few enough switches at once, and too many
-            at_once = Agg(limit, seconds=0.0).place(problem, random.Random(seed))
-            at_once.check(problem)
-            assert len(at_once.parents) <= limit
-            assert "not every set of switches was tried in 0 s" in at_once.note
-            in_time = Agg(limit).place(problem, random.Random(seed))
-            costs = Costs(problem)
-            assert "tried" not in in_time.note
-            if limit == FAN_IN:
-                assert costs.completion_seconds(in_time) <= costs.completion_seconds(at_once) * (1 + 1e-9)

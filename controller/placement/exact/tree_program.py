@@ -259,7 +259,7 @@ class TreeProgram:
             integrality=np.array(self._integral),
             bounds=scipy.optimize.Bounds(lowers, uppers),
             constraints=scipy.optimize.LinearConstraint(matrix, np.array(self._rows.lower), most),
-            options=options,
+            options=dict(options),  # which it takes entries from
         )
         stopped = solved.status != _INFEASIBLE and _STOPPED in solved.message
         self.nodes = int(options["node_limit"] if stopped else solved.mip_node_count or 1)

@@ -38,7 +38,7 @@ from ..model.network import build
 from ..model.problem import NoTree, Placement, PlacementError, Problem
 from ..model.strategy import Description, Need
 
-LARGEST: Final = 1_000
+LARGEST: Final = 500
 """Ways of racks to switches and of switches to the server. With more, the program would take minutes."""
 _NODES: Final = 1_000
 """Branches of one program."""
@@ -249,7 +249,8 @@ class _Choice:
             if (seconds := costs.completion_seconds(found)) < length:
                 best, length = found, seconds
             self.least = min(self.least, bound + paths_below)
-            if length <= (bound + self._shortest) * (1 + _CLOSE):
+            stopped = costs.slowest_link_seconds(found) > bound * (1 + _CLOSE)
+            if stopped or length <= (bound + self._shortest) * (1 + _CLOSE):
                 self.least = min(self.least, bound + self._shortest)
                 break
         else:

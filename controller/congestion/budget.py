@@ -56,10 +56,12 @@ class JobStreams:
     """Minimum round-trip time of any of its streams over a link, in empty queues, by link."""
     round_trip_ns: int = 0
     """Round-trip time of its farthest worker."""
+    copies: Mapping[Endpoint, int] = field(default_factory=dict)
+    """Packets that a message sent again adds at once, by link."""
 
     @classmethod
     def of(cls, plan: JobPlan) -> JobStreams:
-        return cls(plan.max_streams, plan.spec.window, plan.round_trips_ns, plan.round_trip_ns)
+        return cls(plan.max_streams, plan.spec.window, plan.round_trips_ns, plan.round_trip_ns, plan.max_copies)
 
 
 def link_budgets(
@@ -140,6 +142,7 @@ def _queues(
                     probe_traffic,
                     there,
                     sum(each.packets for each in with_windows),
+                    sum(job.copies.get(link, 0) for job in jobs),
                     max(frames),
                     cable.queue_packets,
                     min(options.bound_packets, cable.queue_packets),
@@ -239,7 +242,7 @@ def _room(queue: Queue, options: CongestionOptions) -> int:
     If others' own windows leave less than a round for each stream there is no bound, and streams are not reduced in
     vain.
     """
-    room = queue.wanted - queue.probing.count
+    room = queue.wanted - queue.probing.count - queue.copies
     return room - queue.others if room - queue.others >= max(1, queue.streams) else room
 
 
@@ -267,6 +270,29 @@ def _without_promise(budget: LinkBudget, lossy: Collection[Endpoint]) -> LinkBud
         return budget
     where = f"{min(lossy)} and {len(lossy) - 1} more" if len(lossy) > 1 else f"{min(lossy)}"
     return budget.refused(f"frames are lost on its jobs' ways (at {where}), and what is sent again is not summed")
+
+
+def without_dropped(
+    budgets: Mapping[Endpoint, LinkBudget], topology: Topology, jobs: Iterable[JobStreams]
+) -> Mapping[Endpoint, LinkBudget]:
+    """Return the budgets, without the bounds of queues whose jobs may lose packets in another queue, which has none.
+
+    After a loss each worker resends by itself, and switches do not sum resent messages.
+    """
+    dropping = {
+        link
+        for link, budget in budgets.items()
+        if budget.refusal and budget.bound > topology.link_at(link).queue_packets
+    }
+    if not dropping:
+        return budgets
+    refused = dict(budgets)
+    for job in jobs:
+        if where := dropping & job.count.keys():
+            why = f"jobs may lose packets at {min(where)}, whose queue has no bound; what is sent again is not summed"
+            for link in job.count.keys() & budgets.keys() - dropping:
+                refused[link] = replace(refused[link], refusal=refused[link].refusal or why)
+    return refused
 
 
 def _without_undeclared(

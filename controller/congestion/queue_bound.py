@@ -32,7 +32,8 @@ class Promise:
             f"(w = {budget.congested_window} from K = {budget.threshold} on)"
         )
         inputs = (
-            f"N = {budget.streams} streams{windows if budget.windows else ''}, {budget.probes} probes, "
+            f"N = {budget.streams} streams{windows if budget.windows else ''}, "
+            f"{f'{budget.copies} copies, ' if budget.copies else ''}{budget.probes} probes, "
             f"others u = {budget.share:.2f} and σ = {budget.burst:.1f}"
             f"{f', by windows of their own ΣM = {budget.others}' if budget.others else ''}"
         )

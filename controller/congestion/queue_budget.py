@@ -48,6 +48,8 @@ class LinkBudget:
     """ΣW: sum of all their windows; less than N·W if other queues on the path limit some streams more, more while
     packets of ended streams may be there.
     """
+    copies: int
+    """Packets that workers' repeated rounds may add at once."""
     probes: int
     """Telemetry's own packets that may be in the queue at once."""
     share: float
@@ -115,6 +117,8 @@ class Queue:
     crossing: CrossTraffic | None
     others: int
     """Packets that others' own windows let be in the network."""
+    copies: int
+    """Packets that one repeated round of each job adds."""
     frame_bytes: int
     """The largest frame that may wait there."""
     limit: int
@@ -216,9 +220,10 @@ def queue_budget(
         refusal = "nothing limits how long others wait, at their hosts or for the control class"
     elif math.floor(bound.packets) > queue.wanted:
         windows = f"{queue.others} packets of others' own windows, " if queue.others else ""
+        copies = f"{queue.copies} copies, " if queue.copies else ""
         refusal = (
-            f"{queue.streams} streams, {windows}{queue.probing.count} probes and a burst of {burst:.0f} packets may "
-            f"meet: {bound.packets:.0f} packets where "
+            f"{queue.streams} streams, {windows}{copies}{queue.probing.count} probes and a burst of {burst:.0f} "
+            f"packets may meet: {bound.packets:.0f} packets where "
             + (
                 f"{queue.wanted} are wanted"
                 if queue.wanted == options.bound_packets
@@ -235,6 +240,7 @@ def queue_budget(
         bound=bound.packets,
         streams=queue.streams,
         windows=total,
+        copies=queue.copies,
         probes=queue.probing.count,
         share=queue.share,
         burst=burst,
@@ -275,9 +281,10 @@ def _bound_of(
 ) -> _Bound:
     """Return the least bound that holds: by windows alone, by the inlets of cross traffic, or by marks."""
     share, others = queue.share, burst + queue.probing.count + queue.ahead
+    copies = "copies + " if queue.copies else ""
     more, ahead = "ΣM + " if queue.others else "", " + σ_h" if queue.ahead else ""
-    formula = f"ΣW + {more}probes" if queue.crossing is None else f"(ΣW + {more}σ{ahead})/(1 − u)"
-    packets = population_queue(total + queue.others, share, others)
+    formula = f"ΣW + {more}{copies}probes" if queue.crossing is None else f"(ΣW + {more}{copies}σ{ahead})/(1 − u)"
+    packets = population_queue(total + queue.others + queue.copies, share, others)
     by_windows = _Bound(packets, formula, max(queue.wanted // 4, 1), window)
     if queue.crossing is None or share + queue.probe_share >= 1:
         return by_windows

@@ -25,7 +25,7 @@ from ...wire.control import Pacing
 from ..int_config.settings import IntConfig
 from ..planning.plan import JobPlan
 from ..telemetry.probes import Probe
-from .budget import JobStreams, largest_frame_bytes, link_budgets, losing_links
+from .budget import JobStreams, largest_frame_bytes, link_budgets, losing_links, without_dropped
 from .cross_traffic import DeclaredPair, declared_pairs
 from .options import CongestionOptions
 from .queue_budget import LinkBudget
@@ -47,7 +47,7 @@ class _Remains:
     until_ns: int
 
     def packets(self, link: Endpoint) -> int:
-        """The most of them that may be in a link's queue."""
+        """The most of them that may be in a link's queue, besides copies."""
         return self.plan.max_streams.get(link, 0) * self.window
 
 
@@ -123,6 +123,7 @@ class WindowController:
             reported = crossed_by_reports(self._topology, routes, self._watching)
             targets = link_budgets(self._topology, routes, streams, probes, self.options, self.undeclared, reported)
             targets = without_reported(targets, self._topology, routes, self._watching)
+            targets = without_dropped(targets, self._topology, streams)
             self._decrease(plans, targets, now_ns)
             self._known = replace(self._known, inputs=inputs)
         known = self._known
@@ -258,6 +259,7 @@ class WindowController:
         """
         known = self._known
         totals: dict[Endpoint, int] = {}
+        present = {plan.spec.job: plan.max_copies for plan in plans}
         for plan in plans:
             window = self._window(plan)
             for link, count in plan.max_streams.items():
@@ -270,6 +272,9 @@ class WindowController:
             budget = budgets[link].counting(total)
             for each in last_first:
                 if packets := each.packets(link):
+                    # a new generation sends no copies before those of the old one are gone
+                    copies = present.get(each.plan.spec.job, {}).get(link, 0)
+                    packets += max(0, each.plan.max_copies.get(link, 0) - copies)
                     together = budget.counting(budget.windows + packets)
                     if together.bound > together.wanted:
                         fits_ns[link] = each.until_ns
@@ -299,18 +304,20 @@ class WindowController:
             hold_ns=max(0, until_ns - now_ns),
             lease_ns=self.options.lease_ns,
             gap_ns=self._gap_ns(plan),
-            round_trip_ns=self._min_timeout_ns(plan),
+            round_trip_ns=self._min_timeout_ns(plan, now_ns),
         )
 
-    def _min_timeout_ns(self, plan: JobPlan) -> int:
+    def _min_timeout_ns(self, plan: JobPlan, now_ns: int) -> int:
         """Maximum time that a round may be under way whichever jobs come: no retransmission is sent earlier.
 
-        Otherwise workers would resend rounds that are only late, and no bound covers such copies. 0 if its links lose
-        frames: there are no bounds then, and recovery should be fast.
+        Otherwise workers would resend rounds that are only late, and no bound covers such copies. Nor is any sent while
+        packets of the job's earlier generations are under way. 0 if its links lose frames: there are no bounds then,
+        and recovery should be fast.
         """
         if losing_links(self._topology, plan.max_streams) or self._overflows(plan):
             return 0
-        return self.round_trip_ns(plan, at_least=self.options.bound_packets)
+        own = [each.until_ns - now_ns for each in self._known.remains if each.plan.spec.job == plan.spec.job]
+        return max([self.round_trip_ns(plan, at_least=self.options.bound_packets), *own])
 
     def _overflows(self, plan: JobPlan) -> bool:
         """Return True if a buffer on the job's ways cannot take a round of each stream at once."""

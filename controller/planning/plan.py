@@ -151,6 +151,10 @@ class JobPlan:
     """
     max_streams: Mapping[Endpoint, int]
     """Streams that may take each directed link, each counted whole on every such link."""
+    max_copies: Mapping[Endpoint, int]
+    """Packets that one message sent again by a worker, or its answer, may add at once on each directed link
+    (`max_copies_of`).
+    """
     round_trip_ns: int
     """Round-trip time from the slowest worker to the root and back, in empty queues."""
     round_trips_ns: Mapping[Endpoint, int]
@@ -268,9 +272,19 @@ def job_plan(
     for child, parent in placement.edges:
         for link in _links_of(routes, child, parent):
             round_trips[link] = min(farthest[child], round_trips.get(link, farthest[child]))
-    max_streams = max_streams_of(routes, placement.edges)
     return JobPlan(
-        spec, generation, placement, switches, workers, server, streams, max_streams, longest, round_trips, hops
+        spec,
+        generation,
+        placement,
+        switches,
+        workers,
+        server,
+        streams,
+        max_streams_of(routes, placement.edges),
+        max_copies_of(routes, placement.edges),
+        longest,
+        round_trips,
+        hops,
     )
 
 
@@ -294,6 +308,28 @@ def max_streams_of(routes: Routes, edges: Iterable[tuple[str, str]]) -> Mapping[
         for link in _links_of(routes, child, parent):
             most[link] = most.get(link, 0) + 1
     return most
+
+
+def max_copies_of(routes: Routes, edges: Iterable[tuple[str, str]]) -> Mapping[Endpoint, int]:
+    """Maximum number of packets by which a message that a worker sends again lengthens each directed link's queue.
+
+    On its way to the worker's first node it takes the place of the original. A node that has its own sum sends it up,
+    one packet. The answer of the root is one packet to the child that asked; inner nodes replicate it to all children.
+    """
+    parents = dict(edges)
+    inner = set(parents.values()) & parents.keys()
+    copies: dict[Endpoint, int] = {}
+    for child, parent in parents.items():
+        if child in inner:
+            copies |= {link: max(copies.get(link, 0), 1) for link in routes.shares(child, parent)}
+        if parent not in inner:
+            copies |= {link: max(copies.get(link, 0), 1) for link in routes.shares(parent, child)}
+    replicated: dict[Endpoint, int] = {}
+    for child, parent in parents.items():
+        if parent in inner:
+            for link in routes.shares(parent, child):
+                replicated[link] = replicated.get(link, 0) + 1
+    return {link: max(copies.get(link, 0), replicated.get(link, 0)) for link in copies.keys() | replicated.keys()}
 
 
 def _links_of(routes: Routes, child: str, parent: str) -> tuple[Endpoint, ...]:

@@ -222,11 +222,12 @@ def test_others_windows_count_both_ways_and_leave_jobs_the_rest() -> None:
     assert all(budgets[link].others == 20 for link in crossed)
     assert {FABRIC.peer(link).node for link in crossed} == {"h1", "h4", "s1", "s2", "s4", "s5"}
     [shared] = [budgets[link] for link in crossed if FABRIC.peer(link).node == "h1"]
-    assert shared.window == 48 - 20 - shared.probes < 32
-    assert shared.bound == shared.window + 20 + shared.probes == 48
+    assert shared.copies == 1, "the answer to a message that a worker sent again"
+    assert shared.window == 48 - 20 - 1 - shared.probes < 32
+    assert shared.bound == shared.window + 20 + 1 + shared.probes == 48
     assert not shared.refusal
     [told] = [promise for promise in promises(budgets.values()) if promise.link == shared.link]
-    assert "48 packets = ΣW + ΣM + probes" in told.text
+    assert "48 packets = ΣW + ΣM + copies + probes" in told.text
     assert "by windows of their own ΣM = 20" in told.text
 
 
@@ -240,8 +241,8 @@ def test_windows_of_others_beside_leaky_buckets() -> None:
         options = CongestionOptions(bound, steady, windowed=(Windowed("h1", "h4", window, 1042),))
         found.append(link_budgets(FABRIC, ROUTES, [JobStreams.of(plan)], PROBES, options)[link])
     alone, marked = found
-    assert alone.formula == "(ΣW + ΣM + σ)/(1 − u)"
-    assert alone.bound == (alone.windows + 20 + alone.burst + alone.probes) / (1 - alone.share) <= 48
+    assert alone.formula == "(ΣW + ΣM + copies + σ)/(1 − u)"
+    assert alone.bound == (alone.windows + 20 + 1 + alone.burst + alone.probes) / (1 - alone.share) <= 48
     assert marked.formula == "K + ΣW + Σw + ΣM + σ"
     everyone = marked.windows + marked.congested_window + 8 + marked.burst + marked.probes
     assert marked.bound == marked.threshold + everyone <= 128
@@ -264,20 +265,21 @@ def test_windows_and_marks_are_the_best_that_a_queue_allows(seed: int) -> None:
     frame_ns = 8 * 1094 * 1e9 / FABRIC.link_at(link).rate_bps
     product, free = jobs[0].round_trips_ns[link] / frame_ns, 1 - found.share
     needed = max(1.0, free / streams * jobs[0].round_trip_ns / frame_ns)
+    beside = found.burst + len(plans)  # and a copy of each job
 
     def slowed(window: int, threshold: int) -> int:
         return min(window, max(1, int(free * (threshold + product) // streams)))
 
     def most(window: int, threshold: int) -> float:
         marked = threshold + streams * (window + slowed(window, threshold)) + found.burst
-        return min(marked, (streams * window + found.burst) / free)
+        return min(marked, (streams * window + beside) / free)
 
     def left(window: int) -> float:
         thresholds = range(max(bound // 16, math.ceil(streams / free - product), 1), bound + 1)
         kept = [threshold for threshold in thresholds if most(window, threshold) <= bound]
         if not kept:
             return 0.0
-        if (streams * window + found.burst) / free <= most(window, kept[-1]):
+        if (streams * window + beside) / free <= most(window, kept[-1]):
             return window / needed
         return slowed(window, kept[-1]) / needed
 
@@ -314,7 +316,7 @@ def test_no_queue_at_the_end_of_all_ways_could_mark_much_later(seed: int) -> Non
         left = int((1 - budget.share) * (later + product) // budget.streams)
         slowed = budget.streams * min(budget.window, max(1, left))
         marked = later + budget.windows + slowed + budget.burst + budget.probes
-        alone = (budget.windows + budget.burst + budget.probes) / (1 - budget.share)
+        alone = (budget.windows + budget.burst + budget.copies + budget.probes) / (1 - budget.share)
         assert min(marked, alone) > bound, f"seed {seed}: {budget}"
 
 
@@ -490,6 +492,11 @@ class Times:
                 self._gone.append((plan, [(window, min(until_ns, gone_ns)) for window, until_ns in allowed[job]]))
         if self.windows.budgets is not before:
             obeys_ns = {job: now_ns + self._lease_ns + way_ns for job, way_ns in ways_ns.items()}
+            for there, earlier_ns, _ in self._past[-1:]:
+                for job in earlier_ns.keys() & obeys_ns.keys() & self.plans.keys():
+                    ways = [link for link in self.plans[job].max_streams if link in there and link in before]
+                    if all(there[link].window <= before[link].window for link in ways):
+                        earlier_ns[job] = min(earlier_ns[job], obeys_ns[job])  # it obeyed the same windows afterwards
             self._past.append((before, obeys_ns, max(obeys_ns.values(), default=now_ns)))
         for plan in told:
             job = plan.spec.job
@@ -526,9 +533,16 @@ class Times:
                 for job, plan in senders.items()
                 if link in plan.max_streams
             )
+            copies = {job: plan.max_copies.get(link, 0) for job, plan in senders.items()}
+            for plan, there in self._gone:  # a job's generations do not send copies at the same time
+                if any(until_ns > now_ns for _, until_ns in there):
+                    job = plan.spec.job
+                    copies[job] = max(copies.get(job, 0), plan.max_copies.get(link, 0))
             besides = min(one.burst for one in promised) + budget.probes + budget.others  # theirs is upstream's matter
-            by_windows = (rounds + besides) / (1 - budget.share)
+            by_windows = (rounds + besides + sum(copies.values())) / (1 - budget.share)
             threshold = max((one.threshold for one in promised if one.marked), default=math.inf)
+            if not marked and threshold < math.inf:
+                threshold = sum(copies.values())  # no worker sends any more, whatever is marked
             largest = min(by_windows, threshold + rounds + marked + besides)
             assert largest <= max(one.bound for one in promised) + 1e-6, f"{link} at {now_ns} ns: {rounds} rounds"
 
@@ -557,13 +571,13 @@ def test_windows_shrink_at_once_and_a_new_job_waits_for_that() -> None:
     assert paced.pacing.hold_ns == 0
     crowd = [at_one_switch(job, "h1", "h3") for job in range(2, 6)]
     told = windows.update(ROUTES, [paced, *crowd], (), 5_000)
-    assert windows.budgets[link].window == 64 // 5 == 12
+    assert windows.budgets[link].window == (64 - 5) // 5 == 11
     for plan in told:
-        assert plan.pacing.window == 12
+        assert plan.pacing.window == 11
         assert plan.pacing.hold_ns >= 1_000_000 + windows.round_trip_ns(plan)
     plans = [paced, *told]
     windows.update(ROUTES, plans[:1], (), 6_000)
-    assert windows.budgets[link].window == 12, "packets of those who left are still under way"
+    assert windows.budgets[link].window == 11, "packets of those who left are still under way"
     later = 6_000 + 1_000_000 + 2 * told[0].pacing.hold_ns
     windows.update(ROUTES, plans[:1], (), later)
     assert windows.budgets[link].window == 32
@@ -665,21 +679,21 @@ def test_no_window_grows_before_a_late_switch_is_applied() -> None:
     assert windows.behind == frozenset(), "they let no more through than the others on the way"
     follow([first, *crowd], 6_000)
     follow([first], 7_000)
-    assert windows.budgets[link].window == 12
+    assert windows.budgets[link].window == 11
     crowd = [at_one_switch(job, "h1", "h3") for job in range(6, 12)]
     follow([first, *crowd], 8_000, link.node)
-    assert windows.budgets[link].window == 64 // 7
+    assert windows.budgets[link].window == (64 - 7) // 7
     assert windows.behind == {link.node}
     late_ns = 1_000_000_000
     follow([first], late_ns, link.node)
-    assert windows.budgets[link].window == 64 // 7, "it may have 12 still"
+    assert windows.budgets[link].window == (64 - 7) // 7, "it may have 11 still"
     assert windows.obeyed_ns > late_ns
     follow([first], late_ns + 1)
     assert windows.behind == frozenset()
     obeyed_ns = windows.obeyed_ns
     assert obeyed_ns == late_ns + 1 + 1_000_000 + windows.round_trip_ns(first)
     follow([first], obeyed_ns - 1)
-    assert windows.budgets[link].window == 64 // 7
+    assert windows.budgets[link].window == (64 - 7) // 7
     follow([first], obeyed_ns)
     assert windows.budgets[link].window == 32
 
@@ -691,18 +705,18 @@ def test_a_moved_job_waits_until_its_old_packets_are_gone() -> None:
     assert first.pacing.window == 32, "two of them are more than 40"
     assert windows.round_trip_ns(first) > 0
     assert windows.update(ROUTES, [moved], (), 2_000) == []
-    roomy = WindowController(FABRIC, OPTIONS)
+    roomy = WindowController(FABRIC, replace(OPTIONS, bound_packets=65))
     roomy.update(ROUTES, [at_one_switch(1, "h1", "h2")], (), 0)
     [free] = roomy.update(ROUTES, [at_one_switch(1, "h1", "h2", generation=2)], (), 1_000)
-    assert free.pacing.hold_ns == 0, "32 old ones and 32 new ones are 64"
+    assert free.pacing.hold_ns == 0, "32 old ones, 32 new ones and a copy are 65"
     assert moved.pacing.hold_ns > 0
 
 
 def test_a_past_jobs_packets_count_with_its_last_windows() -> None:
-    """Five jobs of 9 rounds; four leave, and the one that stays has 32: when it moves, 32 old ones are on the way."""
+    """Five jobs of 8 rounds; four leave, and the one that stays has 32: when it moves, 32 old ones are on the way."""
     windows = WindowController(FABRIC, replace(OPTIONS, bound_packets=48, lease_ns=100_000))
     crowd = windows.update(ROUTES, [at_one_switch(job, "h1", "h2") for job in range(1, 6)], (), 0)
-    assert {plan.pacing.window for plan in crowd} == {9}
+    assert {plan.pacing.window for plan in crowd} == {8}
     windows.update(ROUTES, crowd[:1], (), 10_000_000)
     windows.update(ROUTES, crowd[:1], (), 20_000_000)
     [link] = [end for end in crowd[0].max_streams if FABRIC.peer(end).node == "h1"]
@@ -714,7 +728,7 @@ def test_a_past_jobs_packets_count_with_its_last_windows() -> None:
 
 def test_the_bound_counts_leftovers_without_a_waiting_job() -> None:
     """The rest of an old generation counts in the bound as long as it is there, up to the room that Q* leaves."""
-    windows = WindowController(FABRIC, OPTIONS)
+    windows = WindowController(FABRIC, replace(OPTIONS, bound_packets=65))
     [first] = windows.update(ROUTES, [at_one_switch(1, "h1", "h2")], (), 0)
     [link] = [end for end in first.max_streams if FABRIC.peer(end).node == "h1"]
 
@@ -722,15 +736,15 @@ def test_the_bound_counts_leftovers_without_a_waiting_job() -> None:
         return Promise.of(windows.budgets[link])
 
     assert promised().text == (
-        f"{link}: at most 32 packets = ΣW + probes; N = 1 streams of W = 32 (w = 32 from K = 16 on), 0 probes, "
-        "others u = 0.00 and σ = 0.0"
+        f"{link}: at most 33 packets = ΣW + copies + probes; N = 1 streams of W = 32 (w = 32 from K = 16 on), "
+        "1 copies, 0 probes, others u = 0.00 and σ = 0.0"
     )
     [second] = windows.update(ROUTES, [at_one_switch(1, "h1", "h2", generation=2)], (), 1_000)
     assert second.pacing.hold_ns == 0
-    assert promised().bound_packets == 64
+    assert promised().bound_packets == 65
     assert "N = 1 streams of W = 32 and ΣW = 64 with what is left of others (w = 32 from" in promised().text
     windows.update(ROUTES, [second], (), 1_000 + windows.round_trip_ns(first))
-    assert promised().bound_packets == 32
+    assert promised().bound_packets == 33
 
 
 def test_a_new_job_waits_until_marks_leave_the_others_less() -> None:
@@ -827,13 +841,14 @@ def test_the_packets_of_all_moves_of_late_count_together() -> None:
     """One old generation and the new one are within the bound; two old ones are not, as long as the first is not
     gone.
     """
-    windows = WindowController(FABRIC, OPTIONS)
+    options = replace(OPTIONS, bound_packets=65)
+    windows = WindowController(FABRIC, options)
     [first] = windows.update(ROUTES, [at_one_switch(1, "h1", "h2")], (), 0)
     [second] = windows.update(ROUTES, [at_one_switch(1, "h1", "h2", generation=2)], (), 1_000)
     [third] = windows.update(ROUTES, [at_one_switch(1, "h1", "h2", generation=3)], (), 2_000)
     assert (first.pacing.window, second.pacing.hold_ns) == (32, 0)
     assert third.pacing.hold_ns == 1_000 + windows.round_trip_ns(first) - 2_000
-    late = WindowController(FABRIC, OPTIONS)
+    late = WindowController(FABRIC, options)
     late.update(ROUTES, [at_one_switch(1, "h1", "h2")], (), 0)
     late.update(ROUTES, [at_one_switch(1, "h1", "h2", generation=2)], (), 1_000)
     gone_ns = 1_000 + late.round_trip_ns(first)
@@ -855,7 +870,7 @@ def test_a_restarted_controller_begins_with_the_switches_state() -> None:
     anew.update(ROUTES, [at_one_switch(1, "h1", "h3")], (), 0)
     assert windows_held(marked_states(FABRIC, states, anew.budgets, left, OPTIONS)) == held
     [link] = [e for e in left[0].max_streams if FABRIC.peer(e).node == "h1"]
-    assert anew.budgets[link].window == 64 // 5
+    assert anew.budgets[link].window == (64 - 5) // 5
     anew.update(ROUTES, [at_one_switch(1, "h1", "h3")], (), 1_000_000 + anew.round_trip_ns(left[0]))
     assert anew.budgets[link].window == 32
 

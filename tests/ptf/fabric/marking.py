@@ -28,6 +28,7 @@ class MarkingTest(FabricTest):
                 congested_window=CONGESTED_WINDOW,
                 bound=64.0,
                 streams=1,
+                copies=0,
                 windows=WINDOW,
                 probes=0,
                 share=0.0,

@@ -26,6 +26,7 @@ from weir.topologies import TopologyError
 BENCHMARKS: Final = (
     "emulator",
     "ports",
+    "inference",
     "writes",
     "lookups",
     "start",

@@ -51,7 +51,7 @@ ROUTER_JSON: Final = Path(__file__).parent / "programs" / "l3.json"
 
 
 @dataclass(frozen=True, slots=True)
-class _Job:
+class Job:
     """One program, its traffic, and the ratios to the peers that it must reach."""
 
     name: str
@@ -62,21 +62,23 @@ class _Job:
 def figures() -> Iterator[Figure]:
     """Run the benchmarks of this module against the peers that are here."""
     small = small_packets()
-    forwarding = _Job("fabric.p4, 64-byte frames forwarded", small, {BMV2: 20})
-    summing = _Job("fabric.p4, 256-lane contributions summed", contributions(), {BMV2: 50})
-    routing = _Job("l3.p4, 64-byte frames routed", small, {BMV2: 5, RELAY: 0.7})
-    yield from _measure(P4Files.at(FABRIC_JSON), fabric_entries(), (forwarding, summing))
-    yield from _measure(P4Files.at(ROUTER_JSON), router_entries(), (routing,))
+    forwarding = Job("fabric.p4, 64-byte frames forwarded", small, {BMV2: 20})
+    summing = Job("fabric.p4, 256-lane contributions summed", contributions(), {BMV2: 50})
+    routing = Job("l3.p4, 64-byte frames routed", small, {BMV2: 5, RELAY: 0.7})
+    yield from measure(P4Files.at(FABRIC_JSON), fabric_entries(), (forwarding, summing))
+    yield from measure(P4Files.at(ROUTER_JSON), router_entries(), (routing,))
 
 
-def _measure(program: P4Files, entries: list[fy.P4TableEntry], jobs: tuple[_Job, ...]) -> Iterator[Figure]:
+def measure(
+    program: P4Files, entries: list[fy.P4TableEntry], jobs: tuple[Job, ...], *, packets: int = PACKETS
+) -> Iterator[Figure]:
     """Run jobs on one program, paired with each peer."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="weir-bench-")))
         stack.enter_context(own_namespace())
         switch = stack.enter_context(running_switch(WEIR, folder, make_interfaces("w")))
         load(switch.address, program, entries)
-        weir = _Contender(switch, Device("w", PACKETS, WINDOW, sums=True))
+        weir = _Contender(switch, Device("w", packets, WINDOW, sums=True))
         peers = {}
         if shutil.which(BMV2) is not None:
             switch = stack.enter_context(running_switch((BMV2, "-L", "off"), folder, make_interfaces("b")))
@@ -84,13 +86,13 @@ def _measure(program: P4Files, entries: list[fy.P4TableEntry], jobs: tuple[_Job,
             peers[BMV2] = _Contender(switch, Device("b", BMV2_PACKETS, BMV2_WINDOW, sums=True))
         if (compiler := shutil.which("cc")) is not None:
             relay = stack.enter_context(running_relay(compiler, folder, make_interfaces("c")))
-            peers[RELAY] = _Contender(relay, Device("c", PACKETS, WINDOW, sums=False))
+            peers[RELAY] = _Contender(relay, Device("c", packets, WINDOW, sums=False))
         for job in jobs:
             for name, peer in peers.items():
                 yield from _compare(job, weir, name, peer)
 
 
-def _compare(job: _Job, weir: _Contender, name: str, peer: _Contender) -> Iterator[Figure]:
+def _compare(job: Job, weir: _Contender, name: str, peer: _Contender) -> Iterator[Figure]:
     """Packets a second of time, and the processor's time for each, of two devices that take turns."""
     with Driver(weir.device, job.traffic) as mine, Driver(peer.device, job.traffic) as theirs:
         mine.push()

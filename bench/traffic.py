@@ -10,7 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weir.bench.driver import OUT_PORT
+from weir.controller.inference.forest import Forest
+from weir.controller.inference.table_entries import model_state
+from weir.controller.p4runtime.entries import Entry
 from weir.wire.aggregation import LANES, MESSAGE, MessageType, linear_check, make_tag, set_checksum, version_type
+from weir.wire.classification import CLASSIFICATION_PORT, pack_requests
 from weir.wire.frames import encapsulate
 
 ROUNDS: Final = 1024
@@ -95,6 +99,33 @@ def fabric_entries() -> list[fy.P4TableEntry]:
                 "hdr.ipv4.src_addr": HOST_ADDRESS + child,
             }
             entries.append(_entry(f"{_AGGREGATION}.members", member, f"{_AGGREGATION}.accept"))
+    return entries
+
+
+def requests(samples: NDArray[np.uint8]) -> dict[int, NDArray[np.uint8]]:
+    """Requests for the classes of samples (n, features) at port 1, round and round. Answers leave through OUT_PORT."""
+    count = PHASES * ROUNDS
+    return {
+        1: encapsulate(
+            pack_requests(samples[np.arange(count) % len(samples)]),
+            source=HOST_ADDRESS,
+            destination=SWITCH_ADDRESS,
+            source_mac=2,
+            destination_mac=1,
+            destination_port=CLASSIFICATION_PORT,
+        )
+    }
+
+
+def model_entries(forest: Forest) -> list[fy.P4TableEntry]:
+    """Entries by which `fabric.p4` classifies, and the way of the answers."""
+    entries = [_fabric_route(f"10.0.1.{HOST_ADDRESS & 0xFF}/32")]
+    for item in model_state(forest, 0).items.values():
+        assert isinstance(item, Entry)
+        (action,) = item.calls
+        call = fy.P4TableAction(action.action, **dict(action.args))
+        match = fy.P4TableMatch(dict(item.match))
+        entries.append(fy.P4TableEntry(item.table, match=match, action=call, priority=item.priority))
     return entries
 
 

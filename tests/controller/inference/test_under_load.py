@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack
 from itertools import pairwise
+from pathlib import Path
 from threading import Event, Thread
 from typing import Any, Final
 
@@ -65,14 +66,16 @@ class Asking(Thread):
 
 @needs_namespaces
 @pytest.mark.parametrize("replacements", [4, pytest.param(60, marks=pytest.mark.long)])
-async def test_no_answer_is_a_class_that_neither_model_gives(replacements: int, pipeline: CompiledPipeline) -> None:
+async def test_no_answer_is_a_class_that_neither_model_gives(
+    replacements: int, pipeline: CompiledPipeline, tmp_path: Path
+) -> None:
     forests = [Forest.of(digits_model(trees=5, leaves=24, seed=seed)) for seed in (3, 4)]
     images = forests[0].encode(digits()[1][0])
     expected = {forest.number: forest.decide(images) for forest in forests}
     port = TOPOLOGY.neighbours("h1")[0].port
     with network([port]) as net:
         async with AsyncExitStack() as stack:
-            controller = await controlled(stack, net, pipeline)
+            controller = await controlled(stack, net, pipeline, tmp_path)
             await controller.load_model([LEAF.name], forests[0])
             asking = Asking(net, port, images)
             asking.start()
@@ -94,14 +97,14 @@ async def test_no_answer_is_a_class_that_neither_model_gives(replacements: int, 
     assert changes == [forests[(number + 1) % 2].number for number in range(replacements)]
 
 
-async def controlled(stack: AsyncExitStack, net: Network, pipeline: CompiledPipeline) -> Controller:
-    """A controller of the fabric, whose leaf has interfaces."""
+async def controlled(stack: AsyncExitStack, net: Network, pipeline: CompiledPipeline, folder: Path) -> Controller:
+    """A controller of the fabric, whose leaf has interfaces. Its sockets are paths, which any namespace reaches."""
     sessions: dict[str, Any] = {}
     for node in TOPOLOGY.switches:
         switch = Switch(node.device_id, ports=sorted(TOPOLOGY.neighbours(node.name)))
         if node is LEAF:
             stack.enter_context(WiredSwitch(switch, net.interfaces))
-        server = stack.enter_context(P4RuntimeServer([switch]))
+        server = stack.enter_context(P4RuntimeServer([switch], f"unix:{folder / node.name}"))
         sessions[node.name] = await stack.enter_async_context(
             SwitchSession(node.name, server.address, device_id=node.device_id, pipeline=pipeline, timeout_s=60)
         )

@@ -85,7 +85,8 @@ p4: $(READY)  ## recompile the P4 programs (needs p4c)
 
 tofino: $(READY)  ## check the P4 program for Tofino; that it fits the chips, and what they load (needs p4c's p4test; for the chips, its Tofino back end)
 	@command -v p4test >/dev/null || { echo "weir: p4test (of p4c) is not on PATH; build p4c with its p4test back end" >&2; exit 2; }
-	@cd p4src && for chip in 1 2; do p4test -D__TARGET_TOFINO__=$$chip --Werror --Wdisable=unused tofino/fabric.p4 || exit; done
+	@cd p4src && for chip in 1 2; do for program in tofino/fabric.p4 forest/forest.p4; do \
+		p4test -D__TARGET_TOFINO__=$$chip --Werror --Wdisable=unused $$program || exit; done; done
 	@rm -rf build/tofino
 	@$(BIN)/python -m weir.p4src.fit --keep build/tofino
 	@for program in $$(ls build/tofino 2>/dev/null); do $(BIN)/python -m weir.controller.p4runtime.packing \

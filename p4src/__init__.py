@@ -2,8 +2,9 @@
 
 `common/` holds ids, sizes and headers; `bmv2/` the program for v1model with `fabric.p4` on top and `target.p4` for the
 parts specific to v1model; `build/` p4c's output. The compiled form is checked in, so that p4c is needed only after
-changes of P4: `make p4` recompiles. `tofino/` is the program for Tofino 1 and 2 under the same names; of its compiled
-forms only the control plane is here, since the chips' binaries come from their own compiler.
+changes of P4: `make p4` recompiles.
+`tofino/` is the program for Tofino 1 and 2 under the same names, `forest/` one for decision forests on these chips; of
+its compiled forms only the control plane is here, since the chips' binaries come from their own compiler.
 """
 
 from __future__ import annotations

@@ -12,13 +12,14 @@ import json
 import re
 import shutil
 import sys
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from . import BUILD, P4C_HOME, ROOT, TOFINO
+from . import BUILD, P4C_HOME, ROOT
 from .compile import CompileError, run_compiler, sources
 
 
@@ -30,11 +31,27 @@ class Chip:
     target: str
     """Name used by the back end."""
     architecture: str
+    source: str = "tofino/fabric.p4"
+
+    @property
+    def generation(self) -> int:
+        """1 or 2."""
+        return 2 if self.target == "tofino2" else 1
 
     @property
     def name(self) -> str:
         """Display name."""
-        return f"Tofino {TOFINO[self.program]}"
+        return f"Tofino {self.generation}"
+
+    @property
+    def folder(self) -> str:
+        """Folder of the source."""
+        return self.source.partition("/")[0]
+
+    @property
+    def assembly(self) -> Path:
+        """The back end's assembly, in its output folder."""
+        return Path("pipe", f"{Path(self.source).stem}.bfa")
 
     @property
     def report(self) -> Path:
@@ -46,6 +63,13 @@ CHIPS: Final = (
     Chip("fabric_tofino", "tofino", "tna"),
     Chip("fabric_tofino2", "tofino2", "t2na"),
 )
+FORESTS: Final = (
+    Chip("forest_tofino", "tofino", "tna", "forest/forest.p4"),
+    Chip("forest_tofino2", "tofino2", "t2na", "forest/forest.p4"),
+)
+"""The program for decision forests, which has no place beside sums."""
+_BORROWED: Final = ("bmv2/classification.p4", "tofino/checksum.p4", "tofino/routing.p4", "tofino/target.p4")
+"""Files of other programs that it includes."""
 
 BACK_END: Final = "p4c-barefoot"
 ASSEMBLER: Final = "bfas"
@@ -93,6 +117,8 @@ class Fit:
     """The same resources for each stage."""
     whole: tuple[Use, ...]
     """Resources outside stages: containers of fields, states of parsers."""
+    blocks: Mapping[str, int] = field(default_factory=dict)
+    """SRAM and TCAM blocks by table."""
 
     @property
     def totals(self) -> list[Use]:
@@ -113,9 +139,13 @@ class Fit:
         return late + [f"{use.used} {use.name} of {use.there_is}" for use in uses if use.used > use.there_is]
 
 
-def sources_digest() -> str:
-    """SHA-256 over the sources that the program for Tofino is made of, by name, without parts that it leaves out."""
+def sources_digest(folder: str = "tofino") -> str:
+    """SHA-256 over the sources that a program for Tofino is made of, by name, without parts that it leaves out."""
     digest = hashlib.sha256()
+    if folder == "forest":
+        for path in (*sources("common", "forest"), *(ROOT / name for name in _BORROWED)):
+            digest.update(f"{path.relative_to(ROOT)}\0{path.read_text()}".encode())
+        return digest.hexdigest()
     for path in sources("common", "tofino"):
         digest.update(f"{path.relative_to(ROOT)}\0{_LEFT_OUT.sub('', path.read_text())}".encode())
     return digest.hexdigest()
@@ -129,20 +159,20 @@ def lanes() -> int:
 
 
 def compile_for_chip(chip: Chip, folder: Path) -> Fit:
-    """Compile and assemble `tofino/fabric.p4` into a folder. Raises CompileError or FitError with their own words."""
-    options = ["--target", chip.target, "--arch", chip.architecture, f"-D__TARGET_TOFINO__={TOFINO[chip.program]}"]
+    """Compile and assemble its program into a folder. Raises CompileError or FitError with their own words."""
+    options = ["--target", chip.target, "--arch", chip.architecture, f"-D__TARGET_TOFINO__={chip.generation}"]
     options += ["-g", "-o", str(folder), "--bf-rt-schema", str(folder / SCHEMA)]
     # warnings about parts of common/ for other targets, and about annotations that only P4Info reads
-    said = run_compiler(BACK_END, *options, "--Wdisable=unused", "--Wdisable=unknown", "tofino/fabric.p4").stderr
+    said = run_compiler(BACK_END, *options, "--Wdisable=unused", "--Wdisable=unknown", chip.source).stderr
     warnings = [
         line for line in said.splitlines() if "warning: " in line and not any(word in line for word in _HARMLESS)
     ]
     if warnings:
         raise FitError(f"{BACK_END} warns:\n" + "\n".join(warnings))
-    assembly = folder / "pipe" / "fabric.bfa"
+    assembly = folder / chip.assembly
     check_parsers(assembly.read_text())
     run_compiler(ASSEMBLER, "--target", chip.target, "-o", str(folder / ASSEMBLED), str(assembly))
-    return read_fit(folder)
+    return read_fit(folder, chip.assembly)
 
 
 def keep(folder: Path, kept: Path) -> None:
@@ -160,7 +190,7 @@ def check_parsers(assembly: str) -> None:
         )
 
 
-def read_fit(folder: Path) -> Fit:
+def read_fit(folder: Path, assembly: Path = CHIPS[0].assembly) -> Fit:
     """Read the back end's output from a folder. Raises FitError for an unknown format."""
     try:
         logs = folder / "pipe" / "logs"
@@ -172,10 +202,11 @@ def read_fit(folder: Path) -> Fit:
         whole = (*_containers(resources["phv_containers"], containers), *_parsers(resources["parser"]["parsers"]))
         return Fit(
             version=written["compiler_version"],
-            stages=_last_stages((folder / "pipe" / "fabric.bfa").read_text()),
+            stages=_last_stages((folder / assembly).read_text()),
             chip_stages=mau["nStages"],
             by_stage=by_stage,
             whole=whole,
+            blocks=_blocks(mau["mau_stages"]),
         )
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise FitError(f"{folder}: {BACK_END} writes its reports in another way than p4c 1.2.5: {error!r}") from error
@@ -197,6 +228,11 @@ def _uses_of_stage(stage: dict[str, Any]) -> Iterable[Use]:
     for kind in ("exact", "ternary"):
         taken = sum(byte["byte_type"] == kind for byte in crossbar["bytes"])
         yield Use(f"{kind} crossbar bytes", taken, crossbar[f"{kind}_size"])
+
+
+def _blocks(stages: list[dict[str, Any]]) -> dict[str, int]:
+    units = [unit for stage in stages for unit in (*stage["tcams"]["tcams"], *stage["rams"]["srams"])]
+    return dict(Counter(usage["used_by"] for unit in units for usage in unit.get("usages", ())))
 
 
 def _containers(there_are: dict[str, Any], used: list[dict[str, Any]]) -> Iterable[Use]:
@@ -232,14 +268,29 @@ def _last_stages(assembly: str) -> dict[str, int]:
     return stages
 
 
+def model_lines(fit: Fit, trees: int = 9, leaves: int = 64) -> list[str]:
+    """Room for decision forests, and what one takes of it, by the blocks of the tables."""
+    sizes = (ROOT / "forest" / "classification.p4").read_text()
+    found = {name: int(number) for name, number in re.findall(r"#define (\w+) +(\d+)", sizes)}
+    each = [count for table, count in fit.blocks.items() if re.fullmatch(r".*inference\.tree_\d+", table)]
+    features = sum(count for table, count in fit.blocks.items() if re.fullmatch(r".*inference\.feature_\d+", table))
+    bits = 16 * found["WORD_BITS"]
+    return [
+        f"forests    {len(each)} trees, each with {found['CHIP_LEAVES']} rows of {bits} bits: two models'",
+        f"           {trees} trees with {leaves} leaves: {trees * max(each)} TCAM blocks of 44 bits x 512 rows, "
+        f"{trees * leaves} rows of {trees * found['CHIP_LEAVES']};",
+        f"           64 features with a row for each value: {features} SRAM blocks",
+    ]
+
+
 def report_of(chip: Chip, fit: Fit, digest: str) -> str:
     """The report as it is checked in."""
     lines = [
-        f"What p4src/tofino takes of a {chip.name}, as p4c's back end for it says. No switch has loaded it yet.",
+        f"What p4src/{chip.folder} takes of a {chip.name}, as p4c's back end for it says. No switch has loaded it yet.",
         "",
         f"back end   {fit.version}",
         f"sources    sha256 {digest}",
-        f"lanes      {lanes()} of a message",
+        *([f"lanes      {lanes()} of a message"] if chip in CHIPS else model_lines(fit)),
         *(f"{gress:10s} {count} of {fit.chip_stages} stages" for gress, count in fit.stages.items()),
         "",
         *(f"{use.used:5d} of {use.there_is:4d} {use.name}" for use in (*fit.totals, *fit.whole)),
@@ -269,21 +320,21 @@ def main(arguments: list[str]) -> int:
         )
         return 0
     reports = {}
-    for chip in CHIPS:
-        sys.stdout.write(f"p4src: compiling tofino/fabric.p4 for {chip.name}, which takes some minutes\n")
+    for chip in (*CHIPS, *FORESTS):
+        sys.stdout.write(f"p4src: compiling {chip.source} for {chip.name}, which takes some minutes\n")
         sys.stdout.flush()
         try:
             with TemporaryDirectory() as folder:
                 fit = compile_for_chip(chip, Path(folder))
-                if kept is not None:
+                if kept is not None and chip in CHIPS:
                     keep(Path(folder), kept / chip.program)
         except (CompileError, FitError) as error:
             sys.stderr.write(f"p4src: {chip.name}: {error}\n")
             return 2
         if refusals := fit.refusals():
-            sys.stderr.write(f"p4src: tofino/fabric.p4 does not fit {chip.name}: {'; '.join(refusals)}\n")
+            sys.stderr.write(f"p4src: {chip.source} does not fit {chip.name}: {'; '.join(refusals)}\n")
             return 2
-        reports[chip] = report_of(chip, fit, sources_digest())
+        reports[chip] = report_of(chip, fit, sources_digest(chip.folder))
     for chip, report in reports.items():
         chip.report.write_text(report)
         sys.stdout.write(report)

@@ -19,18 +19,19 @@ from weir.p4src.fit import Chip, Fit, FitError, Use
 from weir.tests.paths import ROOT
 from weir.topologies.targets import TOFINO
 
-RECORDS = {chip: chip.report.read_text() for chip in fit.CHIPS}
+RECORDS = {chip: chip.report.read_text() for chip in (*fit.CHIPS, *fit.FORESTS)}
 TOFINO_1, TOFINO_2 = fit.CHIPS
 ONE_STAGE = (Use("SRAM blocks", 79, 80), Use("TCAM blocks", 24, 24))
 FITTING = Fit("9.13.4", {"ingress": 12, "egress": 1}, 12, (ONE_STAGE, ONE_STAGE), (Use("containers", 64, 64),))
 
 
 each_chip = pytest.mark.parametrize("chip", fit.CHIPS, ids=lambda chip: chip.target)
+each_program = pytest.mark.parametrize("chip", [*fit.CHIPS, *fit.FORESTS], ids=lambda chip: chip.program)
 
 
-@each_chip
+@each_program
 def test_the_report_is_of_the_sources_as_they_are(chip: Chip) -> None:
-    assert f"sources    sha256 {fit.sources_digest()}\n" in RECORDS[chip], (
+    assert f"sources    sha256 {fit.sources_digest(chip.folder)}\n" in RECORDS[chip], (
         "the sources of the program for Tofino changed: run 'make tofino' where p4c has its Tofino back end"
     )
 
@@ -41,7 +42,7 @@ def stages_of(record: str) -> dict[str, tuple[int, int]]:
     return {gress: (int(used), int(there_are)) for gress, used, there_are in found}
 
 
-@each_chip
+@each_program
 def test_the_recorded_program_fits(chip: Chip) -> None:
     stages = stages_of(RECORDS[chip])
     assert stages.keys() == {"ingress", "egress"}
@@ -55,6 +56,19 @@ def test_the_recorded_program_fits(chip: Chip) -> None:
 def test_hosts_take_the_lanes_that_the_report_has(chip: Chip) -> None:
     assert f"lanes      {TOFINO.lanes} of a message\n" in RECORDS[chip]
     assert fit.lanes() == TOFINO.lanes
+
+
+def test_the_report_has_what_nine_trees_of_64_leaves_take() -> None:
+    guide = " ".join((ROOT / "docs" / "inference.md").read_text().split())
+    for chip in fit.FORESTS:
+        assert (
+            "           9 trees with 64 leaves: 108 TCAM blocks of 44 bits x 512 rows, 576 rows of 4608;"
+            in RECORDS[chip]
+        )
+        stages = stages_of(RECORDS[chip])
+        assert [used for used, _ in stages.values()] == [12, 9]
+    assert "ingress 12 and egress 9 stages" in guide
+    assert "108 of 288 TCAM blocks" in guide
 
 
 def test_the_guides_say_what_is_on_record() -> None:
@@ -167,7 +181,7 @@ def test_without_the_back_end_the_report_stays() -> None:
     )
     assert done.returncode == 0
     assert "p4c-barefoot, bfas not on PATH, so what is on record of the chips stays as it is" in done.stdout
-    assert {chip: chip.report.read_text() for chip in fit.CHIPS} == RECORDS
+    assert {chip: chip.report.read_text() for chip in RECORDS} == RECORDS
 
 
 @pytest.mark.long
@@ -176,6 +190,6 @@ def test_without_the_back_end_the_report_stays() -> None:
     None in (shutil.which(fit.BACK_END), shutil.which(fit.ASSEMBLER)),
     reason=f"{fit.BACK_END} and {fit.ASSEMBLER}, p4c's back end for Tofino, are not on PATH",
 )
-@each_chip
+@each_program
 def test_compiling_again_gives_the_same_report(chip: Chip, tmp_path: Path) -> None:
-    assert fit.report_of(chip, fit.compile_for_chip(chip, tmp_path), fit.sources_digest()) == RECORDS[chip]
+    assert fit.report_of(chip, fit.compile_for_chip(chip, tmp_path), fit.sources_digest(chip.folder)) == RECORDS[chip]

@@ -45,15 +45,13 @@ class TooShort(Exception):
     """A packet ends within a header."""
 
 
-def flattened(folder: Path, generation: int = 1) -> str:
-    """Text of the program for Tofino 1 or 2 after p4c's front and mid end; warnings are errors, except those that
+def flattened(folder: Path, generation: int = 1, source: str = "tofino/fabric.p4") -> str:
+    """Text of a program for Tofino 1 or 2 after p4c's front and mid end; warnings are errors, except those that
     common/ causes for other targets.
     """
     chip = f"-D__TARGET_TOFINO__={generation}"
     options = [chip, "--Werror", "--Wdisable=unused", "--top4", "MidEndLast", "--dump", str(folder)]
-    done = subprocess.run(
-        ["p4test", *options, "tofino/fabric.p4"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(["p4test", *options, source], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     [dump] = folder.glob("*MidEndLast*.p4")
     return dump.read_text()

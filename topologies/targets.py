@@ -82,6 +82,10 @@ class Target:
     """
     classifies: bool = True
     """The program has tables for a decision forest."""
+    present_lanes: int = 32
+    """Most lanes of a round in which the program takes PRESENT, by which a worker adds nothing without sending lanes: a
+    packet of simple_switch grows by 512 bytes at most. 0: none.
+    """
     report_clone_bytes: int = 0
     """Bytes of a frame that the clone session of reports takes; 0: all, which the program cuts by itself."""
     stack_clone_bytes: int = 0
@@ -150,6 +154,7 @@ LIKE_TOFINO: Final = replace(
     pipes=Pipes(count=4),
     last_clone_session=1015,
     clone_copies=1,
+    present_lanes=0,
 )
 """`BMV2_32` within what a Tofino of four pipes and its P4Runtime server take, so that a plan for one can be tried
 without one: ports, channels, one pipe for a node's children, clone sessions. Depths are v1model's, in packets."""
@@ -169,6 +174,7 @@ TOFINO: Final = Target(
     meters=True,
     reports=False,
     classifies=False,
+    present_lanes=0,
     report_clone_bytes=78,
     stack_clone_bytes=154,
     max_stack_words=16,

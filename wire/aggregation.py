@@ -22,6 +22,9 @@ from .fields import BY_NAME, FIELDS, PARTS
 LANES: Final = 256
 """Most int32 lanes of a message. A switch sums messages of as many lanes as its program was compiled for."""
 
+WIDTH_LANES: Final = 32
+"""Lanes in a unit of the field `reserved`, in PRESENT."""
+
 HEADER: Final = np.dtype([(field.name, field.storage) for field in FIELDS])
 MESSAGE: Final = np.dtype([("header", HEADER), ("lanes", ">i4", (LANES,))])
 
@@ -55,6 +58,7 @@ class MessageType(IntEnum):
     FETCH = 5
     FETCHED = 6
     SCALE_FETCHED = 7
+    PRESENT = 8
 
     @property
     def has_lanes(self) -> bool:
@@ -72,6 +76,7 @@ TYPES_WITH_LANES: Final = frozenset({MessageType.CONTRIBUTION, MessageType.RESUL
 class MessageFlag(IntFlag):
     CONGESTION = 0x01
     RETRANSMISSION = 0x02
+    LANES = 0x04
 
 
 _WORDS: Final = np.dtype([("words", ">u2", (HEADER_BYTES // 2,))])
@@ -88,6 +93,11 @@ Integers = TypeVar("Integers", int, NDArray[np.signedinteger[Any]])
 def message_bytes(lanes: int) -> int:
     """Bytes of a message with `lanes` lanes, without the UDP header."""
     return HEADER_BYTES + 4 * lanes
+
+
+def present_width(lanes: int) -> int:
+    """Value of `reserved` in PRESENT, for messages with `lanes` lanes."""
+    return lanes // WIDTH_LANES
 
 
 def version_type(kind: MessageType) -> int:

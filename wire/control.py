@@ -57,6 +57,8 @@ class WorkerPlan:
     key: str = field(default="", repr=False)
     """Shared secret of the job's hosts, which checks sums, hexadecimal; "": none. It never changes."""
     pacing: Pacing = Pacing()
+    presents: bool = False
+    """True if all switches that may sum take PRESENT in place of such messages; else lanes of 0 are sent."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -197,6 +197,7 @@ def _worker_plan(plan: control.WorkerPlan) -> pb.WorkerPlan:
             gap_ns=plan.pacing.gap_ns,
             round_trip_ns=plan.pacing.round_trip_ns,
         ),
+        presents=plan.presents,
     )
 
 
@@ -220,6 +221,7 @@ def _read_worker_plan(plan: pb.WorkerPlan) -> control.WorkerPlan:
             gap_ns=plan.pacing.gap_ns,
             round_trip_ns=plan.pacing.round_trip_ns,
         ),
+        presents=plan.presents,
     )
 
 

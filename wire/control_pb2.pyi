@@ -449,7 +449,7 @@ class Pacing(_message.Message):
     def __init__(self, window: _Optional[int] = ..., hold_ns: _Optional[int] = ..., lease_ns: _Optional[int] = ..., gap_ns: _Optional[int] = ..., round_trip_ns: _Optional[int] = ...) -> None: ...
 
 class WorkerPlan(_message.Message):
-    __slots__ = ("job", "generation", "rank", "workers", "aggregator", "child_bit", "slots", "window", "lanes", "members", "key", "pacing")
+    __slots__ = ("job", "generation", "rank", "workers", "aggregator", "child_bit", "slots", "window", "lanes", "members", "key", "pacing", "presents")
     JOB_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
@@ -462,6 +462,7 @@ class WorkerPlan(_message.Message):
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     PACING_FIELD_NUMBER: _ClassVar[int]
+    PRESENTS_FIELD_NUMBER: _ClassVar[int]
     job: int
     generation: int
     rank: int
@@ -474,7 +475,8 @@ class WorkerPlan(_message.Message):
     members: _containers.RepeatedScalarFieldContainer[int]
     key: str
     pacing: Pacing
-    def __init__(self, job: _Optional[int] = ..., generation: _Optional[int] = ..., rank: _Optional[int] = ..., workers: _Optional[int] = ..., aggregator: _Optional[int] = ..., child_bit: _Optional[int] = ..., slots: _Optional[int] = ..., window: _Optional[int] = ..., lanes: _Optional[int] = ..., members: _Optional[_Iterable[int]] = ..., key: _Optional[str] = ..., pacing: _Optional[_Union[Pacing, _Mapping]] = ...) -> None: ...
+    presents: bool
+    def __init__(self, job: _Optional[int] = ..., generation: _Optional[int] = ..., rank: _Optional[int] = ..., workers: _Optional[int] = ..., aggregator: _Optional[int] = ..., child_bit: _Optional[int] = ..., slots: _Optional[int] = ..., window: _Optional[int] = ..., lanes: _Optional[int] = ..., members: _Optional[_Iterable[int]] = ..., key: _Optional[str] = ..., pacing: _Optional[_Union[Pacing, _Mapping]] = ..., presents: bool = ...) -> None: ...
 
 class Child(_message.Message):
     __slots__ = ("bit", "address", "workers")

@@ -98,7 +98,7 @@ def in_order(*fields: Field) -> tuple[Field, ...]:
 
 FIELDS: Final = in_order(
     Field("version_type", 8, Reduction.NONE, "version 1; the type table below", (("version", 4), ("type", 4))),
-    Field("flags", 8, Reduction.OR, "0x01 congestion seen, 0x02 retransmission"),
+    Field("flags", 8, Reduction.OR, "0x01 congestion seen, 0x02 retransmission, 0x04 lanes were added"),
     Field("job", 16, Reduction.NONE, "1…65535 (0: an empty slot)"),
     Field("tag", 32, Reduction.NONE, "the round's *tag*; chunk = round mod 2²⁴", (("generation", 8), ("chunk", 24))),
     Field("contributors", 32, Reduction.OR, "bitmap of the *receiving* node's children", sent_on=False),
@@ -120,7 +120,7 @@ FIELDS: Final = in_order(
         Reduction.MAX,
         "biased block exponent (e + 127) of the chunk P rounds later, see §3.3",
     ),
-    Field("reserved", 8, Reduction.NONE, "0"),
+    Field("reserved", 8, Reduction.NONE, "PRESENT: a 32nd of the lanes in its round's other messages; else 0"),
     Field(
         "checksum",
         16,

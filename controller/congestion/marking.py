@@ -123,7 +123,7 @@ def policer_entries(
         if windows is not None and mine and not serves:
             frame = round_bytes(topology)
             rounds = [min(plan.spec.window, _min_window(plan, windows)) for plan in mine]
-            rate = sum(8e9 * w * frame / plan.round_trip_ns for w, plan in zip(rounds, mine, strict=True))
+            rate = sum(8e9 * w * frame / plan.quickest_round_trip_ns for w, plan in zip(rounds, mine, strict=True))
             burst = sum(2 * w + REPAIRS for w in rounds) * frame
             buckets.append(_Bucket(port, BULK_PRIORITY, True, min(rate, rate_bps), burst))
         for bucket in buckets:

@@ -163,6 +163,8 @@ class JobPlan:
     """
     hops: int
     """The most links that a round crosses on its way to the root and back."""
+    quickest_round_trip_ns: int
+    """`round_trip_ns` of a round in which all messages on the way up may be PRESENT, as in `round_trips_ns`."""
     pacing: Pacing = field(default_factory=Pacing, compare=False)
     """Windows sent to workers with the plan; `congestion` computes them. It may differ between two plans of the same
     layout.
@@ -243,6 +245,7 @@ def job_plan(
             lanes=lanes,
             members=members,
             key=spec.key,
+            presents=take_present(topology),
         )
         for name, node in placement.aggregators.items()
     }
@@ -263,9 +266,12 @@ def job_plan(
         )
     each = round_bytes(topology)
     trips = {worker: round_trip(topology, routes, tree.parent, worker, each) for worker in workers}
+    # PRESENT is small: a round returns earlier than one that all workers add lanes to
+    up_bytes = SCALE_ROUND_BYTES if take_present(topology) else each
+    quickest = {worker: round_trip(topology, routes, tree.parent, worker, each, up_bytes)[0] for worker in workers}
     longest, hops = max(ns for ns, _ in trips.values()), max(hops for _, hops in trips.values())
     farthest: dict[str, int] = {}
-    for worker, (ns, _) in trips.items():
+    for worker, ns in quickest.items():
         for node, _ in way_up(worker, tree.parent):
             farthest[node] = max(farthest.get(node, ns), ns)
     round_trips: dict[Endpoint, int] = {}
@@ -285,6 +291,7 @@ def job_plan(
         longest,
         round_trips,
         hops,
+        quickest_round_trip_ns=max(quickest.values()),
     )
 
 
@@ -340,6 +347,12 @@ def _links_of(routes: Routes, child: str, parent: str) -> tuple[Endpoint, ...]:
 def lanes_of(topology: Topology) -> int:
     """Lanes of all jobs' messages: those of the narrowest switch that may sum, so that a job can move anywhere."""
     return min((switch.target.lanes for switch in topology.switches if switch.slots), default=LANES)
+
+
+def take_present(topology: Topology) -> bool:
+    """Return True if all switches that may sum take PRESENT in rounds of the jobs' lanes."""
+    lanes = lanes_of(topology)
+    return all(switch.target.present_lanes >= lanes for switch in topology.switches if switch.slots)
 
 
 def round_bytes(topology: Topology) -> int:
@@ -499,19 +512,24 @@ def _node_items(
 
 
 def round_trip(
-    topology: Topology, routes: Routes, parents: Mapping[str, str], worker: str, frame_bytes: int
+    topology: Topology,
+    routes: Routes,
+    parents: Mapping[str, str],
+    worker: str,
+    frame_bytes: int,
+    up_bytes: int | None = None,
 ) -> tuple[int, int]:
     """Propagation and store-and-forward in ns of one round, in frames of this size, from a worker to the root and back,
-    along the first of equals, and the links that it crosses.
+    along the first of equals, and the links that it crosses. On the way up frames have `up_bytes`, if given.
     """
     total, hops = 0, 0
-    round_bits = 8 * frame_bytes
+    sizes = (frame_bytes if up_bytes is None else up_bytes, frame_bytes)
     for child, parent in way_up(worker, parents):
-        for start, end in ((child, parent), (parent, child)):
+        for (start, end), size in zip(((child, parent), (parent, child)), sizes, strict=True):
             while start != end:
                 link = Endpoint(start, 0 if topology.is_host(start) else routes.next_hops(start, end)[0])
                 cable = topology.link_at(link)
-                total += cable.delay_ns + round_bits * 1_000_000_000 // cable.rate_bps
+                total += cable.delay_ns + 8 * size * 1_000_000_000 // cable.rate_bps
                 start = topology.peer(link).node
                 hops += 1
     return total, hops

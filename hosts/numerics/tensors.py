@@ -157,6 +157,7 @@ class Tensor:
         draws: Draws = _NO_DRAWS,
         keyed: bool = False,
         alone: bool = False,
+        adds: BoolArray | None = None,
     ) -> None:
         """Copy a tensor for its sum over a job.
 
@@ -176,6 +177,8 @@ class Tensor:
             draws: seeds of lossy types.
             keyed: the job has a key, so that int32 takes lanes whose sums cannot wrap.
             alone: each int32 is one worker's, to which all others add zeros.
+            adds: mask of the chunks (C,) that this worker adds numbers to; in the others its numbers are 0, and it
+                sends no lanes. None: all.
 
         Raises:
             InvalidTensor: the array cannot be summed; the error names tensor and element.
@@ -207,6 +210,7 @@ class Tensor:
         self._shape: tuple[int, ...] = numbers.shape
         self._draws = draws
         self._numbers = np.arange(count, dtype=np.uint32)
+        self._adds = adds
         self._values = self._chunks(numbers, kind)
         self._own = np.empty(count, np.uint8)
         for start in range(0, count, _BLOCK_CHUNKS):
@@ -330,6 +334,7 @@ class Tensor:
             piece.__dict__.update(self.__dict__)
             for field in ("_values", "_own", "_agreed", "_weights", "_numbers"):
                 setattr(piece, field, getattr(self, field)[first:last])
+            piece._adds = None if self._adds is None else self._adds[first:last]
             piece._shape, piece._layers = piece._values.shape, []
             pieces.append(piece)
         return pieces
@@ -343,6 +348,12 @@ class Tensor:
     def weights(self, local: IntArray) -> IntArray | int:
         """The weights that the local rounds carry: the first one has the signature in its place."""
         return self.weight if self._signature is None else np.where(local == 0, self._signature, self.weight)
+
+    def adds_to(self, local: IntArray) -> BoolArray | bool:
+        """Return whether this worker adds numbers, and not only zeros, in local rounds; (k,), of rounds ≥ P."""
+        if self._adds is None or not len(self._adds):
+            return True
+        return self._adds[self._chunks_of(np.maximum(local - self.scale_rounds, 0))]
 
     def lanes(self, local: IntArray) -> Int32Array:
         """Return this worker's lanes for local rounds ≥ P, whose exponents were agreed P rounds earlier: int32 (k,

@@ -85,8 +85,8 @@ class SumCheck:
     def of(
         self, numbers: IntArray, lanes: NDArray[np.int32] | None, weights: NDArray[Any], wraps: BoolArray | bool
     ) -> Checks:
-        """The checks (n,) of one worker's messages: numbers of the pads (n,), lanes (n, lanes) or None, weights (n,),
-        and whether a sum of these lanes may wrap, of all or (n,).
+        """The checks (n,) of one worker's messages: numbers of the pads (n,), lanes (n, lanes) or None if all are 0,
+        weights (n,), and whether a sum of these lanes may wrap, of all or (n,). Scale rounds have none, and may.
         """
         checks, modulus = self._without_pads(lanes, weights, wraps)
         return (checks + self._pads(numbers, modulus)) % modulus
@@ -125,11 +125,10 @@ class SumCheck:
         counts: IntArray,
     ) -> BoolArray:
         """The same where it is not known whether the lanes may wrap: one of the two suffices. `counts`: (n, m)."""
-        wraps = np.zeros(len(numbers), np.bool_)
-        good = self.passes(numbers, lanes, weights, checks, wraps, counts)
+        good = self.passes(numbers, lanes, weights, checks, lanes is None, counts)
         if lanes is not None and self.prime and not good.all():
             bad = ~good
-            good[bad] = self.passes(numbers[bad], lanes[bad], weights[bad], checks[bad], ~wraps[bad], counts[bad])
+            good[bad] = self.passes(numbers[bad], lanes[bad], weights[bad], checks[bad], True, counts[bad])
         return good
 
     def _without_pads(
@@ -137,13 +136,13 @@ class SumCheck:
     ) -> tuple[Checks, IntArray | int]:
         """Return Σ rᵢ·vᵢ, (n,), up to multiples of its modulus, which is one number for all or (n,)."""
         values = np.asarray(weights)
-        if lanes is None or not self.prime or wraps is True:
+        if not self.prime or wraps is True:
             return self._modulo_word(lanes, values), _WORD
         checks = self._modulo_prime(lanes, values)
         if isinstance(wraps, bool):
             return checks, self.prime
         if wraps.any():
-            checks[wraps] = self._modulo_word(lanes[wraps], values[wraps])
+            checks[wraps] = self._modulo_word(None if lanes is None else lanes[wraps], values[wraps])
         return checks, np.where(wraps, _WORD, self.prime)
 
     def _pads(self, numbers: IntArray, modulus: IntArray | int) -> Checks:
@@ -160,10 +159,12 @@ class SumCheck:
         words: Checks = checks.astype(np.int64)
         return words
 
-    def _modulo_prime(self, lanes: NDArray[np.int32], weights: NDArray[Any]) -> Checks:
-        sums = lanes.astype(np.float64) @ self._parts[: lanes.shape[1]]
-        total: Checks = sums.astype(np.int64) % self.prime @ self._powers  # below 2^(32 + 22 + 2)
-        return total + (weights.astype(np.uint64) * self._of_weight % np.uint64(self.prime)).astype(np.int64)
+    def _modulo_prime(self, lanes: NDArray[np.int32] | None, weights: NDArray[Any]) -> Checks:
+        checks: Checks = (weights.astype(np.uint64) * self._of_weight % np.uint64(self.prime)).astype(np.int64)
+        if lanes is not None:
+            sums = lanes.astype(np.float64) @ self._parts[: lanes.shape[1]]
+            checks = checks + sums.astype(np.int64) % self.prime @ self._powers  # below 2^(32 + 22 + 2)
+        return checks
 
 
 class _Stream:

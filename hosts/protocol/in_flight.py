@@ -76,6 +76,8 @@ class InFlight:
         """
         self.round = np.full(size, NO_ROUND, np.int64)
         self.peer = np.zeros(size, np.uint32)
+        self.kind = np.zeros(size, np.int64)
+        """The message type that is sent for it."""
         self.answer = np.zeros(size, np.int64)
         """The message type that answers it."""
         self.attempts = np.zeros(size, np.int64)
@@ -251,7 +253,7 @@ class InFlight:
     # --- rounds' transitions ---
 
     def launch(self, rounds: IntArray, now_ns: int) -> None:
-        """Rounds are sent for the first time, in this order; `peer` and `answer` are set already."""
+        """Rounds are sent for the first time, in this order; `peer`, `kind` and `answer` are set already."""
         places = rounds & self._mask
         self.round[places] = rounds
         self.attempts[places] = 1

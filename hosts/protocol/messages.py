@@ -18,6 +18,7 @@ from ...wire.aggregation import (
     MessageType,
     internet_checksum,
     message_bytes,
+    present_width,
     version_type,
 )
 from ...wire.fields import BY_NAME, HEADER_WORDS, REDUCED, WORD_BITS
@@ -55,6 +56,7 @@ _JOB: Final = _Column("job")
 _TAG: Final = _Column("tag")
 _CONTRIBUTORS: Final = _Column("contributors")
 _SLOT: Final = _Column("slot")
+_WIDTH: Final = _Column("reserved")
 _CHECKSUM: Final = _Column("checksum")
 _JOB_BYTES: Final = slice(BY_NAME["job"].offset, BY_NAME["job"].offset + 2)
 _JOB_PLACES: Final = np.array([256, 1])
@@ -202,10 +204,11 @@ def open_messages(
 
 
 class MessageWriter:
-    """Puts messages together for one job, generation and number of slots."""
+    """Puts messages together for one job, generation and number of slots; `lanes` of its messages."""
 
-    def __init__(self, job: int, generation: int, slots: int) -> None:
+    def __init__(self, job: int, generation: int, slots: int, lanes: int = LANES) -> None:
         self._job = job
+        self._width = present_width(lanes)
         self._generation_bits = generation << CHUNK_BITS
         self._slot_mask = slots - 1
         self._words: dict[tuple[MessageType, int], IntArray] = {}
@@ -247,6 +250,7 @@ class MessageWriter:
                 (_JOB, self._job),
                 (_TAG, self._generation_bits),
                 (_CONTRIBUTORS, contributors),
+                (_WIDTH, self._width if kind is MessageType.PRESENT else 0),
             ):
                 words[column.word] += value << column.shift
         return words

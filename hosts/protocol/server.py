@@ -5,6 +5,7 @@
 
 A child is a worker or a switch. Each contribution's own linear check is verified before it is added, so a damaged one
 is dropped by itself and the child's resend repairs it. A sum is never dirty, and its check is the sum of the checks.
+PRESENT is taken as a contribution of zeros.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ _RESULT_OF: Final = {
     MessageType.CONTRIBUTION: MessageType.RESULT,
     MessageType.SCALE: MessageType.SCALE_RESULT,
 }
+_PRESENT: Final = int(MessageType.PRESENT)  # a plain integer: NumPy compares it faster
 _BIT_HASH: Final = 37
 """Powers of two below 2³⁶ are distinct modulo 37, and none is 0: a perfect hash of child bits."""
 
@@ -56,7 +58,7 @@ class ParameterServerCore:
     def _adopt(self, plan: ServerPlan) -> None:
         """Start a generation: nothing is being summed; complete results of earlier ones stay to be fetched."""
         self.plan = plan
-        self._writer = MessageWriter(plan.job, plan.generation, plan.slots)
+        self._writer = MessageWriter(plan.job, plan.generation, plan.slots, plan.lanes)
         self._child_addresses = np.array([child.address for child in plan.children], np.uint32)
         self._members = np.array(plan.members, np.uint32)
         self._all_bits = sum(child.bit for child in plan.children)
@@ -85,11 +87,22 @@ class ParameterServerCore:
         messages = open_messages(datagrams, self.plan.job, self.plan.generation, self.counters, self.plan.lanes)
         if messages is None:
             return
-        kind = MessageType.SCALE if messages.lanes is None else MessageType.CONTRIBUTION
         messages, answers = answer_fetches(
             messages, self._store, self._writer, self._newest, self._members, self.counters
         )
         self._out += answers
+        if messages.lanes is None and np.count_nonzero(present := messages.kinds == _PRESENT):
+            self._take(MessageType.CONTRIBUTION, self._with_zeros(messages.only(present)))
+            messages = messages.only(~present)
+        self._take(MessageType.SCALE if messages.lanes is None else MessageType.CONTRIBUTION, messages)
+
+    def _with_zeros(self, messages: Messages) -> Messages:
+        """PRESENT as the contributions that they stand for: of lanes that are 0."""
+        messages.lanes = np.zeros((len(messages), self.plan.lanes), np.int32)
+        messages.kinds = np.full(len(messages), MessageType.CONTRIBUTION, np.int64)
+        return messages
+
+    def _take(self, kind: MessageType, messages: Messages) -> None:
         messages, rounds = self._keep_fitting(messages, kind)
         places = rounds & self._store.mask
         while len(places):  # each pass takes one message per place, so that it can be vectorised

@@ -7,14 +7,19 @@ append ─▶ [ tensor │ tensor │ tensor ]
 from __future__ import annotations
 
 from bisect import bisect_right
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...wire.aggregation import MessageType
 from ..array_types import BoolArray, IntArray
 from ..numerics.tensors import Tensor
 from .rounds import RoundStore
 
+_SCALE: Final = int(MessageType.SCALE)
+_CONTRIBUTION: Final = int(MessageType.CONTRIBUTION)
+_PRESENT: Final = int(MessageType.PRESENT)
 _NO_ROUNDS: IntArray = np.empty(0, np.int64)
 
 
@@ -184,12 +189,16 @@ class Stream:
                 known[rows] = (scale_rounds < max(tensor.start, self.base)) | store.holds(scale_rounds)
         return known
 
-    def have_lanes(self, rounds: IntArray) -> BoolArray:
-        """Mask of the rounds that carry lanes."""
-        lanes = np.empty(len(rounds), np.bool_)
+    def kinds(self, rounds: IntArray, *, presents: bool) -> IntArray:
+        """Type of this worker's message for each round: SCALE, CONTRIBUTION or, if `presents`, PRESENT."""
+        kinds = np.empty(len(rounds), np.int64)
+        nothing = _PRESENT if presents else _CONTRIBUTION
         for tensor, rows in self.split(rounds):
-            lanes[rows] = rounds[rows] >= tensor.start + tensor.scale_rounds
-        return lanes
+            local = rounds[rows] - tensor.start
+            kinds[rows] = np.where(
+                local < tensor.scale_rounds, _SCALE, np.where(tensor.adds_to(local), _CONTRIBUTION, nothing)
+            )
+        return kinds
 
     def may_wrap(self, rounds: IntArray) -> BoolArray | bool:
         """Mask of the rounds with lanes in which a lane's sum may wrap; one bool if all are alike."""
@@ -204,7 +213,7 @@ class Stream:
     def contents(
         self, rounds: IntArray, with_lanes: bool
     ) -> tuple[NDArray[np.uint8], NDArray[np.uint32], NDArray[np.int32] | None]:
-        """Return this worker's contributions to rounds that all have lanes, or all have none.
+        """Return this worker's contributions to rounds that it all sends lanes for, or none.
 
         Returns:
             Biased exponents (k,), weights (k,), and lanes (k, lanes) or None.

@@ -41,12 +41,14 @@ BATCHING_DELAYS: Final = 4
 """Number of times per round trip that a worker processes received datagrams."""
 
 _RESULT: Final = int(MessageType.RESULT)  # plain integers: NumPy compares them faster
-_SCALE_RESULT: Final = int(MessageType.SCALE_RESULT)
 _FETCH: Final = int(MessageType.FETCH)
 _RETRANSMISSION: Final = int(MessageFlag.RETRANSMISSION)
 _CONGESTION: Final = int(MessageFlag.CONGESTION)
-_RESULT_KINDS: Final = np.array([_SCALE_RESULT, _RESULT])
-"""The message type that a round's result has, indexed by whether the round has lanes."""
+_LANES: Final = int(MessageFlag.LANES)
+_RESULT_OF: Final = np.zeros(max(MessageType) + 1, np.int64)
+"""The message type that a round's result has, indexed by that of this worker's message."""
+_RESULT_OF[MessageType.SCALE] = MessageType.SCALE_RESULT
+_RESULT_OF[[MessageType.CONTRIBUTION, MessageType.PRESENT]] = _RESULT
 _FETCHED_FOR: Final = {
     MessageType.RESULT: MessageType.FETCHED,
     MessageType.SCALE_RESULT: MessageType.SCALE_FETCHED,
@@ -92,7 +94,7 @@ class WorkerCore:
         self._lead = plan.window  # of every tensor: the workers must agree on it, so it outlives changes of the window
         self._check = SumCheck(plan.key, plan.workers)
         self._max_members = len(plan.members)
-        self._writer = MessageWriter(plan.job, plan.generation, plan.slots)
+        self._writer = MessageWriter(plan.job, plan.generation, plan.slots, plan.lanes)
         self._timeout = RetransmissionTimeout(
             options.initial_timeout_ns, options.min_timeout_ns, options.max_timeout_ns
         )
@@ -435,23 +437,25 @@ class WorkerCore:
         return min(round_trip_ns // BATCHING_DELAYS, round_trip_ns * in_flight.in_network // in_flight.window)
 
     def _address(self, rounds: IntArray) -> None:
-        """Set the destination of rounds and the kind of answer: from the aggregator, or from holders of final
-        rounds.
+        """Set the destination of rounds, the kind of message and of its answer: from the aggregator, or from holders of
+        final rounds.
         """
         in_flight = self._in_flight
         places = rounds & self._store.mask
         in_flight.peer[places] = self.plan.aggregator
-        in_flight.answer[places] = _RESULT_KINDS[self._stream.have_lanes(rounds).view(np.uint8)]
+        in_flight.kind[places] = kinds = self._stream.kinds(rounds, presents=self.plan.presents)
+        in_flight.answer[places] = _RESULT_OF[kinds]
         if self._final:
             for place, number in zip(places.tolist(), rounds.tolist(), strict=True):
                 holder = self._final.pop(number, None)
                 if holder is not None:
                     in_flight.peer[place] = holder
+                    in_flight.kind[place] = _FETCH
                     in_flight.answer[place] = _FETCHED_FOR[in_flight.answer[place]]
 
     def _in_sending_order(self, rounds: IntArray) -> tuple[IntArray, IntArray]:
-        """Return rounds grouped by the kind of their answer, as batches have one size, and their places; the kind of
-        the first round comes first.
+        """Return rounds grouped by the kind of their answer, for few batches, and their places; the kind of the first
+        round comes first. CONTRIBUTION and PRESENT are of one group: all workers send their rounds in the same order.
         """
         places = rounds & self._store.mask
         answers = self._in_flight.answer[places]
@@ -464,15 +468,14 @@ class WorkerCore:
     def _messages(self, rounds: IntArray, flags: int) -> list[Datagrams]:
         """The datagrams of rounds in sending order."""
         self.counters.sent += len(rounds)
-        answers = self._in_flight.answer[rounds & self._store.mask]
-        alike = answers[0] == answers[-1]  # and all between, in sending order
+        kinds = self._in_flight.kind[rounds & self._store.mask]
+        ends = np.flatnonzero(kinds[1:] != kinds[:-1]) + 1
         out = []
-        for batch in [rounds] if alike else np.split(rounds, np.flatnonzero(answers[1:] != answers[:-1]) + 1):
-            answer = self._in_flight.answer[batch[0] & self._store.mask]
-            if answer > _FETCH:
+        for batch in np.split(rounds, ends) if len(ends) else [rounds]:
+            kind = MessageType(int(self._in_flight.kind[batch[0] & self._store.mask]))
+            if kind is MessageType.FETCH:
                 out.append(self._fetches(batch, flags))
             else:
-                kind = MessageType.CONTRIBUTION if answer == _RESULT else MessageType.SCALE
                 out.append(self._contributions(kind, batch, flags))
         return out
 
@@ -482,12 +485,15 @@ class WorkerCore:
         return Datagrams(self._in_flight.peer[rounds & self._store.mask], payload)
 
     def _contributions(self, kind: MessageType, rounds: IntArray, flags: int) -> Datagrams:
-        exponents, weights, lanes = self._stream.contents(rounds, kind is MessageType.CONTRIBUTION)
+        adds = kind is MessageType.CONTRIBUTION
+        exponents, weights, lanes = self._stream.contents(rounds, adds)
         numbers = pad_numbers(rounds, self.plan.workers - len(self.plan.members))
-        check = self._check.of(numbers, lanes, weights, lanes is None or self._stream.may_wrap(rounds))
+        wraps = kind is MessageType.SCALE or self._stream.may_wrap(rounds)
+        check = self._check.of(numbers, lanes, weights, wraps)
+        flags |= _LANES if adds else 0
         reduced = reduced_columns(len(rounds), flags=flags, exponent=exponents, weight=weights, check=check)
         payload = self._writer.write(kind, rounds, contributors=self.plan.child_bit, reduced=reduced, lanes=lanes)
-        asked = self._law.int_header if lanes is not None else b""
+        asked = b"" if kind is MessageType.SCALE else self._law.int_header
         headers = np.broadcast_to(np.frombuffer(asked, np.uint8), (len(rounds), len(asked))) if asked else None
         return Datagrams(self._to_aggregator[: len(rounds)], payload, int_headers=headers)
 
@@ -516,7 +522,7 @@ class WorkerCore:
         check_worker_plan(plan, self.plan)
         some_lost = len(plan.members) < len(self.plan.members)
         self.plan = plan
-        self._writer = MessageWriter(plan.job, plan.generation, plan.slots)
+        self._writer = MessageWriter(plan.job, plan.generation, plan.slots, plan.lanes)
         self._store = self._store.grown(plan.slots)
         self._new_in_flight()
         self._final = {

@@ -34,7 +34,7 @@ control Admission(inout headers_t hdr, inout metadata_t meta, in standard_metada
         size = PORTS;
     }
 
-    /* What is of no type at all is a matter of who gets it. */
+    /* What is of no type at all is a matter of who gets it. PRESENT, for which there is no bit, is judged as a contribution. */
     @id(BARRED_TYPES_TABLE_ID)
     table barred_types {
         key = {
@@ -51,6 +51,7 @@ control Admission(inout headers_t hdr, inout metadata_t meta, in standard_metada
             (FETCH,         8w1 << 5 &&& 8w1 << 5): refuse(DROP_FOREIGN_TYPE);
             (FETCHED,       8w1 << 6 &&& 8w1 << 6): refuse(DROP_FOREIGN_TYPE);
             (SCALE_FETCHED, 8w1 << 7 &&& 8w1 << 7): refuse(DROP_FOREIGN_TYPE);
+            (PRESENT,       8w1 << 1 &&& 8w1 << 1): refuse(DROP_FOREIGN_TYPE);
         }
     }
 

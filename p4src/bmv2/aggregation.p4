@@ -28,6 +28,8 @@ enum bit<2> Freshness {
 control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
     HeaderSums() header_sums;
     LaneSums() lane_sums;
+    Expand() expand;
+    Shape() shape;
 
     /* Job (16 bits), generation (8), 8 zeros; chunk (24), 8 zeros. Job 0: an empty slot. */
     @id(SLOT_ROUND_REGISTER_ID)
@@ -53,6 +55,7 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
     /* what is decided */
     bit<1> is_contribution = 0;
     bit<1> is_result = 0;
+    bit<1> is_present = 0;
     Sum    sum = Sum.NONE;
 
     @id(AGGREGATION_REFUSE_ACTION_ID)
@@ -68,6 +71,12 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
         is_contribution = 1;
     }
 
+    @id(PRESENT_ACTION_ID)
+    action present() {
+        is_contribution = 1;
+        is_present = 1;
+    }
+
     @id(RESULT_ACTION_ID)
     action result() {
         is_result = 1;
@@ -81,11 +90,12 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
             meta.udp_length:              exact @name("udp_length");
             meta.discards:                exact @name("discards");
         }
-        actions = { contribution; result; refuse; }
+        actions = { contribution; present; result; refuse; }
         const default_action = refuse(DROP_MALFORMED);
         const entries = {
             (AGGREGATION_VERSION, CONTRIBUTION,  UDP_BYTES_NARROW,      0): contribution();
             (AGGREGATION_VERSION, SCALE,         UDP_BYTES_HEADER_ONLY, 0): contribution();
+            (AGGREGATION_VERSION, PRESENT,       UDP_BYTES_HEADER_ONLY, 0): present();
             (AGGREGATION_VERSION, RESULT,        UDP_BYTES_NARROW,      0): result();
             (AGGREGATION_VERSION, SCALE_RESULT,  UDP_BYTES_HEADER_ONLY, 0): result();
             // well formed, but a matter of hosts
@@ -283,6 +293,9 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
         } else {
             formats.apply();
         }
+        if (is_present == 1) {
+            expand.apply(hdr, meta, is_contribution);
+        }
         if (is_result == 1) {
             parents.apply();
         } else if (is_contribution == 1) {
@@ -299,6 +312,9 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
                         if (sum != Sum.NONE) {
                             header_sums.apply(hdr.aggregation, index, sum);
                             lane_sums.apply(hdr, index, sum);
+                            if (is_present == 1) {
+                                shape.apply(hdr, meta, is_root);
+                            }
                         }
                     }
                 }

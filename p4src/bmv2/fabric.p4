@@ -18,6 +18,7 @@
 #include "parser.p4"
 #include "checksum.p4"
 #include "sums.p4"
+#include "present.p4"
 #include "aggregation.p4"
 #include "routing.p4"
 #include "admission.p4"

@@ -15,6 +15,7 @@ from weir.wire.fields import PARTS, REDUCED
 
 CPU_PORT = 510
 TYPE_WITH_LANES = (1, 2, 6)
+PRESENT = 8
 LANES = (32, 256)
 """That a message may have. All messages of a job have as many."""
 DROP_REASONS = (
@@ -359,8 +360,8 @@ class NodeModel:
             raise Dropped("foreign_source")
         if (
             packet.aggregation
-            and packet.aggregation["type"] in range(1, 8)
-            and not messages >> packet.aggregation["type"] & 1
+            and (kind := packet.aggregation["type"]) in range(1, 9)
+            and not messages >> (1 if kind == PRESENT else kind) & 1
         ):
             raise Dropped("foreign_type")
 
@@ -383,10 +384,16 @@ class NodeModel:
             raise Dropped("foreign_port")
         sizes = {HEADER_BYTES + 4 * lanes for lanes in (LANES if header["type"] in TYPE_WITH_LANES else (0,))}
         length = packet.udp[2] - packet.int_bytes
-        if header["version"] != 1 or not 1 <= header["type"] <= 7 or length - 8 not in sizes or packet.is_probe:
+        present = header["type"] == PRESENT
+        if header["version"] != 1 or not 1 <= header["type"] <= 8 or length - 8 not in sizes or packet.is_probe:
             raise Dropped("malformed")
-        if header["type"] >= 5:
+        if header["type"] >= 5 and not present:
             raise Dropped("no_service")
+        if present:
+            if header["reserved"] != 1:
+                raise Dropped("malformed")
+            packet.lanes = [0] * 32
+            header["type"] = 1
         who = (header["job"], header["generation"])
         own_address, source = ip[9], ip[8]
         if header["type"] in (2, 4):
@@ -404,6 +411,8 @@ class NodeModel:
         if header["slot"] >= job.slots:
             raise Dropped("bad_slot")
         repeated = self._sum(packet, header, job)
+        if present:
+            self._shape(packet, header, ip, job)
         self._sign(packet, own_address)
         if not job.group:
             ip[9] = job.parent
@@ -416,6 +425,18 @@ class NodeModel:
             return self._route(packet)
         packet.group = job.group
         return None
+
+    @staticmethod
+    def _shape(packet: Packet, header: Header, ip: list[int], job: Job) -> None:
+        """Give a message that PRESENT has caused the round's lanes, or none if it goes up and no child added any."""
+        assert packet.udp
+        assert packet.lanes is not None
+        if not job.group and not header["flags"] & 4:
+            header["type"], packet.lanes = PRESENT, None
+            return
+        header["reserved"] = 0
+        packet.udp[2] += 4 * len(packet.lanes)
+        ip[2] += 4 * len(packet.lanes)
 
     @staticmethod
     def _sign(packet: Packet, own_address: int) -> None:

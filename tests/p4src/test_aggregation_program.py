@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -31,10 +32,11 @@ from weir.tests.p4src.small_fabric import (
     tables,
 )
 from weir.wire import aggregation, frames
-from weir.wire.aggregation import HEADER, HEADER_BYTES, LANES, MESSAGE, MessageType
+from weir.wire.aggregation import HEADER, HEADER_BYTES, LANES, MESSAGE_BYTES, MessageType
 
 CONTRIBUTION, RESULT = MessageType.CONTRIBUTION, MessageType.RESULT
 SCALE, SCALE_RESULT = MessageType.SCALE, MessageType.SCALE_RESULT
+PRESENT, WIDTH = MessageType.PRESENT, 1
 
 
 @pytest.fixture
@@ -46,16 +48,19 @@ def dropped(node: EmulatedNode) -> dict[str, int]:
     return {reason: count for reason, count in node.drops.items() if count}
 
 
-def read(frame: bytes) -> tuple[np.void, np.ndarray[Any, Any] | None]:
+def read(frame: bytes, width: int = LANES) -> tuple[np.void, np.ndarray[Any, Any] | None]:
     """Header and lanes of a message, whose frame and checksums must be right."""
     received, rejects = frames.decapsulate(np.frombuffer(frame, np.uint8)[None])
     assert rejects.total == 0
     header = np.frombuffer(received.payload[:, :HEADER_BYTES].tobytes(), HEADER)
     assert aggregation.has_valid_checksum(header).all()
-    assert aggregation.is_well_formed(header, received.payload.shape[1]).all()
-    if received.payload.shape[1] == HEADER_BYTES:
+    size = received.payload.shape[1]
+    if size == HEADER_BYTES:
+        assert aggregation.is_well_formed(header, size).all()
         return header[0], None
-    return header[0], np.frombuffer(received.payload.tobytes(), MESSAGE)["lanes"][0]
+    assert size == aggregation.message_bytes(width)
+    assert aggregation.is_well_formed(header, MESSAGE_BYTES).all()
+    return header[0], received.payload[0, HEADER_BYTES:].view(">i4")
 
 
 def addresses(frame: bytes) -> tuple[int, int, int, int]:
@@ -241,6 +246,53 @@ def test_a_scale_round_reduces_the_header_and_not_the_lanes(node: EmulatedNode) 
     assert np.array_equal(before, lane_registers(node))
 
 
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))), ids=str)
+def test_present_counts_as_a_contribution_of_zeros(node: EmulatedNode, order: tuple[int, ...]) -> None:
+    """Worker 0 adds lanes, to the second round of a slot whose first left some there."""
+    lanes = np.arange(WIDTH * 32) + 1
+    for number, adding in ((1, (0, 1, 2)), (1 + SLOTS, (0,))):
+        for job in (INNER, ROOT):
+            for worker in order:
+                kind = CONTRIBUTION if worker in adding else PRESENT
+                fields = {"lanes": lanes, "flags": 4} if worker in adding else {"reserved": WIDTH}
+                sent = node.forward(
+                    *contribution(worker, kind, job=job, round_number=number, width=WIDTH * 32, weight=worker, **fields)
+                )
+            assert len(sent) == (3 if job == ROOT else 1)
+            for _, frame in sent:
+                header, total = read(frame, WIDTH * 32)
+                assert total is not None
+                assert total.tolist() == (len(adding) * lanes).tolist()
+                assert header["version_type"] == (0x12 if job == ROOT else 0x11)
+                assert (int(header["reserved"]), int(header["flags"]), int(header["weight"])) == (0, 4, 3)
+    (again,) = node.forward(*contribution(1, PRESENT, round_number=1 + SLOTS, reserved=WIDTH, flags=2))
+    header, total = read(again[1], WIDTH * 32)
+    assert total is not None
+    assert (total.tolist(), int(header["flags"])) == (lanes.tolist(), 6)
+    assert dropped(node) == {}
+
+
+def test_present_of_all_children_goes_up_as_it_is_and_comes_down_with_lanes(node: EmulatedNode) -> None:
+    for worker in range(3):
+        up = node.forward(*contribution(worker, PRESENT, round_number=1, reserved=WIDTH, exponent=worker))
+        down = node.forward(*contribution(worker, PRESENT, job=ROOT, round_number=1, reserved=WIDTH))
+    ((port, frame),) = up
+    header, lanes = read(frame)
+    assert (port, lanes, int(header["version_type"])) == (PARENT_PORT, None, 0x18)
+    assert (int(header["reserved"]), int(header["contributors"]), int(header["exponent"])) == (WIDTH, 1 << 31, 2)
+    for _, frame in down:
+        header, lanes = read(frame, WIDTH * 32)
+        assert lanes is not None
+        assert (int(header["version_type"]), int(header["reserved"]), bool(lanes.any())) == (0x12, 0, False)
+
+
+def test_a_switch_counts_the_bytes_that_present_grows_by(node: EmulatedNode) -> None:
+    for worker in range(2):
+        node.forward(*contribution(worker, PRESENT, job=ROOT, reserved=WIDTH))
+    sent = node.forward(*contribution(2, PRESENT, job=ROOT, reserved=WIDTH))
+    assert {node.bytes_sent[port] for port, _ in sent} == {len(frame) for _, frame in sent}
+
+
 def test_rounds_in_different_slots_do_not_meet(node: EmulatedNode) -> None:
     for round_number in range(SLOTS):
         for worker in range(2):
@@ -304,7 +356,11 @@ BAD: dict[str, tuple[str, bytes, int]] = {
     "version 0": ("malformed", first_byte(0x01), 0),
     "version 2": ("malformed", first_byte(0x21), 0),
     "type 0": ("malformed", first_byte(0x10), 0),
-    "type 8": ("malformed", first_byte(0x18), 0),
+    "type 9": ("malformed", first_byte(0x19), 0),
+    "PRESENT with lanes": ("malformed", first_byte(0x18), 0),
+    "PRESENT of no width": ("malformed", contribution(0, PRESENT, job=ROOT)[0], 0),
+    "PRESENT of too many lanes": ("malformed", contribution(0, PRESENT, job=ROOT, reserved=8)[0], 0),
+    "PRESENT of another job": ("unknown_job", contribution(0, PRESENT, job=77, reserved=WIDTH)[0], 0),
     "scale with lanes": ("malformed", first_byte(0x13), 0),
     "contribution too long": ("malformed", wrong_length(CONTRIBUTION, 4), 0),
     "contribution too short": ("malformed", wrong_length(CONTRIBUTION, -4), 0),

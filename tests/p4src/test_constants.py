@@ -30,12 +30,15 @@ IDS = _constants("common/ids.p4")
 SIZES = _constants("common/sizes.p4")
 TARGET = _constants("bmv2/target.p4")
 CLASSIFICATION = _constants("bmv2/classification.p4")
+PRESENT = _constants("bmv2/present.p4")
 
 
 def test_message_types_and_flags() -> None:
-    assert {kind.name: kind.value for kind in MessageType} == {kind.name: IDS[kind.name] for kind in MessageType}
+    types = IDS | {"PRESENT": PRESENT["PRESENT"]}
+    assert {kind.name: kind.value for kind in MessageType} == {kind.name: types[kind.name] for kind in MessageType}
     assert IDS["AGGREGATION_VERSION"] == aggregation.VERSION
     assert IDS["FLAG_CONGESTION"] == MessageFlag.CONGESTION
+    assert PRESENT["FLAG_LANES"] == MessageFlag.LANES
 
 
 def test_drop_reasons() -> None:

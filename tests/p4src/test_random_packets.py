@@ -72,6 +72,7 @@ class Traffic:
         self.rng = np.random.default_rng(seed)
         self.round = NEAR_THE_WRAP
         self.generation = GENERATION
+        self.narrow_job = (ROOT, INNER)[seed % 2]
 
     def next(self) -> tuple[bytes, int]:
         rng = self.rng
@@ -101,7 +102,7 @@ class Traffic:
     def _header_fields(self) -> dict[str, int]:
         rng = self.rng
         fields = {field.name: int(rng.integers(0, 1 << field.bits)) for field in REDUCED}
-        return fields | {"flags": int(rng.integers(0, 4)), "window": int(rng.choice([3, 40, 0xFFFF]))}
+        return fields | {"flags": int(rng.integers(0, 8)), "window": int(rng.choice([3, 40, 0xFFFF]))}
 
     def _round(self) -> int:
         if self.rng.random() < 0.08:
@@ -120,9 +121,14 @@ class Traffic:
         if rng.random() < 0.03:
             fields["slot"] = int(rng.choice([0, 3, 4, 0xFFFF]))
         job = self._maybe(0.03, 1, int(rng.choice([INNER, ROOT, LONE], p=[0.48, 0.48, 0.04])))
-        width = 32 if job == ROOT else LANES
+        width = 32 if job == self.narrow_job else LANES
+        kind = MessageType(self._maybe(0.03, int(rng.integers(5, 8)), 1 if number % 3 else 3))
+        if kind is MessageType.CONTRIBUTION and width == 32 and rng.random() < 0.5:
+            kind = MessageType.PRESENT
+            fields["reserved"] = self._maybe(0.05, int(rng.choice([0, 2, 8])), 1)
+            fields["flags"] &= 3
         payload = message(
-            MessageType(self._maybe(0.03, int(rng.integers(5, 8)), 1 if number % 3 else 3)),
+            kind,
             round_number=number,
             width=width,
             lanes=rng.integers(-(2**31), 2**31, width),

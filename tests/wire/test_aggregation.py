@@ -134,7 +134,7 @@ def test_check_detects_any_change_of_one_lane(lane: int, change: int) -> None:
 def test_well_formed_says_type_and_size_agree(kind: MessageType, size: int) -> None:
     lanes = kind in (MessageType.CONTRIBUTION, MessageType.RESULT, MessageType.FETCHED)
     record = np.zeros(3, HEADER)
-    record["version_type"] = [0x10 | kind, 0x20 | kind, 0x18 | kind]
+    record["version_type"] = [0x10 | kind, 0x20 | kind, 0x1F]
     expected = size == (MESSAGE_BYTES if lanes else HEADER_BYTES)
     assert aggregation.is_well_formed(record, size).tolist() == [expected, False, False]
 

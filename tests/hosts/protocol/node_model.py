@@ -17,9 +17,11 @@ from weir.wire.aggregation import (
     LANES,
     MESSAGE,
     MESSAGE_BYTES,
+    MessageFlag,
     MessageType,
     chunk_distance,
     has_valid_checksum,
+    present_width,
     set_checksum,
     split_tag,
     version_type,
@@ -29,9 +31,9 @@ from weir.wire.fields import REDUCED
 Packet = tuple[int, bytes]
 """Address and payload: the source of a received packet, the destination of a sent one."""
 
-_UP = (MessageType.CONTRIBUTION, MessageType.SCALE)
+_UP = (MessageType.CONTRIBUTION, MessageType.SCALE, MessageType.PRESENT)
 _DOWN = (MessageType.RESULT, MessageType.SCALE_RESULT)
-_RESULT_OF = dict(zip(_UP, _DOWN, strict=True))
+_RESULT_OF = dict(zip(_UP, (*_DOWN, MessageType.RESULT), strict=True))
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ class SwitchModel:
         """All registers are empty again, as after a restart; the tables stay."""
         self.slots = [Slot() for _ in self.slots]
 
-    def _process(self, source: int, payload: bytes) -> tuple[str, list[Packet]]:
+    def _process(self, source: int, payload: bytes) -> tuple[str, list[Packet]]:  # noqa: C901
         if len(payload) not in (HEADER_BYTES, MESSAGE_BYTES):
             return "malformed", []
         header = np.frombuffer(payload[:HEADER_BYTES], HEADER).copy()
@@ -103,7 +105,13 @@ class SwitchModel:
         if header["slot"][0] >= entry.slots:
             return "bad_slot", []
         slot = self.slots[entry.slot_base + int(header["slot"][0])]
-        lanes = np.frombuffer(payload[HEADER_BYTES:], ">u4").astype(np.uint32) if kind.has_lanes else None
+        lanes = None
+        if kind.has_lanes:
+            lanes = np.frombuffer(payload[HEADER_BYTES:], ">u4").astype(np.uint32)
+        elif kind is MessageType.PRESENT:
+            if header["reserved"][0] != present_width(LANES):
+                return "malformed", []
+            lanes = self._zeros()
         age = self._age(slot, job, generation, chunk)
         everyone = sum(entry.children)
         if age < 0:
@@ -140,6 +148,18 @@ class SwitchModel:
         return chunk_distance(chunk, slot.chunk)
 
     @staticmethod
+    def _zeros() -> NDArray[np.uint32] | None:
+        """Lanes that PRESENT adds."""
+        return np.zeros(LANES, np.uint32)
+
+    @staticmethod
+    def _goes_up_as(slot: Slot, kind: MessageType) -> MessageType:
+        """PRESENT stays what it is where all children have sent that."""
+        if kind is MessageType.PRESENT and slot.header["flags"][0] & MessageFlag.LANES:
+            return MessageType.CONTRIBUTION
+        return kind
+
+    @staticmethod
     def _seen(held: int, bit: int) -> bool:
         return held & bit != 0
 
@@ -151,23 +171,26 @@ class SwitchModel:
         if lanes is not None:
             slot.lanes = slot.lanes + lanes
 
-    @staticmethod
+    @classmethod
     def _emit(
-        slot: Slot, entry: JobEntry, kind: MessageType, packet: NDArray[np.void], asking: list[int]
+        cls, slot: Slot, entry: JobEntry, kind: MessageType, packet: NDArray[np.void], asking: list[int]
     ) -> list[Packet]:
         """The packet goes on with the slot's sums: up to the parent, or, at a root, down to `asking`."""
         header = packet.copy()
         for reduced in REDUCED:
             header[reduced.name] = slot.header[reduced.name]
         header["flags"] |= packet["flags"]
-        lanes = slot.lanes.astype(">u4").tobytes() if kind.has_lanes else b""
         if entry.parent is None:
             kind = _RESULT_OF[kind]
             header["contributors"] = 0
         else:
+            kind = cls._goes_up_as(slot, kind)
             asking = [entry.parent]
             header["contributors"] = entry.parent_bit
         header["version_type"] = version_type(kind)
+        if kind is not MessageType.PRESENT:
+            header["reserved"] = 0
+        lanes = slot.lanes.astype(">u4").tobytes() if kind.has_lanes else b""
         set_checksum(header)
         return [(address, header.tobytes() + lanes) for address in asking]
 

@@ -21,7 +21,7 @@ from weir.hosts.protocol.stream import Stream
 from weir.tests.hosts.protocol.network_model import worker_address
 from weir.tests.hosts.protocol.node_model import JobEntry, Slot, SwitchModel
 from weir.tests.hosts.protocol.search_nodes import Setup
-from weir.wire.aggregation import FIRST_GENERATION, split_tag
+from weir.wire.aggregation import FIRST_GENERATION, MessageType, split_tag
 from weir.wire.control import FinalRound, Held, Resume
 
 
@@ -58,6 +58,22 @@ class WithoutBits(SwitchModel):
     @staticmethod
     def _seen(held: int, bit: int) -> bool:
         return False
+
+
+class WithoutZeros(SwitchModel):
+    """A round that begins with PRESENT begins with the lanes that its slot had."""
+
+    @staticmethod
+    def _zeros() -> None:
+        return None
+
+
+class WithoutGrowth(SwitchModel):
+    """PRESENT goes up without lanes though another child has added some."""
+
+    @staticmethod
+    def _goes_up_as(slot: Slot, kind: MessageType) -> MessageType:
+        return kind
 
 
 def recompute(workers: Mapping[int, Held], servers: Mapping[int, Held], slots: int) -> Settlement:
@@ -120,6 +136,11 @@ def lose_and_settle_by_old_answers(move: Move, addresses: Iterable[int], now_ns:
 
 
 _lose = Move.mark_lost
+
+
+def drop_present(core: ParameterServerCore, messages: Messages) -> Messages:
+    """PRESENT is of no round with lanes."""
+    return messages
 
 
 def open_any_generation(datagrams: object, job: int, generation: int, counters: object, lanes: int) -> Messages | None:
@@ -230,6 +251,16 @@ MUTANTS = (
     Mutant("no tag test in the switch", Setup("root", chunks=2), "wrong sum", WithoutTag),
     Mutant("no late test in the switch", Setup("root", chunks=2), "stuck", WithoutLate),
     Mutant("no bitmap test in the switch", Setup("root"), "wrong sum", WithoutBits),
+    Mutant(
+        "PRESENT begins a round with the slot's old lanes", Setup("root", chunks=3, adds=(0,)), "stuck", WithoutZeros
+    ),
+    Mutant("PRESENT goes up without the others' lanes", Setup("inner", adds=(0,)), "stuck", WithoutGrowth),
+    Mutant(
+        "a server takes PRESENT for a round without lanes",
+        Setup("server", adds=(0,)),
+        "stuck",
+        changes=(("ParameterServerCore___with_zeros", drop_present),),
+    ),
     Mutant(
         "no generation test in the switch",
         Setup("root", workers=3, moves=1, lost=FIRST),

@@ -22,12 +22,21 @@ from numpy.typing import NDArray
 from weir.hosts import Counters, ParameterServerCore, WorkerCore, WorkerOptions
 from weir.hosts.numerics.datatypes import DataType
 from weir.hosts.numerics.quantization import dequantize, quantize, scale_table
-from weir.hosts.numerics.tensors import Reduced
+from weir.hosts.numerics.tensors import Reduced, Tensor
 from weir.hosts.protocol.messages import ROW
 from weir.tests.hosts.protocol.chunks import block_exponents, to_chunks
 from weir.tests.hosts.protocol.network_model import JOB, SERVER, Tree, make_tree, worker_address
 from weir.tests.hosts.protocol.node_model import JobEntry, SwitchModel
-from weir.wire.aggregation import HEADER, HEADER_BYTES, LANES, MessageType, linear_check, set_checksum, split_tag
+from weir.wire.aggregation import (
+    HEADER,
+    HEADER_BYTES,
+    LANES,
+    MessageFlag,
+    MessageType,
+    linear_check,
+    set_checksum,
+    split_tag,
+)
 from weir.wire.control import Child, Held, Resume, ServerPlan, WorkerPlan
 from weir.wire.frames import Datagrams
 
@@ -111,6 +120,8 @@ class Setup:
     controller without the journal.
     """
     first_generation: int = 1
+    adds: tuple[int, ...] = ()
+    """Ranks that add numbers, all if empty; the others send PRESENT."""
     seed: int = 1
     """Seed of the gradients."""
 
@@ -127,6 +138,8 @@ class Setup:
             parts.append("also in the move")
         if self.restarts:
             parts.append(f"{self.restarts} restarts of a switch")
+        if self.adds:
+            parts.append(f"numbers of {' and '.join(f'worker {rank}' for rank in self.adds)} alone")
         if self.after:
             parts.append(f"after one that was {self.after}")
         return "; ".join(parts)
@@ -158,8 +171,14 @@ class Setup:
         address = worker_address(rank)
         parent, bit = tree.parents[address], tree.bit(address)
         return WorkerPlan(
-            JOB, generation, rank, self.workers, parent, bit, self.slots, self.window, members=self.members(tree)
+            *(JOB, generation, rank, self.workers, parent, bit, self.slots, self.window),
+            members=self.members(tree),
+            presents=True,
         )
+
+    def added(self, rank: int) -> NDArray[np.bool_]:
+        """Chunks that a worker adds numbers to, (chunks,)."""
+        return np.full(self.chunks, not self.adds or rank in self.adds)
 
     def server_plan(self, tree: Tree, generation: int) -> ServerPlan:
         children = tuple(Child(bit, address) for bit, address in tree.children(SERVER).items())
@@ -192,7 +211,8 @@ class Gradients:
         """Arrays by tensor and rank."""
         for _ in range(setup.tensors):
             scaled = rng.standard_normal(size, np.float32) * np.ldexp(1, rng.integers(0, 4, size[:2]))[:, :, None]
-            self.arrays.append(scaled.astype(np.float32).reshape(setup.workers, -1))
+            added = np.stack([setup.added(rank) for rank in range(setup.workers)])
+            self.arrays.append((scaled * added[:, :, None]).astype(np.float32).reshape(setup.workers, -1))
         self.weights = [16**rank for rank in range(setup.workers)]
         """The summed weight's digits say who is in a sum, and how often."""
 
@@ -289,7 +309,8 @@ class Nodes:
             self.addresses.append(worker_address(rank))
             worker = WorkerCore(setup.worker_plan(tree, generation, rank), OPTIONS)
             for arrays in self.gradients.arrays:
-                worker.submit(arrays[rank], weight=self.gradients.weights[rank])
+                weight = self.gradients.weights[rank]
+                worker.submit(Tensor(arrays[rank], workers=setup.workers, weight=weight, adds=setup.added(rank)))
             cores.append(worker)
         if setup.with_server:
             self.addresses.append(SERVER)
@@ -406,12 +427,12 @@ class Nodes:
     # --- messages ---
 
     def _bit(self, source: int, destination: int, payload: bytes) -> int:
-        """Flags have no meaning to the protocol; without them a message that is sent again is the same message."""
+        """Only the flag LANES has a meaning to the protocol; so a message that is sent again is the same message."""
         as_sent = (source, destination, payload)
         if as_sent in self._message_bits:
             return self._message_bits[as_sent]
         header = np.frombuffer(payload[:HEADER_BYTES], HEADER).copy()
-        header["flags"] = 0
+        header["flags"] &= np.uint8(MessageFlag.LANES)
         set_checksum(header)
         key = (source, destination, header.tobytes() + payload[HEADER_BYTES:])
         if key not in self._message_bits:

@@ -64,7 +64,7 @@ def test_the_sum_of_checks_is_the_check_of_the_sum(
     assert not check.passes(same[:1], total, weight, added, mode[:1], np.array([workers + 1])).any()
     for stranger in (SumCheck(OTHER_KEY, workers), SumCheck("", workers)):
         assert not stranger.passes(same[:1], total, weight, added, mode[:1], np.array([workers])).any()
-    scale = check.of(same, None, weights, ALWAYS)
+    scale = check.of(same, None, weights, True)
     assert check.passes(
         same[:1], None, weight, scale.sum(dtype=np.uint32)[None], ALWAYS, np.array([7, workers])
     ).tolist() == [True]
@@ -131,7 +131,7 @@ def test_all_hosts_make_the_same_of_a_key(key: str, workers: int, lanes: int) ->
         expected = [definition.of(number, row, weight, mode) for number, row, weight, _ in rows]
         assert check.of(numbers, values, weights, mode).tolist() == expected
         assert check.passes(numbers, values, weights, np.array(expected), mode, ONE).all()
-    without_lanes = [definition.of(number, [], weight, True) for number, _, weight, _ in rows]
+    without_lanes = [definition.of(number, [], weight, mode) for number, _, weight, mode in rows]
     assert check.of(numbers, None, weights, wraps).tolist() == without_lanes
 
 

@@ -38,6 +38,12 @@ QUICK = [
     *(Setup(kind, tensors=2) for kind in ("server", "root", "inner", "tree")),
     Setup("root", slots=4, window=2, tensors=2),
     Setup("root", tensors=2, moves=1, lost=(LAST_OF_2,)),
+    # one worker's numbers, for which the others send PRESENT
+    *(Setup(kind, chunks=3, adds=(1,)) for kind in ("server", "root", "inner")),
+    *(Setup(kind, workers=3, chunks=2, adds=(0,)) for kind in ("tree", "tree-root", "mixed")),
+    Setup("tree-root", workers=3, chunks=2, adds=(0, 2)),
+    Setup("root", slots=4, window=2, tensors=2, moves=1, lost=(FIRST,), adds=(1,)),
+    Setup("inner", chunks=2, moves=1, lost=(FIRST,), adds=(0,)),
     # another job had the number before, and left rounds in slots and messages under way
     *(Setup(kind, chunks=2, after="ended") for kind in ("server", "root", "inner", "tree")),
     *(Setup(kind, chunks=2, after="forgotten") for kind in ("root", "inner", "tree-root")),
@@ -49,6 +55,8 @@ QUICK = [
 ]
 
 LONG = [
+    *(Setup(kind, workers=3, chunks=3, adds=(0,)) for kind in ("tree", "tree-root")),
+    *(Setup(kind, workers=3, chunks=2, moves=1, lost=(FIRST, LAST_OF_3), adds=(0,)) for kind in ("inner", "tree-root")),
     Setup("inner", moves=1, restarts=1, after="forgotten"),
     Setup("tree", chunks=2, moves=1, after="ended"),
     *(Setup("root", slots=4, window=2, chunks=3, moves=1, after=how) for how in ("ended", "forgotten")),

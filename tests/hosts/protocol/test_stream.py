@@ -6,18 +6,22 @@ import random
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from weir.hosts.numerics.tensors import Tensor
 from weir.hosts.protocol.rounds import RoundStore
 from weir.hosts.protocol.stream import Stream
-from weir.wire.aggregation import LANES
+from weir.wire.aggregation import LANES, MessageType
 
 LEAD = 4
 
 
-def appended(stream: Stream, chunks: int, weight: int = 1) -> Tensor:
+SCALE, CONTRIBUTION, PRESENT = MessageType.SCALE, MessageType.CONTRIBUTION, MessageType.PRESENT
+
+
+def appended(stream: Stream, chunks: int, weight: int = 1, adds: NDArray[np.bool_] | None = None) -> Tensor:
     """A tensor at the stream's end: as many scale rounds as it has chunks, but LEAD at most, and the chunks' rounds."""
-    tensor = Tensor(np.arange(chunks * LANES, dtype=np.int32) + stream.end, workers=2, weight=weight)
+    tensor = Tensor(np.arange(chunks * LANES, dtype=np.int32) + stream.end, workers=2, weight=weight, adds=adds)
     tensor.place(len(stream.tensors), stream.end, LEAD)
     stream.append(tensor)
     return tensor
@@ -107,12 +111,26 @@ def test_a_stream_that_is_cut_before_a_tensor_goes_on_from_there() -> None:
 
 def test_rounds_carry_their_tensors_contents_in_any_order() -> None:
     stream = Stream(3)
-    tensors = [appended(stream, chunks, weight=weight) for chunks, weight in ((2, 1), (1, 5), (6, 3), (3, 2))]
+    masks = (None, np.array([False]), np.arange(6) % 3 == 0, np.zeros(3, np.bool_))
+    sizes = ((2, 1), (1, 5), (6, 3), (3, 2))
+    tensors = [
+        appended(stream, chunks, weight=weight, adds=mask) for (chunks, weight), mask in zip(sizes, masks, strict=True)
+    ]
     rounds_of = {number: each for each in tensors for number in range(each.start, each.end)}
+    added = [np.ones(each.end - each.start - each.scale_rounds, np.bool_) for each in tensors]
+    for flags, mask in zip(added, masks, strict=True):
+        flags[:] = True if mask is None else mask
+    adds = {
+        each.start + each.scale_rounds + chunk: int(flag)
+        for each, flags in zip(tensors, added, strict=True)
+        for chunk, flag in enumerate(flags)
+    }
     has_lanes = {number: number >= each.start + each.scale_rounds for number, each in rounds_of.items()}
     for asked in (list(rounds_of), list(reversed(rounds_of)), [3, 7], [6, 8], [3, 20], [9, 18, 10], [24], [20, 9]):
         rounds = np.array(asked)
-        assert stream.have_lanes(rounds).tolist() == [has_lanes[number] for number in asked]
+        for presents, nothing in ((True, PRESENT), (False, CONTRIBUTION)):
+            sent = [(nothing, CONTRIBUTION)[adds[number]] if has_lanes[number] else SCALE for number in asked]
+            assert stream.kinds(rounds, presents=presents).tolist() == sent
         for with_lanes in (False, True):
             chosen = [number for number in asked if has_lanes[number] is with_lanes]
             if not chosen:

@@ -1,0 +1,96 @@
+/*
+ * PRESENT: a child takes part in a round whose messages have lanes, and adds nothing to them.
+ *
+ *   PRESENT ─expand─▶ lanes that are 0, summed as any ─shape─▶ contract ─▶ PRESENT, to the parent, if no child has added lanes
+ *                                                          └─▶ lengthen ─▶ as long as the others, in all other cases
+ *
+ * So the state machine and the sums know nothing of it. Which of the two: contributions with lanes have FLAG_LANES, and flags are
+ * or-ed in the slot. `reserved` says how many lanes the round has. Only NARROW_LANES are taken, since a packet of simple_switch
+ * grows by 512 bytes at most.
+ */
+
+#ifndef WEIR_PRESENT_P4
+#define WEIR_PRESENT_P4
+
+#include "../common/headers.p4"
+
+const bit<4>  PRESENT      = 8;
+const bit<8>  FLAG_LANES   = 0x04;
+const bit<8>  NARROW_WIDTH = NARROW_LANES / 32;   // of `reserved`: a 32nd of the lanes
+const bit<16> GROWTH       = 4 * NARROW_LANES;    // bytes
+
+#define WIDTHS_TABLE_ID          44
+#define SHAPES_TABLE_ID          45
+#define PRESENT_ACTION_ID        165
+#define EXPAND_ACTION_ID         166
+#define CONTRACT_ACTION_ID       167
+#define LENGTHEN_ACTION_ID       168
+#define REFUSE_WIDTH_ACTION_ID   169
+
+/* Reads `reserved`; writes the lanes and the type. A width that is not taken is no contribution. */
+control Expand(inout headers_t hdr, inout metadata_t meta, inout bit<1> is_contribution) {
+#define CLEAR_LANE(i) hdr.lanes.lane_##i = 0;
+    @id(EXPAND_ACTION_ID)
+    action expand() {
+        hdr.lanes.setValid();
+        EACH_NARROW_LANE(CLEAR_LANE)
+        hdr.aggregation.message_type = CONTRIBUTION;
+    }
+
+    @id(REFUSE_WIDTH_ACTION_ID)
+    action refuse() {
+        is_contribution = 0;
+        meta.fate = Fate.DROP;
+        meta.drop_reason = DROP_MALFORMED;
+    }
+
+    @id(WIDTHS_TABLE_ID)
+    table widths {
+        key = { hdr.aggregation.reserved: exact @name("reserved"); }
+        actions = { expand; @defaultonly refuse; }
+        const default_action = refuse;
+        const entries = {
+            NARROW_WIDTH: expand();
+        }
+    }
+
+    apply {
+        widths.apply();
+    }
+}
+
+/* What leaves of a round that PRESENT has completed, or asked for again; its sum is in the packet. Writes the lengths, too. */
+control Shape(inout headers_t hdr, inout metadata_t meta, in bit<1> is_root) {
+    @id(CONTRACT_ACTION_ID)
+    action contract() {
+        hdr.lanes.setInvalid();
+        hdr.aggregation.message_type = PRESENT;
+    }
+
+    @id(LENGTHEN_ACTION_ID)
+    action lengthen() {
+        hdr.aggregation.reserved = 0;
+        hdr.udp.length = hdr.udp.length + GROWTH;
+        hdr.ipv4.total_length = hdr.ipv4.total_length + GROWTH;
+        meta.udp_length = meta.udp_length + GROWTH;
+    }
+
+    @id(SHAPES_TABLE_ID)
+    table shapes {
+        key = {
+            is_root:               exact;
+            hdr.aggregation.flags: ternary;
+        }
+        actions = { contract; @defaultonly lengthen; }
+        const default_action = lengthen;
+        const entries = {
+            (0, 0 &&& FLAG_LANES): contract();
+        }
+    }
+
+    apply {
+        shapes.apply();
+    }
+}
+
+#endif

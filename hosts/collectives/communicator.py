@@ -380,7 +380,11 @@ class Communicator:
         own = _plain(values, name)
         words = words_of(values) if root == self.rank else np.zeros(-(-values.nbytes // 4), np.int32)
         call = _call("broadcast", name, values, dtype, root=root)
-        tensor = self._tensor(words, name=name, weight=int(root == self.rank), signature=_signature(call))
+        adds = np.full(-(-len(words) // self._driver.lanes), root == self.rank)
+        signature = _signature(call)
+        tensor = self._tensor(
+            words, name=name, weight=int(root == self.rank), signature=signature, alone=True, adds=adds
+        )
 
         def finish(reduced: Reduced) -> Any:
             if not reduced.weights.all():
@@ -462,7 +466,8 @@ class Communicator:
         gathering = Gathering(self.size, len(words), self._driver.lanes)
         call = _call("all_gather", name, values, dtype)
         contribution = gathering.contribution(self.rank, words)
-        tensor = self._tensor(contribution, name=name, signature=_signature(call), alone=True)
+        adds = gathering.chunks_of(self.rank)
+        tensor = self._tensor(contribution, name=name, signature=_signature(call), alone=True, adds=adds)
 
         def finish(reduced: Reduced) -> Any:
             parts, pieces = gathering.parts(reduced.values)

@@ -202,7 +202,8 @@ class _OneCall:
                 total /= np.float32(max(len(codes), 1))
             return self._result(total, code, context)
 
-        return Started(self.call.tensor(gathering.contribution(self.call.rank, words), alone=True), finish)
+        contribution, adds = gathering.contribution(self.call.rank, words), gathering.chunks_of(self.call.rank)
+        return Started(self.call.tensor(contribution, alone=True, adds=adds), finish)
 
     def _result(self, total: Float32Array, own: NDArray[Any], context: Context) -> NDArray[Any]:
         """Return the result in the array's type and shape, after the codec has noted what it sent."""

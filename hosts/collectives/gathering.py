@@ -1,4 +1,4 @@
-"""Bit patterns of single workers through lanes that only add: everyone else adds zeros.
+"""Bit patterns of single workers through lanes that only add: everyone else adds zeros, for which no lanes are sent.
 
 A worker's part is cut into pieces of an even number of words, each followed by a lane that is 1: its presence. A piece
 never crosses chunks, so its presence in the sum says whether the worker's words are in the very same sum: a worker that
@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...wire.aggregation import LANES
+from ..array_types import BoolArray
 from ..numerics.datatypes import DataType
 from ..numerics.quantization import Int32Array
 
@@ -61,9 +62,22 @@ class Gathering:
     def pieces_per_chunk(self) -> int:
         return self.lanes // (self.piece_words + 1)
 
+    @property
+    def chunks(self) -> int:
+        """Number of chunks of the sum."""
+        return -(-self.ranks * self.pieces // self.pieces_per_chunk)
+
+    def chunks_of(self, rank: int) -> BoolArray:
+        """Return a mask (chunks,) of the chunks with a piece of this worker."""
+        mask = np.zeros(self.chunks, np.bool_)
+        if self.pieces:
+            first = rank * self.pieces
+            mask[first // self.pieces_per_chunk : (first + self.pieces - 1) // self.pieces_per_chunk + 1] = True
+        return mask
+
     def contribution(self, rank: int, words: Int32Array) -> Int32Array:
         """A worker's contribution with its part, int32 (chunks, lanes)."""
-        lanes = np.zeros((-(-self.ranks * self.pieces // self.pieces_per_chunk), self.lanes), np.int32)
+        lanes = np.zeros((self.chunks, self.lanes), np.int32)
         width = self.piece_words + 1
         pieces = np.zeros((self.pieces, width), np.int32)
         pieces[:, -1] = 1

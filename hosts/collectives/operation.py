@@ -186,4 +186,5 @@ def gathered(call: OperationCall, combine: Combine) -> Started:
         parts, there = gathering.numbers(reduced.values, kind, numbers.size)
         return combine(parts, there, kind).reshape(numbers.shape)
 
-    return Started(call.tensor(gathering.contribution(call.rank, words), alone=True), finish)
+    contribution, adds = gathering.contribution(call.rank, words), gathering.chunks_of(call.rank)
+    return Started(call.tensor(contribution, alone=True, adds=adds), finish)

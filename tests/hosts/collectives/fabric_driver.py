@@ -12,26 +12,33 @@ from weir.experiments.backends.emulated import EmulatedFabric
 from weir.experiments.backends.written_job import write_job
 from weir.hosts import Reduced, WorkerCore
 from weir.topologies.generators import leaf_spine
+from weir.topologies.targets import BMV2, Target
 
 _WORKERS = ("h1", "h2", "h3", "h4")
-_PLACEMENT = Placement({"h1": "s1", "h2": "s1", "h3": "s2", "h4": "s2"}, {"s1": "s3", "s2": "s3"}, "s3")
+_LEAVES = ("s1", "s1", "s2", "s2")
+_PLACEMENTS = {
+    "three switches": Placement({"h1": "s1", "h2": "s1", "h3": "s2", "h4": "s2"}, {"s1": "s3", "s2": "s3"}, "s3"),
+    "one leaf below another": Placement({"h1": "s1", "h2": "s1", "h3": "s2", "h4": "s2"}, {"s1": "s2"}, "s2"),
+}
+TREES = tuple(_PLACEMENTS)
 
 
-async def _write_job(emulated: EmulatedFabric) -> JobPlan:
+async def _write_job(emulated: EmulatedFabric, tree: str) -> JobPlan:
     spec = JobSpec(1, _WORKERS, None, 16, 8)
     with emulated.serve() as server:
         async with emulated.sessions(server) as sessions:
-            return await write_job(emulated.topology, sessions, spec, _PLACEMENT, CongestionOptions())
+            return await write_job(emulated.topology, sessions, spec, _PLACEMENTS[tree], CongestionOptions())
 
 
 class FabricJob:
     """Four workers in two racks, summed by their leaves and a spine, over links that lose frames."""
 
-    def __init__(self, *, loss: float, seed: int) -> None:
-        self._topology = leaf_spine(2, 1, 2, loss=loss)
+    def __init__(self, *, loss: float, seed: int, tree: str = TREES[0], target: Target = BMV2) -> None:
+        self._tree = tree
+        self._topology = leaf_spine(2, 1, 2, loss=loss, target=target)
         emulated = EmulatedFabric(self._topology, seed=seed)
         self._fabric = emulated.fabric
-        plan = asyncio.run(_write_job(emulated))
+        plan = asyncio.run(_write_job(emulated, tree))
         self._drivers = {
             name: FabricDriver(self, VirtualHost(emulated, name), WorkerCore(plan.workers[name])) for name in _WORKERS
         }
@@ -41,10 +48,17 @@ class FabricJob:
     def now_ns(self) -> int:
         return self._fabric.now_ns
 
-    def bytes_at_switch(self, host: str) -> tuple[int, int]:
-        """Bytes of frames that the switch of a host has received from it, and sent to it."""
-        (link,) = [link for link in self._topology.links if host in (link.a.node, link.b.node)]
-        counters = self._fabric.port_counters()[link.a if link.b.node == host else link.b]
+    def links_of_tree(self) -> dict[tuple[str, str], set[int]]:
+        """The links that the job's messages cross, as (lower node, upper node), with the ranks below each."""
+        below = {(host, leaf): {rank} for rank, (host, leaf) in enumerate(zip(_WORKERS, _LEAVES, strict=True))}
+        if self._tree == "three switches":
+            return below | {("s1", "s3"): {0, 1}, ("s2", "s3"): {2, 3}}
+        return below | {("s1", "s3"): {0, 1}, ("s3", "s2"): {0, 1}}
+
+    def bytes_on(self, lower: str, upper: str) -> tuple[int, int]:
+        """Bytes of frames that the upper node of a link has received from the lower one, and sent to it."""
+        (link,) = [link for link in self._topology.links if {link.a.node, link.b.node} == {lower, upper}]
+        counters = self._fabric.port_counters()[link.a if link.b.node == lower else link.b]
         return counters.rx_bytes, counters.tx_bytes
 
     def run_until(self, core: WorkerCore, handle: int, limit_ns: int) -> None:

@@ -10,8 +10,9 @@ import pytest
 
 from weir.hosts import CallMismatch, Communicator, reference_sum, wait_all
 from weir.hosts.numerics.datatypes import DataType, FloatType, data_types
-from weir.tests.hosts.collectives.fabric_driver import FabricJob
-from weir.wire.aggregation import HEADER_BYTES, LANES, message_bytes
+from weir.tests.hosts.collectives.fabric_driver import TREES, FabricJob
+from weir.topologies.targets import BMV2, BMV2_32, Target
+from weir.wire.aggregation import HEADER_BYTES, message_bytes
 from weir.wire.frames import FRAME_HEADER_BYTES
 
 WORKERS = 4
@@ -78,28 +79,69 @@ def test_all_types_and_collectives_at_once(loss: float) -> None:
 
 WINDOW = 8
 """Rounds in flight of the job, and so scale rounds of a tensor of as many chunks or more."""
-MEASURED: list[tuple[Callable[[Communicator, np.ndarray], Any], int]] = [
-    (lambda member, array: member.allreduce_async(array), 1),
-    (lambda member, array: member.reduce_async(array, 2), 1),
-    (lambda member, array: member.reduce_scatter_async(array.reshape(WORKERS, -1)), 1),
-    (lambda member, array: member.broadcast_async(array, 1), 1),
-    (lambda member, array: member.all_gather_async(array), WORKERS),
+ALL = (0, 1, 2, 3)
+MEASURED: list[tuple[Callable[[Communicator, np.ndarray], Any], tuple[int, ...], int]] = [
+    (lambda member, array: member.allreduce_async(array), ALL, 1),
+    (lambda member, array: member.reduce_async(array, 2), ALL, 1),
+    (lambda member, array: member.reduce_scatter_async(array.reshape(WORKERS, -1)), ALL, 1),
+    (lambda member, array: member.broadcast_async(array, 1), (1,), 1),
+    (lambda member, array: member.all_gather_async(array), ALL, WORKERS),
 ]
-"""Collectives, with the times that their array goes up and down each worker's link."""
+"""Collectives, with the ranks that send their array up once, and the times that it goes down."""
 
 
-@pytest.mark.parametrize(("call", "factor"), MEASURED, ids=["allreduce", "reduce", "scatter", "broadcast", "gather"])
-def test_bytes_on_every_workers_link_are_those_of_the_guide(call: Any, factor: int) -> None:
-    job = FabricJob(loss=0.0, seed=1)
+@pytest.mark.parametrize("tree", TREES)
+@pytest.mark.parametrize("target", [BMV2_32, BMV2], ids=lambda target: str(target.name))
+@pytest.mark.parametrize(
+    ("call", "adding", "down"), MEASURED, ids=["allreduce", "reduce", "scatter", "broadcast", "gather"]
+)
+def test_bytes_on_every_link_are_those_of_the_guide(
+    call: Any, adding: tuple[int, ...], down: int, target: Target, tree: str
+) -> None:
+    """A link carries a round up with lanes if a worker below it adds some, else 28 bytes; down all have lanes.
+
+    Where switches do not take PRESENT in messages as long, all add lanes.
+    """
+    job = FabricJob(loss=0.0, seed=1, tree=tree, target=target)
     members = [Communicator(driver) for driver in job.drivers]
     chunks = 40 * WORKERS
-    words = LANES - 2 if factor > 1 else LANES  # a gathered piece has an even number, and a lane that says it is there
+    lanes = target.lanes
+    words = lanes - 2 if down > 1 else lanes  # a gathered piece has an even number, and a lane that says it is there
     array = np.arange(chunks * words, dtype=np.float32)
     for handle in [call(member, array) for member in members]:
         handle.wait()
-    frames = WINDOW * (FRAME_HEADER_BYTES + HEADER_BYTES)
-    frames += factor * chunks * (FRAME_HEADER_BYTES + message_bytes(LANES))
-    assert {job.bytes_at_switch(host) for host in ("h1", "h2", "h3", "h4")} == {(frames, frames)}
+    small, large = (FRAME_HEADER_BYTES + size for size in (HEADER_BYTES, message_bytes(lanes)))
+    scales, rounds = WINDOW * small, down * chunks
+    for link, below in job.links_of_tree().items():
+        if target.present_lanes < lanes:
+            assert (link, job.bytes_on(*link)) == (link, (scales + rounds * large, scales + rounds * large))
+            continue
+        adding_below = len(set(adding) & below)
+        adds = chunks * (adding_below if down > 1 else min(adding_below, 1))
+        up = scales + adds * large + (rounds - adds) * small
+        assert (link, job.bytes_on(*link)) == (link, (up, scales + rounds * large))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_copies_are_right_with_losses(seed: int) -> None:
+    """Broadcasts from every rank, and gatherings, some of fewer words than a chunk, with 3 % of frames lost."""
+    rng = np.random.default_rng(seed)
+    job = FabricJob(loss=0.03, seed=seed, tree=TREES[seed % len(TREES)], target=BMV2_32)
+    members = [Communicator(driver) for driver in job.drivers]
+    arrays = [rng.integers(0, 256, (WORKERS, int(size)), np.uint8) for size in rng.integers(1, 6_000, 5)]
+    handles = [
+        [
+            member.broadcast_async(array[member.rank], index % WORKERS, name=f"b{index}")
+            for index, array in enumerate(arrays)
+        ]
+        + [member.all_gather_async(array[member.rank], name=f"g{index}") for index, array in enumerate(arrays)]
+        for member in members
+    ]
+    for mine in handles:
+        results = wait_all(mine)
+        for index, array in enumerate(arrays):
+            assert results[index].tobytes() == array[index % WORKERS].tobytes()
+            assert results[len(arrays) + index].tobytes() == array.tobytes()
 
 
 def test_a_switch_tells_calls_that_differ_from_a_sum() -> None:

@@ -68,13 +68,13 @@ def test_switches_carry_the_bytes_that_packing_says(loss: float) -> None:
     sent = {}
     for bits in (7, 10) if loss else FIELD_BITS:
         compressions = [Compression.packed(bits) for _ in members]
-        before = job.bytes_at_switch("h1")
+        before = job.bytes_on("h1", "s1")
         handles = [
             member.allreduce_async(value, compression=compression)
             for member, value, compression in zip(members, values, compressions, strict=True)
         ]
         results = wait_all(handles)
-        sent[bits] = [after - first for after, first in zip(job.bytes_at_switch("h1"), before, strict=True)]
+        sent[bits] = [after - first for after, first in zip(job.bytes_on("h1", "s1"), before, strict=True)]
         right = reference_sum(values, dtype=f"packed{bits}", seed=Compression.packed(bits).next_seed("tensor"))
         assert {result.tobytes() for result in results} == {right.tobytes()}
     if not loss:

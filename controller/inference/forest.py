@@ -12,6 +12,7 @@ A file holds numbers and names only: unlike a pickle, it runs no code when it is
 from __future__ import annotations
 
 import json
+import math
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -41,6 +42,7 @@ MAX_FEATURE_THRESHOLDS: Final = 255
 
 LEAF: Final = -1
 _START_BYTES: Final = 64
+_LARGEST: Final = 1 << 31
 
 Label = int | float | str | bool
 Condition = tuple[int, int, bool]
@@ -168,15 +170,10 @@ class Forest:
                 raise ValueError(f"format {saved['format']!r}, version {saved['version']!r}")
             edges = saved["edges"]
             forest = cls(
-                tuple(saved["classes"]),
-                int(saved["features"]),
+                _labels(saved["classes"]),
+                *_integers([saved["features"]]),
                 tuple(
-                    Tree(
-                        *(
-                            tuple(int(number) for number in tree[part])
-                            for part in ("feature", "threshold", "left", "right", "class")
-                        )
-                    )
+                    Tree(*(_integers(tree[part]) for part in ("feature", "threshold", "left", "right", "class")))
                     for tree in saved["trees"]
                 ),
                 None if edges is None else tuple(tuple(float(edge) for edge in each) for each in edges),
@@ -296,8 +293,34 @@ class Forest:
                 raise ModelError("edges must be finite and ascend", place=f"model: feature {feature}")
 
 
+def _integers(values: Any) -> tuple[int, ...]:
+    """Whole numbers of a file. Raises TypeError or OverflowError."""
+    for value in values:
+        if type(value) is not int:
+            raise TypeError(f"{value!r:.40} is no whole number")
+        if abs(value) > _LARGEST:
+            raise OverflowError("a number is too large")
+    return tuple(values)
+
+
+def _labels(values: Any) -> tuple[Label, ...]:
+    """Classes of a file: distinct numbers, or distinct texts. Raises TypeError or ValueError."""
+    if not isinstance(values, list):
+        raise TypeError("classes are no list")
+    texts = [isinstance(value, str) for value in values]
+    if not all(isinstance(value, Label) for value in values) or any(texts) != all(texts):
+        raise TypeError("classes are neither all numbers nor all text")
+    if len(set(values)) < len(values) or not all(
+        text or math.isfinite(v) for text, v in zip(texts, values, strict=True)
+    ):
+        raise ValueError("classes are not distinct, or not finite")
+    return tuple(values)
+
+
 def _check_sizes(features: int, classes: int, trees: int) -> None:
     """Raise ModelTooLarge unless a switch has room for so many."""
+    if features < 1:
+        raise ModelError("has no features", place="model", value=features)
     for limit, value, most in (
         ("features", features, FEATURES),
         ("classes", classes, MAX_CLASSES),

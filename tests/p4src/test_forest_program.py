@@ -62,18 +62,19 @@ def insert(program: Program, item: Any) -> None:
 def rows(item: Any) -> Iterator[tuple[tuple[tuple[int, int], ...], str, tuple[int, ...]]]:
     """An entry as values with masks."""
     assert isinstance(item, Entry)
-    (action,), match = item.calls, dict(item.match)
+    (action,) = item.calls
+    match: dict[str, Any] = dict(item.match)
     args: dict[str, Any] = dict(action.args)
     name = f"FabricIngress.inference.{action.action}"
     given = tuple(args[each] for each in PARAMETERS.get(action.action, ("above",)))
     if "model" in match:
-        yield ((int(match["model"]), EXACT),), name, given  # type: ignore[call-overload]
+        yield ((int(match["model"]), EXACT),), name, given
         return
-    bank = (int(match["bank"]), EXACT)  # type: ignore[call-overload]
+    bank = (int(match["bank"]), EXACT)
     if "value" in match:
-        yield (bank, (int(match["value"]), EXACT)), name, given  # type: ignore[call-overload]
+        yield (bank, (int(match["value"]), EXACT)), name, given
         return
-    yield (bank, *(match.get(f"word_{word}", (0, 0)) for word in range(16))), name, given  # type: ignore[misc]
+    yield (bank, *(match.get(f"word_{word}", (0, 0)) for word in range(16))), name, given
 
 
 def forward(program: Program, data: bytes, port: int = PORT) -> tuple[int, bytes] | None:

@@ -43,7 +43,7 @@ _ABSENT: Final = "its client has not asked again since the controller began"
 _FAULT_NS: Final = 2_000_000_000
 """Time after which a job that met a fault is tried again; each attempt may write to switches."""
 _FAULTS: Final = 4
-"""Attempts that may meet a fault in one pass over the queue."""
+"""Attempts in one pass over the queue of jobs that have met a fault, and as many of other jobs that meet one."""
 
 Context = grpc.aio.ServicerContext[Any, Any]
 Admit = Callable[[pb.RegisterRequest, Context, int], Awaitable[pb.Registration]]
@@ -191,6 +191,7 @@ class Queueing:
         ahead: Entry[_Waiting] | None = None
         refusing: dict[str, ControllerError] = {}
         faults = 0
+        turn = self._turn(now_ns)
         for entry in self._queue.ordered(now_ns):
             if ahead is not None:
                 entry.reason = f"job {ahead.job} is first: {ahead.reason}"
@@ -198,10 +199,16 @@ class Queueing:
                 ahead, entry.reason = entry, _ABSENT
             elif entry.value.call.over:
                 self._leave(entry)
-            elif entry.value.again_ns <= now_ns and faults < _FAULTS:
+            elif entry in turn or (not entry.value.again_ns and faults < _FAULTS):
+                is_new = entry not in turn
                 if (wait := await self._start(entry, entry.value.call, refusing, now_ns)) == "room":
                     ahead = entry
-                faults += wait == "fault"
+                faults += is_new and wait == "fault"
+
+    def _turn(self, now_ns: int) -> set[Entry[_Waiting]]:
+        """Jobs that have met a fault and are tried again now: those that have waited longest since."""
+        due = [entry for entry in self._queue.entries if 0 < entry.value.again_ns <= now_ns]
+        return set(sorted(due, key=lambda entry: entry.value.again_ns)[:_FAULTS])
 
     async def _start(
         self, entry: Entry[_Waiting], call: _Call, refusing: dict[str, ControllerError], now_ns: int

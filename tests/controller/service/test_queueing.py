@@ -19,6 +19,7 @@ from weir.controller.service.limits import Limits
 from weir.controller.service.seats import JobSeats
 from weir.hosts import ControlClient
 from weir.tests.support.control_rig import ServiceRig, rig
+from weir.topologies.errors import TopologyError
 from weir.topologies.generators import leaf_spine
 from weir.topologies.model import Topology
 from weir.wire import control_pb2 as pb
@@ -185,6 +186,28 @@ async def test_hosts_behind_a_dead_switch_are_not_chosen() -> None:
         (state,) = await queued(service, 1)
         assert "2 of these cannot be reached" in state.reason
         large.cancel()
+
+
+async def test_many_jobs_that_meet_faults_do_not_starve_one_that_can_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each pass tries few of them, and the wait before the next attempt leaves all others a turn."""
+    monkeypatch.setattr("weir.controller.service.queueing._FAULT_NS", 0)
+    async with rig(topology=two_racks(), placed_by="widest") as service:
+        admit, tried = service.service._queueing._admit, []
+
+        async def failing(request: pb.RegisterRequest, context: Any, now_ns: int) -> pb.Registration:
+            tried.append(request.job)
+            if request.job < 200:
+                raise TopologyError("no path", place=f"job {request.job}", value=request.job)
+            return await admit(request, context, now_ns)
+
+        monkeypatch.setattr(service.service._queueing, "_admit", failing)
+        monkeypatch.setattr(type(service.controller), "is_impaired", True)
+        stuck = [asked_for(service, job=job, worker_count=1, priority=7) for job in range(101, 111)]
+        await queued(service, len(stuck))
+        assert (await service.register(worker_count=1, job=200)).job == 200
+        assert {*range(101, 111)} <= {*tried}
+        for each in stuck:
+            each.cancel()
 
 
 async def test_named_hosts_count_as_taken(service: ServiceRig) -> None:

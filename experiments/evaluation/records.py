@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from pydantic import BaseModel, ConfigDict, ValidationError
+from threadpoolctl import threadpool_info
 
 from ..errors import ExperimentError
 from ..records.record import checkout, versions
@@ -132,8 +133,14 @@ def _path(folder: Path, alone: Point) -> Path:
 
 @cache
 def maker() -> dict[str, str]:
-    """Versions, commit and processor of this machine."""
-    return {**versions(), "commit": checkout(), "processor": processor()}
+    """Versions, commit and processor of this machine, and the code that BLAS chose for it."""
+    return {**versions(), "commit": checkout(), "processor": processor(), "blas": blas()}
+
+
+def blas() -> str:
+    """Kernels of NumPy's BLAS, such as Haswell: others round sums of products differently in the last bit."""
+    found = {each.get("architecture", "") for each in threadpool_info() if each["user_api"] == "blas"}
+    return ", ".join(sorted(found)) or "unknown"
 
 
 def processor() -> str:

@@ -42,6 +42,7 @@ BENCHMARKS: Final = (
     "launch",
     "placement",
     "flows",
+    "loading",
     "batching",
     "balance",
     "recovery",

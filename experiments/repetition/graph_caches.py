@@ -33,8 +33,8 @@ def cache_hits(paper: Paper) -> Iterator[Sample]:
     """Measure `HITS` of all contenders, which are caches, over an epoch of each graph and sampler."""
     from ...training.graphs.loader import GraphLoader
 
-    for name, make in GRAPHS.items():
-        graph = make()
+    graphs = {name: make() for name, make in GRAPHS.items()}  # first: one may lack a package
+    for name, graph in graphs.items():
         rows = np.zeros((graph.nodes, 1), np.float32)
         for sampler, fanout in SAMPLERS:
             for contender in paper.contenders:

@@ -37,10 +37,10 @@ def baselines(
 ) -> None:
     """Compare ways to control congestion on the same runs.
 
-    Each FILE is run with its first strategy under each of them. The table shows, per run: the longest queue of the data
-    class over all enqueues, and the loosest of the bounds computed beforehand; gradients summed by all jobs together;
-    Jain's index if jobs joined others; goodput of yielding background flows; retransmissions, and drops of full queues.
-    The exit status is 1 if a queue exceeded its bound.
+    Each FILE is run with its first strategy under each of them. The table shows the longest queue of the data class
+    over all enqueues and the largest queue bound, the gradients that all jobs summed, and Jain's index if jobs joined
+    others. It also has the goodput of yielding background flows, retransmissions, and drops of full queues. The exit
+    status is 1 if a queue exceeded its bound.
     """
     from ..experiments.baselines import SCHEMES, compare, markdown_table
     from ..experiments.baselines import as_json as plain

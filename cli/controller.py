@@ -107,7 +107,7 @@ StrategyOption = Annotated[
 ]
 JournalOption = Annotated[
     Path | None,
-    typer.Option(help="Keep the jobs in this file, so that they go on when the controller starts anew."),
+    typer.Option(help="Journal of the jobs, which continue after a restart of the controller."),
 ]
 MetricsPortOption = Annotated[
     int | None, typer.Option(min=1, max=65_535, help="Serve Prometheus metrics on 127.0.0.1 at this port.")
@@ -165,7 +165,7 @@ def controller(
     allow_anyone: AllowAnyoneOption = False,
     tls: TlsOption = None,
     strategy: StrategyOption = "widest",
-    lease: Annotated[str, typer.Option(help="A host or switch that is silent for so long is lost.")] = "2s",
+    lease: Annotated[str, typer.Option(help="Time without heartbeats after which a host or switch is lost.")] = "2s",
     probe: Annotated[str, typer.Option(help="Time between two rounds of probes.")] = "100ms",
     solve: Annotated[str, typer.Option(help="Time between two looks at whether jobs should move; 0ms: never.")] = "1s",
     journal: JournalOption = None,
@@ -295,7 +295,7 @@ async def _serve(settings: _Settings) -> None:
     topology = settings.topology
     async with AsyncExitStack() as stack:
         beats = None if settings.heartbeats is None else HeartbeatSocket.bind(topology, settings.heartbeats)
-        journal = await _own_journal(stack, settings)
+        journal = await _open_journal(stack, settings)
         fabric = {} if journal is None else journal.all("fabric")
         sessions = await stack.enter_async_context(
             open_sessions(
@@ -369,7 +369,7 @@ def _take_reports(stack: AsyncExitStack, keeper: Controller, port: int, clock: C
     _say(f"telemetry reports are taken at UDP port {reports.port}")
 
 
-async def _own_journal(stack: AsyncExitStack, settings: _Settings) -> JournalFile | None:
+async def _open_journal(stack: AsyncExitStack, settings: _Settings) -> JournalFile | None:
     """Open the journal once no other controller has it.
 
     Until then this controller sends nothing to the switches, so that the other one continues even if this one's

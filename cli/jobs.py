@@ -163,7 +163,7 @@ def register(
     ] = 0,
     window: Annotated[int, typer.Option(help="Most rounds in flight; 0: half the slots.")] = 0,
     policy: PolicyOption = "continue",
-    least_workers: Annotated[int, typer.Option(help="Fewer workers than these do not go on.")] = 1,
+    least_workers: Annotated[int, typer.Option(help="Min. workers with which the job continues.")] = 1,
     gradient_bytes: GradientBytesOption = 0,
     weight: WeightOption = 1.0,
     priority: PriorityOption = 0,
@@ -219,7 +219,7 @@ def register(
 def end(
     context: typer.Context,
     job: Annotated[int, typer.Argument(metavar="JOB", help="The job's number.")],
-    reason: Annotated[str, typer.Option(help="What its hosts are told.")] = "",
+    reason: Annotated[str, typer.Option(help="Reason sent to its hosts.")] = "",
     control: ControlOption = None,
     tls: TlsOption = None,
 ) -> None:

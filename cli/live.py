@@ -87,12 +87,12 @@ async def watched(live: LiveFabric, topology: Topology, shown: LiveOptions, doin
 
 def start_looking(watch: Watch, keeper: Controller, clock: Callable[[], int], doing: str) -> asyncio.Task[None]:
     """Start the task that looks at a controller until it is cancelled."""
-    looking = asyncio.create_task(_look_on(watch, keeper, clock, doing), name="watch")
-    looking.add_done_callback(_say_why_it_ended)
+    looking = asyncio.create_task(_refresh_until_end(watch, keeper, clock, doing), name="watch")
+    looking.add_done_callback(_log_end)
     return looking
 
 
-async def _look_on(watch: Watch, keeper: Controller, clock: Callable[[], int], doing: str) -> None:
+async def _refresh_until_end(watch: Watch, keeper: Controller, clock: Callable[[], int], doing: str) -> None:
     """Until it is cancelled. Drops are read from a switch at a time, so that many switches are no load."""
     from ..controller.errors import ControllerError
     from ..controller.live.watch import LOOK_S
@@ -109,7 +109,7 @@ async def _look_on(watch: Watch, keeper: Controller, clock: Callable[[], int], d
         await asyncio.sleep(LOOK_S)
 
 
-def _say_why_it_ended(looking: asyncio.Task[None]) -> None:
+def _log_end(looking: asyncio.Task[None]) -> None:
     """Log why the task has ended. No one awaits it, so the page would show its last picture for ever."""
     if not looking.cancelled() and (error := looking.exception()) is not None:
         logging.getLogger(__name__).error("nothing is looked at any more", exc_info=error)

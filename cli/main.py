@@ -91,7 +91,7 @@ def with_global_options_first(words: Sequence[str], valued: Mapping[str, Collect
         valued: Options of each command that take a value.
     """
     command = next((word for word in words if not word.startswith("-")), "")
-    end = _own_words(words, valued.get(command, ())) if command in _HANDS_ON else len(words)
+    end = _weir_words(words, valued.get(command, ())) if command in _HANDS_ON else len(words)
     own = words[:end]
     return [
         *(word for word in own if word in _GLOBAL),
@@ -100,7 +100,7 @@ def with_global_options_first(words: Sequence[str], valued: Mapping[str, Collect
     ]
 
 
-def _own_words(words: Sequence[str], valued: Collection[str]) -> int:
+def _weir_words(words: Sequence[str], valued: Collection[str]) -> int:
     """Number of words up to the first argument of a command, which names the program or file."""
     at, commands = 0, 0
     while at < len(words):

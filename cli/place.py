@@ -62,9 +62,7 @@ JobsOption = Annotated[
         help="Several jobs, placed together (YAML): name, workers, server, bytes, weight, priority.",
     ),
 ]
-StripesOption = Annotated[
-    int, typer.Option(min=1, max=16, help="Divide each job's chunks among so many trees at most.")
-]
+StripesOption = Annotated[int, typer.Option(min=1, max=16, help="Max. number of trees that share each job's chunks.")]
 WindowOption = Annotated[
     int, typer.Option(min=1, max=1 << 14, help="Rounds in the network, where no queue allows fewer.")
 ]
@@ -113,7 +111,7 @@ def place(
 
     Without --jobs there is one job, of --workers and --server. A file for --jobs lists `jobs:`, each with a name and
     workers, and optionally a server, bytes of one worker's stream, a weight of its time, and a priority from 0 to 7,
-    whose time counts before that of all lower ones. Each job is placed beside the streams of those above it; then, if
+    whose time counts before that of all lower ones. Each job is placed given the streams of those above it; then, if
     the strategy can (widest), all jobs are placed together, and the better plan is kept. `weir schema jobs` prints the
     file's schema.
 

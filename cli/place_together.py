@@ -102,14 +102,14 @@ def plan(parts: Sequence[Part], name: str, seed: int) -> Plan:
     first = beside.running()
     if not STRATEGIES[name].jointly or len(parts) == 1:
         return beside.plan(name, beside.whys(first, alone=False), "")
-    best, note = beside, beside.look_together(place)
+    best, note = beside, beside.move_jointly(place)
     place = _asking(name, seed)  # anew, for it remembers trees
     alone = _Around(parts)
     for at, part in enumerate(parts):
         alone.place(at, part.problem, place)
     if not alone.too_full({}):
         start = alone.running()
-        said = alone.look_together(place)
+        said = alone.move_jointly(place)
         if alone.slowest_first() < beside.slowest_first():
             best, first, note = alone, start, said
     return best.plan(name, best.whys(first, alone=best is alone), note)
@@ -156,15 +156,15 @@ class _Around:
             for at, part in enumerate(self.parts)
         ]
 
-    def look_together(self, place: Callable[[Problem], Placement]) -> str:
+    def move_jointly(self, place: Callable[[Problem], Placement]) -> str:
         """Move parts as long as a move pays; return a summary."""
         for _ in range(_TURNS):
             try:
                 moved = better_together(self.running(), place, _GAIN, _LONGEST_SECONDS)
             except PlacementError as error:
-                return f"not looked at together: {error}"
+                return f"not placed jointly: {error}"
             if full := self.too_full(moved):
-                return f"looked at together, jobs would need more room than {', '.join(full)} has; they stay"
+                return f"placed jointly, jobs would need more slots than {', '.join(full)} has; they stay"
             if not moved:
                 break
             for at, placement in moved.items():
@@ -199,7 +199,7 @@ class _Around:
                 gave_way = "gave way to a higher job" if higher else "gave way to others"
                 faster = after[at] < before[at] * (1 - _SAME)
                 whys.append(
-                    f"{'moved' if faster else gave_way} when all were looked at together: "
+                    f"{'moved' if faster else gave_way} when all were placed jointly: "
                     f"{1e3 * before[at]:.3g} ms on its slowest link became {1e3 * after[at]:.3g} ms"
                 )
             elif alone:

@@ -69,9 +69,9 @@ def torchrun(
             autocompletion=complete_policy,
         ),
     ] = None,
-    lease: Annotated[str, typer.Option(help="A host that is silent for so long is lost.")] = "10s",
+    lease: Annotated[str, typer.Option(help="Time without heartbeats after which a host is lost.")] = "10s",
     restarts: Annotated[
-        int, typer.Option("--max-restarts", min=0, help="How often a rank's process is started anew, alone.")
+        int, typer.Option("--max-restarts", min=0, help="Max. restarts of a rank's process, alone.")
     ] = 0,
     strategy: StrategyOption = "widest",
     seed: Annotated[int, typer.Option(help="Fixes what is random in the fabric.")] = 1,

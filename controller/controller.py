@@ -17,7 +17,7 @@ A host that gets a plan in mid-job (a server that takes over) confirms it as a R
 its clock during `tick`; how many packets that has sent, and how many have come back, `switches` tells.
 
 What goes wrong with one job or one switch stays there: `tick` logs it, tries again, and `jobs.waiting_for` says it.
-What cannot be written to the journal nobody is told: the next tick tries again.
+Messages are sent only after the journal is written; the next tick repeats a failed write.
 """
 
 from __future__ import annotations
@@ -246,11 +246,11 @@ class Controller:
         Raises:
             NotPrimary: Another controller has taken over; nothing is done then.
         """
-        self._look_around(now_ns)
+        self._update_readings(now_ns)
         links_changed = self.prober.update(now_ns, partial(links_carried, self.jobs.values(), self.planner.routes))
         if self.switches.poll(now_ns) or links_changed:
             self._follow(now_ns)
-        self.members.let_go(now_ns)
+        self.members.remove_departed(now_ns)
         self.members.end_leases(now_ns)
         self.moves.repair(now_ns)
         self._undeclared.update(now_ns, (job.rounds for job in self.jobs.values()))
@@ -261,7 +261,7 @@ class Controller:
         self.improver.step(now_ns)
         await self.moves.advance(now_ns, lambda names: self._write_plan(names, now_ns))
         await self.prober.send(now_ns, self.switches.lost)
-        self._say_stale(now_ns)
+        self._log_stale(now_ns)
         for line in self.exceeded.poll():
             _promise_log.warning("%s", line)
         self._write_journal()
@@ -280,7 +280,7 @@ class Controller:
         """
         if spec.job in self.jobs:
             raise PlanError(f"job {spec.job} runs already; give every job its own number")
-        self._look_around(now_ns)
+        self._update_readings(now_ns)
         try:
             around = self.moves.outlook.conditions_for(spec.job, now_ns)
             grant = await self._decisions.make(partial(self.planner.grant, spec, around))
@@ -317,7 +317,7 @@ class Controller:
 
         They are then admitted, the largest share first.
         """
-        self._look_around(now_ns)
+        self._update_readings(now_ns)
         around = self.moves.outlook.conditions_for(spec.job, now_ns)
         return await self._decisions.make(partial(self.planner.shares, spec, around, most))
 
@@ -395,7 +395,7 @@ class Controller:
 
     # --- operations on several parts ---
 
-    def _look_around(self, now_ns: int) -> None:
+    def _update_readings(self, now_ns: int) -> None:
         """Update all readings before any decision. Raises NotPrimary."""
         self.switches.check_primary()
         frames = self.switches.take_packets()
@@ -409,7 +409,7 @@ class Controller:
             if number not in self.jobs:
                 self.planner.history(number).pass_by(generations)
 
-    def _say_stale(self, now_ns: int) -> None:
+    def _log_stale(self, now_ns: int) -> None:
         """Log links whose readings have become stale, or fresh again; a link that is down is neither, since it is not
         measured.
 
@@ -424,7 +424,7 @@ class Controller:
         self._next_stale_ns = self.links.next_stale_ns(now_ns)
 
     def _follow(self, now_ns: int) -> None:
-        """The fabric has changed: new routes for switches and probes; jobs stay if they can, else they move."""
+        """Update routes of switches and probes after a change of the fabric; jobs that cannot stay move."""
         self.planner.update_topology(self._down | self.prober.link_watch.down, self.switches.lost)
         routes = self.planner.routes
         self._bases = self._base_states(routes)

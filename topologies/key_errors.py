@@ -141,7 +141,7 @@ def _texts(
             case "missing":
                 texts.append(f"{within}{missing_key(str(location[-1]), walk.keys)}")
             case "value_error" | "assertion_error":
-                texts.append(_own_words(detail, location, place))
+                texts.append(_wording(detail, location, place))
             case "union_tag_invalid":
                 key, tag = detail["ctx"]["discriminator"].strip("'"), detail["ctx"]["tag"]
                 known = _listed(detail["ctx"]["expected_tags"])
@@ -164,7 +164,7 @@ def _texts(
     return texts
 
 
-def _own_words(detail: Any, location: Location, place: Callable[[Location], str]) -> str:
+def _wording(detail: Any, location: Location, place: Callable[[Location], str]) -> str:
     """Message of one of this project's own checks: it begins with the key, or gets the key in front."""
     said = str(detail["ctx"]["error"])
     given = detail["input"]

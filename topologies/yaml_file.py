@@ -46,7 +46,7 @@ class YamlFile:
             twice = tuple(_keys_given_twice(root)) if root is not None else ()
             data = loader.construct_document(root) if root is not None else None
         except yaml.MarkedYAMLError as error:
-            raise BadFile(f"{_at(error)}is not YAML: {_said(error)}", place=str(path)) from None
+            raise BadFile(f"{_at(error)}is not YAML: {_yaml_problem(error)}", place=str(path)) from None
         except yaml.reader.ReaderError as error:
             raise BadFile(
                 f"is not text: character {error.position} is {error.character:#04x}", place=str(path)
@@ -142,5 +142,5 @@ def _at(error: yaml.MarkedYAMLError) -> str:
     return "" if mark is None else f"line {mark.line + 1}: "
 
 
-def _said(error: yaml.MarkedYAMLError) -> str:
+def _yaml_problem(error: yaml.MarkedYAMLError) -> str:
     return ", ".join(" ".join(part.split()) for part in (error.context, error.problem) if part)

@@ -17,7 +17,7 @@ from .window_controller import WindowController
 
 PROMISES: Final = __name__
 """Logger of bounds: each is logged at level INFO when it is made or can no longer be kept."""
-MOST: Final = 2
+MAX_LISTED: Final = 2
 """Maximum number of queues listed per category (bounded, unbounded); the rest are only counted."""
 
 
@@ -48,9 +48,9 @@ def summary(told: Sequence[Promise]) -> list[str]:
     )
     lines = []
     for group, what in ((refused, "cannot be kept either"), (kept, "at most as much each")):
-        lines += [promise.text for promise in group[:MOST]]
-        if len(group) > MOST:
-            lines.append(f"{len(group) - MOST} more queues: {what}")
+        lines += [promise.text for promise in group[:MAX_LISTED]]
+        if len(group) > MAX_LISTED:
+            lines.append(f"{len(group) - MAX_LISTED} more queues: {what}")
     return lines
 
 

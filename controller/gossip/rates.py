@@ -21,7 +21,7 @@ from ..telemetry.snapshot import Snapshot
 from .errors import GossipError
 from .policy import Floats
 
-LEAST_FREE_SHARE: Final = 0.001
+MIN_FREE_SHARE: Final = 0.001
 """Share of a link's rate that is taken to be free at the least, so that a full link is slow and not infinitely so."""
 
 Paths = Callable[[str, str], Iterable[Endpoint]]
@@ -107,7 +107,7 @@ class EndToEndAverages:
 
 def _free_bps(topology: Topology, snapshot: Snapshot, link: Endpoint) -> float:
     rate_bps, view = topology.link_at(link).rate_bps, snapshot.links.get(link)
-    return max(rate_bps - (0.0 if view is None else view.background_bps), LEAST_FREE_SHARE * rate_bps)
+    return max(rate_bps - (0.0 if view is None else view.background_bps), MIN_FREE_SHARE * rate_bps)
 
 
 def _delay_seconds(topology: Topology, snapshot: Snapshot, path: Iterable[Endpoint]) -> float:

@@ -1,4 +1,4 @@
-"""Comparison of all workers' collective calls: who is waited for, and whose call differs. No clock, no I/O.
+"""Comparison of all workers' collective calls: missing ranks and different calls. No clock, no I/O.
 
 ::
 

@@ -187,7 +187,7 @@ def read_changes(data: bytes, where: str) -> tuple[list[tuple[str, str, Any]], i
 
 
 def change_line(number: int, kind: str, key: str, value: Any) -> bytes:
-    """The line of one change, with its end."""
+    """Return the line of one change: number, length, CRC-32 and JSON, with its newline."""
     content = json.dumps({kind: {key: value}}, separators=(",", ":"), ensure_ascii=False).encode()
     return b"%d %d %08x %s\n" % (number, len(content), _crc(number, content), content)
 

@@ -2,7 +2,7 @@
 
 ::
 
-    heartbeat, leave, fail ──▶ RunningJob, leases ──▶ end_leases, let_go ──▶ Migrator.lose, Migrator.go_without
+    heartbeat, leave, fail ──▶ RunningJob, leases ──▶ end_leases, remove_departed ──▶ Migrator.lose, Migrator.go_without
                                                         └─ SlowPaths: the network explains the silence ─▶ another lease
 """
 
@@ -130,8 +130,8 @@ class Membership:
     def _why_slow(self, host: str, lease_ns: int, now_ns: int) -> str:
         return "" if self._paths is None else self._paths.why_slow(host, lease_ns, now_ns)
 
-    def let_go(self, now_ns: int) -> None:
-        """Hosts that have left: end the jobs that have no worker any more, go on with those where someone waits."""
+    def remove_departed(self, now_ns: int) -> None:
+        """Process hosts that have left: end jobs without workers, continue those in which a host waits."""
         for number, job in list(self._jobs.items()):
             left = {host: f"{job.named(host)} has left" for host in sorted(job.left - job.gone.keys())}
             if not left:

@@ -234,13 +234,13 @@ class RePlacementScheduler:
                 self._begin([(job, account.baseline)], price, now_ns, "what moves have won is lost again")
             return
         saved = [pace * each for each in better.saved]
-        wait_ns = round(1e9 * self._earned_in(price, saved, readings, now_ns))
+        wait_ns = round(1e9 * self._seconds_to_break_even(price, saved, readings, now_ns))
         if wait_ns or not self._is_steady(better, readings, now_ns):
             self._again[job.number] = now_ns + max(wait_ns, self._moves.outlook.period_ns)
         else:
             self._begin([(job, better.placement)], price, now_ns, "a faster placement")
 
-    def _earned_in(self, price: float, saved: list[float], readings: list[_Reading], now_ns: int) -> float:
+    def _seconds_to_break_even(self, price: float, saved: list[float], readings: list[_Reading], now_ns: int) -> float:
         ages = [1e-9 * (now_ns - reading.at_ns) for reading in reversed(readings)]
         return seconds_to_break_even(price, saved, ages, 1e-9 * self._moves.outlook.period_ns)
 
@@ -301,7 +301,7 @@ class RePlacementScheduler:
         weighted_price = sum(each.weight * self._pause_seconds(job) for job, each in moves)
         paces = [self._steps_per_second(jobs[at][0], each) for at, each in better.items()]
         saved = saved_together([*better.values()], paces)
-        if allowed and steady and self._earned_in(weighted_price, saved, readings, now_ns) == 0:
+        if allowed and steady and self._seconds_to_break_even(weighted_price, saved, readings, now_ns) == 0:
             placed = [(job, each.placement) for job, each in moves]
             self._begin(placed, price, now_ns, "a faster placement of all jobs")
             for job, each in moves:

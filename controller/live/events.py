@@ -59,7 +59,7 @@ class EventLog:
 
     def update(self, controller: Controller, snapshot: Snapshot, now_ns: int) -> None:
         """Note what has changed since the last look."""
-        self._look_at_jobs(controller, now_ns)
+        self._update_jobs(controller, now_ns)
         lost = frozenset(controller.switches.lost)
         down = frozenset(str(link) for link in controller.prober.link_watch.down)
         stale = frozenset(str(link) for link in snapshot.stale)
@@ -76,15 +76,15 @@ class EventLog:
             self._add(now_ns, "telemetry", line)
         self._exceeded = exceeded
 
-    def look_at_drops(self, drops: Mapping[str, int], now_ns: int) -> None:
-        """Counts by reason, as they stand now."""
+    def update_drops(self, drops: Mapping[str, int], now_ns: int) -> None:
+        """Add an event per reason whose count of dropped packets has grown."""
         for reason, count in drops.items():
             more = count - self._drops.get(reason, 0)
             if more > 0 and self._drops:
                 self._add(now_ns, "drop", f"{more} packets: {reason}")
         self._drops = dict(drops) or self._drops
 
-    def _look_at_jobs(self, controller: Controller, now_ns: int) -> None:
+    def _update_jobs(self, controller: Controller, now_ns: int) -> None:
         for number, job in controller.jobs.items():
             generation, placement = job.plan.generation, job.plan.placement
             root = () if placement.root == job.spec.server else (placement.root,)

@@ -49,16 +49,16 @@ def fabric_picture(topology: Topology, title: str) -> dict[str, Any]:
 
 
 class LiveView:
-    """Looks at a controller, time after time."""
+    """Views of a controller's state, one per snapshot."""
 
     def __init__(self, now_ns: int = 0) -> None:
-        """The controller begins now."""
+        """Create the view of a controller that began at `now_ns`."""
         self._began_ns = now_ns
         self.events = EventLog()
         self._drops: dict[str, int] = {}
 
     def begin_anew(self, now_ns: int = 0, title: str = "") -> None:
-        """Another controller is looked at, which began now."""
+        """Switch to another controller, which began at `now_ns`."""
         self._began_ns = now_ns
         self.events.begin_anew(title, now_ns)
         self._drops = {}
@@ -66,7 +66,7 @@ class LiveView:
     def take_drops(self, drops: Mapping[str, int], now_ns: int) -> None:
         """Packets dropped so far, by reason."""
         self._drops = dict(drops)
-        self.events.look_at_drops(drops, now_ns)
+        self.events.update_drops(drops, now_ns)
 
     def snapshot(self, controller: Controller, now_ns: int, doing: str = "") -> dict[str, Any]:
         """Return the present state; changes become events. `doing`: present use of the fabric, for people."""
@@ -74,7 +74,7 @@ class LiveView:
         self.events.update(controller, snapshot, now_ns)
         views = [snapshot.links.get(link) for link in controller.links.links]
         rates = [controller.topology.link_at(link).rate_bps for link in controller.links.links]
-        peaks = controller.links.take_peaks().max(axis=1).tolist()
+        peaks = controller.links.pop_peaks().max(axis=1).tolist()
         cost = controller.telemetry_cost(now_ns - self._began_ns)
         free = controller.planner.memory.free_slots
         return {

@@ -23,7 +23,7 @@ import numpy as np
 from .demand import Floats
 from .errors import SchedulingError
 
-_LEAST: Final = 1e-9
+_MIN_SAVING: Final = 1e-9
 """Share of the time that a pair must save; less is rounding."""
 
 
@@ -78,7 +78,7 @@ def _matched(groups: Sequence[tuple[str, ...]], jobs: Mapping[str, Phases]) -> l
     graph = nx.Graph()
     for a, b in combinations(range(len(groups)), 2):
         saved = alone[a] + alone[b] - period_seconds([jobs[name] for name in (*groups[a], *groups[b])])
-        if saved > _LEAST * (alone[a] + alone[b]):
+        if saved > _MIN_SAVING * (alone[a] + alone[b]):
             graph.add_edge(a, b, weight=saved)
     partner = {}
     for a, b in nx.max_weight_matching(graph):

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from ...wire import control_pb2 as pb
 from ..errors import ControllerError, PlanError
 
-_LEAST: Final = 1e-9
-_MOST: Final = 1e12
+_MIN: Final = 1e-9
+_MAX: Final = 1e12
 """Largest accepted speed and duration: rules can compute with these without overflow."""
 
 
@@ -103,9 +103,9 @@ def _checked(request: pb.BalanceRequest, ranks: int) -> dict[int, pb.SpeedReport
         if report.rank in reports:
             raise PlanError(f"job {request.job}: two reports of rank {report.rank}; each has one")
         for name, value in (("speed", report.speed), ("seconds", report.seconds)):
-            if value != 0 and not _LEAST <= value <= _MOST:
+            if value != 0 and not _MIN <= value <= _MAX:
                 raise PlanError(
-                    f"job {request.job}: {name} {value:g} of rank {report.rank}; it is in {_LEAST:g}…{_MOST:g}, or 0 "
+                    f"job {request.job}: {name} {value:g} of rank {report.rank}; it is in {_MIN:g}…{_MAX:g}, or 0 "
                     "where it is unknown"
                 )
         reports[report.rank] = report

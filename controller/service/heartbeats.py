@@ -26,7 +26,7 @@ from ..errors import ControllerError
 _SEQUENCES: Final = 1 << 32
 _DRIFT_PPM: Final = 200
 """Maximum drift of two clocks: the estimate of their offset loses accuracy at this rate."""
-_MOST: Final = 4096
+_MAX_BATCH: Final = 4096
 """Datagrams of one look, so that a flood does not keep the controller from its work."""
 
 
@@ -82,7 +82,7 @@ class HeartbeatSocket:
 
     def receive(self) -> Iterable[tuple[int, bytes]]:
         """Same contract as `HeartbeatSource.receive`."""
-        for _ in range(_MOST):
+        for _ in range(_MAX_BATCH):
             try:
                 payload, (address, _) = self._socket.recvfrom(
                     HEARTBEAT_BYTES + 1

@@ -107,7 +107,13 @@ def queued_job(entry: Entry[Any], position: int, now_ns: int) -> pb.QueuedJob:
 
 
 def stripe_of(spec: JobSpec, shares: Sequence[int], at: int) -> JobSpec:
-    """A job with one of these shares of another's chunks, which brings as much less onto a link."""
+    """Return the job of one stripe, whose gradient has the stripe's share of the bytes.
+
+    Args:
+        spec: The whole job.
+        shares: Relative share of the chunks per stripe.
+        at: Index of the stripe.
+    """
     return replace(spec, gradient_bytes=max(1, round(spec.gradient_bytes * shares[at] / sum(shares))))
 
 

@@ -68,11 +68,11 @@ class Runner:
         stall_ns = now_ns - self._seen_ns - _TURN_NS
         if stall_ns > _STALL_NS:
             self._stalled_ns += stall_ns
-            self._say_stalled(now_ns)
+            self._log_stalled(now_ns)
         self._seen_ns = now_ns
         return now_ns - self._stalled_ns
 
-    def _say_stalled(self, now_ns: int) -> None:
+    def _log_stalled(self, now_ns: int) -> None:
         """Log stalls at once, and then at most once a minute, since a busy machine stalls often."""
         if self._stalls_said_ns is not None and now_ns - self._stalls_said_ns < _STALLS_SAID_EVERY_NS:
             return

@@ -359,13 +359,13 @@ class Seating:
         for job, seats in self.jobs.items():
             self._start(seats, now_ns)
             reason = self.waits_for(job, now_ns)
-            self._tell_departures(seats)
+            self._send_departures(seats)
             self._report_calls(seats)
             if _DURATION.sub("", reason) != _DURATION.sub("", seats.told):
                 seats.told = reason
                 seats.tell(pb.ToHost(waiting=pb.Waiting(reason=reason)))
 
-    def _tell_departures(self, seats: JobSeats) -> None:
+    def _send_departures(self, seats: JobSeats) -> None:
         """Tell workers that have not left which others have since the last time."""
         new = [seat for seat in seats.departed() if not seat.departure_told]
         if new and seats.started:

@@ -423,7 +423,7 @@ class ControlService:
         self._attending += 1
         stream = self._seating.take_seat(seats, seat, join.generation)
         reader = asyncio.create_task(self._read(seats, seat, stream, requests), name=f"job {seats.job}: {seat}")
-        reader.add_done_callback(partial(_tell_of_failure, stream))
+        reader.add_done_callback(partial(_report_failure, stream))
         try:
             async for message in stream.messages():
                 yield message
@@ -539,7 +539,7 @@ def _new_key() -> str:
     return secrets.token_hex(KEY_BYTES)
 
 
-def _tell_of_failure(stream: HostStream, reader: asyncio.Task[None]) -> None:
+def _report_failure(stream: HostStream, reader: asyncio.Task[None]) -> None:
     """End the stream of a host whose reader failed: it must not wait for an answer."""
     if not reader.cancelled() and (error := reader.exception()) is not None:
         what = f"{reader.get_name()} is not heard any more, for the controller failed: {error!r}"

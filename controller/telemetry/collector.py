@@ -225,7 +225,10 @@ class ReportCollector:
 
     @property
     def unjoined(self) -> int:
-        """Reports whose other half did not come in time: where numbers count packets, within 3072 of their sink."""
+        """Number of reports without the other report of their packet.
+
+        If reports have packet numbers, it must come within 3072 packets of its sink.
+        """
         return int(self._tally["unjoined"][0])
 
     @property

@@ -99,13 +99,13 @@ class LinkState:
         depths: NDArray[np.float64] = self._queues["depth"][:, BULK] * self._depth_unit
         return depths
 
-    def take_peaks(self) -> NDArray[np.float64]:
+    def pop_peaks(self) -> NDArray[np.float64]:
         """(n, classes): the greatest depth in packets that each queue was reported with since the last call."""
         peaks: NDArray[np.float64] = self._queues["peak"] * self._depth_unit[:, None]
         self._queues["peak"] = 0.0
         return peaks
 
-    def take_highs(self) -> NDArray[np.float64]:
+    def pop_highs(self) -> NDArray[np.float64]:
         """(n, classes): `high` of each queue, which from now on is counted from the present depth."""
         highs: NDArray[np.float64] = self.queues["high"]
         self._queues["high"] = self._queues["depth"]

@@ -219,6 +219,8 @@ class Conditional:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
+    """An action profile; with a selector's hash calculation, an action selector."""
+
     name: str
     size: int
     selector: Calculation | None

@@ -63,7 +63,7 @@ def logged_values(primitive: Primitive) -> tuple[Expr, ...]:
 
 
 def logged_width(document: Document, value: Expr) -> tuple[int, bool]:
-    """Bits that a note has of such a value, and whether they are signed."""
+    """Return the number of bits that the packet log has of a value, and whether it is signed."""
     if isinstance(value, Field):
         for name, width, signed in document.headers[value.header].fields:
             if name == value.name:

@@ -38,13 +38,13 @@ class Block:
 class RetiredMemory:
     """Retired memory of one switch, kept until no packet can be reading it.
 
-    Packets pass through a state one after another, and its first word counts their comings and goings: it is odd while
-    one is inside (`emulator.compiler.module`). What is buried rests for `GRACE_SECONDS`: by then every core knows that
-    it is not published any more, and whether a packet came before. Then it waits until the packet that is inside has
-    left, however long that is stopped.
+    Packets pass through a state one after another. Its first word counts entries and exits, so it is odd while a packet
+    is inside (`emulator.compiler.module`). Retired memory first waits `GRACE_SECONDS`: after that every core has seen
+    the new pointer, and the count shows whether a packet entered before. It is freed when that packet has left, even if
+    the packet's thread is stopped for long.
 
-    While tables collect changes (`hold`), packets still go by what they published before: all that becomes garbage
-    meanwhile, of these tables or of what their rows refer to, waits for their publication and begins to rest then.
+    While tables collect changes (`hold`), packets still use the rows published before. Memory that these tables, or
+    their rows' targets, retire meanwhile starts to wait when the changes are published.
     """
 
     def __init__(self, memory: Block) -> None:

@@ -82,13 +82,15 @@ class MeterCell:
         return ColorCounts((green, green_bytes), (yellow, yellow_bytes), (red, red_bytes))
 
     def content(self) -> bytes:
-        """All of it, for `set_content`."""
+        """Return configuration, tokens and counts as bytes, for `set_content`."""
         return ctypes.string_at(self._address, METER_BYTES)
 
     def set_content(self, content: bytes) -> None:
+        """Write bytes that `content` of a cell returned."""
         ctypes.memmove(self._address, content, METER_BYTES)
 
     def reset_counts(self) -> None:
+        """Set packets and bytes of all three colors to 0; the buckets keep their tokens."""
         ctypes.memset(self._address + METER_COUNTS_AT, 0, _COUNTS.size)
 
     def _config(self) -> tuple[int, float, int, int, int, float, int, int, int]:

@@ -264,7 +264,12 @@ class Table:
     # ---- direct counters; without a match the default entry's
 
     def counter(self, match: Sequence[Match] | None, priority: int = 0) -> tuple[int, int]:
-        """(packets, bytes) of an entry. Raises `EntryNotFound`, `InvalidEntry`."""
+        """Return (packets, bytes) of an entry; `match` None: of the default entry.
+
+        Raises:
+            EntryNotFound: No entry has this match and priority.
+            InvalidEntry: The match does not fit the table's key.
+        """
         packets, octets = self._counter_cell(match, priority)
         return packets, octets
 

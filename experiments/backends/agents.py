@@ -31,12 +31,23 @@ class Core(Protocol):
 
     @property
     def plan(self) -> WorkerPlan | ServerPlan: ...
-    def receive(self, now_ns: int, datagrams: Datagrams) -> None: ...
-    def poll(self, now_ns: int) -> list[Datagrams]: ...
+    def receive(self, now_ns: int, datagrams: Datagrams) -> None:
+        """Process datagrams that arrived at `now_ns`."""
+
+    def poll(self, now_ns: int) -> list[Datagrams]:
+        """Return the datagrams to send at `now_ns`."""
+        ...
+
     @property
-    def deadline_ns(self) -> int | None: ...
-    def pause(self) -> Held: ...
-    def resume(self, resume: Resume) -> None: ...
+    def deadline_ns(self) -> int | None:
+        """Time of the next `poll`; None: not before something arrives."""
+
+    def pause(self) -> Held:
+        """Stop sending, and return the rounds held for a migration."""
+        ...
+
+    def resume(self, resume: Resume) -> None:
+        """Continue with the plan of a new generation."""
 
 
 AnyCore = TypeVar("AnyCore", bound=Core)

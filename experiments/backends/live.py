@@ -48,7 +48,7 @@ _QUEUE_SHARE: Final = 0.75
 
 @dataclass(frozen=True, slots=True)
 class LiveFabric:
-    """A running fabric."""
+    """A running fabric with its controller and control service."""
 
     fabric: RealTimeFabric | MininetFabric
     service: ControlService

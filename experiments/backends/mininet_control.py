@@ -52,7 +52,7 @@ class QueueDepths:
 
     def take(self) -> dict[Endpoint, int]:
         """The most packets of each queue since the last call."""
-        measured, highs = self._links.queues["measured"][:, BULK], self._links.take_highs()[:, BULK]
+        measured, highs = self._links.queues["measured"][:, BULK], self._links.pop_highs()[:, BULK]
         told = zip(self._links.links, measured, highs, strict=True)
         taken = {link: int(high) for link, is_measured, high in told if is_measured}
         self.deepest.update((link, max(high, self.deepest.get(link, 0))) for link, high in taken.items())

@@ -15,13 +15,13 @@ from ..errors import ExperimentError
 from ..script import script_digest
 from .sections import Duration, Section, one_of_or_user_file
 
-MOST_HIDDEN: Final = 4096
+MAX_HIDDEN: Final = 4096
 
 
 class TrainingConfig(Section):
     """Length of the training, and the digits' network, if the run has no workload of its own."""
 
-    hidden: int = Field(128, ge=1, le=MOST_HIDDEN)
+    hidden: int = Field(128, ge=1, le=MAX_HIDDEN)
     """Units of the digits' network's hidden layer."""
     batch: int = Field(16, ge=1, le=1024)
     """Images per worker and step, for the digits' network."""

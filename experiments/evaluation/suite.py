@@ -24,7 +24,7 @@ from ...topologies.yaml_file import YamlFile
 from ...wire.aggregation import FAN_IN
 from ..config.fabric import read_fabric
 from ..config.sections import Duration, FileName, Section, Title, found_user_file, one_of_or_user_file, read_section
-from ..config.training import MOST_HIDDEN
+from ..config.training import MAX_HIDDEN
 from ..errors import ExperimentError
 from ..flows.sizes import ENDINGS, FLOW_SIZES, is_file, points_of
 
@@ -40,7 +40,7 @@ PARAMETER_BYTES: Final = 4
 INPUTS: Final = 64
 CLASSES: Final = 10
 """Inputs and classes of the model whose gradients a packet run sums."""
-MOST_PACKET_BYTES: Final = PARAMETER_BYTES * (MOST_HIDDEN * (INPUTS + 1 + CLASSES) + CLASSES)
+MAX_PACKET_BYTES: Final = PARAMETER_BYTES * (MAX_HIDDEN * (INPUTS + 1 + CLASSES) + CLASSES)
 """Gradient of the largest such model, in bytes."""
 FORMATS: Final[Mapping[Engine, int]] = {"flows": 3, "packets": 3}
 """Counted up where a point's record would say something else; those of an older format are run again."""
@@ -225,9 +225,9 @@ class Grid(Section):
         for name in self.strategies or ():
             if name in REFERENCE_SCHEMES:
                 raise ValueError(f"strategy {name} is not for packets; use engine flows")
-        if self.gradient_bytes > MOST_PACKET_BYTES:
+        if self.gradient_bytes > MAX_PACKET_BYTES:
             raise ValueError(
-                f"gradient_bytes {self.gradient_bytes} is not for packets; write {MOST_PACKET_BYTES} or less, or use "
+                f"gradient_bytes {self.gradient_bytes} is not for packets; write {MAX_PACKET_BYTES} or less, or use "
                 "engine flows"
             )
 

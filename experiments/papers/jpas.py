@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..repetition.learning_orders import LAST_END, MOST, NEARLY_ALL, ORACLE, learning_times
+from ..repetition.learning_orders import LAST_END, NEARLY_ALL, NINETY_PERCENT, ORACLE, learning_times
 from ..repetition.paper import Contender, Paper
 
 DESCRIPTION: Final = Paper(
@@ -21,7 +21,7 @@ DESCRIPTION: Final = Paper(
         Contender("crux", "intensity (Crux)", strong=True),
         Contender(ORACLE, "the same order with true curves"),
     ),
-    figures=(MOST, NEARLY_ALL, LAST_END),
+    figures=(NINETY_PERCENT, NEARLY_ALL, LAST_END),
     regime="flow simulator in virtual time; 8 jobs of 4 workers on 16 hosts at 1 Gbit/s, which arrive one by one and "
     "follow real learning curves of small models (digits, MNIST, sparse SVM on text), 300 steps each; lognormal bytes",
     run_files=(),

@@ -283,7 +283,7 @@ class StrategyResult(_Timed):
 
     @property
     def loosest_promise(self) -> int | None:
-        """The largest of all bounds; None where some queue has none."""
+        """Largest queue bound in packets; None if a queue has no bound."""
         bounds = list(self.promised.values())
         return None if None in bounds else max((bound for bound in bounds if bound is not None), default=None)
 
@@ -393,7 +393,7 @@ class RunRecord(_Record):
             reference_weights=reference_weights,
             reference_accuracy=reference_accuracy,
             results=[],
-            code={name: user_files.digest_of(Path(name)) for name in _own_files(config.model_dump(mode="json"))},
+            code={name: user_files.digest_of(Path(name)) for name in _user_files(config.model_dump(mode="json"))},
         )
 
     @property
@@ -498,7 +498,7 @@ class RunRecord(_Record):
         return lines
 
 
-def _own_files(config: Mapping[str, object]) -> list[str]:
+def _user_files(config: Mapping[str, object]) -> list[str]:
     """Python files of an unchecked configuration: strategies, window law, modes, a workload, an optimiser."""
     strategies, training, asked = (config.get(key) for key in ("strategies", "training", "synchronisation"))
     names = list(strategies) if isinstance(strategies, list) else []
@@ -523,7 +523,7 @@ def _check_code(path: Path, values: object, trust: bool) -> None:
     config = values.get("config") if isinstance(values, dict) else None
     if not isinstance(config, dict):
         return
-    own, workload = _own_files(config), config.get("workload")
+    own, workload = _user_files(config), config.get("workload")
     scripts = [str(workload.get("script"))] if isinstance(workload, dict) else []
     if (own or scripts) and not trust:
         raise ExperimentError(

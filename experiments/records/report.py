@@ -265,7 +265,7 @@ def _closest(results: Sequence[StrategyResult]) -> str:
 
 
 def mininet_claims(record: RunRecord) -> list[tuple[bool, str]]:
-    """That real processes and packets change no bit, where the run was in Mininet too."""
+    """Return (holds, text) per claim that the Mininet run has the same bits; empty without such a run."""
     if not record.mininet:
         return []
     virtual = {result.strategy: result for result in record.results}

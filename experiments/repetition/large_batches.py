@@ -24,7 +24,7 @@ SAME_RATE: Final = Figure("steps to the loss at one rate", "steps")
 BEST_RATE: Final = Figure("steps to the loss at each one's best rate", "steps")
 RATE: Final = 0.4
 """Learning rate of the first figure."""
-MOST_STEPS: Final = 200
+STEP_LIMIT: Final = 200
 SAMPLES: Final = 32
 """Samples of each worker in a step."""
 RACK: Final = 4
@@ -103,7 +103,7 @@ def rates_of(contender: str) -> tuple[float, ...]:
     return tuple(RATE * 2.0**power for power in range(middle - 3, middle + 4))
 
 
-def steps_to_loss(setting: Setting, contender: str, rate: float, seed: int, limit: int = MOST_STEPS) -> int | None:
+def steps_to_loss(setting: Setting, contender: str, rate: float, seed: int, limit: int = STEP_LIMIT) -> int | None:
     """Return the first step after which the held-out loss is reached; None if it is not within `limit` steps."""
     workload = make_workload(setting.workload, seed)
     samples = Samples(workload.rows, (seed, 0))
@@ -139,11 +139,11 @@ def batch_courses(paper: Paper) -> Iterator[Sample]:
                 for rate in rates:
                     if rate == RATE:
                         continue
-                    limit = MOST_STEPS if best is None else best - 1
+                    limit = STEP_LIMIT if best is None else best - 1
                     best = steps_to_loss(setting, contender.name, rate, seed, limit) or best
                 yield _sample(BEST_RATE, setting, contender.name, seed, best)
 
 
 def _sample(figure: Figure, setting: Setting, contender: str, seed: int, steps: int | None) -> Sample:
-    value = MOST_STEPS if steps is None else steps
+    value = STEP_LIMIT if steps is None else steps
     return Sample(figure.name, setting.name, contender, seed, float(value), limited=steps is None)

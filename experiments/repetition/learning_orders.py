@@ -10,7 +10,7 @@ from ...topologies import Routes, leaf_spine
 from ..scheduling.learning import Learning, drawn_learners
 from .paper import Figure, Paper, Sample
 
-MOST: Final = Figure("mean time to 90 % of the converged accuracy", "s")
+NINETY_PERCENT: Final = Figure("mean time to 90 % of the converged accuracy", "s")
 NEARLY_ALL: Final = Figure("mean time to 95 % of the converged accuracy", "s")
 LAST_END: Final = Figure("end of the last job", "s")
 ORACLE: Final = "oracle"
@@ -27,6 +27,6 @@ def learning_times(paper: Paper) -> Iterator[Sample]:
             oracle = contender.name == ORACLE
             order = ORDERS["jpas" if oracle else contender.name]
             times = Learning(routes, learners, order, oracle=oracle).run()
-            yield Sample(MOST.name, CONDITION, contender.name, seed, times.to_share[0.9])
+            yield Sample(NINETY_PERCENT.name, CONDITION, contender.name, seed, times.to_share[0.9])
             yield Sample(NEARLY_ALL.name, CONDITION, contender.name, seed, times.to_share[0.95])
             yield Sample(LAST_END.name, CONDITION, contender.name, seed, times.last_end)

@@ -9,7 +9,7 @@ FIRST_TIMEOUT_NS: Final = 100_000_000
 MIN_TIMEOUT_NS: Final = 10_000_000
 """RFC 6298 has a second, which is for the Internet."""
 MAX_TIMEOUT_NS: Final = 60_000_000_000
-_MOST_DOUBLINGS: Final = 16
+_MAX_DOUBLINGS: Final = 16
 
 
 @dataclass(slots=True)
@@ -45,4 +45,4 @@ class RoundTripTimeout:
         base = self.first_ns
         if self.smoothed_ns is not None:
             base = max(self.min_ns, int(self.smoothed_ns + 4 * self.variation_ns))
-        return min(base << min(self.doublings, _MOST_DOUBLINGS), self.max_ns)
+        return min(base << min(self.doublings, _MAX_DOUBLINGS), self.max_ns)

@@ -27,7 +27,7 @@ from ...wire.control import Abort, Departure, Pause, Report, Resume, Resumed, Se
 from ...wire.control_channel import Tls
 from ...wire.control_messages import ATTEND, ToHostMessage, from_host, read_departures, read_to_host, report_message
 from ..errors import AllreduceAborted, CallMismatch, ControlRefused, HostError, JoinRefused, JoinTimeout, WorkerLeft
-from ..protocol.departures import told_departures
+from ..protocol.departures import describe_departures
 from ..protocol.plans import JOBS
 from ..protocol.worker import WorkerCore
 from .call_reports import CallReports
@@ -250,7 +250,7 @@ class MembershipStream:
             for message in call:
                 self._last_error = ""
                 try:
-                    self._hear(message, outbox)
+                    self._on_message(message, outbox)
                 except (HostError, OSError) as error:
                     if self._plan is not None and self.endpoint is None:  # the others would wait for its lease
                         self._give_up(call, outbox, (isinstance(error, OSError) and error.strerror) or str(error))
@@ -335,7 +335,7 @@ class MembershipStream:
                 first=first,
             )
 
-    def _hear(self, message: pb.ToHost, outbox: queue.SimpleQueue[pb.FromHost | None]) -> None:
+    def _on_message(self, message: pb.ToHost, outbox: queue.SimpleQueue[pb.FromHost | None]) -> None:
         match message.WhichOneof("content"):
             case "joined":
                 before = self._joined
@@ -360,10 +360,12 @@ class MembershipStream:
             case "departures":
                 self._depart(read_departures(message.departures), final=message.departures.final)
             case _:
-                if (content := read_to_host(message)) is not None and (answer := self._obey(content)) is not None:
+                if (content := read_to_host(message)) is not None and (
+                    answer := self._apply_command(content)
+                ) is not None:
                     outbox.put(answer)
 
-    def _obey(self, content: ToHostMessage) -> pb.FromHost | None:
+    def _apply_command(self, content: ToHostMessage) -> pb.FromHost | None:
         """Apply a command of the controller and return the answer, if there is one."""
         match content:
             case WorkerPlan() | ServerPlan():
@@ -390,7 +392,7 @@ class MembershipStream:
             case Abort(_, reason):
                 if self._departures_are_final and self.endpoint is not None:
                     assert isinstance(self.endpoint.core, WorkerCore)
-                    raise WorkerLeft(told_departures(self._departed.values(), self.endpoint.core.submitted))
+                    raise WorkerLeft(describe_departures(self._departed.values(), self.endpoint.core.submitted))
                 raise AllreduceAborted(f"was aborted: {reason}", place=f"job {self.job}", value=reason)
         return None
 

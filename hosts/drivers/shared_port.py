@@ -136,9 +136,9 @@ class SharedPort:
             if self._door is not None and number == self._door.fileno():
                 self._hand_over(self._door)
             elif number in self._waiting:
-                self._let_in(*self._waiting[number])
+                self._accept(*self._waiting[number])
             elif number in self._senders:
-                received += self._hear(number)
+                received += self._on_message(number)
             else:
                 self._unlink(number)
         return received
@@ -231,7 +231,7 @@ class SharedPort:
                     guard = [] if self.socket.guard is None else [self.socket.guard.fileno()]
                     socket.send_fds(knocking, [b"!"], [self.socket.fileno(), door.fileno(), *guard])
 
-    def _let_in(self, inbox: socket.socket, job: int) -> None:
+    def _accept(self, inbox: socket.socket, job: int) -> None:
         try:
             connected, _ = inbox.accept()
         except OSError:
@@ -243,7 +243,7 @@ class SharedPort:
         self._senders[sender.fileno()] = sender, job
         self._poll.register(sender, select.EPOLLIN)
 
-    def _hear(self, number: int) -> list[Datagrams]:
+    def _on_message(self, number: int) -> list[Datagrams]:
         sender, _ = self._senders[number]
         try:
             return sender.receive()

@@ -338,7 +338,7 @@ class UdpWorker:
         self.core = core
         self.endpoint = UdpEndpoint(core, where, port, nic=nic)
         self.explain: Callable[[HostError], str] = lambda _: ""
-        """Text of who is waited for, or whose call differs, from somebody who knows all workers; "": unknown."""
+        """Text that names missing ranks or different calls, from a source with all ranks' calls; "": unknown."""
 
     @property
     def rank(self) -> int:

@@ -346,7 +346,7 @@ class Tensor:
         return self._carried[local]
 
     def weights(self, local: IntArray) -> IntArray | int:
-        """The weights that the local rounds carry: the first one has the signature in its place."""
+        """Return the weight of each local round, (k,) → (k,); the first round has the call's signature instead."""
         return self.weight if self._signature is None else np.where(local == 0, self._signature, self.weight)
 
     def adds_to(self, local: IntArray) -> BoolArray | bool:

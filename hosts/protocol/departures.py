@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from ...wire.control import Departure
 
 
-def told_departures(departures: Iterable[Departure], calls: int) -> str:
+def describe_departures(departures: Iterable[Departure], calls: int) -> str:
     """Name the workers and say when they left, for a worker that has made this many calls itself.
 
     Only workers that left first are named: their departure ended the sums.

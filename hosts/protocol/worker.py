@@ -28,7 +28,7 @@ from ..errors import HostError, InvalidPlan, InvalidTensor, WorkerLeft
 from ..numerics.tensors import Reduced, Tensor
 from .authentication import SumCheck, pad_numbers
 from .counters import Counters
-from .departures import told_departures
+from .departures import describe_departures
 from .fetching import answer_fetches
 from .in_flight import InFlight
 from .messages import Messages, MessageWriter, open_messages, reduced_columns
@@ -196,7 +196,7 @@ class WorkerCore:
         first = max(calls, self._next_handle) if lacking is None else lacking.handle
         if first >= self._failed_handle:
             return
-        self.failure = WorkerLeft(told_departures(self._departures, self._next_handle))
+        self.failure = WorkerLeft(describe_departures(self._departures, self._next_handle))
         self._failed_handle = first
         self.settled += 1
         if lacking is not None:
@@ -206,7 +206,7 @@ class WorkerCore:
         """Return the error that explains why this tensor has no sum."""
         assert self.failure is not None
         if isinstance(self.failure, WorkerLeft):
-            return WorkerLeft(told_departures(self._departures, max(self._next_handle, handle + 1)))
+            return WorkerLeft(describe_departures(self._departures, max(self._next_handle, handle + 1)))
         return self.failure
 
     @property

@@ -123,7 +123,7 @@ class CallLog:
             self._found_s = now_s if self._found is None else self._found_s
             self._found = CallMismatch(self._compared(waiting, differing, others))
         elif now_s - waiting.since_s >= self._stalled_s:
-            self._look_for_absent(waiting, others)
+            self._log_absent(waiting, others)
         return None
 
     @property
@@ -143,7 +143,7 @@ class CallLog:
         ]
         return f"the ranks' calls differ in call {waiting.number} of the group: {'; '.join(told)}"
 
-    def _look_for_absent(self, waiting: RankCall, others: Mapping[int, Sequence[Told]]) -> None:
+    def _log_absent(self, waiting: RankCall, others: Mapping[int, Sequence[Told]]) -> None:
         """Find the ranks that are not in a call; the lowest rank that is there logs them, once."""
         there = [self._rank, *(rank for rank, calls in others.items() if any(n >= waiting.number for n, *_ in calls))]
         absent = [rank for rank in others if rank not in there]

@@ -202,7 +202,7 @@ class GossipAverager:
         if self._news is not None and self._news[1].done():
             news, self._news = self._result(*self._news), None
             if news is not None:
-                self._take_up(news.value)
+                self._apply_update(news.value)
         if self._rows and all(call.done() for call in self._rows.values()):
             rows = {peer: self._result(peer, call) for peer, call in self._rows.items()}
             self._rows = {}
@@ -234,9 +234,9 @@ class GossipAverager:
             policy[place][np.ix_(ranks, ranks)] = part
         policy[2] *= min(1.0, MAX_PULL_WEIGHT / max(policy[2].max(), 1e-12))  # in proportion, so that means are kept
         self._transport.publish(_POLICY, policy)
-        self._take_up(policy)
+        self._apply_update(policy)
 
-    def _take_up(self, policy: Matrix) -> None:
+    def _apply_update(self, policy: Matrix) -> None:
         """Follow a published policy, if it is newer."""
         version = int(policy[0, 0, 0])
         if version > self.version:

@@ -29,8 +29,8 @@ LARGEST_BYTES: Final = 1 << 34
 _HEAD: Final = struct.Struct(">BBBxHxxQQQ")
 _BYTES: Final = 255
 _DIMENSION: Final = np.dtype(">u8")
-_MOST_DIMENSIONS: Final = 16
-_MOST_NAME_BYTES: Final = 64
+_MAX_DIMENSIONS: Final = 16
+_MAX_NAME_BYTES: Final = 64
 
 
 class Kind(IntEnum):
@@ -94,8 +94,8 @@ def encode(
     """Cut a message into payloads; the value is copied. Raises InvalidMessage for a name that is too long."""
     checks = Checks(InvalidMessage, "message")
     named = checks.text("name", name).encode()
-    if len(named) > _MOST_NAME_BYTES:
-        raise checks.refuse("name", name, f"has {len(named)} bytes", f"at most {_MOST_NAME_BYTES}")
+    if len(named) > _MAX_NAME_BYTES:
+        raise checks.refuse("name", name, f"has {len(named)} bytes", f"at most {_MAX_NAME_BYTES}")
     if isinstance(value, bytes):
         typed, dimensions, shape = b"", _BYTES, ()
         data = np.frombuffer(value, np.uint8)
@@ -143,10 +143,10 @@ def parse_head(payload: NDArray[np.uint8]) -> Head | None:
 
 def _refusal(dtype: np.dtype[Any], shape: tuple[int, ...]) -> str:
     """Return why an array of this type and shape is no value; empty if it is one."""
-    if dtype.kind not in "biufcmMSU" or not dtype.itemsize or len(shape) > _MOST_DIMENSIONS:
+    if dtype.kind not in "biufcmMSU" or not dtype.itemsize or len(shape) > _MAX_DIMENSIONS:
         return (
             f"an array of type {dtype} and {len(shape)} dimensions; allowed are bytes, and arrays of numbers, dates or "
-            f"fixed-length strings that are not empty, of up to {_MOST_DIMENSIONS} dimensions"
+            f"fixed-length strings that are not empty, of up to {_MAX_DIMENSIONS} dimensions"
         )
     extent = dtype.itemsize * math.prod(max(size, 1) for size in shape)  # NumPy has no huge axes in empty arrays, too
     if extent > LARGEST_BYTES:

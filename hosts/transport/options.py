@@ -12,8 +12,8 @@ from ...wire.transport import PAYLOAD_BYTES, SEQUENCES
 from ..errors import InvalidPlan
 
 _KEY: Final = re.compile(rf"(?:[0-9a-f]{{{2 * KEY_BYTES}}})?")
-_MOST_WINDOW: Final = 8192
-LEAST_PAYLOAD_BYTES: Final = 256
+_MAX_WINDOW: Final = 8192
+MIN_PAYLOAD_BYTES: Final = 256
 """A packet's payload holds the head of a message, and the bitmap of the largest window in packets of 1444 bytes."""
 
 
@@ -70,8 +70,8 @@ class TransportOptions:
     def __post_init__(self) -> None:
         """Raises InvalidPlan."""
         checks = Checks(InvalidPlan, "transport")
-        checks.integer("window", self.window, 1, _MOST_WINDOW)
-        checks.integer("payload_bytes", self.payload_bytes, LEAST_PAYLOAD_BYTES, PAYLOAD_BYTES)
+        checks.integer("window", self.window, 1, _MAX_WINDOW)
+        checks.integer("payload_bytes", self.payload_bytes, MIN_PAYLOAD_BYTES, PAYLOAD_BYTES)
         if self.window > 8 * (self.payload_bytes - 4):
             raise checks.refuse("window", self.window, f"is acknowledged by more than {self.payload_bytes} bytes")
         for name in ("first_timeout_ns", "min_timeout_ns", "patience_ns", "inbox_bytes"):

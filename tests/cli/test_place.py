@@ -204,8 +204,8 @@ def test_jobs_that_come_one_after_another_keep_apart(fabric: Path, tmp_path: Pat
     assert "all at once (widest): the slowest link is" in text
 
 
-GAVE_WAY = "gave way to others when all were looked at together: "
-TOGETHER = "moved when all were looked at together: "
+GAVE_WAY = "gave way to others when all were placed jointly: "
+TOGETHER = "moved when all were placed jointly: "
 
 
 @pytest.mark.parametrize(
@@ -256,7 +256,7 @@ def test_a_higher_job_gets_its_own_spine_though_it_comes_last(fabric: Path, tmp_
     ]
     assert [job["priority"] for job in plan["jobs"]] == [0, 1]
     assert [job["slowest_link_seconds"] for job in plan["jobs"]] == pytest.approx([0.04, 0.008])
-    assert plan["jobs"][0]["why"].startswith("gave way to a higher job when all were looked at together: 16 ms")
+    assert plan["jobs"][0]["why"].startswith("gave way to a higher job when all were placed jointly: 16 ms")
 
 
 def test_a_job_is_divided_among_trees(fabric: Path, tmp_path: Path) -> None:

@@ -453,7 +453,7 @@ class MininetFabric:
             is_there = answers(self.addresses[name])
             if process.poll() is not None:  # then it is somebody else who answers
                 raise TopologyError(
-                    f"ended with status {process.returncode} at its start: {self._said(name)}",
+                    f"ended with status {process.returncode} at its start: {self._last_output(name)}",
                     place=name,
                     value=process.returncode,
                 )
@@ -479,7 +479,7 @@ class MininetFabric:
     def _log(self, name: str) -> Path:
         return self._logs / f"{name}.log"
 
-    def _said(self, name: str) -> str:
+    def _last_output(self, name: str) -> str:
         """The last lines that a switch has printed, in one."""
         lines = self._log(name).read_text("utf-8", "replace").strip().splitlines()
         return " | ".join(line.strip() for line in lines[-_TAIL_LINES:]) or "it said nothing"

@@ -212,7 +212,7 @@ class End:
 
     @contextmanager
     def later(self) -> Iterator[None]:
-        """Within, a signal sets the flag alone."""
+        """Context in which a signal only sets the flag."""
         self._later += 1
         try:
             yield
@@ -221,7 +221,7 @@ class End:
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
-        """Within, and within `later`, a signal raises all the same: for work that looks at no flag."""
+        """Context in which a signal raises, also inside `later`: for work that checks no flag."""
         before, self._later = self._later, 0
         try:
             self.check()

@@ -21,8 +21,13 @@ _LOCK: Final = ".alive"
 
 @contextmanager
 def scratch_folder(prefix: str, parent: Path | None = None) -> Iterator[Path]:
-    """A new folder whose name begins so, in the system's place for temporary ones if nothing else is said; removed at
-    the end, unless it was moved. Those that dead processes left with the same prefix are removed first.
+    """Context with a new folder, which is removed at the end unless it was moved.
+
+    Folders with the same prefix that dead processes left are removed first.
+
+    Args:
+        prefix: Start of the folder's name.
+        parent: Folder to make it in; None: the system's folder for temporary files.
     """
     parent = parent or Path(tempfile.gettempdir())
     _remove_dead(parent, prefix)

@@ -136,7 +136,7 @@ class NumericRule:
                 self.phase = TuningPhase.FINE  # the step is too large
                 return
             self._roles |= {straggler: "straggler", leader: "leader"}
-            self._look_for_saturation(straggler, times[straggler])
+            self._detect_saturation(straggler, times[straggler])
             self._move(straggler, leader, self._step)
 
     def _tune(self) -> None:
@@ -158,7 +158,7 @@ class NumericRule:
                 break
             if before[straggler] > self.floors[straggler] and self._has_room(leader):
                 each = times[straggler] / before[straggler] + times[leader] / before[leader]
-                self._look_for_saturation(straggler, times[straggler])
+                self._detect_saturation(straggler, times[straggler])
                 self._move(straggler, leader, min(self._step, max(1, int(_PART * apart / each))))
         if self.sizes == before:
             self.phase = TuningPhase.HOLD
@@ -202,7 +202,7 @@ class NumericRule:
     def _moved(self) -> None:
         self._times.clear()
 
-    def _look_for_saturation(self, worker: int, time: float) -> None:
+    def _detect_saturation(self, worker: int, time: float) -> None:
         """Stop taking samples from a worker that has lost many and is hardly faster."""
         anchor = self._anchors[worker]
         if anchor is None:

@@ -31,7 +31,7 @@ class Edges:
 
 @dataclass(frozen=True, slots=True)
 class GraphBatch:
-    """One batch."""
+    """One mini-batch of seeds with the nodes, features and edges that its layers read."""
 
     nodes: torch.Tensor
     """Numbers of all nodes that it reads, int64 (k,); the seeds come first."""

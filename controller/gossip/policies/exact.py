@@ -27,7 +27,7 @@ from ..errors import GossipError
 from ..policy import Description, Floats, GossipPolicy, check_seconds, neighbours
 
 _PRECISION: Final = {"tol_gap_abs": 1e-6, "tol_gap_rel": 1e-6, "tol_feas": 1e-7, "direct_solve_method": "faer"}
-_LEAST_RATE: Final = 1e-7
+_MIN_RATE: Final = 1e-7
 """Pulls that are rarer than this share of iterations are rounding errors of the solver."""
 
 
@@ -51,7 +51,7 @@ def compute(seconds: Floats) -> GossipPolicy:
     shares, masses = _solve(per_share, usable, first, second, equal=equal)
     rates = np.maximum(shares, 0) * per_share
     probabilities = rates / rates.sum(axis=1, keepdims=True)
-    probabilities[probabilities < _LEAST_RATE] = 0
+    probabilities[probabilities < _MIN_RATE] = 0
     probabilities /= probabilities.sum(axis=1, keepdims=True)
     mass = np.zeros((n, n))
     mass[first, second] = mass[second, first] = np.maximum(masses, 0)

@@ -70,7 +70,15 @@ class ScarceMemory:
         return self.improved(problem)
 
     def improved(self, problem: Problem, known: Placement | None = None) -> Placement:
-        """The best tree found, `known` where none is better. Raises PlacementError where there is no tree."""
+        """Return the best tree found within the time limit.
+
+        Args:
+            problem: Fabric, job and loads.
+            known: A tree to improve; returned if no better one is found.
+
+        Raises:
+            PlacementError: There is no tree.
+        """
         check_places(problem)
         costs = Costs(problem)
         low = bound_seconds(problem, costs) if self.relaxed else costs.access_seconds(problem.hosts)

@@ -77,7 +77,7 @@ class Terminals:
 
     @cached_property
     def nodes(self) -> list[int]:
-        """The racks, and the server's switch."""
+        """Indices of the racks' switches and of the server's, ascending."""
         return sorted({*self.racks, *(() if self.root is None else (self.root,))})
 
     @cached_property

@@ -11,7 +11,7 @@ import pytest
 from weir.controller.gossip.errors import GossipError
 from weir.controller.gossip.policies import POLICIES
 from weir.controller.gossip.publisher import PolicyPublisher
-from weir.controller.gossip.rates import LEAST_FREE_SHARE, EndToEndAverages, pair_seconds, transfer_seconds
+from weir.controller.gossip.rates import MIN_FREE_SHARE, EndToEndAverages, pair_seconds, transfer_seconds
 from weir.controller.telemetry.snapshot import LinkView, Snapshot
 from weir.topologies import Endpoint, Topology, load_topology
 
@@ -54,7 +54,7 @@ def test_a_pull_takes_bytes_over_the_free_rate_and_latency(topology: Topology) -
 
 def test_a_full_link_is_slow_and_finite(topology: Topology) -> None:
     seconds = transfer_seconds(topology, snapshot({between(topology, "s2", "s1"): 1e9}), ["h1", "h2"], 125_000)
-    assert seconds[0, 1] == pytest.approx(1e6 / (LEAST_FREE_SHARE * 100e6), rel=1e-3)
+    assert seconds[0, 1] == pytest.approx(1e6 / (MIN_FREE_SHARE * 100e6), rel=1e-3)
 
 
 def test_given_paths_are_used(topology: Topology) -> None:

@@ -259,17 +259,17 @@ def test_jobs_do_not_wait_for_finished_hosts(rig: PureRig, first: int) -> None:
     add(rig, 6, ("h5",))
     jobs = {number: add(rig, number, workers) for number, workers in ((7, ("h1", "h2")), (8, ("h3", "h4")))}
     done, other = (jobs[number] for number in (first, 15 - first))
-    members.let_go(0)
+    members.remove_departed(0)
     assert [job.move for job in jobs.values()] == [None, None]
     left, stays = other.active
     members.leave(other.number, left)
     for host in done.active:
         members.leave(done.number, host)
-    members.let_go(1)
+    members.remove_departed(1)
     assert set(rig.jobs) == {6, other.number}
     assert (other.gone, other.move) == ({}, None), "nobody waits for whom has left"
     members.heartbeat(other.number, stays, 1, 2)
-    members.let_go(2)
+    members.remove_departed(2)
     assert other.gone == {left: f"rank 0 ({left}) has left"}
     assert other.move is not None
 
@@ -281,7 +281,7 @@ def test_a_finished_host_is_released_when_the_job_changes_anyway(rig: PureRig, w
     members.leave(7, left)
     if left == "h1":
         rig.moves.begin(7, 0)
-    members.let_go(1)
+    members.remove_departed(1)
     assert job.gone == {left: f"{'server' if left == 'h8' else 'rank 0'} ({left}) has left"}
 
 
@@ -289,10 +289,10 @@ def test_a_finished_host_is_released_when_the_job_changes_anyway(rig: PureRig, w
 def test_a_job_that_needs_all_aborts_when_a_worker_has_left(rig: PureRig, policy: FailurePolicy) -> None:
     job, members = add(rig, policy=policy), Membership(rig.jobs, rig.moves)
     members.leave(7, "h2")
-    members.let_go(1)
+    members.remove_departed(1)
     assert (job.gone, job.move) == ({}, None), "nobody waits for a sum"
     members.heartbeat(7, "h1", 1, 2)
-    members.let_go(3)
+    members.remove_departed(3)
     assert 7 not in rig.jobs
     assert rig.jobs.aborted[7].startswith("rank 1 (h2) left the job")
     assert {message.host for message in rig.jobs.take_outbox()} == {"h1", "h5", "h8"}
@@ -302,7 +302,7 @@ def test_a_job_that_needs_all_finishes_after_its_server_left(rig: PureRig) -> No
     job, members = add(rig, policy=FailurePolicy.ABORT), Membership(rig.jobs, rig.moves)
     members.heartbeat(7, "h1", 1, 2)
     members.leave(7, "h8")
-    members.let_go(3)
+    members.remove_departed(3)
     assert job.gone == {"h8": "server (h8) has left"}
 
 

@@ -134,7 +134,7 @@ def test_cells_and_nanoseconds_become_packets_and_microseconds() -> None:
     record = fabric.links.queues[at, 0]
     assert (record["depth"], record["high"]) == (20, 20)
     assert (record["average"], record["sojourn_us"]) == (seen.queue_packets, seen.latency_us)
-    assert fabric.links.take_peaks()[at].tolist() == [20] + [0] * 7
+    assert fabric.links.pop_peaks()[at].tolist() == [20] + [0] * 7
 
 
 def test_averages_weigh_a_sample_by_the_time_it_stands_for() -> None:

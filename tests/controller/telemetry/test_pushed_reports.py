@@ -98,9 +98,9 @@ def test_each_class_has_its_queue_and_readers_get_the_bulk_one() -> None:
     at = state.links.index(LINK)
     assert state.queues["depth"][at, [0, 7]].tolist() == [8, 1]
     assert state.queues["high"][at, [0, 7]].tolist() == [8, 30]
-    assert state.take_peaks()[at, [0, 7]].tolist() == [8, 30]
-    assert state.take_peaks()[at, [0, 7]].tolist() == [0, 0]
-    assert state.take_highs()[at, [0, 7]].tolist() == [8, 30]
+    assert state.pop_peaks()[at, [0, 7]].tolist() == [8, 30]
+    assert state.pop_peaks()[at, [0, 7]].tolist() == [0, 0]
+    assert state.pop_highs()[at, [0, 7]].tolist() == [8, 30]
     assert state.queues["high"][at, [0, 7]].tolist() == [8, 1], "from the present depth on"
     view = state.snapshot(3 * PERIOD).links[LINK]
     assert (view.queue_packets, view.latency_us) == (8, 90)

@@ -1,12 +1,11 @@
 """A job of processes over real switches, attacked from hosts of the fabric with full knowledge of it except the key.
 
-Mininet carries it: every host has a network namespace of its own, and its packets pass `weir-switch` processes. The
-attackers are
+Mininet runs it: every host has a network namespace, and its packets pass `weir-switch` processes. The attackers:
 
-* `stranger`: root on a host that is in no job, with raw frames of any source, for a while at the rate of its link;
-* `tenant`: the same on a host of another job, which may send messages, but not these;
-* `neighbour`: a process without rights on a worker's host, which has the host's address but not its port;
-* `insider`: root on a worker's host, which is trusted with that host's part; once, at the end.
+* `stranger`: root on a host that is in no job. It sends raw frames of any source, for a while at its link's rate.
+* `tenant`: the same on a host of another job, whose own messages are allowed.
+* `neighbour`: a process without rights on a worker's host. It has the host's address but not its port.
+* `insider`: root on a worker's host, which is trusted with that host's part. It acts once, at the end.
 
 `python -m weir.tests.experiments.backends.attacked_fabric` prints JSON.
 """

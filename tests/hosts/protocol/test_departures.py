@@ -8,7 +8,7 @@ import pytest
 
 from weir.hosts import CallMismatch, HostError, WorkerLeft
 from weir.hosts.numerics.tensors import Tensor
-from weir.hosts.protocol.departures import told_departures
+from weir.hosts.protocol.departures import describe_departures
 from weir.tests.hosts.protocol.test_host_cores import Job, ones
 from weir.wire.control import Departure
 
@@ -102,6 +102,6 @@ def test_a_sum_in_progress_ignores_departures() -> None:
 
 
 def test_departures_name_only_the_workers_that_left_first() -> None:
-    assert told_departures([H3], 9) == "rank 2 (h3) left the job after 4 of your 9 calls"
-    assert told_departures([H3, H2, H1], 3) == "rank 0 (h1) and rank 1 (h2) left the job after 2 of your 3 calls"
-    assert told_departures([H3], 4) == "rank 2 (h3) left the job after 4 calls, and others went on"
+    assert describe_departures([H3], 9) == "rank 2 (h3) left the job after 4 of your 9 calls"
+    assert describe_departures([H3, H2, H1], 3) == "rank 0 (h1) and rank 1 (h2) left the job after 2 of your 3 calls"
+    assert describe_departures([H3], 4) == "rank 2 (h3) left the job after 4 calls, and others went on"

@@ -16,7 +16,7 @@ from weir.emulator.entries import ActionCall, ActionSet, CloneSession, Exact, Lp
 from weir.tests.bmv2.harness import CPU_PORT, Output
 from weir.tests.bmv2.p4runtime_client import Encoder, clone_session, multicast_group
 from weir.wire import aggregation, frames, int_md
-from weir.wire.aggregation import HEADER, LANES, MESSAGE, MessageType
+from weir.wire.aggregation import HEADER, LANES, MessageFlag, MessageType
 from weir.wire.fields import REDUCED
 
 PORTS: Final = tuple(range(1, 9))
@@ -113,21 +113,23 @@ def message(
     contributors: int = 0,
     slot: int | None = None,
     weight: int = 1,
+    lanes: int = LANES,
 ) -> bytes:
     """One message with random lanes and header fields and right checksums."""
-    record = np.zeros(1, MESSAGE)
+    record = np.zeros(1, [("header", HEADER), ("lanes", ">i4", (lanes,))])
     header = record["header"]
     header["version_type"] = aggregation.version_type(kind)
     contents = np.random.default_rng(int(rng.integers(2**32)))  # so that another field changes nothing else
     for field in REDUCED:
         header[field.name] = contents.integers(1 << field.bits)
-    header["flags"] = rng.integers(4)
+    header["flags"] = int(rng.integers(4)) | (MessageFlag.LANES if kind.has_lanes else 0)
+    header["reserved"] = aggregation.present_width(lanes) if kind is MessageType.PRESENT else 0
     header["job"], header["tag"] = job, aggregation.make_tag(generation, chunk)
     header["contributors"] = contributors
     header["slot"] = chunk % SLOTS if slot is None else slot
     header["window"] = rng.choice((0xFFFF, 1, 4, 6, int(rng.integers(65536))))
     header["weight"] = weight
-    record["lanes"] = rng.integers(-(2**31), 2**31, (1, LANES))
+    record["lanes"] = rng.integers(-(2**31), 2**31, (1, lanes))
     header["check"] = aggregation.linear_check(record["lanes"], header["weight"])
     aggregation.set_checksum(header)
     return record.tobytes() if kind.has_lanes else np.ascontiguousarray(header, HEADER).tobytes()

@@ -174,10 +174,28 @@ def test_random_rounds_with_losses_and_repeats(pair: Pair, seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+def test_present_among_contributions(pair: Pair, seed: int) -> None:
+    """Rounds of 32 lanes in which some children add nothing, with repeats, and with none that adds anything."""
+    rng = np.random.default_rng(seed)
+    packets: list[tuple[int, bytes]] = []
+    for chunk in range(1, 30):
+        adding = rng.random(3) < rng.choice([0, 0.5])
+        for child in rng.permutation([*range(3), *rng.integers(0, 3, int(rng.integers(4)))]).tolist():
+            kind = MessageType.CONTRIBUTION if adding[child] else MessageType.PRESENT
+            for job in (INNER, ROOT):
+                fields = {"job": job, "generation": GENERATIONS[0], "chunk": chunk, "contributors": 1 << child}
+                body = message(rng, kind, lanes=32, **fields)
+                packets.append((child + 1, frame(body, WORKERS[child], SWITCH)))
+    left = [out for found in pair.compare(packets) for out in found]
+    assert {out.frame[42] & 15 for out in left} == {MessageType.CONTRIBUTION, MessageType.RESULT, MessageType.PRESENT}
+    assert drops(pair)[DUPLICATE] > 0
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_refusals(pair: Pair, seed: int) -> None:
     """Messages with one thing wrong, and the counter of each reason."""
     rng = np.random.default_rng(seed)
-    kinds = tuple(MessageType)
+    kinds = tuple(kind for kind in MessageType if kind is not MessageType.PRESENT)
     packets: list[tuple[int, bytes]] = []
     for _ in range(150):
         kind = kinds[rng.integers(len(kinds))]
@@ -224,8 +242,8 @@ def test_host_ports_admit_the_same_packets(pair: Pair) -> None:
             packets.append((child + 1, frame(body, WORKERS[child], SWITCH, source_port=AGGREGATION_PORT + 1)))
     sent = pair.compare(packets)
     found = drops(pair)
-    assert (found[FOREIGN_SOURCE], found[FOREIGN_TYPE], found[FOREIGN_PORT]) == (14, 3, 21)
-    assert sum(len(each) for each in sent) == 63 - 14 - 3 - 21
+    assert (found[FOREIGN_SOURCE], found[FOREIGN_TYPE], found[FOREIGN_PORT]) == (16, 3, 24)
+    assert sum(len(each) for each in sent) == 72 - 16 - 3 - 24
 
 
 def test_policers_go_by_the_class_of_each_dscp(pair: Pair) -> None:

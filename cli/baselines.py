@@ -73,4 +73,4 @@ def _show(figures: Sequence[Figures]) -> None:
         table.add_column(column, justify="left" if index < 2 else "right", no_wrap=True)
     for one in figures:
         table.add_row(*one.row)
-    Console(highlight=False).print(table)
+    Console(highlight=False, markup=False).print(table)

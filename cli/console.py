@@ -6,5 +6,5 @@ from typing import Final
 
 from rich.console import Console
 
-NOTES: Final = Console(stderr=True, highlight=False)
+NOTES: Final = Console(stderr=True, highlight=False, markup=False)
 """Standard error; `weir -q` silences it, and errors do not go this way."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .place_together import Plan
     from .place_without import Without
 
-_console = Console(highlight=False)
+_console = Console(highlight=False, markup=False)
 
 
 def slots_of(window: int) -> int:

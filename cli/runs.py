@@ -32,7 +32,7 @@ class FabricKind(StrEnum):
     MININET = "mininet"
 
 
-_console = Console(highlight=False)
+_console = Console(highlight=False, markup=False)
 
 
 def switch_in(mininet: bool, switch: SwitchKind | None, instead: str) -> SwitchKind | None:

@@ -21,7 +21,7 @@ from .console import NOTES
 if TYPE_CHECKING:
     from ..emulator.stf import Result
 
-_console = Console(highlight=False)
+_console = Console(highlight=False, markup=False)
 
 
 def stf(

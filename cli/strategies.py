@@ -11,7 +11,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-_console = Console(highlight=False)
+_console = Console(highlight=False, markup=False)
 
 
 def strategies(

@@ -12,6 +12,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from ..errors.texts import printable
 from ..experiments.errors import ExperimentError
 from .help import command_group, examples
 
@@ -46,7 +47,7 @@ _EVENTS: Final = """
 SELECT round(time_ns / 1e6, 2) AS "time ms", kind, text FROM events WHERE run = ? ORDER BY number
 """
 
-_console = Console(highlight=False)
+_console = Console(highlight=False, markup=False)
 
 
 @app.command(epilog=examples("weir telemetry runs seen.duckdb"))
@@ -119,7 +120,7 @@ def _print(file: Path, query: str, values: list[Any], as_json: bool) -> None:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for index, column in enumerate(columns):
         numeric = bool(rows) and isinstance(rows[0][index], int | float)
-        table.add_column(column, justify="right" if numeric else "left")
+        table.add_column(printable(column), justify="right" if numeric else "left")
     for row in rows:
-        table.add_row(*("–" if value is None else str(value) for value in row))
+        table.add_row(*("–" if value is None else printable(str(value)) for value in row))
     _console.print(table)

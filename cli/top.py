@@ -26,7 +26,7 @@ _BAR: Final = 16
 _EVENTS: Final = 8
 _COLOURS: Final = ((0.9, "red"), (0.6, "yellow"), (0.05, "green"), (0.0, "bright_black"))
 
-_console = Console(highlight=False)
+_console = Console(highlight=False, markup=False)
 
 
 def top(

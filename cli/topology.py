@@ -20,7 +20,7 @@ app = command_group(
     ),
 )
 
-_console = Console(highlight=False)
+_console = Console(highlight=False, markup=False)
 
 
 @app.command(epilog=examples("weir topology check my.yaml"))

@@ -142,7 +142,7 @@ def _run_strategies(
     end: End,
 ) -> RunRecord:
     """The record, which is put into `began` before it has any result."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress:
         task = progress.add_task("NumPy, no network", total=1)
         lanes = lanes_of(config.topology)

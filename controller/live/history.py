@@ -10,6 +10,7 @@ from typing import Any, Final, Self
 
 import duckdb
 
+from ...errors.texts import printable
 from ..errors import ControllerError
 from .seen import SeenFabric, SeenLink
 
@@ -231,4 +232,4 @@ def ask(path: Path, query: str, values: Sequence[Any] = ()) -> tuple[list[str], 
             answer = database.execute(query, list(values))
             return [column[0] for column in answer.description], answer.fetchall()
     except duckdb.Error as error:
-        raise ControllerError(str(error).splitlines()[0], place=str(path)) from None
+        raise ControllerError(printable(str(error).splitlines()[0]), place=str(path)) from None

@@ -16,6 +16,7 @@ from finsy.p4client import P4ClientError
 from finsy.p4entity import P4Entity
 from finsy.p4schema import P4SchemaCache
 
+from ...errors.texts import printable
 from ..errors import SwitchError, SwitchUnreachable
 from .loading import Loading, runs
 from .tables import JOBS
@@ -104,15 +105,15 @@ def switch_error(error: BaseException | None, switch: str, address: str, asked: 
         case None:
             return SwitchUnreachable(*what, "the stream broke; is the switch still running?")
         case RuntimeError():
-            return SwitchUnreachable(*what, f"the stream broke: {error}")
+            return SwitchUnreachable(*what, f"the stream broke: {printable(str(error))}")
         case P4ClientError(code=fy.GRPCStatusCode.UNAVAILABLE):
             return SwitchUnreachable(*what, "nobody answers there; check address and port, and that the switch runs")
         case P4ClientError(code=fy.GRPCStatusCode.DEADLINE_EXCEEDED):
             return SwitchUnreachable(*what, "no answer in time")
         case P4ClientError():
-            return SwitchError(*what, error.message, error.code.name)
+            return SwitchError(*what, printable(error.message), error.code.name)
         case _:
-            return SwitchError(*what, str(error) or type(error).__name__)
+            return SwitchError(*what, printable(str(error)) or type(error).__name__)
 
 
 class _SpokenFor(logging.Filter):

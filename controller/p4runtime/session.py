@@ -33,6 +33,7 @@ from finsy.p4entity import P4Entity
 from finsy.p4schema import P4Schema
 from finsy.proto import p4r
 
+from ...errors.texts import printable
 from ...wire.control_channel import Tls
 from ...wire.errors import WireError
 from ..errors import ControllerError, ElectionLost, SwitchUnreachable
@@ -405,8 +406,8 @@ class SwitchSession:
                     kind=UpdateKind(p4r.Update.Type.Name(updates[at][1].type).lower()),
                     item=updates[at][0],
                     code=detail.canonical_code.name,
-                    message=detail.message,
-                    space=detail.space,
+                    message=printable(detail.message),
+                    space=printable(detail.space),
                     vendor_code=detail.code,
                 )
                 for at, detail in sorted(error.details.items())

@@ -6,9 +6,6 @@ import resource
 from dataclasses import dataclass
 from typing import Final
 
-LONGEST_REASON: Final = 1_000
-"""Maximum length, in characters, of a host's failure reason or a job's end reason; the rest is cut."""
-
 MESSAGE_BYTES: Final = 1 << 20
 """No message to the service is longer."""
 
@@ -41,11 +38,6 @@ class Limits:
         """Number of connections that are accepted at once."""
         descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         return self.connections if descriptors == resource.RLIM_INFINITY else min(self.connections, descriptors // 2)
-
-
-def bounded(reason: str) -> str:
-    """A reason as it is kept and told."""
-    return reason if len(reason) <= LONGEST_REASON else f"{reason[:LONGEST_REASON]}… ({len(reason)} characters)"
 
 
 def client_of(peer: str) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from ...errors.texts import printable
 from ...topologies.model import Host, Topology
 from ...wire import control_pb2 as pb
 from ...wire.control_messages import report_message, to_host
@@ -18,7 +19,6 @@ from ..jobs.queue import Entry, Needs, Wanted
 from ..placement.multi_job.multi_tree import MAX_STRIPES
 from ..planning.default_slots import MIN_SLOTS
 from ..planning.plan import FailurePolicy, JobPlan, JobSpec
-from .limits import bounded
 from .seats import JobSeats
 
 _DEFAULT_GRADIENT_BYTES: Final = 1 << 20
@@ -97,7 +97,7 @@ def queued_job(entry: Entry[Any], position: int, now_ns: int) -> pb.QueuedJob:
     return pb.QueuedJob(
         job=entry.job,
         position=position,
-        reason=bounded(entry.reason),
+        reason=printable(entry.reason),
         waited_seconds=(now_ns - entry.since_ns) / 1e9,
         worker_count=entry.wanted.count,
         accelerators=entry.wanted.needs.accelerators,

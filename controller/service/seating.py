@@ -17,6 +17,7 @@ from typing import Final
 
 import grpc
 
+from ...errors.texts import printable
 from ...wire import control_pb2 as pb
 from ...wire.control import Abort, Departure, Held, Pause, Resume, ServerPlan, WorkerPlan
 from ...wire.control_messages import departures_message, read_calls, read_held, read_report, to_host
@@ -28,7 +29,7 @@ from ..jobs.journal import NO_RECORD
 from ..leases import HEARTBEATS_IN_A_LEASE
 from ..planning.plan import FailurePolicy
 from .heartbeats import HeartbeatReader, HeartbeatSource
-from .limits import Limits, bounded
+from .limits import Limits
 from .requests import first_messages, joined
 from .runner import Runner
 from .seats import JobSeats, Seat, list_seats
@@ -222,7 +223,7 @@ class Seating:
                 if message.leave.HasField("calls"):
                     seat.calls = message.leave.calls
                     seats.round_trip_ns = seats.round_trip_ns or controller.jobs[job].plan.round_trip_ns
-                self._leave(seats, seat, bounded(message.leave.reason))
+                self._leave(seats, seat, printable(message.leave.reason))
             case "calls" if seat.rank is not None:
                 self._compare(seats, seat, seat.rank, message.calls)
             case "report":
@@ -250,7 +251,7 @@ class Seating:
             if seat.rank is not None and not seat.left and seat.host not in gone
         }
         if (found := seats.comparison.result(workers, self._runner.now_ns())) is not None:
-            text, speaker = bounded(found[0]), found[1]
+            text, speaker = printable(found[0]), found[1]
             _log.info("job %d: %s", seats.job, text)
             seats.tell(pb.ToHost(call_report=pb.CallReport(text=text, speaker=speaker)))
 

@@ -29,6 +29,7 @@ from typing import Any, Final, Self, TypeVar
 
 import grpc
 
+from ...errors.texts import printable
 from ...topologies.errors import TopologyError
 from ...wire import control_pb2 as pb
 from ...wire.control import KEY_BYTES
@@ -44,7 +45,7 @@ from ..placement import PlacementError
 from ..planning.plan import JobSpec
 from .batch_sizes import BatchSizes, NotTakingPart, ReportMissing, RuleOf
 from .heartbeats import HeartbeatReader, HeartbeatSource
-from .limits import MESSAGE_BYTES, Limits, bounded, client_of
+from .limits import MESSAGE_BYTES, Limits, client_of
 from .malformed import Malformed, checked, reader_of
 from .queueing import EndedInQueue, Queueing
 from .requests import is_queued, job_spec, job_state, model_list, needs_of, registration, stripe_of
@@ -293,7 +294,7 @@ class ControlService:
                 await context.send_initial_metadata(((QUEUED, "1"),))
             return await self._queueing.wait(answer)
         except (ControllerError, TopologyError) as error:
-            await context.abort(_code_of(error), bounded(str(error)))
+            await context.abort(_code_of(error), printable(str(error)))
 
     async def _admit_named(self, request: pb.RegisterRequest, context: Context, now_ns: int) -> pb.Registration:
         if request.job in self._queueing.numbers:
@@ -369,7 +370,7 @@ class ControlService:
         if request.job not in self._seating.jobs and request.job not in waiting:
             queued = f"; queued are {', '.join(map(str, sorted(waiting)))}" if waiting else ""
             await context.abort(grpc.StatusCode.NOT_FOUND, self._seating.no_job(request.job) + queued)
-        reason = bounded(request.reason) or "ended on request"
+        reason = printable(request.reason) or "ended on request"
 
         async def end(now_ns: int) -> None:
             if not self._queueing.end(request.job, reason):  # it may just have started
@@ -455,7 +456,7 @@ class ControlService:
                 try:
                     sizes = self._balanced(self._sizes, request, self._seating.jobs[request.job])
                 except ControllerError as error:
-                    await context.abort(_code_of(error), bounded(str(error)))
+                    await context.abort(_code_of(error), printable(str(error)))
                 yield pb.BatchSizes(sizes=sizes)
         finally:
             self._asking -= 1
@@ -528,7 +529,7 @@ class ControlService:
         try:
             return await self._runner.call(action)
         except (ControllerError, TopologyError) as error:
-            await context.abort(_code_of(error), bounded(str(error)))
+            await context.abort(_code_of(error), printable(str(error)))
 
 
 def _code_of(error: Exception) -> grpc.StatusCode:

@@ -12,6 +12,7 @@ import grpc
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
+from ...errors.texts import printable
 from ...errors.values import Checks, shown
 from ...wire import control_pb2 as pb
 from ...wire.control_channel import Tls, check_address, default_address
@@ -90,7 +91,7 @@ def _type_of(kind: type[Message], name: str) -> tuple[bool, int]:
 
 def unreachable(error: grpc.RpcError) -> str:
     """Return the cause of a failed connection: the end of gRPC's chain of messages."""
-    return str(error.details()).rpartition("Failed to connect to remote host: ")[2]
+    return printable(str(error.details()).rpartition("Failed to connect to remote host: ")[2])
 
 
 def refusal_of_policy(policy: str, given_as: str = "policy") -> str | None:
@@ -277,7 +278,7 @@ def refusal_of(address: str, error: Any) -> ControlRefused:
             f"no controller answers: {unreachable(error)}; start one with weir controller", place=address
         )
     kind = ControlAbsent if error.code() in _PASSING else ControlRefused
-    return kind(error.details(), place=address)
+    return kind(printable(error.details() or ""), place=address)
 
 
 def _code(error: Any) -> grpc.StatusCode:

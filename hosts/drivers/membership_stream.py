@@ -21,6 +21,7 @@ from typing import Any, Final
 
 import grpc
 
+from ...errors.texts import printable
 from ...wire import control_pb2 as pb
 from ...wire.aggregation import generation_distance
 from ...wire.control import Abort, Departure, Pause, Report, Resume, Resumed, ServerPlan, WorkerPlan
@@ -433,7 +434,7 @@ class MembershipStream:
         if self._closing.is_set():
             return
         if code in _FINAL:
-            self.fail(JoinRefused(error.details(), place=self._address))
+            self.fail(JoinRefused(printable(error.details() or ""), place=self._address))
             return
         if not self._last_error and self.endpoint is not None:
             _log.warning("job %d: no controller at %s; the sums go on without it", self.job, self._address)

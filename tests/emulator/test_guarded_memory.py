@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -13,11 +14,11 @@ import pytest
 from weir.tests.paths import ROOT
 
 _ACCESSES = """
-import ctypes, json, os
+import ctypes, json, os, sys
 import numpy as np
 from weir.tests.support.guarded_memory import install
 
-install()
+install(before=sys.argv[1] == "before")
 array = np.arange(1000)
 at = ctypes.c_int64.from_address
 
@@ -28,6 +29,10 @@ def last():
 
 def behind():
     at(array.ctypes.data + 8000).value = 1
+
+
+def before():
+    at(array.ctypes.data - 8).value = 1
 
 
 def freed():
@@ -49,7 +54,7 @@ def many():
 
 
 statuses = {}
-for access in (last, behind, freed, moved, many):
+for access in (last, behind, before, freed, moved, many):
     if (child := os.fork()) == 0:
         access()
         os._exit(0)
@@ -58,10 +63,18 @@ print(json.dumps(statuses))
 """
 
 
-def test_an_access_outside_of_arrays_ends_the_process() -> None:
-    done = subprocess.run([sys.executable, "-c", _ACCESSES], capture_output=True, text=True, check=True, timeout=100)
+@pytest.mark.parametrize("side", ["behind", "before"])
+def test_an_access_outside_of_arrays_ends_the_process(side: str) -> None:
+    words = [sys.executable, "-c", _ACCESSES, side]
+    statuses = json.loads(subprocess.run(words, capture_output=True, text=True, check=True, timeout=100).stdout)
     fatal = -signal.SIGSEGV
-    assert json.loads(done.stdout) == {"last": 0, "behind": fatal, "freed": fatal, "moved": fatal, "many": 0}
+    assert statuses[side] == fatal
+    assert {name: statuses[name] for name in ("last", "freed", "moved", "many")} == {
+        "last": 0,
+        "freed": fatal,
+        "moved": fatal,
+        "many": 0,
+    }
 
 
 _HEAP = """
@@ -91,16 +104,19 @@ def test_events_beyond_an_unchecked_heap_are_found(capacity: str, status: int) -
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("side", ["behind", "before"])
 @pytest.mark.parametrize("folder", ["runtime", "tables", "compiler", "v1model", "p4runtime", "stf", "bmv2", "ports"])
-def test_the_emulators_tests_stay_within_arrays(folder: str, tmp_path: Path) -> None:
+def test_the_emulators_tests_stay_within_arrays(folder: str, side: str, tmp_path: Path) -> None:
     words = ["-X", "faulthandler", "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", f"--basetemp={tmp_path}/t"]
     words += ["-p", "weir.tests.support.guarded_memory", str(ROOT / "tests" / "emulator" / folder)]
-    done = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, check=False)
+    guarded = {**os.environ, "WEIR_GUARD": side}
+    done = subprocess.run([sys.executable, *words], cwd=ROOT, env=guarded, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
 
 
 @pytest.mark.long
-def test_random_run_files_stay_within_arrays(tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "weir.tests.experiments.guarded_runs", "200", "1"]
+@pytest.mark.parametrize("seed", range(1, 11))
+def test_random_run_files_stay_within_arrays(seed: int, tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "weir.tests.experiments.guarded_runs", "100", str(seed)]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -1,20 +1,21 @@
 """Guarded memory for NumPy arrays: native code that leaves an array, or uses a freed one, ends the process (SIGSEGV).
 
 Native code of the emulator, of wire and of the controller works on the data of NumPy arrays, by address. `install` puts
-an inaccessible page directly behind every array (up to the alignment of 8 bytes). Memory that is freed becomes
-inaccessible, until `_KEPT` further blocks were freed. As a pytest plugin it does so for a whole run, and prints the
-stacks of a process that ends::
+an inaccessible page directly behind every array (up to the alignment of 8 bytes), or directly before it, for indices
+below 0. Memory that is freed becomes inaccessible, until `_KEPT` further blocks were freed. As a pytest plugin it does
+so for a whole run, and prints the stacks of a process that ends (WEIR_GUARD=before: pages before the arrays)::
 
     python -X faulthandler -m pytest -p weir.tests.support.guarded_memory -n0 tests/emulator
 
-An index that stays within its array is not noticed (one packet's place in the pool, say), and neither is an access just
-before an array. Threads that are started afterwards allocate as usual. The kernel's limit of mappings
-(vm.max_map_count, 65,530) allows some 30,000 arrays at once.
+An index that stays within its array is not noticed (one packet's place in the pool, say). Threads that are started
+afterwards allocate as usual. The kernel's limit of mappings (vm.max_map_count, 65,530) allows some 30,000 arrays at
+once.
 """
 
 from __future__ import annotations
 
 import ctypes
+import os
 import resource
 from importlib import import_module
 from typing import Any, ClassVar, Final
@@ -53,46 +54,54 @@ class _Handler(ctypes.Structure):
 _alive: list[object] = []
 
 
-def install() -> None:
-    """Guard all arrays that this thread makes from now on."""
+def install(*, before: bool = False) -> None:
+    """Guard all arrays that this thread makes from now on, at their ends or, on request, at their beginnings."""
     from numba import njit
 
     umath = import_module("numpy._core._multiarray_umath")
 
     load, store = _words()
 
-    # block: … | size of the data | data | inaccessible page; the page before is mostly the one behind another block
+    # behind: … | size of the data | data | inaccessible page
+    # before: page with the size of the data | inaccessible page | data | …
+    back = 2 * _PAGE if before else 8  # from the data to its size
+    tail = 0 if before else _PAGE
+
     @njit  # type: ignore[untyped-decorator]
     def rounded(size: Any) -> Any:
         return (size + _ALIGNMENT - 1) // _ALIGNMENT * _ALIGNMENT
 
     @njit  # type: ignore[untyped-decorator]
-    def inner_of(size: Any) -> Any:
-        return (rounded(size) + 8 + _PAGE - 1) // _PAGE * _PAGE
+    def length_of(size: Any) -> Any:
+        return (back + rounded(size) + _PAGE - 1) // _PAGE * _PAGE + tail
+
+    @njit  # type: ignore[untyped-decorator]
+    def offset_of(size: Any) -> Any:
+        return back if before else length_of(size) - _PAGE - rounded(size)
 
     @njit  # type: ignore[untyped-decorator]
     def allocated(size: Any) -> Any:
-        inner = inner_of(size)
-        block = _map(0, inner + _PAGE, _READ_WRITE, _PRIVATE_ANONYMOUS, -1, 0)
+        length = length_of(size)
+        block = _map(0, length, _READ_WRITE, _PRIVATE_ANONYMOUS, -1, 0)
         if block == -1:
             return 0
-        _protect(block + inner, _PAGE, 0)
-        data = block + inner - rounded(size)
-        store(data - 8, size)
+        _protect(block + (_PAGE if before else length - _PAGE), _PAGE, 0)
+        data = block + offset_of(size)
+        store(data - back, size)
         return data
 
     @njit  # type: ignore[untyped-decorator]
     def freed(ring: Any, data: Any) -> Any:
-        size = load(data - 8)
-        inner = inner_of(size)
-        block = data + rounded(size) - inner
-        _map(block, inner, 0, _IN_ITS_PLACE, -1, 0)
+        size = load(data - back)
+        length = length_of(size)
+        block = data - offset_of(size)
+        _map(block, length, 0, _IN_ITS_PLACE, -1, 0)
         at = load(ring) % _KEPT
         slot = ring + 8 + 16 * at
         if load(slot) != 0:
             _unmap(load(slot), load(slot + 8))
         store(slot, block)
-        store(slot + 8, inner + _PAGE)
+        store(slot + 8, length)
         store(ring, at + 1)
 
     @cfunc(types.intp(types.intp, types.intp))  # type: ignore[untyped-decorator]
@@ -112,7 +121,7 @@ def install() -> None:
     def realloc(ring: Any, data: Any, size: Any) -> Any:
         new = allocated(size)
         if data != 0 and new != 0:
-            _move(new, data, min(load(data - 8), size))
+            _move(new, data, min(load(data - back), size))
             freed(ring, data)
         return new
 
@@ -158,4 +167,4 @@ def _words() -> tuple[Any, Any]:
 
 def pytest_configure() -> None:
     """Guard a whole run of pytest that has this module as a plugin."""
-    install()
+    install(before=os.environ.get("WEIR_GUARD") == "before")

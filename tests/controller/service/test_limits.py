@@ -15,8 +15,9 @@ import grpc
 import pytest
 
 from weir.controller.errors import ControllerError
-from weir.controller.service.limits import LONGEST_REASON, MESSAGE_BYTES, Limits, client_of
+from weir.controller.service.limits import MESSAGE_BYTES, Limits, client_of
 from weir.controller.service.streams import MAX_UNSENT, HostStream
+from weir.errors.texts import LONGEST
 from weir.tests.support.control_rig import certificates, refusal, rig
 from weir.tests.support.errors import raises
 from weir.wire import control_pb2 as pb
@@ -241,21 +242,34 @@ async def test_bytes_that_are_no_message_are_an_invalid_argument(
         assert "Traceback" not in caplog.text + capfd.readouterr().err
 
 
-async def test_a_reason_is_kept_in_short() -> None:
+async def test_texts_of_hosts_are_one_short_printable_line(caplog: pytest.LogCaptureFixture) -> None:
+    """As they are kept, told to other hosts and clients, and logged: reasons, and calls that workers disagree about."""
+    hostile = "\x1b[2J\r\n12:00 forged\u202e[/x]"
+    shown = r"\x1b[2J\r\n12:00 forged\u202e[/x]"
+    caplog.set_level(0)
     async with rig() as service:
         registration = await service.register(workers=WORKERS)
         hosts = [await service.joined(registration, rank) for rank in range(2)]
-        for host in hosts:
+        for rank, host in enumerate(hosts):
             await host.hear("worker_plan")
             await host.say(resumed=pb.Resumed(generation=1))
-        await hosts[1].say(leave=pb.Leave(reason="x" * 500_000))
+            calls = [pb.Call(collective=hostile, name=f"{rank}{hostile}", details=[hostile])]
+            await host.say(calls=pb.Calls(first=0, calls=calls, awaited=0, asks=True))
+        report = (await hosts[0].hear("call_report")).text
+        assert report.isprintable()
+        assert shown in report
+        await hosts[1].say(leave=pb.Leave(reason=hostile + "x" * 500_000))
         while not (gone := service.controller.jobs[registration.job].gone):
             await asyncio.sleep(0.01)
-        assert gone == {"h2": f"rank 1 (h2) failed: {'x' * LONGEST_REASON}… (500000 characters)"}
+        kept = f"{shown}{'x' * (LONGEST - len(hostile))}… ({500_000 + len(hostile)} characters)"
+        assert gone == {"h2": f"rank 1 (h2) failed: {kept}"}
         code, _ = await refusal(service.end(registration.job, "y" * 2 * MESSAGE_BYTES))
         assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
-        await service.end(registration.job, "y" * 2_000)
-        assert (await hosts[0].hear("ended")).reason == f"{'y' * LONGEST_REASON}… (2000 characters)"
+        _, details = await refusal(service.register(workers=[hostile]))
+        assert details.isprintable()
+        await service.end(registration.job, hostile)
+        assert (await hosts[0].hear("ended")).reason == shown
+    assert all(record.getMessage().isprintable() for record in caplog.records if record.name.startswith("weir"))
 
 
 async def test_pem_files_that_do_not_belong_together_are_named(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ from ...wire.native_code import entry, native
 from .link_native import REPORT, take_into
 from .probes import DOMAIN_INSTRUCTIONS, INSTRUCTIONS, PAYLOAD_BYTES
 
-REMEMBERED: Final = 16
-"""Number of probes of a kind that are tracked: for loss, and to refuse duplicates."""
+REMEMBERED: Final = 64
+"""Number of probes of a kind that are tracked: a later one counts when it comes, and duplicates are refused."""
 
 NOT_SENT, OUTSTANDING, RECEIVED, LOST = range(4)
 
@@ -43,11 +43,13 @@ def _accept(
     reports: NDArray[np.void],
     tally: NDArray[np.void],
     cost: NDArray[np.int64],
+    delays_ns: NDArray[np.int64],
 ) -> bool:
     """Mark awaited probes as received, and turn their hops on known links into reports.
 
-    SENT (probes of the plan, REMEMBERED); `cost` (links, 2) has the packets and bytes of probes on each link. Returns
-    True if the reports are in order already: the oldest first.
+    SENT (probes of the plan, REMEMBERED); `cost` (links, 2) has the packets and bytes of probes on each link;
+    `delays_ns` has the newest delay of each probe of the plan. Returns True if the reports are in order already: the
+    oldest first.
     """
     filled, ordered = 0, True
     for probe in probes:
@@ -65,6 +67,7 @@ def _accept(
             tally[0].rejected += 1
             continue
         which.fate = RECEIVED
+        delays_ns[index] = now_ns - which.sent_ns
         for at in range(probe.first_hop, probe.first_hop + probe.hops):
             hop = hops[at]
             key = hop.node_id << 16 | hop.egress_port
@@ -98,11 +101,11 @@ def _accept(
 
 
 @native
-def _expire(sent: NDArray[np.void], before_ns: int) -> None:
-    """Mark outstanding probes sent before this time as lost."""
-    for row in sent:
-        for which in row:
-            if which.fate == OUTSTANDING and which.sent_ns < before_ns:
+def _expire(sent: NDArray[np.void], delays_ns: NDArray[np.int64], before_ns: int) -> None:
+    """Mark outstanding probes as lost that were sent before this time by more than their path's newest delay."""
+    for index in range(len(sent)):
+        for which in sent[index]:
+            if which.fate == OUTSTANDING and which.sent_ns < before_ns - delays_ns[index]:
                 which.fate = LOST
 
 
@@ -121,6 +124,7 @@ def _expire(sent: NDArray[np.void], before_ns: int) -> None:
         types.voidptr,
         types.voidptr,
         types.voidptr,
+        types.voidptr,
         types.int64,
         types.int64,
         types.int64,
@@ -131,13 +135,14 @@ def _expire(sent: NDArray[np.void], before_ns: int) -> None:
 )
 def _collect(  # type: ignore[no-untyped-def]
     bytes_at, ends_at, frames, now_ns, before_ns, sent_at, sent_count, keys_at, link_of_key_at, key_count, tally_at,
-    cost_at, capacity, time_constant_ns, shortest_ns, horizon_ns, links, queues, link_count
+    cost_at, delays_at, capacity, time_constant_ns, shortest_ns, horizon_ns, links, queues, link_count
 ):  # fmt: skip
     ends = carray(ends_at, (frames,), np.int64)
     size = ends[-1] if frames else 0
     data = carray(bytes_at, (size,), np.uint8)
     sent = carray(sent_at, (sent_count, REMEMBERED), SENT)
     tally = carray(tally_at, (1,), TALLY)
+    delays_ns = carray(delays_at, (sent_count,), np.int64)
     each, hops = np.empty(frames, PROBE), np.empty(size // 4, HOP)  # a hop has a word at least
     taken, filled = take_apart(data, ends, INT_PORT, DOMAIN, each, hops)
     reports = np.empty(filled, REPORT)
@@ -153,8 +158,9 @@ def _collect(  # type: ignore[no-untyped-def]
         reports,
         tally,
         carray(cost_at, (link_count, 2), np.int64),
+        delays_ns,
     )
-    _expire(sent, before_ns)
+    _expire(sent, delays_ns, before_ns)
     reports = reports[: tally[0].used]
     if not ordered:
         # of one link the oldest first, whatever order they came in; between links the order means nothing
@@ -166,5 +172,5 @@ def _collect(  # type: ignore[no-untyped-def]
 collect: Final = _collect.ctypes
 """Native entry point; arguments by address: the frames' bytes, their ends, number of frames, now, time before which
 outstanding probes are lost, SENT, number of probes, keys, links of keys, number of keys, TALLY, packets and bytes on
-links, and `LinkState.into`.
+links, newest delays of the probes, and `LinkState.into`.
 """

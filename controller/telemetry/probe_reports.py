@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,9 @@ from ...topologies.model import Endpoint
 from .link_state import STALE_PERIODS, LinkState
 from .probe_native import LOST, NOT_SENT, OUTSTANDING, RECEIVED, REMEMBERED, SENT, TALLY, collect
 from .probes import SEQUENCES, Probe
+
+LOSS_PROBES: Final = 16
+"""Number of a path's newest probes, received or lost, whose lost share is its loss."""
 
 
 class ProbeReports:
@@ -45,6 +49,7 @@ class ProbeReports:
         """Expect these probes from now on. A link that none of them crosses is watched no longer: it is down."""
         self._sent = np.full((len(probes), REMEMBERED), np.array((-1, 0, NOT_SENT), SENT))
         index = {link: at for at, link in enumerate(self._links.links)}
+        self._delays_ns = np.zeros(len(probes), np.int64)
         self._crosses = np.zeros((len(probes), len(index)), np.bool_)
         for probe in probes:
             self._crosses[probe.index, [index[link] for link in probe.certain]] = True
@@ -57,6 +62,7 @@ class ProbeReports:
             len(self._links.keys),
             self._tally.ctypes.data,
             self._cost.ctypes.data,
+            self._delays_ns.ctypes.data,
             *self._links.into,
         )
 
@@ -77,11 +83,17 @@ class ProbeReports:
     def loss(self, now_ns: int) -> NDArray[np.float64]:
         """(links,): the smallest share of lost probes among the probes that surely cross each link; 0 while none is
         decided.
+
+        A probe is lost when it takes three periods longer than the newest that came by its path: behind a queue that
+        holds it for many periods it is late.
         """
-        late = self._sent["sent_ns"] < self._lost_before(now_ns)
+        late = self._sent["sent_ns"] < self._lost_before(now_ns) - self._delays_ns[:, None]
         self._sent["fate"][late & (self._sent["fate"] == OUTSTANDING)] = LOST
-        lost = (self._sent["fate"] == LOST).sum(axis=1)
-        decided = lost + (self._sent["fate"] == RECEIVED).sum(axis=1)
+        newest_first = (self._next_sequence - 1 - np.arange(REMEMBERED)) % REMEMBERED
+        fate = self._sent["fate"][:, newest_first]
+        known = (fate == LOST) | (fate == RECEIVED)
+        known &= known.cumsum(axis=1) <= LOSS_PROBES
+        lost, decided = (known & (fate == LOST)).sum(axis=1), known.sum(axis=1)
         share = np.where(decided > 0, lost / np.maximum(decided, 1), 0.0)
         worst: NDArray[np.float64] = np.where(self._crosses, share[:, None], np.inf).min(axis=0, initial=np.inf)
         worst[np.isinf(worst)] = np.nan
@@ -97,7 +109,7 @@ class ProbeReports:
         return self.loss(now_ns)
 
     def _lost_before(self, now_ns: int) -> int:
-        """Time before which sent probes without a return are lost: outstanding for more than three periods."""
+        """Time before which sent probes without a return are lost, if their path has delayed none so far."""
         return now_ns - STALE_PERIODS * self._links.period_ns
 
 
@@ -105,7 +117,7 @@ def _load_native_code() -> None:
     """Have it made, or loaded, now: it takes seconds where it is made, and no lease is to run out meanwhile."""
     nothing = np.zeros(1, np.int64)
     at = nothing.ctypes.data
-    collect(b"", at, 0, 0, 0, at, 0, at, at, 0, np.zeros(1, TALLY).ctypes.data, at, at, 1, 1, 1, at, at, 0)
+    collect(b"", at, 0, 0, 0, at, 0, at, at, 0, np.zeros(1, TALLY).ctypes.data, at, at, at, 1, 1, 1, at, at, 0)
 
 
 _load_native_code()

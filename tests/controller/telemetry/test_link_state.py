@@ -233,6 +233,28 @@ def test_loss_is_not_blamed_on_links_other_probes_cross_well() -> None:
     assert all(seen.links[link].loss == 0.5 for link in only_victim)
 
 
+def test_probes_behind_a_full_queue_are_late_and_not_lost() -> None:
+    """Each takes twenty periods. Then none comes back any more."""
+    fabric, link = Fabric(leaf_spine(2, 2, 2)), Endpoint("s1", 3)
+    at, under_way = fabric.links.links.index(link), list[list[bytes]]()
+    fabric.queue[link] = 256
+    for _ in range(45):
+        fabric.advance({link: 10e6})
+        sequence = fabric.reports.send_all(fabric.now)
+        under_way.append([fabric.finished(probe, sequence) for probe in fabric.probes])
+        if len(under_way) > 20:
+            fabric.reports.receive(under_way.pop(0), fabric.now)
+    assert fabric.reports.rejected == 0
+    assert fabric.links.depths[at] == 256
+    seen = fabric.links.snapshot(fabric.now).links
+    assert {view.loss for view in seen.values()} == {0.0}
+    assert seen[link].rate_bps == pytest.approx(80e6)
+    for _ in range(24 + 16):
+        fabric.advance({})
+        fabric.reports.send_all(fabric.now)
+    assert fabric.links.snapshot(fabric.now).links[link].loss == 1.0
+
+
 def test_doubled_late_unknown_and_malformed_packets_are_ignored() -> None:
     fabric = Fabric(leaf_spine(2, 2, 2))
     sequence = fabric.reports.send_all(0)

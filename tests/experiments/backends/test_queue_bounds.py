@@ -10,8 +10,8 @@ from weir.topologies import Endpoint
 
 LEASE_NS = 1_000_000
 TO_H1 = next(end for end in FABRIC.directed_links if FABRIC.peer(end).node == "h1")
-ONE, FIVE = 32, 60
-"""Bounds of the queue with the 32 rounds of one job's stream, and with 12 of each of five jobs', as Q* is 64."""
+ONE, FIVE = 33, 60
+"""Bounds of the queue with 32 rounds of one job and a copy, and with 11 and a copy of each of five jobs; Q* is 64."""
 
 
 class Queue:
@@ -91,7 +91,7 @@ def test_a_refusal_exempts_a_queue_while_it_lasts() -> None:
     queue.follow(1, 0)
     queue.promises.announce()
     assert queue.said == []
-    assert queue.promises.formulas[0].startswith(f"{TO_H1}: at most 4 packets = ΣW + probes")
+    assert queue.promises.formulas[0].startswith(f"{TO_H1}: at most 4 packets = ΣW + copies + probes")
     queue.follow(5, 1_000_000)
     assert queue.said[0].startswith(f"{TO_H1}: cannot be kept because 5 streams")
     assert queue.promises.refusals[0] == queue.said[0]

@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import p4src
+from ..controller.inference.chip_entries import chip_state
+from ..controller.inference.errors import ModelTooLarge
 from ..controller.inference.forest import Forest
 from ..controller.inference.table_entries import model_state
 from ..controller.p4runtime.entries import Entry, FieldValue
@@ -23,9 +25,8 @@ _HOST: Final = 0x0A000001
 _HOST_PORT: Final = 1
 _MAC: Final = 0x020000000000
 _DRAWN: Final = 1000
-_BLOCK_BITS: Final = 44
-_BLOCK_ROWS: Final = 512
-"""Key bits and rows of one ternary block of a Tofino."""
+_BLOCKS_OF_TREE: Final = 12
+"""Ternary blocks of a tree's table in the chips' program: p4src/build/forest_tofino.fit.txt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +46,11 @@ class Outcome:
     key_bits: int
     """Bits of the widest tree's key."""
     ternary_blocks: int
-    """Blocks of 44 bits and 512 rows that the trees' tables need on a Tofino, by their sizes alone."""
+    """Blocks of 44 bits and 512 rows that the trees' tables take of a Tofino with the program for forests."""
+    chip_refusal: str
+    """Limit of that program that the model exceeds; empty if it fits."""
 
-    def as_dict(self) -> dict[str, int]:
+    def as_dict(self) -> dict[str, int | str]:
         """The fields by name."""
         return asdict(self)
 
@@ -56,7 +59,7 @@ class Outcome:
         return [
             f"{self.trees} trees, {self.leaves} leaves, keys of up to {self.key_bits} bits",
             f"{self.features} features, {self.intervals} intervals",
-            f"{self.ternary_blocks} ternary blocks of 44 bits and 512 rows on a Tofino, by size alone",
+            f"on a Tofino (p4src/forest): {self.chip_refusal or f'{self.ternary_blocks} of 288 ternary blocks'}",
             f"{self.samples - self.wrong} of {self.samples} samples get the model's class from the switch",
         ]
 
@@ -73,9 +76,6 @@ def try_model(forest: Forest, encoded: NDArray[np.uint8]) -> Outcome:
         if answer is None or not right or (answer.class_index, answer.votes) != (best, int(expected[best])):
             wrong += 1
     leaves = [sum(1 for _ in tree.leaves()) for tree in forest.trees]
-    blocks = [
-        -(-len(key) // _BLOCK_BITS) * -(-rows // _BLOCK_ROWS) for key, rows in zip(forest.keys, leaves, strict=True)
-    ]
     return Outcome(
         samples=len(encoded),
         wrong=wrong,
@@ -84,8 +84,17 @@ def try_model(forest: Forest, encoded: NDArray[np.uint8]) -> Outcome:
         intervals=sum(map(len, forest.thresholds.values())),
         features=len(forest.thresholds),
         key_bits=max(map(len, forest.keys)),
-        ternary_blocks=sum(blocks),
+        ternary_blocks=_BLOCKS_OF_TREE * len(forest.trees),
+        chip_refusal=_chip_refusal(forest),
     )
+
+
+def _chip_refusal(forest: Forest) -> str:
+    try:
+        chip_state(forest, 0)
+    except ModelTooLarge as error:
+        return str(error)
+    return ""
 
 
 def drawn_samples(forest: Forest, seed: int, count: int = _DRAWN) -> NDArray[np.uint8]:

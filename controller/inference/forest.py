@@ -171,7 +171,7 @@ class Forest:
             edges = saved["edges"]
             forest = cls(
                 _labels(saved["classes"]),
-                *_integers([saved["features"]]),
+                _integers([saved["features"]])[0],
                 tuple(
                     Tree(*(_integers(tree[part]) for part in ("feature", "threshold", "left", "right", "class")))
                     for tree in saved["trees"]

@@ -44,7 +44,8 @@ def test_bytes_around_every_threshold_get_the_models_class_and_votes() -> None:
 def test_what_nine_trees_of_64_leaves_take() -> None:
     forest = Forest.of(digits_model())
     outcome = try_model(forest, np.zeros((0, 64), np.uint8))
-    assert (outcome.trees, outcome.leaves, outcome.ternary_blocks) == (9, 576, 18)
+    assert (outcome.trees, outcome.leaves, outcome.ternary_blocks) == (9, 576, 108)
+    assert not outcome.chip_refusal
     assert outcome.key_bits <= 63
 
 

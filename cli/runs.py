@@ -103,6 +103,9 @@ def run(
     style: Annotated[
         Path | None, typer.Option("--style", metavar="FILE", help="Matplotlib style for --pdf, over the paper's.")
     ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Only check FILE: nothing is run, and no Python file of it is executed.")
+    ] = False,
 ) -> None:
     """Run FILE once per strategy, compare, and keep a record.
 
@@ -117,6 +120,10 @@ def run(
             "no such file" if pdf is not None else "needs --pdf", place=f"--style {style}", value=style
         )
     mininet = switch_in(fabric is FabricKind.MININET, switch, "the run is in virtual time")
+    if check:
+        own = RunConfig.check(file).python_files
+        _console.print(f"{file}: valid; a run executes {', '.join(own) or 'no Python file'}", soft_wrap=True)
+        return
     config = RunConfig.load(file)
     if strategy:
         config = config.replaced("--strategy", strategies=strategy)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
-from pydantic import BeforeValidator, Field, field_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
 from ...controller.congestion import WALL_CLOCK_LEASE_NS, CongestionOptions, Marks, Uncontrolled, Windowed
 from ...hosts.congestion import LAWS
@@ -25,7 +25,16 @@ from ...topologies.problems import BadFile, Problem, listed
 from ...topologies.yaml_file import YamlFile
 from ..errors import ExperimentError
 from .background import steady_unless_said
-from .sections import Duration, LongDuration, Rate, Section, one_of_or_user_file, read_section, strange_hosts
+from .sections import (
+    Duration,
+    LongDuration,
+    Rate,
+    Section,
+    is_left_alone,
+    one_of_or_user_file,
+    read_section,
+    strange_hosts,
+)
 
 _LARGEST_BOUND: Final = (1 << 19) - 1
 """Largest queue depth that switches can compare with."""
@@ -52,7 +61,9 @@ class CongestionConfig(Section):
 
     @field_validator("law")
     @classmethod
-    def _known(cls, name: str) -> str:
+    def _known(cls, name: str, info: ValidationInfo) -> str:
+        if is_left_alone(name, info):
+            return name
         try:
             LAWS.describe(name)
         except InvalidLaw as error:

@@ -6,7 +6,7 @@ Every error names the file, the key, the value and the allowed values.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -19,6 +19,7 @@ from ...controller.placement.model.problem import PlacementError
 from ...controller.placement.strategies import STRATEGIES, Need, description, strategy
 from ...hosts.congestion import LAWS
 from ...hosts.numerics.quantization import chunk_count
+from ...imports import user_files
 from ...topologies import Topology, file_keys
 from ...topologies.key_errors import problems_of
 from ...topologies.problems import BadFile, Problem, listed
@@ -43,7 +44,7 @@ from .control import ControlConfig
 from .fabric import check_fabric, read_fabric, refuse_chips
 from .heartbeats import HeartbeatConfig
 from .jobs import JobConfig, OtherJobConfig
-from .sections import Duration, FileName, Section, found_user_file, read_section, strange_hosts
+from .sections import Duration, FileName, Section, found_user_file, is_left_alone, read_section, strange_hosts
 from .strategies import NEED_SERVER, StrategyName
 from .synchronisation import SynchronisationConfig
 from .telemetry import TelemetryConfig
@@ -79,7 +80,9 @@ class RunConfig(Section):
     """Options of the strategies, by name, such as agg: {streams: {s1: 4}}."""
 
     @model_validator(mode="after")
-    def _share_out(self) -> Self:
+    def _share_out(self, info: ValidationInfo) -> Self:
+        if self.script is not None and is_left_alone(self.script.path, info):
+            return self
         chunks = chunk_count(self.gradient_values)
         if len(self.job.roots) > chunks:
             key = "stripes" if self.job.servers is None else "servers"
@@ -102,9 +105,9 @@ class RunConfig(Section):
         return self
 
     @model_validator(mode="after")
-    def _leave_int_to_hosts(self) -> Self:
+    def _leave_int_to_hosts(self, info: ValidationInfo) -> Self:
         law = self.congestion.law
-        if self.telemetry is None or not LAWS[law].reads_int:
+        if self.telemetry is None or is_left_alone(law, info) or not LAWS[law].reads_int:
             return self
         if self.telemetry.watch:
             raise ValueError(
@@ -131,19 +134,20 @@ class RunConfig(Section):
 
     @field_validator("strategies")
     @classmethod
-    def _known(cls, names: list[str], others: ValidationInfo) -> list[str]:
-        for name in names:
+    def _known(cls, names: list[str], info: ValidationInfo) -> list[str]:
+        known = [name for name in names if not is_left_alone(name, info)]
+        for name in known:
             try:
                 description(name)
             except PlacementError as error:
                 raise ValueError(str(error)) from None
         if len(set(names)) < len(names):
             raise ValueError("a strategy is named twice; name each once")
-        job: JobConfig | None = others.data.get("job")  # there is none where it is wrong itself
+        job: JobConfig | None = info.data.get("job")  # there is none where it is wrong itself
         if (
             job is not None
             and None in job.roots
-            and (needing := [name for name in names if Need.SERVER in STRATEGIES[name].needs])
+            and (needing := [name for name in known if Need.SERVER in STRATEGIES[name].needs])
         ):
             raise ValueError(
                 f"{', '.join(needing)} needs a parameter server and the job has none; "
@@ -166,10 +170,28 @@ class RunConfig(Section):
 
     @classmethod
     def load(cls, path: Path) -> RunConfig:
-        """Read a run's YAML file.
+        """Read a run's YAML file, in order to run it.
+
+        Its Python files are executed after everything else is known to be right.
 
         Raises: ExperimentError: it cannot be read, or says something that no run can be.
         """
+        checked, written, data = cls._read(path)
+        if not checked.python_files:
+            return checked
+        return read_section(cls, written, data)
+
+    @classmethod
+    def check(cls, path: Path) -> RunConfig:
+        """Read a run's YAML file without execution of the Python files that it names, which are not checked.
+
+        Raises: ExperimentError: as `load`.
+        """
+        return cls._read(path)[0]
+
+    @classmethod
+    def _read(cls, path: Path) -> tuple[RunConfig, YamlFile, dict[Any, Any]]:
+        """Read a file and execute nothing; return the run, the file, and its data with full paths."""
         try:
             written = YamlFile.read(path, "a run is a YAML mapping with name, fabric and job")
         except BadFile as error:
@@ -195,15 +217,21 @@ class RunConfig(Section):
             data["synchronisation"] = asked = {**asked, "modes": [_found_mode(path, each) for each in asked["modes"]]}
             if "workload" in asked:
                 asked["workload"] = found_user_file(path, asked["workload"])
-        config = read_section(cls, written, data)
+        config = read_section(cls, written, data, execute=False)
         config.check_names(str(path), written)
-        return config
+        return config, written, data
 
     def replaced(self, option: str, **values: object) -> RunConfig:
         """Return the same run with some keys changed. Raises `ExperimentError`, in the name of `option`, for invalid
         values.
         """
         return self._validated(option, {**self.model_dump(), **values})
+
+    @property
+    def python_files(self) -> list[str]:
+        """Paths of the user's Python files that the run executes."""
+        script = [] if self.workload is None else [self.workload.script]
+        return [*named_files(self.model_dump(mode="json")), *script]
 
     @property
     def congestion_options(self) -> CongestionOptions:
@@ -346,6 +374,23 @@ class RunConfig(Section):
             return cls.model_validate(data)
         except ValidationError as error:
             raise ExperimentError(listed(where, problems_of(error, cls, data))) from None
+
+
+def named_files(config: Mapping[str, object]) -> list[str]:
+    """Python files of an unchecked configuration besides the workload's: strategies, law, modes, optimiser."""
+    strategies, training, asked = (config.get(key) for key in ("strategies", "training", "synchronisation"))
+    names = list(strategies) if isinstance(strategies, list) else []
+    if isinstance(congestion := config.get("congestion"), dict):
+        names.append(congestion.get("law"))
+    if isinstance(training, dict):
+        names.append(training.get("optimiser"))
+    if isinstance(asked, dict):
+        names.append(asked.get("workload"))
+        modes = asked.get("modes")
+        if isinstance(modes, list):
+            names += [each.get("name") if isinstance(each, dict) else each for each in modes]
+    found = [name for name in names if isinstance(name, str) and name.endswith(user_files.ENDING)]
+    return list(dict.fromkeys(found))
 
 
 def _found_mode(file: Path, entry: object) -> object:

@@ -7,7 +7,16 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    WithJsonSchema,
+)
 
 from ...imports import user_files
 from ...topologies import Topology, TopologyError
@@ -82,6 +91,23 @@ def found_user_file(file: Path, name: object) -> object:
     return str((file.parent / name).resolve()) if isinstance(name, str) and name.endswith(user_files.ENDING) else name
 
 
+NOTHING_EXECUTED: Final = {"execute": False}
+"""Context of a validation that executes no Python file of a user's."""
+
+
+def is_left_alone(name: str, info: ValidationInfo) -> bool:
+    """Return True for a user's Python file in a validation that executes none. Raises ValueError if there is none."""
+    if not name.endswith(user_files.ENDING) or info.context != NOTHING_EXECUTED:
+        return False
+    try:
+        found = Path(name).is_file()
+    except OSError as error:  # of a name that is too long, say
+        raise ValueError(f"{shown(name)}: cannot be read ({error.strerror})") from None
+    if not found:
+        raise ValueError(f"{shown(name)}: there is no such file")
+    return True
+
+
 class Section(Keys):
     """A mapping with these keys and no others, which never changes."""
 
@@ -91,11 +117,15 @@ class Section(Keys):
 Model = TypeVar("Model", bound=BaseModel)
 
 
-def read_section(model: type[Model], written: YamlFile, data: dict[Any, Any] | None = None) -> Model:
-    """Validate a file's data, or data derived from it. Raises ExperimentError with all errors of the file."""
+def read_section(
+    model: type[Model], written: YamlFile, data: dict[Any, Any] | None = None, *, execute: bool = True
+) -> Model:
+    """Validate a file's data, or data derived from it, with or without execution of the Python files that it names.
+    Raises ExperimentError with all errors of the file.
+    """
     given = written.data if data is None else data
     try:
-        made = model.model_validate(given)
+        made = model.model_validate(given, context=None if execute else NOTHING_EXECUTED)
     except ValidationError as error:
         found = problems_of(error, model, given, line=written.line)
         raise ExperimentError(listed(str(written.path), [*written.problems, *found])) from None

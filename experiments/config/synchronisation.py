@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
@@ -11,6 +12,7 @@ from pydantic import (
     Field,
     InstanceOf,
     PlainSerializer,
+    ValidationInfo,
     WithJsonSchema,
     field_validator,
     model_validator,
@@ -21,20 +23,30 @@ from ...training import MODES, Machine, Mode, TrainingError, make_mode
 from ...training.machines import drifting, jitter, stepping
 from ...training.mode import PeerMode, ServedMode
 from ...training.workloads import WORKLOADS
-from .sections import Duration, LongDuration, Section, one_of_or_user_file
+from .sections import Duration, LongDuration, Section, is_left_alone, one_of_or_user_file
 
 _SPANS = 997
 """Number of spans, and of iterations, after which drawn values repeat: a prime, so that the periods rarely coincide."""
 _FILE = {"type": "string", "pattern": rf"{re.escape(user_files.ENDING)}$"}
 
 
-def _as_mode(value: object) -> object:
+@dataclass(frozen=True)
+class _UnreadMode(Mode):
+    """Mode of a user's file that is not executed."""
+
+    given: str
+    """Its options, as they are written."""
+
+
+def _as_mode(value: object, info: ValidationInfo) -> object:
     """Accept a mode's name alone, or with its options."""
     fields = {"name": value} if isinstance(value, str) else value
     if not isinstance(fields, dict):
         return value
     if not isinstance(fields.get("name"), str):
         raise ValueError(f"a mode has a name; supported: {', '.join(MODES)}")
+    if is_left_alone(fields["name"], info):
+        return _UnreadMode(fields["name"], str(fields))
     try:
         return make_mode(**fields)
     except TrainingError as error:
@@ -120,7 +132,9 @@ class SynchronisationConfig(Section):
 
     @field_validator("workload")
     @classmethod
-    def _known(cls, name: str) -> str:
+    def _known(cls, name: str, info: ValidationInfo) -> str:
+        if is_left_alone(name, info):
+            return name
         try:
             WORKLOADS.describe(name)
         except TrainingError as error:
@@ -146,6 +160,8 @@ class SynchronisationConfig(Section):
                 )
             if isinstance(mode, ServedMode) and not has_server:
                 raise ValueError(f"synchronisation.modes: {mode.name} needs a parameter server; name it as job.server")
+            if isinstance(mode, _UnreadMode):
+                continue
             try:
                 mode.check(workers)
             except TrainingError as error:

@@ -6,14 +6,14 @@ import json
 from pathlib import Path
 from typing import Annotated, Any, Final, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from ...training import TrainingError
 from ...training.optimisers import OPTIMISERS
 from ...training.workloads.digits import TrainingOptions
 from ..errors import ExperimentError
 from ..script import script_digest
-from .sections import Duration, Section, one_of_or_user_file
+from .sections import Duration, Section, is_left_alone, one_of_or_user_file
 
 MAX_HIDDEN: Final = 4096
 
@@ -50,7 +50,9 @@ class TrainingConfig(Section):
         )
 
     @model_validator(mode="after")
-    def _check_optimiser(self) -> Self:
+    def _check_optimiser(self, info: ValidationInfo) -> Self:
+        if is_left_alone(self.optimiser, info):
+            return self
         try:
             self.options.new_optimiser([1])
         except TrainingError as error:

@@ -15,7 +15,7 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from importlib import metadata
@@ -33,6 +33,7 @@ from ...topologies.mininet.fabric import SwitchKind
 from ...topologies.mininet.scratch import keep_as, scratch_folder
 from ...topologies.problems import listed
 from ..config import RunConfig
+from ..config.run_config import named_files
 from ..errors import ExperimentError
 from .figures import frame_of, rows_of, write_csv
 
@@ -283,7 +284,7 @@ class StrategyResult(_Timed):
 
     @property
     def loosest_promise(self) -> int | None:
-        """Largest queue bound in packets; None if a queue has no bound."""
+        """The largest of all bounds; None where some queue has none."""
         bounds = list(self.promised.values())
         return None if None in bounds else max((bound for bound in bounds if bound is not None), default=None)
 
@@ -393,7 +394,7 @@ class RunRecord(_Record):
             reference_weights=reference_weights,
             reference_accuracy=reference_accuracy,
             results=[],
-            code={name: user_files.digest_of(Path(name)) for name in _user_files(config.model_dump(mode="json"))},
+            code={name: user_files.digest_of(Path(name)) for name in named_files(config.model_dump(mode="json"))},
         )
 
     @property
@@ -498,23 +499,6 @@ class RunRecord(_Record):
         return lines
 
 
-def _user_files(config: Mapping[str, object]) -> list[str]:
-    """Python files of an unchecked configuration: strategies, window law, modes, a workload, an optimiser."""
-    strategies, training, asked = (config.get(key) for key in ("strategies", "training", "synchronisation"))
-    names = list(strategies) if isinstance(strategies, list) else []
-    if isinstance(congestion := config.get("congestion"), dict):
-        names.append(congestion.get("law"))
-    if isinstance(training, dict):
-        names.append(training.get("optimiser"))
-    if isinstance(asked, dict):
-        names.append(asked.get("workload"))
-        modes = asked.get("modes")
-        if isinstance(modes, list):
-            names += [each.get("name") if isinstance(each, dict) else each for each in modes]
-    found = [name for name in names if isinstance(name, str) and name.endswith(user_files.ENDING)]
-    return list(dict.fromkeys(found))
-
-
 def _check_code(path: Path, values: object, trust: bool) -> None:
     """Refuse a record, of which nothing is checked yet, whose code is not trusted or not the code that it was run with.
 
@@ -523,7 +507,7 @@ def _check_code(path: Path, values: object, trust: bool) -> None:
     config = values.get("config") if isinstance(values, dict) else None
     if not isinstance(config, dict):
         return
-    own, workload = _user_files(config), config.get("workload")
+    own, workload = named_files(config), config.get("workload")
     scripts = [str(workload.get("script"))] if isinstance(workload, dict) else []
     if (own or scripts) and not trust:
         raise ExperimentError(

@@ -291,6 +291,41 @@ def test_files_of_training_are_executed_with_trust_alone(section: Any, tmp_path:
         assert not marker.exists()
 
 
+@pytest.mark.parametrize(
+    "section",
+    [
+        lambda file: {"strategies": [file, "widest"]},
+        lambda file: {"congestion": {"law": file}, "telemetry": {"drops": "all"}},
+        lambda file: {"training": {"optimiser": file, "optimiser_options": {"any": 1}}},
+        lambda file: _modes([file, {"name": file, "any": 1}]),
+        lambda file: {**_modes(["bsp"]), "synchronisation": {**_modes(["bsp"])["synchronisation"], "workload": file}},
+        lambda file: {"workload": {"script": file}, "job": {"workers": ["h1"], "servers": ["h2", "h3"]}},
+    ],
+    ids=["strategy", "law", "optimiser", "modes", "workload of modes", "script"],
+)
+def test_checking_a_run_file_executes_nothing(section: Any, tmp_path: Path) -> None:
+    """Nor does reading one with an error elsewhere; only a file that is right otherwise executes what it names."""
+    marker = tmp_path / "executed"
+    (tmp_path / "evil.py").write_text(f"open({str(marker)!r}, 'w')")
+    run = tmp_path / "run.yaml"
+    right = {"name": "stranger", "fabric": "leaf_spine.yaml", "job": {"workers": ["h1", "h4"]}, **section("evil.py")}
+    run.write_text(json.dumps(right))
+    assert RunConfig.check(run).python_files == [str(tmp_path / "evil.py")]
+    for wrong in ({"seed": -1}, {"host_poll": "long"}, {"other_jobs": [{"workers": ["h99"]}]}):
+        run.write_text(json.dumps({**right, **wrong}))
+        with pytest.raises(ExperimentError):
+            RunConfig.load(run)
+    assert not marker.exists()
+    run.write_text(json.dumps(right))
+    with pytest.raises(ExperimentError):  # the file describes nothing
+        RunConfig.load(run)
+    assert marker.exists()
+
+
+def _modes(modes: list[Any]) -> dict[str, Any]:
+    return {"synchronisation": {"modes": modes, "machines": {"speeds": [1, 1]}, "target": 1}}
+
+
 def test_a_record_has_the_digest_of_a_strategy_of_one_s_own(short: RunConfig, tmp_path: Path) -> None:
     strategy = tmp_path / "own.py"
     strategy.write_text("")

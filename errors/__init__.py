@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Self
+from typing import Final, Self
+
+from .texts import printable
+
+_LONGEST_LINE: Final = 4_000
+"""Characters of a line of an error: values and names in it may come from strangers' files."""
 
 
 class PlacedError(Exception):
@@ -30,7 +35,8 @@ class PlacedError(Exception):
         text = super().__str__()
         if self.allowed is not None:
             text = f"{text}; supported: {', '.join(map(str, self.allowed)) or 'none'}"
-        return f"{self.place}: {text}" if self.place else text
+        lines = (f"{self.place}: {text}" if self.place else text).split("\n")
+        return "\n".join(printable(line, _LONGEST_LINE) for line in lines)
 
     def within(self, place: str) -> Self:
         """Return the same error with an outer place, such as the file that a link stands in, before its own."""

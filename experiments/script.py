@@ -115,6 +115,8 @@ class ScriptWorkload(ReplicatedJob):
 def script_digest(path: Path) -> str:
     """SHA-256 of a script. Raises ExperimentError where it cannot be read."""
     try:
+        if path.exists() and not path.is_file():  # a device, say, that has no end
+            raise ExperimentError(f"{path}: cannot be read as a workload's script (no plain file)")
         return hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as error:
         raise ExperimentError(f"{path}: cannot be read as a workload's script ({error.strerror})") from None

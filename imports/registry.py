@@ -6,6 +6,7 @@ collective operations, workloads, optimisers and papers are registered this way.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from importlib import import_module
@@ -104,7 +105,7 @@ class Registry(Mapping[str, D]):
 
     def _user_description(self, path: str) -> D:
         if path not in self._user:
-            if not Path(path).is_file():
+            if not os.path.isfile(path):  # which raises nothing for a name that is too long
                 raise self._error(
                     f"no such file; a {self._noun} outside the package is named by the path of its Python file",
                     place=path,

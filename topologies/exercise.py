@@ -15,6 +15,7 @@ exercise is run.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -221,4 +222,5 @@ def _delay_ns(given: object) -> int:
 def _found(path: Path, name: str) -> Path:
     """Find a file in the current folder, the topology's folder or the one above it."""
     candidates = [Path(name), path.parent / name, path.parent.parent / name]
-    return next((candidate for candidate in candidates if candidate.exists()), candidates[0])
+    # unlike Path.exists, it answers for a name that is too long
+    return next((each for each in candidates if os.path.exists(each)), candidates[0])

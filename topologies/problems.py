@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..errors import PlacedError
+from ..errors.texts import printable
 from .spelling import closest, nearest
 
 LARGEST_FILE_BYTES: Final = 16 * 2**20
@@ -30,7 +31,8 @@ class Problem:
     """Line in the file, counted from 1; None if unknown."""
 
     def __str__(self) -> str:
-        return self.text if self.line is None else f"line {self.line}: {self.text}"
+        text = printable(self.text)
+        return text if self.line is None else f"line {self.line}: {text}"
 
 
 class BadFile(PlacedError):

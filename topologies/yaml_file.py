@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ MAX_VALUES: Final = 2_000_000
 """Values of a file, those behind an alias as often as it stands there: a few anchors may stand for billions."""
 _MAX_DIGITS: Final = 40
 """Characters of an integer, in any base: none that is longer has 64 bits."""
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _INTEGER_TAG: Final = "tag:yaml.org,2002:int"
 
 
@@ -101,6 +103,8 @@ def _check_size(root: yaml.Node) -> None:
             continue
         if node.tag == _INTEGER_TAG and len(node.value) > _MAX_DIGITS:
             raise _refused(node, f"{shown(node.value)} is too long for an integer; they have 64 bits at most")
+        if isinstance(node, yaml.ScalarNode) and not node.value.isascii() and _SURROGATE.search(node.value):
+            raise _refused(node, f"{shown(node.value)} has half a surrogate pair, which is no character")
         sizes[id(node)] = 0, 0
         left.append((node, True))
         left += ((child, False) for child in children)

@@ -19,6 +19,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from ...controller.congestion import Uncontrolled, Windowed
+from ...topologies.problems import LARGEST_FILE_BYTES
 from ...wire.frames import FRAME_HEADER_BYTES
 from ...wire.transport import HEADER_BYTES, PAYLOAD_BYTES
 from .sections import Duration, Rate, Section
@@ -100,6 +101,10 @@ def read_trace(path: Path) -> Iterator[SteadyFlow]:
         ValueError: The file or a row is wrong; names file, line, value and what is allowed.
     """
     try:
+        if path.exists() and not path.is_file():  # a device, say, that has no end
+            raise ValueError(f"{path}: cannot be read (no plain file)")
+        if path.stat().st_size > LARGEST_FILE_BYTES:
+            raise ValueError(f"{path}: cannot be read (larger than {LARGEST_FILE_BYTES >> 20} MiB)")
         with path.open(encoding="utf-8-sig", newline="") as file:
             rows = csv.DictReader(file)
             names = set(rows.fieldnames or ())

@@ -40,6 +40,8 @@ def read_fabric(run_file: Path, name: str) -> dict[str, Any]:
         written = YamlFile.read(path, "a fabric is a YAML mapping with name and links")
     except BadFile as error:
         raise ExperimentError(f"{run_file}: fabric: {error}") from None
+    except OSError as error:  # of a name that is too long, say
+        raise ExperimentError(f"{run_file}: fabric: {shown(name)} cannot be read ({error.strerror})") from None
     check_fabric(written.data, f"{run_file}: fabric: {path}", written)
     return written.data
 

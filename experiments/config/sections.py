@@ -18,6 +18,7 @@ from pydantic import (
     WithJsonSchema,
 )
 
+from ...errors.texts import printable
 from ...imports import user_files
 from ...topologies import Topology, TopologyError
 from ...topologies.key_errors import problems_of
@@ -88,7 +89,15 @@ def one_of_or_user_file(names: Iterable[str]) -> WithJsonSchema:
 
 def found_user_file(file: Path, name: object) -> object:
     """Return the full path of a user's Python file, relative to the file that names it; any other name as it is."""
-    return str((file.parent / name).resolve()) if isinstance(name, str) and name.endswith(user_files.ENDING) else name
+    return full_path(file, name) if isinstance(name, str) and name.endswith(user_files.ENDING) else name
+
+
+def full_path(file: Path, name: str) -> str:
+    """Return the full path of a file that another one names. Raises ExperimentError for what is no file's name."""
+    try:
+        return str((file.parent / name).resolve())
+    except (OSError, RuntimeError, ValueError) as error:  # a byte of 0, a loop of links
+        raise ExperimentError(f"{file}: {shown(name)} is no file's name ({printable(str(error))})") from None
 
 
 NOTHING_EXECUTED: Final = {"execute": False}

@@ -28,7 +28,7 @@ from ...controller.int_config.settings import LARGEST, TELLING_DROPS, Flows, Int
 from ...controller.int_config.table_entries import check_int_config
 from ...controller.p4runtime.tables import DROP_REASONS
 from ...topologies import Topology
-from ...topologies.problems import BadFile
+from ...topologies.problems import BadFile, shown
 from ...topologies.spelling import nearest
 from ...topologies.yaml_file import YamlFile
 from ...wire.int_md import DomainInstruction, Instruction
@@ -103,7 +103,8 @@ class FlowsConfig(Section):
         for name in names:
             if name not in COLLECTABLE:
                 raise ValueError(
-                    f'nodes do not collect "{name}"{nearest(name, COLLECTABLE)}; there are {", ".join(COLLECTABLE)}'
+                    f"nodes do not collect {shown(name)}{nearest(name, COLLECTABLE)}; "
+                    f"there are {', '.join(COLLECTABLE)}"
                 )
         return names
 
@@ -134,7 +135,7 @@ def _network(key: str, text: str | None, topology: Topology) -> IPv4Network | No
         return IPv4Network(text)
     except ValueError:
         raise PlanError(
-            f'{key}: "{text}" is no node of {topology.name}{nearest(text, names)}, and no network; '
+            f"{key}: {shown(text)} is no node of {topology.name}{nearest(text, names)}, and no network; "
             "write a host or switch, an address, or a network like 10.0.1.0/24"
         ) from None
 
@@ -146,7 +147,7 @@ def _port(key: str, given: str | int | None) -> tuple[int, int] | None:
     try:
         return int(value, 0), int(mask, 0) if slash else 0xFFFF
     except ValueError:
-        raise PlanError(f"{key}: {given!r} is no port; write it like 9, or 0x1000/0xf000") from None
+        raise PlanError(f"{key}: {shown(given)} is no port; write it like 9, or 0x1000/0xf000") from None
 
 
 class StepsConfig(Section):

@@ -13,7 +13,7 @@ from ...training.optimisers import OPTIMISERS
 from ...training.workloads.digits import TrainingOptions
 from ..errors import ExperimentError
 from ..script import script_digest
-from .sections import Duration, Section, is_left_alone, one_of_or_user_file
+from .sections import Duration, Section, full_path, is_left_alone, one_of_or_user_file
 
 MAX_HIDDEN: Final = 4096
 
@@ -26,7 +26,7 @@ class TrainingConfig(Section):
     batch: int = Field(16, ge=1, le=1024)
     """Images per worker and step, for the digits' network."""
     steps: int = Field(150, ge=1)
-    learning_rate: float = Field(0.15, gt=0)
+    learning_rate: float = Field(0.15, gt=0, le=1e30)
     """Learning rate of the digits' network."""
     momentum: float = Field(0.9, ge=0, lt=1)
     """Momentum of the digits' network, with an optimiser that has momentum."""
@@ -95,5 +95,5 @@ def found_script(run_file: Path, workload: dict[str, Any], training: object) -> 
             f"{run_file}: training.{strange[0]}: is the digits' network's, and the run has a workload of its own; "
             "what that needs goes into workload.options"
         )
-    path = (run_file.parent / workload["script"]).resolve()
-    return {**workload, "script": str(path), "digest": script_digest(path)}
+    path = full_path(run_file, workload["script"])
+    return {**workload, "script": path, "digest": script_digest(Path(path))}

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import AfterValidator, Field, WithJsonSchema, field_validator, model_validator
+from pydantic import AfterValidator, Field, ValidationInfo, WithJsonSchema, field_validator, model_validator
 
 from ...controller.placement import PlacementError
 from ...controller.placement.reference_schemes import OF_HOSTS, REFERENCE_SCHEMES
@@ -23,7 +23,17 @@ from ...topologies.spelling import nearest
 from ...topologies.yaml_file import YamlFile
 from ...wire.aggregation import FAN_IN
 from ..config.fabric import read_fabric
-from ..config.sections import Duration, FileName, Section, Title, found_user_file, one_of_or_user_file, read_section
+from ..config.sections import (
+    Duration,
+    FileName,
+    Section,
+    Title,
+    found_user_file,
+    full_path,
+    is_left_alone,
+    one_of_or_user_file,
+    read_section,
+)
 from ..config.training import MAX_HIDDEN
 from ..errors import ExperimentError
 from ..flows.sizes import ENDINGS, FLOW_SIZES, is_file, points_of
@@ -189,8 +199,8 @@ class Grid(Section):
 
     @field_validator("strategies")
     @classmethod
-    def _strategies(cls, names: list[str] | None) -> list[str] | None:
-        return None if names is None else known_strategies(names)
+    def _strategies(cls, names: list[str] | None, info: ValidationInfo) -> list[str] | None:
+        return None if names is None else known_strategies(names, info)
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -245,8 +255,8 @@ class Suite(Section):
 
     @field_validator("strategies")
     @classmethod
-    def _strategies(cls, names: list[str]) -> list[str]:
-        return known_strategies(names)
+    def _strategies(cls, names: list[str], info: ValidationInfo) -> list[str]:
+        return known_strategies(names, info)
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:
@@ -263,7 +273,10 @@ class Suite(Section):
 
     @classmethod
     def load(cls, path: Path) -> Suite:
-        """Read a suite's YAML file. Raises: ExperimentError, which names file, key and value."""
+        """Read a suite's YAML file, and execute the strategies that it names if everything else is right.
+
+        Raises: ExperimentError, which names file, key and value.
+        """
         try:
             written = YamlFile.read(path, "a suite is a YAML mapping with name, strategies and grids")
         except BadFile as error:
@@ -275,7 +288,10 @@ class Suite(Section):
         for grid in grids if isinstance(grids := data.get("grids"), list) else ():
             if isinstance(grid, dict):
                 _find_files(path, grid)
-        return read_section(cls, written, data)
+        checked = read_section(cls, written, data, execute=False)
+        names = [name for each in (checked, *checked.grids) for name in each.strategies or ()]
+        executes = any(name.endswith(user_files.ENDING) for name in names)
+        return read_section(cls, written, data) if executes else checked
 
     @classmethod
     def json_schema(cls) -> dict[str, Any]:
@@ -326,9 +342,11 @@ class Suite(Section):
                     )
 
 
-def known_strategies(names: list[str]) -> list[str]:
+def known_strategies(names: list[str], info: ValidationInfo) -> list[str]:
     """The same. Raises ValueError for one that is not there, or is there twice."""
     for name in names:
+        if is_left_alone(name, info):
+            continue
         try:
             is_known = name in REFERENCE_SCHEMES or name in STRATEGIES
         except PlacementError as error:
@@ -347,8 +365,7 @@ def _find_files(suite_file: Path, grid: dict[str, Any]) -> None:
         grid["fabrics"] = [read_fabric(suite_file, each) if isinstance(each, str) else each for each in fabrics]
     if isinstance(kinds := grid.get("background"), list):
         grid["background"] = [
-            str((suite_file.parent / each).resolve()) if isinstance(each, str) and is_file(each) else each
-            for each in kinds
+            full_path(suite_file, each) if isinstance(each, str) and is_file(each) else each for each in kinds
         ]
 
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from ...topologies.problems import BadFile, read_text
 from ..errors import ExperimentError
 
 ENDINGS: Final = (".csv", ".txt")
@@ -78,10 +79,9 @@ def points_of(name: str) -> Points:
 
 def _read(path: Path) -> Points:
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise ExperimentError(f"flow sizes cannot be read ({reason})", place=str(path)) from None
+        lines = read_text(path).splitlines()
+    except BadFile as error:
+        raise ExperimentError.of(error) from None
     points: list[tuple[float, float]] = []
     for number, line in enumerate(lines, 1):
         words = line.replace(",", " ").split()

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -133,6 +134,15 @@ OWN_NAMES = {("hosts",), ("switches",), ("table_entries", 0, "match"), ("table_e
 VALUES: list[Any] = [None, "many", -1.5, 10**30, [[7]], {"strange": 1}, float("nan")]
 
 
+EXTREMES: list[Any] = [
+    *(0, -1, (1 << 63) - 1, 1 << 63, 1 << 64, int("9" * 4000)),
+    *(0.0, 5e-324, 1e308, float("inf"), float("-inf"), float("nan")),
+    *("", "0us", "0bit", f"1{'0' * 30}s", "9223372036854775808ns", "9223372036854775808bit", "-1us", "1e300s"),
+    *("\x1b[2J\r\n\u202e[/x]", "a\0b", "\0.py", "x" * 100_000, f"{'x' * 5_000}.py", f"{'../' * 2_000}x.csv"),
+    *([], {}, True),
+]
+
+
 @pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest) -> str:
     name: str = request.param
@@ -209,6 +219,20 @@ def test_a_wrong_value_in_any_place_is_told_in_words(kind: str, tmp_path: Path) 
             assert_in_words(said, path)
             refused += said is not None
     assert refused > 3 * len(list(places(sound)))  # of seven values, most are wrong in most places
+
+
+@pytest.mark.parametrize("values", [3, pytest.param(len(EXTREMES), marks=pytest.mark.long)], ids=["few", "all"])
+def test_an_extreme_value_in_any_place_is_taken_or_refused_in_short_lines(
+    kind: str, values: int, tmp_path: Path
+) -> None:
+    path, sound = tmp_path / kind, KINDS[kind][1]
+    rng = Random(1)
+    for place in places(sound):
+        for value in rng.sample(EXTREMES, values):
+            said = refusal(written(path, changed(sound, place, set_to(value))))
+            assert_in_words(said, path)
+            lines = (said or "").split("\n")
+            assert all(line.isprintable() and len(line) < 4_100 for line in lines), (place, value)
 
 
 def test_a_key_that_is_missing_is_named(kind: str, tmp_path: Path) -> None:

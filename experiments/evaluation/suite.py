@@ -289,7 +289,7 @@ class Suite(Section):
             if isinstance(grid, dict):
                 _find_files(path, grid)
         checked = read_section(cls, written, data, execute=False)
-        names = [name for each in (checked, *checked.grids) for name in each.strategies or ()]
+        names = [*checked.strategies, *(name for grid in checked.grids for name in grid.strategies or ())]
         executes = any(name.endswith(user_files.ENDING) for name in names)
         return read_section(cls, written, data) if executes else checked
 

@@ -284,7 +284,7 @@ class StrategyResult(_Timed):
 
     @property
     def loosest_promise(self) -> int | None:
-        """The largest of all bounds; None where some queue has none."""
+        """Largest queue bound in packets; None if a queue has no bound."""
         bounds = list(self.promised.values())
         return None if None in bounds else max((bound for bound in bounds if bound is not None), default=None)
 

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import tracemalloc
+from functools import partial
 from pathlib import Path
 
 import grpc
@@ -26,6 +27,7 @@ from weir.tests.emulator.p4runtime.p4runtime_rig import (
     load_config,
     outcome,
 )
+from weir.tests.support.control_rig import certificates
 from weir.tests.support.errors import raises
 
 Set = p4r.SetForwardingPipelineConfigRequest
@@ -380,3 +382,22 @@ def test_tls(datapath: RecordingDatapath, tmp_path: Path) -> None:
         assert outcome(lambda: plain.stub.Capabilities(p4r.CapabilitiesRequest(), timeout=60)) == "UNAVAILABLE"
     with raises(EmulatorError, place="P4Runtime", value="127.0.0.1:0"):
         P4RuntimeServer([datapath], tls=Tls(b"key", roots)).start()
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl, which makes the certificate, is not installed")
+def test_with_client_roots_only_their_certificates_are_served(datapath: RecordingDatapath, tmp_path: Path) -> None:
+    ours, others = certificates(tmp_path, "ours"), certificates(tmp_path, "others")
+    roots, key = Path(ours.certificate).read_bytes(), Path(ours.key).read_bytes()
+    shown = {
+        "none": (None, None),
+        "a stranger's": (Path(others.key).read_bytes(), Path(others.certificate).read_bytes()),
+        "ours": (key, roots),
+    }
+    answers = {}
+    with P4RuntimeServer([datapath], tls=Tls(key, roots, client_roots=roots)) as server:
+        for name, pair in shown.items():
+            credentials = grpc.ssl_channel_credentials(roots, *pair)
+            with grpc.secure_channel(f"localhost:{server.port}", credentials) as channel:
+                capabilities = p4r_grpc.P4RuntimeStub(channel).Capabilities
+                answers[name] = outcome(partial(capabilities, p4r.CapabilitiesRequest(), timeout=60))
+    assert answers == {"none": "UNAVAILABLE", "a stranger's": "UNAVAILABLE", "ours": "OK"}

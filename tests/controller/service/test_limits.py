@@ -243,7 +243,7 @@ async def test_bytes_that_are_no_message_are_an_invalid_argument(
 
 
 async def test_texts_of_hosts_are_one_short_printable_line(caplog: pytest.LogCaptureFixture) -> None:
-    """Texts as they are kept, told to other hosts and clients, and logged: reasons, and calls that workers disagree about."""
+    """Reasons and differing calls, as they are kept, told to other hosts and clients, and logged."""
     hostile = "\x1b[2J\r\n12:00 forged\u202e[/x]"
     shown = r"\x1b[2J\r\n12:00 forged\u202e[/x]"
     caplog.set_level(0)

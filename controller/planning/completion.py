@@ -15,7 +15,8 @@ up. So with m_i the frames that meet, up or down, on a worker's hops, the recurs
 
     t  =  max over i of (u_i + d_i + m_i)      up_r  =  max(up_{r−w} + t,  up_{r−P} + t,  up_{r−1} + g)
 
-of the workers. Exceptions are the first window's rounds, which all workers send at once, and hosts that poll their
+of the workers. Exceptions are the first window's rounds, which all workers send at once (and the faster ones in bursts
+that go before the slowest one's frames, see `_Tree.bursts`), and hosts that poll their
 frames at multiples of a time: they see results, and the server contributions, at the next of these. After the start-up
 the recursion is periodic, so its last stretch is extrapolated linearly.
 
@@ -26,6 +27,7 @@ repeated.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -37,6 +39,8 @@ from ..placement.model.cost import Streams
 from ..placement.model.links import Floats, Ints
 from .plan import SCALE_ROUND_BYTES, JobSpec, hop_ways, max_streams_of, round_bytes, rounds_of_step
 
+_SAME: Final = 1e-9
+"""Paces that differ by this share or less are the same."""
 _WINDOWS: Final = 8
 """Number of windows after which the recursion is periodic."""
 
@@ -120,7 +124,8 @@ def expected_step(
     at_host = problem.topology.is_host(placement.root)
     rounds = step.scales + step.chunks
     played = min(rounds, step.scales + _WINDOWS * max(window, step.scales))
-    done = _done(step, window, with_lanes, without, at_host, played)
+    bursts = tree.bursts(min(window, step.scales), step.round_bytes)
+    done = _done(step, window, with_lanes, without, at_host, played, bursts)
     seconds = done[-1]
     if played < rounds:
         stretch = min(played - step.scales, 4 * window)
@@ -129,8 +134,10 @@ def expected_step(
     return Expected(seconds, with_lanes.apart, tree.slowest_link, window, round_trip)
 
 
-def _done(step: Step, window: int, with_lanes: _Trip, without: _Trip, at_host: bool, played: int) -> list[float]:
-    """When each round's result is seen by the last worker."""
+def _done(
+    step: Step, window: int, with_lanes: _Trip, without: _Trip, at_host: bool, played: int, bursts: Floats
+) -> list[float]:
+    """When each round's result is seen by the last worker; `bursts` is `_Tree.bursts`."""
     poll = step.poll_seconds
 
     def seen(time: float) -> float:
@@ -143,6 +150,8 @@ def _done(step: Step, window: int, with_lanes: _Trip, without: _Trip, at_host: b
         up = trip.first
         if (awaited := round_ - (min(window, step.scales) if round_ >= step.scales else window)) >= 0:
             up = done[awaited] + trip.again
+        if 0 <= (place := round_ - step.scales) < len(bursts):
+            up = max(up, done[0] + float(bursts[place]))
         up_before = max(up, up_before + trip.apart)
         at_root = seen(up_before) if at_host else up_before
         down_before = max(at_root + trip.down, down_before + trip.apart)
@@ -198,6 +207,55 @@ class _Tree:
         by_hop = np.stack([up + met_up, down + met_down, up + down + np.maximum(met_up, met_down)])
         first, last, both = self._to_root(by_hop).max(axis=1).tolist()
         return _Trip(first, both - last, last, float(self._seconds.max()) * frame_bytes / costs.problem.gradient_bytes)
+
+    def bursts(self, rounds: int, frame_bytes: int) -> Floats:
+        """Times after the first scale round's result, before which rounds of the first window cannot be up.
+
+        Streams meet on a link that came there at different paces, as from hosts with links of different rates. A stream
+        that is k times as fast as the slowest has sent min(rounds, k·(j + 1)) frames when the slowest one's frame j
+        comes, and all of them go before it.
+
+        Args:
+            rounds: Rounds of the first window.
+            frame_bytes: Bytes of a frame with lanes.
+
+        Returns:
+            (rounds,): seconds; of the slowest link, 0 where all streams are equally fast.
+        """
+        least = np.zeros(rounds)
+        frames = np.arange(1, rounds + 1)[:, None]
+        for link, paces in self._paces().items():
+            slowest = max(paces)
+            if slowest <= min(paces) * (1 + _SAME):
+                continue
+            before = np.minimum(frames * (slowest / np.array(paces)), rounds).sum(axis=1)
+            least = np.maximum(least, before * float(self._costs.seconds[link]))
+        return least * (frame_bytes / self._costs.problem.gradient_bytes)
+
+    def _paces(self) -> dict[int, list[float]]:
+        """Seconds between the frames of each stream that comes to a link from another one, on the way up, by link."""
+        hops, seconds = len(self._above), self._costs.seconds
+        entering: dict[int, list[int]] = {}
+        for hop, above in enumerate(self._above.tolist()):
+            entering.setdefault(above, []).append(hop)
+        paces: dict[int, list[float]] = {}
+        left: dict[int, float] = {}
+        for hop in self._from_workers(entering):
+            pace = max((left[child] for child in entering.get(hop, ())), default=0.0)
+            for link in self._at[self._starts[hop] : self._starts[hop + 1]].tolist():
+                if pace:
+                    paces.setdefault(link, []).append(pace)
+                pace = max(pace, float(seconds[link]))
+            left[hop] = pace
+        assert len(left) == hops
+        return paces
+
+    def _from_workers(self, entering: Mapping[int, Sequence[int]]) -> list[int]:
+        """All hops, each after those that enter its lower end."""
+        order = list(entering.get(len(self._above), ()))
+        for hop in order:
+            order += entering.get(hop, ())
+        return order[::-1]
 
     def _to_root(self, by_hop: Floats) -> Floats:
         """(k, hops) → (k, workers): the sums over each worker's hops."""

@@ -183,6 +183,49 @@ async def test_the_model_knows_the_parallel_link_of_each_stream() -> None:
     await compare_run(config)
 
 
+def mixed_run(seed: int) -> RunConfig:
+    """A leaf-spine whose hosts have links of different rates, and a window that is a large part of the step."""
+    rng = random.Random(seed)
+    leaves, spines, each = rng.randint(2, 4), rng.randint(1, 2), rng.randint(2, 4)
+    hosts = [f"h{number + 1}" for number in range(leaves * each)]
+    links: list[dict[str, Any]] = []
+    for at, host in enumerate(hosts):
+        rate = rng.choice(("200Mbit", "500Mbit", "1Gbit"))
+        links.append({"ends": [host, f"s{1 + at // each}-p{1 + at % each}"], "rate": rate})
+    for leaf in range(leaves):
+        for spine in range(spines):
+            ends = [f"s{leaf + 1}-p{each + 1 + spine}", f"s{leaves + 1 + spine}-p{leaf + 1}"]
+            links.append({"ends": ends, "rate": "1Gbit"})
+    switches = dict.fromkeys(f"s{number + 1}" for number in range(leaves + spines))
+    server, *workers = rng.sample(hosts, min(len(hosts), rng.randint(3, 8)))
+    window = rng.choice((8, 16, 32))
+    return RunConfig.model_validate(
+        {
+            "name": "mixed",
+            "seed": 1000 + seed,
+            "fabric": {"name": "mixed", "hosts": dict.fromkeys(hosts), "switches": switches, "links": links},
+            "job": {"workers": workers, "server": server, "window": window, "slots": 2 * window},
+            "training": {"hidden": rng.choice((60, 170, 400))},
+            "host_poll": 0,
+            "control": {"warm_up": "5ms", "solve_interval": "10s"},
+            "strategies": [rng.choice(("ps", "rack", "hierarchy", "widest"))],
+        }
+    )
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(200))
+async def test_bursts_of_faster_hosts_are_predicted(seed: int) -> None:
+    config = mixed_run(seed)
+    seen = await measured(config)
+    problem = Problem(
+        Routes(config.topology), tuple(config.job.workers), config.job.roots[0], seen.rounds.bytes(256), {}
+    )
+    step = Step(seen.rounds.chunks, seen.rounds.scales, seen.window, LARGEST_ROUND_BYTES, 0.0)
+    expected = expected_step(problem, seen.placement, step, config.congestion.bound)
+    assert expected.seconds == pytest.approx(seen.seconds, rel=0.12), f"seed {seed}"
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(60))
 async def test_steps_take_as_long_as_the_model_says_widely(seed: int) -> None:

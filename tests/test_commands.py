@@ -43,7 +43,9 @@ ALONE: Final = [
     "weir plan compression vgg19 --workers 8 --rate 100Mbit",
     "weir place TOPOLOGY --workers h1,h2 --server h3 --loads LOADS.yaml --strategy widest",
     "weir place topologies/leaf_spine.yaml --server h12",
+    "weir place topologies/leaf_spine.yaml --server h12 --strategy agg --streams s1=4",
     "weir place topologies/leaf_spine.yaml --strategy examples/user_strategy.py",
+    "weir run experiments/demo.yaml --check",
     "weir schema fabric > fabric.schema.json",
     "weir schema run > run.schema.json",
     "p4c-bm2-ss --arch v1model --p4runtime-files firewall.p4info.txtpb -o firewall.json "

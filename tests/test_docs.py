@@ -144,9 +144,8 @@ def test_as_much_is_verified_as_is_told() -> None:
     in_switches = sum(bool(mutant.rows or mutant.rewrite) for mutant in MUTANTS)
     told = [
         f"# {QUICK} random schedules, ",
-        f"**How many.** {QUICK} (seeds 0 to {QUICK - 1}) and the mutants (seeds 0 to {MAX_FOR_MUTANTS - 1}, "
-        f"until one finds it; {len(QUICK_MUTANTS)} of them) in `make test`; in `make test-long` {MORE - QUICK} more ",
-        f"{LONG:,} (seeds 1,000,000 and on)",
+        f"`make test`: seeds 0 to {QUICK - 1}, and {len(QUICK_MUTANTS)} mutants (seeds 0 to {MAX_FOR_MUTANTS - 1}, until",
+        f"`make test-long`: seeds {QUICK} to {MORE - 1}, the other mutants, and {LONG:,} schedules from seed 1,000,000 ",
         f"**Mutants.** {len(MUTANTS)} rules are broken, {in_switches} of them in the compiled switch",
         f"| {len(BOUNDS)} bounds × {len(ROOTS)} trees ",
         f"| {len(LIES)} lies ",

@@ -32,7 +32,7 @@ _CONTROLLER: Final = (
 EXTRAS: Final[Mapping[str, Sequence[str]]] = {
     "emulator": _EMULATOR,
     "controller": _CONTROLLER,
-    "runs": (*_EMULATOR, *_CONTROLLER, "dask", "distributed", "matplotlib", "sklearn"),
+    "runs": (*_EMULATOR, *_CONTROLLER, "dask", "distributed", "matplotlib", "sklearn", "threadpoolctl"),
     "debug": ("numba", "scapy"),
     "live": ("aiohttp", "duckdb", "plotly"),
     "codecs": ("lark", "numba"),

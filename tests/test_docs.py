@@ -144,8 +144,9 @@ def test_as_much_is_verified_as_is_told() -> None:
     in_switches = sum(bool(mutant.rows or mutant.rewrite) for mutant in MUTANTS)
     told = [
         f"# {QUICK} random schedules, ",
-        f"`make test`: seeds 0 to {QUICK - 1}, and {len(QUICK_MUTANTS)} mutants (seeds 0 to {MAX_FOR_MUTANTS - 1}, until",
-        f"`make test-long`: seeds {QUICK} to {MORE - 1}, the other mutants, and {LONG:,} schedules from seed 1,000,000 ",
+        f"`make test`: seeds 0 to {QUICK - 1}, and {len(QUICK_MUTANTS)} mutants (seeds 0 to {MAX_FOR_MUTANTS - 1}, ",
+        f"`make test-long`: seeds {QUICK} to {MORE - 1}, the other mutants, ",
+        f"and {LONG:,} schedules from seed 1,000,000 ",
         f"**Mutants.** {len(MUTANTS)} rules are broken, {in_switches} of them in the compiled switch",
         f"| {len(BOUNDS)} bounds × {len(ROOTS)} trees ",
         f"| {len(LIES)} lies ",

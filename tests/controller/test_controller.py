@@ -217,9 +217,9 @@ async def test_a_move_pauses_writes_the_next_generation_and_resumes(rig: Control
     assert await controller.verify() == {}
 
 
-@pytest.mark.parametrize("rig", [replace(OPTIONS, congestion=CongestionOptions(2))], indirect=True)
+@pytest.mark.parametrize("rig", [replace(OPTIONS, congestion=CongestionOptions(3))], indirect=True)
 async def test_a_changed_pace_comes_with_a_new_generation(rig: ControllerRig) -> None:
-    """A queue with a bound of two packets, one of them a probe, has room for one round of one job."""
+    """A queue with a bound of three packets, a probe and a copy among them, has room for one round of one job."""
     controller = rig.controller
     gap_ns = 2 * 8 * round_bytes(FABRIC)  # at 1 Gbit/s
 

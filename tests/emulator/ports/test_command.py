@@ -451,7 +451,7 @@ def test_a_log_ends_where_the_disk_takes_no_more(net: Network, tmp_path: Path) -
     assert process.returncode == 0
     assert said[0] == f"weir-switch: the log {log} ends here: File too large"
     assert said[-1] == "weir-switch: 40 packets in ingress, 40 in egress"
-    assert len(said) == 1 + 3 + 1
+    assert sum("ends here" in line for line in said) == 1, said
 
 
 @needs_namespaces

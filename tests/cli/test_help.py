@@ -52,7 +52,7 @@ def test_every_command_is_there(helps: dict[str, str]) -> None:
         "codec": ["list", "check", "bench"],
         "plan": ["compression"],
         "papers": ["show", "run", "page"],
-        "model": ["load", "unload", "list", "test"],
+        "model": ["load", "unload", "list", "test", "convert"],
     }
     nested = {f"{name} {each}" for name, all_of in within.items() for each in all_of}
     assert set(helps) == {"", *plain.split(), *within, *nested}

@@ -51,8 +51,8 @@ def with_windows(config: RunConfig, window: int) -> RunConfig:
 
 
 def test_the_bound_holds_with_others_windows_in_it(config: RunConfig, result: StrategyResult) -> None:
-    """A round of the job's window, three times eight packets of others, and a probe."""
-    assert result.promised[str(UP)] == config.job.window + 3 * 8 + 1
+    """A round of the job's window, three times eight packets of others, a probe and a copy."""
+    assert result.promised[str(UP)] == config.job.window + 3 * 8 + 2
     assert None not in result.promised.values()
     assert max(bound for bound in result.promised.values() if bound is not None) <= config.congestion.bound
     assert result.broken == []

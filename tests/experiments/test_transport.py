@@ -82,7 +82,7 @@ def test_queues_keep_their_bounds_with_transfers_beside_a_job(lower_effort: bool
             await cluster.finish(*calls)
             assert under_way, "they were beside the job all the time"
             promised = cluster.figures.promised[UP]
-            assert promised == config.job.window + len(PAIRS) * WINDOW + 1
+            assert promised == config.job.window + len(PAIRS) * WINDOW + 2  # a probe, a copy
             assert config.job.window < longest[UP] <= promised, "they do meet"
             for end, depth in longest.items():
                 assert (bound := cluster.figures.promised.get(end)) is None or depth <= bound, end
@@ -114,7 +114,7 @@ def test_transfers_of_a_run_file_keep_the_queue_bounds() -> None:
 
     broken, traces, longest, bound, now_ns = asyncio.run(run())
     assert broken == []
-    assert bound == config.job.window + 2 * WINDOW + 1
+    assert bound == config.job.window + 2 * WINDOW + 2  # a probe, a copy
     assert WINDOW < longest <= bound
     steady, stopped = traces
     assert [trace.kind for trace in traces] == ["transfer"] * 2

@@ -113,7 +113,7 @@ def is_left_alone(name: str, info: ValidationInfo) -> bool:
     except OSError as error:  # of a name that is too long, say
         raise ValueError(f"{shown(name)}: cannot be read ({error.strerror})") from None
     if not found:
-        raise ValueError(f"{shown(name)}: there is no such file")
+        raise ValueError(f"{printable(name)}: no such file")
     return True
 
 

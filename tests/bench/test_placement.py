@@ -35,7 +35,7 @@ def test_the_widest_tree_is_compared_with_search_and_programs(monkeypatch: pytes
     assert all(figure.values[0] >= best * (1 - 1e-6) for figure in beside[1::2])
     monkeypatch.setattr(TreeProgram, "fastest", lambda *_: (None, 0.0))
     *_, program = bench._large(routes)
-    assert program.name.endswith("hops, no tree in 30 s")
+    assert program.name.endswith("hops, no tree in 100 branches")
 
 
 def test_trees_stay_and_change_where_jobs_are_solved_again() -> None:

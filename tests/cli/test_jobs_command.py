@@ -54,7 +54,7 @@ async def test_a_job_is_registered_listed_and_ended() -> None:
         plain = await weir(service, "register", "h1", "h2")
         (other,) = [each for each in json.loads(await weir(service, "--json")) if each["job"] != job["job"]]
         number, *_, first, second = [line.strip() for line in plain.splitlines() if line.strip()]
-        assert number == f"job {other['job']}: 128 slots, window 63"
+        assert number == f"job {other['job']}: 128 slots, window 62"
         for line, seat in ((first, ["h1", "rank", "0"]), (second, ["h2", "rank", "1"])):
             words = line.split()
             assert words[:3] == seat

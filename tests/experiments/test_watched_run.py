@@ -71,9 +71,9 @@ def test_training_gives_the_same_bits_and_the_cost_is_told(tmp_path: Any, how: s
         assert cost.reports < 0.1 * cost.forwarded
         assert (cost.report_packets, cost.report_bytes) == (0, 0)
     else:
-        # reports are on all ways to h4, the flow whose share was reckoned without INT on its own one from there to h1
-        assert promised - {"s1-p3", "s1-p4"} == {"s1-p2", "s2-p1", "s2-p4", "s4-p1"}
-        assert len(promised) == 5, "s1 reports by one of its ways up"
+        # reports are on all ways to h4 and may fill a queue there, so that the job may send any number of copies
+        assert len(promised) == 1, "the flow's one way up, if s1 reports by the other"
+        assert promised <= {"s1-p3", "s1-p4"}
         assert f"INT headers in {cost.int_packets} packets on links, {cost.int_bytes / 1e6:.2f} MB" in str(cost)
         # shim, header, and 8 words by each of the nodes so far: one or two behind a source and a transit
         assert (16 + 32) * cost.int_packets <= cost.int_bytes <= (16 + 64) * cost.int_packets

@@ -8,19 +8,22 @@ most work, without the all-gather.
 
 from __future__ import annotations
 
+import importlib.util
 import time
 from collections.abc import Iterator
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-import torch
 
 from weir.bench.measure import Contender, Figure, compare, cpu_seconds
 from weir.training.divided_layers import DividedLayers
 from weir.training.graphs.graph import Graph
 from weir.training.graphs.loader import GraphLoader
 from weir.training.graphs.made import barabasi_albert
+
+if TYPE_CHECKING:
+    import torch
 
 NODES: Final = 20_000
 DIMENSIONS: Final = 64
@@ -44,8 +47,15 @@ def resnet50() -> list[int]:
     return [*sizes, 1000 * inside, 1000]
 
 
+def obstacle() -> str | None:
+    """Return the reason why this cannot run here; None if it can."""
+    return None if importlib.util.find_spec("torch") else "PyTorch is not installed: pip install 'weir-fabric[torch]'"
+
+
 def node_by_node(graph: Graph, rows: torch.Tensor, seeds: list[int]) -> tuple[list[int], torch.Tensor, list[Any]]:
     """Sample a batch's neighbours in Python, as a `collate_fn` does; nodes, features and edges of each layer."""
+    import torch
+
     rng = np.random.default_rng(seeds[0])
     nodes, edges = list(seeds), []
     places = {node: place for place, node in enumerate(nodes)}
@@ -97,6 +107,8 @@ def _epoch_s(loader: GraphLoader) -> float:
 
 def figures() -> Iterator[Figure]:
     """Run the benchmarks of this module."""
+    import torch
+
     graph = barabasi_albert(NODES, 5, seed=1)
     rows = np.random.default_rng(1).standard_normal((NODES, DIMENSIONS)).astype(np.float32)
     seeds = np.random.default_rng(2).choice(NODES, BATCH * BATCHES, replace=False)

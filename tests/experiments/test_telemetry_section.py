@@ -103,7 +103,7 @@ def test_the_json_schema_takes_what_is_read(text: str, tmp_path: Path) -> None:
         ({"watch": [{}, {"collect": ["nod"]}]}, 'watch.1.collect: nodes do not collect "nod", did you mean "node"?'),
         ({"watch": [{"modus": "md"}]}, 'watch.0: unknown key "modus", did you mean "mode"? There are mode'),
         ({"watch": [{"protocol": "sctp"}]}, "watch.0.protocol: is no protocol; write icmp, tcp, udp or a number"),
-        ({"watch": [{"source_port": "x"}]}, "watch.0: source_port: 'x' is no port; write it like 9, or 0x1000/0xf000"),
+        ({"watch": [{"source_port": "x"}]}, 'watch.0: source_port: "x" is no port; write it like 9, or 0x1000/0xf000'),
         ({"changes": {"period": "fast"}}, 'changes.period: delay "fast" is not a delay; write it like 10us'),
         ({"changes": {}, "drops": "all"}, "changes: no threshold, step or period"),
         ({"queues": {"classes": [0]}}, "queues: no threshold, step or period"),

@@ -19,11 +19,12 @@ import numpy as np
 from weir.bench.measure import Contender, Figure, compare, cpu_seconds
 from weir.training.divided_layers import DividedLayers
 from weir.training.graphs.graph import Graph
-from weir.training.graphs.loader import GraphLoader
 from weir.training.graphs.made import barabasi_albert
 
 if TYPE_CHECKING:
     import torch
+
+    from weir.training.graphs.loader import GraphLoader
 
 NODES: Final = 20_000
 DIMENSIONS: Final = 64
@@ -108,6 +109,8 @@ def _epoch_s(loader: GraphLoader) -> float:
 def figures() -> Iterator[Figure]:
     """Run the benchmarks of this module."""
     import torch
+
+    from weir.training.graphs.loader import GraphLoader
 
     graph = barabasi_albert(NODES, 5, seed=1)
     rows = np.random.default_rng(1).standard_normal((NODES, DIMENSIONS)).astype(np.float32)

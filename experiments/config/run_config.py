@@ -156,12 +156,14 @@ class RunConfig(Section):
         return names
 
     @model_validator(mode="after")
-    def _check_options(self) -> Self:
+    def _check_options(self, info: ValidationInfo) -> Self:
         for name, options in self.strategy_options.items():
             if name not in self.strategies:
                 raise ValueError(
                     f"strategy_options.{name}: the run has no strategy of that name; name it in strategies"
                 )
+            if is_left_alone(name, info):
+                continue
             try:
                 strategy(name, options)
             except PlacementError as error:

@@ -295,13 +295,14 @@ def test_files_of_training_are_executed_with_trust_alone(section: Any, tmp_path:
     "section",
     [
         lambda file: {"strategies": [file, "widest"]},
+        lambda file: {"strategies": [file], "strategy_options": {file: {"any": 1}}},
         lambda file: {"congestion": {"law": file}, "telemetry": {"drops": "all"}},
         lambda file: {"training": {"optimiser": file, "optimiser_options": {"any": 1}}},
         lambda file: _modes([file, {"name": file, "any": 1}]),
         lambda file: {**_modes(["bsp"]), "synchronisation": {**_modes(["bsp"])["synchronisation"], "workload": file}},
         lambda file: {"workload": {"script": file}, "job": {"workers": ["h1"], "servers": ["h2", "h3"]}},
     ],
-    ids=["strategy", "law", "optimiser", "modes", "workload of modes", "script"],
+    ids=["strategy", "strategy with options", "law", "optimiser", "modes", "workload of modes", "script"],
 )
 def test_checking_a_run_file_executes_nothing(section: Any, tmp_path: Path) -> None:
     """Nor does reading one with an error elsewhere; only a file that is right otherwise executes what it names."""

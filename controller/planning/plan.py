@@ -230,7 +230,7 @@ def job_plan(
             items = _node_items(topology, routes, spec, generation, node, tree, allotments[node])
             check_items(topology.switch(node), items)
             switches[node] = SwitchState.of(items)
-    lanes = lanes_of(topology)
+    lanes, presents = lanes_of(topology), take_present(topology)
     members = tuple(int(topology.node(name).address) for name in placement.aggregators)
     workers = {
         name: WorkerPlan(
@@ -245,7 +245,7 @@ def job_plan(
             lanes=lanes,
             members=members,
             key=spec.key,
-            presents=take_present(topology),
+            presents=presents,
         )
         for name, node in placement.aggregators.items()
     }
@@ -266,9 +266,11 @@ def job_plan(
         )
     each = round_bytes(topology)
     trips = {worker: round_trip(topology, routes, tree.parent, worker, each) for worker in workers}
-    # PRESENT is small: a round returns earlier than one that all workers add lanes to
-    up_bytes = SCALE_ROUND_BYTES if take_present(topology) else each
-    quickest = {worker: round_trip(topology, routes, tree.parent, worker, each, up_bytes)[0] for worker in workers}
+    quickest = {worker: ns for worker, (ns, _) in trips.items()}
+    if presents:  # they are small: a round returns earlier than one that all workers add lanes to
+        quickest = {
+            worker: round_trip(topology, routes, tree.parent, worker, each, SCALE_ROUND_BYTES)[0] for worker in workers
+        }
     longest, hops = max(ns for ns, _ in trips.values()), max(hops for _, hops in trips.values())
     farthest: dict[str, int] = {}
     for worker, ns in quickest.items():

@@ -29,6 +29,7 @@ import scipy  # type: ignore[import-untyped]
 
 from ..model.problem import NoTree, Placement, PlacementError, Problem
 from .greedy_fan_in import gathered
+from .milp_result import is_infeasible, is_stopped
 
 NODES: Final = 500
 """Maximum number of branches of the search for one root."""
@@ -37,10 +38,6 @@ _STOPS: Final = 3
 LARGEST: Final = 2_000
 """Ways from racks to switches. With more, a tree that is found at once is taken as it is; the program takes seconds."""
 _GATHERED: Final = "its tree is near to the strategy's, and was not compared with all others: the fabric is large"
-_INFEASIBLE: Final = 2
-"""`scipy.optimize.milp`'s status."""
-_STOPPED: Final = "limit reached"
-"""Part of `scipy.optimize.milp`'s message after its limit of nodes."""
 
 
 def fitted(problem: Problem, wanted: Mapping[str, str], nodes: int = NODES) -> Placement:
@@ -159,8 +156,8 @@ class _Program:
             ),
             options={"mip_rel_gap": 0.0, "node_limit": nodes},
         )
-        stopped = solved.status != _INFEASIBLE and _STOPPED in solved.message
-        if solved.x is None and (stopped or solved.status == _INFEASIBLE):
+        stopped = is_stopped(solved)
+        if solved.x is None and (stopped or is_infeasible(solved)):
             return None, not stopped
         if solved.x is None:
             raise PlacementError(f"HiGHS ended the fan-in program with: {solved.message}; it should be optimal")

@@ -82,7 +82,7 @@ class Ways:
     """Hops by the node that they leave, with their links in one array."""
 
     def __init__(self, costs: Costs, hops: Sequence[Hop], most: Mapping[str, int] | None = None) -> None:
-        """`most` limits the children of switches; one that is not in it takes as many as its fan-in."""
+        """`most` limits the children of switches, up to their fan-in, which is the limit of a switch not in it."""
         self._most, self._fan_in = most or {}, costs.problem.fan_in
         self.idle = len(costs.seconds)
         """A link that costs nothing, for hops that take none."""
@@ -106,7 +106,7 @@ class Ways:
 
     def takes(self, sink: str, children: int) -> bool:
         """Return True if a node with so many children takes another one."""
-        return children < min(self._most.get(sink, self._fan_in), self._fan_in)
+        return children < self._most.get(sink, self._fan_in)
 
     def prices(self, node: Node, of_links: Floats) -> list[float]:
         """Cost of each hop that leaves a node."""

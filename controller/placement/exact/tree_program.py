@@ -31,15 +31,12 @@ from numpy.typing import NDArray
 
 from ..model.cost import Costs
 from ..model.problem import Placement, PlacementError, Problem
+from .milp_result import is_infeasible, is_stopped
 
 OUTSIDE: Final = ""
 """Destination of a root that is a switch."""
 _FINEST_SHARE: Final = 10_000
 _ROUNDING: Final = 1e-12
-_INFEASIBLE: Final = 2
-"""`scipy.optimize.milp`'s status."""
-_STOPPED: Final = "limit reached"
-"""Part of `scipy.optimize.milp`'s message after its limit of nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +98,7 @@ class TreeProgram:
             problem: The job.
             costs: Its times.
             hops: The hops that its tree may have.
-            most: Maximum number of children of a switch; a switch that is not in it takes as many as its fan-in.
+            most: Maximum number of children of a switch, up to its fan-in, which is that of a switch not in it.
             sums: Maximum number of switches that sum; None: no limit.
         """
         self._problem, self._costs, self._hops = problem, costs, hops
@@ -177,7 +174,7 @@ class TreeProgram:
                 rows.add([(at, 1.0) for at in into], 1, problem.fan_in)
                 continue
             out = leaving.get((sink, True), [])
-            most = min(self._most.get(sink, problem.fan_in), problem.fan_in)
+            most = self._most.get(sink, problem.fan_in)
             rows.add([*((at, 1.0) for at in into), *((at, -float(most)) for at in out)], -np.inf, 0)
             for at in into:
                 rows.add([(at, 1.0), *((other, -self._uppers[at]) for other in out)], -np.inf, 0)
@@ -261,12 +258,12 @@ class TreeProgram:
             constraints=scipy.optimize.LinearConstraint(matrix, np.array(self._rows.lower), most),
             options=dict(options),  # which it takes entries from
         )
-        stopped = solved.status != _INFEASIBLE and _STOPPED in solved.message
+        stopped = is_stopped(solved)
         self.nodes = int(options["node_limit"] if stopped else solved.mip_node_count or 1)
         if solved.x is None:
-            if solved.status != _INFEASIBLE and not stopped:
+            if not is_infeasible(solved) and not stopped:
                 raise PlacementError(f"HiGHS ended the tree's program with: {solved.message}; it should be optimal")
-            return None, solved.status == _INFEASIBLE, np.inf if solved.status == _INFEASIBLE else 0.0
+            return None, is_infeasible(solved), np.inf if is_infeasible(solved) else 0.0
         bound = 0.0 if solved.mip_dual_bound is None else float(solved.mip_dual_bound) * scale
         return self._placement(np.round(solved.x[: len(self._hops)]).astype(np.int64)), True, bound
 

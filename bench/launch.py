@@ -10,7 +10,6 @@ share the cores, so the ranks' own processor time is a row of its own. A launch 
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import resource
 import socket
@@ -23,6 +22,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from weir.bench.measure import Aim, Figure
+from weir.bench.obstacles import pytorch_missing as obstacle
+
+__all__ = ["figures", "obstacle"]
 
 SIZES: Final = (1 << 10, 16 << 10, 10_000_000)
 """Bytes of float32 in a sum."""
@@ -32,11 +34,6 @@ START_AIM: Final = 2.0
 _STARTS: Final = 3
 _RANK: Final = Path(__file__).with_name("launch_rank.py")
 _LAUNCH: Final = (str(Path(sys.executable).with_name("weir")), "-q", "launch")
-
-
-def obstacle() -> str | None:
-    """Return the reason why this cannot run here; None if it can."""
-    return None if importlib.util.find_spec("torch") else "PyTorch is not installed: pip install 'weir-fabric[torch]'"
 
 
 def _sums(ranks: int) -> dict[str, Any]:

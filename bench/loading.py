@@ -8,7 +8,6 @@ most work, without the all-gather.
 
 from __future__ import annotations
 
-import importlib.util
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from weir.bench.measure import Contender, Figure, compare, cpu_seconds
+from weir.bench.obstacles import pytorch_missing as obstacle
 from weir.training.divided_layers import DividedLayers
 from weir.training.graphs.graph import Graph
 from weir.training.graphs.made import barabasi_albert
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     import torch
 
     from weir.training.graphs.loader import GraphLoader
+
+__all__ = ["figures", "obstacle"]
 
 NODES: Final = 20_000
 DIMENSIONS: Final = 64
@@ -46,11 +48,6 @@ def resnet50() -> list[int]:
             sizes += [4 * width, 4 * width, *shortcut]
             inside = 4 * width
     return [*sizes, 1000 * inside, 1000]
-
-
-def obstacle() -> str | None:
-    """Return the reason why this cannot run here; None if it can."""
-    return None if importlib.util.find_spec("torch") else "PyTorch is not installed: pip install 'weir-fabric[torch]'"
 
 
 def node_by_node(graph: Graph, rows: torch.Tensor, seeds: list[int]) -> tuple[list[int], torch.Tensor, list[Any]]:

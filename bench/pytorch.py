@@ -13,7 +13,6 @@ which is above the aim, and 1.0625 with 16.
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import json
 import os
 import sys
@@ -24,6 +23,7 @@ from typing import Any, Final
 
 from weir.bench.measure import Aim, Figure
 from weir.bench.mininet import GLOO_AIM
+from weir.bench.obstacles import pytorch_missing
 from weir.experiments.backends.all_reduce import RATE_BPS, WORKERS, fabric
 from weir.experiments.backends.live import live_fabric
 from weir.topologies import Endpoint
@@ -45,9 +45,7 @@ _LEASE_NS: Final = 60_000_000_000
 
 def obstacle() -> str | None:
     """Return the reason why this cannot run here; None if it can."""
-    if importlib.util.find_spec("torch") is None:
-        return "PyTorch is not installed: pip install 'weir-fabric[torch]'"
-    return mininet_fabric.obstacle()
+    return pytorch_missing() or mininet_fabric.obstacle()
 
 
 async def _measured() -> dict[str, Any]:

@@ -138,7 +138,7 @@ class SharedPort:
             elif number in self._waiting:
                 self._accept(*self._waiting[number])
             elif number in self._senders:
-                received += self._on_message(number)
+                received += self._receive_from(number)
             else:
                 self._unlink(number)
         return received
@@ -243,7 +243,7 @@ class SharedPort:
         self._senders[sender.fileno()] = sender, job
         self._poll.register(sender, select.EPOLLIN)
 
-    def _on_message(self, number: int) -> list[Datagrams]:
+    def _receive_from(self, number: int) -> list[Datagrams]:
         sender, _ = self._senders[number]
         try:
             return sender.receive()

@@ -61,7 +61,7 @@ class Relay:
         self._free: dict[int, list[Block]] = {}
         """Unused blocks, by size."""
         self._gone: HostError | None = None
-        self._thread = threading.Thread(target=self._on_message, name="weir relay", daemon=True)
+        self._thread = threading.Thread(target=self._receive_answers, name="weir relay", daemon=True)
         self._thread.start()
 
     @property
@@ -160,7 +160,7 @@ class Relay:
         except OSError:
             pass  # the receiving thread reports the failure to all waiting calls
 
-    def _on_message(self) -> None:
+    def _receive_answers(self) -> None:
         try:
             while True:
                 answer = json.loads(self._pipe.recv_bytes())

@@ -1,6 +1,6 @@
-"""Classes of digits by a switch: requests a second through veth pairs, and beside scikit-learn on the host.
+"""Classes of digits by a switch: requests per second through veth pairs, compared with scikit-learn on the host.
 
-`fabric.p4` has a forest of nine trees of 64 leaves beside its other tables, and answers requests of 80 bytes. The peers
+`fabric.p4` has a forest of nine trees of 64 leaves and all its other tables. It answers requests of 80 bytes. The peers
 are bmv2 with the same entries, a C program that moves the same frames unread, and scikit-learn's `predict` of the same
 forest in this process, for one sample a call and for 450.
 """

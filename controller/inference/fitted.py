@@ -1,10 +1,8 @@
 """Fitted classifiers of scikit-learn: their trees, and the files that people keep them in.
 
-===================  ===========================================================================================
-skops                read with skops' check of types: a file with another type than scikit-learn's and NumPy's is
-                     refused before anything of it is made
-joblib, pickle       runs code of the file, so it is read only on request
-===================  ===========================================================================================
+- skops files are read with skops' check of types. A file with a type that is neither scikit-learn's nor NumPy's is
+  refused before anything of it is made.
+- joblib and pickle files run code of the file, so they are read only on request.
 
 skops leaves the content of a tree to its reader. scikit-learn's own `predict` would follow its numbers of nodes and
 features without a check; here they are read as arrays, and `Forest.check` compares them with their ranges.

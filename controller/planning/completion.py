@@ -15,10 +15,13 @@ up. So with m_i the frames that meet, up or down, on a worker's hops, the recurs
 
     t  =  max over i of (u_i + d_i + m_i)      up_r  =  max(up_{r−w} + t,  up_{r−P} + t,  up_{r−1} + g)
 
-of the workers. Exceptions are the first window's rounds, which all workers send at once (and the faster ones in bursts
-that go before the slowest one's frames, see `_Tree.bursts`), and hosts that poll their
-frames at multiples of a time: they see results, and the server contributions, at the next of these. After the start-up
-the recursion is periodic, so its last stretch is extrapolated linearly.
+of the workers. There are two exceptions:
+
+- All workers send the first window's rounds at once. The faster ones' bursts go before the slowest one's frames
+  (`_Tree.bursts`).
+- Hosts may poll their frames at multiples of a time. They see results, and the server contributions, at the next one.
+
+After the start-up the recursion is periodic, so its last stretch is extrapolated linearly.
 
 A message takes the links that the switches' hash of its addresses chooses (`forwarding`). Nothing is lost and nothing
 repeated.

@@ -170,7 +170,10 @@ def _collect(  # type: ignore[no-untyped-def]
 
 
 collect: Final = _collect.ctypes
-"""Native entry point; arguments by address: the frames' bytes, their ends, number of frames, now, time before which
-outstanding probes are lost, SENT, number of probes, keys, links of keys, number of keys, TALLY, packets and bytes on
-links, newest delays of the probes, and `LinkState.into`.
+"""Native entry point. Arguments, arrays by address:
+
+- frames: their bytes, their ends, their number; now; time before which outstanding probes are lost
+- probes: SENT, their number
+- links: keys, links of keys, number of keys; TALLY; packets and bytes on links; newest delays of the probes
+- `LinkState.into`
 """

@@ -250,6 +250,36 @@ class BatchSizes(_message.Message):
     sizes: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, sizes: _Optional[_Iterable[int]] = ...) -> None: ...
 
+class TurnRequest(_message.Message):
+    __slots__ = ("action", "job", "token", "device", "request")
+    class Action(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        ATTEND: _ClassVar[TurnRequest.Action]
+        ASK: _ClassVar[TurnRequest.Action]
+        RELEASE: _ClassVar[TurnRequest.Action]
+    ATTEND: TurnRequest.Action
+    ASK: TurnRequest.Action
+    RELEASE: TurnRequest.Action
+    ACTION_FIELD_NUMBER: _ClassVar[int]
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    action: TurnRequest.Action
+    job: int
+    token: str
+    device: str
+    request: int
+    def __init__(self, action: _Optional[_Union[TurnRequest.Action, str]] = ..., job: _Optional[int] = ..., token: _Optional[str] = ..., device: _Optional[str] = ..., request: _Optional[int] = ...) -> None: ...
+
+class Turn(_message.Message):
+    __slots__ = ("number", "request")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    request: int
+    def __init__(self, number: _Optional[int] = ..., request: _Optional[int] = ...) -> None: ...
+
 class FromHost(_message.Message):
     __slots__ = ("join", "heartbeat", "held", "resumed", "leave", "report", "calls")
     JOIN_FIELD_NUMBER: _ClassVar[int]

@@ -13,7 +13,7 @@ is.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from .errors import SchedulingError
@@ -66,6 +66,39 @@ class DeviceTurns:
         for device in devices:
             self._coming.setdefault(device, deque())
 
+    def join(self, job: str, device: str) -> None:
+        """Add a worker to a job. Raises SchedulingError if the job is unknown, or has a worker there."""
+        member = self._jobs.get(job)
+        if member is None or device in member.devices:
+            raise SchedulingError("a worker joins a job once", place=f"job {job} on {device}", allowed=[*self._jobs])
+        member.devices |= {device}
+        self._coming.setdefault(device, deque())
+
+    def leave(self, job: str, device: str) -> list[Turn]:
+        """Remove a worker with its turn and its requests; without workers the job is removed.
+
+        Returns:
+            Turns that begin now, of any job.
+        """
+        member = self._jobs.get(job)
+        if member is None or device not in member.devices:
+            return []
+        if member.devices == {device}:
+            return self.remove(job)
+        member.devices -= {device}
+        member.asked.discard(device)
+        self._drop(job, device)
+        return self._proceed()
+
+    @property
+    def jobs(self) -> Collection[str]:
+        """Names of the jobs."""
+        return self._jobs.keys()
+
+    def devices(self, job: str) -> frozenset[str]:
+        """Return the devices of a job; none if it is unknown."""
+        return self._jobs[job].devices if job in self._jobs else frozenset()
+
     @property
     def held(self) -> Mapping[str, Turn]:
         """Turns under way, by device."""
@@ -108,10 +141,13 @@ class DeviceTurns:
         if member is None:
             return []
         for device in member.devices:
-            if self._holds(job, device):
-                del self._held[device]
-            self._coming[device] = deque(turn for turn in self._coming[device] if turn.job != job)
+            self._drop(job, device)
         return self._proceed()
+
+    def _drop(self, job: str, device: str) -> None:
+        if self._holds(job, device):
+            del self._held[device]
+        self._coming[device] = deque(turn for turn in self._coming[device] if turn.job != job)
 
     def _member(self, job: str, device: str) -> _Member:
         if job not in self._jobs or device not in self._jobs[job].devices:

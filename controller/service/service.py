@@ -53,6 +53,7 @@ from .runner import Runner
 from .seating import Seating, TooMany
 from .seats import JobSeats, Seat, WrongToken
 from .streams import HostStream
+from .turn_streams import TurnStreams
 
 _log = logging.getLogger(__name__)
 
@@ -166,6 +167,7 @@ class ControlService:
         self._seating = Seating(controller, self._runner, self._limits, heartbeats, heard)
         self._queueing = Queueing(controller, self._seating, self._limits, self._admit, self._runner.now_ns())
         self._sizes = None if size_rule is None else BatchSizes(size_rule)
+        self._turns = TurnStreams(controller, self._seating, self._limits)
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
@@ -254,6 +256,9 @@ class ControlService:
                 ),
                 "Balance": grpc.stream_stream_rpc_method_handler(
                     self.balance, reader_of(pb.BalanceRequest), pb.BatchSizes.SerializeToString
+                ),
+                "TakeTurns": grpc.stream_stream_rpc_method_handler(
+                    self._turns.serve, reader_of(pb.TurnRequest), pb.Turn.SerializeToString
                 ),
                 "Attend": grpc.stream_stream_rpc_method_handler(
                     self.attend, reader_of(pb.FromHost), pb.ToHost.SerializeToString
@@ -516,6 +521,7 @@ class ControlService:
             try:
                 await self._runner.call(self._seating.announce)
                 await self._runner.call(self._queueing.serve)
+                self._turns.renew()
             except (ControllerEnded, NotPrimary):
                 raise
             except ControllerError as error:  # a failed write is retried

@@ -36,7 +36,20 @@ def test_all_devices_serve_one_order_and_nobody_waits_for_ever(seed: int) -> Non
 
     idle = [(job, device) for job, devices in jobs.items() for device in devices]
     killed = rng.choice([None, "a"])
+    lost = rng.choice([None, ("b", rng.choice(DEVICES))])
     for event in range(400):
+        if event == 100 and lost:  # a worker, without which its job goes on
+            begun = turns.leave(*lost)
+            for each in (computing, waiting):
+                each.discard(lost)
+            idle = [each for each in idle if each != lost]
+            jobs["b"] = tuple(device for device in jobs["b"] if device != lost[1])
+            summing["b"].discard(lost[1])
+            begin(begun)
+        if event == 300 and lost:  # it is back
+            turns.join(*lost)
+            jobs["b"] = (*jobs["b"], lost[1])
+            idle.append(lost)
         if event == 200 and killed:
             begin_after = turns.remove(killed)
             for them in (computing, waiting):

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from .hosts import Communicator
     from .hosts.torch.elastic_restart import Progress
+    from .hosts.torch.turns import TurnHooks
 
 T = TypeVar("T")
 
@@ -70,6 +72,26 @@ def report(**progress: Any) -> None:
 
     if hasattr(dist.group.WORLD, "report"):
         dist.group.WORLD.report(**progress)
+
+
+def turn(**options: Any) -> AbstractContextManager[None]:
+    """Return a context in which this rank computes when it has the turn on a device that jobs share.
+
+    Options, errors and all else are those of `hosts.torch.turns.turn`.
+    """
+    from .hosts.torch.turns import turn as own_turn
+
+    return own_turn(**options)
+
+
+def take_turns(model: Any, **options: Any) -> TurnHooks:
+    """Have a model take its rank's turn before each forward pass and release it behind its last gradient.
+
+    Options, errors and the returned hooks are those of `hosts.torch.turns.take_turns`.
+    """
+    from .hosts.torch.turns import take_turns as hooked
+
+    return hooked(model, **options)
 
 
 def gossip(optimizer: Any, policy: str = "exact", *, communicator: Communicator | None = None, **options: Any) -> Any:

@@ -238,6 +238,7 @@ RUN_BY_OTHERS: Final = {
     "docs/large-batches.md": "examples/adasum.py and tests/hosts/drivers/test_udp_collectives.py make these calls",
     "docs/loading.md": "tests/training/loading, tests/training/graphs and test_torch_steps.py make these calls",
     "docs/pytorch.md": "the programs of tests/hosts/torch begin with the first, and have the others' calls",
+    "docs/scheduling.md": "tests/hosts/torch/test_turns.py takes turns in both ways",
     "docs/tensor-parallelism.md": "tests/training/parallel makes these calls",
     "docs/transport.md": "tests/hosts/drivers/test_udp_transport.py and examples/gossip.py make these calls",
 }
@@ -388,7 +389,7 @@ def test_the_policy_of_the_gossip_page_avoids_the_slow_pair() -> None:
 
 
 def test_the_order_of_the_scheduling_page_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    exec(python_of("docs/scheduling.md"), {})
+    exec(python_of("docs/scheduling.md", "Demand"), {})
     assert f"`{capsys.readouterr().out.strip()}`" in (ROOT / "docs" / "scheduling.md").read_text()
 
 
@@ -430,7 +431,7 @@ def test_no_python_is_left_out() -> None:
         python_of("docs/training.md"),
         python_of("docs/gossip.md", "POLICIES"),
         python_of("docs/inference.md", "Forest.of"),
-        python_of("docs/scheduling.md"),
+        python_of("docs/scheduling.md", "Demand"),
     }
     left = {each for each in SNIPPETS if each.language == "python" and each.text not in run}
     assert {each.page for each in left} == set(RUN_BY_OTHERS), [str(each) for each in left]

@@ -31,6 +31,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 _FSDP: Final = "torch.distributed.fsdp._fully_shard._fsdp_collectives"
 _hooked: Final[list[object]] = []
+distributed_modules: Final[weakref.WeakSet[nn.Module]] = weakref.WeakSet()
+"""Each DistributedDataParallel of this process."""
 _kept: Final[set[type[Any]]] = set()
 """Classes whose operations the compiler does not trace."""
 _reducers: Final[weakref.WeakKeyDictionary[Any, ReducerGroup]] = weakref.WeakKeyDictionary()
@@ -49,6 +51,7 @@ def watch_modules(group: type[Any]) -> None:
 
 def _registered(group: type[Any], module: nn.Module, name: str, submodule: nn.Module | None) -> None:
     if isinstance(module, DistributedDataParallel) and name == "module":
+        distributed_modules.add(module)
         for kind in (group, ReducerGroup):
             _keep_from_compiler(kind)
         module.register_forward_hook(torch.compiler.disable(_after_forward))

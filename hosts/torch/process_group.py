@@ -463,6 +463,25 @@ class WeirProcessGroup(dist.ProcessGroup):
         told = report_of(progress)
         self._sums.report({name: getattr(told, name) for name in progress})  # plain numbers, whatever was handed in
 
+    # --- turns ---
+
+    def take_turn(self, told: Callable[[HostError | None], None], device: str = "") -> bool:
+        """Ask for this rank's turn on a device that jobs share (hosts/torch/turns.py).
+
+        Args:
+            told: Called once, on another thread: with None as the turn begins, or with the error for which there is
+                none.
+            device: Name of the device in this rank's host; empty: it has one.
+
+        Returns:
+            False before the group's first sum and after its end, when there are no turns and nobody is called.
+        """
+        return self._sums.take_turn(told, device)
+
+    def release_turn(self) -> None:
+        """End the turn, or withdraw the request for one."""
+        self._sums.release_turn()
+
     # --- all else ---
 
     def _pass_on(self, name: str, *words: Any, **named: Any) -> Any:

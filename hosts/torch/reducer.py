@@ -19,7 +19,7 @@ from ..errors import AllreduceAborted, ControlRefused, HostError
 from ..numerics.datatypes import FloatType, data_types
 from ..numerics.native_types import INT32
 from .call_log import LOOK_S
-from .relay_client import Block, Relay, relay
+from .relay_client import Block, Callback, Relay, relay
 from .rendezvous import Rendezvous
 from .settings import Settings
 from .staging import Staged
@@ -152,6 +152,22 @@ class WeirReducer:
         with self._lock:
             if self._thread is not None and self._error is None and not self._closing:
                 self._queue.put(progress)
+
+    def take_turn(self, told: Callback, device: str) -> bool:
+        """Ask for a turn on a device. False: there is no seat yet, or no more, and nobody is called."""
+        with self._lock:
+            seat, relay_of_seat = self._seat, self._relay
+        if seat is None or relay_of_seat is None:
+            return False
+        relay_of_seat.take_turn(seat, told, device)
+        return True
+
+    def release_turn(self) -> None:
+        """End the turn, or withdraw the request for one."""
+        with self._lock:
+            seat, relay_of_seat = self._seat, self._relay
+        if seat is not None and relay_of_seat is not None:
+            relay_of_seat.release_turn(seat)
 
     def fail(self, error: Exception, reason: str) -> None:
         """Fail all present and future waits with the error, from any thread; the job's other ranks receive the

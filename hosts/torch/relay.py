@@ -8,6 +8,8 @@ are JSON, numbers are in blocks of shared memory::
     ▶ {"do": "sum", "seat": 1, "call": 8, "block": 3, "count": 9000, "dtype": "float32", "op": "sum", "cuts": […], …}
     ▶ {"do": "report", "seat": 1, "values": {"step": 7, "loss": 0.31, …}}
     ▶ {"do": "balance", "seat": 1, "call": 9, "block": 3, "report": […], "samples": 96, "rule": "analytic", …}
+    ▶ {"do": "take_turn", "seat": 1, "call": 10, "device": ""}         answered when the turn begins
+    ▶ {"do": "release_turn", "seat": 1}
     ▶ {"do": "leave", "seat": 1, "reason": ""}                         with a reason: the rank is lost at once
     ◀ {"done": 8}    {"failed": 8, "kind": "AllreduceAborted", "text": …}    {"over": 1, "kind": …, "text": …}
 
@@ -39,6 +41,7 @@ from ..collectives.handle import Handle
 from ..drivers import call_reports
 from ..drivers.batch_sizes import BatchSizes
 from ..drivers.client import Membership
+from ..drivers.turn_client import TurnClient
 from ..drivers.udp import UdpHost
 from ..errors import HostError
 from ..numerics.datatypes import data_type
@@ -96,6 +99,7 @@ class Seat:
         self._control: tuple[str, int, str] = command["control"], command["job"], command["token"]
         self._sizes: dict[tuple[int, str], BatchSizes] = {}
         """Batch sizes by the step's samples and the rule."""
+        self._turns: TurnClient | None = None
         self._clients = contextlib.ExitStack()
         self._blocks = blocks
         self._say = say
@@ -113,13 +117,39 @@ class Seat:
         return not self._thread.is_alive()
 
     def put(self, command: dict[str, Any]) -> None:
-        """A sum, a question, or to leave behind those before it; by a reason at once."""
+        """A sum, a question, or to leave behind those before it; by a reason at once. Turns wait for nothing else."""
+        if command["do"] in ("take_turn", "release_turn"):
+            self._turn(command)
+            return
         if command["do"] == "leave":
             self._is_to_leave = True
             if command["reason"]:
                 self._reason = command["reason"]
                 self._membership.give_up(command["reason"])
         self._commands.put(command)
+
+    def _turn(self, command: dict[str, Any]) -> None:
+        """Ask for a turn, or end one."""
+        try:
+            if self._turns is None and command["do"] == "take_turn":
+                self._turns = TurnClient(*self._control, device=command["device"])
+                self._clients.callback(self._turns.close)
+        except HostError as error:
+            self._failed(command, error)
+            return
+        if self._turns is None:
+            return
+        if command["do"] == "release_turn":
+            self._turns.release()
+            return
+
+        def told(error: HostError | None) -> None:
+            if error is None:
+                self._say({"done": command["call"]})
+            else:
+                self._failed(command, error)
+
+        self._turns.ask(told)
 
     def forsake(self, reason: str) -> None:
         """Leave at once unless a leave was requested: the training process is gone."""
@@ -160,8 +190,10 @@ class Seat:
                 self._balance(command)
                 continue
             if command["do"] == "report":
-                # the relay does not see for what the training process waits
-                self._membership.communicator.report(**{"compute_ns": 0, "exposed_ns": 0, **command["values"]})
+                # the relay does not see for what the training process waits, except between turns
+                compute_ns, exposed_ns = (0, 0) if self._turns is None else self._turns.phases()
+                measured = {"compute_ns": compute_ns, "exposed_ns": exposed_ns}
+                self._membership.communicator.report(**{**measured, **command["values"]})
                 continue
             if command["op"] not in ("sum", "mean", "broadcast"):
                 self._combine(command)

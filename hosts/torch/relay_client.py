@@ -101,7 +101,15 @@ class Relay:
         """Report the job's progress, behind the calls before; nothing answers."""
         self._say({"do": "report", "seat": seat, "values": dict(values)})
 
-    def _call(self, seat: int, block: Block, told: Callback, **command: Any) -> None:
+    def take_turn(self, seat: int, told: Callback, device: str) -> None:
+        """Ask for a turn on a device, which no other call waits for."""
+        self._call(seat, None, told, do="take_turn", device=device)
+
+    def release_turn(self, seat: int) -> None:
+        """End the turn, or withdraw the request for one; nothing answers."""
+        self._say({"do": "release_turn", "seat": seat})
+
+    def _call(self, seat: int, block: Block | None, told: Callback, **command: Any) -> None:
         number = next(self._numbers)
         with self._state:
             gone = self._gone
@@ -112,7 +120,8 @@ class Relay:
         if gone is not None:
             told(gone)
             return
-        self._say({"seat": seat, "call": number, "block": block.number, **command})
+        where = {} if block is None else {"block": block.number}
+        self._say({"seat": seat, "call": number, **where, **command})
 
     def take_block(self, size: int) -> Block:
         """Return a block of at least this many bytes."""

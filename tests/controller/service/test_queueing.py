@@ -210,6 +210,34 @@ async def test_many_jobs_that_meet_faults_do_not_starve_one_that_can_start(monke
             each.cancel()
 
 
+@pytest.mark.parametrize("aged", [True, False])
+async def test_after_a_long_fault_an_aged_job_is_before_all_later_ones(
+    aged: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job of the lowest priority needs the hosts of a refusing switch, while jobs of the highest take the others."""
+    monkeypatch.setattr("weir.controller.service.queueing._FAULT_NS", 50_000_000)
+    if aged:
+        monkeypatch.setattr("weir.controller.jobs.queue.AGE_NS", 1)
+    async with rig(topology=two_racks(), placed_by="widest") as service:
+        service.switches["s1"].refuse = lambda update: True
+        old = asked_for(service, job=101, worker_count=4)
+        await queued(service, 1)
+        for job in (201, 202):  # they pass it, one after the other
+            assert workers(await service.register(job=job, worker_count=2, priority=7)) == ["h3", "h4"]
+            if job == 201:
+                await service.end(job)
+        service.switches["s1"].refuse = lambda update: False
+        later = asked_for(service, job=203, worker_count=3, priority=7)
+        states = await queued(service, 2)
+        assert [state.job for state in states] == ([101, 203] if aged else [203, 101])
+        await service.end(202)
+        first, second = (old, later) if aged else (later, old)
+        started = await first
+        assert not second.done(), "its hosts are taken"
+        await service.end(started.job)
+        await second
+
+
 async def test_named_hosts_count_as_taken(service: ServiceRig) -> None:
     await service.register(workers=["h1", "h3"], server=SERVER)
     assert workers(await asked(service, 1)) == ["h2"]

@@ -85,8 +85,8 @@ class DataCache(Generic[Decoded]):
         """Return a sample.
 
         Raises:
-            TrainingError: The file cannot be read, or changes while it is copied. Whatever `decode` raises passes
-                through.
+            TrainingError: The file cannot be read, changes while it is copied, or has another size than its copy.
+                Whatever `decode` raises passes through.
         """
         name = self.names[index]
         stored = self._memory_level.find(name)
@@ -130,7 +130,25 @@ class DataCache(Generic[Decoded]):
             if copy is None:
                 self.counts.remote_bytes += size
                 return source
+        self._check_size(name, copy)
         return copy
+
+    def _check_size(self, name: str, copy: Path) -> None:
+        """Refuse a copy that was cut short, or of a file that has another size now. Without the remote folder it is
+        taken as it is.
+        """
+        source = self.remote / name
+        try:
+            wanted = source.stat().st_size
+        except OSError:
+            return
+        if (size := copy.stat().st_size) != wanted:
+            raise TrainingError(
+                f"{copy}: has {size} bytes, {source} has {wanted}; remove the copy",
+                place="cache",
+                value=size,
+                allowed=(str(wanted),),
+            )
 
     def _copy(self, name: str, path: Path) -> None:
         source = self.remote / name

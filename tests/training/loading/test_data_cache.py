@@ -105,6 +105,21 @@ def test_a_file_that_changes_while_it_is_copied_is_refused(
     read_all(cache)
 
 
+@pytest.mark.parametrize("changed", ["local", "remote"])
+def test_a_copy_of_another_size_than_its_source_is_refused(remote: Path, memory: Path, changed: str) -> None:
+    cache = cache_of(remote, memory)
+    read_all(cache)
+    cache.clear_memory()
+    copy = remote.parent / "local" / "class" / "3.bin"
+    os.truncate(remote.parent / changed / "class" / "3.bin", SIZE - 1)
+    with raises(TrainingError, place="cache", value=copy.stat().st_size):
+        cache[3]
+    assert cache[2].tolist() == [2] * SIZE
+    if changed == "local":
+        copy.unlink()
+        read_all(cache)
+
+
 @pytest.mark.parametrize("name", ["../outside.bin", "/etc/passwd", ".weir/total", "."])
 def test_names_out_of_the_folder_are_refused(remote: Path, memory: Path, name: str) -> None:
     cache = cache_of(remote, memory)

@@ -28,6 +28,7 @@ from .plan import app as plan_app
 from .ptf import ptf
 from .runs import demo, replay, run
 from .schema import schema
+from .search import search
 from .stf import stf
 from .strategies import strategies
 from .telemetry import app as telemetry_app
@@ -108,6 +109,14 @@ app.command(
         "sudo .venv/bin/weir run my.yaml --fabric mininet",
     ),
 )(run)
+app.command(
+    rich_help_panel=TRAIN,
+    epilog=examples(
+        "weir search examples/search.yaml",
+        "weir search my.yaml --order fair --order grouper --seed 3",
+        "weir search my.yaml --check",
+    ),
+)(search)
 app.command(rich_help_panel=TRAIN, epilog=examples("weir replay runs/digits-20260101-120000"))(replay)
 # arguments after the program belong to the program
 app.command(

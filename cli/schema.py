@@ -17,10 +17,11 @@ class FileKind(StrEnum):
     RUN = "run"
     JOBS = "jobs"
     SUITE = "suite"
+    SEARCH = "search"
 
 
 def schema(
-    kind: Annotated[FileKind, typer.Argument(metavar="KIND", help="fabric, run, jobs or suite.")],
+    kind: Annotated[FileKind, typer.Argument(metavar="KIND", help="fabric, run, jobs, suite or search.")],
 ) -> None:
     """Print the JSON schema of a kind of file. Editors complete and check by it."""
     if kind is FileKind.FABRIC:
@@ -35,6 +36,10 @@ def schema(
         from ..experiments.evaluation.suite import Suite
 
         printed = Suite.json_schema()
+    elif kind is FileKind.SEARCH:
+        from ..experiments.search.search_file import SearchFile
+
+        printed = SearchFile.json_schema()
     else:
         from .place_files import JobsFile
 

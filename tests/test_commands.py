@@ -46,6 +46,7 @@ ALONE: Final = [
     "weir place topologies/leaf_spine.yaml --server h12 --strategy agg --streams s1=4",
     "weir place topologies/leaf_spine.yaml --strategy examples/user_strategy.py",
     "weir run experiments/demo.yaml --check",
+    "weir search examples/search.yaml",
     "weir schema fabric > fabric.schema.json",
     "weir schema run > run.schema.json",
     "p4c-bm2-ss --arch v1model --p4runtime-files firewall.p4info.txtpb -o firewall.json "

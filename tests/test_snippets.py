@@ -41,6 +41,7 @@ from weir.emulator.stf.reader import parse as parse_stf
 from weir.experiments.config import RunConfig
 from weir.experiments.config.congestion import ControllerCongestion
 from weir.experiments.config.telemetry import TelemetryConfig
+from weir.experiments.search.search_file import SearchFile
 from weir.hosts import ControlClient
 from weir.imports.extras import EXTRAS
 from weir.tests.own_network import IN_ITS_OWN_NETWORK
@@ -239,6 +240,7 @@ RUN_BY_OTHERS: Final = {
     "docs/loading.md": "tests/training/loading, tests/training/graphs and test_torch_steps.py make these calls",
     "docs/pytorch.md": "the programs of tests/hosts/torch begin with the first, and have the others' calls",
     "docs/scheduling.md": "tests/hosts/torch/test_turns.py takes turns in both ways",
+    "docs/search.md": "tests/hosts/torch/scenarios.py makes the call of `report`",
     "docs/tensor-parallelism.md": "tests/training/parallel makes these calls",
     "docs/transport.md": "tests/hosts/drivers/test_udp_transport.py and examples/gossip.py make these calls",
 }
@@ -418,6 +420,15 @@ def test_the_sampler_of_the_training_page_trains() -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.skipif(find_spec("optuna") is None, reason="Optuna is not installed (pip install 'weir-fabric[search]')")
+def test_the_searches_of_the_search_page_end_with_the_best() -> None:
+    names: dict[str, Any] = {"train": lambda number, parameters, steps: steps - abs(parameters["learning_rate"] - 0.1)}
+    exec(python_of("docs/search.md", "RandomSource"), names)
+    assert names["search"].best.steps == 100 + 200 + 400
+    exec(python_of("docs/search.md", "OptunaSource"), names)
+    assert len(names["study"].trials) == 8
+
+
 def test_no_python_is_left_out() -> None:
     assert {each.language for each in SNIPPETS} == {"", "python", "sh", "yaml"}, "and none has a language of its own"
     run = {python_of(page, words) for _, page, words, _ in IN_A_JOB}
@@ -432,6 +443,7 @@ def test_no_python_is_left_out() -> None:
         python_of("docs/gossip.md", "POLICIES"),
         python_of("docs/inference.md", "Forest.of"),
         python_of("docs/scheduling.md", "Demand"),
+        *(python_of("docs/search.md", words) for words in ("RandomSource", "OptunaSource")),
     }
     left = {each for each in SNIPPETS if each.language == "python" and each.text not in run}
     assert {each.page for each in left} == set(RUN_BY_OTHERS), [str(each) for each in left]
@@ -446,6 +458,7 @@ FILES: Final = {
     "docs/gossip.md": 1,
     "docs/placement.md": 1,
     "docs/runs.md": 2,
+    "docs/search.md": 1,
     "docs/telemetry.md": 1,
     "docs/training.md": 1,
 }
@@ -469,6 +482,13 @@ def test_the_run_files_of_the_runs_page_are_some(tmp_path: Path) -> None:
         assert config.topology.name == "leaf-spine"
         sizes.append(config.gradient_values)
     assert sizes == [64 * 128 + 128 + 128 * 10 + 10, 10_000]
+
+
+def test_the_file_of_the_search_page_is_a_search(tmp_path: Path) -> None:
+    (text,) = files_of("docs/search.md")
+    (tmp_path / "search.yaml").write_text(text)
+    (search,) = SearchFile.load(tmp_path / "search.yaml").searches
+    assert search.schedule.trainings == 8 + 4 + 2
 
 
 def test_the_section_of_the_gossip_page_is_one_of_a_run_file(tmp_path: Path) -> None:

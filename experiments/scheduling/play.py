@@ -68,6 +68,8 @@ class Play:
     """Classes from (order, demands, number); None: the first tiers have a class each."""
     stage_seconds: list[float] = field(default_factory=list)
     """Completion time of each stage that has ended."""
+    search_seconds: dict[str, float] = field(default_factory=dict)
+    """Time of each search from its start to the end of its last stage."""
     free: dict[str, int] | None = None
     """Free places of each switch."""
 
@@ -139,6 +141,7 @@ class Play:
             if stage + 1 < len(search.stages):
                 self._simulator.at(self._simulator.now, partial(self._begin_stage, search, stage + 1))
                 return
+            self.search_seconds[search.name] = self._simulator.now - search.begun_seconds
         self._reorder()
 
     def _classes(self, demands: Sequence[Demand]) -> dict[str, int]:

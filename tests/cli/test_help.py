@@ -43,7 +43,7 @@ def helps() -> dict[str, str]:
 
 
 def test_every_command_is_there(helps: dict[str, str]) -> None:
-    plain = "baselines controller demo doctor evaluate examples launch mininet place ptf replay run schema stf"
+    plain = "baselines controller demo doctor evaluate examples launch mininet place ptf replay run schema search stf"
     plain += " strategies top torchrun infer"
     within = {
         "jobs": ["list", "register", "end"],

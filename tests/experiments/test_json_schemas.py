@@ -23,6 +23,7 @@ from weir.cli.app import app
 from weir.experiments.config import RunConfig
 from weir.experiments.errors import ExperimentError
 from weir.experiments.evaluation.suite import Suite
+from weir.experiments.search.search_file import SearchFile
 from weir.tests.paths import ROOT
 from weir.topologies import Endpoint, TopologyError, load_topology
 from weir.topologies.model import ENDPOINT_PATTERN
@@ -49,7 +50,8 @@ def documents() -> list[tuple[str, dict[str, Any]]]:
 DOCUMENTS = documents()
 RUNS = [(where, data) for where, data in DOCUMENTS if "job" in data]
 SUITES = [(where, data) for where, data in DOCUMENTS if "grids" in data]
-FABRICS = [each for each in DOCUMENTS if each not in RUNS and each not in SUITES]
+SEARCHES = [(where, data) for where, data in DOCUMENTS if "searches" in data]
+FABRICS = [each for each in DOCUMENTS if each not in [*RUNS, *SUITES, *SEARCHES]]
 
 
 def printed(kind: str) -> jsonschema.Draft202012Validator:
@@ -60,18 +62,20 @@ def printed(kind: str) -> jsonschema.Draft202012Validator:
     return jsonschema.Draft202012Validator(schema)
 
 
-FABRIC, RUN, SUITE = printed("fabric"), printed("run"), printed("suite")
+FABRIC, RUN, SUITE, SEARCH = printed("fabric"), printed("run"), printed("suite"), printed("search")
 
 
 def test_there_are_files_of_all_kinds() -> None:
     assert len(FABRICS) >= 6
     assert len(RUNS) >= 4
     assert len(SUITES) >= 1
+    assert len(SEARCHES) >= 1
 
 
 @pytest.mark.parametrize(("where", "data"), DOCUMENTS, ids=[where for where, _ in DOCUMENTS])
 def test_shipped_files_match_their_schemas(where: str, data: dict[str, Any]) -> None:
-    (RUN if "job" in data else SUITE if "grids" in data else FABRIC).validate(data)
+    kinds = {"job": RUN, "grids": SUITE, "searches": SEARCH}
+    next((kind for key, kind in kinds.items() if key in data), FABRIC).validate(data)
 
 
 def refused(validator: jsonschema.Draft202012Validator, data: object) -> bool:
@@ -95,6 +99,15 @@ def test_a_key_too_many_is_refused_everywhere_in_a_run(where: str, data: dict[st
         (tmp_path / "run.yaml").write_text(yaml.safe_dump(changed))
         with pytest.raises(ExperimentError, match="strange"):
             RunConfig.load(tmp_path / "run.yaml")
+
+
+@pytest.mark.parametrize(("where", "data"), SEARCHES, ids=[where for where, _ in SEARCHES])
+def test_a_key_too_many_is_refused_everywhere_in_a_search(where: str, data: dict[str, Any], tmp_path: Path) -> None:
+    for changed in with_a_strange_key({**data, "fabric": "leaf_spine.yaml"}, {"space"}):
+        assert refused(SEARCH, changed), changed
+        (tmp_path / "search.yaml").write_text(yaml.safe_dump(changed))
+        with pytest.raises(ExperimentError, match="strange"):
+            SearchFile.load(tmp_path / "search.yaml")
 
 
 @pytest.mark.parametrize(("where", "data"), SUITES, ids=[where for where, _ in SUITES])

@@ -1,0 +1,133 @@
+"""`weir search`: hyper-parameter searches that share a fabric, and the order of their traffic."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from ..experiments.errors import ExperimentError, Interrupted
+from .console import NOTES
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from ..experiments.search.search_file import SearchFile
+    from ..experiments.search.virtual import Outcome
+
+_console = Console(highlight=False, markup=False)
+_SHOWN = 5
+"""Configurations of a search in its table."""
+
+
+def search(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="Fabric, orders, and searches with their spaces (YAML).")
+    ],
+    order: Annotated[
+        list[str] | None,
+        typer.Option(help="Play this order in place of the file's; may be repeated. docs/scheduling.md has all."),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Replace the file's seed.")] = None,
+    out: Annotated[Path, typer.Option("--out", help="Folder that records are made in.")] = Path("runs"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON instead of tables.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Only check FILE; nothing is trained.")] = False,
+) -> None:
+    """Search hyper-parameters by stages, under several orders of traffic.
+
+    Each search of FILE trains its configurations for a fixed number of steps, a stage. Then the worst stop, and the
+    others go on, with new ones if the file says so. The models and the data are real (the workloads of weir run), and
+    accuracies do not depend on traffic. Times are virtual: the jobs of all searches share the fabric of the file, and
+    each order of jobs is played once. A stage ends when its slowest job does, so orders that know stages (grouper,
+    stage-srpt) end them earlier on average than fair shares.
+
+    The record in --out has every configuration with its accuracies, and the times under each order.
+    """
+    from ..experiments.search.search_file import SearchFile
+    from ..experiments.search.virtual import run_searches
+
+    loaded = SearchFile.load(file)
+    if order or seed is not None:
+        given = {"orders": order or loaded.orders, "seed": loaded.seed if seed is None else seed}
+        loaded = loaded.replaced("--order" if order else "--seed", **given)
+    if check:
+        trainings = sum(search.schedule.trainings for search in loaded.searches)
+        NOTES.print(f"{file} is right: {len(loaded.searches)} searches, {trainings} trainings", soft_wrap=True)
+        return
+    total = sum(search.schedule.trainings for search in loaded.searches) + len(loaded.orders)
+    with _progress() as progress:
+        task = progress.add_task(loaded.name, total=total)
+        try:
+            outcome = run_searches(loaded, lambda line: progress.update(task, advance=1, description=line))
+        except KeyboardInterrupt:
+            raise Interrupted("interrupted; nothing is kept") from None
+    kept = _keep(outcome, file, out, loaded.name)
+    if as_json:
+        sys.stdout.write(json.dumps({**outcome.as_json(), "record": str(kept)}) + "\n")
+    else:
+        _print(outcome, loaded)
+        NOTES.print(f"record: {kept}", soft_wrap=True)
+
+
+def _progress() -> Progress:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    return Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=NOTES,
+    )
+
+
+def _keep(outcome: Outcome, file: Path, out: Path, name: str) -> Path:
+    """Write the record; return its folder."""
+    from ..experiments.records.record import keep_folder, run_folder, versions
+
+    with run_folder(out) as folder:
+        try:
+            record = {**outcome.as_json(), "versions": versions()}
+            (folder / "search.json").write_text(json.dumps(record, indent=1) + "\n")
+            shutil.copy(file, folder / "search.yaml")
+            return keep_folder(folder, out, name)
+        except OSError as error:
+            raise ExperimentError(f"{out}: the record cannot be written ({error.strerror})") from None
+
+
+def _print(outcome: Outcome, file: SearchFile) -> None:
+    for course in outcome.courses:
+        names = list(course.config.space)
+        table = Table(
+            "no.", *names, "steps", "accuracy", "stopped after", box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False
+        )
+        for trial in course.search.ranking[:_SHOWN]:
+            values = [f"{value:.3g}" if isinstance(value, float) else str(value) for value in trial.parameters.values()]
+            ended = f"stage {trial.begun_stage + len(trial.values)}" if trial.stopped else ""
+            table.add_row(str(trial.number), *values, str(trial.steps), f"{trial.values[-1]:.3f}", ended)
+        count = len(course.search.trials)
+        _console.print(f"\n{course.config.name}: the best {min(_SHOWN, count)} of {count} configurations")
+        _console.print(table)
+    first = outcome.orders[0]
+    table = Table(
+        "order",
+        "mean stage, s",
+        f"of {first.order}",
+        *(f"{each.name}, s" for each in file.searches),
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+    )
+    for each in outcome.orders:
+        ends = [f"{each.search_seconds[search.name]:.3f}" for search in file.searches]
+        table.add_row(each.order, f"{each.stage_seconds:.3f}", f"{each.stage_seconds / first.stage_seconds:.2f}", *ends)
+    _console.print("\nVirtual time; the last columns are each search's time from its start to its end")
+    _console.print(table)
+    _console.print(f"No order has a mean below {outcome.bound_seconds:.3f} s.")

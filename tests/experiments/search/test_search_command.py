@@ -1,0 +1,71 @@
+"""`weir search`: the example, its record, and files that are refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from weir.tests.paths import ROOT
+from weir.tests.support.commands import weir
+
+EXAMPLE = ROOT / "examples" / "search.yaml"
+
+
+def test_the_example_keeps_a_record_and_orders_change_times_alone(tmp_path: Path) -> None:
+    ended = weir("search", EXAMPLE, "--out", tmp_path, "--json")
+    assert ended.status == 0, ended.err
+    shown = json.loads(ended.out)
+    (folder,) = tmp_path.iterdir()
+    assert Path(shown.pop("record")) == folder
+    record = json.loads((folder / "search.json").read_text())
+    assert record.pop("versions")
+    assert record == shown
+    assert (folder / "search.yaml").read_text() == EXAMPLE.read_text()
+    ann, bob = record["searches"]
+    assert [len(stage) for stage in ann["stages"]] == [8, 4, 2]
+    assert [len(stage) for stage in bob["stages"]] == [4, 3]
+    assert ann["best"]["accuracies"][-1] > 0.9
+    assert ann["best"]["steps"] == 40 + 80 + 160
+    means = {each["order"]: each["mean_stage_seconds"] for each in record["orders"]}
+    assert means["grouper"] < means["fair"]
+    assert min(means.values()) >= record["bound_seconds"]
+    again = weir("search", EXAMPLE, "--out", tmp_path, "--order", "fair")
+    assert again.status == 0
+    assert f"{means['fair']:.3f}" in again.out
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "named"),
+    [
+        ("space", {"rate": [1]}, "rate"),
+        ("space", {"batch": {"low": 9, "high": 3}}, "9"),
+        ("keep", 0, "keep"),
+        ("workload", "mnits", "mnist"),
+        ("workers", 12, "12 hosts"),
+        ("name", "bob", "same name"),
+        ("colour", "red", "colour"),
+    ],
+)
+def test_wrong_files_are_refused_in_a_line_that_names_the_value(
+    tmp_path: Path, key: str, value: object, named: str
+) -> None:
+    data = yaml.safe_load(EXAMPLE.read_text())
+    data["searches"][0][key] = value
+    file = tmp_path / "wrong.yaml"
+    file.write_text(yaml.safe_dump(data))
+    ended = weir("search", file, "--check")
+    assert ended.status == 2
+    assert named in ended.err
+    assert "Traceback" not in ended.err
+
+
+def test_orders_that_a_search_cannot_use_are_refused() -> None:
+    for order in ("jpas", "fifo"):
+        ended = weir("search", EXAMPLE, "--check", "--order", order)
+        assert ended.status == 2
+        assert order in ended.err
+    ended = weir("search", EXAMPLE, "--check")
+    assert "2 searches, 21 trainings" in ended.err

@@ -85,7 +85,8 @@ class Cluster:
         waiting = self.draw(1)
         job = 1
         while job <= self.jobs or self.running:
-            if job <= self.jobs and len(self.free) >= 2 and self.random.random() < 0.9:
+            # without a running job nothing would end
+            if job <= self.jobs and len(self.free) >= 2 and (self.random.random() < 0.9 or not self.running):
                 if await self.admit(waiting):
                     job += 1
                 if job <= self.jobs and len(self.free) >= 2:

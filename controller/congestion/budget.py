@@ -36,6 +36,7 @@ from .cross_traffic import (
     windows_on,
     with_undeclared,
 )
+from .network_calculus import left_by_priority
 from .options import CongestionOptions
 from .queue_budget import NO_PROBES, LinkBudget, ProbeTraffic, Queue, inlet_packets, nic_delay_s, queue_budget
 from .shares import fair_windows
@@ -130,7 +131,7 @@ def _queues(
             cable = topology.link_at(link)
             if link in undeclared and options.makes_room:
                 inlets = (far for port, far in topology.neighbours(link.node).items() if port != link.port)
-                declared = there.share(max(frames), cable.rate_bps) if there else 0.0
+                declared = _declared_share(there, max(frames), cable.rate_bps) if there else 0.0
                 share = min(undeclared[link], max(0.0, _MAX_REFERENCE - declared))
                 there = with_undeclared(there, share * cable.rate_bps, max(frames), inlets)
             trips = [job.round_trips_ns.get(link, 0) for job in jobs if link in job.count]
@@ -157,6 +158,12 @@ def _queues(
     return [replace(queue, nic_delays_s=delays_s) for queue in queues]
 
 
+def _declared_share(crossing: CrossTraffic, frame_bytes: int, rate_bps: int) -> float:
+    """Share of the rate that the control class leaves, if all frames had this length."""
+    left = left_by_priority(rate_bps / (8 * frame_bytes), crossing.control.per(frame_bytes), 1)
+    return crossing.curve.rate / left.rate
+
+
 def window_alone(
     topology: Topology, routes: Routes, plan: JobPlan, probes: Iterable[Probe], options: CongestionOptions
 ) -> int:
@@ -178,7 +185,7 @@ def _fitting_windows(
     """
     least = _min_threshold(options)
     most = {queue.link: _room(queue, options) for queue in queues if queue.crossing is None}
-    frames_ns = {queue.link: 1e9 * queue.frame_s for queue in queues}
+    frames_ns = {queue.link: 1e9 / queue.service.rate for queue in queues}
     by_link = {queue.link: queue for queue in queues}
 
     def windows_at(level: int) -> tuple[Mapping[Endpoint, int], Mapping[Endpoint, int]]:
@@ -230,14 +237,14 @@ def _left(job: JobStreams, queues: Mapping[Endpoint, Queue], budgets: Mapping[En
     left, packets_per_second = math.inf, math.inf
     for queue in (queues[link] for link in job.count if link in queues):  # the others are hosts'
         if queue.share < 1:
-            packets_per_second = min(packets_per_second, (1 - queue.share) / queue.streams / queue.frame_s)
+            packets_per_second = min(packets_per_second, (1 - queue.share) * queue.service.rate / queue.streams)
             if queue.crossing and not budgets[queue.link].refusal:
                 left = min(left, budgets[queue.link].congested_window)
     return left / max(1.0, packets_per_second * job.round_trip_ns / 1e9)
 
 
 def _room(queue: Queue, options: CongestionOptions) -> int:
-    """Largest sum of windows of a queue without leaky-bucket cross traffic.
+    """Largest sum of windows of a queue without steady cross traffic.
 
     If others' own windows leave less than a round for each stream there is no bound, and streams are not reduced in
     vain.
@@ -379,7 +386,7 @@ def _by_threshold(
 ) -> Callable[[int], Mapping[Endpoint, LinkBudget]]:
     """Return a function from a threshold of all queues that have not `stopped` at another one to their budgets.
 
-    Queues without leaky-bucket cross traffic are the same for each threshold.
+    Queues without steady cross traffic are the same for each threshold.
     """
     apart = [queue for queue in queues if queue.crossing is None]
     known = _at_levels(apart, totals, 0, {}, 0, options, used)
@@ -432,9 +439,9 @@ def probes_on(
                 _longest_wait_ns(topology.link_at(link), link in full, options, frame_bytes) for link in links
             )
             at_once = 1 + int(away_ns // period_ns) if period_ns else 1
-            rate_bps = 8e9 * length / period_ns if period_ns else 0.0
+            rate = 1e9 * length / period_ns if period_ns else 0.0
             for link in links:
-                found[link] = found.get(link, NO_PROBES).plus(at_once, rate_bps, late_s, length)
+                found[link] = found.get(link, NO_PROBES).plus(at_once, rate, late_s, length)
     return found
 
 

@@ -6,11 +6,12 @@ packets of its own class, (σ + Lmax)/C; the burst grows by ρ·D at the next ho
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from ...topologies.model import Endpoint
 from ...topologies.routing import Routes
-from .formulas import burst_behind, priority_delay_ns
+from .network_calculus import RateLatency, TokenBucket, delay_bound, output_curve
 
 
 def control_delay_ns(
@@ -26,13 +27,19 @@ def control_delay_ns(
         stages: dict[int, list[Endpoint]] = {}
         for link in ways:
             stages.setdefault(routes.hops(link.node, destination), []).append(link)
-        total, burst, together = 0, float(frame_bytes), 1
+        total, traffic, together = 0, TokenBucket(frame_bytes, frame_bytes * 1e9 / period_ns), 1
         for _, links in sorted(stages.items(), reverse=True):
             if topology.is_switch(links[0].node) and together == 1:  # which ways meet where, hashing says: all may
-                burst, together = burst * len(senders), len(senders)
+                traffic, together = traffic.per(1 / len(senders)), len(senders)
             slowest = min(topology.link_at(link).rate_bps for link in links)
-            hop_ns = priority_delay_ns(int(burst), largest_bytes, slowest)
+            hop_ns = priority_delay_ns(int(traffic.burst), largest_bytes, slowest)
             total += hop_ns + max(topology.link_at(link).delay_ns for link in links)
-            burst = burst_behind(burst, together * frame_bytes * 1e9 / period_ns, hop_ns / 1e9)
+            traffic = output_curve(traffic, hop_ns / 1e9)
         longest = max(longest, total)
     return longest
+
+
+def priority_delay_ns(burst_bytes: int, largest_bytes: int, rate_bps: float) -> int:
+    """Maximum delay at one hop of a class in strict priority that keeps to its token bucket: (σ + Lmax)/C."""
+    link = RateLatency(rate_bps / 8, 8 * largest_bytes / rate_bps)
+    return math.ceil(round(1e9 * delay_bound(TokenBucket(burst_bytes), link), 3))

@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from ...topologies.model import Endpoint
+from ...topologies.model import Endpoint, Topology
 from ...topologies.routing import Routes
 from ..errors import PlanError
 from ..planning.forwarding import flow_way
 from ..planning.plan import round_bytes
+from .network_calculus import NO_TRAFFIC, RateLatency, TokenBucket, aggregate, delay_bound, output_curve
 
 _TURNS: Final = 64
 """Maximum number of iterations until bursts of the control class, each delayed by those of the iteration before,
@@ -61,8 +62,9 @@ class Uncontrolled:
             )
 
     @property
-    def packets_per_second(self) -> float:
-        return self.rate_bps / (8 * self.packet_bytes)
+    def curve(self) -> TokenBucket:
+        """Its arrival curve at the source, in packets."""
+        return TokenBucket(self.burst_packets, self.rate_bps / (8 * self.packet_bytes))
 
     def runs_at(self, time_ns: int) -> bool:
         return self.start_ns <= time_ns and (self.stop_ns is None or time_ns < self.stop_ns)
@@ -84,14 +86,12 @@ class Windowed:
 
 @dataclass(frozen=True, slots=True)
 class PairTraffic:
-    """Declared streams of one pair of hosts at one link: together a leaky bucket, in packets."""
+    """Declared streams of one pair of hosts at one link."""
 
-    packets_per_second: float
-    """ρ: of those that run at one time."""
+    curve: TokenBucket
+    """Arrival curve in packets, as if they met no queue before: ρ of those that run at one time, and σ."""
     rate_bps: float
-    """The same in bits."""
-    burst_packets: float
-    """σ, as if they met no queue before."""
+    """ρ in bits."""
     every_burst_counts: bool
     """True if σ is the sum over all streams, including those that do not run at one time."""
     behind: Mapping[Hops, float]
@@ -107,84 +107,58 @@ class PairTraffic:
         less.
         """
         alone = [stream for stream, _ in streams]
-        every = sum(one.burst_packets for one in alone)
+        every = float(sum(one.burst_packets for one in alone))
         twice = 2 * _at_once(alone, lambda one: one.burst_packets)
         ways: dict[Hops, list[Uncontrolled]] = {}
         for stream, upstream in streams:
             ways.setdefault(upstream, []).append(stream)
         rate_of = _packets_per_second if every <= twice else _packets_per_second_and_burst
         return cls(
-            _at_once(alone, rate_of),
+            TokenBucket(min(every, twice), _at_once(alone, rate_of)),
             _at_once(alone, lambda one: one.rate_bps),
-            min(every, twice),
             every <= twice,
             {upstream: _at_once(those, rate_of) for upstream, those in ways.items()},
         )
 
-    def burst_behind(self, delay_s: Callable[[Hops], float]) -> float:
-        """σ + ρ·D: maximum burst where a path's queues delay by at most `delay_s`.
+    def curve_behind(self, delay_s: Callable[[Hops], float]) -> TokenBucket:
+        """Arrival curve where a path's queues delay by at most `delay_s`.
 
         Packets that arrive in a time t were sent in t and the D before, so the largest delay covers all. If σ is that
         of all streams, each path may have its own delay.
         """
         delays_s = {upstream: delay_s(upstream) for upstream in self.behind}
-        late = self.packets_per_second * max(delays_s.values())
-        if self.every_burst_counts:
-            late = min(late, sum(rate * delays_s[upstream] for upstream, rate in self.behind.items()))
-        return self.burst_packets + late
-
-
-@dataclass(frozen=True, slots=True)
-class ControlTraffic:
-    """Control-class traffic of one link, before all other traffic: a leaky bucket, of bytes."""
-
-    rate_bps: float = 0.0
-    burst_bytes: float = 0.0
-
-    def left(self, link_bps: int) -> float:
-        """1 − h: the part that it leaves of a link of this rate, and a hundredth where it leaves nothing."""
-        return max(0.01, 1 - self.rate_bps / link_bps)
-
-    def packets(self, frame_bytes: int, link_bps: int) -> float:
-        """σ_h: number of frames of this length that the class delays at once, and while a frame is sent for which it
-        waits.
-
-        Infinite if the class uses up a link of this rate.
-        """
-        if self.rate_bps >= link_bps:
-            return math.inf
-        return self.burst_bytes / frame_bytes + self.rate_bps / link_bps if self.rate_bps else 0.0
-
-
-NO_CONTROL: Final = ControlTraffic()
+        late = output_curve(self.curve, max(delays_s.values()))
+        if not self.every_burst_counts:
+            return late
+        apart = (output_curve(TokenBucket(0, rate), delays_s[upstream]) for upstream, rate in self.behind.items())
+        return replace(late, burst=min(late.burst, self.curve.burst + aggregate(apart).burst))
 
 
 @dataclass(frozen=True, slots=True)
 class Nic:
-    """Declared traffic of a host, which waits in one queue at its NIC, together a leaky bucket.
+    """Declared traffic of a host, which waits in one queue at its NIC.
 
     The host's packets of jobs and of other windows wait in the same queue.
     """
 
     port: Endpoint
     """The switch's that leads to the host."""
-    packets_per_second: float
-    burst_packets: float
+    curve: TokenBucket
+    """Its arrival curve, in packets."""
     largest_bytes: int
     """Length of its longest frame."""
     destinations: int
     """Number of destinations. Traffic to a single one leaves a NIC no more bursty than it was sent."""
-    control: ControlTraffic
-    """The host's traffic that precedes it."""
+    control: TokenBucket
+    """Arrival curve in bytes of the host's traffic that precedes it."""
 
     @classmethod
-    def of(cls, port: Endpoint, streams: Sequence[Uncontrolled], control: ControlTraffic) -> Nic:
+    def of(cls, port: Endpoint, streams: Sequence[Uncontrolled], control: TokenBucket) -> Nic:
         """`streams` are all of one host, which knows when it sends what."""
         together = PairTraffic.of([(stream, ()) for stream in streams])
         return cls(
             port,
-            together.packets_per_second,
-            together.burst_packets,
+            together.curve,
             max(stream.packet_bytes for stream in streams),
             len({stream.destination for stream in streams}),
             control,
@@ -209,24 +183,21 @@ class CrossTraffic:
     """Length of its longest frame."""
     nics: Mapping[Endpoint, Nic] = field(default_factory=dict)
     """NIC of each host whose traffic is part of it, by the host's link."""
-    control: ControlTraffic = NO_CONTROL
-    """Control-class traffic that precedes it."""
+    control: TokenBucket = NO_TRAFFIC
+    """Arrival curve of the control class, which precedes it, in bytes."""
 
     @property
-    def packets_per_second(self) -> float:
-        return sum(pair.packets_per_second for pair in self.pairs)
+    def curve(self) -> TokenBucket:
+        """Arrival curve in packets, as if it met no queue before."""
+        return aggregate(pair.curve for pair in self.pairs)
 
     @property
     def rate_bps(self) -> float:
         return sum(pair.rate_bps for pair in self.pairs)
 
-    def share(self, frame_bytes: int, link_bps: int) -> float:
-        """Share of the rate that the control class leaves, if all frames had this length."""
-        return self.packets_per_second * (8 * frame_bytes / (link_bps * self.control.left(link_bps)))
-
-    def burst_behind(self, delay_s: Callable[[Hops], float]) -> float:
-        """Packets that come at once where a way's queues delay by `delay_s` at most."""
-        return sum(pair.burst_behind(delay_s) for pair in self.pairs)
+    def curve_behind(self, delay_s: Callable[[Hops], float]) -> TokenBucket:
+        """Arrival curve in packets where a way's queues delay by `delay_s` at most."""
+        return aggregate(pair.curve_behind(delay_s) for pair in self.pairs)
 
 
 def with_undeclared(
@@ -236,21 +207,22 @@ def with_undeclared(
     minimal.
     """
     packets_per_second = rate_bps / (8 * frame_bytes)
-    seen = PairTraffic(packets_per_second, rate_bps, 1.0, every_burst_counts=True, behind={(): packets_per_second})
+    curve = TokenBucket(1.0, packets_per_second)
+    seen = PairTraffic(curve, rate_bps, every_burst_counts=True, behind={(): packets_per_second})
     if crossing is None:
         return CrossTraffic((seen,), (), frozenset(inlets), frame_bytes, frame_bytes)
     return replace(crossing, pairs=(*crossing.pairs, seen), inlets=crossing.inlets | frozenset(inlets))
 
 
 def _packets_per_second(stream: Uncontrolled) -> float:
-    return stream.packets_per_second
+    return stream.curve.rate
 
 
 def _packets_per_second_and_burst(stream: Uncontrolled) -> float:
     """Rate of a stream with its burst spread over the time that it runs."""
     if stream.stop_ns is None:
-        return stream.packets_per_second
-    return stream.packets_per_second + 1e9 * stream.burst_packets / max(1, stream.stop_ns - stream.start_ns)
+        return stream.curve.rate
+    return stream.curve.rate + 1e9 * stream.burst_packets / max(1, stream.stop_ns - stream.start_ns)
 
 
 def _at_once(streams: Sequence[Uncontrolled], of: Callable[[Uncontrolled], float]) -> float:
@@ -285,7 +257,7 @@ def cross_traffic(routes: Routes, declared: Iterable[Uncontrolled]) -> Mapping[E
         first, *onward = _hops(routes, stream)
         [own] = first
         if own not in nics:
-            nics[own] = Nic.of(topology.peer(own), sent[source], control.get(own, NO_CONTROL))
+            nics[own] = Nic.of(topology.peer(own), sent[source], control.get(own, NO_TRAFFIC))
         upstream, before = Hops([first]), first
         for links in onward:
             for link in links:
@@ -293,7 +265,7 @@ def cross_traffic(routes: Routes, declared: Iterable[Uncontrolled]) -> Mapping[E
                 found.setdefault(link, []).append(_Crossing(stream, upstream, inlets))
             upstream, before = (*upstream, links), links
     return {
-        link: replace(_together(crossings, nics), control=control.get(link, NO_CONTROL))
+        link: replace(_together(crossings, nics), control=control.get(link, NO_TRAFFIC))
         for link, crossings in found.items()
     }
 
@@ -308,35 +280,40 @@ def _hops(routes: Routes, stream: Uncontrolled) -> Hops:
     return hop_by_hop(routes, way, destination)
 
 
-def _control_traffic(routes: Routes, declared: Sequence[Uncontrolled]) -> Mapping[Endpoint, ControlTraffic]:
-    """Return the control-class traffic of each link.
+def _control_traffic(routes: Routes, declared: Sequence[Uncontrolled]) -> Mapping[Endpoint, TokenBucket]:
+    """Return the arrival curve of each link's control-class traffic, in bytes.
 
-    At each hop it waits for a frame of another class and for a burst of its own, (σ + Lmax)/C
-    (controller/congestion/control_class.py), which adds to its burst at the next one.
+    At each hop it waits for a frame of another class and for a burst of its own, which adds to its burst at the next
+    one.
     """
     ways = [
         (stream, _hops(routes, stream))
         for stream in declared
         if stream.in_control_class and routes.reaches(stream.source, stream.destination)
     ]
-    topology, found = routes.topology, dict[Endpoint, ControlTraffic]()
+    topology, found = routes.topology, dict[Endpoint, TokenBucket]()
     largest_bytes = max([round_bytes(topology), *(stream.packet_bytes for stream in declared)])
     for _ in range(_TURNS):
         before, found = found, {}
         for stream, hops in ways:
             late_s = 0.0
             for links in hops:
-                burst_bytes = stream.burst_packets * stream.packet_bytes + late_s * stream.rate_bps / 8
+                curve = output_curve(stream.curve.per(1 / stream.packet_bytes), late_s)
                 for link in links:
-                    there = found.get(link, NO_CONTROL)
-                    found[link] = ControlTraffic(there.rate_bps + stream.rate_bps, there.burst_bytes + burst_bytes)
-                late_s += max(
-                    8 * (before.get(link, NO_CONTROL).burst_bytes + largest_bytes) / topology.link_at(link).rate_bps
-                    for link in links
-                )
+                    found[link] = found.get(link, NO_TRAFFIC) + curve
+                late_s += max(_priority_delay_s(topology, link, before, largest_bytes) for link in links)
         if found == before:
             return found
-    return {link: replace(there, burst_bytes=math.inf) for link, there in found.items()}
+    return {link: replace(there, burst=math.inf) for link, there in found.items()}
+
+
+def _priority_delay_s(
+    topology: Topology, link: Endpoint, control: Mapping[Endpoint, TokenBucket], largest_bytes: int
+) -> float:
+    """Maximum delay of the control class at a link, behind one frame of another class."""
+    rate = topology.link_at(link).rate_bps / 8
+    burst = TokenBucket(control.get(link, NO_TRAFFIC).burst)  # an overload is noticed by its burst, which never settles
+    return delay_bound(burst, RateLatency(rate, largest_bytes / rate))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """One queue's budget, from its traffic and the bounds of the queues before it. Pure arithmetic.
 
-rate, streams, probes ────────┐
-declared cross traffic ───────┼─▶ Queue ─▶ queue_budget ─▶ LinkBudget: threshold, windows, and a bound
-windows, threshold, delays ───┘                            or the reason why there is none
+rate, control class ──────────▶ service curve ──┐
+streams, copies, probes ──────▶ windows ────────┼─▶ Queue ─▶ queue_budget ─▶ LinkBudget: threshold, windows, and a bound
+cross traffic, probes ────────▶ arrival curves ─┘                            or the reason why there is none
 """
 
 from __future__ import annotations
@@ -15,16 +15,19 @@ from typing import Final
 
 from ...topologies.model import Endpoint, Topology
 from ...wire.aggregation import NO_WINDOW_LIMIT
-from .cross_traffic import NO_CONTROL, ControlTraffic, CrossTraffic, Hops, Nic
-from .formulas import (
-    dctcp_largest_queue,
-    dctcp_least_queue,
-    dctcp_thresholds,
-    inlet_queue,
-    marked_window_queue,
+from .cross_traffic import CrossTraffic, Hops, Nic
+from .dctcp import dctcp_largest_queue, dctcp_least_queue, dctcp_thresholds
+from .network_calculus import (
+    NO_TRAFFIC,
+    RateLatency,
+    TokenBucket,
+    aggregate,
+    left_by_priority,
+    marked_backlog,
     marked_windows,
-    pacing_gap_ns,
-    population_queue,
+    output_curve,
+    peak_limited_backlog,
+    windowed_backlog,
 )
 from .options import CongestionOptions
 
@@ -83,24 +86,23 @@ class LinkBudget:
 
 @dataclass(frozen=True, slots=True)
 class ProbeTraffic:
-    """Telemetry's probes of one link: a leaky bucket, and the most that are in the queue at once."""
+    """Telemetry's probes of one link: an arrival curve, and the most that are in the queue at once."""
 
     count: int = 0
     """P: probes that may be in the queue at once, if it holds at most what its delay was taken for."""
-    rate_bps: float = 0.0
-    late_bytes: float = 0.0
-    """ρ·D summed over the probes: bytes that come earlier than their rate allows because of earlier queues."""
+    late: TokenBucket = NO_TRAFFIC
+    """Arrival curve in bytes, without one probe of each kind: its burst is what comes early because of earlier
+    queues.
+    """
     largest_bytes: int = 0
     """Length of the longest frame, on this link."""
 
-    def plus(self, count: int, rate_bps: float, late_s: float, frame_bytes: int) -> ProbeTraffic:
-        """Return this traffic and another probe, whose earlier queues delay it by at most `late_s`."""
-        return ProbeTraffic(
-            self.count + count,
-            self.rate_bps + rate_bps,
-            self.late_bytes + rate_bps * late_s / 8,
-            max(self.largest_bytes, frame_bytes),
-        )
+    def plus(self, count: int, rate: float, late_s: float, frame_bytes: int) -> ProbeTraffic:
+        """Return this traffic and another probe of `rate` bytes per second, whose earlier queues delay it by at most
+        `late_s`.
+        """
+        late = self.late + output_curve(TokenBucket(0.0, rate), late_s)
+        return ProbeTraffic(self.count + count, late, max(self.largest_bytes, frame_bytes))
 
 
 NO_PROBES: Final = ProbeTraffic()
@@ -135,39 +137,46 @@ class Queue:
     """Maximum waiting time at the NICs that cross traffic passed before (`nic_delay_s`), by the hosts' links."""
 
     @cached_property
-    def control(self) -> ControlTraffic:
-        """Traffic that precedes all waiting packets."""
-        return self.crossing.control if self.crossing else NO_CONTROL
+    def link_rate(self) -> float:
+        """C, in packets of the largest frame per second."""
+        return self.rate_bps / (8 * self.frame_bytes)
+
+    @cached_property
+    def control(self) -> TokenBucket:
+        """Arrival curve of the traffic that precedes all waiting packets, in packets of the largest frame."""
+        return self.crossing.control.per(self.frame_bytes) if self.crossing else NO_TRAFFIC
+
+    @cached_property
+    def service(self) -> RateLatency:
+        """Service curve of the bulk class, in packets of the largest frame."""
+        return left_by_priority(self.link_rate, self.control, 1)
 
     @cached_property
     def left(self) -> float:
         """1 − h: the part of the link that the control class leaves."""
-        return self.control.left(self.rate_bps)
-
-    @cached_property
-    def frame_s(self) -> float:
-        """Transmission time of the largest frame, at the rate that the control class leaves."""
-        return 8 * self.frame_bytes / (self.rate_bps * self.left)
+        return self.service.rate / self.link_rate
 
     @cached_property
     def ahead(self) -> float:
         """σ_h: number of packets that wait because of a burst of the control class."""
-        return self.control.packets(self.frame_bytes, self.rate_bps)
+        return self.service.blocked
 
     @cached_property
     def share(self) -> float:
-        """u: uncontrolled traffic as a share of the rate that the control class leaves."""
-        return self.crossing.share(self.frame_bytes, self.rate_bps) if self.crossing else 0.0
+        """u: uncontrolled traffic as a share of the rate that the control class leaves, if all frames were the
+        largest.
+        """
+        return self.crossing.curve.rate / self.service.rate if self.crossing else 0.0
+
+    @cached_property
+    def probes(self) -> TokenBucket:
+        """Arrival curve of probes, in packets of the largest frame: P + σ_P, and their bytes' rate."""
+        return TokenBucket(self.probing.count) + self.probing.late.per(self.frame_bytes)
 
     @cached_property
     def probe_share(self) -> float:
         """u_P: probes' bytes as a share of the rate that the control class leaves."""
-        return self.probing.rate_bps / (self.rate_bps * self.left)
-
-    @cached_property
-    def probe_burst(self) -> float:
-        """Packets of the largest frame that probes bring at once, beyond one of each, after the queues before."""
-        return self.probing.late_bytes / self.frame_bytes
+        return self.probes.rate / self.service.rate
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,14 +210,15 @@ def queue_budget(
         queues: Inputs of all queues.
         options: The requested bound.
     """
-    burst = _burst_packets(queue, known, queues, options)
+    cross = _cross_curve(queue, known, queues, options)
+    burst = cross.burst
     window, total = NO_WINDOW_LIMIT, 0
     if queue.streams:
         if queue.streams > queue.wanted:  # not even a round of each fits, so that all must wait for gaps
             level = queue.streams
         window = min(max(level // queue.streams, 1) if largest is None else largest, NO_WINDOW_LIMIT - 1)
         total = queue.streams * window if largest is None else level
-    bound = _bound_of(queue, burst, window, total, marked_from, options)
+    bound = _bound_of(queue, cross, window, total, marked_from)
     refusal, gap_ns = "", 0
     if queue.streams and not options.windows_obeyed:
         window = NO_WINDOW_LIMIT
@@ -231,7 +241,7 @@ def queue_budget(
             )
         )
         if queue.streams and window == 1:
-            gap_ns = pacing_gap_ns(queue.streams, queue.frame_bytes, queue.rate_bps * queue.left, queue.share)
+            gap_ns = pacing_gap_ns(queue.streams, queue.service, queue.share)
     return LinkBudget(
         link=queue.link,
         threshold=bound.threshold,
@@ -253,13 +263,13 @@ def queue_budget(
     )
 
 
-def _burst_packets(
+def _cross_curve(
     queue: Queue,
     known: Mapping[Endpoint, LinkBudget],
     queues: Mapping[Endpoint, Queue],
     options: CongestionOptions,
-) -> float:
-    """Return σ: the burst of cross traffic after the queues and NICs that it passed before."""
+) -> TokenBucket:
+    """Return the arrival curve of cross traffic, in packets, after the queues and NICs that it passed before."""
 
     def delay_s(hops: Hops) -> float:
         return sum(max(map(link_delay_s, hop)) for hop in hops)
@@ -271,45 +281,45 @@ def _burst_packets(
         packets = known[link].bound if link in known else options.bound_packets
         if queues[link].unbounded:
             packets = math.inf
-        return (min(packets, queues[link].limit) + 1 + queues[link].ahead) * queues[link].frame_s
+        return (min(packets, queues[link].limit) + 1) / queues[link].service.rate + queues[link].service.latency_s
 
-    return queue.crossing.burst_behind(delay_s) if queue.crossing else 0.0
+    return queue.crossing.curve_behind(delay_s) if queue.crossing else NO_TRAFFIC
 
 
-def _bound_of(
-    queue: Queue, burst: float, window: int, total: int, marked_from: int, options: CongestionOptions
-) -> _Bound:
+def _bound_of(queue: Queue, cross: TokenBucket, window: int, total: int, marked_from: int) -> _Bound:
     """Return the least bound that holds: by windows alone, by the inlets of cross traffic, or by marks."""
-    share, others = queue.share, burst + queue.probing.count + queue.ahead
     copies = "copies + " if queue.copies else ""
     more, ahead = "ΣM + " if queue.others else "", " + σ_h" if queue.ahead else ""
     formula = f"ΣW + {more}{copies}probes" if queue.crossing is None else f"(ΣW + {more}{copies}σ{ahead})/(1 − u)"
-    packets = population_queue(total + queue.others + queue.copies, share, others)
+    in_windows = total + queue.others + queue.copies + queue.probing.count
+    packets = windowed_backlog(in_windows, cross, queue.service)
     by_windows = _Bound(packets, formula, max(queue.wanted // 4, 1), window)
-    if queue.crossing is None or share + queue.probe_share >= 1:
+    if queue.crossing is None or queue.share + queue.probe_share >= 1:
         return by_windows
     if queue.streams:
-        return _by_marks(queue, by_windows, others, total, marked_from)
+        return _by_marks(queue, by_windows, cross, total, marked_from)
     if queue.others:
         return by_windows
-    brought = queue.inlet_packets / queue.left
-    alone = inlet_queue(burst, share + queue.probe_share, len(queue.crossing.inlets), brought)
-    packets = alone + queue.probe_burst + queue.probing.count + queue.ahead
+    inlets = TokenBucket(len(queue.crossing.inlets), queue.inlet_packets * queue.link_rate)
+    with_probes = TokenBucket(cross.burst, cross.rate + queue.probes.rate)
+    alone = peak_limited_backlog(with_probes, inlets, queue.service)
+    packets = alone + queue.probes.burst + queue.ahead
     return replace(by_windows, packets=packets, formula=f"σ − (1 − u)(σ − L)/(R − u) + 1 + probes{ahead}")
 
 
-def _by_marks(queue: Queue, by_windows: _Bound, others: float, total: int, marked_from: int) -> _Bound:
+def _by_marks(queue: Queue, by_windows: _Bound, cross: TokenBucket, total: int, marked_from: int) -> _Bound:
     """Return the bound by marked windows if it is less than that by full windows; marks start at its threshold."""
     window = by_windows.congested_window
     # of others' round trips nothing is known, but that they wait in this queue
-    product = 0.0 if queue.others else queue.round_trip_ns / 1e9 / queue.frame_s
+    product = 0.0 if queue.others else queue.round_trip_ns / 1e9 * queue.service.rate
     share = queue.share + queue.probe_share
     least = ((queue.streams + queue.others) / (1 - share) - product) / queue.left
     threshold = max(marked_from, math.ceil(least))
     # marked packets may leave before cross traffic arrives: K packets take that time if nothing precedes them
     left = marked_windows(threshold * queue.left, share, product) - queue.others
     slowed = min(window, max(1, int(left // queue.streams)))
-    marked = marked_window_queue(threshold, total, queue.streams * slowed, others + queue.probe_burst + queue.others)
+    others = aggregate((cross, queue.probes, TokenBucket(queue.others)))
+    marked = marked_backlog(threshold, total, queue.streams * slowed, others, queue.service)
     if marked >= by_windows.packets:
         return replace(by_windows, threshold=threshold)
     more, ahead = "ΣM + " if queue.others else "", " + σ_h" if queue.ahead else ""
@@ -318,7 +328,7 @@ def _by_marks(queue: Queue, by_windows: _Bound, others: float, total: int, marke
 
 def _without_windows(queue: Queue, bound: _Bound, options: CongestionOptions) -> tuple[_Bound, str]:
     """Return DCTCP's threshold without a bound, and the reason: no stream obeys a window."""
-    product = queue.round_trip_ns / 1e9 / queue.frame_s
+    product = queue.round_trip_ns / 1e9 * queue.service.rate
     kept = dctcp_thresholds(options.bound_packets, product, queue.streams)
     threshold = max(kept, default=max(1, options.bound_packets - queue.streams))
     most = dctcp_largest_queue(threshold, queue.streams)
@@ -336,12 +346,12 @@ def _overload(queue: Queue, crossing: CrossTraffic) -> str:
     if (
         queue.share >= 1 and crossing.rate_bps < queue.rate_bps * queue.left
     ):  # short frames, each of which counts as a long one
-        amount = f"{crossing.packets_per_second:,.0f} packets a second, of {queue.frame_bytes} bytes at most,"
+        amount = f"{crossing.curve.rate:,.0f} packets a second, of {queue.frame_bytes} bytes at most,"
     reason = f"{amount} may come that obey no window, on a link of {queue.rate_bps / 1e6:g} Mbit/s"
     if queue.share < 1:
-        reason += f", and {queue.probing.rate_bps / 1e6:.3g} Mbit/s of probes"
+        reason += f", and {8 * queue.probing.late.rate / 1e6:.3g} Mbit/s of probes"
     if queue.ahead:
-        reason += f", of which the control class may take {queue.control.rate_bps / 1e6:g}"
+        reason += f", of which the control class may take {8 * crossing.control.rate / 1e6:g}"
     return reason
 
 
@@ -354,12 +364,16 @@ def nic_delay_s(nic: Nic, back: Queue, options: CongestionOptions) -> float:
     windows = float(back.others)
     if back.streams:
         windows += max(options.bound_packets, back.streams) if options.windows_obeyed else math.inf
-    control, frame_bytes = nic.control, max(nic.largest_bytes, back.frame_bytes)
-    if not windows and nic.destinations == 1 and not control.rate_bps:
+    frame_bytes = max(nic.largest_bytes, back.frame_bytes)
+    if not windows and nic.destinations == 1 and not nic.control.rate:
         return 0.0
-    frame_s = 8 * frame_bytes / (back.rate_bps * control.left(back.rate_bps))
-    burst = nic.burst_packets + control.packets(frame_bytes, back.rate_bps)
-    return population_queue(windows, nic.packets_per_second * frame_s, burst) * frame_s
+    service = left_by_priority(back.rate_bps / (8 * frame_bytes), nic.control.per(frame_bytes), 1)
+    return windowed_backlog(windows, nic.curve, service) / service.rate
+
+
+def pacing_gap_ns(flows: int, service: RateLatency, share: float = 0.0) -> int:
+    """Time between two packets of each of N flows that share what others leave of a link."""
+    return math.ceil(round(1e9 * flows / (service.rate * max(1 - share, 0.01)), 3))
 
 
 def inlet_packets(topology: Topology, link: Endpoint, crossing: CrossTraffic, frame_bytes: int) -> float:

@@ -122,8 +122,7 @@ class Undeclared:
         self._burst_bytes = np.zeros(len(self._number))
         for link, crossing in cross_traffic(routes, self._options.uncontrolled).items():
             self._declared_bps[self._number[link]] = crossing.rate_bps
-            burst_packets = sum(pair.burst_packets for pair in crossing.pairs)
-            self._burst_bytes[self._number[link]] = burst_packets * crossing.largest_bytes
+            self._burst_bytes[self._number[link]] = crossing.curve.burst * crossing.largest_bytes
         for link in windows_on(routes, self._options.windowed):
             self._declared_bps[self._number[link]] = np.inf  # windows say nothing of rates
         if self._watching is not None:

@@ -388,7 +388,7 @@ def test_bursts_cover_earlier_queues_in_a_ring_of_paths_too(seed: int) -> None:
         return 8e-9 * round_bytes(fabric) * sum(max_packets(link) + 1 for link in links)
 
     for link, crossing in cross_traffic(routes, flows).items():
-        assert budgets[link].burst >= crossing.burst_behind(delay_s) - 1e-6, f"{link}: {budgets[link]}"
+        assert budgets[link].burst >= crossing.curve_behind(delay_s).burst - 1e-6, f"{link}: {budgets[link]}"
         assert bool(budgets[link].refusal) == (budgets[link].bound >= 65)
 
 

@@ -48,7 +48,7 @@ def drawn_streams(rng: random.Random) -> list[tuple[Uncontrolled, Hops]]:
 
 def sent_ns(rng: random.Random, stream: Uncontrolled, until_ns: int) -> list[float]:
     """When a source sends that keeps to its leaky bucket: from some time on all that it may, or now and then."""
-    gap_ns = 1e9 / stream.packets_per_second
+    gap_ns = 1e9 / stream.curve.rate
     end_ns = until_ns if stream.stop_ns is None else stream.stop_ns
     at = float(rng.choice([stream.start_ns, end_ns - rng.random() * gap_ns]))
     at, times = max(at, stream.start_ns), []
@@ -73,11 +73,11 @@ def test_arrivals_stay_in_the_bucket_for_any_starts_and_ends(seed: int) -> None:
     comes = sorted(
         at + rng.random() * delay_ns[upstream] for stream, upstream in streams for at in sent_ns(rng, stream, 40 * MS)
     )
-    burst = traffic.burst_behind(lambda hops: delay_ns[hops] / 1e9)
+    curve = traffic.curve_behind(lambda hops: delay_ns[hops] / 1e9)
     for first in range(0, len(comes), max(1, len(comes) // 100)):
         for count, at in enumerate(comes[first:], 1):
             within_s = (at - comes[first]) / 1e9
-            assert count <= burst + traffic.packets_per_second * within_s + 1e-6, f"seed {seed}"
+            assert count <= curve.burst + curve.rate * within_s + 1e-6, f"seed {seed}"
 
 
 def job_at(host: str, window: int) -> JobStreams:
@@ -131,7 +131,7 @@ def test_departures_stay_in_the_bucket_for_any_nic_queue(seed: int) -> None:
         for first in range(0, len(leaves), max(1, len(leaves) // 100)):
             for count, at in enumerate(leaves[first:], 1):
                 within_s = (at - leaves[first]) / 1e9
-                assert count <= burst + stream.packets_per_second * within_s + 1e-6, f"seed {seed}"
+                assert count <= burst + stream.curve.rate * within_s + 1e-6, f"seed {seed}"
 
 
 def test_a_host_with_overload_or_no_window_has_no_bound() -> None:
@@ -216,7 +216,7 @@ def test_bursts_of_three_in_sequence_meet_behind_a_slow_way() -> None:
         (Uncontrolled("h1", "h4", 2e6, 1000, 8, ports=(9, 9), start_ns=start * MS, stop_ns=stop * MS), way)
         for start, stop, way in spans
     ]
-    burst = PairTraffic.of(streams).burst_behind(lambda hops: 0.006 if hops else 0.0)
+    burst = PairTraffic.of(streams).curve_behind(lambda hops: 0.006 if hops else 0.0).burst
     assert burst >= 3 * 8
     assert burst == pytest.approx(2 * 8 + 0.006 * (250 + 8 / 0.004)), "as if all were late, at the rate of the shortest"
 
@@ -230,8 +230,8 @@ def test_streams_that_end_before_others_begin_do_not_add_up() -> None:
     last = next(link for link, crossing in cross_traffic(ROUTES, streams).items() if FABRIC.peer(link).node == "h4")
     crossing = cross_traffic(ROUTES, streams)[last]
     assert crossing.rate_bps == 4e8
-    assert crossing.packets_per_second == pytest.approx(4e8 / 8000 + 100)
-    assert crossing.burst_behind(lambda hops: 0.0) == 2
+    assert crossing.curve.rate == pytest.approx(4e8 / 8000 + 100)
+    assert crossing.curve_behind(lambda hops: 0.0).burst == 2
     others = [
         Uncontrolled("h2", "h4", 4e8, 1000, ports=(9, 9), start_ns=one.start_ns, stop_ns=one.stop_ns) for one in streams
     ]

@@ -1,0 +1,35 @@
+"""DCTCP's queue: Alizadeh et al., "Analysis of DCTCP", SIGMETRICS 2011. All flows in step, a packet per step of growth.
+
+Packets of one size; C in packets/s, B = C·T with the round trip T in empty queues; N flows; marks from K packets on.
+"""
+
+from __future__ import annotations
+
+import math
+
+
+def dctcp_largest_queue(threshold: float, flows: int) -> float:
+    """K + N: every flow adds its packet before the mark of the K-th comes back."""
+    return threshold + flows
+
+
+def dctcp_amplitude(product: float, threshold: float, flows: int) -> float:
+    """½·√(2N(B + K)): how far the queue falls after its top."""
+    return math.sqrt(2 * flows * (product + threshold)) / 2
+
+
+def dctcp_least_queue(product: float, threshold: float, flows: int) -> float:
+    """Below 0 the link falls idle."""
+    return dctcp_largest_queue(threshold, flows) - dctcp_amplitude(product, threshold, flows)
+
+
+def dctcp_least_threshold(product: float) -> float:
+    """B/7: above it the link is never idle, however many flows there are."""
+    return product / 7
+
+
+def dctcp_thresholds(bound: int, product: float, flows: int) -> range:
+    """Thresholds K that keep N flows at or below the bound and the link busy: B/7 < K ≤ Q* − N; empty if there are
+    none.
+    """
+    return range(math.floor(dctcp_least_threshold(product)) + 1, bound - flows + 1)

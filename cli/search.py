@@ -40,7 +40,7 @@ def search(
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON instead of tables.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Only check FILE; nothing is trained.")] = False,
 ) -> None:
-    """Search hyper-parameters by stages, under several orders of traffic.
+    """Search hyper-parameters by stages, on a shared fabric.
 
     Each search of FILE trains its configurations for a fixed number of steps, a stage. Then the worst stop, and the
     others go on, with new ones if the file says so. The models and the data are real (the workloads of weir run), and

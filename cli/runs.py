@@ -109,17 +109,28 @@ def run(
 ) -> None:
     """Run FILE once per strategy, compare, and keep a record.
 
+    A file with a section `scheduling` compares orders of many jobs, or ways to share devices, in place of strategies
+    (docs/scheduling.md); its options are --out, --seed, --json and --check.
+
     Queue bounds are computed before the run; weir -v prints them. The exit status is 1 if a queue of the virtual
     fabric exceeds its bound.
     """
     from ..experiments.config import RunConfig
     from ..experiments.records.plots import save_pdfs
+    from ..experiments.scheduling.scheduling_file import SchedulingFile
+    from .scheduling import run_scheduling_file
 
     if style is not None and (pdf is None or not style.is_file()):
         raise ExperimentError(
             "no such file" if pdf is not None else "needs --pdf", place=f"--style {style}", value=style
         )
     mininet = switch_in(fabric is FabricKind.MININET, switch, "the run is in virtual time")
+    if SchedulingFile.is_one(file):
+        others = {"--strategy": strategy, "--fabric mininet": mininet, "--web": web, "--history": history}
+        if wrong := [name for name, value in {**others, "--csv": csv, "--pdf": pdf}.items() if value is not None]:
+            raise ExperimentError(f"{wrong[0]} is for runs of a job; {file} has a section scheduling")
+        run_scheduling_file(file, out, seed=seed, as_json=as_json, check=check)
+        return
     if check:
         own = RunConfig.check(file).python_files
         _console.print(f"{file}: valid; a run executes {', '.join(own) or 'no Python file'}", soft_wrap=True)

@@ -18,10 +18,11 @@ class FileKind(StrEnum):
     JOBS = "jobs"
     SUITE = "suite"
     SEARCH = "search"
+    SCHEDULING = "scheduling"
 
 
 def schema(
-    kind: Annotated[FileKind, typer.Argument(metavar="KIND", help="fabric, run, jobs, suite or search.")],
+    kind: Annotated[FileKind, typer.Argument(metavar="KIND", help="fabric, run, jobs, suite, search or scheduling.")],
 ) -> None:
     """Print the JSON schema of a kind of file. Editors complete and check by it."""
     if kind is FileKind.FABRIC:
@@ -40,6 +41,10 @@ def schema(
         from ..experiments.search.search_file import SearchFile
 
         printed = SearchFile.json_schema()
+    elif kind is FileKind.SCHEDULING:
+        from ..experiments.scheduling.scheduling_file import SchedulingFile
+
+        printed = SchedulingFile.json_schema()
     else:
         from .place_files import JobsFile
 

@@ -14,11 +14,9 @@ from rich.console import Console
 from rich.table import Table
 
 from ..experiments.errors import ExperimentError, Interrupted
-from .console import NOTES
+from .console import NOTES, counted
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
-
     from ..experiments.search.search_file import SearchFile
     from ..experiments.search.virtual import Outcome
 
@@ -62,10 +60,9 @@ def search(
         NOTES.print(f"{file} is right: {len(loaded.searches)} searches, {trainings} trainings", soft_wrap=True)
         return
     total = sum(search.schedule.trainings for search in loaded.searches) + len(loaded.orders)
-    with _progress() as progress:
-        task = progress.add_task(loaded.name, total=total)
+    with counted(loaded.name, total) as progressed:
         try:
-            outcome = run_searches(loaded, lambda line: progress.update(task, advance=1, description=line))
+            outcome = run_searches(loaded, progressed)
         except KeyboardInterrupt:
             raise Interrupted("interrupted; nothing is kept") from None
     kept = _keep(outcome, file, out, loaded.name)
@@ -74,18 +71,6 @@ def search(
     else:
         _print(outcome, loaded)
         NOTES.print(f"record: {kept}", soft_wrap=True)
-
-
-def _progress() -> Progress:
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    return Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=NOTES,
-    )
 
 
 def _keep(outcome: Outcome, file: Path, out: Path, name: str) -> Path:

@@ -46,6 +46,7 @@ ALONE: Final = [
     "weir place topologies/leaf_spine.yaml --server h12 --strategy agg --streams s1=4",
     "weir place topologies/leaf_spine.yaml --strategy examples/user_strategy.py",
     "weir run experiments/demo.yaml --check",
+    *(f"weir run experiments/scheduling/{name}.yaml" for name in ("learners", "searches", "turns")),
     "weir search examples/search.yaml",
     "weir schema fabric > fabric.schema.json",
     "weir schema run > run.schema.json",

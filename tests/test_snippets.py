@@ -41,6 +41,7 @@ from weir.emulator.stf.reader import parse as parse_stf
 from weir.experiments.config import RunConfig
 from weir.experiments.config.congestion import ControllerCongestion
 from weir.experiments.config.telemetry import TelemetryConfig
+from weir.experiments.scheduling.scheduling_file import SchedulingFile
 from weir.experiments.search.search_file import SearchFile
 from weir.hosts import ControlClient
 from weir.imports.extras import EXTRAS
@@ -458,6 +459,7 @@ FILES: Final = {
     "docs/gossip.md": 1,
     "docs/placement.md": 1,
     "docs/runs.md": 2,
+    "docs/scheduling.md": 1,
     "docs/search.md": 1,
     "docs/telemetry.md": 1,
     "docs/training.md": 1,
@@ -489,6 +491,12 @@ def test_the_file_of_the_search_page_is_a_search(tmp_path: Path) -> None:
     (tmp_path / "search.yaml").write_text(text)
     (search,) = SearchFile.load(tmp_path / "search.yaml").searches
     assert search.schedule.trainings == 8 + 4 + 2
+
+
+def test_the_file_of_the_scheduling_page_is_a_run_file(tmp_path: Path) -> None:
+    (text,) = files_of("docs/scheduling.md")
+    (tmp_path / "run.yaml").write_text(text)
+    assert SchedulingFile.load(tmp_path / "run.yaml").scheduling.compared == ["fair", "stage-srpt", "grouper"]
 
 
 def test_the_section_of_the_gossip_page_is_one_of_a_run_file(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from weir.cli.app import app
 from weir.experiments.config import RunConfig
 from weir.experiments.errors import ExperimentError
 from weir.experiments.evaluation.suite import Suite
+from weir.experiments.scheduling.scheduling_file import SchedulingFile
 from weir.experiments.search.search_file import SearchFile
 from weir.tests.paths import ROOT
 from weir.topologies import Endpoint, TopologyError, load_topology
@@ -51,7 +52,8 @@ DOCUMENTS = documents()
 RUNS = [(where, data) for where, data in DOCUMENTS if "job" in data]
 SUITES = [(where, data) for where, data in DOCUMENTS if "grids" in data]
 SEARCHES = [(where, data) for where, data in DOCUMENTS if "searches" in data]
-FABRICS = [each for each in DOCUMENTS if each not in [*RUNS, *SUITES, *SEARCHES]]
+SCHEDULED = [(where, data) for where, data in DOCUMENTS if "scheduling" in data]
+FABRICS = [each for each in DOCUMENTS if each not in [*RUNS, *SUITES, *SEARCHES, *SCHEDULED]]
 
 
 def printed(kind: str) -> jsonschema.Draft202012Validator:
@@ -63,6 +65,7 @@ def printed(kind: str) -> jsonschema.Draft202012Validator:
 
 
 FABRIC, RUN, SUITE, SEARCH = printed("fabric"), printed("run"), printed("suite"), printed("search")
+SCHEDULING = printed("scheduling")
 
 
 def test_there_are_files_of_all_kinds() -> None:
@@ -70,11 +73,12 @@ def test_there_are_files_of_all_kinds() -> None:
     assert len(RUNS) >= 4
     assert len(SUITES) >= 1
     assert len(SEARCHES) >= 1
+    assert len(SCHEDULED) >= 3
 
 
 @pytest.mark.parametrize(("where", "data"), DOCUMENTS, ids=[where for where, _ in DOCUMENTS])
 def test_shipped_files_match_their_schemas(where: str, data: dict[str, Any]) -> None:
-    kinds = {"job": RUN, "grids": SUITE, "searches": SEARCH}
+    kinds = {"job": RUN, "grids": SUITE, "searches": SEARCH, "scheduling": SCHEDULING}
     next((kind for key, kind in kinds.items() if key in data), FABRIC).validate(data)
 
 
@@ -108,6 +112,17 @@ def test_a_key_too_many_is_refused_everywhere_in_a_search(where: str, data: dict
         (tmp_path / "search.yaml").write_text(yaml.safe_dump(changed))
         with pytest.raises(ExperimentError, match="strange"):
             SearchFile.load(tmp_path / "search.yaml")
+
+
+@pytest.mark.parametrize(("where", "data"), SCHEDULED, ids=[where for where, _ in SCHEDULED])
+def test_a_key_too_many_is_refused_everywhere_in_a_run_of_scheduling(
+    where: str, data: dict[str, Any], tmp_path: Path
+) -> None:
+    for changed in with_a_strange_key({**data, "fabric": "leaf_spine.yaml"}, set()):
+        assert refused(SCHEDULING, changed), changed
+        (tmp_path / "run.yaml").write_text(yaml.safe_dump(changed))
+        with pytest.raises(ExperimentError, match="strange"):
+            SchedulingFile.load(tmp_path / "run.yaml")
 
 
 @pytest.mark.parametrize(("where", "data"), SUITES, ids=[where for where, _ in SUITES])

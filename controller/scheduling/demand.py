@@ -114,6 +114,23 @@ def stages(demands: Sequence[Demand]) -> list[Stage]:
     ]
 
 
+def used_links(demands: Sequence[Demand]) -> Floats:
+    """Return the seconds of one step of each job on each link that any of them uses, (jobs, used links).
+
+    Most links of a large fabric are used by no job, and an order that leaves them out is an order of magnitude faster.
+
+    Raises:
+        SchedulingError: The jobs know different numbers of links.
+    """
+    if len({demand.link_seconds.shape for demand in demands}) != 1:
+        raise SchedulingError("jobs of one fabric have demands on the same number of links")
+    used = np.zeros(demands[0].link_seconds.shape, np.bool_)
+    for demand in demands:
+        used |= demand.link_seconds > 0
+    places = np.flatnonzero(used)
+    return np.stack([demand.link_seconds[places] for demand in demands])
+
+
 def tree_seconds(problem: Problem, placement: Placement) -> Floats:
     """Return the seconds of each directed link in one step of a job, (links,).
 

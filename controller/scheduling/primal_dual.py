@@ -31,15 +31,14 @@ def primal_dual_order(seconds: Floats, weights: Floats) -> list[int]:
         seconds: (items, links): demand of each item on each link in s.
         weights: (items,): weight of each item's completion time.
     """
-    used = seconds[:, seconds.any(axis=0)]
     left = np.array(weights, np.float64)
-    totals = used.sum(axis=0)
-    unplaced = np.ones(len(used), np.bool_)
+    totals = seconds.sum(axis=0)
+    unplaced = np.ones(len(seconds), np.bool_)
     backwards: list[int] = []
     while unplaced.any():
         items = np.flatnonzero(unplaced)
         link = int(totals.argmax()) if totals.size else -1
-        on_link = used[items, link] if totals.size else np.zeros(len(items))
+        on_link = seconds[items, link] if totals.size else np.zeros(len(items))
         served = on_link > 0
         if not served.any():
             backwards.extend(int(item) for item in items[::-1])
@@ -47,9 +46,9 @@ def primal_dual_order(seconds: Floats, weights: Floats) -> list[int]:
         ratios = np.where(served, left[items] / np.where(served, on_link, 1.0), np.inf)
         # of equal items the one that came last is served last
         last = int(items[len(items) - 1 - int(ratios[::-1].argmin())])
-        dual = left[last] / used[last, link]
+        dual = left[last] / seconds[last, link]
         left[items] -= dual * on_link
-        totals = totals - used[last]
+        totals -= seconds[last]
         unplaced[last] = False
         backwards.append(last)
     return backwards[::-1]

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import scipy  # type: ignore[import-untyped]
 
+from .demand import Floats
 from .errors import SchedulingError
 
 MIN_REPORTS: Final = 10
@@ -71,19 +71,40 @@ def fitted(steps: Sequence[float], values: Sequence[float]) -> Curve | None:
     y = y / scale
     length = max(float(k.max()), 1.0)
     weights = _DECAY ** np.arange(len(y))[::-1]
-    best, best_error = Curve(0.0, 1.0, 0.0, scale), np.inf
-    for floor in np.linspace(0.0, 0.99 * float(y.min()), _GRID):
-        above = np.maximum(y - floor, 1e-6)
-        # errors of 1/above are above⁻² times those of the value, so these weights make both alike
-        weighted = np.sqrt(weights) * above**2
-        found, _ = scipy.optimize.nnls(
-            np.column_stack([k / length, np.ones_like(k)]) * weighted[:, None], weighted / above
-        )
-        curve = Curve(float(found[0]) / length, float(found[1]), float(floor), scale)
-        error = float(weights @ (np.array([curve.value(step) for step in k]) / scale - y) ** 2)
-        if error < best_error:
-            best, best_error = curve, error
-    return best
+    floors = np.linspace(0.0, 0.99 * float(y.min()), _GRID)
+    above = np.maximum(y - floors[:, None], 1e-6)
+    # errors of 1/above are above⁻² times those of the value, so these weights make both alike
+    slopes, offsets = non_negative_line(k / length, 1 / above, weights * above**4)
+    below = slopes[:, None] * (k / length) + offsets[:, None]
+    values_found = floors[:, None] + np.divide(1, below, out=np.zeros_like(below), where=below > 0)
+    errors = ((values_found - y) ** 2 * weights).sum(axis=1)
+    best = int(errors.argmin())
+    return Curve(float(slopes[best]) / length, float(offsets[best]), float(floors[best]), scale)
+
+
+def non_negative_line(x: Floats, y: Floats, weights: Floats) -> tuple[Floats, Floats]:
+    """Return the non-negative least squares b₀, b₁ of b₀ x + b₁ ≈ y for each row.
+
+    With two unknowns, the solution is the unconstrained one, or has one of them 0.
+
+    Args:
+        x: (reports,).
+        y: (rows, reports).
+        weights: Weights of the squares, (rows, reports).
+    """
+    w, wx, wxx = weights.sum(axis=1), weights @ x, weights @ x**2
+    wy, wxy = (weights * y).sum(axis=1), (weights * y) @ x
+    det = np.maximum(w * wxx - wx**2, 0.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        slope, offset = (w * wxy - wx * wy) / det, (wxx * wy - wx * wxy) / det
+        inside = (det > 1e-12 * w * wxx) & (slope >= 0) & (offset >= 0)
+        alone_slope, alone_offset = np.maximum(np.where(wxx > 0, wxy / wxx, 0.0), 0.0), np.maximum(wy / w, 0.0)
+    # the better of the two edges: it takes more off the squares
+    on_slope = np.where(wxx > 0, wxy * alone_slope, 0.0) > wy * alone_offset
+    return (
+        np.where(inside, slope, np.where(on_slope, alone_slope, 0.0)),
+        np.where(inside, offset, np.where(on_slope, 0.0, alone_offset)),
+    )
 
 
 @dataclass(slots=True)

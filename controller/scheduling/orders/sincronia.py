@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from ..demand import Demand
+from ..demand import Demand, used_links
 from ..order import Description, Order, of_jobs
 from ..primal_dual import primal_dual_order
 
@@ -19,7 +19,7 @@ def compute(demands: Sequence[Demand]) -> Order:
     """Return the jobs in the primal-dual order of one step's demands."""
     if not demands:
         return ()
-    seconds = np.stack([demand.link_seconds for demand in demands])
+    seconds = used_links(demands)
     weights = np.array([demand.weight for demand in demands])
     return of_jobs(demands[item] for item in primal_dual_order(seconds, weights))
 

@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from ..demand import Demand
+from ..demand import Demand, used_links
 from ..order import Description, Order, of_jobs
 from ..primal_dual import primal_dual_order
 
@@ -20,7 +20,7 @@ def compute(demands: Sequence[Demand]) -> Order:
     if not demands:
         return ()
     steps = np.array([demand.steps_left for demand in demands])
-    seconds = steps[:, None] * np.stack([demand.link_seconds for demand in demands])
+    seconds = steps[:, None] * used_links(demands)
     weights = np.array([demand.weight for demand in demands])
     return of_jobs(demands[item] for item in primal_dual_order(seconds, weights))
 

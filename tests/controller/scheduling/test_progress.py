@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.optimize import nnls
 
 from weir.controller.scheduling.errors import SchedulingError
-from weir.controller.scheduling.progress import MIN_REPORTS, ProgressCurve, fitted
+from weir.controller.scheduling.progress import MIN_REPORTS, ProgressCurve, fitted, non_negative_line
 
 
 @pytest.mark.parametrize("floor", [0.0, 0.1, 0.4])
@@ -72,3 +73,17 @@ def test_impossible_reports_are_refused() -> None:
         progress.add(4)
     with pytest.raises(SchedulingError):
         fitted([1, 2], [0.1, float("inf")])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_two_unknowns_are_those_of_non_negative_least_squares(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    for _ in range(40):
+        x, rows = np.sort(rng.random(rng.integers(10, 60))), 3
+        y = rng.normal(size=(rows, len(x))) + rng.choice([-3, 0, 3]) * x + rng.choice([-1, 0, 2])
+        weights = rng.random((rows, len(x))) ** 4
+        slopes, offsets = non_negative_line(x, y, weights)
+        for row in range(rows):
+            root = np.sqrt(weights[row])
+            wanted, _ = nnls(np.column_stack([x, np.ones_like(x)]) * root[:, None], root * y[row])
+            assert [slopes[row], offsets[row]] == pytest.approx(wanted, abs=1e-6)

@@ -158,7 +158,7 @@ class Controller:
         self.windows = WindowController(
             topology, replace(options.congestion, probe_period_ns=options.probe_period_ns), options.watching
         )
-        self._undeclared = Undeclared(topology, routes, self.links, options.congestion, options.watching, lease_ns)
+        self._undeclared = Undeclared(topology, routes, self.links, self.windows.options, options.watching, lease_ns)
         self.improver = RePlacementScheduler(self.jobs, self.moves, self.planner, self.windows, self._decisions, now_ns)
         at = options.heartbeats_at
         paths = SlowPaths(self.planner, self.links, at) if at is not None else None

@@ -127,13 +127,14 @@ def _queues(
             frames = [round_bytes(topology), probe_traffic.largest_bytes, *(each.packet_bytes for each in with_windows)]
             if there:
                 frames.append(there.largest_bytes)
+            largest_bytes = max(frames) + options.int_bytes
             streams = sum(job.count.get(link, 0) for job in jobs)
             cable = topology.link_at(link)
             if link in undeclared and options.makes_room:
                 inlets = (far for port, far in topology.neighbours(link.node).items() if port != link.port)
-                declared = _declared_share(there, max(frames), cable.rate_bps) if there else 0.0
+                declared = _declared_share(there, largest_bytes, cable.rate_bps) if there else 0.0
                 share = min(undeclared[link], max(0.0, _MAX_REFERENCE - declared))
-                there = with_undeclared(there, share * cable.rate_bps, max(frames), inlets)
+                there = with_undeclared(there, share * cable.rate_bps, largest_bytes, inlets)
             trips = [job.round_trips_ns.get(link, 0) for job in jobs if link in job.count]
             queues.append(
                 Queue(
@@ -144,11 +145,11 @@ def _queues(
                     there,
                     sum(each.packets for each in with_windows),
                     sum(job.copies.get(link, 0) for job in jobs),
-                    max(frames),
+                    largest_bytes,
                     cable.queue_packets,
                     min(options.bound_packets, cable.queue_packets),
                     min(trips, default=0),
-                    inlet_packets(topology, link, there, max(frames)) if there else 0.0,
+                    inlet_packets(topology, link, there, largest_bytes) if there else 0.0,
                     link in full,
                 )
             )
@@ -465,10 +466,10 @@ def longest_life_ns(routes: Routes, source: str, destination: str, options: Cong
 
 
 def largest_frame_bytes(topology: Topology, options: CongestionOptions) -> int:
-    """Largest frame that may wait in any queue: a job's round, or a frame of declared traffic."""
+    """Largest frame that may wait in any queue: a job's round, or a frame of declared traffic, with INT."""
     steady = (each.packet_bytes for each in options.uncontrolled)
     yielding = (each.packet_bytes for each in options.windowed)
-    return max([round_bytes(topology), *steady, *yielding])
+    return max([round_bytes(topology), *steady, *yielding]) + options.int_bytes
 
 
 def _through_ns(link: Link, packets: int, frame_bytes: int) -> float:

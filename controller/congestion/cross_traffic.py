@@ -36,6 +36,7 @@ class Uncontrolled:
     """Datagrams from one host to another that come at a mean rate and neither read marks nor yield."""
 
     source: str
+    """A host, or a switch that reports to one."""
     destination: str
     rate_bps: float
     packet_bytes: int
@@ -177,6 +178,8 @@ class CrossTraffic:
     """The switches' links that any of it has crossed before, each once."""
     inlets: frozenset[Endpoint]
     """The links by which it comes to this one's switch."""
+    from_within: bool
+    """True if some of it begins at this one's switch."""
     smallest_bytes: int
     """Length of its shortest frame."""
     largest_bytes: int
@@ -210,7 +213,7 @@ def with_undeclared(
     curve = TokenBucket(1.0, packets_per_second)
     seen = PairTraffic(curve, rate_bps, every_burst_counts=True, behind={(): packets_per_second})
     if crossing is None:
-        return CrossTraffic((seen,), (), frozenset(inlets), frame_bytes, frame_bytes)
+        return CrossTraffic((seen,), (), frozenset(inlets), False, frame_bytes, frame_bytes)
     return replace(crossing, pairs=(*crossing.pairs, seen), inlets=crossing.inlets | frozenset(inlets))
 
 
@@ -254,11 +257,12 @@ def cross_traffic(routes: Routes, declared: Iterable[Uncontrolled]) -> Mapping[E
         source, destination = stream.source, stream.destination
         if not routes.reaches(source, destination):
             continue
-        first, *onward = _hops(routes, stream)
-        [own] = first
-        if own not in nics:
-            nics[own] = Nic.of(topology.peer(own), sent[source], control.get(own, NO_TRAFFIC))
-        upstream, before = Hops([first]), first
+        onward, upstream, before = _hops(routes, stream), Hops(), Hops()
+        if topology.is_host(source):
+            [own], *onward = onward
+            if own not in nics:
+                nics[own] = Nic.of(topology.peer(own), sent[source], control.get(own, NO_TRAFFIC))
+            upstream, before = Hops([(own,)]), (own,)
         for links in onward:
             for link in links:
                 inlets = [end for end in before if topology.peer(end).node == link.node]
@@ -336,6 +340,7 @@ def _together(crossings: Sequence[_Crossing], nics: Mapping[Endpoint, Nic]) -> C
         tuple(PairTraffic.of(streams) for streams in pairs.values()),
         tuple(link for link in before if link not in nics),
         frozenset(link for one in crossings for link in one.inlets),
+        any(not one.upstream for one in crossings),
         min(one.stream.packet_bytes for one in crossings),
         max(one.stream.packet_bytes for one in crossings),
         {link: nics[link] for link in before if link in nics},

@@ -53,6 +53,8 @@ class CongestionOptions:
     """Declared background traffic that is limited by its receivers' windows."""
     makes_room: bool = True
     """True if windows leave room for undeclared traffic; else its links just lose their bounds."""
+    int_bytes: int = 0
+    """Bytes that INT in watched packets adds to each, at most."""
     probe_period_ns: int = 0
     """Time between two probes of a kind; 0: long enough that one is gone before the next is sent."""
 
@@ -61,6 +63,6 @@ class CongestionOptions:
             raise PlanError(f"congestion: bound_packets {self.bound_packets} is not in 1…524287")
         if not 0 < self.virtual_share <= 1:
             raise PlanError(f"congestion: virtual_share {self.virtual_share} is not above 0 and at most 1")
-        for name in ("lease_ns", "probe_period_ns"):
+        for name in ("lease_ns", "probe_period_ns", "int_bytes"):
             if (value := getattr(self, name)) < 0:
                 raise PlanError(f"congestion: {name} {value} is negative")

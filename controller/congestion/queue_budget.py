@@ -300,7 +300,8 @@ def _bound_of(queue: Queue, cross: TokenBucket, window: int, total: int, marked_
         return _by_marks(queue, by_windows, cross, total, marked_from)
     if queue.others:
         return by_windows
-    inlets = TokenBucket(len(queue.crossing.inlets), queue.inlet_packets * queue.link_rate)
+    links = math.inf if queue.crossing.from_within else len(queue.crossing.inlets)
+    inlets = TokenBucket(links, queue.inlet_packets * queue.link_rate)
     with_probes = TokenBucket(cross.burst, cross.rate + queue.probes.rate)
     alone = peak_limited_backlog(with_probes, inlets, queue.service)
     packets = alone + queue.probes.burst + queue.ahead

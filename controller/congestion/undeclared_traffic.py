@@ -125,7 +125,7 @@ class Undeclared:
             self._burst_bytes[self._number[link]] = crossing.curve.burst * crossing.largest_bytes
         for link in windows_on(routes, self._options.windowed):
             self._declared_bps[self._number[link]] = np.inf  # windows say nothing of rates
-        if self._watching is not None:
+        if self._watching is not None and self._watching.report_limit is None:
             for link in report_links(self._topology, routes, self._watching):
                 self._declared_bps[self._number[link]] = np.inf
 

@@ -29,7 +29,7 @@ from .budget import JobStreams, largest_frame_bytes, link_budgets, losing_links,
 from .cross_traffic import DeclaredPair, declared_pairs
 from .options import CongestionOptions
 from .queue_budget import LinkBudget
-from .reported import crossed_by_reports, without_reported
+from .reported import crossed_by_reports, with_reports, without_reported
 
 NOT_YET: Final = 1 << 62
 """Sentinel: never."""
@@ -79,7 +79,7 @@ class WindowController:
 
     def __init__(self, topology: Topology, options: CongestionOptions, watching: IntConfig | None = None) -> None:
         """Create the state machine; `watching` is the switches' configuration of telemetry reports."""
-        self.options = options
+        self.options = with_reports(options, topology, watching)
         self._topology = topology
         self._watching = watching
         self._known = self._before = _Known()
@@ -122,7 +122,7 @@ class WindowController:
             self.declared = declared_pairs(routes, self.options.uncontrolled, self.options.windowed)
             reported = crossed_by_reports(self._topology, routes, self._watching)
             targets = link_budgets(self._topology, routes, streams, probes, self.options, self.undeclared, reported)
-            targets = without_reported(targets, self._topology, routes, self._watching)
+            targets = without_reported(targets, reported, self._watching)
             targets = without_dropped(targets, self._topology, streams)
             self._decrease(plans, targets, now_ns)
             self._known = replace(self._known, inputs=inputs)

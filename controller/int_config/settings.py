@@ -40,6 +40,15 @@ class Mode(Enum):
     """The packet is left as it is; every node has the watchlist, and reports."""
 
 
+_IN_BAND: Final = frozenset({Mode.MD, Mode.MX})
+_IN_BAND_BYTES: Final = 32
+"""Probe marker 8, UDP header 8, shim 4, INT header 12."""
+_REPORT_BYTES: Final = 14 + 28 + 20 + 80 + 64
+"""Ethernet, IPv4 and UDP headers; group and report headers; every item of metadata; the inner packet as far as its
+headers without INT.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Flows:
     """Packets of one watchlist entry: a 5-tuple with optional parts, and the requested items."""
@@ -110,6 +119,21 @@ class Steps:
 
 
 @dataclass(frozen=True, slots=True)
+class ReportLimit:
+    """Declared maximum of each switch's own reports: a token bucket."""
+
+    per_second: float
+    burst: int = 1
+    """Reports that may leave a switch at once."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.per_second <= LARGEST:
+            raise PlanError(f"per_second {self.per_second:g} is not above 0 and at most {LARGEST}")
+        if not 1 <= self.burst <= LARGEST:
+            raise PlanError(f"burst {self.burst} is not in 1…{LARGEST}")
+
+
+@dataclass(frozen=True, slots=True)
 class IntConfig:
     """Everything that is watched in a fabric."""
 
@@ -133,6 +157,8 @@ class IntConfig:
     """The queues of a port that this is about, by priority."""
     drops: frozenset[str] = frozenset()
     """Reasons (docs/design.md §4.3) for which drops of IPv4 packets are reported."""
+    report_limit: ReportLimit | None = None
+    """Declared maximum of each switch's reports; None: their number depends on events alone."""
 
     def __post_init__(self) -> None:
         if unknown := sorted(self.drops - set(DROP_REASONS)):
@@ -149,7 +175,18 @@ class IntConfig:
     @property
     def puts_headers(self) -> bool:
         """True if watched packets carry INT headers."""
-        return any(flow.mode in (Mode.MD, Mode.MX) for flow in self.flows)
+        return any(flow.mode in _IN_BAND for flow in self.flows)
+
+    @property
+    def largest_header_bytes(self) -> int:
+        """Most bytes that INT adds to a watched packet: marker, shim, header, and each hop's words; 0 without INT."""
+        words = [flow.words * flow.hops if flow.mode is Mode.MD else 0 for flow in self.flows if flow.mode in _IN_BAND]
+        return _IN_BAND_BYTES + 4 * max(words) if words else 0
+
+    @property
+    def largest_report_bytes(self) -> int:
+        """Length of the longest report on a link, with Ethernet header."""
+        return _REPORT_BYTES + self.largest_header_bytes
 
     @property
     def reports_anything(self) -> bool:

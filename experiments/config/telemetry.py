@@ -10,6 +10,7 @@
     changes: {depth_step: 8, latency_step: 100us, period: 100ms}      # off: every watched packet is reported
     queues: {depth: 20, depth_step: 8, classes: [0]}
     drops: [no_route, bad_checksum]                                   # or telling, or all
+    reports: {per_second: 500, burst: 20}                             # the most that each switch sends
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import Annotated, Any, Final, Self
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from ...controller.errors import PlanError
-from ...controller.int_config.settings import LARGEST, TELLING_DROPS, Flows, IntConfig, Mode, Steps
+from ...controller.int_config.settings import LARGEST, TELLING_DROPS, Flows, IntConfig, Mode, ReportLimit, Steps
 from ...controller.int_config.table_entries import check_int_config
 from ...controller.p4runtime.tables import DROP_REASONS
 from ...topologies import Topology
@@ -179,6 +180,14 @@ class QueuesConfig(StepsConfig):
     """The queues of each port, by priority: 0 is the bulk class, 7 control."""
 
 
+class ReportsConfig(Section):
+    """Declared maximum of the reports of each switch, by which queues on their path have a bound."""
+
+    per_second: float = Field(gt=0, le=LARGEST)
+    burst: int = Field(1, ge=1, le=LARGEST)
+    """Reports that may leave a switch at once."""
+
+
 def _off(value: object) -> object:
     return None if value is False else value
 
@@ -197,6 +206,7 @@ class TelemetryConfig(Section):
         StepsConfig(depth_step=8, latency_step=100_000, period=100_000_000), json_schema_extra=_or({"const": False})
     )
     queues: Annotated[QueuesConfig | None, BeforeValidator(_off)] = Field(None, json_schema_extra=_or({"const": False}))
+    reports: ReportsConfig | None = None
     drops: list[str] = Field([], json_schema_extra=_or({"enum": ["telling", "all", False]}))
 
     @field_validator("drops", mode="before")
@@ -254,6 +264,7 @@ class TelemetryConfig(Section):
                 queue_steps,
                 (0,) if self.queues is None else tuple(self.queues.classes),
                 frozenset(self.drops),
+                None if self.reports is None else ReportLimit(self.reports.per_second, self.reports.burst),
             )
             check_int_config(topology, watching)
         except PlanError as error:

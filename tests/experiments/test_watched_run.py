@@ -37,6 +37,12 @@ telemetry: {json.dumps(telemetry)}
 
 WATCHED: dict[str, dict[str, Any]] = {
     "every packet, by INT-MD, to a host of the job": {"collector": "h4", "watch": [{"mode": "md"}], "changes": False},
+    "some packets, by the nodes, to a host of the job": {
+        "collector": "h4",
+        "watch": [{"mode": "xd", "every": 20}],
+        "changes": False,
+        "reports": {"per_second": 1000, "burst": 4},
+    },
     "changes, by the nodes, to the controller": {"watch": [{"mode": "xd"}], "queues": {"depth_step": 8}},
 }
 
@@ -65,15 +71,17 @@ def test_training_gives_the_same_bits_and_the_cost_is_told(tmp_path: Any, how: s
     assert cost.int_packets is not None
     assert cost.int_bytes is not None
     promised = {port for port, bound in watched.promised.items() if bound is not None}
-    if "changes" in how:
+    if "some packets" in how:
+        assert promised == set(watched.promised), "reports are declared, and queues on their way have bounds"
+        assert cost.report_packets >= cost.reports > 10
+    elif "changes" in how:
         assert promised == set(watched.promised) == {port for port, bound in unwatched.promised.items() if bound}
         assert (cost.int_packets, cost.int_bytes) == (0, 0)
         assert cost.reports < 0.1 * cost.forwarded
         assert (cost.report_packets, cost.report_bytes) == (0, 0)
     else:
         # reports are on all ways to h4 and may fill a queue there, so that the job may send any number of copies
-        assert len(promised) == 1, "the flow's one way up, if s1 reports by the other"
-        assert promised <= {"s1-p3", "s1-p4"}
+        assert promised == {"s1-p3", "s2-p3", "s3-p1"}, "links of the flow and of the job that no report crosses"
         assert f"INT headers in {cost.int_packets} packets on links, {cost.int_bytes / 1e6:.2f} MB" in str(cost)
         # shim, header, and 8 words by each of the nodes so far: one or two behind a source and a transit
         assert (16 + 32) * cost.int_packets <= cost.int_bytes <= (16 + 64) * cost.int_packets

@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import pytest
+
 from weir.controller.congestion import CongestionOptions, LinkBudget, Uncontrolled, WindowController
 from weir.controller.congestion.queue_bound import Promise
-from weir.controller.int_config.settings import Flows, IntConfig, Mode, Steps
+from weir.controller.int_config.settings import Flows, IntConfig, Mode, ReportLimit, Steps
 from weir.controller.int_config.table_entries import REPORT_SESSION, watch_state
 from weir.controller.p4runtime.entries import CloneSession
+from weir.controller.planning.plan import round_bytes
 from weir.tests.controller.congestion.test_budget import FABRIC, ROUTES, at_one_switch
 from weir.topologies import Endpoint
 
@@ -43,7 +46,7 @@ def test_queues_on_the_way_of_reports_have_no_bound() -> None:
     for link, budget in refused.items():
         assert math.isinf(budget.bound)
         why = "telemetry's reports to h9 cross it, as many as changes of queues, drops bring"
-        assert Promise.of(budget).text == f"{link}: cannot be kept because {why}"
+        assert Promise.of(budget).text.startswith(f"{link}: cannot be kept because {why}")
 
 
 def test_reports_to_the_controller_cross_no_queue() -> None:
@@ -51,18 +54,38 @@ def test_reports_to_the_controller_cross_no_queue() -> None:
     assert unpromised(IntConfig(collector="h9")) == {}, "nothing is reported"
 
 
-def test_others_are_reckoned_by_frames_without_int() -> None:
-    """They go from h4 at s2 to h1 at s1, over either spine; the queue to h2 holds messages of the same job."""
+def test_declared_reports_are_flows_like_others() -> None:
+    """Each of five switches sends 1,000 reports a second, ten at once; h9 hangs at s3."""
+    declared = replace(QUEUES, collector="h9", report_limit=ReportLimit(1_000, 10))
+    assert unpromised(declared) == {}
+    windows, without = (WindowController(FABRIC, CongestionOptions(96), each) for each in (declared, None))
+    for each in (windows, without):
+        each.update(ROUTES, [at_one_switch(1, "h1", "h2")], (), 0)
+    last = next(link for link in windows.budgets if FABRIC.peer(link).node == "h9")
+    assert windows.budgets[last].burst >= 5 * 10
+    assert windows.budgets[last].share == pytest.approx(5 * 1_000 * 8 * round_bytes(FABRIC) / 1e9)
+    for link in clone_ports(declared):
+        assert windows.budgets[link].bound >= without.budgets[link].bound + 10, (
+            "its own switch's reports may come at once"
+        )
+    assert "s3 to h9" in str(windows.declared[last])
+
+
+def test_more_reports_than_a_link_carries_are_refused() -> None:
+    flood = replace(QUEUES, collector="h9", report_limit=ReportLimit(200_000))
+    assert any("Mbit/s may come that obey no window" in budget.refusal for budget in unpromised(flood).values())
+
+
+def test_int_in_packets_lengthens_them() -> None:
+    """They go from h4 at s2 to h1 at s1, over either spine."""
     embedding = IntConfig((Flows(Mode.MD),), flow_steps=Steps(period_us=1000))
-    assert unpromised(embedding) == {}
-    refused = unpromised(embedding, OTHERS)
-    ends = {(link.node, FABRIC.peer(link).node) for link in refused}
-    assert ends == {("s2", "s4"), ("s2", "s5"), ("s4", "s1"), ("s5", "s1"), ("s1", "h1"), ("s1", "h2")}
-    [behind] = [budget.refusal for link, budget in refused.items() if FABRIC.peer(link).node == "h2"]
-    assert behind.startswith("jobs may lose packets at s1-p1, whose queue has no bound")
-    assert {budget.refusal for budget in refused.values()} - {behind} == {
-        "packets with INT are longer than those by which others' share is reckoned"
-    }
+    assert unpromised(embedding, OTHERS) == {}
+    plain, longer = (WindowController(FABRIC, CongestionOptions(64, OTHERS), each) for each in (None, embedding))
+    for each in (plain, longer):
+        each.update(ROUTES, [at_one_switch(1, "h1", "h2")], (), 0)
+    last = next(link for link in plain.budgets if FABRIC.peer(link).node == "h1")
+    ratio = (round_bytes(FABRIC) + embedding.largest_header_bytes) / round_bytes(FABRIC)
+    assert longer.budgets[last].share == pytest.approx(ratio * plain.budgets[last].share)
 
 
 def test_round_trips_count_full_buffers_on_the_way_of_reports() -> None:

@@ -77,6 +77,20 @@ def test_an_access_outside_of_arrays_ends_the_process(side: str) -> None:
     }
 
 
+_AT_THE_END = """
+import sys
+import numpy as np
+from weir.tests.support.guarded_memory import install
+
+install()
+sys.kept = [np.zeros(1 + number % 99) for number in range(9000)]  # freed after all modules
+"""
+
+
+def test_arrays_that_outlive_all_modules_are_freed_well() -> None:
+    assert subprocess.run([sys.executable, "-c", _AT_THE_END], check=False, timeout=100).returncode == 0
+
+
 _HEAP = """
 import sys
 from weir.emulator.runtime.engine import Engine

@@ -52,6 +52,7 @@ class _Handler(ctypes.Structure):
 
 
 _alive: list[object] = []
+ctypes.pythonapi.Py_IncRef(ctypes.py_object(_alive))  # arrays are freed after this module at a process's end
 
 
 def install(*, before: bool = False) -> None:

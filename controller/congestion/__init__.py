@@ -9,7 +9,7 @@ traffic that telemetry detects. `queue_bound` describes a bound in words, `marki
 bounds.
 """
 
-from .budget import JobStreams, link_budgets, longest_life_ns
+from .budget import JobStreams, largest_frame_bytes, link_budgets, longest_life_ns
 from .cross_traffic import Uncontrolled, Windowed
 from .options import WALL_CLOCK_LEASE_NS, CongestionOptions, Marks
 from .queue_budget import LinkBudget
@@ -24,6 +24,7 @@ __all__ = [
     "Uncontrolled",
     "WindowController",
     "Windowed",
+    "largest_frame_bytes",
     "link_budgets",
     "longest_life_ns",
 ]

@@ -451,12 +451,13 @@ def _longest_wait_ns(cable: Link, is_full: bool, options: CongestionOptions, fra
     return _through_ns(cable, cable.queue_packets if is_full else options.bound_packets, frame_bytes)
 
 
-def longest_life_ns(routes: Routes, source: str, destination: str, options: CongestionOptions) -> int:
+def longest_life_ns(routes: Routes, source: str, destination: str, frame_bytes: int) -> int:
     """Longest time in ns that a packet and its acknowledgement can be in the network, whatever other traffic there is.
 
-    Every queue on the way is taken as full, of the largest frames; the time that hosts take to answer is not included.
+    Every queue on the way is taken as full, of the largest frames (`frame_bytes`); the time that hosts take to answer
+    is not included.
     """
-    frame_bytes, total_ns = largest_frame_bytes(routes.topology, options), 0.0
+    total_ns = 0.0
     for way in ((source, destination), (destination, source)):
         if routes.reaches(*way):
             for links in hop_by_hop(routes, routes.shares(*way), way[1]):

@@ -115,9 +115,9 @@ class ProbeReports:
 
 def _load_native_code() -> None:
     """Have it made, or loaded, now: it takes seconds where it is made, and no lease is to run out meanwhile."""
-    nothing = np.zeros(1, np.int64)
+    nothing, tally = np.zeros(1, np.int64), np.zeros(1, TALLY)
     at = nothing.ctypes.data
-    collect(b"", at, 0, 0, 0, at, 0, at, at, 0, np.zeros(1, TALLY).ctypes.data, at, at, at, 1, 1, 1, at, at, 0)
+    collect(b"", at, 0, 0, 0, at, 0, at, at, 0, tally.ctypes.data, at, at, at, 1, 1, 1, at, at, 0)
 
 
 _load_native_code()

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...controller.congestion import longest_life_ns
+from ...controller.congestion import largest_frame_bytes, longest_life_ns
 from ...controller.controller import Controller, Options
 from ...controller.p4runtime.session import SwitchSession
 from ...controller.placement.strategies import STRATEGIES
@@ -136,6 +136,7 @@ class Cluster:
         self.agents = AgentRegistry(self.emulated)
         self._laws = WindowLaws(config.congestion.law, self.topology)
         self._events = EventList()
+        self._frame_bytes = largest_frame_bytes(self.topology, config.congestion_options)
         self._flows = YieldingFlows(self.emulated, config.yielding, self._events, self._longest_life_ns)
         self._transports = VirtualTransports(self.emulated, self._events)
         self._transfers = Transfers(
@@ -145,7 +146,7 @@ class Cluster:
 
     def _longest_life_ns(self, source: str, destination: str) -> int:
         """Longest time in ns of a packet and its acknowledgement in the network, with the polls of both hosts."""
-        fabric_ns = longest_life_ns(self.routes, source, destination, self.config.congestion_options)
+        fabric_ns = longest_life_ns(self.routes, source, destination, self._frame_bytes)
         return fabric_ns + 2 * self.config.host_poll
 
     def _participants(self) -> set[str | None]:

@@ -77,6 +77,12 @@ def test_an_access_outside_of_arrays_ends_the_process(side: str) -> None:
     }
 
 
+def test_the_controllers_native_code_is_loaded_within_arrays() -> None:
+    words = [sys.executable, "-c"]
+    words += ["from weir.tests.support.guarded_memory import install; install(); import weir.controller.controller"]
+    assert subprocess.run(words, check=False, timeout=100).returncode == 0
+
+
 _AT_THE_END = """
 import sys
 import numpy as np

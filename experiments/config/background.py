@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BeforeValidator, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
 
 from ...controller.congestion import Uncontrolled, Windowed
 from ...topologies.problems import LARGEST_FILE_BYTES
@@ -81,6 +81,13 @@ class TransferFlow(BackgroundFlow):
     lower_effort: bool = False
     """True for DSCP 8, the class below bulk traffic."""
 
+
+MAX_WINDOWED_FLOWS: Final = 1_000
+"""Yielding flows and transfers of a run, whose hosts take every packet in Python."""
+MAX_WINDOWED_PACKETS: Final = 1 << 18
+"""Sum of their windows: the emulated network holds so many packets of them at once, of 1 to 2 KB each."""
+MAX_MESSAGE_BYTES: Final = 1 << 28
+"""Sum of the transfers' messages, which both ends hold."""
 
 COLUMNS: Final = ("source", "destination", "rate", "start", "stop", "port")
 """Columns of a trace; the last three may be missing or empty."""
@@ -166,9 +173,26 @@ def _with_traces(schema: dict[str, Any]) -> None:
 
 AnyFlow = SteadyFlow | YieldingFlow | TransferFlow
 
+
+def _bounded(flows: list[AnyFlow]) -> list[AnyFlow]:
+    """Limits of what flows with windows hold in memory, all together."""
+    windowed = [flow for flow in flows if not isinstance(flow, SteadyFlow)]
+    messages = sum(flow.bytes for flow in windowed if isinstance(flow, TransferFlow))
+    sums = (
+        (len(windowed), MAX_WINDOWED_FLOWS, "yielding flows and transfers"),
+        (sum(flow.window for flow in windowed), MAX_WINDOWED_PACKETS, "packets in the windows of all flows together"),
+        (messages, MAX_MESSAGE_BYTES, "bytes in the messages of all transfers together"),
+    )
+    for value, most, of in sums:
+        if value > most:
+            raise ValueError(f"{value:,} {of}; at most {most:,} are possible")
+    return flows
+
+
 Background = Annotated[
     list[Annotated[AnyFlow, Field(discriminator="kind")]],
     BeforeValidator(_spelled_out),
+    AfterValidator(_bounded),
     Field(json_schema_extra=_with_traces),
 ]
 

@@ -20,6 +20,15 @@ _BOMB = ", ".join(
     ["a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]"]
     + [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 9)]
 )
+
+
+def _background(flows: int, keys: str, first_port: int | None = None) -> str:
+    """A run file with so many flows, each with its own port, if a first one is given."""
+    ports = ["" if first_port is None else f", port: {first_port + number}" for number in range(flows)]
+    lines = [f"  - {{source: h3, destination: h6, {keys}{port}}}\n" for port in ports]
+    return "".join([_BASE, "background:\n", *lines])
+
+
 _FILES = {
     "base 60": _BASE + "seed: " + ":".join(["1"] * 20_000) + "\n",
     "base 16": _BASE + "seed: 0x" + "f" * 10_000 + "\n",
@@ -32,6 +41,9 @@ _FILES = {
     "nested by aliases": _OPTIONS % ", ".join(["a0: &a0 [1]", *(f"a{i}: &a{i} [*a{i - 1}]" for i in range(1, 480))]),
     "a bomb of anchors": _OPTIONS % _BOMB,
     "itself": _OPTIONS % "a: &a [*a]",
+    "yielding flows": _background(1_001, "kind: yielding", first_port=1),
+    "windows": _background(65, "kind: yielding, window: 4096", first_port=1),
+    "messages": _background(2, f"kind: transfer, bytes: {1 << 28}"),
     "unknown keys": _BASE + "".join(f"key{i}: 1\n" for i in range(5_000)),
 }
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 import finsy as fy
-from finsy.p4entity import P4Entity
+from finsy.p4entity import P4Entity, decode_entity
 from finsy.p4schema import P4Schema
+from finsy.proto import p4r
 
 from .entries import ActionSpec, Choice, CloneSession, Entry, FieldValue, Group, Item, Member, MeterRate, call
 
@@ -67,6 +68,21 @@ def _indirect(calls: tuple[ActionSpec, ...]) -> fy.P4IndirectAction:
             return fy.P4IndirectAction(group_id=number)
         case _:
             return fy.P4IndirectAction([(1, _action(each)) for each in calls])
+
+
+_DECODED: Final[dict[tuple[int, bytes], Item | None]] = {}
+"""Decoded items by program and encoding: a controller reads the same entries of its switches again and again."""
+_MOST_DECODED: Final = 1 << 16
+
+
+def decoded_item(entity: p4r.Entity, schema: P4Schema) -> Item | None:
+    """Convert an encoded entity, as `as_item` does. Raises ValueError for one that the program does not have."""
+    key = schema.p4cookie, entity.SerializeToString()
+    if key not in _DECODED:
+        if len(_DECODED) >= _MOST_DECODED:
+            _DECODED.clear()
+        _DECODED[key] = as_item(decode_entity(entity, schema), schema)
+    return _DECODED[key]
 
 
 def as_item(entity: P4Entity, schema: P4Schema) -> Item | None:

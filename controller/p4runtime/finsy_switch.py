@@ -6,15 +6,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import nullcontext
 from typing import Any, Final, TypeVar, cast
 
 import finsy as fy
 from finsy import p4client
 from finsy.p4client import P4ClientError
-from finsy.p4entity import P4Entity
+from finsy.p4entity import P4Entity, encode_entities
 from finsy.p4schema import P4SchemaCache
+from finsy.proto import p4r
 
 from ...errors.texts import printable
 from ..errors import SwitchError, SwitchUnreachable
@@ -56,6 +57,14 @@ class FinsySwitch(fy.Switch):  # type: ignore[misc]  # final, but nothing else t
         config.cookie.cookie = self.loading.cookie(program)
         await self._set_pipeline_config_request(config=config)
         self.loading.loads += 1
+
+    async def read_encoded(self, wanted: Sequence[P4Entity]) -> AsyncIterator[p4r.Entity]:
+        """Read entities as `read` does, but yield them as P4Runtime encodes them."""
+        assert self._p4client is not None
+        entities = encode_entities(wanted, self.p4info)
+        async for reply in self._p4client.request_iter(p4r.ReadRequest(device_id=self.device_id, entities=entities)):
+            for entity in reply.entities:
+                yield entity
 
     async def _leave_nothing(self, cookie: int, program: int) -> None:
         """Prepare for loading a program again: note the owners of ending entries, and delete replication entries, which

@@ -37,7 +37,7 @@ from ...errors.texts import printable
 from ...wire.control_channel import Tls
 from ...wire.errors import WireError
 from ..errors import ControllerError, ElectionLost, SwitchUnreachable
-from .entities import as_entity, as_item, unset_meter
+from .entities import as_entity, decoded_item, unset_meter
 from .entries import Item, MeterRate, SwitchState
 from .finsy_switch import FinsySwitch, new_switch, switch_error
 from .loading import Loading
@@ -331,8 +331,8 @@ class SwitchSession:
         items: list[Item] = []
 
         async def collect() -> None:
-            async for entity in cast(AsyncIterator[P4Entity], self._switch.read(wanted)):
-                if (item := as_item(entity, self.schema)) is not None:
+            async for entity in self._switch.read_encoded(wanted):
+                if (item := decoded_item(entity, self.schema)) is not None:
                     items.append(item)
 
         await self._guard(collect(), "read its state")

@@ -11,7 +11,6 @@ decision and by the slowest link of its result.
 
 from __future__ import annotations
 
-import math
 import random
 import statistics
 import time
@@ -24,6 +23,7 @@ from weir.bench.measure import Aim, Figure, cpu_seconds
 from weir.controller.placement import Costs, Placement, Problem
 from weir.controller.placement.exact.tree_program import TreeProgram
 from weir.controller.placement.model.loads import LinkLoad
+from weir.controller.placement.model.search_limit import SearchLimit
 from weir.controller.placement.multi_job.multi_tree import stripe
 from weir.controller.placement.strategies import STRATEGIES, strategy
 from weir.controller.placement.strategies.scarce import hops
@@ -177,7 +177,7 @@ def _together(
         groups = draw([host.name for host in routes.topology.hosts], rng)
         loads = _drawn_loads(routes.topology, rng)
         problems = [Problem(routes, tuple(rest), server, GRADIENT_BYTES, loads) for server, *rest in groups]
-        taken.append(cpu_seconds(partial(stripe, problems, seconds=math.inf)))
+        taken.append(cpu_seconds(partial(stripe, problems, limit=SearchLimit())))
     return Figure(name, "s", tuple(taken), less_is_better=True, aim=Aim(1.0))
 
 

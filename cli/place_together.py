@@ -18,7 +18,7 @@ import numpy as np
 from ..controller.placement import Costs, Placement, PlacementError, Problem
 from ..controller.placement.model.links import Floats
 from ..controller.placement.model.pipes import place_by_pipes
-from ..controller.placement.multi_job.joint import Running, better_together, bound_of_slowest, seconds_of
+from ..controller.placement.multi_job.joint import Running, Times, better_together, bound_of_slowest, seconds_of
 from ..controller.placement.multi_job.multi_tree import PARTS, shares
 from ..controller.placement.strategies import STRATEGIES, strategy
 from ..topologies import Endpoint
@@ -27,8 +27,8 @@ from .place_files import PlacedJob
 _GAIN: Final = 0.01
 """Minimum gain of a move, as a share: jobs that do not run yet cost nothing to move, but smaller gains are ignored."""
 _TURNS: Final = 10
-_LONGEST_SECONDS: Final = 10.0
-"""Wall-clock limit of each joint search; nobody waits for a running job's move here."""
+_VISITS: Final = 1e8
+"""Limit of each joint search, in visits of links: ten times the controller's, as no running job waits here."""
 _SAME: Final = 1e-6
 """Times that differ by this share or less are the same."""
 
@@ -103,6 +103,8 @@ def plan(parts: Sequence[Part], name: str, seed: int) -> Plan:
     if not STRATEGIES[name].jointly or len(parts) == 1:
         return beside.plan(name, beside.whys(first, alone=False), "")
     best, note = beside, beside.move_jointly(place)
+    if beside.is_best():
+        return beside.plan(name, beside.whys(first, alone=False), note)
     place = _asking(name, seed)  # anew, for it remembers trees
     alone = _Around(parts)
     for at, part in enumerate(parts):
@@ -129,6 +131,8 @@ class _Around:
     placements: dict[int, Placement] = field(default_factory=dict)
     bytes_of: dict[int, Floats] = field(default_factory=dict)
     """Bytes that each placed part brings onto the links in a step, (links,)."""
+    taken: Counter[str] = field(default_factory=Counter)
+    """Slots of each switch that the placed parts take."""
 
     def __post_init__(self) -> None:
         self.costs = [Costs(part.problem) for part in self.parts]
@@ -139,8 +143,11 @@ class _Around:
         self._put(at, placement)
 
     def _put(self, at: int, placement: Placement) -> None:
+        if at in self.placements:
+            self.taken.subtract(_sums_in(self.placements[at]))
+        self.taken.update(_sums_in(placement))
         self.placements[at] = placement
-        self.bytes_of[at] = self.costs[at].streams(placement.edges).loads() * self.parts[at].problem.gradient_bytes
+        self.bytes_of[at] = self.costs[at].loads(placement) * self.parts[at].problem.gradient_bytes
 
     def problem(self, at: int) -> Problem:
         """Problem of a part, given all others that are placed."""
@@ -160,7 +167,7 @@ class _Around:
         """Move parts as long as a move pays; return a summary."""
         for _ in range(_TURNS):
             try:
-                moved = better_together(self.running(), place, _GAIN, _LONGEST_SECONDS)
+                moved = better_together(self.running(), place, _GAIN, _VISITS)
             except PlacementError as error:
                 return f"not placed jointly: {error}"
             if full := self.too_full(moved):
@@ -173,14 +180,23 @@ class _Around:
 
     def _room(self, at: int) -> dict[str, int]:
         """Slots per switch without those of the other parts."""
-        room = Counter(dict(self.parts[at].problem.room or {}))
-        room.subtract(name for other, each in self.placements.items() if other != at for name in _sums_in(each))
-        return dict(room)
+        room = dict(self.parts[at].problem.room or {})
+        own = _sums_in(self.placements[at]) if at in self.placements else ()
+        for name, count in self.taken.items():
+            room[name] = room.get(name, 0) - count
+        for name in own:
+            room[name] += 1
+        return room
 
     def too_full(self, moved: Mapping[int, Placement]) -> list[str]:
         taken = Counter(name for each in {**self.placements, **moved}.values() for name in _sums_in(each))
         room = self.parts[0].problem.room or {}
         return sorted(name for name, count in taken.items() if name in room and count > room[name])
+
+    def is_best(self) -> bool:
+        """Return True if no part can be faster by any trees, since its hosts' own links are its slowest."""
+        times = Times(self.running())
+        return not times.improvable(times.weighted([self.bytes_of[at] for at in range(len(self.parts))])).any()
 
     def slowest_first(self) -> list[tuple[int, float]]:
         """All parts' priorities, and times by their weights; those that differ by rounding are the same."""

@@ -57,12 +57,13 @@ class Routes:
         if node not in self._links:
             self.topology.node(node)
         if (hops := self._distance(node, destination)) is None:
-            raise TopologyError(
-                f"no way from {node} to {destination} without the links that are down",
-                place=self.topology.name,
-                value=node,
-            )
+            raise self._no_way(node, destination)
         return hops
+
+    def _no_way(self, node: str, destination: str) -> TopologyError:
+        return TopologyError(
+            f"no way from {node} to {destination} without the links that are down", place=self.topology.name, value=node
+        )
 
     def reaches(self, node: str, destination: str) -> bool:
         """Return True if there is a path."""
@@ -136,18 +137,26 @@ class Routes:
         """Every directed link that a flow may take, with the share of all flows that equal-cost hashing puts there."""
         if (known := self._shares.get((source, destination))) is not None:
             return known
+        topology = self.topology
+        topology.node(source)
+        if not self.reaches(source, destination):
+            raise self._no_way(source, destination)
+        start, end = self._switch_of(source), self._switch_of(destination)
         shares: dict[Endpoint, float] = {}
-        arriving = {source: 1.0}
-        for _ in range(self.hops(source, destination)):
+        if topology.is_host(source) and source != destination:
+            shares[Endpoint(source, 0)] = 1.0
+        hops = self._hops_between(start, end)
+        arriving = {start: 1.0}
+        for left in range(hops[start], 0, -1) if source != destination else ():
             onward: dict[str, float] = {}
             for node, share in arriving.items():
-                ports = self._ports_to(node, destination)
-                for port in ports:
-                    link = Endpoint(node, port)
-                    shares[link] = share / len(ports)
-                    far = self.topology.peer(link).node
-                    onward[far] = onward.get(far, 0.0) + share / len(ports)
+                nearer = [(port, far) for port, far in self._links[node] if hops.get(far) == left - 1]
+                for port, far in nearer:
+                    shares[Endpoint(node, port)] = share / len(nearer)
+                    onward[far] = onward.get(far, 0.0) + share / len(nearer)
             arriving = onward
+        if topology.is_host(destination) and source != destination:
+            shares[topology.peer(Endpoint(destination, 0))] = 1.0
         return self._shares.setdefault((source, destination), shares)
 
     def _distance(self, node: str, destination: str) -> int | None:
@@ -212,6 +221,17 @@ class Routes:
             if len(nearer) == 1 and nearer[0] in single:
                 single.add(node)
         return frozenset(single)
+
+    def _hops_between(self, start: str, end: str) -> Mapping[str, int]:
+        """Links to `end` from `start` and from every switch nearer to it; only as much of the fabric is searched."""
+        if (known := self._hops.get(end)) is not None:
+            return known
+        hops, level, distance = {end: 0}, {end}, 0
+        while start not in hops:
+            level = {far for node in level for _, far in self._links[node] if far not in hops}
+            distance += 1
+            hops |= dict.fromkeys(level, distance)
+        return hops
 
     def _hops_to(self, switch: str) -> Mapping[str, int]:
         """Links from every switch that reaches this one, breadth first from it: links go both ways."""

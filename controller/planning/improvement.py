@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ..placement import Placement, Problem
 from ..placement.model.links import Floats
 from ..placement.multi_job.joint import (
-    LONGEST_SECONDS,
+    VISITS,
     Running,
     bears,
     before_and_after,
@@ -80,13 +80,13 @@ def better_jointly(
     place: Callable[[Problem], Placement],
     scenes: Sequence[Sequence[Running]],
     gain: float,
-    seconds: float = LONGEST_SECONDS,
+    visits: float = VISITS,
 ) -> dict[int, Improvement]:
     """The same for all jobs together, by their places in each reading's scene: of those that should move, and of those
     that stay, too, as their steps get longer or shorter by that; nothing where none moves. Raises PlacementError where
-    some cannot be looked at together. The search ends after `seconds` of wall-clock time.
+    some cannot be looked at together. The search ends after as many `visits` of links.
     """
-    found = better_together(scenes[-1], place, gain, seconds)
+    found = better_together(scenes[-1], place, gain, visits)
     if not found:
         return {}
     weights, classes = [job.weight for job in scenes[-1]], classes_of(scenes[-1])

@@ -139,5 +139,5 @@ def tree_seconds(problem: Problem, placement: Placement) -> Floats:
         placement: Tree in which the job is summed.
     """
     costs = Costs(problem)
-    seconds: Floats = costs.streams(placement.edges).loads() * costs.seconds
+    seconds: Floats = costs.loads(placement) * costs.seconds
     return seconds

@@ -23,6 +23,7 @@ from ...controller.jobs.migration_cost import MigrationBudget, seconds_to_break_
 from ...controller.placement import Placement, PlacementError, Problem
 from ...controller.placement.model.links import Links
 from ...controller.placement.model.loads import LinkLoad
+from ...controller.placement.model.search_limit import SearchLimit
 from ...controller.placement.multi_job.joint import Running
 from ...controller.placement.multi_job.multi_tree import PARTS, stripe
 from ...controller.placement.reference_schemes import (
@@ -336,9 +337,7 @@ class _Run:
         scenes = [self._running_jobs(jobs, loads) for _, loads in readings]
         started = time.thread_time()
         try:
-            found = better_jointly(
-                partial(self.strategy.place, rng=self.lots), scenes, self.timing.gain, seconds=np.inf
-            )
+            found = better_jointly(partial(self.strategy.place, rng=self.lots), scenes, self.timing.gain, visits=np.inf)
         except PlacementError:  # some rack has no room, so they cannot be looked at together
             return
         finally:
@@ -404,7 +403,7 @@ class _Run:
         loads = self._loads()
         problems = [self._problem(job, loads, beside=False) for job in jobs]
         started = time.thread_time()
-        striping = stripe(problems, seconds=np.inf)
+        striping = stripe(problems, limit=SearchLimit())
         self.decisions.append(time.thread_time() - started)
         wanted: list[Parts] = [
             [

@@ -25,7 +25,7 @@ _STOPPED: Final = 1
 
 
 class OutOfTime(PlacementError):
-    """The program's limit of time, or of iterations, ended it."""
+    """The program's limit of iterations ended it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,8 @@ class Shares:
     """(timed rows,): dual prices, the cost of one second more in each; they sum to 1 if T is above 0."""
     of_columns: Floats
     """(columns,): the share that each one has of its group."""
+    iterations: int
+    """Of the simplex method."""
 
 
 @dataclass(slots=True)
@@ -58,13 +60,13 @@ class Sharing:
         self.columns += 1
         return self.columns - 1
 
-    def solve(self, what: str, seconds: float | None = None, iterations: int | None = None) -> Shares:
+    def solve(self, what: str, iterations: int | None = None) -> Shares:
         """Solve the program; `what` names it in an error.
 
         Times are in units of the slowest cell, so that tolerances mean the same for every job.
 
         Raises:
-            OutOfTime: It takes longer than `seconds` of wall-clock time, or more `iterations` of the simplex method.
+            OutOfTime: It takes more `iterations` of the simplex method.
             PlacementError: HiGHS does not find the optimum.
         """
         scale = max((seconds for _, _, seconds in self.timed), default=1.0)
@@ -82,11 +84,10 @@ class Sharing:
             A_eq=_matrix(wholes, len(self.groups), width),
             b_eq=np.ones(len(self.groups)),
             method="highs-ds",
-            options={"time_limit": seconds} | ({} if iterations is None else {"maxiter": iterations}),
+            options={} if iterations is None else {"maxiter": iterations},
         )
         if solved.status == _STOPPED:
-            limit = f"{iterations} iterations" if seconds is None else f"{seconds:g} s"
-            raise OutOfTime(f"the program of {what} was not solved in {limit}")
+            raise OutOfTime(f"the program of {what} was not solved in {iterations} iterations")
         if not solved.success:
             raise PlacementError(
                 f"HiGHS ended with: {solved.message}; it should be optimal",
@@ -95,7 +96,7 @@ class Sharing:
             )
         prices: Floats = np.maximum(-solved.ineqlin.marginals[:rows], 0.0)
         shares: Floats = np.maximum(solved.x[:time], 0.0)
-        return Shares(float(solved.fun) * scale, prices, shares)
+        return Shares(float(solved.fun) * scale, prices, shares, int(solved.nit))
 
 
 def _matrix(cells: Sequence[Cell], rows: int, columns: int) -> scipy.sparse.csr_array:

@@ -19,10 +19,12 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from ....topologies.model import Endpoint
+from ....topologies.routing import Routes
 from .links import Floats, Ints, Links
 from .loads import IDLE, LinkLoad
 from .problem import Placement, PlacementError, Problem
@@ -77,7 +79,6 @@ class Costs:
         """(links,): 8 D / ((c_e − b_e) (1 − p_e)), what one stream takes on each directed link."""
         self.wait, self.others, self._others_bytes = np.zeros((3, len(links.number)))
         """(links,) each: waiting time of a packet in seconds; time and bytes of the other jobs' streams."""
-        self._steps: dict[tuple[str, str], tuple[Step, ...]] = {}
         self._latency: dict[tuple[str, str], float] = {}
         self._put(problem, problem.loads, problem.others)
         self.others = self._others_bytes * self.seconds / problem.gradient_bytes
@@ -99,7 +100,9 @@ class Costs:
 
     def _put(self, problem: Problem, loads: Mapping[Endpoint, LinkLoad], others: Mapping[Endpoint, float]) -> None:
         """Set the loads of these links: all of them or, if some value is not a number, none."""
-        at, background, loss, wait = _readings(problem, self.links, loads)
+        at, background, loss, wait = (
+            _last_readings(problem, self.links) if loads is problem.loads else _readings(problem, self.links, loads)
+        )
         of_others, count = _others(problem, self.links, others)
         rate = self.links.rate_bps[at]
         self.seconds[at] = 8 * problem.gradient_bytes / np.maximum((rate - background) * (1 - loss), MIN_SHARE * rate)
@@ -158,10 +161,10 @@ class Costs:
 
     def steps(self, child: str, parent: str) -> tuple[Step, ...]:
         """Links of a stream from child to parent, and of its result on the way back."""
-        if (known := self._steps.get((child, parent))) is None:
+        if (known := self.links.steps.get((child, parent))) is None:
             shares = self.problem.routes.shares
             both = (*shares(child, parent).items(), *shares(parent, child).items())
-            known = self._steps[child, parent] = tuple((self.links.number[link], share) for link, share in both)
+            known = self.links.steps[child, parent] = tuple((self.links.number[link], share) for link, share in both)
         return known
 
     def streams(self, edges: Iterable[tuple[str, str]] = ()) -> Streams:
@@ -171,9 +174,27 @@ class Costs:
             streams.add(self.steps(child, parent))
         return streams
 
+    def loads(self, placement: Placement) -> Floats:
+        """(links,): L_e of all streams of a placement.
+
+        Most workers send to their own switch, and so without hashing: their streams are counted all at once.
+        """
+        links, sent = self.links, placement.aggregators
+        rack = {} if self.problem.routes.down else links.rack
+        own = [host for host, node in sent.items() if rack.get(host) == node]
+        others = [edge for edge in sent.items() if rack.get(edge[0]) != edge[1]]
+        steps = [step for edge in (*others, *placement.parents.items()) for step in self.steps(*edge)]
+        at = np.array([link for link, _ in steps], np.int64)
+        shares = np.array([share for _, share in steps])
+        least = np.ones(len(links.number))
+        np.minimum.at(least, at, shares)
+        loads: Floats = np.bincount(at, shares, len(least)) + 1.0 - least
+        loads[links.access[[links.host[host] for host in own]]] += 1.0
+        return loads
+
     def slowest_link_seconds(self, placement: Placement) -> float:
         """The first part of T."""
-        load = self.streams(placement.edges).loads()
+        load = self.loads(placement)
         return float((load * self.seconds + self.others)[load.nonzero()].max(initial=0.0))
 
     def longest_path_seconds(self, placement: Placement) -> float:
@@ -194,10 +215,23 @@ class Costs:
         return self.slowest_link_seconds(placement) + self.longest_path_seconds(placement)
 
 
-def _readings(
-    problem: Problem, links: Links, loads: Mapping[Endpoint, LinkLoad]
-) -> tuple[Ints, Floats, Floats, Floats]:
-    """(loads,) each: the directed link's place, background in bit/s, loss, and seconds that a packet waits."""
+Readings = tuple[Ints, Floats, Floats, Floats]
+"""(loads,) each: the directed link's place, background in bit/s, loss, and seconds that a packet waits."""
+_LAST: WeakKeyDictionary[Routes, tuple[Mapping[Endpoint, LinkLoad], Readings]] = WeakKeyDictionary()
+"""Last loads of each fabric, which all jobs that are decided together share."""
+
+
+def _last_readings(problem: Problem, links: Links) -> Readings:
+    """`_readings` of the problem's loads; those of the last problem if they are the same object."""
+    loads, found = _LAST.get(problem.routes, (None, None))
+    if found is None or loads is not problem.loads:
+        found = _readings(problem, links, problem.loads)
+        _LAST[problem.routes] = problem.loads, found
+    return found
+
+
+def _readings(problem: Problem, links: Links, loads: Mapping[Endpoint, LinkLoad]) -> Readings:
+    """Readings of these loads, as arrays."""
     for link in loads:
         if link not in links.number:
             raise PlacementError(

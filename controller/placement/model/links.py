@@ -8,7 +8,7 @@ sends one stream up and gets one result down.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -39,6 +39,8 @@ class Links:
     """(switches,): of each one's registers."""
     host: Mapping[str, int]
     """Every host's place in `access`."""
+    rack: Mapping[str, str]
+    """Every host's switch."""
     access: Ints
     """(hosts, 2): the directed links to a host's switch and back."""
     pairs: Ints
@@ -51,6 +53,8 @@ class Links:
     """(links,): whether a pair's directed link leaves its higher number."""
     _members: Ints
     _starts: Ints
+    steps: dict[tuple[str, str], tuple[tuple[int, float], ...]] = field(default_factory=dict)
+    """Cache of `Costs.steps`, which all problems of the fabric share."""
 
     @classmethod
     def of(cls, routes: Routes) -> Links:
@@ -103,6 +107,7 @@ def _compile(routes: Routes) -> Links:
     members = np.flatnonzero(pair_of.ravel() >= 0)
     members = members[np.argsort(pair_of.ravel()[members], kind="stable")]
     ups = [Endpoint(host.name, 0) for host in topology.hosts]
+    downs = [topology.peer(up) for up in ups]
     return Links(
         number=number,
         rate_bps=np.repeat(np.array([link.rate_bps for link in links], np.float64), 2),
@@ -111,7 +116,10 @@ def _compile(routes: Routes) -> Links:
         switch=switch,
         slots=np.array([switch.slots for switch in topology.switches]),
         host={host.name: at for at, host in enumerate(topology.hosts)},
-        access=np.array([(number[up], number[topology.peer(up)]) for up in ups], np.int64).reshape(len(ups), 2),
+        rack={up.node: down.node for up, down in zip(ups, downs, strict=True)},
+        access=np.array([(number[up], number[down]) for up, down in zip(ups, downs, strict=True)], np.int64).reshape(
+            len(ups), 2
+        ),
         pairs=pairs,
         pair={ends: at for at, (a, b) in enumerate(pairs.tolist()) for ends in ((a, b), (b, a))},
         pair_of=pair_of.ravel(),

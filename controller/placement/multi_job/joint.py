@@ -24,8 +24,7 @@ possible.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from time import perf_counter
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -33,12 +32,16 @@ from numpy.typing import NDArray
 
 from ....topologies.model import Endpoint
 from ..model.cost import Costs
-from ..model.links import Floats
+from ..model.links import Bools, Floats, Links
 from ..model.problem import Placement, PlacementError, Problem
+from ..model.search_limit import SearchLimit
 from .multi_tree import CLOSE, PARTS, Jobs, stripe
 from .neighbourhood import Neighbourhood
 
-LONGEST_SECONDS: Final = 1.0
+VISITS: Final = 1e7
+"""Limit of a search, in visits of links: some seconds on one core."""
+_PLACED: Final = 8
+"""Visits of each link that placing a job counts as, since it takes as long as so many in a search for cheap trees."""
 _TURNS: Final = 3
 """Number of times that another job is made to give way to the slowest."""
 _GAINS: Final = 1e-6
@@ -83,11 +86,31 @@ class Times:
         self._priorities = [job.priority for job in jobs]
         self.seconds_of_byte: Floats = self._costs[0].seconds / jobs[0].problem.gradient_bytes
         """(links,): seconds that a byte takes on each directed link."""
+        self.least = self._least(jobs)
+        """(jobs,): T by the best of all trees, at the least: each link of a job's hosts carries a stream of every job
+        of the host.
+        """
+
+    def _least(self, jobs: Sequence[Running]) -> Floats:
+        links = Links.of(jobs[0].problem.routes)
+        own = [links.access[[links.host[host] for host in job.problem.hosts]].ravel() for job in jobs]
+        total = np.zeros(len(links.number))
+        for job, at in zip(jobs, own, strict=True):
+            total[at] += job.problem.gradient_bytes
+        seconds = total * self.seconds_of_byte
+        least: Floats = np.array([seconds[at].max() for at in own])
+        least *= self.weights
+        return least
+
+    def improvable(self, weighted: Floats) -> Bools:
+        """(jobs,): whether other trees may make each faster than these times, which are `weighted`."""
+        may: Bools = weighted > self.least * (1 + _GAINS)
+        return may
 
     def bytes_of(self, job: int, placement: Placement) -> Floats:
         """(links,): a job's bytes on each link per step."""
         costs = self._costs[job]
-        loads: Floats = costs.streams(placement.edges).loads()
+        loads: Floats = costs.loads(placement)
         loads *= costs.problem.gradient_bytes
         return loads
 
@@ -168,7 +191,7 @@ def before_and_after(jobs: Sequence[Running], moved: Mapping[int, Placement]) ->
 
 
 def better_together(
-    jobs: Sequence[Running], place: Callable[[Problem], Placement], gain: float, seconds: float = LONGEST_SECONDS
+    jobs: Sequence[Running], place: Callable[[Problem], Placement], gain: float, visits: float = VISITS
 ) -> dict[int, Placement]:
     """Return the jobs that should move, by index in `jobs`, with their new placements; empty if no move pays.
 
@@ -176,21 +199,23 @@ def better_together(
         jobs: The running jobs.
         place: Finds the best tree of one job next to others.
         gain: Minimum gain as a share.
-        seconds: Time limit, after which the best result so far is judged.
+        visits: Number of links that the search may visit; then the best result so far is judged.
 
     Raises:
         PlacementError: A job cannot be striped: a required switch has no room, or too many children.
     """
-    until = perf_counter() + seconds
-    times = Times(jobs)
+    limit, times = SearchLimit(visits), Times(jobs)
     now = [job.placement for job in jobs]
     now_bytes = [times.bytes_of(at, placement) for at, placement in enumerate(now)]
     before = times.weighted(now_bytes)
-    found, found_bytes = _searched(jobs, times, now, now_bytes, place, until)
-    anew, anew_bytes = _searched(jobs, times, *_rounded(jobs, times, now, now_bytes, until), place, until)
-    if _is_less(times.weighted(anew_bytes), times.weighted(found_bytes), times.classes, CLOSE):
-        found, found_bytes = anew, anew_bytes
-    found, found_bytes = _decided_together(jobs, times, found, found_bytes, until)
+    if not times.improvable(before).any():
+        return {}
+    found, found_bytes = _searched(jobs, times, now, now_bytes, place, limit)
+    if times.improvable(times.weighted(found_bytes)).any():
+        anew, anew_bytes = _searched(jobs, times, *_rounded(jobs, times, now, now_bytes, limit), place, limit)
+        if _is_less(times.weighted(anew_bytes), times.weighted(found_bytes), times.classes, CLOSE):
+            found, found_bytes = anew, anew_bytes
+        found, found_bytes = _decided_together(jobs, times, found, found_bytes, limit)
     for at in sorted(range(len(jobs)), key=lambda job: before[job]):  # jobs whose move gains nothing stay
         if found[at] != now[at]:
             back = [*found_bytes[:at], now_bytes[at], *found_bytes[at + 1 :]]
@@ -215,7 +240,7 @@ def bound_of_slowest(jobs: Sequence[Running]) -> float:
     highest = times.classes[0]
     together = Jobs([job.problem for job in jobs])
     search = Neighbourhood(
-        together, [True] * len(jobs), times.weights, times.classes, times.seconds_of_byte, lambda: True
+        together, [True] * len(jobs), times.weights, times.classes, times.seconds_of_byte, SearchLimit(0)
     )
     bytes_of = [times.bytes_of(at, job.placement) for at, job in enumerate(jobs)]
     found, proven = search.improved([job.placement for job in jobs], bytes_of)
@@ -246,21 +271,20 @@ def _searched(
     start: Sequence[Placement],
     start_bytes: Sequence[Floats],
     place: Callable[[Problem], Placement],
-    until: float,
+    limit: SearchLimit,
 ) -> tuple[list[Placement], list[Floats]]:
     """Result of the search from these trees."""
-    search = _Search(jobs, times, list(start), list(start_bytes), place, until)
+    search = _Search(jobs, times, list(start), list(start_bytes), place, limit)
     if any(job.movable for job in jobs):
         search.run()
     return search.found, search.bytes_of
 
 
 def _rounded(
-    jobs: Sequence[Running], times: Times, now: Sequence[Placement], now_bytes: Sequence[Floats], until: float
+    jobs: Sequence[Running], times: Times, now: Sequence[Placement], now_bytes: Sequence[Floats], limit: SearchLimit
 ) -> tuple[list[Placement], list[Floats]]:
     """One tree for each job that may move, of those that the linear program shares it out among."""
-    left = max(until - perf_counter(), 0.0)
-    striping = stripe([job.problem for job in jobs], [job.weight for job in jobs], seconds=left)
+    striping = stripe([job.problem for job in jobs], [job.weight for job in jobs], limit=limit)
     found, bytes_of = list(now), list(now_bytes)
     shared = {
         at: [(one.placement, times.bytes_of(at, one.placement), one.parts) for one in striping.stripes[at]]
@@ -276,7 +300,7 @@ def _rounded(
 
 
 def _decided_together(
-    jobs: Sequence[Running], times: Times, found: list[Placement], found_bytes: list[Floats], until: float
+    jobs: Sequence[Running], times: Times, found: list[Placement], found_bytes: list[Floats], limit: SearchLimit
 ) -> tuple[list[Placement], list[Floats]]:
     """Result of deciding several jobs at the same time, from these trees."""
     search = Neighbourhood(
@@ -285,7 +309,8 @@ def _decided_together(
         times.weights,
         times.classes,
         times.seconds_of_byte,
-        lambda: perf_counter() > until,
+        limit,
+        times.least,
     )
     better, _ = search.improved(found, found_bytes)
     return better, [times.bytes_of(at, placement) for at, placement in enumerate(better)]
@@ -300,7 +325,12 @@ class _Search:
     found: list[Placement]
     bytes_of: list[Floats]
     place: Callable[[Problem], Placement]
-    until: float
+    limit: SearchLimit
+    weighted: Floats = field(init=False)
+    """(jobs,): all jobs' times by these trees."""
+
+    def __post_init__(self) -> None:
+        self.weighted = self.times.weighted(self.bytes_of)
 
     def run(self) -> None:
         """Run the search.
@@ -316,15 +346,15 @@ class _Search:
                 return
 
     def _in_turn(self, order: Sequence[int]) -> Iterator[list[int]]:
-        """Slowest job of each priority, with the jobs that may give way to it: each other job, or all of lower
-        priority.
+        """Slowest job of each priority that can be faster, with the jobs that may give way: each other job, or all of
+        lower priority.
         """
-        weighted = self.times.weighted(self.bytes_of)
+        improvable = self.times.improvable(self.weighted)
         for each in self.times.classes:
-            may = [at for at in order if at in each]
+            may = [at for at in order if at in each and improvable[at]]
             if not may:
                 continue
-            slowest = max(may, key=lambda at: float(weighted[at]))
+            slowest = max(may, key=lambda at: float(self.weighted[at]))
             yield from ([slowest, other] for other in order if other != slowest)
             lower = [at for at in order if self.jobs[at].priority < self.jobs[slowest].priority]
             if len(lower) > 1:
@@ -334,10 +364,15 @@ class _Search:
         """Place these jobs again, one after another, as if those after them were absent; return True if that gains
         anything.
 
-        If it does not, those below the highest priority are tried on as few links of higher ones as possible.
+        If it does not, those below the highest priority are tried on as few links of higher ones as possible. Nothing
+        is tried that can make no job faster.
         """
-        highest = self.times.classes[0]
-        return self._gains(in_turn) or (not np.isin(in_turn, highest).all() and self._gains(in_turn, _ABOVE))
+        improvable = self.times.improvable(self.weighted)
+        if improvable[list(in_turn)].any() and self._gains(in_turn):
+            return True
+        lowest = min(self.jobs[at].priority for at in in_turn)
+        higher = [at for at, job in enumerate(self.jobs) if job.priority > lowest]
+        return bool(improvable[higher].any()) and self._gains(in_turn, _ABOVE)
 
     def _gains(self, in_turn: Sequence[int], above: float = 1.0) -> bool:
         """Let these be placed, with streams of higher priority `above` times what they are; whether all jobs' times,
@@ -347,12 +382,14 @@ class _Search:
         for at in in_turn:
             bytes_of[at] = np.zeros_like(bytes_of[at])
         for at in in_turn:
-            if perf_counter() > self.until:
+            if self.limit.is_reached:
                 return False
+            self.limit.spend(_PLACED * len(self.times.seconds_of_byte))
             around = replace(self.jobs[at].problem, others=self.times.others(bytes_of, at, above))
             found[at] = self.place(around)
             bytes_of[at] = self.times.bytes_of(at, found[at])
-        if not _is_less(self.times.weighted(bytes_of), self.times.weighted(self.bytes_of), self.times.classes):
+        weighted = self.times.weighted(bytes_of)
+        if not _is_less(weighted, self.weighted, self.times.classes):
             return False
-        self.found, self.bytes_of = found, bytes_of
+        self.found, self.bytes_of, self.weighted = found, bytes_of, weighted
         return True

@@ -13,7 +13,7 @@ over all trees, wherever the cheapest tree is known (`Striping.bound_seconds`).
 
 The trees that the jobs would get one after another enter first, and those of a few turns more, which most optima are
 made of. Shares are rounded to 256ths so that the slowest link suffers least. If the whole trees one by one are better
-than the rounded shares, they stay, so the result is never worse than they are. After a time limit the best shares so
+than the rounded shares, they stay, so the result is never worse than they are. At the search's limit the best shares so
 far count, at the least those trees.
 
 The first trees use prices that grow exponentially with a link's load: job after job takes its cheapest one by these,
@@ -26,7 +26,6 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from time import perf_counter
 from typing import Final
 
 import numpy as np
@@ -38,13 +37,15 @@ from ..exact.trees import placed, user_switches
 from ..model.cost import Costs
 from ..model.links import Bools, Floats, Ints, Links
 from ..model.problem import NoTree, Placement, PlacementError, Problem
+from ..model.search_limit import SearchLimit
 
 PARTS: Final = 256
 """Maximum number of equal parts into which a job's chunks are divided."""
 MAX_STRIPES: Final = 16
 """Maximum number of trees among which one job's chunks are divided."""
 MAX_ROUNDS: Final = 30
-LONGEST_SECONDS: Final = 10.0
+VISITS: Final = 1e8
+"""Limit of a search, in visits of links: some ten seconds on one core."""
 CLOSE: Final = 0.01
 """Once the bound is nearer than this share, no further trees are looked for."""
 FEWER: Final = 0.05
@@ -224,7 +225,7 @@ def stripe(
     problems: Sequence[Problem],
     weights: Sequence[float] | None = None,
     price: Callable[[Jobs, int, Floats], Tree] = Jobs.cheapest,
-    seconds: float = LONGEST_SECONDS,
+    limit: SearchLimit | None = None,
 ) -> Striping:
     """Place jobs together.
 
@@ -232,15 +233,14 @@ def stripe(
         problems: One problem per job.
         weights: Weights of the jobs' times.
         price: Finds cheap trees; if it finds the cheapest, the bound holds for all trees.
-        seconds: Wall-clock limit, after which the best result so far is used.
+        limit: Limit of the search, at which the best result so far is used; None: `VISITS`.
 
     Raises:
         PlacementError: A job has no tree of switches with room.
     """
     prepare()
-    until = perf_counter() + seconds
     jobs = Jobs(problems, weights)
-    rounded, bound = _striped(jobs, price, until)
+    rounded, bound = _striped(jobs, price, limit or SearchLimit(VISITS))
     return Striping(
         tuple(
             tuple(Stripe(round(share * PARTS), jobs.placement(job, tree)) for tree, share in mine)
@@ -252,25 +252,23 @@ def stripe(
 
 
 def _striped(
-    jobs: Jobs, price: Callable[[Jobs, int, Floats], Tree], until: float
+    jobs: Jobs, price: Callable[[Jobs, int, Floats], Tree], limit: SearchLimit
 ) -> tuple[list[list[tuple[Tree, float]]], float]:
-    """Each job's trees with their shares as 256ths, and the bound; the best so far when `perf_counter` reaches
-    `until`.
-    """
-    columns, whole = _one_by_one(jobs, until)
+    """Each job's trees with their shares as 256ths, and the bound; the best so far at the limit."""
+    columns, whole = _one_by_one(jobs, limit)
     rounded, bound, steady = whole, jobs.least, None
     shares: Floats | None = None
     new: list[tuple[int, Tree]] = []
     for _ in range(MAX_ROUNDS):
         wider = [[*mine, *(tree for of, tree in new if of == job)] for job, mine in enumerate(columns)]
         try:
-            solved = _solved(jobs, wider, max(until - perf_counter(), 0.0))
+            solved = _solved(jobs, wider, limit)
         except OutOfTime:
             break
         columns, shares = wider, solved.of_columns
         best, duals = max(solved.seconds, jobs.least), solved.prices
         prices = duals if steady is None else _SMOOTHING * steady + (1 - _SMOOTHING) * duals
-        if (fresh := _priced(jobs, price, prices, until)) is None:
+        if (fresh := _priced(jobs, price, prices, limit)) is None:
             break
         lower = float(prices @ jobs.others)
         lower += sum(float((prices * jobs.seconds[job])[list(tree.pairs)].sum()) for job, tree in enumerate(fresh))
@@ -286,20 +284,24 @@ def _striped(
     return rounded, bound
 
 
-def _priced(jobs: Jobs, price: Callable[[Jobs, int, Floats], Tree], prices: Floats, until: float) -> list[Tree] | None:
-    """A cheap tree for each job, those that are alike having the same; None where there was no time for all."""
+def _priced(
+    jobs: Jobs, price: Callable[[Jobs, int, Floats], Tree], prices: Floats, limit: SearchLimit
+) -> list[Tree] | None:
+    """A cheap tree for each job, those that are alike having the same; None if the limit was reached before."""
     trees: list[Tree] = []
     for job, alike in enumerate(jobs.alike):
-        if perf_counter() > until:
+        if limit.is_reached:
             return None
+        if alike == job:
+            limit.spend(len(jobs.others))
         trees.append(price(jobs, job, prices) if alike == job else jobs.rooted(job, trees[alike].pairs))
     return trees
 
 
-def shares(problem: Problem, most: int, slack: float = FEWER, seconds: float = LONGEST_SECONDS) -> tuple[int, ...]:
+def shares(problem: Problem, most: int, slack: float = FEWER, limit: SearchLimit | None = None) -> tuple[int, ...]:
     """Best division of a job's chunks among at most `most` trees: their parts of PARTS, the largest first.
 
-    Fewer trees are preferred if they are slower by `slack` or less; after `seconds` of wall-clock time the best so far
+    Fewer trees are preferred if they are slower by `slack` or less; at the limit (None: `VISITS`) the best so far
     counts. The trees themselves are found as the parts are placed, each as a job next to those before it.
 
     Other jobs' bytes on a pair count in full as soon as a tree uses it, and not before, which no linear program can
@@ -310,16 +312,16 @@ def shares(problem: Problem, most: int, slack: float = FEWER, seconds: float = L
         PlacementError: There is no tree of switches with room.
     """
     prepare()
-    until = perf_counter() + seconds
+    limit = limit or SearchLimit(VISITS)
     jobs = Jobs([problem])
-    divided = _divided(jobs, most, until)
+    divided = _divided(jobs, most, limit)
     for _ in range(MAX_ROUNDS):
         fastest, pinned = min(taken for taken, _ in divided), float(jobs.others.max(initial=0.0))
-        if not pinned or pinned <= jobs.least or perf_counter() > until:
+        if not pinned or pinned <= jobs.least or limit.is_reached:
             break
         jobs.shut(jobs.others >= min(fastest, pinned))
         try:
-            divided += _divided(jobs, most, until)
+            divided += _divided(jobs, most, limit)
         except PlacementError:
             break
     fastest = min(taken for taken, _ in divided)
@@ -327,17 +329,18 @@ def shares(problem: Problem, most: int, slack: float = FEWER, seconds: float = L
     return min(enough, key=lambda each: (len(each[1]), each[0]))[1]
 
 
-def _divided(jobs: Jobs, most: int, until: float) -> list[tuple[float, tuple[int, ...]]]:
-    """One job's parts over one tree, over two, and so on while there is time, each time with the tree that makes it
-    fastest besides: how long each takes, and the parts, the largest first.
+def _divided(jobs: Jobs, most: int, limit: SearchLimit) -> list[tuple[float, tuple[int, ...]]]:
+    """One job's parts over one tree, over two, and so on up to the limit, each time with the tree that makes it fastest
+    besides: how long each takes, and the parts, the largest first.
     """
-    (mine,), _ = _striped(jobs, Jobs.cheapest, until)
+    (mine,), _ = _striped(jobs, Jobs.cheapest, limit)
     trees, chosen = [tree for tree, _ in mine], list[Tree]()
     found: list[tuple[float, tuple[int, ...]]] = []
-    while trees and len(chosen) < most and (perf_counter() < until or not found):
+    while trees and len(chosen) < most and not (limit.is_reached and found):
         (seconds, parts), best = min(
             ((_parts(jobs, [*chosen, tree]), at) for at, tree in enumerate(trees)), key=lambda each: each[0][0]
         )
+        limit.spend(len(trees) * len(jobs.others))
         chosen.append(trees.pop(best))
         found.append((seconds, parts))
     return found
@@ -369,16 +372,17 @@ def cheap_by_load(jobs: Jobs, job: int, load: Floats, without: int | None = None
     return cheap_tree(jobs.links, usable, np.maximum(prices, 1e-12), jobs.nodes[job])
 
 
-def _one_by_one(jobs: Jobs, until: float) -> tuple[list[list[Tree]], list[list[tuple[Tree, float]]]]:
-    """First trees for the program: each job comes again and again while there is time, those before it stay; and the
-    first time's alone.
+def _one_by_one(jobs: Jobs, limit: SearchLimit) -> tuple[list[list[Tree]], list[list[tuple[Tree, float]]]]:
+    """First trees for the program: each job comes again and again up to the limit, those before it stay; and the first
+    time's alone.
     """
     load = jobs.others.copy()
     columns: list[list[Tree]] = [[] for _ in jobs.problems]
     for _ in range(_TURNS):
         for job, mine in enumerate(columns):
-            if mine and perf_counter() > until:
+            if mine and limit.is_reached:
                 break
+            limit.spend(len(load))
             tree = arrive(jobs, job, load)
             load[list(tree.pairs)] += jobs.seconds[job, list(tree.pairs)]
             if tree not in mine:
@@ -386,8 +390,11 @@ def _one_by_one(jobs: Jobs, until: float) -> tuple[list[list[Tree]], list[list[t
     return columns, [[(mine[0], 1.0)] for mine in columns]
 
 
-def _solved(jobs: Jobs, columns: Sequence[Sequence[Tree]], seconds: float | None = None) -> Shares:
-    """The linear program over these trees; its timed rows are the pairs. Raises OutOfTime."""
+def _solved(jobs: Jobs, columns: Sequence[Sequence[Tree]], limit: SearchLimit | None = None) -> Shares:
+    """The linear program over these trees; its timed rows are the pairs, and each of its pivots visits all of them.
+
+    Raises OutOfTime.
+    """
     program = Sharing(jobs.others)
     for job, trees in enumerate(columns):
         group = []
@@ -395,7 +402,13 @@ def _solved(jobs: Jobs, columns: Sequence[Sequence[Tree]], seconds: float | None
             group.append(program.column())
             program.timed += [(pair, group[-1], float(jobs.seconds[job, pair])) for pair in tree.pairs]
         program.groups.append(group)
-    return program.solve("the stripes", seconds)
+    if limit is None or limit.left == np.inf:
+        return program.solve("the stripes")
+    if limit.is_reached:
+        raise OutOfTime("the program of the stripes was not begun")
+    solved = program.solve("the stripes", iterations=max(int(limit.left / len(jobs.others)), 1))
+    limit.spend(solved.iterations * len(jobs.others))
+    return solved
 
 
 def _rounded(jobs: Jobs, columns: Sequence[Sequence[Tree]], shares: Floats) -> list[list[tuple[Tree, float]]]:

@@ -7,7 +7,7 @@ the load of the links, while all others stay; then the next one, as long as the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 from weakref import WeakKeyDictionary
 
@@ -16,6 +16,7 @@ import numpy as np
 from ....topologies.routing import Routes
 from ..model.links import Bools, Floats, Links
 from ..model.problem import Placement, PlacementError
+from ..model.search_limit import SearchLimit
 from .combination import best_combination, every_tree
 from .multi_tree import Jobs, cheap_by_load
 
@@ -28,6 +29,10 @@ _SLOWEST: Final = 3
 _ROUNDS: Final = 30
 _MANY_PAIRS: Final = 64
 """Pairs of linked switches above which trees are not enumerated."""
+_SAME: Final = 1e-6
+"""Times that differ by this share or less are the same."""
+_VISITS: Final = 8
+"""Visits of each link that deciding one of these jobs counts as."""
 _NODES: Final = 200
 """Branches of each search if there are more than `FEW` jobs."""
 
@@ -57,7 +62,8 @@ class Neighbourhood:
         weights: Floats,
         classes: Sequence[np.ndarray[tuple[int], np.dtype[np.intp]]],
         seconds_of_byte: Floats,
-        out_of_time: Callable[[], bool],
+        limit: SearchLimit,
+        least: Floats | None = None,
     ) -> None:
         """Create a search.
 
@@ -67,11 +73,13 @@ class Neighbourhood:
             weights: (jobs,): factors of their times.
             classes: Places of the jobs of each priority, the highest first.
             seconds_of_byte: (links,): seconds that a byte takes on each directed link.
-            out_of_time: Returns True if no other search may begin.
+            limit: Limit at which no other search begins.
+            least: (jobs,): lower bounds of their weighted times, at which they are not decided again.
         """
         self._jobs, self._weights, self._classes = jobs, weights, classes
         self._free = [job for job, may in enumerate(movable) if may]
-        self._of_byte, self._out_of_time = seconds_of_byte, out_of_time
+        self._of_byte, self._limit = seconds_of_byte, limit
+        self._least: Floats = np.zeros(len(movable)) if least is None else least
         self._sizes = [problem.gradient_bytes for problem in jobs.problems]
 
     def improved(self, placements: Sequence[Placement], bytes_of: Sequence[Floats]) -> tuple[list[Placement], bool]:
@@ -93,9 +101,10 @@ class Neighbourhood:
         return found, False
 
     def _deciding(self, loads: Sequence[Floats]) -> list[int]:
-        """The slowest jobs of each priority, times weight, the highest priority first."""
+        """The slowest jobs of each priority above their bounds, times weight, the highest priority first."""
         times = self._times(loads)
-        return [int(job) for of in self._classes for job in of[np.argsort(-times[of], kind="stable")][:_SLOWEST]]
+        open_ones = [of[times[of] > self._least[of] * (1 + _SAME)] for of in self._classes]
+        return [int(job) for of in open_ones for job in of[np.argsort(-times[of], kind="stable")][:_SLOWEST]]
 
     def _times(self, loads: Sequence[Floats]) -> Floats:
         links = np.sum(loads, axis=0) * self._of_byte
@@ -107,7 +116,7 @@ class Neighbourhood:
         self, job: int, pool: dict[int, list[frozenset[int]]], found: list[Placement], loads: list[Floats]
     ) -> bool:
         """Decide the jobs on this job's slowest link together; return True if that gains anything."""
-        if self._out_of_time():
+        if self._limit.is_reached:
             return False
         slowest = int(np.where(loads[job] > 0, np.sum(loads, axis=0) * self._of_byte, 0.0).argmax())
         users = sorted((other for other in self._free if loads[other][slowest] > 0), key=lambda at: self._weights[at])
@@ -119,6 +128,7 @@ class Neighbourhood:
         pairs = self._jobs.links.slowest_of_pairs(rest * self._of_byte)
         pair = int(self._jobs.links.pair_of[slowest])
         choices: dict[int, list[frozenset[int]]] = {}
+        self._limit.spend(_VISITS * len(group) * len(loads[job]))
         for each in group:
             fresh = [cheap_by_load(self._jobs, each, pairs)]
             fresh += [cheap_by_load(self._jobs, each, pairs, without=pair)] if pair >= 0 else []

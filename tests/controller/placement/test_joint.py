@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
@@ -15,7 +13,6 @@ from weir.controller.placement import Placement, PlacementError, Problem
 from weir.controller.placement.exact.min_max_lp import Sharing
 from weir.controller.placement.exact.trees import user_switches
 from weir.controller.placement.model.loads import LinkLoad
-from weir.controller.placement.multi_job import joint
 from weir.controller.placement.multi_job.joint import (
     Running,
     Times,
@@ -27,7 +24,7 @@ from weir.controller.placement.multi_job.joint import (
     pays,
     seconds_of,
 )
-from weir.controller.placement.multi_job.multi_tree import Striping, stripe
+from weir.controller.placement.multi_job.multi_tree import stripe
 from weir.controller.placement.strategies.widest import WidestTree
 from weir.controller.planning.completion import Expected, Step, expected_step
 from weir.controller.planning.improvement import better_alone, better_jointly, saved_together
@@ -165,23 +162,26 @@ def test_jobs_of_any_priority_settle_without_loss_to_higher_ones(
             assert not pays(*before_and_after(jobs, {at: there}), [at], GAIN, classes_of(jobs))
 
 
-def test_stripes_have_the_time_that_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The search has the whole; after it, none is left by a clock on which every look takes a tenth of a second."""
-    topology, given = leaf_spine(3, 2, 2), list[float]()
+def test_a_limit_by_visits_ends_the_search_and_repeats() -> None:
+    """With the same visits the result is the same; with enough of them it is that without a limit."""
+    jobs = [Running(problem, place(problem)) for problem in side_by_side(leaf_spine(3, 2, 2), 2)]
+    assert better_together(jobs, place, GAIN, np.inf) == better_together(jobs, place, GAIN) != {}
+    many = [Running(problem, place(problem)) for problem in side_by_side(leaf_spine(4, 4, 9), 9)]
+    found = [better_together(many, place, GAIN, visits) for visits in (0.0, 0.0, 5e3, 5e3, 1e9, np.inf)]
+    assert found[0] == found[1]
+    assert found[2] == found[3]
+    assert found[4] == found[5] != {}
 
-    def striped(problems: Sequence[Problem], weights: Sequence[float], *, seconds: float) -> Striping:
-        given.append(seconds)
-        return stripe(problems, weights, seconds=seconds)
 
-    jobs = [Running(problem, place(problem)) for problem in side_by_side(topology, 2)]
-    moved = better_together(jobs, place, GAIN)
-    monkeypatch.setattr(joint, "stripe", striped)
-    for seconds in (0.0, 0.1, 100.0):
-        monkeypatch.setattr(joint, "perf_counter", partial(next, itertools.count(0.0, 0.1)))
-        found = better_together(jobs, place, GAIN, seconds)
-    assert given[:2] == [0.0, 0.0]
-    assert 90 < given[2] < 100
-    assert found == moved
+def test_jobs_bound_by_their_hosts_links_are_not_searched() -> None:
+    """Two jobs of the same hosts on one spine: another spine would not help them."""
+    first, *_ = side_by_side(leaf_spine(3, 2, 2), 2)
+    jobs = [Running(first, place(first)) for _ in range(2)]
+
+    def refused(problem: Problem) -> Placement:
+        raise AssertionError(problem)
+
+    assert better_together(jobs, refused, 0.0) == {}
 
 
 def test_moves_with_a_net_gain_pay() -> None:

@@ -6,7 +6,6 @@ import itertools
 import random
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
@@ -14,6 +13,7 @@ import pytest
 from weir.controller.placement import Costs, NoTree, PlacementError, Problem
 from weir.controller.placement.model.links import Floats
 from weir.controller.placement.model.loads import LinkLoad
+from weir.controller.placement.model.search_limit import SearchLimit
 from weir.controller.placement.multi_job import multi_tree
 from weir.controller.placement.multi_job.multi_tree import FEWER, PARTS, Jobs, Striping, Tree, arrive, shares, stripe
 from weir.tests.controller.placement.fabrics import any_fabric, random_loads
@@ -91,34 +91,32 @@ def test_stripes_are_within_two_percent_of_the_bound_over_many() -> None:
     compare(range(100, 400))
 
 
-def lengths(problems: Sequence[Problem], seconds: float) -> tuple[Striping, float]:
-    """Stripes found in that time, with their slowest link checked, and that of one tree per job, one after another."""
-    striping = stripe(problems, seconds=seconds)
+def lengths(problems: Sequence[Problem], visits: float) -> tuple[Striping, float]:
+    """Stripes found within that limit, with their slowest link checked, and that of one tree per job, one by one."""
+    striping = stripe(problems, limit=SearchLimit(visits))
     assert all(sum(one.parts for one in mine) == PARTS for mine in striping.stripes)
     assert loads_of(problems, striping) == pytest.approx(striping.slowest_seconds, rel=1e-6)
     return striping, one_by_one(problems)
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_with_almost_no_time_each_job_gets_one_tree_in_turn(seed: int) -> None:
-    striping, alone = lengths(drawn(seed, 4), 0.0)
-    assert striping.slowest_seconds <= alone * (1 + 1e-9)
-    tiny, alone = lengths(drawn(seed, 4), 1e-9)
-    assert tiny.slowest_seconds <= alone * (1 + 1e-9)
-    assert shares(drawn(seed, 4)[0], 4, seconds=0.0) == (PARTS,)
+def test_with_almost_no_visits_each_job_gets_one_tree_in_turn(seed: int) -> None:
+    for visits in (0.0, 1.0):
+        striping, alone = lengths(drawn(seed, 4), visits)
+        assert striping.slowest_seconds <= alone * (1 + 1e-9)
+    assert shares(drawn(seed, 4)[0], 4, limit=SearchLimit(0.0)) == (PARTS,)
 
 
-def test_any_time_limit_returns_the_best_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The clock advances by a second per reading, and the search is stopped after each observation in turn."""
+def test_any_limit_returns_the_best_so_far_and_the_same_again() -> None:
+    """More visits end at the result without a limit; the same number of visits gives the same trees."""
     problems = drawn(1, 4)
     slowest = []
-    for seconds in range(60):
-        monkeypatch.setattr(multi_tree, "perf_counter", partial(next, itertools.count(0.0, 1.0)))
-        striping, alone = lengths(problems, float(seconds))
-        assert striping.slowest_seconds <= alone * (1 + 1e-9), f"{seconds} s"
+    for visits in (*range(0, 2_000, 100), 1e4, 1e5, 1e9):
+        striping, alone = lengths(problems, visits)
+        assert striping.slowest_seconds <= alone * (1 + 1e-9), f"{visits} visits"
+        assert striping == stripe(problems, limit=SearchLimit(visits)), f"{visits} visits"
         slowest.append(striping.slowest_seconds)
-    monkeypatch.undo()
-    full = stripe(problems)
+    full = stripe(problems, limit=SearchLimit())
     assert slowest[0] > slowest[-1] == full.slowest_seconds
     assert striping == full
 
@@ -127,7 +125,7 @@ def test_trees_solved_before_the_last_round_count(monkeypatch: pytest.MonkeyPatc
     for rounds in (1, 2, 3):
         monkeypatch.setattr(multi_tree, "MAX_ROUNDS", rounds)
         for seed in range(8):
-            striping, alone = lengths(drawn(seed, 4), 10.0)
+            striping, alone = lengths(drawn(seed, 4), 1e8)
             assert striping.slowest_seconds <= alone * (1 + 1e-9), f"seed {seed}, {rounds} rounds"
 
 

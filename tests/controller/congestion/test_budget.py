@@ -599,7 +599,7 @@ def drawn_plan(rng: random.Random, job: int, generation: int) -> JobPlan:
     return plan_of(job, workers, tree, generation=generation, server="h9", window=window)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", [*range(15), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(15, 40))])
 def test_packets_stay_in_bound_as_jobs_come_move_and_go(seed: int) -> None:
     rng = random.Random(seed)
     lease_ns = rng.choice([100_000, 1_000_000])

@@ -406,7 +406,7 @@ def test_noise_and_declared_traffic_are_not_detected(undeclared_bps: float) -> N
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("name", ["queues/joins.yaml", "queues/yielding.yaml"])
+@pytest.mark.parametrize("name", ["queues/joins.yaml", pytest.param("queues/yielding.yaml", marks=pytest.mark.long)])
 def test_jobs_that_come_and_go_are_not_taken_for_others(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor flows that yield, whose windows are declared and not their rates."""
     assert never_seen(RunConfig.load(RUNS / name), monkeypatch)

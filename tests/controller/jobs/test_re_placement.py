@@ -100,7 +100,7 @@ def noisy(rig: JobRig, monkeypatch: pytest.MonkeyPatch, share: float, seed: int 
     monkeypatch.setattr(rig.controller.links, "snapshot", snapshot)
 
 
-@pytest.mark.parametrize(("noise", "think_ns"), [(0.0, MS), (0.1, 0)])
+@pytest.mark.parametrize(("noise", "think_ns"), [pytest.param(0.0, MS, marks=pytest.mark.long), (0.1, 0)])
 async def test_two_equal_jobs_settle_at_once_and_never_move(
     rig: JobRig, monkeypatch: pytest.MonkeyPatch, noise: float, think_ns: int
 ) -> None:
@@ -114,6 +114,7 @@ async def test_two_equal_jobs_settle_at_once_and_never_move(
     assert moves(rig) == []
 
 
+@pytest.mark.long
 async def test_four_equal_jobs_settle_on_four_spines_and_never_move(
     pipeline: CompiledPipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,6 +175,7 @@ async def admit_both_at_one_spine(rig: JobRig) -> None:
     rig.controller.planner.strategy = strategy("widest")
 
 
+@pytest.mark.long
 async def test_one_of_two_jobs_on_one_spine_moves_once(rig: JobRig) -> None:
     await admit_both_at_one_spine(rig)
     jobs = list(rig.jobs.values())
@@ -196,9 +198,8 @@ class Held:
 @pytest.mark.parametrize(
     ("meanwhile", "together"),
     [
-        ("ends", False),
         ("moves", True),
-        *(pytest.param(*row, marks=pytest.mark.long) for row in (("ends", True), ("moves", False))),
+        *(pytest.param(*row, marks=pytest.mark.long) for row in (("ends", True), ("ends", False), ("moves", False))),
     ],
 )
 async def test_decisions_for_a_job_at_another_place_are_dropped(
@@ -240,6 +241,7 @@ def better_of(found: Any) -> list[int]:
     return [1, 2] if found[1] is not None else []
 
 
+@pytest.mark.long
 async def test_a_job_that_others_leave_room_for_moves_only_if_it_pays(rig: JobRig) -> None:
     """When one of two ends, the other is alone where it is, too."""
     jobs = [await rig.admit(FIRST), await rig.admit(SECOND)]
@@ -320,7 +322,9 @@ def congested(rig: JobRig, monkeypatch: pytest.MonkeyPatch, spine: str, start_ns
     return seen_ns
 
 
-@pytest.mark.parametrize(("periods", "pause_ns", "moved"), [(1, 0, 0), (12, 0, 1), (12, 10**15, 0)])
+@pytest.mark.parametrize(
+    ("periods", "pause_ns", "moved"), [(1, 0, 0), (12, 0, 1), pytest.param(12, 10**15, 0, marks=pytest.mark.long)]
+)
 async def test_a_job_moves_only_if_two_readings_pay_for_its_pause(
     rig: JobRig, monkeypatch: pytest.MonkeyPatch, periods: int, pause_ns: int, moved: int
 ) -> None:
@@ -353,7 +357,7 @@ async def test_a_job_that_has_lost_by_moving_moves_no_more(rig: JobRig, monkeypa
     assert moves(rig) == []
 
 
-@pytest.mark.parametrize(("balance", "goes"), [(0.0, False), (-1000.0, True)])
+@pytest.mark.parametrize(("balance", "goes"), [pytest.param(0.0, False, marks=pytest.mark.long), (-1000.0, True)])
 async def test_a_job_returns_home_after_losing_moves(
     rig: JobRig, monkeypatch: pytest.MonkeyPatch, balance: float, goes: bool
 ) -> None:
@@ -398,7 +402,7 @@ async def test_fast_changing_traffic_makes_a_job_move_rarely(rig: JobRig) -> Non
     assert all(later - sooner >= OPTIONS.dwell_ns for sooner, later in itertools.pairwise(when))
 
 
-@pytest.mark.parametrize(("weight", "moved"), [(1.0, 1), (5.0, 0)])
+@pytest.mark.parametrize(("weight", "moved"), [pytest.param(1.0, 1, marks=pytest.mark.long), (5.0, 0)])
 async def test_a_job_does_not_move_if_a_heavier_one_loses_more(
     rig: JobRig, monkeypatch: pytest.MonkeyPatch, weight: float, moved: int
 ) -> None:

@@ -87,7 +87,10 @@ async def test_running_jobs_are_not_disturbed(rig: JobRig, monkeypatch: pytest.M
     assert await rig.controller.verify() == {}
 
 
-@pytest.mark.parametrize("journal", ["none", "deleted", "another's in between"])
+@pytest.mark.parametrize(
+    "journal",
+    ["another's in between", *(pytest.param(journal, marks=pytest.mark.long) for journal in ("none", "deleted"))],
+)
 async def test_a_controller_that_forgot_lets_no_old_sum_out(rig: JobRig, tmp_path: Path, journal: str) -> None:
     """Same number, hosts and slots: rounds of the old job would pass for complete ones of the new."""
     rig.controller.planner.strategy = Fixed(AT_SPINE)
@@ -199,7 +202,9 @@ async def test_many_hosts_that_join_at_once_are_one_line(rig: JobRig, tmp_path: 
     assert records[1]["joined"] == ["h1", "h2", "h4", "h5"]
 
 
-@pytest.mark.parametrize("messages", [0, 2, 4, 6, 8])
+@pytest.mark.parametrize(
+    "messages", [2, 6, *(pytest.param(messages, marks=pytest.mark.long) for messages in (0, 4, 8))]
+)
 async def test_a_move_is_finished_wherever_the_controller_died_in_it(rig: JobRig, messages: int) -> None:
     """The controller dies when this number of a move's messages have reached their hosts; later messages are lost."""
     job = await rig.admit(spec())
@@ -275,7 +280,9 @@ async def test_a_job_that_waits_still_waits_after_a_restart(rig: JobRig) -> None
     assert job.take() == dict.fromkeys(WORKERS, job.sum_of())
 
 
-@pytest.mark.parametrize("fails", ["link", "switch", "both"])
+@pytest.mark.parametrize(
+    "fails", ["both", *(pytest.param(fails, marks=pytest.mark.long) for fails in ("link", "switch"))]
+)
 async def test_links_down_at_a_crash_stay_down_until_they_answer(rig: JobRig, fails: str) -> None:
     job = await rig.admit(spec())
     await rig.run(6 * MS)

@@ -159,17 +159,17 @@ def run_losing_a_worker(seed: int) -> None:
                 assert got.tobytes() == expected[: len(got)].tobytes(), f"tensor {index}, chunk {chunk}, worker {rank}"
 
 
-@pytest.mark.parametrize("seed", range(80))
+@pytest.mark.parametrize("seed", [*range(30), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(30, 80))])
 def test_sums_are_exact_whatever_the_network_does(seed: int) -> None:
     run_random(seed)
 
 
-@pytest.mark.parametrize("seed", range(80))
+@pytest.mark.parametrize("seed", [*range(30), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(30, 80))])
 def test_sums_are_exact_while_the_job_moves(seed: int) -> None:
     run_moving(seed)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", [*range(15), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(15, 40))])
 def test_a_lost_worker_leaves_the_survivors_in_agreement(seed: int) -> None:
     run_losing_a_worker(seed)
 

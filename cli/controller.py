@@ -53,6 +53,7 @@ class _Settings:
     topology: Topology
     addresses: Mapping[str, str]
     strategy: str
+    order: str
     lease_ns: int
     probe_ns: int
     solve_ns: int
@@ -165,6 +166,9 @@ def controller(
     allow_anyone: AllowAnyoneOption = False,
     tls: TlsOption = None,
     strategy: StrategyOption = "widest",
+    order: Annotated[
+        str, typer.Option(help="Order of jobs that weir jobs shows: fair, grouper … (docs/scheduling.md).")
+    ] = "fair",
     lease: Annotated[str, typer.Option(help="Time without heartbeats after which a host or switch is lost.")] = "2s",
     probe: Annotated[str, typer.Option(help="Time between two rounds of probes.")] = "100ms",
     solve: Annotated[str, typer.Option(help="Time between two looks at whether jobs should move; 0ms: never.")] = "1s",
@@ -185,6 +189,7 @@ def controller(
     """
     from ..controller.congestion.bound_log import PROMISES
     from ..controller.placement.strategies import description
+    from ..controller.scheduling.orders import ORDERS
     from ..controller.service.service import check_listening
     from ..topologies import load_topology
 
@@ -192,11 +197,13 @@ def controller(
     if not NOTES.quiet:
         logging.getLogger(PROMISES).setLevel(logging.INFO)
     description(strategy)  # before anything is spoken to
+    ORDERS.describe(order)
     topology = load_topology(file)
     settings = _Settings(
         topology=topology,
         addresses=switch_addresses(topology, switch or [], grpc_port, sockets),
         strategy=strategy,
+        order=order,
         lease_ns=nanoseconds("--lease", lease),
         probe_ns=nanoseconds("--probe", probe),
         solve_ns=nanoseconds("--solve", solve),
@@ -272,6 +279,7 @@ def _options(settings: _Settings) -> Options:
         probe_period_ns=settings.probe_ns,
         solve_period_ns=settings.solve_ns,
         together=STRATEGIES[settings.strategy].jointly,
+        order=settings.order,
         decide_aside=True,
         dwell_ns=5 * settings.solve_ns,
         lease_ns=settings.lease_ns,

@@ -99,6 +99,10 @@ def _list(
     for job in jobs:
         if job.HasField("report"):
             _console.print(f"job {job.job}: {_progress(job.report)}", soft_wrap=True)
+        if job.ranking.places > 1:
+            _console.print(f"job {job.job}: {_rank(job.ranking)}", soft_wrap=True)
+        if job.turns:
+            _console.print(f"job {job.job}: {job.turns}", soft_wrap=True)
     if any(not host.attending for job in jobs for host in job.hosts):
         _console.print("(…): not attending")
 
@@ -251,6 +255,8 @@ def _as_dict(job: Any) -> dict[str, Any]:
         "state": "running",
         "parent": job.parent or None,
         "report": _report(job),
+        "ranking": _ranking(job),
+        "turns": job.turns or None,
         "hosts": [
             {
                 "host": host.host,
@@ -320,6 +326,25 @@ def _progress(told: Any) -> str:
         parts.append(f"{compute_ms:.4g} ms of computation and {exposed_ms:.4g} ms of exposed communication a step")
     parts.append(f"{told.bytes / told.steps / 1e6:.4g} MB a step")
     return ", ".join(part for part in parts if part)
+
+
+def _ranking(job: Any) -> dict[str, Any] | None:
+    """Place of a job in the order of all."""
+    if not job.HasField("ranking"):
+        return None
+    own = job.ranking
+    return {
+        "order": own.order,
+        "place": own.place,
+        "places": own.places,
+        "traffic_class": own.traffic_class,
+        "why": own.why,
+    }
+
+
+def _rank(own: Any) -> str:
+    """One line about a job's place."""
+    return f"place {own.place} of {own.places} by {own.order}, class {own.traffic_class}: {own.why}"
 
 
 def _mark(host: dict[str, Any]) -> str:

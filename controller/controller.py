@@ -45,6 +45,7 @@ from .int_config.table_entries import check_int_config, telling_slots, watch_sta
 from .jobs.background_estimator import BackgroundTrafficEstimator
 from .jobs.carried import links_carried
 from .jobs.job import RunningJob
+from .jobs.job_order import JobOrder
 from .jobs.journal import Journal
 from .jobs.journal_file import JournalFile
 from .jobs.membership import Membership
@@ -96,6 +97,7 @@ class Controller:
         moves: Leads jobs from one generation to the next; receives the hosts' answers to Pause and Resume.
         windows: Queue bounds: windows, thresholds, and their announcements.
         improver: Re-placement of running jobs.
+        order: Order of the running jobs, and the traffic class that each should have.
         members: Members of the jobs; receives hosts' heartbeats.
         bounded: Callbacks with the time, called whenever bounds may have changed, before anything is sent under
             them.
@@ -160,6 +162,7 @@ class Controller:
         )
         self._undeclared = Undeclared(topology, routes, self.links, self.windows.options, options.watching, lease_ns)
         self.improver = RePlacementScheduler(self.jobs, self.moves, self.planner, self.windows, self._decisions, now_ns)
+        self.order = JobOrder(self.jobs, self.planner, self.moves.outlook.conditions_for, options.order)
         at = options.heartbeats_at
         paths = SlowPaths(self.planner, self.links, at) if at is not None else None
         self.members = Membership(self.jobs, self.moves, paths)

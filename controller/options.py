@@ -21,6 +21,8 @@ class Options:
     """True to compute placements in a thread beside the event loop; else the clock must stand still meanwhile."""
     improvement: float = 0.15
     """Hysteresis: a job moves only to a placement that is predicted to be faster by more than this share."""
+    order: str = "fair"
+    """Order of running jobs (`scheduling.orders`), by name or path."""
     dwell_ns: int = 500_000_000
     """Minimum time between two moves of a job."""
     lease_ns: int | None = None

@@ -107,7 +107,7 @@ class HostState(_message.Message):
     def __init__(self, host: _Optional[str] = ..., rank: _Optional[int] = ..., attending: bool = ..., rounds: _Optional[int] = ..., silent_seconds: _Optional[float] = ...) -> None: ...
 
 class JobState(_message.Message):
-    __slots__ = ("job", "generation", "hosts", "switches", "slots", "window", "policy", "rounds", "waiting_for", "stripes", "report", "parent", "accelerators", "memory_bytes")
+    __slots__ = ("job", "generation", "hosts", "switches", "slots", "window", "policy", "rounds", "waiting_for", "stripes", "report", "parent", "accelerators", "memory_bytes", "ranking", "turns")
     JOB_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     HOSTS_FIELD_NUMBER: _ClassVar[int]
@@ -122,6 +122,8 @@ class JobState(_message.Message):
     PARENT_FIELD_NUMBER: _ClassVar[int]
     ACCELERATORS_FIELD_NUMBER: _ClassVar[int]
     MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    RANKING_FIELD_NUMBER: _ClassVar[int]
+    TURNS_FIELD_NUMBER: _ClassVar[int]
     job: int
     generation: int
     hosts: _containers.RepeatedCompositeFieldContainer[HostState]
@@ -136,7 +138,23 @@ class JobState(_message.Message):
     parent: int
     accelerators: int
     memory_bytes: int
-    def __init__(self, job: _Optional[int] = ..., generation: _Optional[int] = ..., hosts: _Optional[_Iterable[_Union[HostState, _Mapping]]] = ..., switches: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ..., window: _Optional[int] = ..., policy: _Optional[_Union[Policy, str]] = ..., rounds: _Optional[int] = ..., waiting_for: _Optional[str] = ..., stripes: _Optional[_Iterable[_Union[Stripe, _Mapping]]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., parent: _Optional[int] = ..., accelerators: _Optional[int] = ..., memory_bytes: _Optional[int] = ...) -> None: ...
+    ranking: Ranking
+    turns: str
+    def __init__(self, job: _Optional[int] = ..., generation: _Optional[int] = ..., hosts: _Optional[_Iterable[_Union[HostState, _Mapping]]] = ..., switches: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ..., window: _Optional[int] = ..., policy: _Optional[_Union[Policy, str]] = ..., rounds: _Optional[int] = ..., waiting_for: _Optional[str] = ..., stripes: _Optional[_Iterable[_Union[Stripe, _Mapping]]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., parent: _Optional[int] = ..., accelerators: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., ranking: _Optional[_Union[Ranking, _Mapping]] = ..., turns: _Optional[str] = ...) -> None: ...
+
+class Ranking(_message.Message):
+    __slots__ = ("order", "place", "places", "traffic_class", "why")
+    ORDER_FIELD_NUMBER: _ClassVar[int]
+    PLACE_FIELD_NUMBER: _ClassVar[int]
+    PLACES_FIELD_NUMBER: _ClassVar[int]
+    TRAFFIC_CLASS_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    order: str
+    place: int
+    places: int
+    traffic_class: int
+    why: str
+    def __init__(self, order: _Optional[str] = ..., place: _Optional[int] = ..., places: _Optional[int] = ..., traffic_class: _Optional[int] = ..., why: _Optional[str] = ...) -> None: ...
 
 class QueuedJob(_message.Message):
     __slots__ = ("job", "position", "reason", "waited_seconds", "worker_count", "accelerators", "memory_bytes", "priority")

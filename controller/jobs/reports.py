@@ -18,12 +18,16 @@ class Reports:
     newest: Report | None = None
     curve: list[tuple[int, Report]] = field(default_factory=list)
     """Evenly thinned reports of the whole job, each with the time at which it came, in ns."""
+    stage_since_ns: int = 0
+    """When the first report of the newest one's stage came."""
     _stride: int = 1
     """One of this many reports is kept in the curve."""
     _count: int = 0
 
     def add(self, report: Report, now_ns: int) -> None:
         """Keep a report that has come now."""
+        if self.newest is None or self.newest.stage != report.stage:
+            self.stage_since_ns = now_ns
         self.newest = report
         if self._count % self._stride == 0:
             self.curve.append((now_ns, report))

@@ -4,6 +4,9 @@ A value that falls is fitted by 1 / (b₀ k + b₁) + b₂ of the step k, with b
 EuroSys 2018). For each b₂ of a grid, non-negative least squares gives b₀ and b₁; recent reports count more (0.99 per
 report of age, as in SLAQ, Zhang et al., SoCC 2017). Accuracy is fitted as the error 1 − (best accuracy so far). Loss is
 divided by the job's first one, so that jobs with losses of different size compare.
+
+Fits of the first reports are poor, and their predictions decide the order of young jobs. So the predicted gain is a
+weighted mean of the fit's and of a prior that only knows the remaining error.
 """
 
 from __future__ import annotations
@@ -23,6 +26,12 @@ MAX_REPORTS: Final = 200
 """Number of the newest reports that a fit uses."""
 _DECAY: Final = 0.99
 _GRID: Final = 20
+PRIOR_REPORTS: Final = 100
+"""Number of reports from which the fit counts more than the prior: an error that falls as 1/k towards the fitted floor
+has a gain of error / (k + steps) per step.
+"""
+_FLOOR_REPORTS: Final = 50
+"""Number of reports from which the prior's floor is more than half of the fitted one."""
 CONVERGED: Final = 0.95
 """Share of the final gain beyond which a job counts as converged."""
 _SURE: Final = 50
@@ -152,8 +161,12 @@ class ProgressCurve:
         curve = fitted(self._steps, self._errors)
         if curve is None:
             return None, False
-        now, ahead = self._steps[-1], max(steps, 1.0)
-        gain = max(curve.value(now) - curve.value(now + ahead), 0.0) / ahead
+        now, ahead, count = self._steps[-1], max(steps, 1.0), len(self._steps)
+        fit = max(curve.value(now) - curve.value(now + ahead), 0.0) / ahead
+        # a job that has not risen yet looks like one that never will; so young jobs are judged by what is left to gain
+        floor = curve.last * count / (count + _FLOOR_REPORTS)
+        prior = max(self._errors[-1] - floor, 0.0) / (now + ahead)
+        gain = (PRIOR_REPORTS * prior + count * fit) / (PRIOR_REPORTS + count)
         whole = self._errors[0] - curve.last
         reached = self._errors[0] - self._errors[-1]
         return gain, len(self._steps) >= _SURE and whole > 0 and reached >= CONVERGED * whole

@@ -15,6 +15,7 @@ from ...wire.control_messages import report_message, to_host
 from ..errors import PlanError
 from ..inference.models import Models
 from ..jobs.job import RunningJob
+from ..jobs.job_order import Ranking
 from ..jobs.queue import Entry, Needs, Wanted
 from ..placement.multi_job.multi_tree import MAX_STRIPES
 from ..planning.default_slots import MIN_SLOTS
@@ -133,7 +134,9 @@ def registration(plan: JobPlan, seats: JobSeats, note: str) -> pb.Registration:
     )
 
 
-def job_state(running: RunningJob, seats: JobSeats, waiting_for: str, now_ns: int) -> pb.JobState:
+def job_state(
+    running: RunningJob, seats: JobSeats, waiting_for: str, ranking: pb.Ranking | None, turns: str, now_ns: int
+) -> pb.JobState:
     """State of one job in a list of jobs."""
     plan, newest = running.plan, running.reports.newest
     hosts = [
@@ -161,6 +164,21 @@ def job_state(running: RunningJob, seats: JobSeats, waiting_for: str, now_ns: in
         parent=seats.parent,
         accelerators=seats.needs.accelerators,
         memory_bytes=seats.needs.memory_bytes,
+        ranking=ranking,
+        turns=turns,
+    )
+
+
+def ranking_message(order: str, ranking: Ranking | None) -> pb.Ranking | None:
+    """Place of one job in a list of jobs; None for a job that has none yet."""
+    if ranking is None:
+        return None
+    return pb.Ranking(
+        order=order,
+        place=ranking.place,
+        places=ranking.tiers,
+        traffic_class=ranking.traffic_class,
+        why=printable(ranking.why),
     )
 
 

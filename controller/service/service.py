@@ -48,7 +48,7 @@ from .heartbeats import HeartbeatReader, HeartbeatSource
 from .limits import MESSAGE_BYTES, Limits, client_of
 from .malformed import Malformed, checked, reader_of
 from .queueing import EndedInQueue, Queueing
-from .requests import is_queued, job_spec, job_state, model_list, needs_of, registration, stripe_of
+from .requests import is_queued, job_spec, job_state, model_list, needs_of, ranking_message, registration, stripe_of
 from .runner import Runner
 from .seating import Seating, TooMany
 from .seats import JobSeats, Seat, WrongToken
@@ -361,9 +361,18 @@ class ControlService:
 
     async def _states(self, now_ns: int) -> pb.JobList:
         self._seating.sweep()
+        order = self._controller.order
+        rankings = order.rankings(now_ns)
         return pb.JobList(
             jobs=[
-                job_state(self._controller.jobs[number], seats, self._seating.waits_for(number, now_ns), now_ns)
+                job_state(
+                    self._controller.jobs[number],
+                    seats,
+                    self._seating.waits_for(number, now_ns),
+                    ranking_message(order.order.name, rankings.get(number)),
+                    self._turns.state(number),
+                    now_ns,
+                )
                 for number, seats in self._seating.jobs.items()
             ],
             queued=self._queueing.states(now_ns),

@@ -12,8 +12,9 @@ from weir.cli import jobs
 from weir.cli.controller import switch_addresses
 from weir.experiments.errors import ExperimentError
 from weir.tests.support.commands import weir_beside
-from weir.tests.support.control_rig import TOPOLOGY, ServiceRig, rig
+from weir.tests.support.control_rig import ANSWER_S, TOPOLOGY, ServiceRig, rig
 from weir.topologies.generators import leaf_spine
+from weir.wire import control_pb2 as pb
 
 
 async def weir(service: ServiceRig, *words: str) -> str:
@@ -46,6 +47,14 @@ async def test_a_job_is_registered_listed_and_ended() -> None:
             "state": "running",
             "parent": None,
             "report": None,
+            "ranking": {
+                "order": "fair",
+                "place": 1,
+                "places": 1,
+                "traffic_class": 4,
+                "why": "no report yet; counts as one step",
+            },
+            "turns": None,
         }
         shown = await weir(service)  # in a pipe, where tables have 80 columns
         assert "(h2)" in shown
@@ -124,3 +133,35 @@ async def test_a_job_is_registered_by_size_and_listed_while_waiting() -> None:
         assert (running["state"], queued["state"], queued["job"], queued["position"]) == ("running", "queued", 101, 1)
         assert "2 hosts with 1 accelerator are needed, 0 are free" in await weir(service)
         waiting.cancel()
+
+
+async def test_jobs_are_shown_with_class_order_stage_and_reason() -> None:
+    async with rig(order="grouper") as service:
+        registrations = [await service.register(workers=["h1", "h2"]) for _ in range(3)]
+        hosts = [[await service.joined(each, seat) for seat in range(2)] for each in registrations]
+        for host in (host for pair in hosts for host in pair):
+            await host.hear("worker_plan")
+
+        async def places(*told: tuple[str, int]) -> dict[int, tuple[int, int]]:
+            """Places and classes of the jobs once these stages and steps left are listed."""
+            for (first, _), (stage, left) in zip(hosts, told, strict=True):
+                await first.say(report=pb.Report(step=5, steps=1, steps_left=left, stage=stage, compute_ns=10**7))
+            async with asyncio.timeout(ANSWER_S):
+                while True:
+                    listed = json.loads(await weir(service, "--json"))
+                    shown = [
+                        each["report"] and (each["report"]["stage"], each["report"]["steps_left"]) for each in listed
+                    ]
+                    if shown == list(told) and all(
+                        stage in each["ranking"]["why"] for each, (stage, _) in zip(listed, told, strict=True)
+                    ):
+                        return {
+                            each["job"]: (each["ranking"]["place"], each["ranking"]["traffic_class"]) for each in listed
+                        }
+                    await asyncio.sleep(0.1)
+
+        a, b, c = (each.job for each in registrations)
+        assert await places(("ann/1", 10), ("bob/1", 50), ("ann/1", 20)) == {a: (1, 4), b: (2, 3), c: (1, 4)}
+        assert await places(("ann/2", 90), ("bob/1", 50), ("ann/2", 90)) == {a: (2, 3), b: (1, 4), c: (2, 3)}
+        shown = await weir(service)
+        assert f"job {b}: place 1 of 2 by grouper, class 4: search bob, bob/1, 50 steps left" in shown

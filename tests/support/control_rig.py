@@ -130,6 +130,7 @@ async def rig(
     topology: Topology = TOPOLOGY,
     placed_by: str = "ps",
     journal: Path | None = None,
+    order: str = "fair",
 ) -> AsyncIterator[ServiceRig]:
     """`client`: credentials of the channel; without, it is not secured. `placed_by` is a strategy's name. Without a
     journal nothing is stored.
@@ -138,7 +139,7 @@ async def rig(
         stored = None if journal is None else stack.enter_context(JournalFile(journal))
         switches = await stack.enter_async_context(fake_switches(node.name for node in topology.switches))
         sessions = await stack.enter_async_context(open_sessions(topology, switches, ANSWER_S))
-        options = Options(probe_period_ns=10**12, solve_period_ns=0, lease_ns=lease_ns)
+        options = Options(probe_period_ns=10**12, solve_period_ns=0, lease_ns=lease_ns, order=order)
         controller = Controller(
             topology,
             Routes(topology),

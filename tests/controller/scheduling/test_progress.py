@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.optimize import nnls
+import scipy  # type: ignore[import-untyped]
 
 from weir.controller.scheduling.errors import SchedulingError
 from weir.controller.scheduling.progress import MIN_REPORTS, ProgressCurve, fitted, non_negative_line
@@ -45,14 +45,26 @@ def test_a_job_that_has_levelled_off_has_converged() -> None:
     assert converged
 
 
-def test_gain_is_that_of_the_next_steps() -> None:
+def test_gain_of_a_long_job_is_that_of_its_curve() -> None:
     progress = ProgressCurve.empty()
-    for step in range(1, 40):
+    for step in range(1, 1000):
         progress.add(step, loss=5 * (1 / (0.05 * step + 1) + 0.1))
     gain, converged = progress.predicted(10)
     first = 1 / 1.05 + 0.1
-    assert gain == pytest.approx((1 / 2.95 - 1 / 3.45) / first / 10, rel=0.2)
-    assert not converged
+    assert gain == pytest.approx((1 / 50.95 - 1 / 51.45) / first / 10, rel=0.2)
+    assert converged
+
+
+def test_a_young_job_that_has_not_risen_yet_goes_before_one_that_has_levelled_off() -> None:
+    young, level = ProgressCurve.empty(), ProgressCurve.empty()
+    for step in range(1, 15):
+        young.add(step, accuracy=0.1)
+    for step in range(1, 300):
+        level.add(step, accuracy=0.9 - 0.8 / (0.5 * step + 1))
+    gains = [each.predicted(20)[0] for each in (young, level)]
+    assert gains[0] is not None
+    assert gains[1] is not None
+    assert gains[0] > 10 * gains[1]
 
 
 def test_accuracy_that_falls_back_does_not_count() -> None:
@@ -85,5 +97,5 @@ def test_two_unknowns_are_those_of_non_negative_least_squares(seed: int) -> None
         slopes, offsets = non_negative_line(x, y, weights)
         for row in range(rows):
             root = np.sqrt(weights[row])
-            wanted, _ = nnls(np.column_stack([x, np.ones_like(x)]) * root[:, None], root * y[row])
+            wanted, _ = scipy.optimize.nnls(np.column_stack([x, np.ones_like(x)]) * root[:, None], root * y[row])
             assert [slopes[row], offsets[row]] == pytest.approx(wanted, abs=1e-6)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 import sys
@@ -15,8 +16,11 @@ from rich.table import Table
 
 from ..experiments.errors import ExperimentError, Interrupted
 from .console import NOTES, counted
+from .fabric_options import log_what_matters
 
 if TYPE_CHECKING:
+    from ..experiments.search.course import Course
+    from ..experiments.search.processes import ProcessOutcome, RunSearch
     from ..experiments.search.search_file import SearchFile
     from ..experiments.search.virtual import Outcome
 
@@ -35,6 +39,9 @@ def search(
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Replace the file's seed.")] = None,
     out: Annotated[Path, typer.Option("--out", help="Folder that records are made in.")] = Path("runs"),
+    processes: Annotated[
+        bool, typer.Option("--processes", help="Train by a process per worker, over an emulated fabric by the clock.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON instead of tables.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Only check FILE; nothing is trained.")] = False,
 ) -> None:
@@ -46,8 +53,12 @@ def search(
     each order of jobs is played once. A stage ends when its slowest job does, so orders that know stages (grouper,
     stage-srpt) end them earlier on average than fair shares.
 
+    With --processes each configuration is a job of its own, whose workers are processes that sum through emulated
+    switches. Times of stages are then this machine's, and orders are not applied. Take few workers and configurations.
+
     The record in --out has every configuration with its accuracies, and the times under each order.
     """
+    from ..experiments.search.processes import run_as_processes
     from ..experiments.search.search_file import SearchFile
     from ..experiments.search.virtual import run_searches
 
@@ -59,10 +70,15 @@ def search(
         trainings = sum(search.schedule.trainings for search in loaded.searches)
         NOTES.print(f"{file} is right: {len(loaded.searches)} searches, {trainings} trainings", soft_wrap=True)
         return
-    total = sum(search.schedule.trainings for search in loaded.searches) + len(loaded.orders)
+    if processes:
+        log_what_matters()
+    total = sum(search.schedule.trainings for search in loaded.searches) + (0 if processes else len(loaded.orders))
+    outcome: Outcome | ProcessOutcome
     with counted(loaded.name, total) as progressed:
         try:
-            outcome = run_searches(loaded, progressed)
+            outcome = (
+                asyncio.run(run_as_processes(loaded, progressed)) if processes else run_searches(loaded, progressed)
+            )
         except KeyboardInterrupt:
             raise Interrupted("interrupted; nothing is kept") from None
     kept = _keep(outcome, file, out, loaded.name)
@@ -73,7 +89,7 @@ def search(
         NOTES.print(f"record: {kept}", soft_wrap=True)
 
 
-def _keep(outcome: Outcome, file: Path, out: Path, name: str) -> Path:
+def _keep(outcome: Outcome | ProcessOutcome, file: Path, out: Path, name: str) -> Path:
     """Write the record; return its folder."""
     from ..experiments.records.record import keep_folder, run_folder, versions
 
@@ -87,19 +103,36 @@ def _keep(outcome: Outcome, file: Path, out: Path, name: str) -> Path:
             raise ExperimentError(f"{out}: the record cannot be written ({error.strerror})") from None
 
 
-def _print(outcome: Outcome, file: SearchFile) -> None:
-    for course in outcome.courses:
-        names = list(course.config.space)
-        table = Table(
-            "no.", *names, "steps", "accuracy", "stopped after", box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False
-        )
-        for trial in course.search.ranking[:_SHOWN]:
-            values = [f"{value:.3g}" if isinstance(value, float) else str(value) for value in trial.parameters.values()]
-            ended = f"stage {trial.begun_stage + len(trial.values)}" if trial.stopped else ""
-            table.add_row(str(trial.number), *values, str(trial.steps), f"{trial.values[-1]:.3f}", ended)
-        count = len(course.search.trials)
-        _console.print(f"\n{course.config.name}: the best {min(_SHOWN, count)} of {count} configurations")
-        _console.print(table)
+def _print(outcome: Outcome | ProcessOutcome, file: SearchFile) -> None:
+    from ..experiments.search.virtual import Outcome
+
+    if isinstance(outcome, Outcome):
+        for course in outcome.courses:
+            _print_search(course)
+        _print_orders(outcome, file)
+        return
+    for each in outcome.searches:
+        _print_search(each)
+        times = ", ".join(f"{seconds:.1f} s" for seconds in each.stage_seconds)
+        _console.print(f"stages took {times} by the clock", soft_wrap=True)
+
+
+def _print_search(one: Course | RunSearch) -> None:
+    config, search = one.config, one.search
+    names = list(config.space)
+    table = Table(
+        "no.", *names, "steps", "accuracy", "stopped after", box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False
+    )
+    for trial in search.ranking[:_SHOWN]:
+        values = [f"{value:.3g}" if isinstance(value, float) else str(value) for value in trial.parameters.values()]
+        ended = f"stage {trial.begun_stage + len(trial.values)}" if trial.stopped else ""
+        table.add_row(str(trial.number), *values, str(trial.steps), f"{trial.values[-1]:.3f}", ended)
+    count = len(search.trials)
+    _console.print(f"\n{config.name}: the best {min(_SHOWN, count)} of {count} configurations")
+    _console.print(table)
+
+
+def _print_orders(outcome: Outcome, file: SearchFile) -> None:
     first = outcome.orders[0]
     table = Table(
         "order",

@@ -39,6 +39,7 @@ PURE: Final = {
         "report_socket.py": {"socket"},  # the collector's input arrives there
     },
     "training": {
+        "search_rank.py": {"time"},  # a process, which measures its stages
         "search.py": {"random"},  # generators from a seed that it is given
         "torch_steps.py": {"time"},  # on the wall clock
         "loader.py": {"time"},  # measures how long training waits for a batch

@@ -6,7 +6,7 @@ process with their whole batch, so values do not depend on how workers share it,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ from .workloads import make_workload
 
 DEFAULTS: Final[Mapping[str, Any]] = {"learning_rate": 0.05, "hidden": 32, "batch": 32, "optimiser": "sgd"}
 """Parameters that every configuration has, and their values where a space says nothing."""
+Mean = Callable[[Floats, int], Floats]
 BYTES: Final = 4
 """Bytes of a number of the gradient."""
 
@@ -68,14 +69,38 @@ class SearchModels:
         Raises:
             TrainingError: A parameter has a value that is not allowed.
         """
+        return self.train_share(trial, steps, [batch_of(trial.parameters)], 0, lambda gradient, step: gradient)
+
+    def train_share(self, trial: Trial, steps: int, shares: Sequence[int], rank: int, mean: Mean) -> float:
+        """Train as one of several workers. All of them end with the same weights.
+
+        Args:
+            trial: The configuration.
+            steps: Number of steps.
+            shares: Samples of each worker in a step, by rank; their sum is the batch.
+            rank: This worker's rank.
+            mean: Returns the mean gradient of all workers, weighted by their samples, from this one's and the step.
+
+        Returns:
+            As `train`.
+
+        Raises:
+            TrainingError: A parameter has a value that is not allowed.
+        """
         if trial.number not in self._models:
             self._models[trial.number] = self._made(trial.parameters)
-        model, batch = self._models[trial.number], batch_of(trial.parameters)
+        if min(shares) < 1:
+            raise TrainingError(
+                f"batch {sum(shares)} for {len(shares)} workers; each has a sample at least",
+                place="batch",
+                value=sum(shares),
+            )
+        model, before, batch = self._models[trial.number], sum(shares[:rank]), sum(shares)
         with np.errstate(over="ignore", invalid="ignore"):
-            for _ in range(steps):
-                rows = model.samples.rows(model.position, batch)
-                gradient = model.work.gradient(model.weights, model.work.fetch(rows))
-                model.weights = model.optimiser.step(model.weights, gradient)
+            for step in range(steps):
+                rows = model.samples.rows(model.position + before, shares[rank])
+                own = model.work.gradient(model.weights, model.work.fetch(rows))
+                model.weights = model.optimiser.step(model.weights, mean(own, step))
                 model.position += batch
             value = model.work.accuracy(model.weights)
         return value if np.isfinite(model.weights).all() else float("nan")

@@ -75,6 +75,7 @@ async def live_fabric(
     kind: SwitchKind | None = None,
     *,
     strategy: str = "widest",
+    order: str = "fair",
     lease_ns: int = LEASE_NS,
     seed: int = 1,
     heartbeats_at: str | None = None,
@@ -82,7 +83,8 @@ async def live_fabric(
     """A fabric, its controller and the service for jobs, until the end of the block: in Mininet where a kind of switch
     is given (root), else emulated in this process.
 
-    `heartbeats_at` is the host where heartbeats are taken that go through the fabric; None: they do not.
+    `order` is the order of jobs that `weir jobs` shows. `heartbeats_at` is the host where heartbeats are taken that go
+    through the fabric; None: they do not.
 
     Raises ExperimentError, and the other packages' errors, where it cannot be started.
     """
@@ -106,6 +108,7 @@ async def live_fabric(
                 probe_period_ns=_PROBE_NS if kind is None else _SOLVE_NS,
                 solve_period_ns=_SOLVE_NS,
                 together=STRATEGIES[strategy].jointly,
+                order=order,
                 decide_aside=True,
                 dwell_ns=5 * _SOLVE_NS,
                 lease_ns=lease_ns,

@@ -40,11 +40,11 @@ def trained(
         MissingExtra: A package is not installed.
     """
     models = SearchModels(config.workload, seed)
-    search = StagedSearch(_source(config, seed), config.schedule)
+    search = StagedSearch(source_of(config, seed), config.schedule)
     stages: list[tuple[SearchJob, ...]] = []
     while not search.over:
         stage, steps, waiting = search.stage, search.steps, search.ask()
-        hosts = {trial.number: _hosts(config, routes, trial.number, seed) for trial in waiting}
+        hosts = {trial.number: hosts_of(config, routes, trial.number, seed) for trial in waiting}
         stages.append(tuple(_job(config, models, trial, stage, steps, *hosts[trial.number]) for trial in waiting))
         for trial in waiting:
             value = models.train(trial, steps)
@@ -56,13 +56,14 @@ def trained(
     return Course(config, search, Search(config.name, config.start / 1e9, tuple(stages)))
 
 
-def _source(config: SearchConfig, seed: int) -> Source:
+def source_of(config: SearchConfig, seed: int) -> Source:
+    """Return where a search's configurations come from. Raises MissingExtra if Optuna is not installed."""
     if config.source == "optuna":
         return OptunaSource(config.ranges, seed=seed)
     return RandomSource(config.ranges, seed)
 
 
-def _hosts(config: SearchConfig, routes: Routes, number: int, seed: int) -> tuple[list[str], int]:
+def hosts_of(config: SearchConfig, routes: Routes, number: int, seed: int) -> tuple[list[str], int]:
     """Draw the hosts of a configuration, the same in all of its stages, and the seed of its flows."""
     rng = random.Random(f"hosts {seed} {config.name} {number}")
     return rng.sample([host.name for host in routes.topology.hosts], config.workers + 1), rng.randrange(1 << 30)

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...controller.scheduling.orders import ORDERS
 from ...topologies import Routes
-from ...training.search import Trial
+from ...training.search import StagedSearch, Trial
 from ..scheduling.play import Play, search_bound
 from .course import Course, trained
 from .search_file import SearchFile
@@ -37,15 +37,7 @@ class Outcome:
     def as_json(self) -> dict[str, Any]:
         """Return all figures as JSON data; times in s."""
         return {
-            "searches": [
-                {
-                    "name": course.config.name,
-                    "best": _trial(course.search.best),
-                    "stages": [[trial.number for trial in stage] for stage in course.search.stages],
-                    "configurations": [_trial(trial) for trial in course.search.ranking],
-                }
-                for course in self.courses
-            ],
+            "searches": [search_json(course.config.name, course.search) for course in self.courses],
             "orders": [
                 {
                     "order": each.order,
@@ -79,6 +71,16 @@ def run_searches(file: SearchFile, progressed: Callable[[str], object] = lambda 
         results.append(OrderResult(name, mean, dict(play.search_seconds)))
         progressed(f"order {name}")
     return Outcome(courses, results, search_bound(routes, jobs))
+
+
+def search_json(name: str, search: StagedSearch) -> dict[str, Any]:
+    """Return a search that is over as JSON data."""
+    return {
+        "name": name,
+        "best": _trial(search.best),
+        "stages": [[trial.number for trial in stage] for stage in search.stages],
+        "configurations": [_trial(trial) for trial in search.ranking],
+    }
 
 
 def _trial(trial: Trial) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from weir.training.errors import TrainingError
+from weir.training.optimiser import Floats
 from weir.training.optuna_source import OptunaSource
 from weir.training.search import RandomSource, Range, Schedule, Space, StagedSearch, Trial
 from weir.training.search_models import SearchModels, check_parameters
@@ -88,6 +89,7 @@ def test_wrong_searches_are_refused() -> None:
         lambda: RandomSource({"batch": []}),
         lambda: check_parameters(["rate"]),
         lambda: SearchModels().train(Trial(0, {"batch": 0}, 0), 1),
+        lambda: SearchModels().train_share(Trial(0, {"batch": 1}, 0), 1, [1, 0], 1, lambda gradient, step: gradient),
     ):
         with pytest.raises(TrainingError):
             wrong()
@@ -102,6 +104,25 @@ def test_a_model_continues_where_its_stage_has_ended() -> None:
     assert np.array_equal(models._models[0].weights, models._models[1].weights)
     assert math.isnan(models.train(Trial(2, {"learning_rate": 1e30}, 0), 20))
     assert models.gradient_bytes(parameters) == 4 * whole_size(8)
+
+
+def test_workers_with_shares_of_a_batch_take_its_steps() -> None:
+    """Each worker's gradient of every step, recorded first with the weights of one process."""
+    trial, shares = Trial(0, {"learning_rate": 0.1, "batch": 24, "hidden": 8}, 0), [10, 6, 8]
+    whole = SearchModels("digits")
+    whole.train(trial, 1)
+    gradients = []
+
+    def kept(gradient: Floats, step: int) -> Floats:
+        gradients.append(gradient)
+        return gradient
+
+    for rank in range(3):
+        SearchModels("digits").train_share(trial, 1, shares, rank, kept)
+    mean = np.average(gradients, axis=0, weights=shares).astype(np.float32)
+    together = SearchModels("digits")
+    together.train_share(trial, 1, shares, 0, lambda gradient, step: mean)
+    assert np.allclose(together._models[0].weights, whole._models[0].weights, atol=1e-6)
 
 
 def whole_size(hidden: int) -> int:

@@ -69,3 +69,24 @@ def test_orders_that_a_search_cannot_use_are_refused() -> None:
         assert order in ended.err
     ended = weir("search", EXAMPLE, "--check")
     assert "2 searches, 21 trainings" in ended.err
+
+
+@pytest.mark.long
+def test_processes_reach_the_accuracies_of_virtual_time(tmp_path: Path) -> None:
+    data = yaml.safe_load(EXAMPLE.read_text())
+    space = {"learning_rate": {"low": 0.01, "high": 0.5, "log": True}, "batch": [16, 32]}
+    common = {"workers": 2, "configurations": 2, "stages": 2, "steps": 10, "space": space}
+    data["searches"] = [{"name": "ann", **common}, {"name": "bob", **common, "configurations": 1}]
+    file = tmp_path / "search.yaml"
+    file.write_text(yaml.safe_dump(data))
+    shown = []
+    for option in ((), ("--processes",)):
+        ended = weir("search", file, "--out", tmp_path / "runs", "--json", *option)
+        assert ended.status == 0, ended.err
+        shown.append(json.loads(ended.out)["searches"])
+    for virtual, by_clock in zip(*shown, strict=True):
+        assert [len(stage) for stage in by_clock["stages"]] == [len(stage) for stage in virtual["stages"]]
+        assert len(by_clock["stage_seconds"]) == 2
+        for one, other in zip(virtual["configurations"], by_clock["configurations"], strict=True):
+            assert one["parameters"] == other["parameters"]
+            assert one["accuracies"] == pytest.approx(other["accuracies"], abs=0.02)  # sums are in fixed point

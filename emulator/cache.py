@@ -119,6 +119,8 @@ def _make_folder(path: str) -> str | None:
     folder = Path(path)
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if (owner := folder.lstat().st_uid) not in (os.geteuid(), 0):  # of a link, whose target is left alone
+            return f"belongs to the user {owner}"
         status = folder.stat()
         if status.st_uid == os.geteuid() and status.st_mode & _BY_OTHERS and not status.st_mode & stat.S_ISVTX:
             folder.chmod(stat.S_IMODE(status.st_mode) & ~_BY_OTHERS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import Final
@@ -27,3 +28,17 @@ def left_with(mark: str) -> list[str]:
     while (found := processes_with(mark)) and time.monotonic() < deadline:
         time.sleep(0.05)
     return found
+
+
+def tcp_listeners(pid: int) -> set[str]:
+    """Inodes of a process's TCP sockets that listen, as /proc has them."""
+    own = set()
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        try:
+            own.add(os.readlink(descriptor))
+        except OSError:  # closed meanwhile
+            continue
+    lines = [
+        line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]
+    ]
+    return {f"socket:[{words[9]}]" for words in lines if words[3] == "0A"} & own

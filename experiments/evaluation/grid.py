@@ -1,4 +1,4 @@
-"""All points of a suite on Dask: local processes, or a cluster by its address. A point is kept once it is done.
+"""All points of a suite: in local processes, or on a Dask cluster by its address. A point is kept once it is done.
 
 After an interruption of any kind, the next evaluation of the same suite into the same folder continues: strategies
 with a record at a point are not run there again.
@@ -7,18 +7,23 @@ with a record at a point are not run there again.
 from __future__ import annotations
 
 import logging
+import multiprocessing
+import os
+import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
+from contextlib import ExitStack, contextmanager
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
+
+from threadpoolctl import threadpool_limits
 
 from ..errors import ExperimentError
 from .points import run_point
 from .records import PointRecord
 from .suite import Point, Suite
-
-if TYPE_CHECKING:
-    from distributed import Client
 
 _AHEAD: Final = 4
 """Points that are given out, for each process: so that none waits, and those of one fabric stay together."""
@@ -49,8 +54,13 @@ def evaluate(
     missing = [rest for point in points if (rest := _missing(folder, point)).strategies]
     done(len(points) - len(missing), len(points))
     if missing:
-        with _client(processes, cluster) as client:
-            for count, record in enumerate(_results(client, missing), len(points) - len(missing) + 1):
+        with ExitStack() as stack:
+            if cluster is None:
+                executor = stack.enter_context(_local(processes))
+            else:
+                executor, processes = stack.enter_context(_cluster(cluster))
+            results = _results(executor, processes, missing)
+            for count, record in enumerate(results, len(points) - len(missing) + 1):
                 record.save(folder)
                 done(count, len(points))
     return records_of(suite, folder)
@@ -74,34 +84,50 @@ def records_of(suite: Suite, folder: Path) -> list[PointRecord]:
 
 
 @contextmanager
-def _client(processes: int, cluster: str | None) -> Iterator[Client]:
-    from distributed import Client, LocalCluster
+def _local(processes: int) -> Iterator[Executor]:
+    """Processes of this one, which exchange points and records with it by pipes: no other user can reach them."""
+    level = logging.getLogger().getEffectiveLevel()
+    executor = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), _begin, (level,))
+    before = set(multiprocessing.active_children())
+    try:
+        yield executor
+    finally:
+        executor.shutdown(wait=False, cancel_futures=True)
+        for child in set(multiprocessing.active_children()) - before:
+            child.terminate()
 
-    level = _dasks_level()
+
+def _begin(level: int) -> None:
+    """Prepare a process: one core, no answer to Ctrl-C, which the parent handles, and an end with the parent."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    logging.getLogger().setLevel(level)
+    threadpool_limits(1)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
+@contextmanager
+def _cluster(address: str) -> Iterator[tuple[Executor, int]]:
+    """A Dask cluster as an executor, and its number of processes."""
+    from distributed import Client
+
     for name in _DASKS_LOGGERS:
-        logging.getLogger(name).setLevel(level)
-    if cluster is not None:
-        try:
-            client = Client(cluster, timeout=_CONNECT_SECONDS)
-        except (OSError, ValueError) as error:
-            raise ExperimentError(
-                f"no Dask scheduler answers there ({error}); it is an address such as tcp://host:8786",
-                place=f"--cluster {cluster}",
-            ) from None
-        with client:
-            yield client
-        return
-    with (
-        LocalCluster(
-            n_workers=processes,
-            threads_per_worker=1,
-            dashboard_address="127.0.0.1:0",
-            host="127.0.0.1",
-            silence_logs=level,
-        ) as local,
-        Client(local) as client,
-    ):
-        yield client
+        logging.getLogger(name).setLevel(_dasks_level())
+    try:
+        client = Client(address, timeout=_CONNECT_SECONDS)
+    except (OSError, ValueError) as error:
+        raise ExperimentError(
+            f"no Dask scheduler answers there ({error}); it is an address such as tcp://host:8786",
+            place=f"--cluster {address}",
+        ) from None
+    with client, client.get_executor(pure=False) as executor:
+        yield executor, len(client.scheduler_info()["workers"])
 
 
 def _dasks_level() -> int:
@@ -113,32 +139,21 @@ def _dasks_level() -> int:
     return level if level < logging.ERROR else logging.CRITICAL
 
 
-def _results(client: Client, points: Sequence[Point]) -> Iterator[PointRecord]:
+def _results(executor: Executor, processes: int, points: Sequence[Point]) -> Iterator[PointRecord]:
     """Yield records as they are done; only a few points are submitted at a time."""
-    from distributed import as_completed
-
     waiting = iter(points)
-    workers = max(len(client.scheduler_info()["workers"]), 1)
-    of: dict[Any, Point] = {}
-
-    def give() -> Any:
-        point = next(waiting, None)
-        if point is None:
-            return None
-        future = client.submit(run_point, point, pure=False)
-        of[future.key] = point
-        return future
-
-    first = [future for _ in range(_AHEAD * workers) if (future := give()) is not None]
-    running = as_completed(first)
-    for future in running:
-        point = of.pop(future.key)
-        try:
-            record: PointRecord = future.result()
-        except Exception as error:
-            raise ExperimentError(
-                f"grid {point.grid}, {point.conditions}, seed {point.seed}: {type(error).__name__}: {error}"
-            ) from error
-        yield record
-        if (another := give()) is not None:
-            running.add(another)
+    running: dict[Future[PointRecord], Point] = {}
+    while True:
+        for point in islice(waiting, _AHEAD * max(processes, 1) - len(running)):
+            running[executor.submit(run_point, point)] = point
+        if not running:
+            return
+        for future in wait(running, return_when=FIRST_COMPLETED).done:
+            point = running.pop(future)
+            try:
+                record = future.result()
+            except Exception as error:
+                raise ExperimentError(
+                    f"grid {point.grid}, {point.conditions}, seed {point.seed}: {type(error).__name__}: {error}"
+                ) from error
+            yield record

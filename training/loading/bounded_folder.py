@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import stat
 import struct
 import tempfile
 import zlib
@@ -40,7 +41,8 @@ class BoundedFolder:
             limit_bytes: Maximum bytes of all its files together, at least 1.
 
         Raises:
-            TrainingError: The bound is below 1, or the folder cannot be made or belongs to another user.
+            TrainingError: The bound is below 1, or the folder cannot be made, is another user's link or folder, or
+                can be written to by all users.
         """
         if limit_bytes < 1:
             raise TrainingError(
@@ -49,14 +51,6 @@ class BoundedFolder:
         self.folder = folder
         self._limit = limit_bytes
         self._own = folder / _OWN
-        try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._own.mkdir(mode=0o700, exist_ok=True)
-            owner = folder.stat().st_uid
-        except OSError as error:
-            raise TrainingError(f"{folder}: cannot be a cache ({error.strerror})", place="cache") from None
-        if owner != os.getuid():
-            raise TrainingError(f"{folder}: belongs to another user ({owner})", place="cache", value=owner)
         with self._locked("start"):
             for left_over in self._own.glob("made-*"):
                 self._remove_if_left(left_over)
@@ -80,7 +74,7 @@ class BoundedFolder:
             TrainingError: The name leads out of the folder.
         """
         path = self._path(name)
-        return path if path.is_file() else None
+        return path if self._is_stored(path) else None
 
     def fill(self, name: str, make: Callable[[Path], None]) -> tuple[Path | None, bool]:
         """Have a file made by one process while others wait for it.
@@ -98,7 +92,7 @@ class BoundedFolder:
         """
         path = self._path(name)
         with self._locked(str(zlib.crc32(name.encode()) % _LOCKS)):
-            if path.is_file():
+            if self._is_stored(path):
                 return path, False
             handle, made_at = tempfile.mkstemp(prefix=f"made-{os.getpid()}-", dir=self._own)
             os.close(handle)
@@ -129,6 +123,30 @@ class BoundedFolder:
             part.replace(self._own / "total")
             return True
 
+    @staticmethod
+    def _is_stored(path: Path) -> bool:
+        """Return whether there is a file of this user. Another user may have made the folder after it was removed."""
+        try:
+            status = path.lstat()
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid()
+
+    def _make(self) -> None:
+        """Make the folder, or check the one that is there."""
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            owners = {self.folder.stat().st_uid, self.folder.lstat().st_uid}  # of the folder, and of a link to it
+            by_others = self.folder.stat().st_mode & stat.S_IWOTH
+            if strangers := owners - {os.getuid()}:
+                owner = strangers.pop()
+                raise TrainingError(f"{self.folder}: belongs to another user ({owner})", place="cache", value=owner)
+            if by_others:
+                raise TrainingError(f"{self.folder}: can be written to by all users", place="cache", value=by_others)
+            self._own.mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise TrainingError(f"{self.folder}: cannot be a cache ({error.strerror})", place="cache") from None
+
     def _path(self, name: str) -> Path:
         path = Path(os.path.normpath(self.folder / name))
         if not path.is_relative_to(self.folder) or path.is_relative_to(self._own) or path == self.folder:
@@ -144,7 +162,7 @@ class BoundedFolder:
 
     @contextmanager
     def _locked(self, name: str) -> Iterator[None]:
-        self._own.mkdir(mode=0o700, parents=True, exist_ok=True)  # another process may have removed the folder
+        self._make()  # another process may have removed the folder
         with (self._own / f"lock-{name}").open("wb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield

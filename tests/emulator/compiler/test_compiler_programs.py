@@ -204,6 +204,22 @@ def test_machine_code_comes_from_folders_safe_from_others(
 
 
 @needs_root
+def test_another_users_link_in_the_folder_for_temporary_files_is_left_alone(
+    fresh: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root would write code into the folder that it leads to, and take rights of that folder's group away."""
+    target = fresh / "mail"
+    target.mkdir()
+    target.chmod(0o775)
+    own_folder(fresh).symlink_to(target)
+    os.lchown(own_folder(fresh), 65534, 65534)
+    monkeypatch.setattr(cache, "directory", lambda: own_folder(fresh))
+    cache.keep("k", b"code")
+    assert list(target.iterdir()) == []
+    assert target.stat().st_mode & 0o777 == 0o775
+
+
+@needs_root
 def test_files_of_other_users_links_and_names_are_not_loaded(
     fresh: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

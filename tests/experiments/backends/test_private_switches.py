@@ -15,6 +15,7 @@ import pytest
 
 from weir.experiments.backends.emulated import EmulatedFabric
 from weir.experiments.backends.live import live_fabric
+from weir.tests.processes import tcp_listeners
 from weir.topologies import leaf_spine
 
 _STRANGER = """
@@ -35,38 +36,25 @@ def stranger_is_refused(path: str) -> bool:
     return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip() == "refused"
 
 
-def own_tcp_listeners() -> set[str]:
-    """Inodes of TCP sockets of this process that listen, as /proc/net has them."""
-    own = {
-        os.readlink(f"/proc/self/fd/{fd}")
-        for fd in os.listdir("/proc/self/fd")
-        if os.path.exists(f"/proc/self/fd/{fd}")
-    }
-    lines = [
-        line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]
-    ]
-    return {f"socket:[{words[9]}]" for words in lines if words[3] == "0A"} & own
-
-
 @needs_root
 def test_an_emulated_fabric_serves_p4runtime_to_its_user_alone() -> None:
     emulated = EmulatedFabric(leaf_spine(1, 1, 2))
-    before = own_tcp_listeners()
+    before = tcp_listeners(os.getpid())
     with emulated.serve() as server:
         path = server.address.removeprefix("unix:")
         assert stat.S_IMODE(Path(path).parent.stat().st_mode) == 0o700
         with socket.socket(socket.AF_UNIX) as own:
             own.connect(path)
         assert stranger_is_refused(path)
-        assert own_tcp_listeners() == before
+        assert tcp_listeners(os.getpid()) == before
 
 
 @needs_root
 async def test_a_launch_opens_no_port_to_other_users() -> None:
     """Neither for its switches nor for its jobs."""
-    before = own_tcp_listeners()
+    before = tcp_listeners(os.getpid())
     async with live_fabric(leaf_spine(1, 1, 2)) as live:
         (address,) = set(live.fabric.addresses.values())
         assert stranger_is_refused(address.removeprefix("unix:"))
         assert stranger_is_refused(live.service.address.removeprefix("unix:"))
-        assert own_tcp_listeners() == before
+        assert tcp_listeners(os.getpid()) == before

@@ -6,6 +6,7 @@ import asyncio
 import csv
 import gzip
 import json
+import multiprocessing
 import os
 import platform
 import signal
@@ -23,7 +24,7 @@ from typer.testing import CliRunner
 from weir.cli.app import app
 from weir.experiments.backends.virtual_time import Cluster
 from weir.experiments.errors import ExperimentError
-from weir.experiments.evaluation import page
+from weir.experiments.evaluation import grid, page
 from weir.experiments.evaluation.comparison import conditions_of
 from weir.experiments.evaluation.packet_emulator import run_config
 from weir.experiments.evaluation.points import run_point
@@ -31,6 +32,7 @@ from weir.experiments.evaluation.records import COLUMNS, FOLDER, Figures, PointR
 from weir.experiments.evaluation.scenario import Scenario, rng_of
 from weir.experiments.evaluation.suite import Grid, Point, Suite, Timing
 from weir.tests.paths import ROOT
+from weir.tests.processes import tcp_listeners
 from weir.tests.support.errors import raises
 
 LEAF_SPINE = {"kind": "leaf-spine", "leaves": 3, "spines": 2, "hosts_per_leaf": 4, "rate": "10Gbit"}
@@ -180,8 +182,6 @@ def test_a_record_round_trips_and_a_damaged_one_is_refused(tmp_path: Path) -> No
 
 def test_only_a_strategy_without_a_record_is_run(tmp_path: Path) -> None:
     """One that is added, and a user's whose file has changed."""
-    from weir.experiments.evaluation import grid
-
     mine = tmp_path / "mine.py"
     mine.write_text((ROOT / "examples" / "user_strategy.py").read_text())
     told: dict[str, Any] = {"timing": Timing(steps=1), "gradient_bytes": 10_000}
@@ -378,7 +378,7 @@ def test_a_killed_evaluation_continues_and_writes_its_page(tmp_path: Path) -> No
 
 
 def test_a_quiet_evaluation_says_its_results_alone(tmp_path: Path) -> None:
-    """Dask's loggers have levels of their own, and its processes handlers of their own."""
+    """Its processes have handlers of their own."""
     file = tmp_path / "suite.yaml"
     file.write_text(yaml.safe_dump({**SUITE, "seeds": 1}))
     command = "from weir.cli.main import main; main()"
@@ -386,6 +386,24 @@ def test_a_quiet_evaluation_says_its_results_alone(tmp_path: Path) -> None:
     done = subprocess.run([*words, "1"], capture_output=True, text=True, check=True)
     assert "widest" in done.stdout
     assert done.stderr == ""
+
+
+def test_processes_open_no_port_to_other_users_and_end_with_the_evaluation(tmp_path: Path) -> None:
+    file = tmp_path / "suite.yaml"
+    file.write_text(yaml.safe_dump({**SUITE, "seeds": 1, "strategies": ["ps"]}))
+    before, found, children = tcp_listeners(os.getpid()), set[str](), set[int]()
+
+    def done(count: int, total: int) -> None:
+        now = {child.pid for child in multiprocessing.active_children() if child.pid is not None}
+        children.update(now)
+        found.update(*map(tcp_listeners, [os.getpid(), *now]))
+
+    grid.evaluate(Suite.load(file), tmp_path / "out", 1, None, done)
+    assert len(children) == 1
+    assert found == before
+    for child in multiprocessing.active_children():
+        child.join(60)
+    assert not {child.pid for child in multiprocessing.active_children()} & children
 
 
 def test_a_strategy_of_ones_own_goes_by_its_label(tmp_path: Path) -> None:
@@ -429,7 +447,6 @@ def test_an_unwritable_page_is_refused_before_any_point(where: str, tmp_path: Pa
 
 
 def test_a_cluster_that_is_not_there_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from weir.experiments.evaluation import grid
 
     monkeypatch.setattr(grid, "_CONNECT_SECONDS", 1)
     file = tmp_path / "suite.yaml"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import pickle
 import shutil
 import signal
 from functools import partial
@@ -50,6 +51,41 @@ def cache_of(remote: Path, memory: Path, **options: Any) -> DataCache[np.ndarray
 def read_all(cache: DataCache[np.ndarray]) -> None:
     for number in range(len(cache)):
         assert cache[number].tolist() == [number] * SIZE
+
+
+class _Evil:
+    """A pickle that makes a file when it is read."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self.mark),)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="files of another user take root")
+@pytest.mark.parametrize("way", ["folder", "link", "open folder", "made when it was cleared"])
+def test_samples_of_another_user_are_not_read(remote: Path, memory: Path, way: str) -> None:
+    """The folder in /dev/shm has a known name, and samples are pickles, which execute code."""
+    nobody, mark = 65534, memory.parent / "stranger was here"
+    place = memory.parent / "elsewhere" if way == "link" else memory
+    cache = cache_of(remote, memory) if way == "made when it was cleared" else None
+    if cache is not None:
+        cache.clear_memory()
+    (place / "class").mkdir(parents=True)
+    sample = place / "class" / "0.bin"
+    sample.write_bytes(pickle.dumps(_Evil(mark)))
+    if way == "link":
+        memory.symlink_to(place)
+        os.lchown(memory, nobody, nobody)
+    else:
+        os.chown(sample, nobody, nobody)
+        place.chmod(0o777)
+        if way != "open folder":
+            os.chown(place, nobody, nobody)
+    with raises(TrainingError, place="cache"):
+        (cache or cache_of(remote, memory))[0]
+    assert not mark.exists()
 
 
 def test_later_epochs_read_nothing_remote_and_decode_nothing(remote: Path, memory: Path) -> None:

@@ -41,6 +41,8 @@ from .options import CongestionOptions
 from .queue_budget import NO_PROBES, LinkBudget, ProbeTraffic, Queue, inlet_packets, nic_delay_s, queue_budget
 from .shares import fair_windows
 
+DETECTED_FROM: Final = 0.1
+"""Share of a link's rate left to probes, heartbeats, and retransmissions: undeclared traffic is detected above it."""
 _MAX_REFERENCE: Final = 7 / 8
 """Upper limit for undeclared traffic, as a fraction of link rate; larger estimates are clamped."""
 
@@ -312,8 +314,9 @@ def _without_undeclared(
 ) -> Mapping[Endpoint, LinkBudget]:
     """Return the budgets without the bounds of links that carry undeclared traffic, whose bursts are unknown.
 
-    Links behind them that carry declared traffic, which it delays, lose their bounds, too. A pair of hosts whose links
-    all carry undeclared traffic may send more than its declaration says, so the reason names it.
+    Links behind them that carry declared traffic, which it delays, lose their bounds, too. A pair of hosts may send
+    more than its declaration says if all its links carry undeclared traffic, or are too fast for that much to be
+    detected; then the reason names it.
     """
     if not undeclared:
         return budgets
@@ -325,7 +328,8 @@ def _without_undeclared(
                 f"telemetry sees some {undeclared[link]:.0%} of the link ({excess_bps / 1e6:.3g} Mbit/s) taken by what "
                 "nobody declared"
             )
-            if suspects := [pair for pair in pairs.get(link, ()) if pair.links <= undeclared.keys()]:
+            hidden = {each for each in budgets if excess_bps <= DETECTED_FROM * topology.link_at(each).rate_bps}
+            if suspects := [pair for pair in pairs.get(link, ()) if pair.links - hidden <= undeclared.keys()]:
                 seen += f", or by more than was declared of {listed(suspects)}"
             refused[link] = replace(budget, bound=math.inf, refusal=seen)
         elif before := [each for each in (crossing[link].upstream if link in crossing else ()) if each in undeclared]:

@@ -257,7 +257,8 @@ def cross_traffic(routes: Routes, declared: Iterable[Uncontrolled]) -> Mapping[E
         source, destination = stream.source, stream.destination
         if not routes.reaches(source, destination):
             continue
-        onward, upstream, before = _hops(routes, stream), Hops(), Hops()
+        onward: Sequence[tuple[Endpoint, ...]] = _hops(routes, stream)
+        upstream, before = Hops(), tuple[Endpoint, ...]()
         if topology.is_host(source):
             [own], *onward = onward
             if own not in nics:

@@ -29,11 +29,10 @@ from ..int_config.settings import IntConfig
 from ..int_config.table_entries import report_links
 from ..planning.plan import JobPlan, round_bytes
 from ..telemetry.link_state import LinkState
+from .budget import DETECTED_FROM
 from .cross_traffic import cross_traffic, windows_on
 from .options import CongestionOptions
 
-SLACK: Final = 0.1
-"""Share of a link's rate left to probes, heartbeats, and retransmissions."""
 STEPS: Final = 8
 """Number of quantisation steps: shares are rounded up to eighths, so that windows do not change with each reading."""
 LOOK_PERIODS: Final = 5
@@ -146,7 +145,7 @@ class Undeclared:
         self._count += 1
         least = self._beyond()
         told = np.fmax(self._told, np.minimum(np.ceil(STEPS * least), STEPS) / STEPS)
-        self._told = np.where(least <= SLACK, 0.0, told)  # unknown values stay as they were
+        self._told = np.where(least <= DETECTED_FROM, 0.0, told)  # unknown values stay as they were
         self.shares = {self._links.links[at]: float(self._told[at]) for at in np.flatnonzero(self._told)}
 
     def _settle(self, jobs: Mapping[int, JobRounds], silent: Collection[int]) -> None:

@@ -5,14 +5,23 @@
     seed ─▶ drawn ─▶ Trial ─▶ play ─▶ Outcome: queues above their bounds, and the largest held/promised
                        ▲                 │
                        └──── changed ◀───┘ climb: a change stays if the ratio does not fall
+
+Ten climbs of ten runs each, from the seeds 0 to 9, with the tightness of the bounds over all their queues::
+
+    python -m weir.tests.experiments.bound_search 0 10 --runs 10
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
+import multiprocessing
 import random
+import sys
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from multiprocessing.connection import Connection
 from typing import Any, Final
 
 import numpy as np
@@ -50,7 +59,9 @@ class Trial:
     probe_frames: int = 500
     """Time between two probes of a path, in frames of the hosts' links; other times as well."""
     steady: tuple[tuple[int, int, float], ...] = ()
-    """Flows that never yield: source, destination, share of the hosts' rate."""
+    """Flows that never yield: source, destination, share of the hosts' rate. No flow has an exact multiple of a link's
+    rate: such a one refills a full queue at the very moment that a packet leaves, and locks out all others for ever.
+    """
     yielding: tuple[tuple[int, int, int], ...] = ()
     """Flows that yield: source, destination, window."""
     others: tuple[tuple[int, int], ...] = ()
@@ -200,7 +211,7 @@ _CHOICES: Final[dict[str, Callable[[random.Random], Any]]] = {
     "poll_frames": lambda rng: rng.choice([0.0, 1.0, 4.0]),
     "probe_frames": lambda rng: rng.choice([50, 200, 1_000]),
     "steady": lambda rng: tuple(
-        (rng.randrange(9), rng.randrange(9), rng.choice([0.1, 0.3, 0.6, 0.9])) for _ in range(rng.randrange(3))
+        (rng.randrange(9), rng.randrange(9), rng.choice([0.11, 0.31, 0.59, 0.89])) for _ in range(rng.randrange(3))
     ),
     "yielding": lambda rng: tuple(
         (rng.randrange(9), rng.randrange(9), rng.choice([1, 4, 16])) for _ in range(rng.randrange(4))
@@ -227,7 +238,7 @@ def changed(trial: Trial, rng: random.Random) -> Trial:
     return replace(trial, **another)
 
 
-def climb(seed: int, trials: int) -> tuple[Trial, Outcome]:
+def climb(seed: int, trials: int, player: Callable[[Trial], Outcome | None] = play) -> tuple[Trial, Outcome]:
     """Return the best of so many trials: a drawn one, and changes of the best one until then.
 
     The best is one that exceeds a bound, or else has the largest held/promised. The climb ends at the former.
@@ -236,10 +247,77 @@ def climb(seed: int, trials: int) -> tuple[Trial, Outcome]:
     best, outcome = drawn(seed), Outcome()
     trial = best
     for _ in range(trials):
-        found = play(trial)
+        found = player(trial)
         if found is not None and (found.broken or found.largest >= outcome.largest):
             best, outcome = trial, found
             if found.broken:
                 break
         trial = changed(best, rng)
     return best, outcome
+
+
+class Tally:
+    """Plays trials, each in a process of its own, and counts their outcomes."""
+
+    def __init__(self, limit_s: float) -> None:
+        self._limit_s = limit_s
+        self.outcomes: Counter[str] = Counter()
+        self.ratios: list[float] = []
+
+    def play(self, trial: Trial) -> Outcome | None:
+        """Play a trial; None if its file is refused, if it fails, or takes longer than the limit."""
+        context = multiprocessing.get_context("fork")
+        ours, theirs = context.Pipe(duplex=False)
+        process = context.Process(target=_play_apart, args=(trial, theirs))
+        process.start()
+        theirs.close()
+        try:
+            result = ours.recv() if ours.poll(self._limit_s) else "too long"
+        except EOFError:  # its traceback is on the error output
+            result = "failed"
+        process.kill()
+        process.join()
+        if not isinstance(result, Outcome):
+            kind = "refused" if result is None else result
+            self.outcomes[kind] += 1
+            if kind != "refused":
+                _say(f"  {kind}: {trial}")
+            return None
+        self.outcomes["exceeded" if result.broken else "kept"] += 1
+        self.ratios += result.ratios
+        return result
+
+
+def _play_apart(trial: Trial, answer: Connection) -> None:
+    answer.send(play(trial))
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def main(arguments: list[str]) -> int:
+    """Climb from some seeds; print each climb's best, and the tightness of the bounds over all queues in use."""
+    parser = argparse.ArgumentParser(prog="bound_search", description="Search for a queue that exceeds its bound.")
+    parser.add_argument("first", type=int, help="first seed")
+    parser.add_argument("climbs", type=int, help="number of seeds")
+    parser.add_argument("--runs", type=int, default=10, help="runs of each climb")
+    parser.add_argument("--limit", type=float, default=60, help="seconds after which a run is given up")
+    given = parser.parse_args(arguments)
+    tally = Tally(given.limit)
+    for seed in range(given.first, given.first + given.climbs):
+        best, outcome = climb(seed, given.runs, tally.play)
+        _say(f"seed {seed}: {outcome.largest:.2f} {'; '.join(outcome.broken)}".rstrip())
+        if outcome.broken:
+            _say(f"  {best}")
+    ratios = tally.ratios or [0.0]
+    _say(
+        f"{', '.join(f'{count} {kind}' for kind, count in tally.outcomes.items())}; {len(tally.ratios)} queues in use, "
+        f"held/promised: median {np.median(ratios):.2f}, 90 % {np.quantile(ratios, 0.9):.2f}, maximum {max(ratios):.2f}"
+    )
+    return 1 if tally.outcomes["exceeded"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

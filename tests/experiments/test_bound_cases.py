@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, Final
 
 import numpy as np
+import pytest
 
+from weir.controller.congestion import Uncontrolled, Windowed
 from weir.experiments.backends.virtual_time import Cluster
 from weir.experiments.config import RunConfig
 from weir.topologies import Endpoint
@@ -153,3 +156,85 @@ def test_more_workers_than_the_buffer_holds_still_sum() -> None:
             assert duration_ns < 3 * frames_ns, "it waited for time-outs again and again"
 
     asyncio.run(play())
+
+
+BURSTS: Final = [
+    {
+        "source": "h3",
+        "destination": "h6",
+        "rate": "900Mbit",
+        "port": 100,
+        "start": f"{at_us}us",
+        "stop": f"{at_us + 60 * 9}us",
+    }
+    for at_us in range(20_000, 200_000, 4_300)
+]
+"""Sixty packets at once and 120 Mbit/s in the mean."""
+LIES: Final[dict[str, tuple[list[dict[str, Any]], tuple[Uncontrolled | Windowed, ...], str]]] = {
+    "half of the rate": (
+        [{"source": "h3", "destination": "h6", "rate": "120Mbit", "port": 100}],
+        (Uncontrolled("h3", "h6", 60e6, 1_042),),
+        "h3 to h6: 60 Mbit/s, 1 packet at once",
+    ),
+    "an eighth of the window": (
+        [{"source": "h3", "destination": "h6", "kind": "yielding", "window": 64, "port": 100}],
+        (Windowed("h3", "h6", 8, 1_042),),
+        "h3 to h6: window 8",
+    ),
+    "a twentieth of the burst": (
+        BURSTS,
+        (Uncontrolled("h3", "h6", 130e6, 1_042, 3),),
+        "h3 to h6: 130 Mbit/s, 3 packets at once",
+    ),
+    "nothing": ([{"source": "h3", "destination": "h6", "rate": "120Mbit", "port": 100}], (), ""),
+}
+"""Traffic from h3 to h6, its declaration, and the declaration in words."""
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [each if each == "an eighth of the window" else pytest.param(each, marks=pytest.mark.long) for each in LIES],
+)
+def test_wrong_declarations_are_named_with_what_was_seen(lie: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job, a flow from h3 that is declared too small, and an honest one from h4, on one link of 200 Mbit/s."""
+    flows, declared, words = LIES[lie]
+    config = RunConfig.model_validate(
+        {
+            "name": "cases",
+            "fabric": two_switches(["h1", "h2", "h3", "h4"], ["h5", "h6"], rate="200Mbit"),
+            "job": {"workers": ["h1", "h2"], "server": "h5", "window": 16, "slots": 32},
+            "background": [*flows, {"source": "h4", "destination": "h6", "rate": "5Mbit", "port": 101}],
+            "host_poll": "10us",
+            "congestion": {"bound": 64, "lease": "20ms"},
+            "control": {"interval": "2ms", "warm_up": "10ms", "solve_interval": "10ms"},
+            "strategies": ["ps"],
+        }
+    )
+    honest = next(each for each in config.congestion_options.uncontrolled if each.source == "h4")
+    options = replace(
+        config.congestion_options,
+        uncontrolled=(honest, *(each for each in declared if isinstance(each, Uncontrolled))),
+        windowed=tuple(each for each in declared if isinstance(each, Windowed)),
+    )
+    monkeypatch.setattr(RunConfig, "congestion_options", property(lambda self: options))
+    online = list[str]()
+
+    async def play() -> tuple[list[str], list[str]]:
+        async with Cluster(config, "ps") as cluster:
+            for _ in range(4):
+                await cluster.allreduce([np.ones(LANES * 300, np.float32)] * 2, 1)
+                online.extend(cluster.controller.exceeded.told.values())
+            unbounded = [each.refusal for each in cluster.controller.windows.budgets.values() if each.refusal]
+            return list(cluster.figures.broken_promises), unbounded
+
+    broken, unbounded = asyncio.run(play())
+    own = "h4 to h6: 5 Mbit/s, 1 packet at once"
+    assert broken[0].startswith("s1-p20 held ")
+    assert "its bound was" in broken[0]
+    assert f"declared across it: {'; '.join(filter(None, [own, words]))}" in broken[0]
+    if lie in ("half of the rate", "nothing"):
+        seen = [each for each in unbounded if "taken by what nobody declared" in each]
+        assert any("Mbit/s) taken" in each and words in each for each in seen), "while it runs"
+    else:
+        assert any("packets were reported" in each and words in each for each in online), "while it runs"
+    assert not any(host in line for host in ("h1 ", "h2 ", "h5") for line in (*broken, *unbounded, *online))

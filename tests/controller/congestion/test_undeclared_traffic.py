@@ -17,7 +17,8 @@ import pytest
 from weir.controller.congestion import CongestionOptions, JobStreams, Uncontrolled, Windowed, link_budgets
 from weir.controller.congestion import undeclared_traffic as module
 from weir.controller.congestion.bound_log import PROMISES
-from weir.controller.congestion.undeclared_traffic import LOOK_PERIODS, SLACK, SPANS, STEPS, JobRounds, Undeclared
+from weir.controller.congestion.budget import DETECTED_FROM
+from weir.controller.congestion.undeclared_traffic import LOOK_PERIODS, SPANS, STEPS, JobRounds, Undeclared
 from weir.controller.controller import Controller, Message
 from weir.controller.jobs.job import RunningJob, WorkerProgress
 from weir.controller.placement import Placement
@@ -127,7 +128,7 @@ def readings(seed: int, others: float, declared: float) -> Iterator[tuple[int, f
 @pytest.mark.parametrize("seed", range(60))
 def test_detected_traffic_never_exceeds_actual_traffic(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither the jobs' traffic nor declared traffic counts as undeclared, for any behaviour and reports of jobs."""
-    monkeypatch.setattr(module, "SLACK", 0.0)
+    monkeypatch.setattr(module, "DETECTED_FROM", 0.0)
     monkeypatch.setattr(module, "STEPS", 1_000)
     rng = random.Random(seed)
     others, declared = rng.choice([0.0, rng.uniform(0, 0.4)]), rng.choice([0.0, rng.uniform(0, 0.3)])
@@ -401,7 +402,7 @@ def test_noise_and_declared_traffic_are_not_detected(undeclared_bps: float) -> N
             assert not cluster.figures.refusals, "as declared"
             undeclared_flow(cluster, undeclared_bps, 400 * MS)
             await cluster.compute(300 * MS)
-            assert bool(cluster.figures.refusals) == (undeclared_bps > 1e9 * SLACK)
+            assert bool(cluster.figures.refusals) == (undeclared_bps > 1e9 * DETECTED_FROM)
 
     asyncio.run(run())
 

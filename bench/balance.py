@@ -113,7 +113,7 @@ async def _spending(until: Awaitable[object]) -> tuple[float, float]:
 # --- the workers' process ---
 
 
-def _ask(address: str, workers: int) -> None:
+def _request(address: str, workers: int) -> None:
     """Print a line before each run of questions, read one from the other side, print one at its end; then the
     figures.
     """
@@ -125,7 +125,7 @@ def _ask(address: str, workers: int) -> None:
         def question() -> None:
             reports = np.column_stack([rng.uniform(200, 1000, workers), np.full((workers, 2), [0.2, 0])])
             job, samples = registration.job, SAMPLES * workers
-            questions.ask(balance_request(job, samples, "analytic", reports, present, token=token)).wait()
+            questions.request(balance_request(job, samples, "analytic", reports, present, token=token)).wait()
 
         question()
         questioned = []
@@ -189,7 +189,7 @@ def _sums(workers: int) -> list[float]:
         def step() -> None:
             reports: NDArray[np.float64]
             reports, present = query.report(report).wait()
-            query.ask(reports, present)
+            query.send_request(reports, present)
             query.answer().wait()
 
         step()
@@ -197,4 +197,4 @@ def _sums(workers: int) -> list[float]:
 
 
 if __name__ == "__main__":
-    _ask(sys.argv[1], int(sys.argv[2]))
+    _request(sys.argv[1], int(sys.argv[2]))

@@ -55,7 +55,7 @@ def _collecting(topology: Topology) -> Figure:
         collector = ProbeReports(state, probes)
         plain = _PlainCollector()
         turns.append(
-            (cpu_seconds(partial(_collect, collector, periods)), cpu_seconds(partial(plain.take_all, periods)))
+            (cpu_seconds(partial(_collect, collector, periods)), cpu_seconds(partial(plain.receive_all, periods)))
         )
         rates = [plain.links[topology.switch(link.node).device_id, link.port]["rate"] for link in state.links]
         assert np.allclose(state.state["rate"], rates), "both must come to the same rates"
@@ -109,12 +109,12 @@ class _PlainCollector:
     def __init__(self) -> None:
         self.links: dict[tuple[int, int], dict[str, float]] = {}
 
-    def take_all(self, periods: Iterable[Iterable[bytes]]) -> None:
+    def receive_all(self, periods: Iterable[Iterable[bytes]]) -> None:
         for frames in periods:
             for frame in frames:
-                self._take_frame(frame)
+                self._receive_frame(frame)
 
-    def _take_frame(self, frame: bytes) -> None:
+    def _receive_frame(self, frame: bytes) -> None:
         total = sum(struct.unpack_from("!10H", frame, _IP_AT))
         ether_type, version, protocol = struct.unpack_from("!HB8xB", frame, _IP_AT - 2)
         port, length = struct.unpack_from("!2xHH", frame, _UDP_AT)
@@ -126,9 +126,9 @@ class _PlainCollector:
             return
         for at in range(end - _HOP.size, _STACK_AT - 1, -_HOP.size):
             node, _, egress, latency, depth, at_ns, sent = _HOP.unpack_from(frame, at)
-            self._take_hop(node, egress, latency, depth & 0xFFFFFF, at_ns, sent)
+            self._receive_hop(node, egress, latency, depth & 0xFFFFFF, at_ns, sent)
 
-    def _take_hop(self, node: int, port: int, latency: int, depth: int, at_ns: int, sent: int) -> None:
+    def _receive_hop(self, node: int, port: int, latency: int, depth: int, at_ns: int, sent: int) -> None:
         link = self.links.get((node, port))
         if link is None:
             fresh = {"at_ns": at_ns, "sent": sent, "queue": depth, "latency": latency, "rate": 0.0, "rated": 0}

@@ -138,7 +138,7 @@ async def _measure(
         if fabric.now_ns >= started_ns + _LIMIT_NS:
             raise RuntimeError(f"{scenario.name}: {workers[0].core.waiting_for(fabric.now_ns)}")
     elapsed_ns = fabric.now_ns - started_ns
-    reduced = [worker.core.take(0) for worker in workers]
+    reduced = [worker.core.pop_result(0) for worker in workers]
     return Outcome(
         elapsed_ns / 1e9,
         8e9 * tensors[0].nbytes / elapsed_ns / (RATE_BPS * NET_SHARE),

@@ -117,7 +117,7 @@ def _collect(
 ) -> None:
     collector = ReportCollector(topology, LinkState(topology, period_ns=PERIOD_NS))
     for at in range(0, len(starts), BATCH):
-        collector.take_batch(data, starts[at : at + BATCH], lengths[at : at + BATCH], BATCH, 3_000 * at)
+        collector.receive_batch(data, starts[at : at + BATCH], lengths[at : at + BATCH], BATCH, 3_000 * at)
     if collector.reports != len(starts):
         raise RuntimeError(f"{collector.reports} of {len(starts)} reports were taken; {collector.faults}")
 
@@ -132,7 +132,7 @@ class _PlainLoop:
         self.links: dict[tuple[int, int], dict[str, float]] = {}
         self.streams: dict[tuple[int, int], list[int]] = {}
 
-    def take(self, datagram: bytes) -> None:
+    def receive(self, datagram: bytes) -> None:
         head, node = _GROUP.unpack_from(datagram)
         types, words, metadata, _, bits, _, domain_bits, _, _, egress, latency, queue, at_ns, sent = _REST.unpack_from(
             datagram, 8
@@ -170,7 +170,7 @@ class _PlainLoop:
 def _by_hand(datagrams: Sequence[bytes]) -> None:
     loop = _PlainLoop()
     for datagram in datagrams:
-        loop.take(datagram)
+        loop.receive(datagram)
 
 
 def _by_scapy(datagrams: Sequence[bytes]) -> None:
@@ -237,7 +237,7 @@ def _by_hand_through_udp(topology: Topology) -> float:
         began = time.thread_time()
         with suppress(BlockingIOError):
             while True:
-                loop.take(plain.recv(2048))
+                loop.receive(plain.recv(2048))
                 taken += 1
         return taken / (time.thread_time() - began)
 

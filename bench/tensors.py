@@ -45,7 +45,7 @@ def _measured(kind: DataType, policy: NonFinite, values: NDArray[Any]) -> Iterat
     exponents = tensor.exponents(rounds).astype(np.int64)
     weights = np.full(len(rounds), WORKERS)
     scale_rounds = tensor.scale_rounds
-    tensor.take(rounds[:-scale_rounds], exponents[:-scale_rounds], weights[:-scale_rounds], None)
+    tensor.add_results(rounds[:-scale_rounds], exponents[:-scale_rounds], weights[:-scale_rounds], None)
     packets = [rounds[start : start + PACKETS] for start in range(scale_rounds, len(rounds), PACKETS)]
     lanes = tensor.lanes(packets[0])
     numbers = len(values) // len(packets)
@@ -64,7 +64,7 @@ def _measured(kind: DataType, policy: NonFinite, values: NDArray[Any]) -> Iterat
 
     def decode() -> None:
         for local in packets:
-            tensor.take(local, exponents[local], weights[local], lanes[: len(local)])
+            tensor.add_results(local, exponents[local], weights[local], lanes[: len(local)])
 
     aim = Aim(FLOAT32_AIM) if kind is FLOAT32 and policy == "error" else None
     name = kind.name if policy == "error" else f"{kind.name} with NaN and infinity"

@@ -100,5 +100,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("WEIR_LEAST_BYTES", "0")
+    os.environ.setdefault("WEIR_MIN_BYTES", "0")
     main()

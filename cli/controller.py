@@ -230,7 +230,7 @@ def controller(
     try:
         run_until_ended(_serve(settings))
     except (KeyboardInterrupt, SystemExit) as ended:
-        _say("stopped; the switches keep what they hold, and jobs go on")
+        _print("stopped; the switches keep what they hold, and jobs go on")
         if isinstance(ended, SystemExit):
             raise
 
@@ -341,28 +341,28 @@ async def _serve(settings: _Settings) -> None:
         if port is None and settings.watching is not None and settings.watching.collector is not None:
             port = settings.watching.port
         if port is not None:
-            _take_reports(stack, keeper, port, service.now_ns)
+            _receive_reports(stack, keeper, port, service.now_ns)
         if settings.metrics_port is not None:
             heard = None if beats is None else service.heartbeats
             page = serve_metrics(keeper, service.now_ns, settings.metrics_port, heartbeats=heard)
             at = await stack.enter_async_context(page)
-            _say(f"metrics: http://127.0.0.1:{at}/metrics")
+            _print(f"metrics: http://127.0.0.1:{at}/metrics")
         watch = stack.enter_context(watching(settings.web, settings.history))
         if watch is not None:
             watch.begin(topology, topology.name, service.now_ns())
             doing = f"placed by {settings.strategy}"
             stack.callback(start_looking(watch, keeper, service.now_ns, doing).cancel)
         if settings.tls is None and not is_private(service.address):
-            _say(f"{service.address} is open to whoever reaches it, to register and end jobs (--allow-anyone)")
+            _print(f"{service.address} is open to whoever reaches it, to register and end jobs (--allow-anyone)")
         running = f"; {len(keeper.jobs)} jobs go on" if keeper.jobs else ""
-        _say(
+        _print(
             f"{topology.name}: {len(sessions)} switches, {len(topology.hosts)} hosts; "
             f"jobs are served at {service.address}{running}"
         )
         await service.wait()
 
 
-def _take_reports(stack: AsyncExitStack, keeper: Controller, port: int, clock: Callable[[], int]) -> None:
+def _receive_reports(stack: AsyncExitStack, keeper: Controller, port: int, clock: Callable[[], int]) -> None:
     """Let switches' reports come to this port: into the links' state as they come, and before every decision."""
     from ..controller.telemetry.collector import ReportCollector
     from ..controller.telemetry.report_socket import ReportSocket
@@ -374,7 +374,7 @@ def _take_reports(stack: AsyncExitStack, keeper: Controller, port: int, clock: C
     loop = asyncio.get_running_loop()
     loop.add_reader(reports, lambda: reports.poll(clock()))
     stack.callback(loop.remove_reader, reports)
-    _say(f"telemetry reports are taken at UDP port {reports.port}")
+    _print(f"telemetry reports are taken at UDP port {reports.port}")
 
 
 async def _open_journal(stack: AsyncExitStack, settings: _Settings) -> JournalFile | None:
@@ -394,7 +394,7 @@ async def _open_journal(stack: AsyncExitStack, settings: _Settings) -> JournalFi
     said = None
     while not lock.acquire():
         if (holder := lock.holder) != said and holder is not None:
-            _say(
+            _print(
                 f"process {holder} has the journal {settings.journal}; this controller waits until that is gone "
                 "(--take-over ends it, should it hang)"
             )
@@ -409,11 +409,11 @@ async def _until_turn(sessions: Mapping[str, SwitchSession], lost: Collection[st
     """
     silent = [name for name, session in sessions.items() if not session.is_up]
     if gone := [name for name in silent if name in lost]:
-        _say(f"{', '.join(gone)}: lost before, and still no answer; placed around until there is one")
+        _print(f"{', '.join(gone)}: lost before, and still no answer; placed around until there is one")
     if awaited := [name for name in silent if name not in lost]:
-        _say(f"{', '.join(awaited)}: no answer; waited for {_SILENT_S:g} s, and then taken for lost")
+        _print(f"{', '.join(awaited)}: no answer; waited for {_SILENT_S:g} s, and then taken for lost")
     if others := [name for name, session in sessions.items() if session.is_up and not session.is_primary]:
-        _say(f"another controller rules {', '.join(others)}; this one waits until that is gone")
+        _print(f"another controller rules {', '.join(others)}; this one waits until that is gone")
     await asyncio.gather(
         *(_until_primary(session, 0.0 if name in lost else _SILENT_S) for name, session in sessions.items())
     )
@@ -438,5 +438,5 @@ async def _until_primary(session: SwitchSession, silent_s: float) -> None:
     await session.until_primary()
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     NOTES.print(text, markup=False, soft_wrap=True)

@@ -95,17 +95,17 @@ async def _launch(
     async with launched_job(options) as job, watched(job.live, options.topology, shown, doing):
         start.end()
         where = ", ".join(job.switches) or "the server"
-        _say(f"job {job.number} of {', '.join(options.workers)} on {options.topology.name}, summed at {where}")
+        _print(f"job {job.number} of {', '.join(options.workers)} on {options.topology.name}, summed at {where}")
         together = options.policy == "abort"
         ended = await run_ranks(job.ranks, lambda _: words, environment=lambda _: told, ends_together=together, end=end)
         if job.behind_s > 1:
-            _say(f"the machine did not keep up: the fabric's time stood still for {job.behind_s:.1f} s")
+            _print(f"the machine did not keep up: the fabric's time stood still for {job.behind_s:.1f} s")
         if carried := Carried.of(job.live):
-            _say(str(carried))
+            _print(str(carried))
         if ended.failure:  # the last line, where users look for the reason
-            _say(job.first_failure() or ended.failure)
+            _print(job.first_failure() or ended.failure)
         return ended.status
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     NOTES.print(f"weir: {text}", markup=False, soft_wrap=True)

@@ -105,7 +105,7 @@ async def _refresh_until_end(watch: Watch, keeper: Controller, clock: Callable[[
             drops[name] = list(await keeper.switches.sessions[name].read_counter(DROPS))
         if drops and drops.keys() | keeper.switches.lost == keeper.switches.sessions.keys():
             sums = (sum(column) for column in zip(*drops.values(), strict=True))
-            watch.take_drops(dict(zip(DROP_REASONS, sums, strict=True)), clock())
+            watch.update_drops(dict(zip(DROP_REASONS, sums, strict=True)), clock())
         await asyncio.sleep(LOOK_S)
 
 

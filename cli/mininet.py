@@ -108,13 +108,13 @@ def mininet(
         device_ids=exercise.device_ids if exercise is not None else None,
     ) as fabric:
         for note in [*(exercise.notes if exercise is not None else ()), *fabric.notes]:
-            _say(note)
+            _print(note)
         if own is not None:
             written = f"{run_until_ended(load_programs(fabric, own))} entries of yours written"
         elif exercise is not None:
             written = "no program loaded: your controller loads one"
             if grpc_port is None:
-                _say(
+                _print(
                     "P4Runtime is on unix sockets; for a controller that expects ports, say "
                     f"--grpc-port {FIRST_GRPC_PORT} --allow-anyone"
                 )
@@ -123,13 +123,13 @@ def mininet(
             written = f"{sum(len(state.items) for state in states.values())} entries written and read back"
         servers = ", ".join(f"{name} {address}" for name, address in fabric.addresses.items())
         size = f"{len(topology.hosts)} hosts, {len(topology.switches)} {switch} switches"
-        _say(f"{topology.name}: {size}, {written}")
-        _say(f"P4Runtime: {servers}")
+        _print(f"{topology.name}: {size}, {written}")
+        _print(f"P4Runtime: {servers}")
         if grpc_port is not None:
-            _say("every user of this machine may write to the switches (--allow-anyone)")
+            _print("every user of this machine may write to the switches (--allow-anyone)")
         if fabric.thrift_ports:
             ports = ", ".join(f"{name} {port}" for name, port in fabric.thrift_ports.items())
-            _say(f"simple_switch_CLI --thrift-port: {ports}; Thrift is open to every user of this machine")
+            _print(f"simple_switch_CLI --thrift-port: {ports}; Thrift is open to every user of this machine")
         if lines is None:
             fabric.interact()
             return
@@ -203,5 +203,5 @@ async def install_base_plan(topology: Topology, addresses: Mapping[str, str]) ->
     return states
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     NOTES.print(text, markup=False, soft_wrap=True)

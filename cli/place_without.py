@@ -25,7 +25,7 @@ class Without:
     instead: tuple[str, ...]
     """The switches that then sum, and do not in the tree with it."""
 
-    def told(self, switch: str, seconds: float) -> str:
+    def outcome(self, switch: str, seconds: float) -> str:
         """Describe the outcome in a sentence, given the step's duration with the switch."""
         if self.expected is None:
             return f"without {switch} there is no tree"
@@ -43,7 +43,7 @@ class Without:
             "completion_seconds": None if self.expected is None else self.expected.seconds,
             "slowest_link": None if self.expected is None else str(self.expected.slowest_link),
             "instead": list(self.instead),
-            "told": self.told(switch, seconds),
+            "told": self.outcome(switch, seconds),
         }
 
 

@@ -241,7 +241,7 @@ class _RunningRanks:
                 for line in passed_on:
                     line.result()
             if what is not None:
-                _tell(self._processes.values(), what)
+                _signal(self._processes.values(), what)
 
     async def cancel(self, by: signal.Signals) -> None:
         """End all with a signal, and pass on what its handlers print."""
@@ -257,7 +257,7 @@ class _RunningRanks:
             line.cancel()
 
     def _kill_processes(self) -> None:
-        _tell(self._processes.values(), signal.SIGKILL)
+        _signal(self._processes.values(), signal.SIGKILL)
 
 
 async def _start(
@@ -318,14 +318,14 @@ async def _end(processes: Collection[asyncio.subprocess.Process], by: signal.Sig
 
     A rank is often a shell, which ends at once; the program that the shell has started needs its time all the same.
     """
-    _tell(processes, by)
+    _signal(processes, by)
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + _TO_END_S
     while any(map(_is_there, processes)) and loop.time() < deadline_s:
         await asyncio.sleep(LOOK_S)
 
 
-def _tell(processes: Collection[asyncio.subprocess.Process], what: signal.Signals) -> None:
+def _signal(processes: Collection[asyncio.subprocess.Process], what: signal.Signals) -> None:
     """Send a signal to processes and their children, as far as they exist and belong to this user."""
     for process in processes:
         with suppress(ProcessLookupError, PermissionError):

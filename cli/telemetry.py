@@ -70,10 +70,10 @@ def link(
     as_json: JsonOption = False,
 ) -> None:
     """One link over time."""
-    from ..controller.live.history import ask
+    from ..controller.live.history import run_query
 
     number = _run_of(file, run)
-    if not ask(file, "SELECT 1 FROM links WHERE run = ? AND link = ? LIMIT 1", [number, name])[1]:
+    if not run_query(file, "SELECT 1 FROM links WHERE run = ? AND link = ? LIMIT 1", [number, name])[1]:
         raise ExperimentError(
             f'nothing is known of link "{name}" in run {number}; weir telemetry links lists them',
             place=str(file),
@@ -99,9 +99,9 @@ def sql(
 
 
 def _run_of(file: Path, run: int | None) -> int:
-    from ..controller.live.history import ask
+    from ..controller.live.history import run_query
 
-    numbers = [number for (number,) in ask(file, "SELECT run FROM runs ORDER BY run")[1]]
+    numbers = [number for (number,) in run_query(file, "SELECT run FROM runs ORDER BY run")[1]]
     if not numbers or (run is not None and run not in numbers):
         there = ", ".join(map(str, numbers)) or "none"
         raise ExperimentError(
@@ -111,9 +111,9 @@ def _run_of(file: Path, run: int | None) -> int:
 
 
 def _print(file: Path, query: str, values: list[Any], as_json: bool) -> None:
-    from ..controller.live.history import ask
+    from ..controller.live.history import run_query
 
-    columns, rows = ask(file, query, values)
+    columns, rows = run_query(file, query, values)
     if as_json:
         sys.stdout.write(json.dumps([dict(zip(columns, row, strict=True)) for row in rows], default=str) + "\n")
         return

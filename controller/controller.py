@@ -183,7 +183,7 @@ class Controller:
         self.prober.link_watch.mark_down(self.jobs.journal.down, now_ns)
         self.switches.mark_lost(self.jobs.journal.lost)
         if self.is_impaired:
-            self._follow(now_ns)
+            self._update_topology(now_ns)
         restore_jobs(self.topology, self.planner, self.jobs, self.moves, now_ns)
         if self.is_impaired:
             self.moves.update_topology(self.switches.lost, now_ns)
@@ -232,9 +232,9 @@ class Controller:
         """
         journal = self.jobs.journal
         await self.switches.claim(journal.owner, forgetful=journal.is_new, had_jobs=bool(self.jobs))
-        self.switches.forget()
+        self.switches.invalidate()
         if self.switches.poll(now_ns):
-            self._follow(now_ns)
+            self._update_topology(now_ns)
         if self.jobs:
             self.windows.restore(windows_held(await self.switches.read_table(MARKING)))
         diffs = await self._write_switches(now_ns)
@@ -252,14 +252,14 @@ class Controller:
         self._update_readings(now_ns)
         links_changed = self.prober.update(now_ns, partial(links_carried, self.jobs.values(), self.planner.routes))
         if self.switches.poll(now_ns) or links_changed:
-            self._follow(now_ns)
+            self._update_topology(now_ns)
         self.members.remove_departed(now_ns)
         self.members.end_leases(now_ns)
         self.moves.repair(now_ns)
         self._undeclared.update(now_ns, (job.rounds for job in self.jobs.values()))
         self.windows.undeclared = self._undeclared.shares
         await self._write_switches(now_ns)
-        self.moves.renew(self.switches.take_restarted())
+        self.moves.renew(self.switches.pop_restarted())
         self.moves.pace(self.windows.jobs_to_repace)
         self.improver.step(now_ns)
         await self.moves.advance(now_ns, lambda names: self._write_plan(names, now_ns))
@@ -268,7 +268,7 @@ class Controller:
         for line in self.exceeded.poll():
             _promise_log.warning("%s", line)
         self._write_journal()
-        return self.jobs.take_outbox()
+        return self.jobs.pop_outbox()
 
     async def admit(self, spec: JobSpec, now_ns: int) -> list[Message]:
         """Place a new job, write it to the switches, and return its hosts' plans.
@@ -360,7 +360,7 @@ class Controller:
         """
         self.switches.check_primary()
         self._down = routes.down
-        self._follow(now_ns)
+        self._update_topology(now_ns)
         diffs = await self._write_switches(now_ns)
         self._write_journal()
         return diffs
@@ -401,14 +401,14 @@ class Controller:
     def _update_readings(self, now_ns: int) -> None:
         """Update all readings before any decision. Raises NotPrimary."""
         self.switches.check_primary()
-        frames = self.switches.take_packets()
+        frames = self.switches.pop_packet_ins()
         if self.reports is not None and self._watching is not None:
-            frames = self.reports.take_frames(frames, now_ns, self._watching.port)
+            frames = self.reports.receive_frames(frames, now_ns, self._watching.port)
         self.prober.receive(frames, now_ns)
         for bring_in in self.sources:
             bring_in(now_ns)
         self.planner.out_of_reach = self.switches.out_of_reach
-        for number, generations in self.switches.take_left_behind().items():
+        for number, generations in self.switches.pop_foreign_generations().items():
             if number not in self.jobs:
                 self.planner.history(number).pass_by(generations)
 
@@ -426,7 +426,7 @@ class Controller:
         self._stale = stale
         self._next_stale_ns = self.links.next_stale_ns(now_ns)
 
-    def _follow(self, now_ns: int) -> None:
+    def _update_topology(self, now_ns: int) -> None:
         """Update routes of switches and probes after a change of the fabric; jobs that cannot stay move."""
         self.planner.update_topology(self._down | self.prober.link_watch.down, self.switches.lost)
         routes = self.planner.routes
@@ -475,7 +475,7 @@ class Controller:
         for tell in self.bounded:
             tell(now_ns)
         if _promise_log.isEnabledFor(logging.INFO):
-            for line in summary(self._promises.take()):
+            for line in summary(self._promises.pop_changes()):
                 _promise_log.info("%s", line)
 
     async def _write_switches(self, now_ns: int, again: Iterable[str] = ()) -> Mapping[str, Diff]:

@@ -56,10 +56,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def control(arguments: Sequence[str]) -> None:
     """`weir-switch ctl`: say something to a running switch and print its answer. Raises UsageError, EmulatorError."""
-    from .ports.control import ask, default_socket
+    from .ports.control import default_socket, send_command
 
     path, device_id, line = parse_control(arguments)
-    sys.stdout.write(ask(path or default_socket(device_id), line))
+    sys.stdout.write(send_command(path or default_socket(device_id), line))
 
 
 def run(options: Options) -> None:
@@ -72,7 +72,7 @@ def run(options: Options) -> None:
     _watch_signals(ended)
     _start_log(options)
     for note in options.notes:
-        _say(note)
+        _print(note)
     switch = _make_switch(options)
     from .ports.wired import WiredSwitch
 
@@ -90,11 +90,11 @@ def run(options: Options) -> None:
         try:
             control_server = _make_control(options, wired)
             if options.ring and wired.without_ring:
-                _say(f"ports {list(wired.without_ring)} go without rings, for there is no memory for them")
+                _print(f"ports {list(wired.without_ring)} go without rings, for there is no memory for them")
             ports = ", ".join(f"{port}@{name}" for port, name in options.interfaces.items()) or "none"
-            _say(f"device {options.device_id}, ports {ports}; P4Runtime on {server.address}")
+            _print(f"device {options.device_id}, ports {ports}; P4Runtime on {server.address}")
             if (warning := _open_to(options, server.address)) is not None:
-                _say(warning)
+                _print(warning)
             ended.wait()
         finally:
             if control_server is not None:
@@ -204,7 +204,7 @@ def _make_control(options: Options, wired: WiredSwitch) -> ControlServer | None:
     except ControlError as error:
         if options.control is not None:
             raise
-        _say(f"without control: {error}; name another socket with --control")
+        _print(f"without control: {error}; name another socket with --control")
         return None
 
 
@@ -265,7 +265,7 @@ def _start_log(options: Options) -> None:
     )
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     """Write one line to standard output and to the log."""
     sys.stdout.write(f"weir-switch: {text}\n")
     sys.stdout.flush()
@@ -275,21 +275,21 @@ def _say(text: str) -> None:
 def _try_to_say(text: str) -> None:
     """Write a line to standard output if there is a reader. This blocks for ever if the pipe is full and never read."""
     with suppress(OSError):
-        _say(text)
+        _print(text)
 
 
 def _report(options: Options, switch: Switch, wired: WiredSwitch) -> None:
     """Print the counters: a line per port, then what the switch dropped, and why."""
     for port, counters in wired.counters().items():
-        _say(f"port {port} ({options.interfaces[port]}): {_port_line(counters)}")
+        _print(f"port {port} ({options.interfaces[port]}): {_port_line(counters)}")
     for line in wired.ended_captures:
-        _say(line)
+        _print(line)
     totals = switch.counters
     parts = [f"{totals.ingress_packets} packets in ingress, {totals.egress_packets} in egress"]
     dropped = {name: value for name, value in totals._asdict().items() if not name.endswith("_packets")}
     dropped["packet_ins"] = wired.packet_in_drops
     parts += [f"{value} {name}" for name, value in dropped.items() if value]
-    _say("; ".join(parts))
+    _print("; ".join(parts))
 
 
 def _port_line(counters: InterfaceCounters) -> str:

@@ -238,8 +238,8 @@ class Fabric:
             for port in (index, peer):
                 self._engine.ports.data[port]["up"] = up
                 if not up:
-                    self._engine.lose_in_flight(port)
-                self._tell_links(self._names[port][0])
+                    self._engine.drop_in_flight(port)
+                self._update_links(self._names[port][0])
 
     def add_flow(
         self,
@@ -435,7 +435,7 @@ class Fabric:
             self._names[index] = (name, number)
             self._engine.ports.data[index]["digest"] = self._key("link", name, number)
 
-    def _tell_links(self, name: str) -> None:
+    def _update_links(self, name: str) -> None:
         """Let a switch know which of its links are down."""
         if name in self._nodes.switches:
             switch, ports = self._nodes.switches[name], self._engine.ports.data

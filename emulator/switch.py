@@ -175,7 +175,7 @@ class Switch:
             return
         nic = self._cpu_sender
         self._packet_ins.extend(self._engine.packet_ins(nic))
-        self._record["stale_packet_ins"] += len(self._packet_ins) + self._engine.lose_in_flight(nic)
+        self._record["stale_packet_ins"] += len(self._packet_ins) + self._engine.drop_in_flight(nic)
         self._packet_ins.clear()
         self._record["stale_packet_outs"] += self._engine.drop_packet_outs(nic)
         while self._packet_outs:  # to which others may append meanwhile

@@ -70,7 +70,7 @@ def try_model(forest: Forest, encoded: NDArray[np.uint8]) -> Outcome:
     votes = forest.votes_of_bytes(encoded)
     wrong = 0
     for payload, expected in zip(pack_requests(encoded, model=forest.number), votes, strict=True):
-        answer = ask(switch, payload)
+        answer = request(switch, payload)
         right = answer is not None and answer.status is Status.CLASSIFIED
         best = int(expected.argmax())
         if answer is None or not right or (answer.class_index, answer.votes) != (best, int(expected[best])):
@@ -123,7 +123,7 @@ def loaded_switch(forest: Forest) -> Switch:
     return switch
 
 
-def ask(switch: Switch, payload: NDArray[np.uint8]) -> Answer | None:
+def request(switch: Switch, payload: NDArray[np.uint8]) -> Answer | None:
     """Return the switch's answer to a request from its host; None if there is none."""
     answer = answer_to(switch, payload)
     return None if answer is None else Answer.parse(answer)

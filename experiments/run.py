@@ -156,8 +156,8 @@ def _run_strategies(
         for strategy in config.strategies:
             label = report.name_of(strategy)
             task = progress.add_task(label, total=config.training.steps)
-            say = partial(_announce, progress.console, label, announced)
-            result = end.run(run_strategy(config, strategy, partial(progress.advance, task), watch, say))
+            note = partial(_announce, progress.console, label, announced)
+            result = end.run(run_strategy(config, strategy, partial(progress.advance, task), watch, note))
             record.results.append(result)
         if mininet is not None:
             _run_in_mininet(config, record, mininet, progress, watch, end)
@@ -207,7 +207,7 @@ async def run_strategy(
     strategy: str,
     advance: Callable[[], object] | None = None,
     watch: Watch | None = None,
-    say: Callable[[str], object] = lambda _: None,
+    note: Callable[[str], object] = lambda _: None,
 ) -> StrategyResult:
     """Train the job under one strategy.
 
@@ -216,14 +216,14 @@ async def run_strategy(
         strategy: A registered name, or the path of a file.
         advance: Called after every step.
         watch: Observes the run live.
-        say: Receives notes on queue bounds; those on queues without one come before anything is sent.
+        note: Receives notes on queue bounds; those on queues without one come before anything is sent.
 
     Returns:
         Figures of the run.
     """
     started = time.perf_counter()
     job = config.new_job()
-    async with Cluster(config, strategy, watch, say=say) as cluster:
+    async with Cluster(config, strategy, watch, note=note) as cluster:
         for line in cluster.figures.bound_formulas:
             _log.info("queue bounds, %s: %s", report.name_of(strategy), line)
         trained = await _train(cluster, job, strategy, advance)
@@ -258,7 +258,7 @@ async def _train(
         times_ns.append(duration_ns)
         sums.append(_digest_of_all(strategy, step, totals))
         job.apply([total.mean() for total in totals])
-        moved_now = cluster.take_moves()
+        moved_now = cluster.pop_moves()
         moves += [
             MoveRecord(step=step, time_ns=moved.time_ns, switches=list(moved.switches), shard=moved.shard)
             for moved in moved_now

@@ -57,7 +57,7 @@ class Trace:
         before = switch.counters
         leaving = switch.forward(frame, at.port)
         if switch.state is not None and switch.state.steps is not None:
-            self.lines += [f"  {note}" for note in switch.state.steps.take()]
+            self.lines += [f"  {note}" for note in switch.state.steps.drain()]
         for field, reason in _DROPS.items():
             if getattr(switch.counters, field) > getattr(before, field):
                 self.lines.append(f"  dropped: {reason}")

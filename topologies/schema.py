@@ -200,11 +200,11 @@ def _build(data: FabricKeys) -> Topology:
     links: list[Link] = []
     problems: list[tuple[Location, str]] = []
     for name, address, mac in _addresses(data.hosts):
-        with _told(problems, "hosts", name):
+        with _collected(problems, "hosts", name):
             keys = data.hosts[name] or HostKeys()
             hosts.append(Host(name, address, mac, keys.accelerators, keys.memory))
     for number, (name, switch) in enumerate(data.switches.items(), 1):
-        with _told(problems, "switches", name):
+        with _collected(problems, "switches", name):
             switches.append(
                 Switch(
                     name,
@@ -216,7 +216,7 @@ def _build(data: FabricKeys) -> Topology:
             )
     ports = _FreePorts({switch.name: switch.target for switch in switches}, data.links, data.defaults.rate)
     for index, link in enumerate(data.links):
-        with _told(problems, "links", index):
+        with _collected(problems, "links", index):
             links.append(_link(link, data.defaults, ports))
     if problems:
         raise UnsoundFabric(problems)
@@ -224,7 +224,7 @@ def _build(data: FabricKeys) -> Topology:
 
 
 @contextmanager
-def _told(problems: list[tuple[Location, str]], *place: str | int) -> Iterator[None]:
+def _collected(problems: list[tuple[Location, str]], *place: str | int) -> Iterator[None]:
     """Collect the problems of one object, so that the others are still checked."""
     try:
         yield

@@ -27,7 +27,7 @@ from .workload import Floats, Workload
 class BatchSizeService(Protocol):
     """Service that decides batch sizes: the controller, or a stand-in for it."""
 
-    def ask(
+    def request(
         self, reports: NDArray[np.float64], present: NDArray[np.bool_], *, rule: RuleName, size_step: int
     ) -> Answer:
         """Ask for everyone's sizes in the next step.

@@ -27,13 +27,13 @@ class Rule(Protocol):
     def takes_ns(self, worker: int) -> int | None:
         """Time from which the server takes the worker's next update; None while others must come first."""
 
-    def take(self, worker: int, now_ns: int) -> Taken:
+    def on_update(self, worker: int, now_ns: int) -> Taken:
         """The server has taken the worker's update."""
 
-    def gives(self, worker: int) -> bool:
+    def may_continue(self, worker: int) -> bool:
         """Return whether the worker may receive the weights and continue."""
 
-    def give(self, worker: int) -> None:
+    def on_weights_sent(self, worker: int) -> None:
         """The worker has been given the weights as they are now."""
 
 
@@ -55,14 +55,14 @@ class Staleness:
     def takes_ns(self, worker: int) -> int | None:
         return 0
 
-    def take(self, worker: int, now_ns: int) -> Taken:
+    def on_update(self, worker: int, now_ns: int) -> Taken:
         self.clocks[worker] += 1
         return Taken.COMPLETES
 
-    def gives(self, worker: int) -> bool:
+    def may_continue(self, worker: int) -> bool:
         return self._bound is None or self.clocks[worker] <= min(self.clocks) + self._bound
 
-    def give(self, worker: int) -> None:
+    def on_weights_sent(self, worker: int) -> None:
         pass
 
 
@@ -88,7 +88,7 @@ class Quorum:
     def takes_ns(self, worker: int) -> int | None:
         return 0
 
-    def take(self, worker: int, now_ns: int) -> Taken:
+    def on_update(self, worker: int, now_ns: int) -> Taken:
         if self._based_on[worker] < self.step:
             return Taken.DROPPED
         self._counted += 1
@@ -98,10 +98,10 @@ class Quorum:
         self.step += 1
         return Taken.COMPLETES
 
-    def gives(self, worker: int) -> bool:
+    def may_continue(self, worker: int) -> bool:
         return self._based_on[worker] < self.step
 
-    def give(self, worker: int) -> None:
+    def on_weights_sent(self, worker: int) -> None:
         self._based_on[worker] = self.step
 
 
@@ -128,7 +128,7 @@ class RoundRobin:
     def takes_ns(self, worker: int) -> int | None:
         return self._next_ns if worker == self.turn else None
 
-    def take(self, worker: int, now_ns: int) -> Taken:
+    def on_update(self, worker: int, now_ns: int) -> Taken:
         before_ns = self._taken_ns[worker]
         workers = len(self._taken_ns)
         if before_ns is not None:
@@ -137,8 +137,8 @@ class RoundRobin:
         self.turn = (worker + 1) % workers
         return Taken.COMPLETES
 
-    def gives(self, worker: int) -> bool:
+    def may_continue(self, worker: int) -> bool:
         return True
 
-    def give(self, worker: int) -> None:
+    def on_weights_sent(self, worker: int) -> None:
         pass

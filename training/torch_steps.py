@@ -83,7 +83,7 @@ class BalancedSampler:
 
     def __iter__(self) -> Iterator[list[int]]:
         for _ in range(len(self)):
-            self._take_answer()
+            self._receive_answer()
             sizes = self._sizes
             rows = self._samples.share(self._drawn, sizes, self._rank)
             self._drawn += 1
@@ -135,7 +135,7 @@ class BalancedSampler:
         sizes, began_s = self._step_under_way()
         if self._computed_s <= began_s:
             raise TrainingError("step() without a backward pass since the batch was drawn; call it after backward()")
-        self._take_answer()
+        self._receive_answer()
         self._under_way.popleft()
         if self._under_way:  # a loader that fetches ahead drew it before: it begins now
             ahead, drawn_s = self._under_way[0]
@@ -143,9 +143,9 @@ class BalancedSampler:
         self._reporter.observe(sizes[self._rank], self._computed_s - began_s)
         report = self._reporter.report(self._meter.read())
         if self._turns.due():
-            self._asked = self._ask(report)
+            self._asked = self._request_sizes(report)
 
-    def _ask(self, report: NDArray[np.float64]) -> Callable[[], list[int] | None]:
+    def _request_sizes(self, report: NDArray[np.float64]) -> Callable[[], list[int] | None]:
         group = self._group or dist.group.WORLD
         if self._ranks > 1 and hasattr(group, "batch_sizes"):
             question = group.batch_sizes(report.tolist(), self._total, self._rule)
@@ -164,7 +164,7 @@ class BalancedSampler:
 
         return decided
 
-    def _take_answer(self) -> None:
+    def _receive_answer(self) -> None:
         asked, self._asked = self._asked, None
         if asked is not None:
             found = asked()

@@ -269,11 +269,11 @@ def hops_that_fit(words: int, payload_bytes: int = 0) -> int:
 
 def parse_frames(frames: Iterable[bytes]) -> Probes:
     """Decode finished probes. Other frames are counted, and left out."""
-    from .int_native import take_apart  # its code is for Numba, which hosts do without
+    from .int_native import decode_probes  # its code is for Numba, which hosts do without
 
     together = list(frames)
     ends = np.cumsum(np.fromiter(map(len, together), np.int64, len(together)))
     data = np.frombuffer(b"".join(together), np.uint8)
     each, hops = np.empty(len(together), PROBE), np.empty(len(data) // 4, HOP)  # a hop has a word at least
-    taken, filled = take_apart(data, ends, INT_PORT, DOMAIN, each, hops)
+    taken, filled = decode_probes(data, ends, INT_PORT, DOMAIN, each, hops)
     return Probes(each[:taken], hops[:filled], data, len(together) - taken)

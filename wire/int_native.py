@@ -146,7 +146,7 @@ def read_hop(data: NDArray[np.uint8], base: int, at: NDArray[np.int64], record: 
 
 
 @allocating
-def take_apart(
+def decode_probes(
     data: NDArray[np.uint8],
     ends: NDArray[np.int64],
     int_port: int,

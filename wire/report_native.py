@@ -130,7 +130,7 @@ def _kind_of(main: int, layouts: NDArray[np.int64]) -> np.uint64:
 
 
 @native
-def _told(value: int, bits: int) -> np.int64:
+def _reported(value: int, bits: int) -> np.int64:
     """−1 for all ones."""
     return np.int64(-1) if value == (1 << bits) - 1 else np.int64(value)
 
@@ -184,24 +184,24 @@ def read_individual(data: NDArray[np.uint8], at: int, end: int, layouts: NDArray
         inner_at = base + 4 * (first >> 8 & 0xFF)
         if layouts[kind, _PORTS] >= 0:
             ports = word_at(data, base + layouts[kind, _PORTS])
-            ingress_port, egress_port = _told(ports >> 16, 16), _told(ports & 0xFFFF, 16)
+            ingress_port, egress_port = _reported(ports >> 16, 16), _reported(ports & 0xFFFF, 16)
         if layouts[kind, _LATENCY] >= 0:
-            latency_us = _told(word_at(data, base + layouts[kind, _LATENCY]), 32)
+            latency_us = _reported(word_at(data, base + layouts[kind, _LATENCY]), 32)
         if layouts[kind, _QUEUE] >= 0:
             queue = word_at(data, base + layouts[kind, _QUEUE])
-            queue_id, queue_packets = _told(queue >> 24, 8), _told(queue & 0xFF_FFFF, 24)
+            queue_id, queue_packets = _reported(queue >> 24, 8), _reported(queue & 0xFF_FFFF, 24)
         if layouts[kind, _CAME] >= 0:
             ingress_ns = long_at(data, base + layouts[kind, _CAME])
         if layouts[kind, _WENT] >= 0:
             egress_ns = long_at(data, base + layouts[kind, _WENT])
         if layouts[kind, _DROP] >= 0:
-            drop_reason = _told(byte_at(data, base + layouts[kind, _DROP] + 1), 8)
+            drop_reason = _reported(byte_at(data, base + layouts[kind, _DROP] + 1), 8)
         if layouts[kind, _SENT] >= 0:
             bytes_sent = long_at(data, base + layouts[kind, _SENT])
         if layouts[kind, _FREE] >= 0:
-            free_slots = _told(word_at(data, base + layouts[kind, _FREE]), 32)
+            free_slots = _reported(word_at(data, base + layouts[kind, _FREE]), 32)
         if layouts[kind, _NUMBER] >= 0:
-            packet_number = _told(word_at(data, base + layouts[kind, _NUMBER]), 32)
+            packet_number = _reported(word_at(data, base + layouts[kind, _NUMBER]), 32)
     return Individual(
         flags=first & 0xFF,
         inner_type=first >> 24 & 0xF,

@@ -28,9 +28,9 @@ class PromiseChanges:
         self._windows = windows
         self._budgets: Mapping[Endpoint, LinkBudget] = {}
         self.known: Sequence[Promise] = ()
-        """Bounds of every queue at the last call of `take`."""
+        """Bounds of every queue at the last call of `pop_changes`."""
 
-    def take(self) -> list[Promise]:
+    def pop_changes(self) -> list[Promise]:
         """Return the bounds that have changed since the last call."""
         if self._windows.budgets is self._budgets:
             return []

@@ -26,7 +26,7 @@ class CallComparison:
         self._begun_ns: int | None = None
         self._asked_by = 0
 
-    def take(self, rank: int, calls: Calls, now_ns: int, *, asks: bool) -> bool:
+    def receive(self, rank: int, calls: Calls, now_ns: int, *, asks: bool) -> bool:
         """Handle a worker's calls. Return True if the other workers are to be asked for theirs now."""
         begins = asks and self._begun_ns is None
         if begins:

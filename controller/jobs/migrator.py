@@ -210,9 +210,9 @@ class Migrator:
             self._jobs.abort(job.number, f"{why}, and the job's policy is to abort")
         elif workers and job.spec.policy is FailurePolicy.WAIT:
             self._jobs.abort(job.number, f"{why}; it cannot come back, for which the job's policy would wait")
-        elif workers and len(job.active) < job.spec.least_workers:
+        elif workers and len(job.active) < job.spec.min_workers:
             self._jobs.abort(
-                job.number, f"{why}; {len(job.active)} workers are left, and it needs {job.spec.least_workers}"
+                job.number, f"{why}; {len(job.active)} workers are left, and it needs {job.spec.min_workers}"
             )
         else:
             self._go_on(job, lost, why, now_ns)

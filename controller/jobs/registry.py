@@ -149,7 +149,7 @@ class JobRegistry(Mapping[int, RunningJob]):
         """Write the jobs that have changed. Raises JournalError; the next call writes the rest."""
         self.journal.write_jobs(self._jobs)
 
-    def take_outbox(self) -> list[Message]:
+    def pop_outbox(self) -> list[Message]:
         """The messages to hosts since the last call."""
         messages, self.outbox = self.outbox, []
         return messages

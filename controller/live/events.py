@@ -68,8 +68,8 @@ class EventLog:
             ("link", self._down, down, "down", "up again"),
             ("telemetry", self._stale, stale, DOUBTED, "fresh again"),
         ):
-            self._tell(now_ns, kind, after - before, gone_text)
-            self._tell(now_ns, kind, before - after, back_text)
+            self._add_named(now_ns, kind, after - before, gone_text)
+            self._add_named(now_ns, kind, before - after, back_text)
         self._lost, self._down, self._stale = lost, down, stale
         exceeded = frozenset(controller.exceeded.told.values())
         for line in sorted(exceeded - self._exceeded):
@@ -111,7 +111,7 @@ class EventLog:
             for noted in (self._generations, self._gone, self._silent):
                 noted.pop(number, None)
 
-    def _tell(self, now_ns: int, kind: str, names: Collection[str], what: str) -> None:
+    def _add_named(self, now_ns: int, kind: str, names: Collection[str], what: str) -> None:
         if names:
             self._add(now_ns, kind, f"{listed(names)} {'are' if len(names) > 1 else 'is'} {what}")
 

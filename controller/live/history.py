@@ -216,7 +216,7 @@ class HistoryFile:
         return int(row[0])
 
 
-def ask(path: Path, query: str, values: Sequence[Any] = ()) -> tuple[list[str], list[tuple[Any, ...]]]:
+def run_query(path: Path, query: str, values: Sequence[Any] = ()) -> tuple[list[str], list[tuple[Any, ...]]]:
     """The names of the columns and the rows that a query gives. Nothing is written to the file.
 
     Raises ControllerError for a file that cannot be read, and for a query that DuckDB refuses.

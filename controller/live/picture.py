@@ -63,7 +63,7 @@ class LiveView:
         self.events.begin_anew(title, now_ns)
         self._drops = {}
 
-    def take_drops(self, drops: Mapping[str, int], now_ns: int) -> None:
+    def update_drops(self, drops: Mapping[str, int], now_ns: int) -> None:
         """Packets dropped so far, by reason."""
         self._drops = dict(drops)
         self.events.update_drops(drops, now_ns)

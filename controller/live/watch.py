@@ -62,9 +62,9 @@ class Watch:
             return self._history.seen()
         return self._history.seen()  # earlier data
 
-    def take_drops(self, drops: Mapping[str, int], now_ns: int) -> None:
+    def update_drops(self, drops: Mapping[str, int], now_ns: int) -> None:
         """Packets dropped so far, by reason."""
-        self._view.take_drops(drops, now_ns)
+        self._view.update_drops(drops, now_ns)
 
     def refresh(self, controller: Controller, now_ns: int, doing: str = "") -> None:
         """Publish and store the present state, if it is time. `doing`: present use of the fabric, for people."""

@@ -225,7 +225,7 @@ class SwitchSession:
         """Number of times that this session has loaded the program for the owner of the switch."""
         return self._loading.loads
 
-    def take_left_behind(self) -> set[tuple[int, int]]:
+    def pop_foreign_generations(self) -> set[tuple[int, int]]:
         """Job and generation of another owner's entries in the switch, found since the last call."""
         left, self._loading.left = self._loading.left, set()
         return left
@@ -363,7 +363,7 @@ class SwitchSession:
         self.packet_outs_sent += len(messages)
         return len(messages)
 
-    def take_packets(self) -> list[PacketIn]:
+    def pop_packet_ins(self) -> list[PacketIn]:
         """The packet-ins since the last call, in order of arrival."""
         taken, self._packets = self._packets, []
         return taken

@@ -74,14 +74,14 @@ class Switches:
             if had_jobs and self.sessions[name].loads:
                 self._reopened.add(name)
 
-    def take_left_behind(self) -> Mapping[int, frozenset[int]]:
+    def pop_foreign_generations(self) -> Mapping[int, frozenset[int]]:
         """Generations, by job, of another owner's entries in these switches, found since the last call."""
-        left = {each for session in self.sessions.values() for each in session.take_left_behind()}
+        left = {each for session in self.sessions.values() for each in session.pop_foreign_generations()}
         return {job: frozenset(g for j, g in left if j == job) for job, _ in left}
 
-    def take_packets(self) -> list[bytes]:
+    def pop_packet_ins(self) -> list[bytes]:
         """The frames that have come to the switches' CPU ports since the last call; those of a switch in order."""
-        return [packet.frame for session in self.sessions.values() for packet in session.take_packets()]
+        return [packet.frame for session in self.sessions.values() for packet in session.pop_packet_ins()]
 
     def poll(self, now_ns: int) -> Change:
         """Renew the leases of those whose session is up, and see whose have run out."""
@@ -90,14 +90,14 @@ class Switches:
             if session.openings != self._openings[name]:
                 self._openings[name] = session.openings
                 self._reopened.add(name)
-                self._forget(name)
+                self._invalidate(name)
             if session.is_up:
                 self._leases.renew(name, now_ns)
                 if name in self.lost:
                     back.add(name)
         lost = frozenset(self._leases.expire(now_ns))
         for name in lost:
-            self._forget(name)
+            self._invalidate(name)
         self.lost = (self.lost | lost) - back
         return Change(lost, frozenset(back))
 
@@ -214,12 +214,12 @@ class Switches:
             if name in self.troubles:
                 raise self.troubles[name]
 
-    def forget(self) -> None:
+    def invalidate(self) -> None:
         """Take nothing for granted: the next `write_states` reads every switch."""
         for name in self.sessions:
-            self._forget(name)
+            self._invalidate(name)
 
-    def take_restarted(self) -> frozenset[str]:
+    def pop_restarted(self) -> frozenset[str]:
         """The switches that have restarted since the last call, and hold their tables again."""
         restarted, self._restarted = frozenset(self._restarted), set()
         return restarted
@@ -229,7 +229,7 @@ class Switches:
         """Time of the next retry of a refused write; None if there is none."""
         return min((at for name, at in self._retry_at_ns.items() if name not in self.lost), default=None)
 
-    def _forget(self, name: str) -> None:
+    def _invalidate(self, name: str) -> None:
         self._written.pop(name, None)
         self._retry_at_ns.pop(name, None)
         self.troubles.pop(name, None)

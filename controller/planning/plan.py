@@ -88,7 +88,7 @@ class JobSpec:
     gradient_bytes: int = 1 << 20
     """Bytes of one worker's stream on a link per iteration, headers included; placement weighs it against latency."""
     policy: FailurePolicy = FailurePolicy.CONTINUE
-    least_workers: int = 1
+    min_workers: int = 1
     """Minimum number of workers; with fewer left, the job is aborted."""
     spares: tuple[str, ...] = ()
     """Hosts that can be the server in its stead, in this order."""
@@ -108,9 +108,9 @@ class JobSpec:
             raise self._refusal("window", f"window {self.window} is not in 1…{self.slots // 2}, half its slots")
         if not self.workers or len(set(self.hosts)) != len(self.hosts):
             raise self._refusal("hosts", f"hosts {', '.join(self.hosts)}: one worker at least, and every host once")
-        if not 1 <= self.least_workers <= len(self.workers):
+        if not 1 <= self.min_workers <= len(self.workers):
             raise self._refusal(
-                "least_workers", f"least_workers {self.least_workers} is not in 1…{len(self.workers)}, its workers"
+                "min_workers", f"min_workers {self.min_workers} is not in 1…{len(self.workers)}, its workers"
             )
         if not 1 <= self.gradient_bytes <= MAX_GRADIENT_BYTES:
             raise self._refusal(
@@ -230,7 +230,7 @@ def job_plan(
             items = _node_items(topology, routes, spec, generation, node, tree, allotments[node])
             check_items(topology.switch(node), items)
             switches[node] = SwitchState.of(items)
-    lanes, presents = lanes_of(topology), take_present(topology)
+    lanes, presents = lanes_of(topology), support_present(topology)
     members = tuple(int(topology.node(name).address) for name in placement.aggregators)
     workers = {
         name: WorkerPlan(
@@ -351,7 +351,7 @@ def lanes_of(topology: Topology) -> int:
     return min((switch.target.lanes for switch in topology.switches if switch.slots), default=LANES)
 
 
-def take_present(topology: Topology) -> bool:
+def support_present(topology: Topology) -> bool:
     """Return True if all switches that may sum take PRESENT in rounds of the jobs' lanes."""
     lanes = lanes_of(topology)
     return all(switch.target.present_lanes >= lanes for switch in topology.switches if switch.slots)

@@ -104,7 +104,7 @@ class DeviceTurns:
         """Turns under way, by device."""
         return self._held
 
-    def ask(self, job: str, device: str) -> list[Turn]:
+    def request(self, job: str, device: str) -> list[Turn]:
         """Ask for a job's next turn on a device.
 
         Returns:

@@ -190,7 +190,7 @@ class HeartbeatReader:
         self.late += seat.delay_ns > self._late_ns
         return True
 
-    def forget(self, job: int, host: str) -> None:
+    def reset(self, job: int, host: str) -> None:
         """Reset a seat's heartbeats, since another process takes the seat, or the job is over."""
         if (seat := self.seats.pop((job, host), None)) is not None:
             self._ended_sent += seat.sent

@@ -112,7 +112,7 @@ class Queueing:
                     continue
             except (ControllerError, TopologyError) as error:
                 _log.warning("job %d does not wait any more: %s", number, error)
-            self._forget(number)
+            self._drop(number)
 
     @property
     def numbers(self) -> set[int]:
@@ -300,9 +300,9 @@ class Queueing:
         if entry in self._queue.entries:
             self._queue.entries.remove(entry)
             if not self._closed:
-                self._forget(entry.job)
+                self._drop(entry.job)
 
-    def _forget(self, number: int) -> None:
+    def _drop(self, number: int) -> None:
         """Remove a job from the journal. If that fails, the next controller waits for its client in vain."""
         try:
             self._controller.jobs.journal.write_queued(number, None)

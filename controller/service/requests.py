@@ -68,7 +68,7 @@ def job_spec(
         request.window or slots // 2,
         request.gradient_bytes or _DEFAULT_GRADIENT_BYTES,
         policy=_POLICIES[request.policy],
-        least_workers=request.least_workers or 1,
+        min_workers=request.min_workers or 1,
         spares=tuple(request.spares),
         weight=request.weight or 1.0,
         priority=request.priority,

@@ -43,13 +43,13 @@ class Runner:
     def __init__(
         self,
         controller: Controller,
-        tell: Callable[[Message], None],
+        deliver: Callable[[Message], None],
         *,
         clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        """Create a runner; `tell` delivers a message to a host at once, and is called in the runner's own task."""
+        """Create a runner; `deliver` delivers a message to a host at once, and is called in the runner's own task."""
         self.controller = controller
-        self._tell = tell
+        self._deliver = deliver
         self._clock = clock
         self._seen_ns = clock()
         self._stalled_ns = 0
@@ -160,7 +160,7 @@ class Runner:
             _log.warning("%s", error)
             return _AFTER_ERROR_S
         for message in messages:
-            self._tell(message)
+            self._deliver(message)
         return (self.controller.deadline_ns - self.now_ns()) / 1e9
 
     async def _sleep(self, seconds: float) -> None:

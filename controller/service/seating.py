@@ -131,7 +131,7 @@ class Seating:
         """Send the last message of an ended job to its hosts, except those that it had lost."""
         self.ended[job] = seats = self.jobs.pop(job)
         for seat in seats.seats.values():
-            self.heartbeats.forget(job, seat.host)
+            self.heartbeats.reset(job, seat.host)
             seat.finish(last)
         while len(self.ended) > _LAST_ENDED:
             self.ended.popitem(last=False)
@@ -153,12 +153,12 @@ class Seating:
     def no_job(self, job: int) -> str:
         return f"no job {job}; there are {', '.join(map(str, self.jobs)) or 'none'}"
 
-    def take_seat(self, seats: JobSeats, seat: Seat, generation: int) -> HostStream:
+    def attend(self, seats: JobSeats, seat: Seat, generation: int) -> HostStream:
         """A host sits down; when it is the last one, the job starts."""
         if seat.stream is not None:
             seat.stream.end((grpc.StatusCode.ABORTED, f"job {seats.job}: {seat} attends by another stream now"))
         if not generation:  # perhaps another process than before, whose heartbeats are numbered from 0 again
-            self.heartbeats.forget(seats.job, seat.host)
+            self.heartbeats.reset(seats.job, seat.host)
         seat.stream = stream = HostStream()
         beats_to = 0 if self._heartbeats_from is None else self._heartbeats_from.address
         host = self._controller.topology.host(seat.host)
@@ -192,7 +192,7 @@ class Seating:
         self._controller.jobs.keep(job, replace(seats, started=True).as_json())
         seats.started = True
         for host, plan in first_messages(running).items():
-            seats.seats[host].tell(plan)
+            seats.seats[host].send(plan)
 
     def _seat_anew(self, seats: JobSeats, seat: Seat) -> None:
         """A host without a plan joins a job that runs: it has missed the plan of the start, or lost what it knew."""
@@ -227,16 +227,16 @@ class Seating:
             case "calls" if seat.rank is not None:
                 self._compare(seats, seat, seat.rank, message.calls)
             case "report":
-                self._take_report(seats, seat, message.report)
+                self._receive_report(seats, seat, message.report)
             case other:
                 raise ValueError(f"{other or 'an empty message'} has no place in a stream that has begun")
 
     def _compare(self, seats: JobSeats, seat: Seat, rank: int, calls: pb.Calls) -> None:
         """Handle a worker's calls: if it waits for long, all others are asked for theirs."""
-        if seats.comparison.take(rank, read_calls(calls), self._runner.now_ns(), asks=calls.asks):
+        if seats.comparison.receive(rank, read_calls(calls), self._runner.now_ns(), asks=calls.asks):
             for other in seats.seats.values():
                 if other.rank is not None and other is not seat:
-                    other.tell(pb.ToHost(ask_calls=pb.AskCalls()))
+                    other.send(pb.ToHost(ask_calls=pb.AskCalls()))
         self._report_calls(seats)
 
     def _report_calls(self, seats: JobSeats) -> None:
@@ -253,9 +253,9 @@ class Seating:
         if (found := seats.comparison.result(workers, self._runner.now_ns())) is not None:
             text, speaker = printable(found[0]), found[1]
             _log.info("job %d: %s", seats.job, text)
-            seats.tell(pb.ToHost(call_report=pb.CallReport(text=text, speaker=speaker)))
+            seats.broadcast(pb.ToHost(call_report=pb.CallReport(text=text, speaker=speaker)))
 
-    def _take_report(self, seats: JobSeats, seat: Seat, message: pb.Report) -> None:
+    def _receive_report(self, seats: JobSeats, seat: Seat, message: pb.Report) -> None:
         """Keep a worker's report of progress. Raises ValueError for an invalid one."""
         if seat.rank is None:
             raise ValueError("a parameter server reports no progress; workers do")
@@ -273,7 +273,7 @@ class Seating:
         seat.ran |= seats.started and not seat.spare
         self._post(job, lambda now_ns: members.heartbeat(job, host, rounds, now_ns, waiting=waiting))
 
-    def take_heartbeats(self) -> None:
+    def poll_heartbeats(self) -> None:
         """Those that have come through the fabric."""
         if self._heartbeats_from is None:
             return
@@ -325,7 +325,7 @@ class Seating:
         """Schedule an action for a job that may have ended before its turn comes."""
         self._runner.post(lambda now_ns: action(now_ns) if job in self._controller.jobs else None)
 
-    def tell(self, message: Message) -> None:
+    def deliver(self, message: Message) -> None:
         """Deliver the controller's message to a host."""
         content, job = message.content, message.job
         if (seats := self.jobs.get(job)) is None:
@@ -333,7 +333,7 @@ class Seating:
         if isinstance(content, Abort):
             seats.seats[message.host].finish(to_host(content))
         elif seats.started:
-            seats.seats[message.host].tell(to_host(content))
+            seats.seats[message.host].send(to_host(content))
         else:
             self._answer(job, message)
 
@@ -364,7 +364,7 @@ class Seating:
             self._report_calls(seats)
             if _DURATION.sub("", reason) != _DURATION.sub("", seats.told):
                 seats.told = reason
-                seats.tell(pb.ToHost(waiting=pb.Waiting(reason=reason)))
+                seats.broadcast(pb.ToHost(waiting=pb.Waiting(reason=reason)))
 
     def _send_departures(self, seats: JobSeats) -> None:
         """Tell workers that have not left which others have since the last time."""
@@ -373,7 +373,7 @@ class Seating:
             message = self._departures(seats, new)
             for seat in seats.seats.values():
                 if seat.rank is not None and not seat.left:
-                    seat.tell(message)
+                    seat.send(message)
             for seat in new:
                 seat.departure_told = True
 

@@ -52,7 +52,7 @@ class Seat:
     def __str__(self) -> str:
         return f"{'server' if self.rank is None else f'rank {self.rank}'} ({self.host})"
 
-    def tell(self, message: pb.ToHost) -> None:
+    def send(self, message: pb.ToHost) -> None:
         """Send a message; it is lost if the seat is empty. Important messages are repeated, or kept until a host
         comes.
         """
@@ -63,7 +63,7 @@ class Seat:
         """The job is over for this host."""
         if self.last is None:
             self.last = last
-            self.tell(last)
+            self.send(last)
         if self.stream is not None:
             self.stream.end()
 
@@ -184,10 +184,10 @@ class JobSeats:
                 return seat
         raise WrongToken(f"job {self.job}: the token is none of its seats'; use the one that registering the job gave")
 
-    def tell(self, message: pb.ToHost) -> None:
+    def broadcast(self, message: pb.ToHost) -> None:
         """All who sit here."""
         for seat in self.seats.values():
-            seat.tell(message)
+            seat.send(message)
 
 
 def list_seats(seats: Iterable[Seat]) -> str:

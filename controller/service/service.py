@@ -160,7 +160,7 @@ class ControlService:
         self.address = check_listening(address, tls, allow_anyone=allow_anyone)
         self._controller = controller
         self._tls = tls
-        self._runner = Runner(controller, lambda message: self._seating.tell(message), clock=clock)
+        self._runner = Runner(controller, lambda message: self._seating.deliver(message), clock=clock)
         self._limits = limits or Limits()
         self._half_open = self._attending = self._asking = 0
         self._heartbeats_from = heartbeats
@@ -193,7 +193,7 @@ class ControlService:
             self.address = f"{self.address.rpartition(':')[0]}:{port}"
         await self._server.start()
         if self._heartbeats_from is not None:
-            asyncio.get_running_loop().add_reader(self._heartbeats_from, self._seating.take_heartbeats)
+            asyncio.get_running_loop().add_reader(self._heartbeats_from, self._seating.poll_heartbeats)
         # hosts of the jobs that go on could not be heard before: they have a whole lease to come back
         self._controller.jobs.leases.renew_all(self._runner.now_ns())
         self._tasks = [
@@ -436,7 +436,7 @@ class ControlService:
             most = f"{self._attending} hosts attend, and no more than {self._limits.streams} may; end jobs"
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, most)
         self._attending += 1
-        stream = self._seating.take_seat(seats, seat, join.generation)
+        stream = self._seating.attend(seats, seat, join.generation)
         reader = asyncio.create_task(self._read(seats, seat, stream, requests), name=f"job {seats.job}: {seat}")
         reader.add_done_callback(partial(_report_failure, stream))
         try:

@@ -29,7 +29,7 @@ from ...wire.int_report import REPORT_PORT
 from ...wire.report_native import LAYOUTS
 from .flow_native import FLOW, FLOW_HOP, FLOWS, HALF, HALVES, MAX_HOPS
 from .link_state import STALE_PERIODS, LinkState, units_of
-from .report_native import FAULTS, REASONS, TALLY, hash_table, take_reports
+from .report_native import FAULTS, REASONS, TALLY, hash_table, read_reports
 from .stream_native import HARDWARE_IDS, STREAM, WINDOW
 
 _IPV4_NO_OPTIONS: Final = b"\x08\x00\x45"
@@ -157,15 +157,15 @@ class ReportCollector:
 
     # --- taking ---
 
-    def take(self, datagrams: Iterable[bytes], now_ns: int) -> None:
+    def receive(self, datagrams: Iterable[bytes], now_ns: int) -> None:
         """UDP payloads that have come, in this order."""
         together = list(datagrams)
         lengths = np.array(list(map(len, together)), np.int64)
         starts = lengths.cumsum() - lengths
         data = np.frombuffer(b"".join(together), np.uint8)
-        self.take_batch(data, starts, lengths, len(together), now_ns)
+        self.receive_batch(data, starts, lengths, len(together), now_ns)
 
-    def take_frames(self, frames: Iterable[bytes], now_ns: int, port: int = REPORT_PORT) -> list[bytes]:
+    def receive_frames(self, frames: Iterable[bytes], now_ns: int, port: int = REPORT_PORT) -> list[bytes]:
         """Read whole frames from a switch's CPU port; those to this UDP port are reports. Returns the other frames.
 
         Bytes behind a datagram are ignored: chips cut all mirrored packets to the same length.
@@ -177,10 +177,10 @@ class ReportCollector:
             (reports if is_report else others).append(frame)
         if reports:
             ends = (FRAME_HEADER_BYTES - UDP_BYTES + int.from_bytes(frame[38:40]) for frame in reports)
-            self.take((frame[FRAME_HEADER_BYTES:end] for frame, end in zip(reports, ends, strict=True)), now_ns)
+            self.receive((frame[FRAME_HEADER_BYTES:end] for frame, end in zip(reports, ends, strict=True)), now_ns)
         return others
 
-    def take_batch(
+    def receive_batch(
         self,
         data: NDArray[np.uint8],
         starts: NDArray[np.int64],
@@ -189,7 +189,7 @@ class ReportCollector:
         now_ns: int,
     ) -> None:
         """The first `count` datagrams, which lie in `data` at these places."""
-        take_reports(
+        read_reports(
             data.ctypes.data,
             data.size,
             starts.ctypes.data,

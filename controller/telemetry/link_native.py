@@ -81,7 +81,7 @@ class LinkArrays(NamedTuple):
 
 
 @native
-def _take_queue(told: Any, queue: Any, is_late: bool, time_constant_ns: int) -> None:
+def _update_queue(told: Any, queue: Any, is_late: bool, time_constant_ns: int) -> None:
     """The sample stands for the time since the queue's last one."""
     depth = float(told.queue_packets)
     if is_late:
@@ -103,7 +103,7 @@ def _take_queue(told: Any, queue: Any, is_late: bool, time_constant_ns: int) -> 
 
 
 @native
-def _take_rate(told: Any, link: Any, capacity: float, time_constant_ns: int, shortest_ns: int) -> None:
+def _update_rate(told: Any, link: Any, capacity: float, time_constant_ns: int, shortest_ns: int) -> None:
     """Update a link's rate by its counter of bytes sent; `capacity` is in bytes/s."""
     dt = told.egress_ns - link.base_ns
     # a difference of unsigned 64-bit counters, so that a wrapped one is right
@@ -123,7 +123,7 @@ def _take_rate(told: Any, link: Any, capacity: float, time_constant_ns: int, sho
 
 
 @native
-def take_one(told: Any, at: int, at_ns: int, heard_ns: int, causal: bool, old: bool, arrays: LinkArrays) -> None:
+def update_one(told: Any, at: int, at_ns: int, heard_ns: int, causal: bool, old: bool, arrays: LinkArrays) -> None:
     """Write a report on link `at` into the arrays.
 
     `told` has the last five of REPORT's fields, and the next four arguments are the others.
@@ -140,11 +140,11 @@ def take_one(told: Any, at: int, at_ns: int, heard_ns: int, causal: bool, old: b
     overtaken = causal and at_ns < link.probed_ns
     if link.measured and (overtaken or (behind > 0 and (behind <= arrays.horizon_ns or old) and not certain)):
         link.late += 1
-        _take_queue(told, queue, True, arrays.time_constant_ns)
+        _update_queue(told, queue, True, arrays.time_constant_ns)
         return
-    _take_queue(told, queue, False, arrays.time_constant_ns)
+    _update_queue(told, queue, False, arrays.time_constant_ns)
     if told.bytes_sent != -1:
-        _take_rate(told, link, arrays.capacity[which], arrays.time_constant_ns, arrays.shortest_ns)
+        _update_rate(told, link, arrays.capacity[which], arrays.time_constant_ns, arrays.shortest_ns)
     link.measured = True
     link.reports += 1
     link.egress_ns = told.egress_ns
@@ -155,7 +155,7 @@ def take_one(told: Any, at: int, at_ns: int, heard_ns: int, causal: bool, old: b
 
 
 @allocating
-def take_into(  # type: ignore[no-untyped-def]
+def update_into(  # type: ignore[no-untyped-def]
     reports, capacity, time_constant_ns, shortest_ns, horizon_ns, links, queues, link_count
 ):
     """REPORTs into the arrays at the addresses that `LinkState.into` has: capacity, links and queues."""
@@ -168,7 +168,7 @@ def take_into(  # type: ignore[no-untyped-def]
         horizon_ns,
     )
     for report in reports:
-        take_one(report, report.link, report.at_ns, report.heard_ns, report.causal, report.old, arrays)
+        update_one(report, report.link, report.at_ns, report.heard_ns, report.causal, report.old, arrays)
 
 
 @entry(
@@ -184,10 +184,10 @@ def take_into(  # type: ignore[no-untyped-def]
         types.int64,
     ),
 )
-def _take(  # type: ignore[no-untyped-def]
+def _update(  # type: ignore[no-untyped-def]
     reports, count, capacity, time_constant_ns, shortest_ns, horizon_ns, links, queues, link_count
 ):
-    take_into(
+    update_into(
         carray(reports, (count,), REPORT),
         capacity,
         time_constant_ns,
@@ -199,5 +199,5 @@ def _take(  # type: ignore[no-untyped-def]
     )
 
 
-take_reports: Final = _take.ctypes
-"""`take_into` by addresses: (reports, how many, capacity, T, shortest, horizon, links, queues, how many links)."""
+update_links: Final = _update.ctypes
+"""`update_into` by addresses: (reports, how many, capacity, T, shortest, horizon, links, queues, how many links)."""

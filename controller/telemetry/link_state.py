@@ -32,7 +32,7 @@ from ...topologies.model import Endpoint, Topology
 from ...topologies.targets import Target
 from ...wire.aggregation import message_bytes
 from ...wire.frames import FRAME_HEADER_BYTES
-from .link_native import CLASSES, LINK, QUEUE, REPORT, take_reports
+from .link_native import CLASSES, LINK, QUEUE, REPORT, update_links
 from .snapshot import LinkView, Snapshot
 
 STALE_PERIODS: Final = 3
@@ -77,7 +77,7 @@ class LinkState:
             self._queues.ctypes.data,
             len(self.links),
         )
-        """Destination of native code's updates, in the order of `link_native.take_reports`."""
+        """Destination of native code's updates, in the order of `link_native.update_links`."""
 
     @property
     def state(self) -> NDArray[np.void]:
@@ -128,11 +128,11 @@ class LinkState:
         """The links of which reports are expected."""
         return frozenset(self.links[i] for i in np.flatnonzero(self._watched))
 
-    def take(self, reports: NDArray[np.void]) -> None:
+    def update(self, reports: NDArray[np.void]) -> None:
         """REPORT (n,), of one link the oldest first."""
         assert reports.dtype == REPORT
         assert reports.flags.c_contiguous
-        take_reports(reports.ctypes.data, len(reports), *self.into)
+        update_links(reports.ctypes.data, len(reports), *self.into)
 
     def stale(self, now_ns: int) -> frozenset[Endpoint]:
         """The watched links that have a rate and no report of the last three periods."""

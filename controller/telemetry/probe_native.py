@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from ...wire.frames import FRAME_HEADER_BYTES
 from ...wire.int_md import DOMAIN, HOP, INT_HEADER_BYTES, INT_PORT, PROBE, hop_words
-from ...wire.int_native import number_at, take_apart
+from ...wire.int_native import decode_probes, number_at
 from ...wire.native_code import entry, native
-from .link_native import REPORT, take_into
+from .link_native import REPORT, update_into
 from .probes import DOMAIN_INSTRUCTIONS, INSTRUCTIONS, PAYLOAD_BYTES
 
 REMEMBERED: Final = 64
@@ -144,7 +144,7 @@ def _collect(  # type: ignore[no-untyped-def]
     tally = carray(tally_at, (1,), TALLY)
     delays_ns = carray(delays_at, (sent_count,), np.int64)
     each, hops = np.empty(frames, PROBE), np.empty(size // 4, HOP)  # a hop has a word at least
-    taken, filled = take_apart(data, ends, INT_PORT, DOMAIN, each, hops)
+    taken, filled = decode_probes(data, ends, INT_PORT, DOMAIN, each, hops)
     reports = np.empty(filled, REPORT)
     tally[0].rejected += frames - taken
     ordered = _accept(
@@ -166,7 +166,7 @@ def _collect(  # type: ignore[no-untyped-def]
         # of one link the oldest first, whatever order they came in; between links the order means nothing
         reports = reports[np.argsort(reports["egress_ns"], kind="mergesort")]
         reports = reports[np.argsort(reports["at_ns"], kind="mergesort")]
-    take_into(reports, capacity, time_constant_ns, shortest_ns, horizon_ns, links, queues, link_count)
+    update_into(reports, capacity, time_constant_ns, shortest_ns, horizon_ns, links, queues, link_count)
 
 
 collect: Final = _collect.ctypes

@@ -29,8 +29,8 @@ from .flow_native import (
     note_hop,
     stack_at,
 )
-from .link_native import CLASSES, LINK, QUEUE, LinkArrays, take_one
-from .stream_native import FAR, FRESH, HARDWARE_IDS, OLD, SEQUENCE_MASK, STREAM, WINDOW, fingerprint, follow
+from .link_native import CLASSES, LINK, QUEUE, LinkArrays, update_one
+from .stream_native import FAR, FRESH, HARDWARE_IDS, OLD, SEQUENCE_MASK, STREAM, WINDOW, classify, fingerprint
 
 REASONS: Final = 256
 
@@ -157,11 +157,11 @@ def _note_link(told: Any, node: int, is_old: bool, now_ns: int, books: Books) ->
     if link < 0:
         books.tally[0].unknown_links += 1
         return
-    take_one(told, link, now_ns, now_ns, False, is_old, books.links)
+    update_one(told, link, now_ns, now_ns, False, is_old, books.links)
 
 
 @native
-def _take_stack(
+def _read_stack(
     data: NDArray[np.uint8],
     shim: int,
     end: int,
@@ -217,7 +217,7 @@ def _take_stack(
 
 
 @native
-def _take_flow(
+def _read_flow(
     data: NDArray[np.uint8], row: Any, node: np.uint64, node_id: int, is_old: bool, clock: AveragingClock, books: Books
 ) -> None:
     """Apply an individual report to the flow of the packet in it, and to the links of its INT stack."""
@@ -237,7 +237,7 @@ def _take_flow(
     rank = 255 - byte_at(data, ip + 8)
     count, total = np.int64(0), np.int64(-1)
     if shim >= 0 and byte_at(data, shim) >> 4 == 1:
-        count, total = _take_stack(data, shim, row.end, is_old, clock, place, rank, books)
+        count, total = _read_stack(data, shim, row.end, is_old, clock, place, rank, books)
         if count == _BAD_STACK:
             books.faults[_STACK] += 1
             return
@@ -258,7 +258,7 @@ def _take_flow(
 
 
 @native
-def _take_datagram(data: NDArray[np.uint8], start: int, end: int, now_ns: int, books: Books) -> None:
+def _read_datagram(data: NDArray[np.uint8], start: int, end: int, now_ns: int, books: Books) -> None:
     """Take one datagram's reports, or count its fault."""
     nodes, tally = books.nodes, books.tally[0]
     tally.bytes += end - start
@@ -275,7 +275,7 @@ def _take_datagram(data: NDArray[np.uint8], start: int, end: int, now_ns: int, b
     node = np.uint64(at_node)
     hardware = np.uint64(head >> SEQUENCE_BITS & (HARDWARE_IDS - 1))
     stream = nodes.streams[hardware, node]
-    fate = follow(stream, nodes.seen[hardware, node], head & SEQUENCE_MASK, fingerprint(data, start, end))
+    fate = classify(stream, nodes.seen[hardware, node], head & SEQUENCE_MASK, fingerprint(data, start, end))
     if fate != FRESH and fate != OLD:
         books.faults[_STRAY] += fate == FAR
         return
@@ -294,7 +294,7 @@ def _take_datagram(data: NDArray[np.uint8], start: int, end: int, now_ns: int, b
         if row.flags & _DROPPED and row.drop_reason != -1:
             nodes.drops[node, np.uint64(row.drop_reason)] += 1
         _note_link(row, node_id, is_old, now_ns, books)
-        _take_flow(data, row, node, node_id, is_old, clock, books)
+        _read_flow(data, row, node, node_id, is_old, clock, books)
 
 
 @entry(
@@ -307,7 +307,7 @@ def _take_datagram(data: NDArray[np.uint8], start: int, end: int, now_ns: int, b
         types.voidptr, types.int64, types.int64, types.int64, types.voidptr, types.voidptr, types.int64,
     ),
 )  # fmt: skip
-def _take_reports(  # type: ignore[no-untyped-def]
+def _read_reports(  # type: ignore[no-untyped-def]
     bytes_at, size, starts_at, lengths_at, count, now_ns,
     node_table_at, node_places, node_count, link_table_at, link_places,
     streams_at, seen_at, numbers_at, flows_at, flow_hops_at, halves_at,
@@ -347,10 +347,10 @@ def _take_reports(  # type: ignore[no-untyped-def]
     starts, lengths = carray(starts_at, (count,), np.int64), carray(lengths_at, (count,), np.int64)
     data = carray(bytes_at, (size,), np.uint8)
     for number in range(np.uint64(count)):
-        _take_datagram(data, starts[number], starts[number] + lengths[number], now_ns, books)
+        _read_datagram(data, starts[number], starts[number] + lengths[number], now_ns, books)
 
 
-take_reports: Final = _take_reports.ctypes
+read_reports: Final = _read_reports.ctypes
 """Native entry point; arguments by address: bytes, their number, start of each datagram's UDP payload, its lengths,
 number of datagrams, now. Then the hash table of nodes by id, its places, number of nodes; that of links by node id ‖
 port, its places; STREAM and seen by hardware id and node, the flows' numbers, FLOW, FLOW_HOP, HALF. Last, free slots,

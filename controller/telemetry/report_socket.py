@@ -78,7 +78,7 @@ class ReportSocket:
             except OSError as error:
                 raise ControllerError(f"telemetry reports: port {self.port}: {error.strerror}") from error
             self._lengths[:count] = self._batch.lengths[:count]
-            self._collector.take_batch(self._data, self._starts, self._lengths, count, now_ns)
+            self._collector.receive_batch(self._data, self._starts, self._lengths, count, now_ns)
             taken += count
             if count < BATCH:
                 break

@@ -109,7 +109,7 @@ def _live_again(stream: Any, seen: NDArray[np.uint32], sequence: int, mark: np.u
 
 
 @native
-def follow(stream: Any, seen: NDArray[np.uint32], sequence: int, mark: np.uint32) -> int:
+def classify(stream: Any, seen: NDArray[np.uint32], sequence: int, mark: np.uint32) -> int:
     """Classify a report's number.
 
     `mark` is its fingerprint, and `seen` has those of the stream's numbers. A copy has the bytes of the first. A

@@ -125,9 +125,9 @@ class _Action:
 
     def _assign(self, target: Field, value: IRValue) -> None:
         self.frame.store(target, value)
-        self._forget_rows(target)
+        self._invalidate_rows(target)
 
-    def _forget_rows(self, target: Field) -> None:
+    def _invalidate_rows(self, target: Field) -> None:
         """Work out again the rows whose index a changed field is part of."""
         for key in [key for key, row in self.rows.items() if target in row.depends]:
             del self.rows[key]
@@ -330,7 +330,7 @@ class _Action:
         self.frame.store_packet("mcast_grp", const(16, 0))
         for target, name in self.frame.document.intrinsic.items():
             if name in ("egress_spec", "mcast_grp"):
-                self._forget_rows(target)
+                self._invalidate_rows(target)
 
     def _drop_in(self, expressions: Expressions, metadata: str) -> None:
         """Mark the packet as dropped in standard metadata, or in a copy of them that an action or control received."""

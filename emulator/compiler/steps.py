@@ -104,13 +104,13 @@ class Steps:
         self._first_state = first_state(document)
         self._parser_error = parser_error(document)
 
-    def take(self) -> list[str]:
+    def drain(self) -> list[str]:
         """The notes since the last call, in words."""
         memory = (ctypes.c_int64 * (1 + STEP_WORDS * max_notes(self._document))).from_address(self.address)
         count, memory[0] = memory[0], 0
-        return [self.tell(memory[1 + at * STEP_WORDS : 1 + (at + 1) * STEP_WORDS]) for at in range(count)]
+        return [self.describe(memory[1 + at * STEP_WORDS : 1 + (at + 1) * STEP_WORDS]) for at in range(count)]
 
-    def tell(self, words: Sequence[int]) -> str:
+    def describe(self, words: Sequence[int]) -> str:
         """One note in words."""
         head = words[0] & _WORD
         number = head >> NUMBER_BIT & _MASK
@@ -120,7 +120,7 @@ class Steps:
         if number >= self._first_state:
             return f"parser state {self._states[number - self._first_state]}"
         if number >= len(self._tables):
-            return self._tell_log(self._logs[number - len(self._tables)], words[1:])
+            return self._describe_log(self._logs[number - len(self._tables)], words[1:])
         table = self._tables[number]
         layout = row_layout(self._document, table)
         key, room = _number(words[1 : 1 + layout.words]), 64 * (len(words) - 1)
@@ -136,7 +136,7 @@ class Steps:
             ran = f"{action.name}({', '.join(f'{name}={_hex(*value)}' for (name, _), value in values)})"
         return f"table {table.name}: {'hit' if head >> HIT_BIT else 'miss'}{' for ' * bool(matched)}{matched}: {ran}"
 
-    def _tell_log(self, primitive: Primitive, words: Sequence[int]) -> str:
+    def _describe_log(self, primitive: Primitive, words: Sequence[int]) -> str:
         text = primitive.args[0].value if isinstance(primitive.args[0], Text) else ""
         kinds = [logged_width(self._document, value) for value in logged_values(primitive)]
         for (_, signed), (value, width, known) in zip(kinds, _split([width for width, _ in kinds], words), strict=True):

@@ -87,7 +87,7 @@ class LiveEngine(Engine):
         """Keep up with the clock until Python is needed; return the hosts that are due. The caller has the lock."""
         self.world.at = self._live_address
         self._call(memory.OP_LIVE)
-        return self._take_due()
+        return self._pop_due()
 
     def wake(self) -> None:
         """Make `serve` return soon, or at once when it is called next."""

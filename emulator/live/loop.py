@@ -37,7 +37,7 @@ live_at = view(LIVE)
 
 
 @native
-def look_at_taps(world: Any) -> None:
+def poll_taps(world: Any) -> None:
     """Learn which rows processes have given back."""
     for i in range(world.tap_count):
         tap = tap_at(world.taps, i)
@@ -114,7 +114,7 @@ def serve(live: Any, world: Any) -> Any:
                 live.behind_ns += overdue
                 now -= overdue
         world.until = max(now, world.now)
-        look_at_taps(world)
+        poll_taps(world)
         status = run(world)
         pulled = 0
         if status == STATUS_DONE:

@@ -55,7 +55,7 @@ class Device:
         self._pipeline: LoadedPipeline | None = None
         self._saved: LoadedPipeline | None = None
         """The pipeline that VERIFY_AND_SAVE left for a COMMIT; until that comes, reads and writes go to this one."""
-        self.clients = Clients(self.id, self._entities, self._forget_digests)
+        self.clients = Clients(self.id, self._entities, self._reset_digests)
         self._closing = False
 
     def close(self) -> None:
@@ -277,11 +277,11 @@ class Device:
             )
         pipeline.acknowledge(ack)
 
-    def _forget_digests(self, role: str) -> None:
+    def _reset_digests(self, role: str) -> None:
         """Mark all digests as unsent, since the role has another primary."""
         pipeline = self._pipeline
         if pipeline is not None:
-            pipeline.forget_digests(lambda given: self._may_use(role, pipeline, given))
+            pipeline.reset_digests(lambda given: self._may_use(role, pipeline, given))
 
     def _watch(self) -> None:
         """Let the data path call when a controller waits for something, and only then."""

@@ -220,7 +220,7 @@ class LoadedPipeline:
     def learn(self, name: str, records: Iterable[Record]) -> list[p4r.DigestList]:
         """Store the records of one digest; return the lists to send."""
         digest = self._digest_named.get(name)
-        return [] if digest is None else digest.take(records, self._now_ns)
+        return [] if digest is None else digest.add(records, self._now_ns)
 
     def pass_time(self) -> tuple[list[p4r.DigestList], list[p4r.IdleTimeoutNotification]]:
         """Return the messages due now in the switch's time: lists of digests, and tables' idle entries."""
@@ -232,11 +232,11 @@ class LoadedPipeline:
         """Raises `Refusal` for a digest that is not there."""
         self._by_id(self.services.digests, "digest", ack.digest_id).acknowledge(ack.list_id)
 
-    def forget_digests(self, concerned: Wanted) -> None:
+    def reset_digests(self, concerned: Wanted) -> None:
         """Mark sent digests as unsent, since their subscribers have changed."""
         for digest in self.services.digests.values():
             if concerned(digest.id):
-                digest.forget_sent()
+                digest.reset_sent()
 
     @property
     def _now_ns(self) -> int:

@@ -67,7 +67,7 @@ class Roles:
         """The role's primary has this config."""
         self._configs = {**self._configs, name: config}
 
-    def know(self, name: str) -> None:
+    def register(self, name: str) -> None:
         """Somebody has this role."""
         if name not in self._configs:
             self.configure(name, None)

@@ -245,7 +245,7 @@ class _Servicer:
     ) -> Iterator[bytes]:
         """Its answers are serialised already, as they waited."""
         session = Session()
-        if not self._places.take(session):
+        if not self._places.acquire(session):
             abort(context, Refusal(Code.RESOURCE_EXHAUSTED, "the server has no room for another stream"))
         try:
             if context.add_callback(session.close):
@@ -255,7 +255,7 @@ class _Servicer:
                 yield from session.messages()
         finally:
             self._leave(session)
-            self._places.give_back(session)
+            self._places.release(session)
         if session.refusal is not None:
             abort(context, session.refusal)
 
@@ -264,9 +264,9 @@ class _Servicer:
         refusal = None
         try:
             with self._first_words.limit(partial(session.close, _SILENT)):
-                self._take_all(session, requests, until_arbitrated=True)
+                self._handle_all(session, requests, until_arbitrated=True)
             self._places.keep(session)
-            self._take_all(session, requests)
+            self._handle_all(session, requests)
         except grpc.RpcError:
             pass  # the client is gone
         except EmulatorError as error:
@@ -277,18 +277,18 @@ class _Servicer:
         self._leave(session)
         session.close(refusal)
 
-    def _take_all(
+    def _handle_all(
         self, session: Session, requests: Iterator[p4r.StreamMessageRequest | Refusal], until_arbitrated: bool = False
     ) -> None:
         """Take requests until there are no more, or until the stream has a role."""
         for request in requests:
             if isinstance(request, Refusal):
                 raise request
-            self._take(session, request)
+            self._handle(session, request)
             if until_arbitrated and session.role is not None:
                 return
 
-    def _take(self, session: Session, request: p4r.StreamMessageRequest) -> None:
+    def _handle(self, session: Session, request: p4r.StreamMessageRequest) -> None:
         kind = request.WhichOneof("update")
         if kind == "arbitration":
             self._arbitrate(session, request.arbitration)

@@ -177,7 +177,7 @@ class ControlServer:
             return f"error\nthe switch failed on this: {type(error).__name__}: {error}\n"
 
 
-def ask(path: Path, line: str) -> str:
+def send_command(path: Path, line: str) -> str:
     """Send a line to a running switch; its answer. Raises ControlError when it refuses, or is not there."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
         client.settimeout(_PATIENCE_S)

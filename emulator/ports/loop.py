@@ -41,7 +41,7 @@ def wake_ports(world: Any) -> None:
 
 
 @native
-def take_packet_outs(loop: Any, world: Any) -> Any:
+def inject_packet_outs(loop: Any, world: Any) -> Any:
     """Up to BATCH frames from the controller enter at the CPU port. Returns how many."""
     tail = load_shared(loop.shared, SHARED_OUT_TAIL)
     count = min(load_shared(loop.shared, SHARED_OUT_HEAD) - tail, BATCH)
@@ -105,7 +105,7 @@ def serve(loop: Any, world: Any) -> Any:
         world.now = read_clock(loop)
         wake_ports(world)
         serve_ports(loop, world)
-        work = take_packet_outs(loop, world)
+        work = inject_packet_outs(loop, world)
         for i in range(loop.nic_count):
             nic = nic_at(loop.nics, i)
             work += receive_batch(loop, world, nic)

@@ -29,13 +29,13 @@ REASONS: Final = (
 """Drop reasons, in the order of `emulator.ports.trace.note_drops`."""
 
 
-def tell(note: Sequence[int], steps: Steps | None) -> str:
+def describe(note: Sequence[int], steps: Steps | None) -> str:
     """A note without its time, in words. `steps` are those of the program that runs now, if it is traced."""
     _, what, first, second = note[:NOTE_WORDS]
     if what == STEPPED:
         if steps is None or steps.address != first:
             return "a note of a program that has been replaced"
-        return steps.tell(note[NOTE_WORDS:])
+        return steps.describe(note[NOTE_WORDS:])
     if what == RECEIVED:
         return f"packet of {second} bytes received on port {first}"
     if what == SENT:

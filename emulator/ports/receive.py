@@ -113,7 +113,7 @@ def enter(loop: Any, world: Any, nic: Any, packet: Any, length: Any) -> None:
 
 
 @native
-def take_frame(loop: Any, world: Any, nic: Any, frame: Any, status: Any) -> None:
+def receive_frame(loop: Any, world: Any, nic: Any, frame: Any, status: Any) -> None:
     """One frame of the ring, whose `tpacket2_hdr` stands at `frame`, into the switch."""
     if load_byte(frame + _PACKET_TYPE) == _OUTGOING:
         return
@@ -154,7 +154,7 @@ def receive_from_ring(loop: Any, world: Any, nic: Any) -> Any:
             return count
         if count == 0:
             world.now = read_clock(loop)
-        take_frame(loop, world, nic, frame, status)
+        receive_frame(loop, world, nic, frame, status)
         store_status(frame, 0)
         nic.ring_head += 1
         if nic.ring_head == nic.ring_frames:

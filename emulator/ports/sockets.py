@@ -86,7 +86,7 @@ class Interface:
         longest = self.mtu + ETHERNET_BYTES
         return longest if self.send_ring is None else min(longest, self.frame_bytes - _SEND_HEADERS)
 
-    def ask_mtu(self) -> bool:
+    def update_mtu(self) -> bool:
         """Ask the kernel for the MTU; whether it is another one. An interface that is gone keeps what it had."""
         before = self.mtu
         with suppress(OSError):

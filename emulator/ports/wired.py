@@ -21,7 +21,7 @@ from ..switch import Switch
 from .engine import WireEngine
 from .links import LinkWatch
 from .options import PACKET_LOG
-from .reasons import tell
+from .reasons import describe
 from .sockets import Interface, PortError, open_interface
 
 _TAGGED_HEADER: Final = 18
@@ -213,11 +213,11 @@ class WiredSwitch:
                 os.eventfd_read(self._engine.told_fd)
             if self._links.fileno() in ready:
                 self._links.drain()
-                self._tell(self._note_links)
+                self._call_guarded(self._note_links)
             self._log_packets()
             self._log_captures()
-            self.switch.deliver_packet_ins(self._tell)
-            self._tell(self.switch.poll_digests)
+            self.switch.deliver_packet_ins(self._call_guarded)
+            self._call_guarded(self.switch.poll_digests)
 
     def _note_links(self) -> None:
         before, self.links_down = self.links_down, self._links.down()
@@ -226,7 +226,7 @@ class WiredSwitch:
             state = "is down, without carrier, or gone" if port in self.links_down else "is up"
             log.warning("port %d: interface %s %s", port, self._interfaces[port].name, state)
         for nic, (port, interface) in zip(self._engine.nics, self._interfaces.items(), strict=True):
-            if interface.ask_mtu():
+            if interface.update_mtu():
                 with self._engine.lock:
                     nic["longest"] = interface.longest
                 log.info(
@@ -238,7 +238,7 @@ class WiredSwitch:
         state = self.switch.state
         steps = None if state is None else state.steps
         for note in self._engine.notes():
-            packets.debug("[%d.%06d] %s", note[0] // 10**9, note[0] // 1000 % 10**6, tell(note, steps))
+            packets.debug("[%d.%06d] %s", note[0] // 10**9, note[0] // 1000 % 10**6, describe(note, steps))
         lost = int(self._engine.loop.trace_lost)
         if lost > self._notes_lost:
             packets.warning(
@@ -252,7 +252,7 @@ class WiredSwitch:
                 self._captures_told.add(line)
                 log.warning("%s", line)
 
-    def _tell(self, work: Callable[..., object], *arguments: object) -> None:
+    def _call_guarded(self, work: Callable[..., object], *arguments: object) -> None:
         """Call the control plane, whose failures are its own."""
         try:
             work(*arguments)

@@ -138,7 +138,7 @@ class Engine:
         self.ports.data[a]["peer"] = b
         self.ports.data[b]["peer"] = a
 
-    def lose_in_flight(self, port: int) -> int:
+    def drop_in_flight(self, port: int) -> int:
         """Take the frames that are on their way to a port off its link, and count them where they were sent from.
         Returns how many.
         """
@@ -184,9 +184,9 @@ class Engine:
         with self.lock:
             self.world.until = until_ns
             self._call(memory.OP_RUN)
-            return self._take_due()
+            return self._pop_due()
 
-    def _take_due(self) -> list[DueHost]:
+    def _pop_due(self) -> list[DueHost]:
         count = self.world.due_count
         if not count:
             return []

@@ -65,7 +65,7 @@ class RetiredMemory:
         """A block is not published any more."""
         self._add(None, block)
 
-    def give_back(self, free: list[int], row: int) -> None:
+    def retire_row(self, free: list[int], row: int) -> None:
         """A row is not published any more; it is put on the list `free` when it may be used again."""
         self._add(free, row)
 
@@ -124,7 +124,7 @@ class RowPool:
         self._chunks: list[Block] = []
         self._free: list[int] = []
 
-    def take(self) -> int:
+    def allocate(self) -> int:
         """Address of a free row, whose contents are undefined."""
         if not self._free:
             self._retired.collect()
@@ -138,6 +138,6 @@ class RowPool:
         """Fill a row that is not published yet."""
         ctypes.memmove(address, content, len(content))
 
-    def give_back(self, address: int) -> None:
+    def free(self, address: int) -> None:
         """A row is not published any more."""
-        self._retired.give_back(self._free, address)
+        self._retired.retire_row(self._free, address)

@@ -61,13 +61,13 @@ class _Numbers:
         self._next = 0
         self._free: list[int] = []
 
-    def take(self) -> int:
+    def allocate(self) -> int:
         if self._free:
             return heapq.heappop(self._free)
         self._next += 1
         return self._next - 1
 
-    def give_back(self, number: int) -> None:
+    def free(self, number: int) -> None:
         heapq.heappush(self._free, number)
 
 
@@ -136,7 +136,7 @@ class ActionProfile:
         row = self._make_row(call)
         self._member_cells[member_id] = self._make_cell(row)
         self._member_rows[member_id] = row
-        self._member_numbers[member_id] = [self._numbers.take()]
+        self._member_numbers[member_id] = [self._numbers.allocate()]
         self._members[member_id] = call
 
     def modify_member(self, member_id: int, call: ActionCall) -> None:
@@ -144,7 +144,7 @@ class ActionProfile:
         self._need_member(member_id)
         row = self._make_row(call)
         write_word(self._member_cells[member_id], row)
-        self._rows.give_back(self._member_rows[member_id])
+        self._rows.free(self._member_rows[member_id])
         self._member_rows[member_id] = row
         self._members[member_id] = call
 
@@ -152,10 +152,10 @@ class ActionProfile:
         """Raises `EntryNotFound`; `InvalidEntry` if an entry or group still refers to it."""
         self._need_member(member_id)
         self._need_unused(MemberRef(member_id), f"member {member_id}")
-        self._rows.give_back(self._member_rows.pop(member_id))
-        self._cells.give_back(self._member_cells.pop(member_id))
+        self._rows.free(self._member_rows.pop(member_id))
+        self._cells.free(self._member_cells.pop(member_id))
         for number in self._member_numbers.pop(member_id):
-            self._numbers.give_back(number)
+            self._numbers.free(number)
         del self._members[member_id]
 
     # ---- groups
@@ -174,7 +174,7 @@ class ActionProfile:
         try:
             self._fill_group(group_id, members, watch)
         except Exception:
-            self._cells.give_back(self._group_cells.pop(group_id))
+            self._cells.free(self._group_cells.pop(group_id))
             raise
 
     def modify_group(self, group_id: int, members: GroupMembers, watch: Mapping[int, int] = _NO_WATCH) -> None:
@@ -188,7 +188,7 @@ class ActionProfile:
         self._need_unused(GroupRef(group_id), f"group {group_id}")
         for member_id, _ in self._groups.pop(group_id):
             self._uses[MemberRef(member_id)] -= 1
-            self._give_back_numbers(member_id)
+            self._free_numbers(member_id)
         cell = self._group_cells.pop(group_id)
         self._unpoint(cell)
 
@@ -213,7 +213,7 @@ class ActionProfile:
         numbered: list[tuple[int, tuple[int, int | None]]] = []
         for member_id, weight in sorted(members):
             numbers = self._member_numbers[member_id]
-            numbers += [self._numbers.take() for _ in range(weight - len(numbers))]
+            numbers += [self._numbers.allocate() for _ in range(weight - len(numbers))]
             place = (self._member_cells[member_id], watch.get(member_id))
             numbered += [(number, place) for number in numbers[:weight]]
         numbered.sort(key=lambda item: item[0])
@@ -225,15 +225,15 @@ class ActionProfile:
             self._uses[MemberRef(member_id)] += 1
         self._groups[group_id] = members
         for member_id, _ in sorted({*before, *members}):
-            self._give_back_numbers(member_id)
+            self._free_numbers(member_id)
 
-    def _give_back_numbers(self, member_id: int) -> None:
+    def _free_numbers(self, member_id: int) -> None:
         """Free the numbers beyond the largest weight that any group still gives this member."""
         numbers = self._member_numbers[member_id]
         if len(numbers) > 1:
             needed = max((w for group in self._groups.values() for m, w in group if m == member_id), default=1)
             while len(numbers) > needed:
-                self._numbers.give_back(numbers.pop())
+                self._numbers.free(numbers.pop())
 
     # ---- contents of table entries
 
@@ -264,8 +264,8 @@ class ActionProfile:
             self._uses[action] -= 1
             return
         for member in self._sets.pop(cell):
-            self._rows.give_back(self._set_rows.pop(member))
-            self._cells.give_back(member)
+            self._rows.free(self._set_rows.pop(member))
+            self._cells.free(member)
         self._unpoint(cell)
 
     def _attach_set(self, action: ActionSet) -> int:
@@ -305,12 +305,12 @@ class ActionProfile:
 
     def _make_row(self, call: ActionCall) -> int:
         content = struct.pack("<Q", self._codes.get(call.name, 0)) + self._check(call)
-        row = self._rows.take()
+        row = self._rows.allocate()
         self._rows.write(row, content)
         return row
 
     def _make_cell(self, value: int) -> int:
-        cell = self._cells.take()
+        cell = self._cells.allocate()
         write_word(cell, value)
         return cell
 
@@ -332,7 +332,7 @@ class ActionProfile:
         with self._lock:
             del self._spreads[cell]
             self._retired.bury(self._blocks.pop(cell))
-            self._cells.give_back(cell)
+            self._cells.free(cell)
 
     def _need_member(self, member_id: int) -> None:
         if member_id not in self._members:

@@ -98,7 +98,7 @@ class Table:
         old, self._default_notes = self._default_notes, self._make_notes()
         self._write_default(self._own_default)
         if old:
-            self._notes.give_back(old)
+            self._notes.free(old)
         for entry in self._const_entries:
             self._insert(entry)
 
@@ -159,7 +159,7 @@ class Table:
         row, cell = self._make_row(key, entry, stored.notes)
         self._put(key, row)
         stored.entry, stored.row, stored.cell = entry, row, cell
-        self._rows.give_back(old_row)
+        self._rows.free(old_row)
         if self._profile is not None:
             self._profile.detach(old_action, old_cell)
 
@@ -198,7 +198,7 @@ class Table:
             row, cell = self._make_row(key, entry, notes)
         except EmulatorError:
             if notes:
-                self._notes.give_back(notes)
+                self._notes.free(notes)
             raise
         self._put(key, row)
         self._entries[key] = _Stored(entry, row, notes, cell)
@@ -211,7 +211,7 @@ class Table:
             content += self._clock().to_bytes(8, "little")
         if rates is not None:
             content += meter_content(rates, self.schema.name)
-        notes = self._notes.take()
+        notes = self._notes.allocate()
         self._notes.write(notes, content.ljust(self._layout.cell_bytes, b"\0"))
         return notes
 
@@ -220,9 +220,9 @@ class Table:
         self._index.put(key.identity(self._layout.words), key.mask, key.order, row)
 
     def _release(self, stored: _Stored) -> None:
-        self._rows.give_back(stored.row)
+        self._rows.free(stored.row)
         if stored.notes:
-            self._notes.give_back(stored.notes)
+            self._notes.free(stored.notes)
         if self._profile is not None:
             self._profile.detach(stored.entry.action, stored.cell)
 
@@ -253,12 +253,12 @@ class Table:
         params, code = b"", _NO_ACTION_CODE
         if self._profile is None and (self.schema.default_action is not None or call != self._own_default):
             params, code = self._params(call), self._codes[call.name]
-        row = self._rows.take()
+        row = self._rows.allocate()
         head = struct.pack("<IIQ", code, 0, self._default_notes)
         self._rows.write(row, head.ljust(self._layout.params_at, b"\0") + params)
         write_word(self._root + _DEFAULT_ROW_AT, row)
         if self._default_row:
-            self._rows.give_back(self._default_row)
+            self._rows.free(self._default_row)
         self._default_row = row
 
     # ---- direct counters; without a match the default entry's
@@ -378,6 +378,6 @@ class Table:
         content = struct.pack("<IIQ", code, key.order, notes) + key.value.to_bytes(size, "little")
         if layout.ranges:
             content += key.mask.to_bytes(size, "little") + struct.pack(f"<{len(key.bounds)}Q", *key.bounds)
-        row = self._rows.take()
+        row = self._rows.allocate()
         self._rows.write(row, content + params)
         return row, cell

@@ -33,7 +33,7 @@ class Admission:
         laws: WindowLaws,
         *,
         policy: FailurePolicy,
-        say: Callable[[str], object],
+        note: Callable[[str], object],
     ) -> None:
         """Admit jobs to this controller.
 
@@ -43,7 +43,7 @@ class Admission:
             agents: The hosts' cores.
             laws: Window law of the workers.
             policy: Reaction of every job to a lost host.
-            say: Receives advice on windows.
+            note: Receives advice on windows.
         """
         self.progress = JobTraces()
         """Progress of every admitted job."""
@@ -52,7 +52,7 @@ class Admission:
         self._agents = agents
         self._laws = laws
         self._policy = policy
-        self._say = say
+        self._note = note
 
     async def admit(
         self, number: int, job: Participants, server: str | None, rounds: Rounds, now_ns: int, latency_ns: int
@@ -74,7 +74,7 @@ class Admission:
         messages = await controller.admit(self.spec(number, job, server, rounds), now_ns)
         plan, probes = controller.jobs[number].plan, controller.prober.probes
         if advice := window_advice(controller.topology, self._routes, plan, probes, controller.windows.options):
-            self._say(advice)
+            self._note(advice)
         self.progress.begin(plan, rounds.within(plan.spec.window), self._turn_ns(plan), now_ns, latency_ns)
         return messages
 

@@ -194,7 +194,7 @@ class VirtualWorker(HostAgent[WorkerCore]):
 
     def wait(self, handle: int, timeout_s: float) -> Reduced:
         """The sum, handed out once. Raises `AllreduceTimeout` where it is not there: no time passes here."""
-        reduced = self.core.take(handle)
+        reduced = self.core.pop_result(handle)
         if reduced is None:
             raise AllreduceTimeout(self.core.waiting_for(self.host.now_ns))
         return reduced

@@ -80,7 +80,7 @@ def _gloo(task: Rank) -> Iterator[Allreduce]:
     distributed.destroy_process_group()
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 
@@ -91,7 +91,7 @@ def main() -> None:
     tensor = np.full(task.values, task.rank + 1, np.float32)
     expected = task.ranks * (task.ranks + 1) / 2
     with _gloo(task) if task.plan is None else _weir(task, task.plan) as allreduce:
-        _say("ready")
+        _print("ready")
         for _ in sys.stdin:
             mine = tensor.copy()
             started = time.perf_counter()
@@ -99,7 +99,7 @@ def main() -> None:
             seconds = time.perf_counter() - started
             if not (total == expected).all():
                 raise RuntimeError(f"rank {task.rank}: the sum is wrong")
-            _say(str(seconds))
+            _print(str(seconds))
 
 
 if __name__ == "__main__":

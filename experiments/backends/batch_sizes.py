@@ -55,16 +55,16 @@ class VirtualBatchSizes:
         self._batch = batch
         self._sizes = BatchSizes(size_rule)
 
-    def ask(
+    def request(
         self, reports: NDArray[np.float64], present: NDArray[np.bool_], *, rule: RuleName, size_step: int
     ) -> _Answer:
-        """Same contract as `training.mode.BatchSizeService.ask`."""
+        """Same contract as `training.mode.BatchSizeService.request`."""
         answer = _Answer()
         request = balance_request(self._job, self._batch, rule, reports, present, size_step=size_step)
-        self._control.after_latency(partial(self._take, request, answer))
+        self._control.after_latency(partial(self._on_request, request, answer))
         return answer
 
-    def _take(self, request: pb.BalanceRequest, answer: _Answer) -> None:
+    def _on_request(self, request: pb.BalanceRequest, answer: _Answer) -> None:
         """A question has reached the controller; the answer sets out."""
         part = self._controller.jobs[self._job].plan.workers
         taking_part = frozenset(rank for rank, host in enumerate(self._workers) if host in part)

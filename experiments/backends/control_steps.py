@@ -94,7 +94,7 @@ class ControlSteps:
             self._report_progress(now_ns)
         await self._control.tick()
         if self._watch is not None and self._watch.is_due:
-            self._watch.take_drops(await self._drops(), now_ns)
+            self._watch.update_drops(await self._drops(), now_ns)
             self._watch.refresh(self._controller, now_ns, "virtual time")
         self.moves.update(self._controller.jobs, self._control.now_ns)
 

@@ -147,7 +147,7 @@ class EmulatedFabric:
                 load[end] = (counters.metered_packets, counters.metered_bytes)
         return load
 
-    def take_longest_queues(self) -> dict[Endpoint, int]:
+    def pop_longest_queues(self) -> dict[Endpoint, int]:
         """Maximum packets in each switch port's data queue since the last call, over all enqueues."""
         longest = {
             end: self.switches[end.node].port_queues(end.port)[DATA_PRIORITY].max_depth_packets

@@ -115,7 +115,7 @@ class VirtualHeartbeats:
             explained=counts.verdicts_deferred,
         )
 
-    def take(self, wake: Wake) -> None:
+    def receive(self, wake: Wake) -> None:
         """Receive heartbeats at the controller's host."""
         for frames, times in zip(wake.frames, wake.times_ns, strict=True):
             datagrams, _ = decapsulate(frames, self._address, HEARTBEAT_PORT)

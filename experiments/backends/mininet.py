@@ -122,7 +122,7 @@ async def _register(
 async def _show(watch: Watch, control: MininetControl, doing: str) -> None:
     """Show the present state to an observer."""
     if watch.is_due:
-        watch.take_drops(await control.drops(), control.service.now_ns())
+        watch.update_drops(await control.drops(), control.service.now_ns())
     watch.refresh(control.controller, control.service.now_ns(), doing)
 
 

@@ -48,9 +48,9 @@ class QueueDepths:
     def __init__(self, links: LinkState) -> None:
         self._links = links
         self.deepest: dict[Endpoint, int] = {}
-        """The most packets of each queue that was reported, until `take` was last called."""
+        """The most packets of each queue that was reported, until `pop` was last called."""
 
-    def take(self) -> dict[Endpoint, int]:
+    def pop(self) -> dict[Endpoint, int]:
         """The most packets of each queue since the last call."""
         measured, highs = self._links.queues["measured"][:, BULK], self._links.pop_highs()[:, BULK]
         told = zip(self._links.links, measured, highs, strict=True)
@@ -124,7 +124,7 @@ async def start_control(
     sessions = await stack.enter_async_context(open_sessions(fabric.topology, fabric.addresses))
     controller = _controller(config, strategy, fabric, sessions)
     depths = QueueDepths(controller.links)
-    bounds = QueuePromises(controller.windows, depths.take, late_ns=_LATE_NS)
+    bounds = QueuePromises(controller.windows, depths.pop, late_ns=_LATE_NS)
     controller.bounded.append(bounds.note)
     await controller.start()
     beats, delays_ns = config.heartbeats, list[int]()
@@ -137,11 +137,11 @@ async def start_control(
     control = MininetControl(controller, service, sessions, bounds, depths, time.monotonic_ns(), delays_ns)
     control.drops_before = await control.drops()
     await stack.enter_async_context(service)
-    _take_reports(stack, config.watching, fabric, controller, service.now_ns)
+    _receive_reports(stack, config.watching, fabric, controller, service.now_ns)
     return control
 
 
-def _take_reports(
+def _receive_reports(
     stack: AsyncExitStack,
     watching: IntConfig | None,
     fabric: MininetFabric,

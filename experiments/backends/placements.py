@@ -59,7 +59,7 @@ class Moves:
                 root = {plan.placement.root} - {plan.spec.server}
                 self._moves.append(Moved(now_ns, tuple(sorted(plan.placement.switches | root)), shard))
 
-    def take(self) -> list[Moved]:
+    def pop(self) -> list[Moved]:
         """Those since the last call."""
         moves, self._moves = self._moves, []
         return moves

@@ -37,7 +37,7 @@ class QueuePromises:
         self,
         windows: WindowController,
         take_longest: Callable[[], Mapping[Endpoint, int]],
-        say: Callable[[str], object] = lambda _: None,
+        note: Callable[[str], object] = lambda _: None,
         late_ns: int = 0,
     ) -> None:
         """Start without bounds.
@@ -45,12 +45,12 @@ class QueuePromises:
         Args:
             windows: The controller's windows.
             take_longest: Returns the most packets that each queue held since the last call; may be `late_ns` old.
-            say: Receives the reasons why queues have no bound.
+            note: Receives the reasons why queues have no bound.
             late_ns: Age of `take_longest`'s figures, at most.
         """
         self._windows = windows
         self._take_longest = take_longest
-        self._say = say
+        self._note = note
         self._late_ns = late_ns
         self._changes = PromiseChanges(windows)
         self._in_force: Mapping[Endpoint, float] = {}
@@ -62,11 +62,11 @@ class QueuePromises:
 
     def note(self, now_ns: int) -> None:
         """Record the bounds; call this after each possible change, before anything is sent under them."""
-        changed = self._changes.take()
+        changed = self._changes.pop_changes()
         self.said += [(now_ns, promise.text) for promise in changed]
         if self._announced:
             for line in summary([promise for promise in changed if promise.bound_packets is None]):
-                self._say(line)
+                self._note(line)
         promised = {p.link: math.inf if p.bound_packets is None else p.bound_packets for p in self._changes.known}
         if now_ns < self._windows.obeyed_ns + self._late_ns:
             promised = {link: max(bound, self._in_force.get(link, 0)) for link, bound in promised.items()}
@@ -79,7 +79,7 @@ class QueuePromises:
         """Report all queues without a bound at once; later ones are reported when they lose theirs."""
         self._announced = True
         if refused := summary([promise for promise in self._changes.known if promise.bound_packets is None]):
-            self._say("\n".join(refused))
+            self._note("\n".join(refused))
 
     @property
     def formulas(self) -> list[str]:

@@ -128,7 +128,7 @@ class _HostLink:
         rings.close_descriptor()
         return connected
 
-    def forget(self, descriptor: int, fabric: WallClockFabric) -> None:
+    def remove(self, descriptor: int, fabric: WallClockFabric) -> None:
         """Forget a process that has ended, given the descriptor of its socket."""
         process = self.processes.pop(descriptor)
         fabric.close_tap(self.name, process.tap)
@@ -138,7 +138,7 @@ class _HostLink:
     def close(self, fabric: WallClockFabric) -> None:
         """Forget all processes, and listen no more."""
         for descriptor in list(self.processes):
-            self.forget(descriptor, fabric)
+            self.remove(descriptor, fabric)
         self.listener.close()
         os.unlink(self._path)
 
@@ -229,4 +229,4 @@ class RealTimeFabric:
                             selector.register(connected, selectors.EVENT_READ, key.data)
                     else:  # nothing is sent on it: it has ended
                         selector.unregister(key.fileobj)
-                        key.data.forget(key.fd, self._fabric)
+                        key.data.remove(key.fd, self._fabric)

@@ -11,7 +11,7 @@ from ...emulator.fabric import Wake
 from ...wire.frames import FRAME_HEADER_BYTES, decapsulate, frame_headers
 
 
-def take_reports(wake: Wake, collector: ReportCollector, *, address: int, port: int, now_ns: int) -> Wake:
+def receive_reports(wake: Wake, collector: ReportCollector, *, address: int, port: int, now_ns: int) -> Wake:
     """Pass received reports (to this address and UDP port) to the collector; return the rest of the wake."""
     others, times_ns = [], []
     for frames, arrived_ns in zip(wake.frames, wake.times_ns, strict=True):
@@ -26,7 +26,7 @@ def take_reports(wake: Wake, collector: ReportCollector, *, address: int, port: 
             lengths = np.full(count, size, np.int64)
             payload = np.ascontiguousarray(datagrams.payload).reshape(-1)
             starts = size * np.arange(count, dtype=np.int64)
-            collector.take_batch(payload, starts, lengths, count, now_ns)
+            collector.receive_batch(payload, starts, lengths, count, now_ns)
         others.append(frames[~is_report])
         times_ns.append(arrived_ns[~is_report])
     return replace(wake, frames=others, times_ns=times_ns)

@@ -68,7 +68,7 @@ class VirtualControl:
         messages = await self._controller.tick(self._fabric.now_ns)
         await self._packet_outs_arrived()
         for message in messages:
-            self.after_latency(partial(self._tell, message))
+            self.after_latency(partial(self._deliver, message))
 
     async def _packet_outs_arrived(self) -> None:
         """Packet-outs are not acknowledged: wait until the switches have them all, or time would go on without them."""
@@ -77,7 +77,7 @@ class VirtualControl:
                 while self._rpc.packet_outs(self._device_ids[name]) < sent:
                     await asyncio.sleep(_LOOK_S)
 
-    def _tell(self, message: Message) -> None:
+    def _deliver(self, message: Message) -> None:
         """A message of the controller reaches its host; the answer sets out."""
         host, moves = message.host, self._controller.moves
         match message.content:

@@ -52,7 +52,7 @@ from .gossip_policies import PublishedPolicies
 from .heartbeats import VirtualHeartbeats
 from .placements import Moved, TimedStrategy
 from .queue_bounds import QueuePromises
-from .report_intake import take_reports
+from .report_intake import receive_reports
 from .round_count import Rounds
 from .run_figures import RunFigures
 from .throughput_bound import Achievable, Carried, SumTime
@@ -103,7 +103,7 @@ class Cluster:
         *,
         values: int | None = None,
         served: bool = False,
-        say: Callable[[str], object] = lambda _: None,
+        note: Callable[[str], object] = lambda _: None,
     ) -> None:
         """Set up the run.
 
@@ -114,12 +114,12 @@ class Cluster:
             values: Number of values of a tensor; None for the workload's own.
             served: Each worker has a job with the server's host alone, in place of the job of all
                 (`TrainedJob.pairs`).
-            say: Receives the queue bounds before anything is sent.
+            note: Receives the queue bounds before anything is sent.
         """
         self._values = config.gradient_values if values is None else values
         self._served = served
         self._watch = watch
-        self._say = say
+        self._note = note
         self.config = config
         self.topology = config.topology
         self._strategy_name = strategy_name
@@ -229,13 +229,13 @@ class Cluster:
         """Make the parts that need the controller."""
         config, controller, latency_ns = self.config, self.controller, self.config.control.latency
         self._control = VirtualControl(controller, self.emulated, rpc, self.agents, self._events, latency_ns)
-        self._bounds = QueuePromises(controller.windows, self.emulated.take_longest_queues, self._say)
+        self._bounds = QueuePromises(controller.windows, self.emulated.pop_longest_queues, self._note)
         controller.bounded.append(self._bounds.note)
         self.heartbeats = None
         if config.heartbeats is not None:
-            self.heartbeats = VirtualHeartbeats(self.emulated, config.heartbeats, self._hear, config.seed)
+            self.heartbeats = VirtualHeartbeats(self.emulated, config.heartbeats, self._on_heartbeat, config.seed)
         policy = FailurePolicy.CONTINUE if self.heartbeats is None else FailurePolicy.WAIT
-        self._admission = Admission(controller, self.routes, self.agents, self._laws, policy=policy, say=self._say)
+        self._admission = Admission(controller, self.routes, self.agents, self._laws, policy=policy, note=self._note)
         self.job = TrainedJob(config.job, controller, self._values, served=self._served)
         self._others = OtherJobs(controller, self._control, self._admission, self.agents, latency_ns)
         self.figures = RunFigures(
@@ -292,7 +292,7 @@ class Cluster:
     def _add_competing_jobs(self) -> None:
         for number, config in enumerate(self.config.other_jobs, self.job.numbers.stop):
             if not config.obeys:
-                self._say(
+                self._note(
                     f"job {number}: its workers ignore windows (obeys: false), so the queues that they cross may "
                     "exceed their bounds"
                 )
@@ -306,11 +306,11 @@ class Cluster:
         if self._watching is not None and wake.host == self._watching.collector:
             assert self.controller.reports is not None
             address, port = int(self.topology.host(wake.host).address), self._watching.port
-            wake = take_reports(wake, self.controller.reports, address=address, port=port, now_ns=self.now_ns)
-        wake = self._transports.take(self._flows.take(wake))
+            wake = receive_reports(wake, self.controller.reports, address=address, port=port, now_ns=self.now_ns)
+        wake = self._transports.receive(self._flows.receive(wake))
         self._transfers.go_on()
         if self.heartbeats is not None and wake.host == self.heartbeats.at:
-            self.heartbeats.take(wake)
+            self.heartbeats.receive(wake)
         else:
             self.agents.handle(wake)
 
@@ -322,7 +322,7 @@ class Cluster:
         workers = [*self.job.workers, *self._others.workers(self.controller.jobs)]
         self._events.schedule(self.now_ns + heartbeats.beat(workers), partial(self._beat, heartbeats))
 
-    def _hear(self, job: int, host: str, beat: Heartbeat) -> None:
+    def _on_heartbeat(self, job: int, host: str, beat: Heartbeat) -> None:
         """Pass a heartbeat to the controller, unless its job has left."""
         if job in self.controller.jobs:
             self.controller.members.heartbeat(job, host, beat.rounds, self.now_ns, waiting=beat.waiting)
@@ -367,9 +367,9 @@ class Cluster:
             return {link.end: Carried(0, link.background_bytes + link.job_bytes) for link in links}
         return {link.end: Carried(link.background_bytes, link.job_bytes) for link in links}
 
-    def take_moves(self) -> list[Moved]:
+    def pop_moves(self) -> list[Moved]:
         """Return the job's moves since the last call."""
-        return self._steps.moves.take()
+        return self._steps.moves.pop()
 
     @property
     def decisions_ms(self) -> list[float]:

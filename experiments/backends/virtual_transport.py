@@ -78,7 +78,7 @@ class VirtualEndpoint:
         self.core.close()
         self.flush()
 
-    def take(self, frames: np.ndarray) -> None:
+    def receive(self, frames: np.ndarray) -> None:
         """Frames of one length have come to the transport's port."""
         datagrams, rejects = decapsulate(frames, self._address, TRANSPORT_PORT)
         self.rejects += rejects
@@ -93,9 +93,9 @@ class VirtualEndpoint:
         due_ns = self.core.deadline_ns
         if due_ns is not None and (self._looks_ns is None or due_ns < self._looks_ns):
             self._looks_ns = max(due_ns, now_ns)
-            self._events.schedule(self._looks_ns, partial(self._look, self._looks_ns))
+            self._events.schedule(self._looks_ns, partial(self._on_deadline, self._looks_ns))
 
-    def _look(self, due_ns: int) -> None:
+    def _on_deadline(self, due_ns: int) -> None:
         if self._looks_ns == due_ns:
             self._looks_ns = None
             self.flush()
@@ -140,7 +140,7 @@ class VirtualTransports:
             self._endpoints[name][job] = VirtualEndpoint(self._emulated, name, core, self._events, flow)
         return [Transport(self._endpoints[name][job]) for name in hosts]
 
-    def take(self, wake: Wake) -> Wake:
+    def receive(self, wake: Wake) -> Wake:
         """Return a host's wake-up without the transport's frames, which go to its cores."""
         endpoints = self._endpoints.get(wake.host)
         if not endpoints:
@@ -167,7 +167,7 @@ class VirtualTransports:
         first = next(iter(endpoints))
         jobs = np.where(np.isin(jobs, [*endpoints]), jobs, first)
         for job in np.unique(jobs).tolist():
-            endpoints[job].take(frames[jobs == job])
+            endpoints[job].receive(frames[jobs == job])
 
 
 @dataclass(slots=True)

@@ -80,11 +80,11 @@ class YieldingFlows:
             stays_ns = life_ns(each.source, each.destination)
             sender = YieldingSender(each.window, start_ns=each.start, stop_ns=each.stop, life_ns=stays_ns)
             self._flows[*ends, each.port] = flow = _Flow(each, sender, out, back)
-            self._look_at(flow, each.start)
+            self._schedule_at(flow, each.start)
         if self._flows:
             self._sample()
 
-    def take(self, wake: Wake) -> Wake:
+    def receive(self, wake: Wake) -> Wake:
         """Process the packets of these flows; return the rest of the wake."""
         if wake.host not in self._hosts:
             return wake
@@ -172,7 +172,7 @@ class YieldingFlows:
                 ecn=ECN_CAPABLE,
             )
             self._fabric.send(config.source, frames, flow=flow.out)
-        self._look_later(flow)
+        self._schedule_step(flow)
 
     def _frames(self, host: str, peer: int, payload: NDArray[np.uint8], **fields: int) -> NDArray[np.uint8]:
         topology = self._emulated.topology
@@ -185,17 +185,17 @@ class YieldingFlows:
             **fields,
         )
 
-    def _look_later(self, flow: _Flow) -> None:
+    def _schedule_step(self, flow: _Flow) -> None:
         """Schedule the sender's next step at its deadline; a step before that postpones itself."""
         due_ns = flow.sender.deadline_ns(self._fabric.now_ns)
         if due_ns is not None and (flow.looks_ns is None or due_ns < flow.looks_ns):
-            self._look_at(flow, due_ns)
+            self._schedule_at(flow, due_ns)
 
-    def _look_at(self, flow: _Flow, due_ns: int) -> None:
+    def _schedule_at(self, flow: _Flow, due_ns: int) -> None:
         flow.looks_ns = due_ns
-        self._events.schedule(due_ns, partial(self._look, flow, due_ns))
+        self._events.schedule(due_ns, partial(self._on_deadline, flow, due_ns))
 
-    def _look(self, flow: _Flow, due_ns: int) -> None:
+    def _on_deadline(self, flow: _Flow, due_ns: int) -> None:
         if flow.looks_ns == due_ns:
             flow.looks_ns = None
             self._send(flow)

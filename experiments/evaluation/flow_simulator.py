@@ -128,7 +128,7 @@ class _Run:
         before = OLD_LOOKS + 1 if self.point.telemetry == "old" else 1
         for look in range(before):
             self.simulator.run((look + 1) * interval)
-            self._look()
+            self._observe()
         begun = before * interval
         comings = rng_of(self.point, "comings")
         spread = self.idle_step * self.timing.steps / 2
@@ -144,14 +144,14 @@ class _Run:
             if coming <= self.simulator.now:
                 self._come(waiting.pop(0)[1])
             if next_look <= self.simulator.now:
-                self._look()
+                self._observe()
                 self._reconsider()
                 next_look += interval
             if self.simulator.now > limit:
                 raise PlacementError(f"{self.name}: jobs have not ended after {limit:g} s of simulated time")
-        return self._told()
+        return self._figures()
 
-    def _told(self) -> Figures:
+    def _figures(self) -> Figures:
         counting = [job for job in self.jobs if job.hosts.priority == max(each.hosts.priority for each in self.jobs)]
         pairs = [(seconds, job.hosts.weight) for job in counting if job.flow for seconds in job.flow.durations]
         durations, weights = zip(*pairs, strict=True)
@@ -190,7 +190,7 @@ class _Run:
 
     # --- telemetry ---
 
-    def _look(self) -> None:
+    def _observe(self) -> None:
         """Record the mean traffic since the last observation, and the part of it that is known."""
         carried = self.simulator.carried_bytes()
         before = np.zeros_like(carried)

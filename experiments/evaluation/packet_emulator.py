@@ -46,7 +46,7 @@ async def _run(scenario: Scenario, config: RunConfig, name: str) -> Figures:
             await cluster.compute(config.training.compute)
             trees, before = cluster.job.trees, _others_bytes(cluster)
             durations.append((await cluster.allreduce(gradients, 1))[1] * 1e-9)
-            moves += len(cluster.take_moves())
+            moves += len(cluster.pop_moves())
             if cluster.job.trees == trees:
                 after = _others_bytes(cluster)
                 rates_bps = {link: 8 * (after[link] - before[link]) / durations[-1] for link in after}

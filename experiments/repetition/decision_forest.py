@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ...controller.inference.forest import Forest
 from ...wire.classification import pack_requests
-from ..classification import ask, loaded_switch
+from ..classification import loaded_switch, request
 from .paper import Figure, Paper, Sample
 
 ACCURACY: Final = Figure("classes right of 450 held-out digits", "%", less_is_better=False)
@@ -52,5 +52,5 @@ def accuracies(paper: Paper) -> Iterator[Sample]:
 def _by_packets(forest: Forest, samples: NDArray[Any]) -> NDArray[Any]:
     """Classes by an emulated switch, (n,)."""
     switch = loaded_switch(forest)
-    answers = [ask(switch, payload) for payload in pack_requests(forest.encode(samples))]
+    answers = [request(switch, payload) for payload in pack_requests(forest.encode(samples))]
     return np.array(forest.classes)[[answer.class_index for answer in answers if answer is not None]]

@@ -110,7 +110,7 @@ class _InTurns:
             self.after_sum(job)
         self.left[job.name], self.done[job.name] = len(DEVICES), done
         for device in DEVICES:
-            self._begin(self.turns.ask(job.name, device))
+            self._begin(self.turns.request(job.name, device))
 
     def after_sum(self, job: FlowJob) -> None:
         """Release turns that a job has kept during its sum."""

@@ -123,10 +123,10 @@ class Play:
             if self.follows == "slots" and mine == 0:
                 room = {switch: left - self.room[switch] // 2 for switch, left in self.free.items()}
             job.placement = placed(self.routes, job.spec, room, others)  # type: ignore[arg-type]
-            self._take(job, -1)
+            self._change_free(job, -1)
             job.demand, job.coflow = demand_of(self.routes, job.search, job.spec, job.placement, job.begun_seconds)
 
-    def _take(self, job: _Running, places: int) -> None:
+    def _change_free(self, job: _Running, places: int) -> None:
         if self.free is not None:
             for switch in job.placement.switches:
                 self.free[switch] += places
@@ -135,7 +135,7 @@ class Play:
         if not flow.ended:
             return
         del self._running[job.spec.name]
-        self._take(job, 1)
+        self._change_free(job, 1)
         if not any(other.search == search.name for other in self._running.values()):
             self.stage_seconds.append(self._simulator.now - job.begun_seconds)
             if stage + 1 < len(search.stages):

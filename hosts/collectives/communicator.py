@@ -181,7 +181,7 @@ class Communicator:
             HostError: A value is no number, or out of range.
         """
         report = report_of(progress)
-        self._send_report(measured(report, progress, *self._meter.take()))
+        self._send_report(measured(report, progress, *self._meter.finish_step()))
 
     @cached_property
     def transport(self) -> Transport:

@@ -140,7 +140,7 @@ class Compression:
         values = self.codec.compensate(call.name, values)
         draws = Draws(self.next_seed(call.name), call.rank)
         one = _OneCall(self.codec, call, kind, op == "mean", values, Context(values.size, call.workers, draws))
-        return one.ask() or one.send(one.context)
+        return one.start_presum() or one.send(one.context)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,9 +155,9 @@ class _OneCall:
     """Compensated numbers, (size,)."""
     context: Context
 
-    def ask(self) -> Started | None:
+    def start_presum(self) -> Started | None:
         """Sum what the codec asks for first; None if it asks for nothing."""
-        wanted = self.codec.ask(self.values, self.context)
+        wanted = self.codec.presum(self.values, self.context)
         if wanted is None:
             return None
         tensor = self.call.tensor(wanted, nonfinite=self.call.nonfinite)

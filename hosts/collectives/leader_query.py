@@ -54,12 +54,12 @@ Ask = Callable[[NDArray[np.float64], NDArray[np.bool_]], Answer]
 
 
 class LeaderQuery:
-    """One worker's part. For a question all workers call `report`, `ask` and `answer`, in this order."""
+    """One worker's part. For a question all workers call `report`, `send_request` and `answer`, in this order."""
 
     def __init__(self, communicator: Communicator, ask: Ask, *, name: str) -> None:
         """Create a query; `name` is its name in errors."""
         self._communicator = communicator
-        self._ask = ask
+        self._request = ask
         self._name = name
         self._leader = 0
         self._asked: tuple[Answer, NDArray[np.bool_]] | None = None
@@ -68,17 +68,17 @@ class LeaderQuery:
         """True if the absence of answers has been logged."""
 
     def report(self, own: NDArray[np.float64]) -> Handle:
-        """Send this worker's report to all; the result is two arguments of `ask`."""
+        """Send this worker's report to all; the result is two arguments of `send_request`."""
         return self._communicator.gather_present_async(own, name=self._name)
 
-    def ask(self, reports: NDArray[np.float64], present: NDArray[np.bool_]) -> Answer | None:
+    def send_request(self, reports: NDArray[np.float64], present: NDArray[np.bool_]) -> Answer | None:
         """Send the request, as the leader; None for other workers. The caller waits at most `PATIENCE_S` for it."""
         self._leader = int(present.argmax())
         if self._leader != self._communicator.rank:
             return None
         if self._asked is not None and np.array_equal(self._asked[1], present):
             return None  # it was waited for once
-        asked = self._ask(reports, present)
+        asked = self._request(reports, present)
         self._asked = asked, present
         return asked
 
@@ -113,18 +113,18 @@ class LeaderQuery:
     def _taken(self, asked: Answer) -> list[int] | int:
         """The numbers that the leader sends to all."""
         if not asked.done():
-            self._say(f"no answer within {PATIENCE_S:g} s")
+            self._warn_once(f"no answer within {PATIENCE_S:g} s")
             return _NONE
         self._asked = None
         try:
             numbers = asked.wait(0)
         except ControlAbsent as error:
-            self._say(str(error))
+            self._warn_once(str(error))
             return _NONE
         self._said = False
         return numbers
 
-    def _say(self, why: str) -> None:
+    def _warn_once(self, why: str) -> None:
         if not self._said:
             self._said = True
             _log.warning("%s stay as they are until there is an answer: %s", self._name, why)

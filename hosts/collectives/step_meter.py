@@ -7,7 +7,10 @@ from contextlib import contextmanager
 
 
 class StepMeter:
-    """Adds up since the last `take`. One thread calls it; calls of others at the same time only blur its figures."""
+    """Times of one step, since the last `finish_step`.
+
+    One thread calls it; calls of others at the same time only blur its figures.
+    """
 
     def __init__(self, clock: Callable[[], int]) -> None:
         """Start now. `clock`: time in ns."""
@@ -34,7 +37,7 @@ class StepMeter:
             if not self._depth:
                 self._blocked_ns += self._clock() - began_ns
 
-    def take(self) -> tuple[int, int, int]:
+    def finish_step(self) -> tuple[int, int, int]:
         """Return the step's figures and begin the next step.
 
         Returns:

@@ -6,7 +6,7 @@
                                └─────────── update, with what the own code decodes to ◀──────────┘
 
 A codec's `kind` is the type of numbers by which the fabric sums its codes; None: codes cannot be summed. Codecs that
-need parameters in common ask for them by `ask`: a small float32 array that is summed over the workers first.
+need parameters in common compute them by `presum`: a small float32 array that is summed over the workers first.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Codec(ABC):
         """True if the codec itself adds what it has not sent to the next gradient."""
         return False
 
-    def ask(self, values: Float32Array, context: Context) -> Float32Array | None:
+    def presum(self, values: Float32Array, context: Context) -> Float32Array | None:
         """Return what is to be summed over the workers before codes are made; None if nothing."""
         return None
 

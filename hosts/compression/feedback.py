@@ -32,8 +32,8 @@ class ErrorFeedback(Codec):
     def keeps_residuals(self) -> bool:
         return True
 
-    def ask(self, values: Float32Array, context: Context) -> Float32Array | None:
-        return self.codec.ask(values, context)
+    def presum(self, values: Float32Array, context: Context) -> Float32Array | None:
+        return self.codec.presum(values, context)
 
     def compensate(self, name: str, values: Float32Array) -> Float32Array:
         values = self.codec.compensate(name, values)

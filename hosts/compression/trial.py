@@ -99,11 +99,11 @@ def measure(codec: Codec, size: int, clock: Callable[[], float]) -> tuple[float,
             tensor = Tensor(codes[0], workers=2, dtype=codec.kind, draws=contexts[0].draws)
             tensor.place(0, 0, tensor.end)
             head, tail = np.split(np.arange(tensor.end), [tensor.scale_rounds])
-            tensor.take(head, tensor.exponents(head).astype(np.int64), np.ones(len(head), np.int64), None)
+            tensor.add_results(head, tensor.exponents(head).astype(np.int64), np.ones(len(head), np.int64), None)
             lanes = [tensor.lanes(block) for block in np.array_split(tail, max(1, len(tail) // 64))]
             middle = clock()
             for block, sums in zip(np.array_split(tail, max(1, len(tail) // 64)), lanes, strict=True):
-                tensor.take(block, np.zeros(len(block), np.int64), np.ones(len(block), np.int64), sums)
+                tensor.add_results(block, np.zeros(len(block), np.int64), np.ones(len(block), np.int64), sums)
         else:
             middle = clock()
             codec.decode(codes[0], contexts[0])
@@ -120,7 +120,7 @@ def _encoded(
     codec: Codec, arrays: Sequence[Float32Array], seed: int = _SEED
 ) -> tuple[list[Context], list[Float32Array]]:
     contexts = [Context(arrays[0].size, len(arrays), Draws(seed, rank)) for rank in range(len(arrays))]
-    asked = [codec.ask(array, context) for array, context in zip(arrays, contexts, strict=True)]
+    asked = [codec.presum(array, context) for array, context in zip(arrays, contexts, strict=True)]
     if wanted := [each for each in asked if each is not None]:
         agreed = reference_sum(wanted)
         contexts = [replace(context, agreed=agreed) for context in contexts]

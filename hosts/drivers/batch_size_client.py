@@ -100,7 +100,7 @@ class BatchSizeClient:
         """Its questions, in their order."""
         self._thread: threading.Thread | None = None
 
-    def ask(self, request: pb.BalanceRequest) -> BatchSizeRequest:
+    def request(self, request: pb.BalanceRequest) -> BatchSizeRequest:
         """Put a question, as `wire.control_messages.balance_request` makes it."""
         question = BatchSizeRequest(self._address)
         with self._lock:

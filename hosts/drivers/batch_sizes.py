@@ -47,7 +47,7 @@ class BatchSizes:
         moved = f" that moves {size_step}" if size_step else ""
         # in the name, so that workers that do not ask for the same find out
         name = f"batch sizes of {samples} samples by the {rule} rule{moved}"
-        self._query = LeaderQuery(communicator, self._ask, name=name)
+        self._query = LeaderQuery(communicator, self._request, name=name)
 
     def __enter__(self) -> Self:
         return self
@@ -66,15 +66,15 @@ class BatchSizes:
         sizes.
         """
         reports, present = self._query.report(np.array(report, np.float64)).wait(timeout_s)
-        if self._query.ask(reports, present) is not None:
+        if self._query.send_request(reports, present) is not None:
             assert self._question is not None
             self._question.await_done(self._patience_s)
         sizes: list[int] | None = self._query.answer().wait(timeout_s)
         return sizes
 
-    def _ask(self, reports: NDArray[np.float64], present: NDArray[np.bool_]) -> BatchSizeRequest:
+    def _request(self, reports: NDArray[np.float64], present: NDArray[np.bool_]) -> BatchSizeRequest:
         request = balance_request(
             self._job, self._samples, self._rule, reports, present, token=self._token, size_step=self._size_step
         )
-        self._question = self._questions.ask(request)
+        self._question = self._questions.request(request)
         return self._question

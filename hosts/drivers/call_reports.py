@@ -65,7 +65,7 @@ class CallReports:
         """The controller's last comparison; empty if the worker does not wait for long."""
         return self._text
 
-    def ask(self, send: Callable[[], object]) -> str:
+    def compare(self, send: Callable[[], object]) -> str:
         """Have calls compared now, and wait for the result.
 
         Args:

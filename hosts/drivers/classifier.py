@@ -109,12 +109,12 @@ class Classifier:
         values = np.asarray(samples)
         width = values.shape[1] if values.ndim == 2 else 0
         try:
-            questions = self.ask(as_bytes(values, width, self._edges))
+            questions = self.request(as_bytes(values, width, self._edges))
         except WireError as error:
             raise NoClass.of(error) from None
         return questions.classes if self._classes is None else self._classes[questions.classes]
 
-    def ask(self, samples: NDArray[np.uint8]) -> Questions:
+    def request(self, samples: NDArray[np.uint8]) -> Questions:
         """Return the answers to samples of bytes, (n, features). Raises NoClass."""
         questions = Questions(
             samples,
@@ -143,4 +143,4 @@ class Classifier:
             except OSError:
                 return
             with suppress(WireError):
-                questions.take(Answer.parse(payload))
+                questions.receive(Answer.parse(payload))

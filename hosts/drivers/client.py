@@ -211,7 +211,7 @@ class Membership:
         for stream in reversed(self._streams):  # the first one's endpoint has the socket
             stream.close()
 
-    def give_up(self, reason: str) -> None:
+    def abort(self, reason: str) -> None:
         """End the membership from another thread: all waits for the start or for a sum raise HostError with this
         reason.
         """

@@ -143,7 +143,7 @@ class ControlClient:
         window: int = 0,
         gradient_bytes: int = 0,
         policy: str = "continue",
-        least_workers: int = 0,
+        min_workers: int = 0,
         weight: float = 0.0,
         priority: int = 0,
         stripes: int = 0,
@@ -164,7 +164,7 @@ class ControlClient:
             window: rounds in flight at most.
             gradient_bytes: size of a gradient, in bytes.
             policy: reaction to the loss of a worker: `continue`, `wait` or `abort`.
-            least_workers: number of workers below which the job ends.
+            min_workers: number of workers below which the job ends.
             weight: weight of the job's time relative to jobs that share links with it.
             priority: 0 to 7; a job's weight counts before that of all jobs with a lower priority.
             stripes: number of trees at most, a job each, that share the chunks of a job without a server. A host
@@ -198,7 +198,7 @@ class ControlClient:
             window=window,
             gradient_bytes=gradient_bytes,
             policy=POLICIES[policy],
-            least_workers=least_workers,
+            min_workers=min_workers,
             weight=weight,
             priority=priority,
             stripes=stripes,

@@ -159,7 +159,7 @@ class MembershipStream:
         if reports is None or endpoint is None or self.over:
             return ""
         if isinstance(error, CallMismatch):
-            return reports.ask(lambda: self._outbox.put(reports.own(endpoint, asks=True)))
+            return reports.compare(lambda: self._outbox.put(reports.own(endpoint, asks=True)))
         return reports.text
 
     def leave(self, reason: str = "") -> None:
@@ -254,7 +254,7 @@ class MembershipStream:
                     self._on_message(message, outbox)
                 except (HostError, OSError) as error:
                     if self._plan is not None and self.endpoint is None:  # the others would wait for its lease
-                        self._give_up(call, outbox, (isinstance(error, OSError) and error.strerror) or str(error))
+                        self._abort(call, outbox, (isinstance(error, OSError) and error.strerror) or str(error))
                     raise
                 if self.over:
                     break
@@ -262,7 +262,7 @@ class MembershipStream:
             outbox.put(None)
             call.cancel()
 
-    def _give_up(self, call: Any, outbox: queue.SimpleQueue[pb.FromHost | None], reason: str) -> None:
+    def _abort(self, call: Any, outbox: queue.SimpleQueue[pb.FromHost | None], reason: str) -> None:
         """Report to the controller that the plan cannot be followed; it ends the stream after that."""
         outbox.put(pb.FromHost(leave=pb.Leave(reason=reason)))
         outbox.put(None)

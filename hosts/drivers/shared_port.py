@@ -99,7 +99,7 @@ class SharedPort:
         """
         return self._poll.fileno()
 
-    def take_job(self, job: int) -> None:
+    def claim_job(self, job: int) -> None:
         """Receive this job's datagrams from the other processes from now on. Raises HostError if one of them has the
         job.
         """

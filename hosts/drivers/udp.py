@@ -130,7 +130,7 @@ class UdpHost:
                     value=job,
                 )
             if self._shared is not None:
-                self._shared.take_job(job)
+                self._shared.claim_job(job)
             self._endpoints[job] = endpoint
         self.wake()
 
@@ -390,7 +390,7 @@ class UdpWorker:
     def _wait(self, handle: int, timeout_s: float) -> Reduced:
         deadline = time.monotonic() + timeout_s
         with self.endpoint.changed:
-            while (reduced := self.core.take(handle)) is None:
+            while (reduced := self.core.pop_result(handle)) is None:
                 self.endpoint.check()
                 remaining = deadline - time.monotonic()
                 if remaining <= 0:

@@ -136,7 +136,7 @@ class Encoding:
     def check_weight(self, weight: int) -> None:
         """Raise InvalidTensor for a weight that this type cannot have."""
 
-    def ask(self, values: NDArray[Any], weight: int, place: Place) -> Exponents:
+    def prepare(self, values: NDArray[Any], weight: int, place: Place) -> Exponents:
         """Return `exponents` of this worker's chunks (k, v), and change the chunks to what `encode` takes."""
         return self.exponents(values, weight)
 

@@ -257,14 +257,14 @@ class LaneEncoding(Encoding):
                 value=weight,
             )
 
-    def ask(self, values: NDArray[Any], weight: int, place: Place) -> Exponents:
+    def prepare(self, values: NDArray[Any], weight: int, place: Place) -> Exponents:
         """Spread the chunks in place and return the scale codes that they ask for; 256: one cannot be summed."""
         finite = np.isfinite(values).all(axis=1)
         if not finite.all():
             if not self.poisons:
                 return np.where(finite, 0, LARGEST_EXPONENT + 1)
             codes = np.full(len(values), NAN_CODE, np.int64)
-            codes[finite] = self.ask(rest := values[finite], weight, place.of(finite))
+            codes[finite] = self.prepare(rest := values[finite], weight, place.of(finite))
             values[finite] = rest
             values[~finite] = 0
             return codes

@@ -215,7 +215,7 @@ class Tensor:
         self._own = np.empty(count, np.uint8)
         for start in range(0, count, _BLOCK_CHUNKS):
             block = slice(start, start + _BLOCK_CHUNKS)
-            exponents = encoding.ask(self._values[block], weight, self._place(block))
+            exponents = encoding.prepare(self._values[block], weight, self._place(block))
             if (beyond := exponents > LARGEST_EXPONENT).any():
                 raise self._complaint(start + int(beyond.argmax()))
             self._own[block] = exponents
@@ -364,7 +364,7 @@ class Tensor:
 
     # --- results ---
 
-    def take(self, local: IntArray, exponents: IntArray, weights: IntArray, lanes: Int32Array | None) -> None:
+    def add_results(self, local: IntArray, exponents: IntArray, weights: IntArray, lanes: Int32Array | None) -> None:
         """Note results of local rounds: agreed exponents and summed weights (k,), and from P on lanes (k, lanes)."""
         if self._signature is not None and len(first := np.flatnonzero(local == 0)):
             self._compare(int(weights[first[0]]))
@@ -395,7 +395,7 @@ class Tensor:
         for start in range(0, len(chunks), _BLOCK_CHUNKS):
             block = slice(start, start + _BLOCK_CHUNKS)
             place, agreed = self._place(block), self._agreed[block]
-            alone.ask(chunks[block], 1, place)
+            alone.prepare(chunks[block], 1, place)
             lanes = alone.encode(chunks[block], agreed, 1, place)
             chunks[block] = alone.decode(lanes, agreed, np.ones(len(lanes), np.int64), place)
         return self._joined(chunks)
@@ -595,4 +595,4 @@ def sum_locally(tensors: Sequence[Tensor], takers: Sequence[Tensor]) -> None:
                 sums += tensor.lanes(local)
         for tensor in tensors:
             taken = None if sums is None or tensor not in takers else sums.copy()
-            tensor.take(local, exponents, totals.astype(np.int64), taken)
+            tensor.add_results(local, exponents, totals.astype(np.int64), taken)

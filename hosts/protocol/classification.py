@@ -95,7 +95,7 @@ class Questions:
         self._sent_ns |= dict.fromkeys(numbers, now_ns + self._timeout_ns)
         return self._payloads[numbers].reshape(-1, MESSAGE_BYTES)
 
-    def take(self, answer: Answer) -> None:
+    def receive(self, answer: Answer) -> None:
         """Note an answer."""
         number = (answer.sequence - self._first) & 0xFFFF_FFFF
         if number not in self._sent_ns or self._model not in (0, answer.model):

@@ -92,9 +92,9 @@ class ParameterServerCore:
         )
         self._out += answers
         if messages.lanes is None and np.count_nonzero(present := messages.kinds == _PRESENT):
-            self._take(MessageType.CONTRIBUTION, self._with_zeros(messages.only(present)))
+            self._receive_kind(MessageType.CONTRIBUTION, self._with_zeros(messages.only(present)))
             messages = messages.only(~present)
-        self._take(MessageType.SCALE if messages.lanes is None else MessageType.CONTRIBUTION, messages)
+        self._receive_kind(MessageType.SCALE if messages.lanes is None else MessageType.CONTRIBUTION, messages)
 
     def _with_zeros(self, messages: Messages) -> Messages:
         """PRESENT as the contributions that they stand for: of lanes that are 0."""
@@ -102,7 +102,7 @@ class ParameterServerCore:
         messages.kinds = np.full(len(messages), MessageType.CONTRIBUTION, np.int64)
         return messages
 
-    def _take(self, kind: MessageType, messages: Messages) -> None:
+    def _receive_kind(self, kind: MessageType, messages: Messages) -> None:
         messages, rounds = self._keep_fitting(messages, kind)
         places = rounds & self._store.mask
         while len(places):  # each pass takes one message per place, so that it can be vectorised

@@ -89,7 +89,7 @@ class WorkerCore:
         self.failure: HostError | None = None
         """Error after which no tensor has a sum and none is accepted: the workers' calls differ, or one has left."""
         self.settled = 0
-        """Number of tensors with a result for `take`, taken or not; plus one for the failure."""
+        """Number of tensors with a result for `pop_result`, taken or not; plus one for the failure."""
         self._options = options
         self._lead = plan.window  # of every tensor: the workers must agree on it, so it outlives changes of the window
         self._check = SumCheck(plan.key, plan.workers)
@@ -166,7 +166,7 @@ class WorkerCore:
             self._finish(tensor)
         return tensor.handle
 
-    def take(self, handle: int) -> Reduced | None:
+    def pop_result(self, handle: int) -> Reduced | None:
         """The sum of a submitted tensor, handed out once; None while it is not complete.
 
         Raises the `failure`, if that is why the sum will not come.
@@ -176,7 +176,7 @@ class WorkerCore:
         return self._results.pop(handle, None)
 
     def done(self, handle: int) -> bool:
-        """Return whether `take` has a result, or an error, of a submitted tensor that was not handed out yet."""
+        """Return whether `pop_result` has a result, or an error, of a submitted tensor that was not handed out yet."""
         return handle in self._results or handle >= self._failed_handle
 
     @property
@@ -341,7 +341,7 @@ class WorkerCore:
         failed: list[Tensor] = []
         for tensor, rows in self._stream.split(rounds):
             local = rounds[rows] - tensor.start
-            tensor.take(local, exponents[rows], weights[rows], None if lanes is None else lanes[rows])
+            tensor.add_results(local, exponents[rows], weights[rows], None if lanes is None else lanes[rows])
             if tensor.failure is not None:
                 failed.append(tensor)
             elif not tensor.remaining:

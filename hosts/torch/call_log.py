@@ -115,7 +115,7 @@ class CallLog:
             told = json.dumps([(call.number, call.kind, call.what, call.pending()) for call in self._calls])
         try:
             self._store.set(f"calls/{self._rank}", told)
-            others = {rank: self._told(rank) for rank in range(self._size) if rank != self._rank}
+            others = {rank: self._announced(rank) for rank in range(self._size) if rank != self._rank}
         except RuntimeError:  # the store is gone, with the process that had it
             return None
         differing = {rank: theirs for rank, calls in others.items() if (theirs := _differing(waiting, calls))}
@@ -165,7 +165,7 @@ class CallLog:
         host = self._store.get(key).decode() if self._store.check([key]) else "unknown host"
         return f"rank {ranks[0]} ({host})"
 
-    def _told(self, rank: int) -> list[Told]:
+    def _announced(self, rank: int) -> list[Told]:
         """Calls that another rank has put into the store; empty if it has not waited."""
         key = f"calls/{rank}"
         if not self._store.check([key]):

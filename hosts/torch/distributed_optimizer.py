@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 from ..collectives.operations import Adasum, Average, Sum
 from ..errors import InvalidPlan
-from .hooks.adasum import take_adasum
+from .hooks.adasum import start_adasum
 from .layers import inner_ends
 
 _OPERATIONS = {Sum: dist.ReduceOp.SUM, Average: dist.ReduceOp.AVG}
@@ -121,7 +121,7 @@ def _step_with_adasum(parameters: list[torch.nn.Parameter], own_step: Callable[[
     for places in by_type.values():
         changes = torch.cat([(parameters[place] - starts[place]).reshape(-1) for place in places])
         sizes = [parameters[place].numel() for place in places]
-        take_adasum(changes, inner_ends(sizes), among).wait()
+        start_adasum(changes, inner_ends(sizes), among).wait()
         for place, change in zip(places, changes.split(sizes), strict=True):
             parameters[place].copy_(starts[place] + change.view_as(starts[place]))
 

@@ -137,7 +137,7 @@ class GossipAverager:
             weights -= np.float32(self._pull_weights[self._rank, self._pull.peer]) * (self._pull.before - pulled)
             _write(weights, tensors)
         self._transport.publish(_WEIGHTS, weights)
-        self._follow_policy()
+        self._update_policy()
         self._begin(weights)
         self._ended_s = self._clock()
 
@@ -189,7 +189,7 @@ class GossipAverager:
 
     # --- policies ---
 
-    def _follow_policy(self) -> None:
+    def _update_policy(self) -> None:
         """Do this call's part of agreeing on a policy; waits for nobody."""
         leader = min(set(range(self._ranks)) - self.lost)
         if self.step // self._period % self._policy_period == 0:

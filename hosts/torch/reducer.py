@@ -101,7 +101,7 @@ class WeirReducer:
         meeting: Rendezvous,
         settings: Settings,
         failed: Callable[[Exception], None],
-        look: Callable[[], Exception | None],
+        poll_error: Callable[[], Exception | None],
     ) -> None:
         """Prepare the sums of a group.
 
@@ -109,12 +109,12 @@ class WeirReducer:
             meeting: gives the rank its seat.
             settings: the rank's settings.
             failed: called once, on any thread, with the error that ends all sums.
-            look: returns such an error, if there is one, while sums wait.
+            poll_error: returns such an error, if there is one, while sums wait.
         """
         self._meeting = meeting
         self._settings = settings
         self._failed = failed
-        self._look = look
+        self._poll_error = poll_error
         self._queue: queue.SimpleQueue[Sum | Broadcast | Sizes | dict[str, Any] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
@@ -222,7 +222,7 @@ class WeirReducer:
             try:
                 wanted = self._queue.get(timeout=LOOK_S if self._waiting else None)
             except queue.Empty:
-                if (error := self._look()) is not None:
+                if (error := self._poll_error()) is not None:
                     self.fail(error, str(error))
                 continue
             if wanted is None:
@@ -244,7 +244,7 @@ class WeirReducer:
         first = wanted.parts[0]
         size = wanted.count * first.element_size()
         assert self._relay is not None
-        block = self._relay.take_block(size)
+        block = self._relay.acquire_block(size)
         flat = torch.frombuffer(block.memory, dtype=first.dtype, count=wanted.count)
 
         place = 0
@@ -281,7 +281,7 @@ class WeirReducer:
         tensor = wanted.tensor
         words = -(-tensor.numel() * tensor.element_size() // _WORD_BYTES)
         assert self._relay is not None
-        block = self._relay.take_block(words * _WORD_BYTES)
+        block = self._relay.acquire_block(words * _WORD_BYTES)
         flat = torch.frombuffer(block.memory, dtype=tensor.dtype, count=tensor.numel()).view(tensor.shape)
         if wanted.is_root:
             with torch.no_grad(), _copying(wanted.staged, block, flat):
@@ -309,7 +309,7 @@ class WeirReducer:
     def _balance(self, wanted: Sizes) -> None:
         seat = self._seated(wanted.timeout_s)
         assert self._relay is not None
-        block, block_back = self._relay.take_block(wanted.into.nbytes), self._relay.give_back
+        block, block_back = self._relay.acquire_block(wanted.into.nbytes), self._relay.release_block
         found = torch.frombuffer(block.memory, dtype=torch.int32, count=wanted.into.numel())
 
         def told(error: HostError | None) -> None:
@@ -341,7 +341,7 @@ class WeirReducer:
         except Exception as raised:  # noqa: BLE001 (whoever waits is to have it)
             wrong = raised
         assert self._relay is not None
-        self._relay.give_back(block)
+        self._relay.release_block(block)
         if claimed:
             work.settle(wrong)
 
@@ -381,7 +381,7 @@ class WeirReducer:
     def _check(self) -> None:
         if self._error is not None:
             raise self._error
-        if (error := self._look()) is not None:
+        if (error := self._poll_error()) is not None:
             raise error
         if self._closing:
             raise AllreduceAborted("the process group was destroyed before all ranks had come to its first sum")

@@ -52,7 +52,7 @@ _BIND_S: Final = 15.0
 _LOOK_S: Final = 0.1
 """Seconds between two checks whether an idle seat has ended."""
 
-Say = Callable[[dict[str, Any]], None]
+SendAnswer = Callable[[dict[str, Any]], None]
 
 
 class Hosts:
@@ -85,7 +85,7 @@ class Hosts:
 class Seat:
     """One rank of one job: sums are started in the order of their commands, and answered as they come."""
 
-    def __init__(self, command: dict[str, Any], hosts: Hosts, blocks: dict[int, mmap.mmap], say: Say) -> None:
+    def __init__(self, command: dict[str, Any], hosts: Hosts, blocks: dict[int, mmap.mmap], send: SendAnswer) -> None:
         self._number: int = command["seat"]
         self._timeout_s: float = command["timeout_s"]
         self._membership = Membership(
@@ -102,7 +102,7 @@ class Seat:
         self._turns: TurnClient | None = None
         self._clients = contextlib.ExitStack()
         self._blocks = blocks
-        self._say = say
+        self._send = send
         self._commands: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self._started: queue.SimpleQueue[tuple[dict[str, Any], Handle] | None] = queue.SimpleQueue()
         self._reason: str | None = None
@@ -125,7 +125,7 @@ class Seat:
             self._is_to_leave = True
             if command["reason"]:
                 self._reason = command["reason"]
-                self._membership.give_up(command["reason"])
+                self._membership.abort(command["reason"])
         self._commands.put(command)
 
     def _turn(self, command: dict[str, Any]) -> None:
@@ -173,7 +173,7 @@ class Seat:
                 if self._reason:
                     raise HostError(self._reason)
         except Exception as error:  # noqa: BLE001 (whoever waits is to have it)
-            self._say({"over": self._number, "kind": type(error).__name__, "text": str(error)})
+            self._send({"over": self._number, "kind": type(error).__name__, "text": str(error)})
 
     def _start(self) -> None:
         """Start sums until it is said to leave. Raises what the job is over by."""
@@ -240,7 +240,7 @@ class Seat:
             self._failed(command, error)
             self._membership.worker.endpoint.check()
         else:
-            self._say({"done": command["call"]})
+            self._send({"done": command["call"]})
 
     def _balance(self, command: dict[str, Any]) -> None:
         """Write all ranks' batch sizes of the next step into the block, as int32 by rank, or zeros if there are none
@@ -260,7 +260,7 @@ class Seat:
             self._membership.worker.endpoint.check()
             return
         np.frombuffer(self._blocks[command["block"]], np.int32, communicator.size)[:] = found or 0
-        self._say({"done": command["call"]})
+        self._send({"done": command["call"]})
 
     def _finish(self) -> None:
         while (started := self._started.get()) is not None:
@@ -272,7 +272,7 @@ class Seat:
             except Exception as error:  # noqa: BLE001 (whoever waits is to have it)
                 self._failed(command, error)
             else:
-                self._say({"done": command["call"]})
+                self._send({"done": command["call"]})
 
     def _deliver(self, command: dict[str, Any], reduced: Reduced) -> None:
         """Put the sum where the worker's own numbers were."""
@@ -288,14 +288,14 @@ class Seat:
         return np.frombuffer(self._blocks[command["block"]], storage, command["count"])
 
     def _failed(self, command: dict[str, Any], error: Exception) -> None:
-        self._say({"failed": command["call"], "kind": type(error).__name__, "text": str(error)})
+        self._send({"failed": command["call"], "kind": type(error).__name__, "text": str(error)})
 
 
 def serve(pipe: Connection, parent: int) -> None:
     """Do what comes through the pipe until its other end is closed, or the process `parent` is gone."""
     lock = threading.Lock()
 
-    def say(answer: dict[str, Any]) -> None:
+    def send(answer: dict[str, Any]) -> None:
         with lock, contextlib.suppress(OSError):  # nobody listens any more
             pipe.send_bytes(json.dumps(answer).encode())
 
@@ -313,7 +313,7 @@ def serve(pipe: Connection, parent: int) -> None:
                     os.close(descriptor)
                 case "join":
                     seats = {number: seat for number, seat in seats.items() if not seat.over}
-                    seats[command["seat"]] = Seat(command, hosts, blocks, say)
+                    seats[command["seat"]] = Seat(command, hosts, blocks, send)
                 case "end":
                     for seat in seats.values():
                         seat.forsake(why)

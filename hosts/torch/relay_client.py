@@ -78,7 +78,7 @@ class Relay:
             if self._gone is not None:
                 raise self._gone
             self._seats[number] = told
-        self._say({"do": "join", "seat": number, **command})
+        self._send({"do": "join", "seat": number, **command})
         return number
 
     def leave(self, seat: int, reason: str = "") -> None:
@@ -87,7 +87,7 @@ class Relay:
         """
         with self._state:
             self._seats.pop(seat, None)
-        self._say({"do": "leave", "seat": seat, "reason": reason})
+        self._send({"do": "leave", "seat": seat, "reason": reason})
 
     def sum(self, seat: int, block: Block, told: Callback, **command: Any) -> None:
         """Sum the numbers of a block, in the order of the calls."""
@@ -99,7 +99,7 @@ class Relay:
 
     def report(self, seat: int, values: Mapping[str, Any]) -> None:
         """Report the job's progress, behind the calls before; nothing answers."""
-        self._say({"do": "report", "seat": seat, "values": dict(values)})
+        self._send({"do": "report", "seat": seat, "values": dict(values)})
 
     def take_turn(self, seat: int, told: Callback, device: str) -> None:
         """Ask for a turn on a device, which no other call waits for."""
@@ -107,7 +107,7 @@ class Relay:
 
     def release_turn(self, seat: int) -> None:
         """End the turn, or withdraw the request for one; nothing answers."""
-        self._say({"do": "release_turn", "seat": seat})
+        self._send({"do": "release_turn", "seat": seat})
 
     def _call(self, seat: int, block: Block | None, told: Callback, **command: Any) -> None:
         number = next(self._numbers)
@@ -121,9 +121,9 @@ class Relay:
             told(gone)
             return
         where = {} if block is None else {"block": block.number}
-        self._say({"seat": seat, "call": number, **where, **command})
+        self._send({"seat": seat, "call": number, **where, **command})
 
-    def take_block(self, size: int) -> Block:
+    def acquire_block(self, size: int) -> Block:
         """Return a block of at least this many bytes."""
         rounded = max(_MIN_BLOCK, 1 << (size - 1).bit_length())
         with self._state:
@@ -143,7 +143,7 @@ class Relay:
             os.close(descriptor)
         return Block(number, memory, rounded)
 
-    def give_back(self, block: Block) -> None:
+    def release_block(self, block: Block) -> None:
         """Return a block to the pool."""
         with self._state:
             self._free.setdefault(block.size, []).append(block)
@@ -154,7 +154,7 @@ class Relay:
         The thread has to be gone before the interpreter is: PyTorch's tensors are freed without the interpreter's
         lock, and a thread that then finds no interpreter to come back to ends the process (SIGABRT).
         """
-        self._say({"do": "end"})
+        self._send({"do": "end"})
         self._fail_all(HostError("the back end was shut down"))
         if not self._pipe.closed:
             with socket.socket(fileno=os.dup(self._pipe.fileno())) as pipe, suppress(OSError):
@@ -162,7 +162,7 @@ class Relay:
         self._thread.join()
         self._pipe.close()
 
-    def _say(self, command: dict[str, Any]) -> None:
+    def _send(self, command: dict[str, Any]) -> None:
         try:
             with self._sending:
                 self._pipe.send_bytes(json.dumps(command).encode())
@@ -236,11 +236,11 @@ def end_relay() -> None:
             _relay = None
 
 
-def _forget() -> None:
+def _reset_after_fork() -> None:
     """Reset the client in a forked child, which has a copy of the parent's relay but no thread that reads answers."""
     global _relay, _lock
     _relay = None
     _lock = threading.Lock()
 
 
-os.register_at_fork(after_in_child=_forget)
+os.register_at_fork(after_in_child=_reset_after_fork)

@@ -33,7 +33,7 @@ class Settings:
     policy: str
     """`WEIR_POLICY`: reaction to the loss of a rank: abort (by default), continue or wait."""
     min_bytes: int
-    """`WEIR_LEAST_BYTES`: smaller tensors go over Gloo."""
+    """`WEIR_MIN_BYTES`: smaller tensors go over Gloo."""
     slots: int
     """`WEIR_SLOTS` of each group in every switch, a power of two; 0, the default, leaves it to the controller."""
     nic: str
@@ -60,7 +60,7 @@ class Settings:
             control=control,
             host=_of_local_rank(environment, "WEIR_HOST") or socket.gethostname(),
             policy=policy,
-            min_bytes=_number(environment, "WEIR_LEAST_BYTES", MIN_BYTES),
+            min_bytes=_number(environment, "WEIR_MIN_BYTES", MIN_BYTES),
             slots=_slots(environment),
             nic=_of_local_rank(environment, "WEIR_NIC"),
             timeout=_timeout(environment.get("WEIR_TIMEOUT", "")),

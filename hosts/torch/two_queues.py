@@ -107,7 +107,7 @@ class TwoQueues:
             if thread is not threading.current_thread():
                 thread.join()
 
-    def _take(self, queue: str) -> tuple[Submitted, int] | None:
+    def _start_next(self, queue: str) -> tuple[Submitted, int] | None:
         """Begin the task that this queue can take now, if there is one; called with the lock."""
         for graph in self._graphs:
             if not graph.left(queue):
@@ -126,7 +126,7 @@ class TwoQueues:
     def _run(self, queue: str) -> None:
         while True:
             with self._changed:
-                while (taken := self._take(queue)) is None:
+                while (taken := self._start_next(queue)) is None:
                     if self._over(queue):
                         return
                     self._changed.wait()

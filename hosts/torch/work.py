@@ -50,7 +50,7 @@ class Completers:
         if pool is not None:
             pool.shutdown()
 
-    def forget(self) -> None:
+    def reset_after_fork(self) -> None:
         """A forked child has none of the threads."""
         self._pool = None
         self._lock = threading.Lock()
@@ -58,7 +58,7 @@ class Completers:
 
 completers: Final = Completers()
 atexit.register(completers.close)
-os.register_at_fork(after_in_child=completers.forget)
+os.register_at_fork(after_in_child=completers.reset_after_fork)
 
 
 class FabricWork(dist._Work):

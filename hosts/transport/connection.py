@@ -106,7 +106,7 @@ class Connection:
         self._heard_ns = now_ns
         self.owes_ack = True  # confirms the OPENED, and carries the limit
 
-    def give_up(self, error: PeerLost) -> None:
+    def abort(self, error: PeerLost) -> None:
         """End the connection from this side; the next call begins another one."""
         self._end(error)
         self.epoch = self.epoch % (SEQUENCES - 1) + 1
@@ -125,7 +125,7 @@ class Connection:
         self._wanted_ns = None
         self._reset()
 
-    def take_inbox(self, size: int) -> None:
+    def free_inbox(self, size: int) -> None:
         """Record that a call has taken a message of `size` bytes."""
         self.inbox_bytes -= size
         self.let_in()
@@ -207,7 +207,7 @@ class Connection:
             if self.owes_ack or ask or closed:
                 out.append(self._ack(ask=ask, closed=closed))
                 self.owes_ack = False
-            out += [self._data(*rows) for rows in self.outgoing.take(now_ns)]
+            out += [self._data(*rows) for rows in self.outgoing.pop_due(now_ns)]
         return out
 
     def _data(

@@ -123,17 +123,17 @@ class TransportCore:
         connection, pending = self._connection(peer), self._pending()
         if connection.inbox and not connection.receivers:
             value = connection.inbox.popleft()
-            connection.take_inbox(_bytes_of(value))
+            connection.free_inbox(_bytes_of(value))
             pending.finish(value)
-        elif not self._tell_trouble(connection, pending):
+        elif not self._fail_if_troubled(connection, pending):
             connection.receivers.append(pending)
         return pending
 
     def request(self, peer: int, name: str, value: object) -> Pending[Value]:
         """Send a request to the peer; done with its program's reply. Raises InvalidMessage."""
-        return self._ask(peer, Kind.REQUEST, name, as_value(value))
+        return self._request(peer, Kind.REQUEST, name, as_value(value))
 
-    def take_request(self) -> Pending[Request]:
+    def receive_request(self) -> Pending[Request]:
         """The next request of any peer."""
         pending: Pending[Request] = self._pending()
         if self._requests and not self._takers:
@@ -163,7 +163,7 @@ class TransportCore:
         """Read the peer's latest published value, without its program's part; fails with NotPublished. Raises
         InvalidMessage.
         """
-        return self._ask(peer, Kind.PULL, name, b"")
+        return self._request(peer, Kind.PULL, name, b"")
 
     def cancel(self, pending: Pending[Any]) -> None:
         """Cancel a call: its result goes to the next one."""
@@ -205,7 +205,7 @@ class TransportCore:
                 counters.foreign += len(rows)
                 continue
             for group in _alike(heads[rows]):
-                self._take(now_ns, connection, address, datagrams.payload[rows[group]], heads[rows[group]])
+                self._receive_group(now_ns, connection, address, datagrams.payload[rows[group]], heads[rows[group]])
 
     def poll(self, now_ns: int) -> list[Datagrams]:
         """Packets to send now."""
@@ -215,7 +215,7 @@ class TransportCore:
             try:
                 parts = connection.poll(now_ns, closed=self._is_closing)
             except PeerLost as error:
-                connection.give_up(error)
+                connection.abort(error)
                 continue
             for part in parts:
                 rows = self._check.seal(
@@ -227,7 +227,7 @@ class TransportCore:
 
     # --- packets ---
 
-    def _take(
+    def _receive_group(
         self, now_ns: int, connection: Connection, address: int, payload: NDArray[np.uint8], heads: NDArray[np.void]
     ) -> None:
         """Packets of one peer, type and pair of epochs."""
@@ -254,9 +254,9 @@ class TransportCore:
                 connection.adopt(epoch, now_ns)
             connection.on_packet(now_ns)
             if kind is PacketType.DATA:
-                self._take_data(connection, payload, heads, sequences)
+                self._receive_data(connection, payload, heads, sequences)
             elif kind is PacketType.ACK:
-                self._take_acks(now_ns, connection, payload, heads, sequences)
+                self._receive_acks(now_ns, connection, payload, heads, sequences)
             else:
                 connection.owes_ack = True  # an earlier one may have been lost, and with it the news of this end
                 self.counters.accepted += len(heads)
@@ -268,7 +268,7 @@ class TransportCore:
         near = connection.incoming.base if kind is PacketType.DATA else connection.outgoing.base
         return extended(heads["sequence"], near)
 
-    def _take_data(
+    def _receive_data(
         self, connection: Connection, payload: NDArray[np.uint8], heads: NDArray[np.void], sequences: IntArray
     ) -> None:
         taken = connection.incoming.receive(sequences, payload[:, HEADER_BYTES:], heads["flags"])
@@ -283,7 +283,7 @@ class TransportCore:
             self._deliver(connection, head, value)
         connection.let_in()
 
-    def _take_acks(
+    def _receive_acks(
         self,
         now_ns: int,
         connection: Connection,
@@ -303,7 +303,7 @@ class TransportCore:
             self.counters.accepted += 1
         connection.owes_ack |= bool((heads["flags"] & PacketFlag.ASK).any())
         if (heads["flags"] & PacketFlag.CLOSED).any():
-            connection.give_up(PeerLost(f"transport: peer {connection.peer} has closed its end", connection.peer))
+            connection.abort(PeerLost(f"transport: peer {connection.peer} has closed its end", connection.peer))
 
     # --- messages ---
 
@@ -341,12 +341,12 @@ class TransportCore:
             self._post(connection, Kind.PULLED, found.value, number=head.number, version=found.version)
 
     def _hand_over(self, pending: Pending[Request], request: Request) -> None:
-        self._connection(request.peer).take_inbox(_bytes_of(request.value))
+        self._connection(request.peer).free_inbox(_bytes_of(request.value))
         pending.finish(request)
 
-    def _ask(self, peer: int, kind: Kind, name: str, value: Value) -> Pending[Any]:
+    def _request(self, peer: int, kind: Kind, name: str, value: Value) -> Pending[Any]:
         connection, pending = self._connection(peer), self._pending()
-        if not self._tell_trouble(connection, pending):
+        if not self._fail_if_troubled(connection, pending):
             self._asks += 1
             self._post(connection, kind, value, name=name, number=self._asks)
             connection.asked[self._asks] = pending
@@ -356,10 +356,10 @@ class TransportCore:
         self, connection: Connection, kind: Kind, value: Value, *, pending: Pending[Any] | None = None, **head: Any
     ) -> None:
         stream = encode(kind, value, self.options.payload_bytes, **head)
-        if pending is None or not self._tell_trouble(connection, pending):
+        if pending is None or not self._fail_if_troubled(connection, pending):
             connection.outgoing.queue(stream, pending)
 
-    def _tell_trouble(self, connection: Connection, pending: Pending[Any]) -> bool:
+    def _fail_if_troubled(self, connection: Connection, pending: Pending[Any]) -> bool:
         """Fail the call, once, with an error that occurred while no call was under way."""
         error, connection.trouble = connection.trouble, None
         if error is None:

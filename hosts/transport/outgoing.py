@@ -94,7 +94,7 @@ class Outgoing:
 
     @property
     def is_sendable(self) -> bool:
-        """True if `take` has something to send now."""
+        """True if `pop_due` has something to send now."""
         return self._in_flight < self._most and (self._lost_count > 0 or self._next < self._bound)
 
     @property
@@ -165,7 +165,7 @@ class Outgoing:
                 pending.finish(None)
         return bool(len(fresh))
 
-    def take(self, now_ns: int) -> list[Rows]:
+    def pop_due(self, now_ns: int) -> list[Rows]:
         """The packets to send now, by size: those that were lost before new ones."""
         if not self.is_sendable:
             return []

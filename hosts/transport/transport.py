@@ -115,10 +115,10 @@ class Transport:
         """Start to ask the peer's program."""
         return self._start(f"request {shown(name)} to {shown(peer)}", lambda core: core.request(peer, name, value))
 
-    def take_request(self, timeout_s: float | None = None) -> Request:
+    def receive_request(self, timeout_s: float | None = None) -> Request:
         """The next request of any peer, which `reply` answers."""
         limit_s = self.timeout_s if timeout_s is None else _checked(timeout_s)
-        pending = self.endpoint.call(self.endpoint.core.take_request)
+        pending = self.endpoint.call(self.endpoint.core.receive_request)
         return TransportCall(self.endpoint, pending, "next request", limit_s).wait_or_cancel()
 
     def reply(self, request: Request, value: object) -> None:

@@ -72,7 +72,7 @@ def longest_queue(emulated: EmulatedFabric, plans: Sequence[WorkerPlan]) -> int:
         for wake in fabric.run(fabric.now_ns + 1_000_000):
             workers[wake.host].handle(wake)
     assert sum(worker.core.counters.retransmitted for worker in workers.values()) == 0
-    return max(emulated.take_longest_queues().values())
+    return max(emulated.pop_longest_queues().values())
 
 
 @pytest.mark.parametrize("declared", [True, pytest.param(False, marks=pytest.mark.long)])

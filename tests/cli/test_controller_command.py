@@ -167,12 +167,12 @@ async def test_drops_are_told_without_a_switch_that_was_never_there() -> None:
     dead = Mock(read_counter=AsyncMock(side_effect=SwitchUnreachable("s2", "there", "read", "nobody answers")))
     keeper, told = Mock(Controller), asyncio.Event()
     keeper.switches = Mock(sessions={"s2": dead, "s1": there}, lost=frozenset({"s2"}))
-    watch = Mock(take_drops=Mock(side_effect=lambda drops, now_ns: told.set()))
+    watch = Mock(update_drops=Mock(side_effect=lambda drops, now_ns: told.set()))
     looking = start_looking(watch, keeper, lambda: 5, "nothing")
     async with asyncio.timeout(30):
         await told.wait()
     looking.cancel()
-    watch.take_drops.assert_called_once_with({reason: at for at, reason in enumerate(DROP_REASONS)}, 5)
+    watch.update_drops.assert_called_once_with({reason: at for at, reason in enumerate(DROP_REASONS)}, 5)
 
 
 async def test_without_any_switch_the_controller_does_not_start(

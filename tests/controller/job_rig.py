@@ -63,7 +63,7 @@ class Job:
 
     def take(self, handle: int = 0) -> dict[str, bytes | None]:
         """Result of a tensor, by worker."""
-        totals = {name: worker.core.take(handle) for name, worker in self.workers.items()}
+        totals = {name: worker.core.pop_result(handle) for name, worker in self.workers.items()}
         return {name: None if total is None else total.array.tobytes() for name, total in totals.items()}
 
     def sum_of(self, *hosts: str) -> bytes:

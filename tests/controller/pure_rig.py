@@ -79,7 +79,7 @@ class PureRig:
     async def advance(self, now_ns: int) -> list[Message]:
         """Advance to this time and return the messages to hosts."""
         await self.moves.advance(now_ns, self._write)
-        return self.jobs.take_outbox()
+        return self.jobs.pop_outbox()
 
     async def _write(self, switches: Collection[str]) -> Sequence[ControllerError]:
         self.written.append(frozenset(switches))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from weir.controller.inference.forest import LEAF, Forest, Tree
-from weir.experiments.classification import ask, drawn_samples, loaded_switch, try_model
+from weir.experiments.classification import drawn_samples, loaded_switch, request, try_model
 from weir.tests.controller.inference.forests import digits, digits_model, drawn_forests, hard_votes
 from weir.wire.classification import Status, pack_requests
 
@@ -16,7 +16,7 @@ def test_all_held_out_digits_get_scikit_learns_hard_vote() -> None:
     forest = Forest.of(model)
     _, (images, _) = digits()
     switch = loaded_switch(forest)
-    answers = [ask(switch, payload) for payload in pack_requests(forest.encode(images), first_sequence=7)]
+    answers = [request(switch, payload) for payload in pack_requests(forest.encode(images), first_sequence=7)]
     assert all(answer is not None and answer.status is Status.CLASSIFIED for answer in answers)
     found = [answer.class_index for answer in answers if answer is not None]
     assert (model.classes_[found] == hard_votes(model, images)).all()
@@ -29,7 +29,7 @@ def test_drawn_forests_decide_in_the_switch_as_in_scikit_learn(count: int) -> No
     for number, model, forest, samples in drawn_forests(count, seed=2):
         switch = loaded_switch(forest)
         some = samples[:: max(1, len(samples) // 20)]
-        answers = [ask(switch, payload) for payload in pack_requests(forest.encode(some), model=forest.number)]
+        answers = [request(switch, payload) for payload in pack_requests(forest.encode(some), model=forest.number)]
         found = [-1 if answer is None else answer.class_index for answer in answers]
         assert (model.classes_[found] == hard_votes(model, some)).all(), f"seed 2, forest {number}"
 
@@ -52,14 +52,14 @@ def test_what_nine_trees_of_64_leaves_take() -> None:
 def test_of_classes_with_equally_many_votes_the_first_wins() -> None:
     votes = [3, 1, 2, 1, 2]
     forest = Forest(tuple(range(4)), 1, tuple(Tree((LEAF,), (0,), (0,), (0,), (vote,)) for vote in votes))
-    answer = ask(loaded_switch(forest), pack_requests(np.zeros((1, 1), np.uint8))[0])
+    answer = request(loaded_switch(forest), pack_requests(np.zeros((1, 1), np.uint8))[0])
     assert answer is not None
     assert (answer.class_index, answer.votes, answer.trees) == (1, 2, 5)
 
 
 def test_another_model_is_not_served() -> None:
     forest = Forest.of(digits_model(trees=1, leaves=4))
-    answer = ask(loaded_switch(forest), pack_requests(np.zeros((1, 64), np.uint8), model=forest.number ^ 1)[0])
+    answer = request(loaded_switch(forest), pack_requests(np.zeros((1, 64), np.uint8), model=forest.number ^ 1)[0])
     assert answer is not None
     assert answer.status is Status.UNKNOWN_MODEL
 
@@ -68,6 +68,6 @@ def test_a_model_of_numbers_answers_only_to_its_own_number() -> None:
     forest = Forest((0, 1), 1, (Tree((0, LEAF, LEAF), (0, 0, 0), (1, 0, 0), (2, 0, 0), (0, 0, 1)),), edges=((0.5,),))
     switch = loaded_switch(forest)
     for model, status in ((0, Status.UNKNOWN_MODEL), (forest.number, Status.CLASSIFIED)):
-        answer = ask(switch, pack_requests(forest.encode([[0.7]]), model=model)[0])
+        answer = request(switch, pack_requests(forest.encode([[0.7]]), model=model)[0])
         assert answer is not None
         assert answer.status is status

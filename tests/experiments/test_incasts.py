@@ -70,7 +70,7 @@ def test_bounds_below_any_window_are_refused_and_paced() -> None:
     config = config.model_copy(
         update={"training": training, "congestion": config.congestion.model_copy(update={"bound": 12})}
     )
-    result = asyncio.run(run_strategy(config, "ps", say=said.append))
+    result = asyncio.run(run_strategy(config, "ps", note=said.append))
     [refused] = [line for line in "\n".join(said).splitlines() if "cannot be kept" in line]
     assert re.fullmatch(
         r"s1-p17: cannot be kept because 16 streams, 1 probes and a burst of 0 packets may meet: 17 packets where 12 "

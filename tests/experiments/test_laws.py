@@ -111,10 +111,10 @@ def test_marks_of_every_kind_hold_the_queue(marks: str) -> None:
         async with Cluster(config, "ps") as cluster:
             gradients = [np.full(100 * LANES, rank, np.float32) for rank in range(WORKERS)]
             await cluster.allreduce(gradients, 1)
-            cluster.emulated.take_longest_queues()
+            cluster.emulated.pop_longest_queues()
             await cluster.allreduce([each[: 60 * LANES] for each in gradients], 1)
             assert not await cluster.figures.drops()
-            return max(cluster.emulated.take_longest_queues().values())
+            return max(cluster.emulated.pop_longest_queues().values())
 
     assert BOUND - WORKERS <= asyncio.run(run()) < 2 * BOUND < WORKERS * 30
 

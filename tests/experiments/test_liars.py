@@ -255,8 +255,8 @@ def test_a_liars_harm_is_limited_by_its_bucket() -> None:
             assert summed * 9 * frame_ns >= 0.8 * (1 - share) * 8 * ms, "what is left by the liar is the others'"
 
             await cluster.compute(int(bound * frame_ns))
-            cluster.emulated.take_longest_queues()
+            cluster.emulated.pop_longest_queues()
             await cluster.compute(3 * ms)
-            assert 0 < cluster.emulated.take_longest_queues()[shared] <= promised
+            assert 0 < cluster.emulated.pop_longest_queues()[shared] <= promised
 
     asyncio.run(run())

@@ -183,7 +183,7 @@ def test_the_page_of_a_run_shows_what_its_history_has(
     pytest.importorskip("duckdb")
     pytest.importorskip("aiohttp")
     from weir.controller.live import watch
-    from weir.controller.live.history import HistoryFile, ask
+    from weir.controller.live.history import HistoryFile, run_query
 
     monkeypatch.setattr(watch, "LOOK_S", 0.0)
     kept = tmp_path / "seen.duckdb"
@@ -195,7 +195,7 @@ def test_the_page_of_a_run_shows_what_its_history_has(
     for name, column in (("seen-loads", "load"), ("seen-queues", "queue_packets")):
         drawn = (folder / f"{name}.svg").read_text()
         query = f"SELECT link FROM links GROUP BY link ORDER BY max({column}) DESC, avg({column}) DESC, link LIMIT 3"
-        assert [link for (link,) in ask(kept, query)[1] if f">{link}<" not in drawn] == []
+        assert [link for (link,) in run_query(kept, query)[1] if f">{link}<" not in drawn] == []
         assert f">{record.config.name}, widest<" in drawn
         assert drawn in page
     with chromium() as browser:

@@ -111,7 +111,7 @@ async def train(config: RunConfig, onlooker: Onlooker) -> int:
             await cluster.compute(config.training.compute)
             totals, _ = await cluster.allreduce(job.gradients(step), samples)
             job.apply([total.mean() for total in totals])
-            moved += cluster.take_moves()
+            moved += cluster.pop_moves()
             if moved and SLOWER * (cluster.now_ns - moved[0].time_ns) > 1e9:
                 return moved[0].time_ns
     raise AssertionError(f"moves: {moved}, and no second afterwards")

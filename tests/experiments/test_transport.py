@@ -72,13 +72,13 @@ def test_queues_keep_their_bounds_with_transfers_beside_a_job(lower_effort: bool
             calls: list[Any] = []
             for rank in range(0, len(ends), 2):
                 calls += [ends[rank].send_async(rank + 1, value), ends[rank + 1].recv_async(rank)]
-            cluster.emulated.take_longest_queues()
+            cluster.emulated.pop_longest_queues()
             for _ in range(3):
                 gradients = [np.full(51_010, rank, np.float32) for rank in range(2)]
                 totals, _ = await cluster.allreduce(gradients, 1)
                 assert [np.unique(total.array).tolist() for total in totals] == [[1.0], [1.0]]
             under_way = sum(not call.done() for call in calls)
-            longest = cluster.emulated.take_longest_queues()
+            longest = cluster.emulated.pop_longest_queues()
             await cluster.finish(*calls)
             assert under_way, "they were beside the job all the time"
             promised = cluster.figures.promised[UP]

@@ -118,10 +118,10 @@ def test_beyond_the_bound_marks_hold_the_queue(config: RunConfig) -> None:
             assert "192 packets of others' own windows" in refused
             assert cluster.figures.promised[UP] is None
             await cluster.compute(10 * MS)
-            cluster.emulated.take_longest_queues()
+            cluster.emulated.pop_longest_queues()
             before = [flow.packets[-1] for flow in cluster.figures.flows]
             await cluster.compute(10 * MS)
-            longest = cluster.emulated.take_longest_queues()[UP]
+            longest = cluster.emulated.pop_longest_queues()[UP]
             assert longest <= 16 + 3 * 3, "K + N, and what a host sends at once after its poll"
             brought = sum(flow.packets[-1] for flow in cluster.figures.flows) - sum(before)
             assert brought * 8 * 1042 >= 0.97 * RATE_BPS * 10e-3

@@ -209,7 +209,7 @@ ENTRIES: dict[str, Callable[[Any], Any]] = {
     "recv(peer)": lambda value: _transport("recv_async", value=value),
     "request(peer)": lambda value: _transport("request_async", value=value, after=("name",)),
     "request(name)": lambda value: _transport("request_async", 1, value=value),
-    "take_request(timeout_s)": lambda value: _transport("take_request", value=value),
+    "receive_request(timeout_s)": lambda value: _transport("receive_request", value=value),
     "reply(request)": lambda value: _transport("reply", value=value, after=(b"x",)),
     "publish(name)": lambda value: _transport("publish", value=value, after=(b"x",)),
     "publish(value)": lambda value: _transport("publish", "name", value=value),

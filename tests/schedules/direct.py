@@ -77,14 +77,14 @@ class StatePool:
     def __init__(self) -> None:
         self._free: list[ProgramState] = []
 
-    def take(self) -> ProgramState:
+    def acquire(self) -> ProgramState:
         if not self._free:
             return fabric_program().new_state()
         state = self._free.pop()
         state.reset()
         return state
 
-    def give_back(self, states: Iterable[ProgramState]) -> None:
+    def release(self, states: Iterable[ProgramState]) -> None:
         """Return the states of stopped switches."""
         self._free += states
 
@@ -134,7 +134,7 @@ class DirectSession:
     def loads(self) -> int:
         return self._loading.loads
 
-    def take_left_behind(self) -> set[tuple[int, int]]:
+    def pop_foreign_generations(self) -> set[tuple[int, int]]:
         left, self._loading.left = self._loading.left, set()
         return left
 
@@ -219,7 +219,7 @@ class DirectSession:
         self.packet_outs_sent += count
         return count
 
-    def take_packets(self) -> list[PacketIn]:
+    def pop_packet_ins(self) -> list[PacketIn]:
         taken, self._packets = self._packets, []
         return taken
 

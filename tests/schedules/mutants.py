@@ -177,18 +177,18 @@ def mutated(mutant: Mutant) -> Iterator[None]:
         for owner, name, new in mutant.changes:
             stack.enter_context(patch.object(owner, name, new))
         if mutant.rows:
-            stack.enter_context(patch.object(StatePool, "take", lambda pool: _broken(_take(pool), mutant.rows)))
-            stack.enter_context(patch.object(StatePool, "give_back", lambda pool, states: None))
+            stack.enter_context(patch.object(StatePool, "acquire", lambda pool: _broken(_acquire(pool), mutant.rows)))
+            stack.enter_context(patch.object(StatePool, "release", lambda pool, states: None))
         if mutant.rewrite:
             program = Program.load(rewritten(mutant.rewrite))
             for module in (direct, rig):
                 stack.enter_context(patch.object(module, "fabric_program", lambda: program))
-            stack.enter_context(patch.object(StatePool, "take", lambda pool: program.new_state()))
-            stack.enter_context(patch.object(StatePool, "give_back", lambda pool, states: None))
+            stack.enter_context(patch.object(StatePool, "acquire", lambda pool: program.new_state()))
+            stack.enter_context(patch.object(StatePool, "release", lambda pool, states: None))
         yield
 
 
-_take: Final = StatePool.take
+_acquire: Final = StatePool.acquire
 
 
 def _broken(state: ProgramState, rows: tuple[Row, ...]) -> ProgramState:

@@ -168,7 +168,7 @@ class _Play:
             await rig.finish(spec.job)
         else:
             rig.dismiss(spec.job, but=extra)
-            await rig.forget()
+            await rig.replace_controller()
             if self.schedule.slots_before:
                 self._take_memory()
 

@@ -62,7 +62,7 @@ Agent = HostAgent[WorkerCore] | HostAgent[ParameterServerCore]
 
 
 def _start(switch: Switch, _target: Target) -> None:
-    switch.start(fabric_program(), _STATES.take())
+    switch.start(fabric_program(), _STATES.acquire())
 
 
 @dataclass
@@ -148,7 +148,7 @@ class ScheduleRig:
         self.controller = self._make_controller(0)
 
     def close(self) -> None:
-        _STATES.give_back(switch.state for switch in self.switches.values() if switch.state is not None)
+        _STATES.release(switch.state for switch in self.switches.values() if switch.state is not None)
 
     # --- jobs ---
 
@@ -187,7 +187,7 @@ class ScheduleRig:
                 self.hung.pop(seat, None)
                 self._processes[seat[1]].pop(job, None)
 
-    async def forget(self) -> None:
+    async def replace_controller(self) -> None:
         """Replace the controller by another one without knowledge of any job."""
         self.controller = self._make_controller(self.now_ns)
         await self.controller.start(self.now_ns)

@@ -70,7 +70,7 @@ class Summing:
     def collect(self) -> None:
         for name in self._rig.workers(self.job):
             worker, sums = self._rig.worker(self.job, name), self.sums[name]
-            while (reduced := worker.take(len(sums))) is not None:
+            while (reduced := worker.pop_result(len(sums))) is not None:
                 sums[len(sums)] = reduced
 
     def has(self, number: int) -> bool:

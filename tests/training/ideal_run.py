@@ -27,7 +27,7 @@ class IdealBatchSizes:
         self.asked = 0
         """Number of requests for sizes."""
 
-    def ask(
+    def request(
         self, reports: NDArray[np.float64], present: NDArray[np.bool_], *, rule: RuleName, size_step: int
     ) -> Answer:
         self.asked += 1

@@ -168,7 +168,7 @@ class LateSizes:
     course_updates: int = 0
     asked: int = 0
 
-    def ask(self, reports: np.ndarray, present: np.ndarray, *, rule: RuleName, size_step: int) -> LateSizes:
+    def request(self, reports: np.ndarray, present: np.ndarray, *, rule: RuleName, size_step: int) -> LateSizes:
         self.asked += 1
         return self
 

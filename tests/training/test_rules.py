@@ -183,13 +183,13 @@ def test_rules_refuse_numbers_that_none_can_have() -> None:
 
 def test_a_quorum_by_hand() -> None:
     rule = Quorum(3, 2)
-    assert (rule.take(0, 0), rule.gives(0)) == (Taken.KEPT, False)
-    assert (rule.take(2, 0), rule.gives(2), rule.gives(0)) == (Taken.COMPLETES, True, True)
-    rule.give(0)
-    rule.give(2)
-    assert (rule.take(1, 0), rule.gives(1)) == (Taken.DROPPED, True)
-    rule.give(1)
-    assert (rule.take(1, 0), rule.gives(1)) == (Taken.KEPT, False)
+    assert (rule.on_update(0, 0), rule.may_continue(0)) == (Taken.KEPT, False)
+    assert (rule.on_update(2, 0), rule.may_continue(2), rule.may_continue(0)) == (Taken.COMPLETES, True, True)
+    rule.on_weights_sent(0)
+    rule.on_weights_sent(2)
+    assert (rule.on_update(1, 0), rule.may_continue(1)) == (Taken.DROPPED, True)
+    rule.on_weights_sent(1)
+    assert (rule.on_update(1, 0), rule.may_continue(1)) == (Taken.KEPT, False)
 
 
 @pytest.mark.parametrize(

@@ -229,7 +229,7 @@ class End:
         finally:
             self._later = before
 
-    def ask(self, number: int, _: object) -> None:
+    def on_signal(self, number: int, _: object) -> None:
         """Handle a signal."""
         self.by, self.asked = signal.Signals(number), True
         if self._cancel is not None:
@@ -262,7 +262,7 @@ def orderly_end() -> Iterator[End]:
     found = _ends[-1] if _ends else End()
     _ends.append(found)
     try:
-        with _handled_by(found.ask, _END_SIGNALS):
+        with _handled_by(found.on_signal, _END_SIGNALS):
             yield found
     finally:
         _ends.pop()

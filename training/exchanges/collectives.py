@@ -46,7 +46,7 @@ def summing_worker(
     machine, sizes = job.machines[rank], plan.equal_sizes()
     if follow is not None:
         reporter, turns = SpeedReporter(follow.predictor, rule=follow.rule), Turns(follow.rule)
-        ask = partial(follow.service.ask, rule=follow.rule, size_step=follow.size_step)
+        ask = partial(follow.service.request, rule=follow.rule, size_step=follow.size_step)
         query = LeaderQuery(communicator, ask, name="batch sizes")
     now_ns = (yield Wait(lambda: 0)).now_ns
     step = 0
@@ -80,7 +80,7 @@ def averaging_worker(job: Replicas, rank: int, communicator: Communicator, perio
     clock = 0
     while True:
         iteration = job.curve.begin(rank, clock, local.size * period, now_ns)
-        yield from local.take(period, iteration)
+        yield from local.run(period, iteration)
         mean, now_ns = yield communicator.allreduce_async(job.weights[rank], op="mean", name="weights")
         job.weights[rank] = mean
         iteration.taken_ns = iteration.given_ns = iteration.ended_ns = now_ns
@@ -96,7 +96,7 @@ def _asked(
     there.
     """
     (reports, present), now_ns = yield query.report(report)
-    if (asked := query.ask(reports, present)) is not None:
+    if (asked := query.send_request(reports, present)) is not None:
         late_ns = now_ns + round(PATIENCE_S * 1e9)
         yield Wait(lambda: 0 if asked.done() else late_ns)
     found, now_ns = yield query.answer()

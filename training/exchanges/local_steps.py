@@ -33,7 +33,7 @@ class LocalSteps:
         """Return the weights after a step of the worker's optimiser."""
         return self._optimiser.step(weights, gradient)
 
-    def take(self, count: int, iteration: Iteration) -> Generator[ComputePhase, Wakeup, None]:
+    def run(self, count: int, iteration: Iteration) -> Generator[ComputePhase, Wakeup, None]:
         """Make so many steps, which change the worker's weights; `iteration` gets the time when they are computed."""
         job, rank = self._job, self._rank
         for _ in range(count):

@@ -47,11 +47,11 @@ class Gossiper:
         self._clock += 1
         return iteration
 
-    def take_steps(
+    def run_steps(
         self, iteration: Iteration, now_ns: int, steps: int = 1
     ) -> Generator[ComputePhase | Wait | InProgress, Wakeup, int]:
         """Make local steps; returns when they are computed."""
-        yield from self.local.take(steps, iteration)
+        yield from self.local.run(steps, iteration)
         return max(now_ns, iteration.computed_ns)
 
     def answer(self, peer: int, call: InProgress) -> Generator[ComputePhase | Wait | InProgress, Wakeup, Wakeup | None]:

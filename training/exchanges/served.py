@@ -61,9 +61,9 @@ class ParameterServer:
             iteration = self.curve.current[worker]
             iteration.taken_ns = now_ns
             before = self.weights
-            self._take(worker, update, now_ns)
-            iteration.given_ns = (yield Wait(lambda: 0 if rule.gives(worker) else None)).now_ns
-            rule.give(worker)
+            self._receive_update(worker, update, now_ns)
+            iteration.given_ns = (yield Wait(lambda: 0 if rule.may_continue(worker) else None)).now_ns
+            rule.on_weights_sent(worker)
             yield communicator.broadcast_async(self.given(before), SERVER, name="weights")
 
     def given(self, before: Floats) -> Floats:
@@ -79,8 +79,8 @@ class ParameterServer:
         self.weights = self._optimiser.step(self.weights, mean, share)
         self.curve.updated(self.weights, counted, now_ns)
 
-    def _take(self, worker: int, update: Floats, now_ns: int) -> None:
-        match self._rule.take(worker, now_ns):
+    def _receive_update(self, worker: int, update: Floats, now_ns: int) -> None:
+        match self._rule.on_update(worker, now_ns):
             case Taken.DROPPED:
                 self.curve.dropped += 1
             case Taken.KEPT:

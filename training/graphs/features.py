@@ -30,7 +30,7 @@ class Requests(Protocol):
 
     def request_async(self, peer: int, name: str, value: object = b"") -> Any: ...
 
-    def take_request(self, timeout_s: float | None = None) -> Any: ...
+    def receive_request(self, timeout_s: float | None = None) -> Any: ...
 
     def reply(self, request: Any, value: object) -> None: ...
 
@@ -104,7 +104,7 @@ class SharedFeatures:
     def _serve(self) -> None:
         while not self._closing:
             try:
-                request = self._transport.take_request(_LOOK_S)
+                request = self._transport.receive_request(_LOOK_S)
             except TransportTimeout:
                 continue
             except EndpointClosed:

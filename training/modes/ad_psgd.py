@@ -39,7 +39,7 @@ class AsynchronousDecentralised(PeerMode):
             if peer is not None:
                 worker.peers.send_async(peer, before)
                 call = worker.peers.recv_async(peer)
-            now_ns = yield from worker.take_steps(iteration, now_ns)
+            now_ns = yield from worker.run_steps(iteration, now_ns)
             weights = worker.weights
             if peer is not None and (answer := (yield from worker.answer(peer, call))) is not None:
                 now_ns = answer.now_ns

@@ -34,7 +34,7 @@ class DecentralisedParallel(PeerMode):
             for peer in asked:
                 worker.peers.send_async(peer, before)
             calls = {peer: worker.peers.recv_async(peer) for peer in asked}
-            now_ns = yield from worker.take_steps(iteration, now_ns)
+            now_ns = yield from worker.run_steps(iteration, now_ns)
             weights = worker.weights
             for peer, call in calls.items():
                 if (answer := (yield from worker.answer(peer, call))) is not None:

@@ -45,7 +45,7 @@ class LowCommunication(SummedMode):
         clock = 0
         while True:
             iteration = job.curve.begin(rank, clock, local.size * self.period, now_ns)
-            yield from local.take(self.period, iteration)
+            yield from local.run(self.period, iteration)
             moved, now_ns = yield communicator.allreduce_async(job.weights[rank] - outer, op="mean", name="moves")
             moving = np.float32(self.momentum) * moving + moved
             outer = outer + np.float32(self.step) * (np.float32(self.momentum) * moving + moved)

@@ -51,7 +51,7 @@ class ElasticAveraging(ServedMode):
         clock = 0
         while True:
             iteration = job.curve.begin(rank, clock, local.size * self.period, now_ns)
-            yield from local.take(self.period, iteration)
+            yield from local.run(self.period, iteration)
             update = job.weights[rank]
             yield communicator.broadcast_async(update, WORKER, name="update")
             centre, now_ns = yield communicator.broadcast_async(update, SERVER, name="weights")

@@ -50,7 +50,7 @@ class Gossip(PeerMode):
             peer = int(chances.choice(len(probabilities), p=probabilities / probabilities.sum()))
             asked = peer != rank and peer not in worker.lost
             call = worker.peers.pull_async(peer, WEIGHTS) if asked else None
-            now_ns = yield from worker.take_steps(iteration, now_ns)
+            now_ns = yield from worker.run_steps(iteration, now_ns)
             weights = worker.weights
             if call is not None and (answer := (yield from worker.answer(peer, call))) is not None:
                 now_ns = answer.now_ns

@@ -57,7 +57,7 @@ class Pairs(PeerMode):
         exchange = 0
         while True:
             iteration = worker.begin(now_ns, self.period)
-            now_ns = yield from worker.take_steps(iteration, now_ns, self.period)
+            now_ns = yield from worker.run_steps(iteration, now_ns, self.period)
             moved, start = worker.weights - outer, outer
             for peer in worker.alive(worker.group(exchange, 2)):
                 worker.peers.send_async(peer, np.stack([moved, start]))

@@ -44,7 +44,7 @@ class PartialReduce(PeerMode):
         step = 0
         while True:
             iteration = worker.begin(now_ns)
-            now_ns = yield from worker.take_steps(iteration, now_ns)
+            now_ns = yield from worker.run_steps(iteration, now_ns)
             weights, now_ns = yield from _mean_of_group(worker, worker.group(step, self.group), worker.weights, now_ns)
             worker.end(iteration, weights, now_ns)
             step += 1

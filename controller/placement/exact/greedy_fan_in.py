@@ -69,19 +69,19 @@ class _Gathering:
         near: dict[str, list[str]] = {}  # by rack: where its workers may go, those that are full taken off
         for worker in problem.workers:
             sink = wanted.get(worker, self._root)
-            if not self._take(worker, sink):
+            if not self._assign(worker, sink):
                 displaced.append(worker)
         for worker in displaced:
             rack = problem.topology.attached_switch(worker).name
             if rack not in near:
                 sinks = [name for name in self._distance if self._may_send(rack, name)]
                 near[rack] = [*sorted(sinks, key=lambda name: problem.routes.hops(rack, name)), self._root]
-            while near[rack] and not self._take(worker, near[rack][0]):
+            while near[rack] and not self._assign(worker, near[rack][0]):
                 del near[rack][0]
         self._aggregators = {name: self._aggregators[name] for name in problem.workers if name in self._aggregators}
         return len(displaced)
 
-    def _take(self, worker: str, sink: str) -> bool:
+    def _assign(self, worker: str, sink: str) -> bool:
         rack = self._problem.topology.attached_switch(worker).name
         if sink == self._root:
             fits = self._may_send(rack, sink)

@@ -171,7 +171,7 @@ class _Tree:
 
     def _move(self, hop: Hop) -> bool:
         """Reroute one stream of this hop if that reduces the sum; return True on success."""
-        taken = self._take_off(hop)
+        taken = self._remove_branch(hop)
         barred = self._below(hop.source) if hop.summed else frozenset[str]()
         way = self._way((hop.source, hop.summed), barred)
         if way is not None and way != taken:
@@ -254,7 +254,7 @@ class _Tree:
                 self._hashed[link][share] -= 1
             self._price(link)
 
-    def _take_off(self, hop: Hop) -> list[Hop]:
+    def _remove_branch(self, hop: Hop) -> list[Hop]:
         """Remove one stream of this hop, and the sums that are not needed without it."""
         taken = [hop]
         self._remove(hop)

@@ -135,7 +135,7 @@ def best_combination(
         nodes: Limit of the search, in branches.
     """
     search = _Search(rows, weights, classes, nodes)
-    search.take(list(start))
+    search.set_best(list(start))
     proven = search.descend(0, search.fixed.copy(), list(start))
     return Combination(tuple(search.best), proven)
 
@@ -164,7 +164,7 @@ class _Search:
     def _rank(self, job: int) -> int:
         return next(at for at, each in enumerate(self.classes) if job in each)
 
-    def take(self, chosen: list[int]) -> None:
+    def set_best(self, chosen: list[int]) -> None:
         load = np.sum([rows[at] for rows, at in zip(self.rows, chosen, strict=True)], axis=0)
         times = [load[masks[at]].max(initial=0.0) for masks, at in zip(self.masks, chosen, strict=True)]
         self.best, self.best_key = chosen, self._keys(np.array([times]))[0]

@@ -89,9 +89,9 @@ class ScarceMemory:
                 break
         self.programs = search.programs
         if search.best is not known:
-            search.take_fewer_switches()
+            search.use_fewer_switches()
         if search.best is None:  # there is no tree, which this says, or none was found in time
-            search.take(fitted(problem, {}))
+            search.set_best(fitted(problem, {}))
         best = search.best
         assert best is not None
         best.check(problem)
@@ -123,7 +123,7 @@ class _Search:
         """True if the bounds are still further apart than allowed."""
         return self.high > self.low * (1 + self._limits.gap + _SAME)
 
-    def take(self, placement: Placement) -> None:
+    def set_best(self, placement: Placement) -> None:
         self.best, self.high = placement, self._costs.slowest_link_seconds(placement)
 
     def reroute(self, share: float) -> None:
@@ -133,7 +133,7 @@ class _Search:
         streams = itertools.count(int(share * self._limits.looks / max(len(self._hops), 1)), -1)
         tree = rerouted(self._problem, self._costs, self._ways, self.low, lambda: next(streams) <= 0)
         if tree is not None and self._costs.slowest_link_seconds(tree) < self.high * (1 - _SAME):
-            self.take(tree)
+            self.set_best(tree)
 
     def narrow(self, share: float) -> bool:
         """Ask programs for trees between the bounds, each with this share of the branches that are left; whether none
@@ -148,7 +148,7 @@ class _Search:
             tree, proven = self._program.within(aim, self._slice(share))
             self._left -= max(self._program.nodes, _PROGRAM)
             if tree is not None:
-                self.take(tree)
+                self.set_best(tree)
             elif proven:
                 self.low = max(self.low, aim * (1 + _SAME))
                 self.reroute(_REROUTING)
@@ -156,13 +156,13 @@ class _Search:
                 unsure, decided = aim, False
         return decided
 
-    def take_fewer_switches(self) -> None:
+    def use_fewer_switches(self) -> None:
         """A tree as fast as the best one, if one of fewer switches is found in the branches that are left."""
         if self.best is None or not self._may_solve:
             return
         tree = self._program.fewest(self.high, self._slice(1.0))
         if tree is not None and len(tree.parents) < len(self.best.parents):
-            self.take(tree)
+            self.set_best(tree)
 
     @cached_property
     def _program(self) -> TreeProgram:

@@ -26,7 +26,7 @@ class Aging:
         else:
             self._told_ns.pop(key, None)
 
-    def forget(self, key: Key) -> None:
+    def discard(self, key: Key) -> None:
         self._told_ns.pop(key, None)
 
     def due(self, idle: list[TableEntry], now_ns: int) -> list[TableEntry]:

@@ -83,7 +83,7 @@ class DigestService:
             if kind == p4r.Update.DELETE:
                 self._entry = None
                 self._buffer.clear()
-                self._forget_sent()
+                self._reset_sent()
                 return
             self._entry = p4r.DigestEntry()
             self._entry.CopyFrom(entry)
@@ -98,12 +98,12 @@ class DigestService:
     def acknowledge(self, list_id: int) -> None:
         """The records of this list may be told again. Does nothing for a list that is not waiting for it."""
         with self._lock:
-            self._forget_list(list_id)
+            self._drop_list(list_id)
 
-    def forget_sent(self) -> None:
+    def reset_sent(self) -> None:
         """Mark sent records as unsent for a new controller. Records that wait for their list go on waiting."""
         with self._lock:
-            self._forget_sent()
+            self._reset_sent()
 
     def discard(self) -> None:
         """Discard digests generated while no client was subscribed. Not called while the data path delivers records."""
@@ -112,7 +112,7 @@ class DigestService:
 
     # -- the data plane's side
 
-    def take(self, records: Iterable[Record], now_ns: int) -> list[p4r.DigestList]:
+    def add(self, records: Iterable[Record], now_ns: int) -> list[p4r.DigestList]:
         """New records; the lists that are now full, in order."""
         lists: list[p4r.DigestList] = []
         with self._lock:
@@ -151,7 +151,7 @@ class DigestService:
             self._sent[self._last_list] = now_ns, tuple(self._buffer)
             self._remembered.update(self._buffer)
             while len(self._remembered) > _MAX_REMEMBERED:
-                self._forget_list(next(iter(self._sent)))
+                self._drop_list(next(iter(self._sent)))
         self._buffer.clear()
         return message
 
@@ -162,13 +162,13 @@ class DigestService:
             list_id, (sent_ns, _) = next(iter(self._sent.items()))
             if sent_ns > oldest:
                 return
-            self._forget_list(list_id)
+            self._drop_list(list_id)
 
-    def _forget_list(self, list_id: int) -> None:
+    def _drop_list(self, list_id: int) -> None:
         _, records = self._sent.pop(list_id, (0, ()))
         self._remembered.difference_update(records)
 
-    def _forget_sent(self) -> None:
+    def _reset_sent(self) -> None:
         self._sent.clear()
         self._remembered.clear()
 

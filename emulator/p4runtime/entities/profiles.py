@@ -76,14 +76,14 @@ class ProfileService:
 
     def note_entry(self, table: str, key: Hashable, action: TableAction) -> None:
         """A table entry now uses this profile like that."""
-        self.forget_entry(table, key)
+        self.remove_entry(table, key)
         self._references[table, key] = action
         if isinstance(action, OneShot):
             self._one_shots += 1
         else:
             self._users[action] += 1
 
-    def forget_entry(self, table: str, key: Hashable) -> None:
+    def remove_entry(self, table: str, key: Hashable) -> None:
         """A table entry is gone."""
         action = self._references.pop((table, key), None)
         if isinstance(action, OneShot):

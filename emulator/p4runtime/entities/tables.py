@@ -121,9 +121,9 @@ class TableService:
         match, priority = key = self._keys.decode(entry)
         self._state.delete(match, priority)
         self._metadata.pop(key, None)
-        self._aging.forget(key)
+        self._aging.discard(key)
         if self.profile is not None:
-            self.profile.forget_entry(self.name, key)
+            self.profile.remove_entry(self.name, key)
 
     def _write_const(self, kind: p4r.Update.Type.ValueType, entry: p4r.TableEntry) -> None:
         if kind != MODIFY or entry.HasField("action"):

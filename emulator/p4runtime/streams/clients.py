@@ -46,7 +46,7 @@ class Clients:
                 notices = arbiter.update(session, election_id)
                 self._arbiters[name] = arbiter
                 session.role, session.device_id = name, self._device_id
-                self.roles.know(name)
+                self.roles.register(name)
                 if arbiter.primary is session:
                     self.roles.configure(name, config)
                 self._note_primaries(name)

@@ -19,7 +19,7 @@ class Patience:
         self._seconds = seconds
         self._waiting: dict[object, tuple[float, Callable[[], object]]] = {}
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._look, name="p4runtime-patience", daemon=True)
+        self._thread = threading.Thread(target=self._check, name="p4runtime-patience", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
@@ -39,7 +39,7 @@ class Patience:
         finally:
             del self._waiting[key]
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         while not self._ended.wait(self._seconds / _LOOKS):
             now = time.monotonic()
             for deadline, cancel in list(self._waiting.values()):

@@ -20,7 +20,7 @@ class Places:
         self._lock = threading.Lock()
         self._silent: dict[Session, None] = {}
 
-    def take(self, session: Session) -> bool:
+    def acquire(self, session: Session) -> bool:
         """Take a place for a new stream; whether there was one."""
         found = self._free.acquire(blocking=False) or (self._end_oldest() and self._free.acquire(timeout=_LEAVING_S))
         if found:
@@ -33,7 +33,7 @@ class Places:
         with self._lock:
             self._silent.pop(session, None)
 
-    def give_back(self, session: Session) -> None:
+    def release(self, session: Session) -> None:
         """The stream, which had a place, has ended."""
         self.keep(session)
         self._free.release()

@@ -37,7 +37,7 @@ class ConsensusBlocks(Codec):
         """Numbers as blocks (b, block), the last one filled with zeros."""
         return np.pad(values, (0, -values.size % self._block)).reshape(-1, self._block)
 
-    def ask(self, values: Float32Array, context: Context) -> Float32Array:
+    def presum(self, values: Float32Array, context: Context) -> Float32Array:
         with np.errstate(over="ignore"):
             norms = np.square(self._blocks(values)).sum(axis=1)
         largest_norm = np.finfo(np.float32).max / np.float32(context.workers)  # whose sum is finite

@@ -123,9 +123,9 @@ class ProgramCodec(GatheredCodec):
         self.name = name
         self._program = program
         self._last: tuple[Float32Array, NDArray[np.uint8]] | None = None
-        """Numbers and their code, between `ask` and `encode`."""
+        """Numbers and their code, between `presum` and `encode`."""
 
-    def ask(self, values: Float32Array, context: Context) -> Float32Array:
+    def presum(self, values: Float32Array, context: Context) -> Float32Array:
         code = self._program.encode(values, context.draws)
         self._last = values, code
         lengths = np.zeros(context.workers, np.float32)

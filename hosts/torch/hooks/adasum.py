@@ -58,7 +58,7 @@ class Racks:
         return tensor
 
 
-def take_adasum(tensor: torch.Tensor, cuts: Sequence[int], among: Any) -> Future[torch.Tensor]:
+def start_adasum(tensor: torch.Tensor, cuts: Sequence[int], among: Any) -> Future[torch.Tensor]:
     """Start to take Adasum of a tensor in place.
 
     Args:
@@ -94,4 +94,4 @@ def adasum_hook(state: Any, bucket: dist.GradBucket) -> Future[torch.Tensor]:
     Raises:
         InvalidPlan: The group's back end is not Weir's, or its ranks are not 2^k.
     """
-    return take_adasum(bucket.buffer(), layer_cuts(bucket), state)
+    return start_adasum(bucket.buffer(), layer_cuts(bucket), state)

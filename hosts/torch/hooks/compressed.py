@@ -135,7 +135,7 @@ def codec_hook(state: CodecState, bucket: dist.GradBucket) -> Future[torch.Tenso
     values = np.concatenate(parts)
     ends = np.cumsum([part.size for part in parts])[:-1]
     context = Context(values.size, dist.get_world_size(group), state.next_draws(bucket.index()))
-    if (wanted := codec.ask(values, context)) is not None:
+    if (wanted := codec.presum(values, context)) is not None:
         agreed = torch.from_numpy(wanted).to(buffer.device)
         dist.all_reduce(agreed, group=group)
         context = replace(context, agreed=agreed.cpu().numpy())
@@ -228,7 +228,7 @@ class LaneSum:
         self._chunks.ravel()[: values.size] = values
         self._encoding, self._context, self._size, self._group = encoding, context, values.size, group
         self._place = Place(np.arange(count, dtype=np.uint32), context.draws)
-        asked = np.minimum(encoding.ask(self._chunks, 1, self._place), 255).astype(np.uint8)
+        asked = np.minimum(encoding.prepare(self._chunks, 1, self._place), 255).astype(np.uint8)
         self._scales = torch.from_numpy(asked).to(device)
         self._lanes = torch.empty(0)
         self._own: NDArray[np.int32] = np.empty((0, 0), np.int32)

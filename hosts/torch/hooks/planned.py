@@ -108,7 +108,7 @@ class _Piece:
         self.own: Float32Array = values
         """Numbers that this rank's own code decodes to, in the end."""
 
-    def ask(self) -> None:
+    def request_scales(self) -> None:
         """Ask for the scales."""
         state, group = self._state, self._state.process_group
         context = Context(self._values.size, dist.get_world_size(group), self._draws)
@@ -159,7 +159,7 @@ class _BucketTasks:
         encoded: list[int] = []
         merged: list[int] = []
         for place, (index, part, piece) in enumerate(pieces):
-            asked = self._add("encode", COMPUTE, index, part, piece.ask)
+            asked = self._add("encode", COMPUTE, index, part, piece.request_scales)
             agreed = self._add("send", NETWORK, index, part, piece.agree, asked)
             encoded.append(self._add("encode", COMPUTE, index, part, piece.encode, agreed))
             if place:  # its lanes are made while this piece's scales are agreed

@@ -84,7 +84,7 @@ def test_violations_count_from_applied_bounds_and_once_per_bound() -> None:
         told = np.zeros(1, REPORT)
         told["link"], told["at_ns"], told["heard_ns"], told["egress_ns"] = links.links.index(link), at_ns, at_ns, at_ns
         told["queue_packets"] = packets
-        links.take(told)
+        links.update(told)
 
     windows: Any = SimpleNamespace(
         budgets=budgets, obeyed_ns=20 * MS, declared={other: (DeclaredPair("h4 to h5: window 8", frozenset({other})),)}

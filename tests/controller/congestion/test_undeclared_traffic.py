@@ -120,7 +120,7 @@ def readings(seed: int, others: float, declared: float) -> Iterator[tuple[int, f
             report["link"], report["at_ns"], report["heard_ns"] = links.links.index(LINK), now_ns - TURN_NS, now_ns
             report["egress_ns"], report["bytes_sent"], report["causal"] = offset_ns + now_ns, int(sent), True
             report["queue_packets"] = report["latency_us"] = -1
-            links.take(report)
+            links.update(report)
             undeclared.update(now_ns, [sender.rounds()])
             yield now_ns, undeclared.shares.get(LINK, 0.0)
 
@@ -163,7 +163,7 @@ def told_of(turns: Sequence[tuple[int | None, int, int, int]]) -> list[bool]:
             report["link"], report["at_ns"], report["heard_ns"] = links.links.index(LINK), now_ns - 2, now_ns - 1
             report["egress_ns"] = now_ns
             report["bytes_sent"] = passed * PLAN.max_streams[LINK] * round_bytes(SLOW)
-            links.take(report)
+            links.update(report)
         undeclared.update(now_ns, [JobRounds(PLAN, least, most, (heard + 1) * LOOK_NS, unsettled=False)])
         found.append(bool(undeclared.shares))
     return found
@@ -193,7 +193,7 @@ def test_windows_say_nothing_of_rates() -> None:
         report["link"] = [links.links.index(LINK), links.links.index(other)]
         report["at_ns"] = report["heard_ns"] = report["egress_ns"] = (turn + 1) * PERIOD_NS
         report["bytes_sent"] = turn * PERIOD_NS * SLOW.link_at(LINK).rate_bps // 16e9
-        links.take(report)
+        links.update(report)
         undeclared.update((turn + 1) * PERIOD_NS + 1, [])
     assert undeclared.shares == {other: 0.5}
     undeclared.update_routes(ROUTES)
@@ -208,7 +208,7 @@ def others_alone(undeclared: Undeclared, links: LinkState, jobs: Callable[[int],
         report["link"], report["egress_ns"] = links.links.index(LINK), look * LOOK_NS
         report["at_ns"] = report["heard_ns"] = look * LOOK_NS - 1
         report["bytes_sent"] = look * LOOK_NS * SLOW.link_at(LINK).rate_bps // 16e9
-        links.take(report)
+        links.update(report)
         undeclared.update(look * LOOK_NS, jobs(look))
         yield undeclared.shares.get(LINK, 0.0)
 

@@ -69,20 +69,20 @@ def test_the_text_names_who_is_waited_for_or_differs(calls: dict[int, Calls], te
 
 def test_a_comparison_ends_with_the_last_answer() -> None:
     comparison = CallComparison()
-    assert comparison.take(2, waits(ONE), 0, asks=True), "the others are asked"
-    assert not comparison.take(0, waits(ONE), 1, asks=True), "once"
+    assert comparison.receive(2, waits(ONE), 0, asks=True), "the others are asked"
+    assert not comparison.receive(0, waits(ONE), 1, asks=True), "once"
     assert comparison.result(HOSTS, 1) is None
-    assert not comparison.take(1, computes(), 2, asks=False)
-    assert not comparison.take(3, waits(ONE), 3, asks=False)
+    assert not comparison.receive(1, computes(), 2, asks=False)
+    assert not comparison.receive(3, waits(ONE), 3, asks=False)
     text, speaker = comparison.result(HOSTS, 3) or ("", -1)
     assert (text, speaker) == (compared({0: waits(ONE), 1: computes(), 2: waits(ONE), 3: waits(ONE)}, HOSTS), 2)
     assert comparison.result(HOSTS, 4) is None, "it has ended"
-    assert comparison.take(1, waits(ONE), 5, asks=True), "and another can begin"
+    assert comparison.receive(1, waits(ONE), 5, asks=True), "and another can begin"
 
 
 def test_an_unanswering_worker_is_awaited_for_at_most_a_second() -> None:
     comparison = CallComparison()
-    comparison.take(0, waits(ONE), 0, asks=True)
+    comparison.receive(0, waits(ONE), 0, asks=True)
     assert comparison.result({0: "h1", 1: "h2"}, ANSWER_NS - 1) is None
     assert comparison.result({0: "h1", 1: "h2"}, ANSWER_NS) == (
         "waiting for rank 1 (h2): it does not answer; rank 0 (h1) has called allreduce 's1'",
@@ -92,6 +92,6 @@ def test_an_unanswering_worker_is_awaited_for_at_most_a_second() -> None:
 
 def test_a_comparison_of_workers_that_have_gone_on_says_nothing() -> None:
     comparison = CallComparison()
-    comparison.take(0, computes(ONE), 0, asks=True)
-    comparison.take(1, computes(ONE), 0, asks=False)
+    comparison.receive(0, computes(ONE), 0, asks=True)
+    comparison.receive(1, computes(ONE), 0, asks=False)
     assert comparison.result({0: "h1", 1: "h2"}, 1) is None

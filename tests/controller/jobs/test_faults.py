@@ -119,7 +119,7 @@ async def test_a_waiting_job_continues_when_its_worker_returns(rig: JobRig, serv
 async def test_a_job_that_cannot_continue_aborts_with_the_reason(
     rig: JobRig, policy: FailurePolicy, least: int, says: str
 ) -> None:
-    job = await rig.admit(spec(SERVER, policy, least_workers=least))
+    job = await rig.admit(spec(SERVER, policy, min_workers=least))
     rig.submit(job, 4)
     await rig.run(MS // 4)
     died_ns = rig.fabric.now_ns

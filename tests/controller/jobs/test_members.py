@@ -232,7 +232,7 @@ def test_a_removed_host_is_told_unless_it_has_left(rig: PureRig) -> None:
         members.heartbeat(7, host, 9, 5)
         assert not rig.jobs.leases.lives((7, host))
         assert job.progress[host].rounds == 0
-    assert rig.jobs.take_outbox() == [Message("h1", Abort(7, "h1 failed; the job went on without rank 0 (h1)"))]
+    assert rig.jobs.pop_outbox() == [Message("h1", Abort(7, "h1 failed; the job went on without rank 0 (h1)"))]
     assert job.joined == joined
 
 
@@ -295,7 +295,7 @@ def test_a_job_that_needs_all_aborts_when_a_worker_has_left(rig: PureRig, policy
     members.remove_departed(3)
     assert 7 not in rig.jobs
     assert rig.jobs.aborted[7].startswith("rank 1 (h2) left the job")
-    assert {message.host for message in rig.jobs.take_outbox()} == {"h1", "h5", "h8"}
+    assert {message.host for message in rig.jobs.pop_outbox()} == {"h1", "h5", "h8"}
 
 
 def test_a_job_that_needs_all_finishes_after_its_server_left(rig: PureRig) -> None:
@@ -364,7 +364,7 @@ def test_the_deadline_is_now_with_pending_messages_or_writes(rig: PureRig) -> No
     assert rig.jobs.deadline_ns == LEASE
     rig.jobs.outbox.append(Message("h1", Abort(9, "another one")))
     assert rig.jobs.deadline_ns == 0
-    assert rig.jobs.take_outbox() == [Message("h1", Abort(9, "another one"))]
+    assert rig.jobs.pop_outbox() == [Message("h1", Abort(9, "another one"))]
     assert rig.jobs.deadline_ns == LEASE
     rig.jobs.remove(job.number)
     assert (rig.jobs.ended, rig.jobs.deadline_ns) == (True, 0)
@@ -379,7 +379,7 @@ def test_a_reused_number_gets_no_message_of_its_last_job(rig: PureRig) -> None:
     aborts = [Message("h1", Abort(number, "old")) for number in (6, 7, 8)]
     rig.jobs.outbox += aborts
     add(rig)
-    assert rig.jobs.take_outbox() == [aborts[0], aborts[2]]
+    assert rig.jobs.pop_outbox() == [aborts[0], aborts[2]]
     assert rig.jobs.withdraw(7)
 
 
@@ -391,7 +391,7 @@ def test_why_jobs_were_aborted_is_remembered_of_the_last_ones() -> None:
         plan = replace(first.plan, spec=replace(first.spec, job=number))
         rig.jobs.add(RunningJob(plan, 0))
         rig.jobs.abort(number, f"reason {number}")
-        told = [message.host for message in rig.jobs.take_outbox()]
+        told = [message.host for message in rig.jobs.pop_outbox()]
         assert told == [*WORKERS, "h8"]
     assert rig.jobs.aborted == {number: f"reason {number}" for number in numbers[1:]}
     assert rig.jobs.counts.aborted == len(numbers)

@@ -206,7 +206,7 @@ async def test_a_silent_host_is_lost_and_the_last_worker_ends_the_job() -> None:
 
 async def test_a_silent_required_host_ends_the_job_and_its_move() -> None:
     fabric = rig()
-    fabric.add(spec(least_workers=3), at("s3"))
+    fabric.add(spec(min_workers=3), at("s3"))
     fabric.moves.begin(1, 0)
     await fabric.advance(0)
     hold(fabric, "h1", "h2")
@@ -345,8 +345,8 @@ def test_hosts_are_told_another_pace_once_all_are_there() -> None:
             ("h2",),
             "h2 died; it cannot come back, for which the job's policy would wait",
         ),
-        ({"least_workers": 3}, ("h2",), "h2 died; 2 workers are left, and it needs 3"),
-        ({"least_workers": 2}, ("h2",), ""),
+        ({"min_workers": 3}, ("h2",), "h2 died; 2 workers are left, and it needs 3"),
+        ({"min_workers": 2}, ("h2",), ""),
         ({"policy": FailurePolicy.ABORT}, (SERVER,), ""),
         ({"policy": FailurePolicy.WAIT}, (SERVER,), ""),
     ],
@@ -480,7 +480,7 @@ async def test_absent_spares_are_refused_when_they_come() -> None:
     members = Membership(fabric.jobs, fabric.moves)
     for spare in (SPARE, "h6"):
         members.heartbeat(1, spare, 0, MS)
-    assert fabric.jobs.take_outbox() == [
+    assert fabric.jobs.pop_outbox() == [
         Message(spare, Abort(1, f"{spare} was not there to follow h5; the job went on without server ({spare})"))
         for spare in (SPARE, "h6")
     ]

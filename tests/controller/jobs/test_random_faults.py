@@ -126,7 +126,7 @@ def check(rig: JobRig, job: Job, policy: FailurePolicy, story: str) -> None:
     assert members, says
     assert all(job.workers[name].core.idle for name in members), says
     handle = 0
-    while (sums := {name: job.workers[name].core.take(handle) for name in members})[members[0]] is not None:
+    while (sums := {name: job.workers[name].core.pop_result(handle) for name in members})[members[0]] is not None:
         assert len({total.array.tobytes() for total in sums.values() if total is not None}) == 1, says
         assert all(total is not None for total in sums.values()), says
         handle += 1

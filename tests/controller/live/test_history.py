@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("duckdb")
 
 from weir.controller.errors import ControllerError
-from weir.controller.live.history import HistoryFile, ask
+from weir.controller.live.history import HistoryFile, run_query
 from weir.controller.live.seen import SeenLink
 from weir.tests.paths import ROOT
 from weir.tests.support.errors import raises
@@ -40,7 +40,7 @@ def test_observations_are_stored(tmp_path: Path) -> None:
             history.begin(FABRIC)
             for number in range(4):
                 history.add(state(number), moves(number))
-    columns, rows = ask(path, "SELECT * FROM links WHERE run = 2 ORDER BY time_ns, link")
+    columns, rows = run_query(path, "SELECT * FROM links WHERE run = 2 ORDER BY time_ns, link")
     assert columns == [
         "run", "time_ns", "link", "load", "queue_packets", "latency_us", "loss", "age_ms", "confidence", "stale",
     ]  # fmt: skip
@@ -52,10 +52,10 @@ def test_observations_are_stored(tmp_path: Path) -> None:
             (2, 1000 * number, "s2-p1", 0.0, 0.0, 0.0, 0.5, None, 0.0, True),
         )
     ]
-    assert ask(path, "SELECT run, number, text FROM events ORDER BY ALL")[1] == [
+    assert run_query(path, "SELECT run, number, text FROM events ORDER BY ALL")[1] == [
         (run, n, f"the {n}th") for run in (1, 2) for n in (1, 2, 3)
     ]
-    assert ask(path, "SELECT run, title, fabric FROM runs ORDER BY run")[1] == [
+    assert run_query(path, "SELECT run, title, fabric FROM runs ORDER BY run")[1] == [
         (1, "a run", "small"),
         (2, "a run", "small"),
     ]
@@ -99,7 +99,7 @@ def test_the_oldest_is_forgotten_where_there_is_too_much(tmp_path: Path) -> None
             for number in range(4_000):
                 history.add(state(number), [])
         sizes.append(path.stat().st_size)
-    ((rows, runs, first),) = ask(path, "SELECT count(*), count(DISTINCT run), min(time_ns) FROM links")[1]
+    ((rows, runs, first),) = run_query(path, "SELECT count(*), count(DISTINCT run), min(time_ns) FROM links")[1]
     assert rows <= 4_000
     assert (runs, first) == (1, 1000 * (4_000 - rows // 2))
     assert sizes[2] <= 2 * sizes[0]
@@ -115,7 +115,7 @@ def test_the_oldest_events_are_forgotten_too(tmp_path: Path) -> None:
                 event = {"number": number, "time_ns": 10 * number, "kind": "drop", "text": f"{number} packets: late"}
                 history.add({"time_ns": 1000 * number, "links": [None] * 3}, [event])
     columns = "run, number, time_ns, kind, text"
-    assert ask(path, f"SELECT {columns} FROM events ORDER BY run, number")[1] == [
+    assert run_query(path, f"SELECT {columns} FROM events ORDER BY run, number")[1] == [
         (run, number, 10 * number, "drop", f"{number} packets: late")
         for run, first in ((1, 21), (2, 1))
         for number in range(first, 31)
@@ -155,7 +155,7 @@ def test_a_full_disk_is_reported_once_and_ends_nothing(tmp_path: Path) -> None:
 def test_a_file_that_is_no_history_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "history.duckdb"
     with raises(ControllerError, place=str(path), value=path):
-        ask(path, "SELECT 1")
+        run_query(path, "SELECT 1")
     path.write_bytes(b"something else" * 1000)
     with raises(ControllerError, place=str(path)):
         HistoryFile(path)
@@ -163,9 +163,9 @@ def test_a_file_that_is_no_history_is_refused(tmp_path: Path) -> None:
     with HistoryFile(path) as history:
         history.begin(FABRIC)
     with pytest.raises(ControllerError, match="nonsense"):
-        ask(path, "SELECT nonsense FROM links")
+        run_query(path, "SELECT nonsense FROM links")
     with pytest.raises(ControllerError, match="read-only"):
-        ask(path, "DELETE FROM links")
+        run_query(path, "DELETE FROM links")
 
 
 def test_a_stranger_s_history_reaches_no_other_file(tmp_path: Path) -> None:
@@ -178,10 +178,10 @@ def test_a_stranger_s_history_reaches_no_other_file(tmp_path: Path) -> None:
         database.execute(f"CREATE VIEW runs AS SELECT content FROM read_text('{secret}')")
         database.execute("CREATE TABLE links AS SELECT 1 AS run")
     with pytest.raises(ControllerError):
-        ask(path, "FROM runs")
+        run_query(path, "FROM runs")
     with pytest.raises(ControllerError):
-        ask(path, f"COPY (SELECT 42) TO '{written}'")
+        run_query(path, f"COPY (SELECT 42) TO '{written}'")
     with pytest.raises(ControllerError):
-        ask(path, "SET enable_external_access = true")
+        run_query(path, "SET enable_external_access = true")
     assert not written.exists()
-    assert ask(path, "FROM links") == (["run"], [(1,)])
+    assert run_query(path, "FROM links") == (["run"], [(1,)])

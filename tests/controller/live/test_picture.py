@@ -101,8 +101,8 @@ async def test_events_appear_once_and_no_move_is_missed(rig: JobRig) -> None:
     }
     again = view.snapshot(controller, 121 * MS)
     assert told(again) == told(state)
-    view.take_drops({"no_route": 4}, 121 * MS)
-    view.take_drops({"no_route": 9}, 122 * MS)
+    view.update_drops({"no_route": 4}, 121 * MS)
+    view.update_drops({"no_route": 9}, 122 * MS)
     rig.controller.jobs.abort(7, "enough")
     state = view.snapshot(controller, 123 * MS)
     assert told(state)[:2] == [("job", "job 7 is aborted: enough"), ("drop", "5 packets: no_route")]
@@ -205,9 +205,9 @@ async def test_links_of_a_dead_node_are_stale_and_its_job_moves(
 
 def test_another_controller_begins_without_the_last_ones_memory() -> None:
     view = LiveView()
-    view.take_drops({"late": 3}, 1)
+    view.update_drops({"late": 3}, 1)
     view.begin_anew(5, "the next")
-    view.take_drops({"late": 1}, 6)
+    view.update_drops({"late": 1}, 6)
     assert [(e["time_ns"], e["kind"], e["text"]) for e in view.events.newest()] == [(5, "run", "the next")]
 
 

@@ -165,8 +165,8 @@ async def test_packets_go_out_and_come_in_counted(fake: FakeSwitch, pipeline: Co
         await session.drain(200)
         assert session.packet_outs_sent == 2
         assert session.packet_ins_received == 200
-        assert session.take_packets() == [PacketIn(n % 5, bytes([n])) for n in range(200)]
-        assert session.take_packets() == []
+        assert session.pop_packet_ins() == [PacketIn(n % 5, bytes([n])) for n in range(200)]
+        assert session.pop_packet_ins() == []
         with raises(ControllerError, place="s1", value=200):
             await session.drain(201, timeout_s=0.05)
     assert [(p.payload, p.metadata[0].value) for p in fake.packets_out] == [(b"first", b"\3"), (b"second", b"\4")]
@@ -237,7 +237,7 @@ async def test_a_broken_stream_is_opened_again_by_itself(fake: FakeSwitch, pipel
         assert await session.send_packets([(1, b"x")]) == 1
         fake.send(b"back")
         await session.drain(1)
-        assert [p.frame for p in session.take_packets()] == [b"back"]
+        assert [p.frame for p in session.pop_packet_ins()] == [b"back"]
         assert not session.deposed
 
 

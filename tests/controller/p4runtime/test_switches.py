@@ -40,7 +40,7 @@ async def test_a_switch_that_came_back_empty_has_restarted(
         await open_again(fake, session)
         switches.poll(1)
         await switches.write_states({"s1": STATE}, 1)
-        assert switches.take_restarted() == frozenset(), "nothing was missing"
+        assert switches.pop_restarted() == frozenset(), "nothing was missing"
 
         fake.entities.clear()
         await open_again(fake, session)
@@ -58,10 +58,10 @@ async def test_a_switch_that_came_back_empty_has_restarted(
         await switches.write_states({"s1": STATE}, 2)
         if lasts != "all":
             assert switches.holding == frozenset()
-            assert switches.take_restarted() == frozenset()
+            assert switches.pop_restarted() == frozenset()
             monkeypatch.undo()
             await switches.write_states({"s1": STATE}, 2 + RETRY)
         assert switches.holding == {"s1"}
-        assert switches.take_restarted() == {"s1"}
+        assert switches.pop_restarted() == {"s1"}
         assert (await session.read()).lines() == STATE.lines()
-        assert switches.take_restarted() == frozenset(), "it is said once"
+        assert switches.pop_restarted() == frozenset(), "it is said once"

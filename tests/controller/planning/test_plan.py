@@ -288,8 +288,8 @@ def test_a_node_takes_32_children_and_no_more() -> None:
         ({"server": "h1"}, ("h1", "h2", "h1")),
         ({"job": 65_536}, 65_536),
         ({"window": 0}, 0),
-        ({"least_workers": 0}, 0),
-        ({"least_workers": 3}, 3),
+        ({"min_workers": 0}, 0),
+        ({"min_workers": 3}, 3),
         ({"weight": 0.0009}, 0.0009),
         ({"weight": 1001.0}, 1001.0),
         ({"priority": -1}, -1),
@@ -307,7 +307,7 @@ def test_a_job_that_cannot_be_is_refused(fields: dict[str, object], value: objec
     [
         {"job": 65_535},
         {"window": 1},
-        {"least_workers": 2},
+        {"min_workers": 2},
         {"gradient_bytes": 1},
         {"weight": 0.001},
         {"weight": 1000.0},
@@ -322,7 +322,7 @@ def test_a_job_may_be_as_it_likes_within_its_bounds(fields: dict[str, object]) -
 
 def test_omitted_job_values_are_those_of_the_guide() -> None:
     said = JobSpec(1, ("h1",))
-    assert (said.slots, said.window, said.gradient_bytes, said.least_workers) == (64, 32, 1 << 20, 1)
+    assert (said.slots, said.window, said.gradient_bytes, said.min_workers) == (64, 32, 1 << 20, 1)
     assert (said.weight, said.priority, said.hosts) == (1.0, 0, ("h1",))
 
 

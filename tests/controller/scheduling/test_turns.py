@@ -32,7 +32,7 @@ def test_all_devices_serve_one_order_and_nobody_waits_for_ever(seed: int) -> Non
 
     def ask(job: str, device: str) -> None:
         waiting.add((job, device))
-        begin(turns.ask(job, device))
+        begin(turns.request(job, device))
 
     idle = [(job, device) for job, devices in jobs.items() for device in devices]
     killed = rng.choice([None, "a"])
@@ -83,35 +83,35 @@ def test_all_devices_serve_one_order_and_nobody_waits_for_ever(seed: int) -> Non
 
 def test_a_job_that_communicates_is_passed_over() -> None:
     turns = DeviceTurns({"a": ["d"], "b": ["d"]})
-    assert [turn.job for turn in turns.ask("a", "d")] == ["a"]
+    assert [turn.job for turn in turns.request("a", "d")] == ["a"]
     assert turns.release("a", "d") == []
-    assert [turn.number for turn in turns.ask("a", "d")] == [2]
+    assert [turn.number for turn in turns.request("a", "d")] == [2]
 
 
 def test_jobs_alternate_if_both_wait() -> None:
     turns = DeviceTurns({"a": ["d"], "b": ["d"]})
-    turns.ask("a", "d")
-    turns.ask("b", "d")
+    turns.request("a", "d")
+    turns.request("b", "d")
     order = []
     for _ in range(6):
         holder = turns.held["d"].job
         order.append(holder)
         turns.release(holder, "d")
-        turns.ask(holder, "d")
+        turns.request(holder, "d")
     assert order == ["a", "b"] * 3
 
 
 def test_a_turn_waits_for_all_workers_of_its_job() -> None:
     turns = DeviceTurns({"a": ["d", "e"], "b": ["d", "e"]})
-    assert turns.ask("a", "d") == []
-    assert turns.ask("b", "e") == []
-    assert [(turn.job, turn.device) for turn in turns.ask("b", "d")] == [("b", "d"), ("b", "e")]
+    assert turns.request("a", "d") == []
+    assert turns.request("b", "e") == []
+    assert [(turn.job, turn.device) for turn in turns.request("b", "d")] == [("b", "d"), ("b", "e")]
 
 
 def test_a_killed_job_frees_its_devices() -> None:
     turns = DeviceTurns({"a": ["d"], "b": ["d"]})
-    turns.ask("a", "d")
-    turns.ask("b", "d")
+    turns.request("a", "d")
+    turns.request("b", "d")
     assert [turn.job for turn in turns.remove("a")] == ["b"]
     assert turns.remove("a") == []
 
@@ -119,14 +119,14 @@ def test_a_killed_job_frees_its_devices() -> None:
 def test_wrong_requests_are_refused() -> None:
     turns = DeviceTurns({"a": ["d"], "b": ["d", "e"]})
     with pytest.raises(SchedulingError):
-        turns.ask("a", "e")
+        turns.request("a", "e")
     with pytest.raises(SchedulingError):
         turns.release("a", "d")
-    turns.ask("b", "e")
+    turns.request("b", "e")
     with pytest.raises(SchedulingError):
-        turns.ask("b", "e")
-    turns.ask("a", "d")
+        turns.request("b", "e")
+    turns.request("a", "d")
     with pytest.raises(SchedulingError):
-        turns.ask("a", "d")
+        turns.request("a", "d")
     with pytest.raises(SchedulingError):
         DeviceTurns({"a": ["d", "d"]})

@@ -216,7 +216,7 @@ async def test_a_stream_of_questions_is_answered_in_order(service: ServiceRig) -
     def ask(speed: float, limit: int = 0) -> BatchSizeRequest:
         report[0] = speed, 0.2, limit
         everyone, token = np.ones(3, np.bool_), registration.seats[0].token
-        return questions.ask(balance_request(registration.job, 80, "analytic", report, everyone, token=token))
+        return questions.request(balance_request(registration.job, 80, "analytic", report, everyone, token=token))
 
     def played() -> None:
         asked = [ask(speed) for speed in (400.0, 600.0, 400.0)]
@@ -230,7 +230,7 @@ async def test_a_stream_of_questions_is_answered_in_order(service: ServiceRig) -
 
     with closing(questions):
         await asyncio.to_thread(played)
-        waiting = questions.ask(balance_request(99, 80, "analytic", report, np.ones(3, np.bool_), token="none"))
+        waiting = questions.request(balance_request(99, 80, "analytic", report, np.ones(3, np.bool_), token="none"))
         with pytest.raises(ControlAbsent, match="99"):
             await asyncio.to_thread(waiting.wait, ANSWER_S)
 
@@ -244,16 +244,16 @@ async def test_unanswered_questions_fail_and_later_ones_find_another() -> None:
         )
         address = first.service.address
         questions = BatchSizeClient(address)
-        assert await asyncio.to_thread(questions.ask(question).wait, ANSWER_S) == [80]
+        assert await asyncio.to_thread(questions.request(question).wait, ANSWER_S) == [80]
     with closing(questions):
         with raises(ControlAbsent, place=address):
-            await asyncio.to_thread(questions.ask(question).wait, ANSWER_S)
+            await asyncio.to_thread(questions.request(question).wait, ANSWER_S)
         async with rig(size_rule=size_rule, address=address) as second:
             registration = await second.register(workers=["h1"])
             question.job, question.token = registration.job, registration.seats[0].token
             for _ in range(100):
                 try:
-                    assert await asyncio.to_thread(questions.ask(question).wait, ANSWER_S) == [80]
+                    assert await asyncio.to_thread(questions.request(question).wait, ANSWER_S) == [80]
                 except ControlAbsent:
                     await asyncio.sleep(0.1)
                 else:
@@ -269,7 +269,7 @@ def test_a_question_without_an_answer_is_given_up(monkeypatch: pytest.MonkeyPatc
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         with closing(BatchSizeClient(address)) as questions:
             for _ in range(2):
-                asked = questions.ask(pb.BalanceRequest(job=1))
+                asked = questions.request(pb.BalanceRequest(job=1))
                 assert asked.done()
                 with pytest.raises(ControlAbsent, match=f"{address}: no answer after 0 s"):
                     asked.wait(0)

@@ -116,7 +116,7 @@ class Fuzzer:
             server=rng.choice(["", "h4"]),
             slots=rng.choice([0, 16, 64]),
             policy=rng.randrange(3),
-            least_workers=rng.randrange(3),
+            min_workers=rng.randrange(3),
             gradient_bytes=self.mostly(0, WIDE),
             weight=self.mostly(1.0, NUMBERS),
             stripes=self.mostly(0, (1, 2, 3, 16, 17)),

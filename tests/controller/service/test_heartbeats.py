@@ -87,7 +87,7 @@ def test_copies_and_old_ones_are_ignored_and_gaps_counted() -> None:
     assert taken == [True, False, True, True, False, False, True]
     assert heard.repeated == 3
     assert (heard.sent, heard.came, heard.dropped) == (7, 4, 3)  # 0, 1 and 2 came too late or not at all
-    heard.forget(7, "h1")
+    heard.reset(7, "h1")
     assert heard.read(H1, beat(0), 0) is not None, "another process has the seat, and counts from 0"
     assert (heard.sent, heard.came) == (8, 5)
 
@@ -193,7 +193,7 @@ async def test_observers_get_each_heartbeat() -> None:
         seating = Seating(service.controller, service.service._runner, Limits(), wire, heard.append)
         for payload in (beat(1, registration.seats[0].token, registration.job), b"none"):
             wire.bring(H1, payload)
-        seating.take_heartbeats()
+        seating.poll_heartbeats()
     wire.close()
     assert heard == [Heartbeat(registration.job, 1, rounds=1, waiting=True, sent_ns=1)]
 

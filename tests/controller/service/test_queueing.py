@@ -251,7 +251,7 @@ async def test_named_hosts_count_as_taken(service: ServiceRig) -> None:
         {"worker_count": 1, "memory_bytes": 1},
         {"worker_count": 1, "workers": ["h1"]},
         {"worker_count": 1, "parent": 7},
-        {"worker_count": 1, "least_workers": 2},
+        {"worker_count": 1, "min_workers": 2},
         {"workers": ["h1"], "parent": 7},
         {"workers": ["h1"], "parent": 7, "accelerators": 1},
         {"workers": ["h1", "h9"], "accelerators": 1},

@@ -346,7 +346,7 @@ IMPOSSIBLE_JOBS: list[tuple[Any, str]] = [
     ({"workers": ["h1"], "slots": 16, "window": 9}, "window 9 is not in 1…8"),
     ({"workers": ["h1"], "job": 65_536}, "a job's number is 1…65535"),
     ({"workers": ["h1"], "policy": 7}, "policy 7 is none; there are CONTINUE, WAIT, ABORT"),
-    ({"workers": ["h1"], "least_workers": 2}, "least_workers 2 is not in 1…1"),
+    ({"workers": ["h1"], "min_workers": 2}, "min_workers 2 is not in 1…1"),
     ({"workers": ["h1"], "stripes": 17}, "stripes 17 is not in 1…16"),
     (
         {"workers": ["h1"], "server": "h2", "stripes": 2},
@@ -640,7 +640,7 @@ async def test_the_others_are_told_at_once_what_a_worker_failed_by(
     service: ServiceRig, policy: int, least: int, says: str
 ) -> None:
     """No lease is in force here: without the message they would wait for ever."""
-    registration = await service.register(workers=WORKERS, server=SERVER, policy=policy, least_workers=least)
+    registration = await service.register(workers=WORKERS, server=SERVER, policy=policy, min_workers=least)
     hosts = [await service.joined(registration, seat) for seat in range(3)]
     for host, plan in zip(hosts, ("worker_plan", "worker_plan", "server_plan"), strict=True):
         await host.hear(plan)

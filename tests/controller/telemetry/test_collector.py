@@ -44,7 +44,7 @@ class CollectorRig:
         self.now = 0
 
     def take(self, *datagrams: bytes) -> None:
-        self.collector.take(datagrams, self.now)
+        self.collector.receive(datagrams, self.now)
 
 
 def packet(ttl: int = 64, *, source_port: int = 4000, protocol: int = 17) -> bytes:
@@ -236,15 +236,15 @@ def test_a_chips_hops_are_told_in_packets_and_microseconds() -> None:
     """A message of 32 lanes has 198 bytes: three cells of 80."""
     topology = leaf_spine(2, 1, 1, target=TOFINO)
     collector = ReportCollector(topology, LinkState(topology, period_ns=PERIOD))
-    collector.take(
+    collector.receive(
         [datagram("s1", 0, inner=packet(), egress_port=2, queue_id=0, queue_packets=12, latency_us=7_000)], 0
     )
     (flow,) = collector.flows(0)
     assert [(hop.queue_packets, hop.latency_us) for hop in flow.path] == [(4, 7.0)]
     stack = with_stack([("s1", 2, 30_000, 12, 10**9)], 62)
-    collector.take([datagram("s2", 0, inner=stack, packet_number=5)], 0)
+    collector.receive([datagram("s2", 0, inner=stack, packet_number=5)], 0)
     own = {"ingress_port": 2, "egress_port": 1, "latency_us": 7_000, "queue_id": 0, "queue_packets": 3}
-    collector.take([datagram("s2", 1, inner=packet(61), packet_number=5, **own)], 0)
+    collector.receive([datagram("s2", 1, inner=packet(61), packet_number=5, **own)], 0)
     assert [flow.path_us for flow in collector.flows(0)] == [37.0]
 
 
@@ -259,7 +259,7 @@ def test_bytes_behind_a_report_are_ignored() -> None:
         destination_mac=2,
         destination_port=int_report.REPORT_PORT,
     )
-    assert rig.collector.take_frames([frame.tobytes() + bytes(40)], rig.now) == []
+    assert rig.collector.receive_frames([frame.tobytes() + bytes(40)], rig.now) == []
     assert rig.collector.reports == 1
     assert not any(rig.collector.faults.values())
 

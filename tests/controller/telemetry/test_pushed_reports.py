@@ -38,7 +38,7 @@ def report(
     record["at_ns"], record["causal"] = (now_ns, False) if sent_ns is None else (sent_ns, True)
     record["heard_ns"], record["egress_ns"], record["bytes_sent"] = now_ns, egress_ns, bytes_sent
     record["queue_id"], record["queue_packets"], record["latency_us"] = queue, depth, latency_us
-    state.take(record)
+    state.update(record)
 
 
 def link_state() -> LinkState:

@@ -213,7 +213,7 @@ def _compared(seed: int) -> ReportCollector:
     for _ in range(30):
         now += rng.choice([0, PERIOD // 3, 5 * PERIOD])
         batch = list(draw.datagrams(rng.choice([1, 10, 60])))
-        collector.take(batch, now)
+        collector.receive(batch, now)
         for payload in batch:
             model.take(payload, now)
         _compare(collector, links, model, now)

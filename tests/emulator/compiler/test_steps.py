@@ -41,7 +41,7 @@ def told(rig: PacketRig, frame: bytes) -> list[str]:
     """Notes of a frame in words, those of parser states left out."""
     found = notes(rig, frame)
     assert rig.state.steps is not None
-    lines = [rig.state.steps.tell(note) for note in found]
+    lines = [rig.state.steps.describe(note) for note in found]
     assert lines[0] == "parser state start"
     return [line for line in lines if not line.startswith("parser state ")]
 
@@ -72,7 +72,7 @@ def test_values_too_large_for_a_note_are_left_out() -> None:
     steps = rig.state.steps
     assert steps is not None
     *_, note = notes(rig, tables_frame(0, {"mac": 1}))
-    assert steps.tell(note[:2]) == (
+    assert steps.describe(note[:2]) == (
         "table TablesIngress.exact_wide: miss for hdr.key.mac=0x1, hdr.key.vlan=0x0, hdr.key.ip6=…: "
         "TablesIngress.none()"
     )

@@ -131,7 +131,7 @@ class ServicerRig:
         request = p4r.StreamMessageRequest()
         request.arbitration.device_id = 1
         request.arbitration.election_id.low = 1
-        self.servicer._take(self.session, request)
+        self.servicer._handle(self.session, request)
         self._config = config()
         assert self.set_config(p4r.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT) == "OK"
 
@@ -346,7 +346,7 @@ def test_stream_messages_of_every_kind(rig: ServicerRig) -> None:
             mutate(request, rng, ids)
         if request.WhichOneof("update") == "arbitration":
             continue
-        rig.servicer._take(rig.session, request)
+        rig.servicer._handle(rig.session, request)
         sent += 1
     rig.session.close()
     told = map(p4r.StreamMessageResponse.FromString, rig.session.messages())

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from weir.emulator.ports import control
-from weir.emulator.ports.control import ControlError, ControlServer, ask, default_socket
+from weir.emulator.ports.control import ControlError, ControlServer, default_socket, send_command
 from weir.emulator.ports.options import UsageError, parse_control
 from weir.emulator.ports.wired import WiredSwitch
 from weir.tests.emulator.network import Network, eventually, ip, needs_namespaces, network
@@ -42,7 +42,7 @@ def test_rates_and_depths_while_packets_flow(net: Network, wired: WiredSwitch, t
     frames = numbered(64, 1000)
 
     def say(line: str) -> str:
-        return ask(tmp_path / "control", line)
+        return send_command(tmp_path / "control", line)
 
     assert say("set_queue_rate 100kbit 2") == ""
     assert say("set_queue_depth 4 2") == ""
@@ -65,8 +65,8 @@ def test_rates_and_depths_while_packets_flow(net: Network, wired: WiredSwitch, t
 def test_depths_that_no_queue_holds_are_refused(net: Network, wired: WiredSwitch, tmp_path: Path) -> None:
     for line in ("set_queue_depth 99999999999999999999", "set_queue_bytes 99999999999999999999 1 2"):
         with pytest.raises(ControlError, match=r"is 99999999999999999999; .*1 … 4611686018427387904"):
-            ask(tmp_path / "control", line)
-    assert ask(tmp_path / "control", "set_queue_depth 5 1") == ""
+            send_command(tmp_path / "control", line)
+    assert send_command(tmp_path / "control", "set_queue_depth 5 1") == ""
     assert wired.switch.port_config(1).queue_packets == 5
 
 
@@ -74,31 +74,33 @@ def test_depths_that_no_queue_holds_are_refused(net: Network, wired: WiredSwitch
 def test_the_depth_of_one_priority(net: Network, wired: WiredSwitch, tmp_path: Path) -> None:
     """It stays when a rate is set, and depths of other kinds."""
     for line in ("set_queue_depth 3 2 0", "set_queue_bytes 100000 2 0", "set_queue_rate 50kbit 2"):
-        ask(tmp_path / "control", line)
+        send_command(tmp_path / "control", line)
     net.send(1, *numbered(32, 1000))
     assert eventually(lambda: wired.counters()[1].port.rx_packets == 32)
     assert wired.counters()[2].port.max_depth_packets == 3
-    first, *others = [line for line in ask(tmp_path / "control", "show_ports").splitlines() if "priority" in line]
+    first, *others = [
+        line for line in send_command(tmp_path / "control", "show_ports").splitlines() if "priority" in line
+    ]
     assert re.fullmatch(
         r"  priority 0: queue of 3 packets or 100000 bytes; holds \d packets \(\d+ bytes\), at most 3 so far; "
         r"drops \d+",
         first,
     )
     assert others == []
-    ask(tmp_path / "control", "set_queue_depth none 3 7")
-    assert ask(tmp_path / "control", "show_ports").splitlines()[-1] == (
+    send_command(tmp_path / "control", "set_queue_depth none 3 7")
+    assert send_command(tmp_path / "control", "show_ports").splitlines()[-1] == (
         "  priority 7: queue of any number of packets; holds 0 packets (0 bytes), at most 0 so far; drops 0"
     )
 
 
 @needs_namespaces
 def test_the_state_of_ports_is_printed(net: Network, wired: WiredSwitch, tmp_path: Path) -> None:
-    ask(tmp_path / "control", "set_queue_rate 2.5Mbit 1")
+    send_command(tmp_path / "control", "set_queue_rate 2.5Mbit 1")
     net.send(1, *numbered(2))
     net.receive(2, 2)
     ip("link set far3 down")
     assert eventually(lambda: wired.links_down == {3})
-    lines = ask(tmp_path / "control", "show_ports").splitlines()
+    lines = send_command(tmp_path / "control", "show_ports").splitlines()
     assert re.fullmatch(
         r"  priority 0: queue of 64 packets; holds 0 packets \(0 bytes\), at most [12] so far; drops 0", lines.pop(2)
     )
@@ -110,7 +112,7 @@ def test_the_state_of_ports_is_printed(net: Network, wired: WiredSwitch, tmp_pat
         "3 s1-eth3 down: no rate, queues of 64 packets; holds 0 packets (0 bytes); "
         "received 0 (0 bytes), sent 0 (0 bytes), queue drops 0, lost 0",
     ]
-    assert "set_queue_depth PACKETS" in ask(tmp_path / "control", "help")
+    assert "set_queue_depth PACKETS" in send_command(tmp_path / "control", "help")
 
 
 @needs_namespaces
@@ -129,9 +131,9 @@ def test_the_state_of_ports_is_printed(net: Network, wired: WiredSwitch, tmp_pat
 )
 def test_lines_that_do_not_serve(wired: WiredSwitch, tmp_path: Path, line: str, complaint: str) -> None:
     with pytest.raises(ControlError) as raised:
-        ask(tmp_path / "control", line)
+        send_command(tmp_path / "control", line)
     assert complaint in str(raised.value)
-    assert "1 s1-eth1 up" in ask(tmp_path / "control", "show_ports")
+    assert "1 s1-eth1 up" in send_command(tmp_path / "control", "show_ports")
 
 
 @needs_namespaces

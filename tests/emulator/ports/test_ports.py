@@ -20,7 +20,7 @@ from scapy.utils import rdpcap
 
 from weir.emulator.entries import ActionCall, ActionSet, Exact, Lpm, Replica, TableEntry, WeightedAction
 from weir.emulator.port import PortConfig
-from weir.emulator.ports.reasons import STEPPED, tell
+from weir.emulator.ports.reasons import STEPPED, describe
 from weir.emulator.ports.sockets import PortError
 from weir.emulator.ports.wired import WiredSwitch
 from weir.emulator.switch import Switch
@@ -518,7 +518,7 @@ def test_a_log_of_what_tables_do(net: Network, caplog: pytest.LogCaptureFixture)
         "packet dropped for the program's wish, in ingress",
     ]
     note = [0, STEPPED, 1, 0, *[0] * 12]
-    assert tell(note, made.state.steps) == "a note of a program that has been replaced"  # type: ignore[union-attr]
+    assert describe(note, made.state.steps) == "a note of a program that has been replaced"  # type: ignore[union-attr]
 
 
 def test_captures_of_what_came_and_went(net: Network, tmp_path: Path) -> None:

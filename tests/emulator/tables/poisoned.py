@@ -51,7 +51,7 @@ def poison() -> None:
         block.bytes[:] = _POISON
         _quarantine.append(block._buffer)
 
-    take = RowPool.take
+    take = RowPool.allocate
 
     def poisoned(self: RowPool) -> int:
         row = take(self)
@@ -60,7 +60,7 @@ def poison() -> None:
         return row
 
     Block.__del__ = bury  # type: ignore[attr-defined]
-    RowPool.take = poisoned  # type: ignore[method-assign]
+    RowPool.allocate = poisoned  # type: ignore[method-assign]
 
 
 def told(batches: int) -> Iterator[int]:

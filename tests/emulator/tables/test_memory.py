@@ -25,22 +25,22 @@ def state(monkeypatch: pytest.MonkeyPatch) -> Block:
 
 
 def taken(pool: RowPool, count: int) -> set[int]:
-    return {pool.take() for _ in range(count)}
+    return {pool.allocate() for _ in range(count)}
 
 
 def test_a_row_comes_back_when_it_has_rested(state: Block) -> None:
     pool = RowPool(32, RetiredMemory(state))
     rows = taken(pool, 256)
     row = rows.pop()
-    pool.give_back(row)
-    assert pool.take() == row
+    pool.free(row)
+    assert pool.allocate() == row
 
 
 def test_a_row_rests_until_its_publication_has_reached_all_cores(state: Block, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "GRACE_SECONDS", 3600.0)
     pool = RowPool(32, RetiredMemory(state))
     rows = taken(pool, 256)
-    pool.give_back(next(iter(rows)))
+    pool.free(next(iter(rows)))
     assert not taken(pool, 256) & rows
 
 
@@ -50,17 +50,17 @@ def test_a_row_waits_for_the_packet_that_is_inside_however_long(state: Block) ->
     passing = ctypes.c_uint64.from_address(state.address)
     passing.value = 7
     first, second, *_ = rows
-    pool.give_back(first)
+    pool.free(first)
     others = taken(pool, 256)
     assert not others & rows
     passing.value = 8  # the packet has left
-    pool.give_back(second)
+    pool.free(second)
     assert taken(pool, 2) == {first, second}
     passing.value = 9
-    pool.give_back(first)
+    pool.free(first)
     assert first not in taken(pool, 256)
     passing.value = 11  # it has left, and the next one that is inside never knew the row
-    assert pool.take() == first
+    assert pool.allocate() == first
 
 
 def test_memory_replaced_in_a_batch_rests_from_its_publication(state: Block) -> None:
@@ -69,10 +69,10 @@ def test_memory_replaced_in_a_batch_rests_from_its_publication(state: Block) -> 
     rows = taken(pool, 256)
     row = next(iter(rows))
     retired.hold()
-    pool.give_back(row)
+    pool.free(row)
     assert row not in taken(pool, 256)
     retired.release()
-    assert pool.take() == row
+    assert pool.allocate() == row
 
 
 def test_packets_are_counted_in_and_out() -> None:

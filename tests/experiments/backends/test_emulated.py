@@ -29,7 +29,7 @@ def test_longest_queues_are_per_call_and_per_run() -> None:
             emulated.fabric.send("h1", frame(3, 1000))
             emulated.fabric.send("h2", frame(3, 1000))
         assert len(list(emulated.fabric.wakes_until(emulated.fabric.now_ns + 10_000_000))) == 2 * frames
-        return emulated.take_longest_queues()[end]
+        return emulated.pop_longest_queues()[end]
 
     assert [burst(8), burst(3), burst(0)] == [8, 3, 0], "one more waits with each pair"
     [figures] = [each for each in emulated.links() if each.end == end]

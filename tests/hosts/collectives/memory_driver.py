@@ -73,7 +73,7 @@ class MemoryJob:
                 lanes += tensor.lanes(local) * taking_part[:, None].astype(np.int32)
         weights %= 1 << 32  # as the header's field has them
         for tensor in tensors.values():
-            tensor.take(local, exponents, weights, lanes.copy() if with_lanes else None)
+            tensor.add_results(local, exponents, weights, lanes.copy() if with_lanes else None)
         self.rounds += len(local)
 
 

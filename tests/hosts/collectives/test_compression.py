@@ -51,7 +51,7 @@ class Job:
 def merged(codec: Codec, values: list[np.ndarray], seed: int) -> np.ndarray:
     """The sum by the codec alone, without a fabric."""
     contexts = [Context(values[0].size, len(values), Draws(seed, rank)) for rank in range(len(values))]
-    asked = [codec.ask(value, context) for value, context in zip(values, contexts, strict=True)]
+    asked = [codec.presum(value, context) for value, context in zip(values, contexts, strict=True)]
     if wanted := [each for each in asked if each is not None]:
         agreed = reference_sum(wanted)
         contexts = [Context(c.size, c.workers, c.draws, agreed) for c in contexts]

@@ -64,7 +64,7 @@ class Played:
         """Deliver the reports and have the leader send the query; return the ranks that wait for an answer."""
         handles = [query.report(own) for query, own in zip(self.queries, reports, strict=True)]
         told = {rank: handle.wait() for rank, handle in enumerate(handles) if rank not in self.job.lost}
-        waits = {rank for rank, words in told.items() if self.queries[rank].ask(*words) is not None}
+        waits = {rank for rank, words in told.items() if self.queries[rank].send_request(*words) is not None}
         survivors = list(told.values())
         for rows, present in survivors:
             assert rows.tobytes() == survivors[0][0].tobytes()

@@ -23,7 +23,7 @@ def test_each_step_is_measured_by_itself() -> None:
         meter.add_bytes(count)
         with meter.blocked(), meter.blocked():  # a call that waits for another one within itself
             clock.now_ns += blocked_ns
-        assert meter.take() == (compute_ns, blocked_ns, count)
+        assert meter.finish_step() == (compute_ns, blocked_ns, count)
 
 
 def test_a_wait_that_fails_is_blocked_time_too() -> None:
@@ -37,4 +37,4 @@ def test_a_wait_that_fails_is_blocked_time_too() -> None:
 
     with pytest.raises(TimeoutError):
         wait()
-    assert meter.take() == (0, 40, 0)
+    assert meter.finish_step() == (0, 40, 0)

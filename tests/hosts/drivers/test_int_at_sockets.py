@@ -131,7 +131,7 @@ def test_results_with_int_are_requested_again_with_equal_sums() -> None:
     with hand.running(), UdpWorker(WorkerCore(plan(0), options), address(0), PORT) as worker:
         sums = [worker.wait(worker.submit(gradient(0, step)), 60).array.tobytes() for step in range(STEPS)]
     assert sums == expected(2, STEPS)
-    reduced = [hand.member.take(handle) for handle in hand.handles]
+    reduced = [hand.member.pop_result(handle) for handle in hand.handles]
     assert [None if each is None else each.array.tobytes() for each in reduced] == sums
     counters = worker.core.counters
     assert hand.with_int >= STEPS

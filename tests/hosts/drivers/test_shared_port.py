@@ -156,7 +156,7 @@ def test_datagrams_for_ended_jobs_leave_nothing_open(port: int) -> None:
     with two_processes_ends(port) as (first, second):
         before = os.listdir("/proc/self/fd")
         for number in range(100, 200):
-            second.take_job(number)
+            second.claim_job(number)
             assert len(first.pass_on(datagram_of(number), {1})) == 0
             passed = [each for _ in range(2) for each in second.receive()]  # a connecting process is accepted first
             assert [job_numbers(each).tolist() for each in passed] == [[number]]
@@ -167,7 +167,7 @@ def test_datagrams_for_ended_jobs_leave_nothing_open(port: int) -> None:
 
 def test_without_free_descriptors_nothing_is_passed_on(port: int) -> None:
     with two_processes_ends(port) as (first, second):
-        second.take_job(5)
+        second.claim_job(5)
         limits = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
         try:

@@ -53,7 +53,7 @@ def test_a_request_is_answered_by_the_peers_program(pair: tuple[Transport, Trans
 
     def serve() -> None:
         for _ in range(2):
-            request = other.take_request()
+            request = other.receive_request()
             assert (request.peer, request.name) == (0, "double")
             other.reply(request, 2 * np.asarray(request.value))
 

@@ -72,9 +72,9 @@ def test_cut_sums_have_means_and_weights_by_chunk() -> None:
     tensor.place(0, 0, lead=tensor.end)
     local = np.arange(tensor.end)
     scales, lanes = local[: tensor.scale_rounds], local[tensor.scale_rounds :]
-    tensor.take(scales, tensor.exponents(scales).astype(np.int64), np.full(len(scales), 4), None)
+    tensor.add_results(scales, tensor.exponents(scales).astype(np.int64), np.full(len(scales), 4), None)
     weights = np.array([1, 2, 4, 8, 16])[: len(lanes)]
-    tensor.take(lanes, tensor.exponents(lanes).astype(np.int64), weights, tensor.lanes(lanes))
+    tensor.add_results(lanes, tensor.exponents(lanes).astype(np.int64), weights, tensor.lanes(lanes))
     divisors = np.repeat([1, 2, 4, 8, 16], [10, 256, 34, 256, 44])
     assert tensor.reduced().mean().tolist() == (np.arange(1, 601, dtype=np.float32) / divisors).tolist()
 

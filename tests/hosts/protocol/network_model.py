@@ -241,7 +241,7 @@ class Fabric:
         for rank, sums in self.sums.items():
             worker = self.worker(rank)
             with contextlib.suppress(CallMismatch):  # which some tensor and all after it end in
-                while (reduced := worker.take(len(sums))) is not None:
+                while (reduced := worker.pop_result(len(sums))) is not None:
                     sums[len(sums)] = reduced
 
     # --- packets ---

@@ -477,7 +477,7 @@ class Nodes:
         if isinstance(core, WorkerCore) and idle:
             finished: WorkerCore = pickle.loads(pickle.dumps(core))
             for tensor in range(self.setup.tensors):
-                reduced = finished.take(tensor)
+                reduced = finished.pop_result(tensor)
                 if reduced is None or not self._is_exact(tensor, reduced):
                     wrong = wrong or f"tensor {tensor} is not the exact sum of the workers that its weights show"
                 else:

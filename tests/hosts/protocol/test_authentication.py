@@ -263,7 +263,7 @@ def test_a_forged_sum_is_refused_by_server_and_worker(dtype: str) -> None:
                     worker.receive(0, each)
     total = reference_sum(arrays)
     for worker in workers:
-        reduced = worker.take(0)
+        reduced = worker.pop_result(0)
         assert reduced is not None
         assert reduced.array.tobytes() == total.tobytes()
         assert worker.counters.bad_check > 0
@@ -292,7 +292,7 @@ def test_two_highest_bits_changed_in_a_sum_of_integers_are_found(dtype: str) -> 
                 workers[0].receive(0, Datagrams(np.full(len(mine), 100, np.uint32), payload))
             hers = out.payload[out.addresses == 2]
             workers[1].receive(0, Datagrams(np.full(len(hers), 100, np.uint32), hers))
-    reduced = workers[0].take(0)
+    reduced = workers[0].pop_result(0)
     assert reduced is not None
     assert reduced.array.tobytes() == (2 * np.arange(40)).astype(dtype).tobytes()
     assert workers[0].counters.bad_check > 0
@@ -339,7 +339,7 @@ def test_a_fetched_round_with_a_lost_workers_sum_passes() -> None:
     holder.receive(0, Datagrams(np.full(len(asked), addresses[0], np.uint32), asked.payload))
     (answer,) = holder.poll(0)
     fetching.receive(0, Datagrams(np.full(len(answer), addresses[1], np.uint32), answer.payload))
-    reduced = fetching.take(0)
+    reduced = fetching.pop_result(0)
     assert reduced is not None
     assert reduced.array.tobytes() == reference_sum(arrays).tobytes()
 

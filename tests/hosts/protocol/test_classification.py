@@ -29,7 +29,7 @@ def test_each_sample_gets_its_own_class() -> None:
         requests = questions.due(rounds)
         assert 0 < len(requests) <= 16
         for request in requests:
-            questions.take(answer(request))
+            questions.receive(answer(request))
         rounds += 1
     assert rounds == 3
     assert (questions.classes == np.arange(40) % 7).all()
@@ -48,7 +48,7 @@ def test_lost_late_and_repeated_packets_change_no_class(seed: int) -> None:
         draw.shuffle(flying)
         for _ in range(draw.randint(0, len(flying))):
             arriving = flying.pop()
-            questions.take(arriving)
+            questions.receive(arriving)
             if draw.random() < 0.2:
                 flying.append(arriving)
         now_ns += 3 * MS
@@ -67,11 +67,11 @@ def test_a_request_without_an_answer_is_repeated_at_its_time_out() -> None:
 def test_answers_without_a_class_and_of_other_models_are_asked_again() -> None:
     questions = Questions(SAMPLES[:1], model=MODEL, timeout_ns=MS)
     (request,) = questions.due(0)
-    questions.take(answer(request, Status.UNKNOWN_MODEL))
-    questions.take(answer(request, model=MODEL + 1))
+    questions.receive(answer(request, Status.UNKNOWN_MODEL))
+    questions.receive(answer(request, model=MODEL + 1))
     assert not questions.done
     assert len(questions.due(MS)) == 1
-    questions.take(answer(request))
+    questions.receive(answer(request))
     assert questions.done
 
 

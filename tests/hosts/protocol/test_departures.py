@@ -27,7 +27,7 @@ def step(job: Job, count: int = 12) -> None:
 
 def refusal_of(job: Job, handle: int) -> HostError:
     with pytest.raises(HostError) as caught:
-        job.workers[0].take(handle)
+        job.workers[0].pop_result(handle)
     return caught.value
 
 
@@ -40,7 +40,7 @@ def test_calls_before_a_departure_complete_and_later_ones_fail() -> None:
     assert worker.done(2)
     assert not worker.done(0)
     step(job)
-    assert [worker.take(handle) is not None for handle in range(2)] == [True, True]
+    assert [worker.pop_result(handle) is not None for handle in range(2)] == [True, True]
     assert worker.idle
     assert worker.deadline_ns is None
     for handle in (2, 3):
@@ -57,7 +57,7 @@ def test_calls_that_the_leaver_took_part_in_may_still_be_made() -> None:
     job.workers[0].end_after([Departure(1, "h2", 11, calls=2)])
     submit(job, 0, 2)
     step(job)
-    assert [job.workers[0].take(handle) is not None for handle in range(2)] == [True, True]
+    assert [job.workers[0].pop_result(handle) is not None for handle in range(2)] == [True, True]
     with pytest.raises(WorkerLeft, match=re.escape("after 2 of your 3 calls")):
         submit(job, 0, 1)
 
@@ -96,7 +96,7 @@ def test_a_sum_in_progress_ignores_departures() -> None:
     assert worker.rounds_complete > 0
     worker.end_after([Departure(1, "h2", 11, calls=0)])
     step(job)
-    assert worker.take(0) is not None
+    assert worker.pop_result(0) is not None
     with pytest.raises(WorkerLeft):
         submit(job, 0, 1)
 

@@ -499,7 +499,7 @@ def test_every_sum_and_the_failure_settle_once_taken_or_not() -> None:
 
     assert sum_all(3, 3) == [1, 1]
     assert sum_all(5, 5) == [2, 2]
-    assert job.workers[0].take(0) is not None
+    assert job.workers[0].pop_result(0) is not None
     assert sum_all(7, 9) == [3, 3]
     assert all(worker.failure for worker in job.workers)
 
@@ -522,7 +522,7 @@ def test_a_tensor_weighs_one_unless_told_otherwise() -> None:
         worker.submit(ones(1))
     while not job.workers[0].idle:
         job.step()
-    reduced = job.workers[0].take(0)
+    reduced = job.workers[0].pop_result(0)
     assert reduced is not None
     assert reduced.weights.tolist() == [2]
 
@@ -622,11 +622,11 @@ def test_weights_are_summed_and_give_the_weighted_mean() -> None:
         worker.submit(gradient * np.float32(samples), name="g", weight=samples)
     while not job.workers[0].idle:
         job.step()
-    reduced = job.workers[0].take(0)
+    reduced = job.workers[0].pop_result(0)
     assert reduced is not None
     assert reduced.weights.tolist() == [40, 40]
     assert reduced.mean().tolist() == [(3 * 30 + 6 * 10) / 40] * 300
-    assert job.workers[0].take(0) is None
+    assert job.workers[0].pop_result(0) is None
 
 
 @pytest.mark.parametrize("weight", [-1, 1 << 31, 1 << 32])
@@ -1031,7 +1031,7 @@ def test_a_damaged_contribution_is_dropped_alone_and_resent() -> None:
     assert job.server.counters.bad_check == 1
     job.now = job.workers[0].deadline_ns or 0
     job.step()
-    reduced = job.workers[0].take(0)
+    reduced = job.workers[0].pop_result(0)
     assert reduced is not None
     assert reduced.array.tobytes() == reference_sum(arrays).tobytes()
 

@@ -71,7 +71,7 @@ class Job:
     ) -> list[NDArray[Any]]:
         """Final sums of each worker; messages are sent once only, so each of them counts."""
         handles = self.run(arrays, up, down, kind)
-        taken = [worker.take(handle) for worker, handle in zip(self.workers, handles, strict=True)]
+        taken = [worker.pop_result(handle) for worker, handle in zip(self.workers, handles, strict=True)]
         assert None not in taken, self.drops
         return [each.array for each in taken if each is not None]
 
@@ -177,7 +177,7 @@ def test_two_messages_of_a_worker_make_a_third(kind: str, each: int) -> None:
     job, sends_negative = Job(lanes), True
     handles = job.run([own.ravel(), other.ravel()], up=up, kind=kind)
     assert job.server.counters.bad_check == len(negative) > 0
-    assert [worker.take(handle) for worker, handle in zip(job.workers, handles, strict=True)] == [None, None]
+    assert [worker.pop_result(handle) for worker, handle in zip(job.workers, handles, strict=True)] == [None, None]
 
 
 @dataclass(frozen=True)
@@ -329,7 +329,7 @@ def test_a_solution_modulo_a_word_makes_no_check_of_int32(lanes: int) -> None:
     arrays = numbers(5, "int32", lanes * 5)
     handles = job.run(arrays, up=up)
     assert job.server.counters.bad_check == job.drops == len(forged) > 0
-    assert [worker.take(handle) for worker, handle in zip(job.workers, handles, strict=True)] == [None, None]
+    assert [worker.pop_result(handle) for worker, handle in zip(job.workers, handles, strict=True)] == [None, None]
 
 
 # --- exponents --------------------------------------------------------------------------------------------------------
@@ -384,7 +384,7 @@ def test_an_exponent_lowered_until_lanes_wrap_yields_no_sum() -> None:
         job = Job()
         handles = job.run([array, array], down=down)
         for worker, handle in zip(job.workers, handles, strict=True):
-            reduced = worker.take(handle)
+            reduced = worker.pop_result(handle)
             assert (reduced is not None) == taken
             assert reduced is None or reduced.array.tolist() == [2000] * 8
             assert worker.counters.bad_check == (not taken)

@@ -160,7 +160,7 @@ def test_calls_that_differ_end_every_worker_and_nothing_before(seed: int) -> Non
         for handle in (1, 2):
             assert worker.done(handle)
             with raises(CallMismatch, place="tensor 'odd'"):
-                worker.take(handle)
+                worker.pop_result(handle)
         with pytest.raises(CallMismatch):
             worker.submit(before[rank])
         assert worker.idle
@@ -192,7 +192,7 @@ def run_losing_one_of_differing(seed: int) -> None:
         for index in range(len(sizes)):
             assert set(fabric.sums[rank][index].array.tolist()) <= {3, 6}
         with pytest.raises(CallMismatch):
-            worker.take(len(sizes))
+            worker.pop_result(len(sizes))
         assert worker.idle
         assert worker.deadline_ns is None
 

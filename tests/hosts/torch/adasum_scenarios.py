@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import weir
 from weir.hosts.torch.hooks import HiTopKState, Racks, adacons_hook, adasum_hook, hitopk_hook
-from weir.hosts.torch.hooks.adasum import take_adasum
+from weir.hosts.torch.hooks.adasum import start_adasum
 from weir.tests.hosts.torch.hook_scenarios import Bucket
 from weir.tests.hosts.torch.scenarios import begin, end, numbers
 
@@ -158,7 +158,7 @@ def passes(rank: int, ranks: int, store: Any) -> Any:
 def three_ranks(rank: int, ranks: int, store: Any) -> Any:
     """Adasum of three ranks."""
     begin(rank, ranks, store)
-    take_adasum(torch.ones(2000), [], None)
+    start_adasum(torch.ones(2000), [], None)
 
 
 def three_racks(rank: int, ranks: int, store: Any) -> Any:

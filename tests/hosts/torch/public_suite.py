@@ -70,7 +70,7 @@ def main() -> int:
             **os.environ,
             **told,
             "WEIR_HOST": ",".join(HOSTS),
-            "WEIR_LEAST_BYTES": "0",  # all that can goes through the switches
+            "WEIR_MIN_BYTES": "0",  # all that can goes through the switches
             "OMP_NUM_THREADS": "1",
             "BACKEND": "weir",
             "WORLD_SIZE": str(RANKS),

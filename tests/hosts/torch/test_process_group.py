@@ -107,7 +107,7 @@ def test_parts_of_reduce_scatter_and_sharded_layers_keep_digits(ranks: Ranks) ->
 
 
 def test_only_buckets_are_scaled_when_a_rank_is_lost(ranks: Ranks) -> None:
-    *others, dead = ranks.play("bucket_sized", WEIR_POLICY="continue", WEIR_LEAST_BYTES="0")
+    *others, dead = ranks.play("bucket_sized", WEIR_POLICY="continue", WEIR_MIN_BYTES="0")
     assert dead == {"exit": -9}
     assert others == [[[1.0], [2.0]]] * 2
 

@@ -36,10 +36,10 @@ class OneSeat:
         self.sums: list[Any] = []
         self.asked = threading.Event()
 
-    def take_block(self, size: int) -> Block:
+    def acquire_block(self, size: int) -> Block:
         return Block(1, mmap.mmap(-1, size), size)
 
-    def give_back(self, block: Block) -> None:
+    def release_block(self, block: Block) -> None:
         pass
 
     def open_seat(self, *_: Any, **__: Any) -> int:

@@ -7,7 +7,7 @@ import pytest
 from weir.hosts.errors import InvalidPlan
 from weir.hosts.torch.settings import Settings
 
-NAMES = ("POLICY", "LEAST_BYTES", "SLOTS", "TIMEOUT", "HOST", "NIC", "CONTROL")
+NAMES = ("POLICY", "MIN_BYTES", "SLOTS", "TIMEOUT", "HOST", "NIC", "CONTROL")
 
 
 def test_an_empty_variable_is_as_good_as_none() -> None:
@@ -19,8 +19,8 @@ def test_an_empty_variable_is_as_good_as_none() -> None:
     [
         ("POLICY", "hope"),
         ("POLICY", " continue"),
-        ("LEAST_BYTES", "-1"),
-        ("LEAST_BYTES", "4k"),
+        ("MIN_BYTES", "-1"),
+        ("MIN_BYTES", "4k"),
         ("SLOTS", "3"),
         ("SLOTS", "1"),
         ("TIMEOUT", "nan"),

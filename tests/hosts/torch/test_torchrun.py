@@ -104,7 +104,7 @@ def test_the_environment_is_checked_before_a_fabric_starts() -> None:
     for name, value in {
         "WEIR_POLICY": "hope",
         "WEIR_SLOTS": "3",
-        "WEIR_LEAST_BYTES": "-1",
+        "WEIR_MIN_BYTES": "-1",
         "WEIR_TIMEOUT": "nan",
     }.items():
         done = run(WEIR, "torchrun", SCRIPT, env={**os.environ, name: value})

@@ -113,7 +113,7 @@ class Play:
             self.network.at(self.network.now_ns + later_ns, lambda: self.receive(source, peer))
         elif kind < 0.8:
             self.asked.append((value, self.cores[source].request(peer, "q", value)))
-            self.takers.append((self.cores[peer], self.cores[peer].take_request()))
+            self.takers.append((self.cores[peer], self.cores[peer].receive_request()))
         elif kind < 0.9:
             self.pulled.append((peer, self.cores[source].pull(peer, "state")))
         else:

@@ -21,7 +21,7 @@ def sending(packets: int, window: int) -> Outgoing:
 
 
 def sent(outgoing: Outgoing, now_ns: int) -> list[int]:
-    return [order for rows in outgoing.take(now_ns) for order in rows.orders.tolist()]
+    return [order for rows in outgoing.pop_due(now_ns) for order in rows.orders.tolist()]
 
 
 def test_timed_out_packets_count_in_the_window_for_their_life() -> None:

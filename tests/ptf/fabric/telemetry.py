@@ -65,7 +65,7 @@ class AFinishedProbeGoesToTheController(IntTest):
         async def probe(session: SwitchSession) -> None:
             self.send("h1", self.carrying(body, left=False))
             await session.drain(1, PATIENCE_S)
-            [packet] = session.take_packets()
+            [packet] = session.pop_packet_ins()
             assert packet.frame == self.carrying(self.pushed(body), left=True), packet.frame.hex()
             assert packet.ingress_port == self.ports["h1"]
 

@@ -113,7 +113,7 @@ def test_the_next_blocks_travel_while_these_are_multiplied() -> None:
                 assert mesh.events.index(("begin", along, step)) > mesh.events.index(("wait", along, step - 2))
 
 
-THROUGH_SWITCHES = told("weir", 2, 1, "float32") | {"WEIR_LEAST_BYTES": "0"}
+THROUGH_SWITCHES = told("weir", 2, 1, "float32") | {"WEIR_MIN_BYTES": "0"}
 """Sums of any size."""
 
 

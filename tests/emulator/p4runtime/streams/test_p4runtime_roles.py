@@ -265,7 +265,7 @@ def test_annotations_give_objects_to_roles(stages: Client, externs_server: P4Run
 def test_roles_are_not_remembered_without_end() -> None:
     roles = Roles()
     for number in range(MAX_ROLES - 1):
-        roles.know(str(number))
+        roles.register(str(number))
     with pytest.raises(Refusal, match=f"{MAX_ROLES} roles"):
         roles.check(p4r.Role(name="one more"))
     assert roles.check(p4r.Role(name="5")) is None

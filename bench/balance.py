@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from weir.bench.batching import AIM, SAMPLES
 from weir.bench.endpoint import ECHO_ADDRESS, WORKER_ADDRESS, echoing
 from weir.bench.measure import Figure
-from weir.controller.controller import Controller, Options
+from weir.controller.controller import Controller, ControllerOptions
 from weir.controller.placement.strategies import strategy
 from weir.controller.service.service import ControlService
 from weir.experiments.backends.batch_sizes import size_rule
@@ -78,7 +78,7 @@ async def _played(workers: int) -> dict[str, list[float]]:
     """Seconds of processor time of a prediction and of the parts of a question, by part and by run."""
     topology = leaf_spine(4, 1, workers // 4)
     fabric, routes = EmulatedFabric(topology), Routes(topology)
-    options = Options(probe_period_ns=_NEVER_NS, solve_period_ns=0)
+    options = ControllerOptions(probe_period_ns=_NEVER_NS, solve_period_ns=0)
     with fabric.serve() as server, tempfile.TemporaryDirectory() as folder:
         async with fabric.sessions(server) as sessions:
             controller = Controller(topology, routes, sessions, strategy("widest"), options, now_ns=time.monotonic_ns())

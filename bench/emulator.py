@@ -14,7 +14,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from weir.bench.measure import Aim, Contender, Figure, compare, cpu_seconds
+from weir.bench.measure import Aim, Figure, TimedWork, compare, cpu_seconds
 from weir.bench.traffic import (
     GENERATIONS,
     HOST_ADDRESS,
@@ -75,8 +75,8 @@ def _forwarding() -> Figure:
     return compare(
         "L3 forwarding, 64-byte frames",
         "packets/s",
-        Contender("weir", FRAMES * repeat, lambda: switch.process(frames, None, 1, repeat)),
-        Contender("bare copy loop", FRAMES * repeat, lambda: _copy(frames, copies, repeat)),
+        TimedWork("weir", FRAMES * repeat, lambda: switch.process(frames, None, 1, repeat)),
+        TimedWork("bare copy loop", FRAMES * repeat, lambda: _copy(frames, copies, repeat)),
         aim=Aim(5e6),
         clock=cpu_seconds,
     )
@@ -117,8 +117,8 @@ def _contributions() -> Figure:
     return compare(
         "aggregation, 256-lane contributions",
         "lanes/s",
-        Contender("weir", count * repeat * LANES, lambda: switch.process(frames, None, ports, repeat)),
-        Contender("bare add loop", count * repeat * LANES, lambda: _add(lanes, sums, repeat)),
+        TimedWork("weir", count * repeat * LANES, lambda: switch.process(frames, None, ports, repeat)),
+        TimedWork("bare add loop", count * repeat * LANES, lambda: _add(lanes, sums, repeat)),
         aim=Aim(1.2e9),
         clock=cpu_seconds,
     )

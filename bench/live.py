@@ -17,7 +17,7 @@ from subprocess import PIPE, Popen
 from typing import Final
 
 from weir.bench.measure import Aim, Figure
-from weir.controller.controller import Controller, Options
+from weir.controller.controller import Controller, ControllerOptions
 from weir.controller.live.server import LiveServer
 from weir.controller.live.watch import LOOK_S, Watch
 from weir.controller.placement.strategies import strategy
@@ -69,7 +69,7 @@ async def _watched() -> tuple[float, float]:
     emulated = EmulatedFabric(topology)
     with emulated.serve() as rpc, LiveServer(port=0) as server:
         async with emulated.sessions(rpc) as sessions:
-            controller = Controller(topology, Routes(topology), sessions, strategy("widest"), Options())
+            controller = Controller(topology, Routes(topology), sessions, strategy("widest"), ControllerOptions())
             await controller.start()
             await controller.tick(0)
             watch = Watch(server, clock=count().__next__)  # every call looks

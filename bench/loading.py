@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from weir.bench.measure import Contender, Figure, compare, cpu_seconds
+from weir.bench.measure import Figure, TimedWork, compare, cpu_seconds
 from weir.bench.obstacles import pytorch_missing as obstacle
 from weir.training.divided_layers import DividedLayers
 from weir.training.graphs.graph import Graph
@@ -119,8 +119,8 @@ def figures() -> Iterator[Figure]:
     yield compare(
         "batches of 100 seeds per second of CPU, 2 layers of 10 neighbours",
         "batches/s",
-        Contender("GraphLoader", BATCHES, lambda: list(loader)),
-        Contender("DataLoader, node by node", BATCHES, lambda: list(peer)),
+        TimedWork("GraphLoader", BATCHES, lambda: list(loader)),
+        TimedWork("DataLoader, node by node", BATCHES, lambda: list(peer)),
         runs=RUNS,
         clock=cpu_seconds,
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class MachineDescription:
     """Description of the machine, for the interpretation of a figure."""
 
     processor: str
@@ -30,9 +30,9 @@ class Machine:
         return asdict(self)
 
 
-def this_machine() -> Machine:
+def this_machine() -> MachineDescription:
     """Read from /proc and the interpreter."""
-    return Machine(
+    return MachineDescription(
         processor=_processor(),
         cores=len(os.sched_getaffinity(0)),
         memory_gb=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9,

@@ -75,7 +75,7 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
-class Contender:
+class TimedWork:
     """Work to time, which does `units` units of it: packets, lanes, entries."""
 
     name: str
@@ -104,8 +104,8 @@ def cpu_seconds(work: Callable[[], object]) -> float:
 def compare(
     name: str,
     unit: str,
-    mine: Contender,
-    peer: Contender,
+    mine: TimedWork,
+    peer: TimedWork,
     *,
     aim: Aim | None = None,
     runs: int = RUNS,

@@ -20,7 +20,7 @@ from functools import partial
 from typing import Final
 
 from weir.bench.measure import Aim, Figure, cpu_seconds
-from weir.controller.placement import Costs, Placement, Problem
+from weir.controller.placement import Placement, PlacementCosts, Problem
 from weir.controller.placement.exact.tree_program import TreeProgram
 from weir.controller.placement.model.loads import LinkLoad
 from weir.controller.placement.model.search_limit import SearchLimit
@@ -84,7 +84,7 @@ def _large(routes: Routes) -> Iterator[Figure]:
     what = f"{WORKERS:,} workers, {len(routes.topology.switches)} switches placed"
     yield Figure(what, "s", tuple(taken for taken, _ in turns), less_is_better=True, aim=Aim(0.020))
     problem, (mine, widest) = problems[0], turns[0]
-    links = Costs(problem).slowest_link_seconds
+    links = PlacementCosts(problem).slowest_link_seconds
     label = STRATEGIES["widest"].label
     for name in ("agg", "grid", None):
         if name is None:
@@ -100,7 +100,7 @@ def _large(routes: Routes) -> Iterator[Figure]:
 
 def _by_one_program(problem: Problem) -> tuple[float, Placement | None, str]:
     """Seconds of this thread, the best tree by then, and how it ended."""
-    started, costs = time.thread_time(), Costs(problem)
+    started, costs = time.thread_time(), PlacementCosts(problem)
     tree_hops = hops(problem)
     placement, bound = TreeProgram(problem, costs, tree_hops).fastest(NODES)
     taken = time.thread_time() - started
@@ -196,7 +196,7 @@ def _held_against(topology: Topology, name: str, other: str, room: float = 1.0) 
         if number == 0:
             continue  # the first compiles what later problems of the fabric share
         turns.append((taken, peers))
-        costs = Costs(problem)
+        costs = PlacementCosts(problem)
         links.append((costs.slowest_link_seconds(placement), costs.slowest_link_seconds(best)))
     what = f"{name}, {workers} workers, {len(topology.switches)} switches"
     for figure, pairs in ((what, turns), (f"slowest link of {what}", links)):

@@ -26,7 +26,7 @@ from threading import Thread
 from typing import Final
 
 from weir.bench.measure import Aim, Figure
-from weir.controller.controller import Controller, Options
+from weir.controller.controller import Controller, ControllerOptions
 from weir.controller.placement import Placement, PlacementError, Problem
 from weir.controller.service.service import ControlService
 from weir.experiments.backends.sessions import open_sessions
@@ -127,7 +127,9 @@ async def _run() -> tuple[float, float]:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="weir-bench-"))
         sessions = await stack.enter_async_context(open_sessions(topology, network.addresses))
         lease_ns = int(1e9 * LEASE_S)
-        options = Options(probe_period_ns=lease_ns // 10, solve_period_ns=0, lease_ns=lease_ns, stuck_ns=3 * lease_ns)
+        options = ControllerOptions(
+            probe_period_ns=lease_ns // 10, solve_period_ns=0, lease_ns=lease_ns, stuck_ns=3 * lease_ns
+        )
         controller = Controller(topology, Routes(topology), sessions, _AtASpine(), options, time.monotonic_ns())
         await controller.start(time.monotonic_ns())
         service = await stack.enter_async_context(ControlService(controller, address=f"unix:{folder}/control"))

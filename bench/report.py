@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.table import Table
 
-from weir.bench.machine import Machine
+from weir.bench.machine import MachineDescription
 from weir.bench.measure import Figure
 
 COLUMNS = ("what", "weir", "spread", "peer", "peer's", "ratio", "aim", "")
@@ -24,7 +24,7 @@ def terminal_table(figures: Sequence[Figure]) -> Table:
     return table
 
 
-def markdown_table(figures: Sequence[Figure], machine: Machine) -> str:
+def markdown_table(figures: Sequence[Figure], machine: MachineDescription) -> str:
     """The same for a document, with the machine above it."""
     lines = [f"*{machine}*", "", "| " + " | ".join(COLUMNS) + " |", "|---|---:|---:|---|---:|---:|---:|---|"]
     lines += ["| " + " | ".join(_cells(figure)) + " |" for figure in figures]

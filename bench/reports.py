@@ -22,7 +22,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from weir.bench.measure import Aim, Contender, Figure, compare, cpu_seconds
+from weir.bench.measure import Aim, Figure, TimedWork, compare, cpu_seconds
 from weir.controller.telemetry.collector import ReportCollector
 from weir.controller.telemetry.link_state import LinkState
 from weir.controller.telemetry.report_socket import BATCH, ReportSocket
@@ -50,8 +50,8 @@ def figures() -> Iterator[Figure]:
     yield compare(
         "parsed from memory, 512 a batch",
         "reports/s",
-        Contender("weir", IN_MEMORY, partial(_collect, topology, *_together(many))),
-        Contender("Python loop", BY_HAND, partial(_by_hand, many[:BY_HAND])),
+        TimedWork("weir", IN_MEMORY, partial(_collect, topology, *_together(many))),
+        TimedWork("Python loop", BY_HAND, partial(_by_hand, many[:BY_HAND])),
         aim=Aim(3e6),
         runs=RUNS,
         clock=cpu_seconds,
@@ -59,8 +59,8 @@ def figures() -> Iterator[Figure]:
     yield compare(
         "the same beside scapy",
         "reports/s",
-        Contender("weir", IN_MEMORY, partial(_collect, topology, *_together(many))),
-        Contender("scapy loop", BY_SCAPY, partial(_by_scapy, many[:BY_SCAPY])),
+        TimedWork("weir", IN_MEMORY, partial(_collect, topology, *_together(many))),
+        TimedWork("scapy loop", BY_SCAPY, partial(_by_scapy, many[:BY_SCAPY])),
         runs=3,
         clock=cpu_seconds,
     )

@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from weir.bench.measure import Aim, Contender, Figure, compare, cpu_seconds
+from weir.bench.measure import Aim, Figure, TimedWork, compare, cpu_seconds
 from weir.hosts.numerics.datatypes import DataType, FloatType, data_types
 from weir.hosts.numerics.native_types import FLOAT32
 from weir.hosts.numerics.tensors import NonFinite, Tensor
@@ -70,7 +70,7 @@ def _measured(kind: DataType, policy: NonFinite, values: NDArray[Any]) -> Iterat
     name = kind.name if policy == "error" else f"{kind.name} with NaN and infinity"
     steps: list[tuple[str, Callable[[], None]]] = [("make", make), ("encode", encode), ("decode", decode)]
     for step, work in steps:
-        mine = Contender(step, values.nbytes, work)
+        mine = TimedWork(step, values.nbytes, work)
         yield compare(
-            f"{name}: {step}", "B/s", mine, Contender("copy", values.nbytes, copy), aim=aim, clock=cpu_seconds
+            f"{name}: {step}", "B/s", mine, TimedWork("copy", values.nbytes, copy), aim=aim, clock=cpu_seconds
         )

@@ -16,7 +16,7 @@ from rich.table import Table
 from .console import NOTES
 
 if TYPE_CHECKING:
-    from ..experiments.baselines import Figures
+    from ..experiments.baselines import SchemeFigures
 
 
 def baselines(
@@ -47,7 +47,7 @@ def baselines(
     from ..experiments.config import RunConfig
     from ..experiments.page_tables import check_places, write_table
 
-    def say(done: Figures) -> None:
+    def say(done: SchemeFigures) -> None:
         NOTES.print(f"{done.run}, {done.scheme}: longest queue {done.longest_queue}")
 
     if write is not None:
@@ -65,7 +65,7 @@ def baselines(
         raise typer.Exit(1)
 
 
-def _show(figures: Sequence[Figures]) -> None:
+def _show(figures: Sequence[SchemeFigures]) -> None:
     from ..experiments.baselines import COLUMNS
 
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=0, pad_edge=False)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ..controller.controller import Controller
     from ..controller.int_config.settings import IntConfig
     from ..controller.jobs.journal_file import JournalFile
-    from ..controller.options import Options
+    from ..controller.options import ControllerOptions
     from ..controller.p4runtime.session import SwitchSession
 
 _ANSWER_S = 5.0
@@ -270,12 +270,12 @@ def switch_addresses(
     return addresses
 
 
-def _options(settings: _Settings) -> Options:
+def _options(settings: _Settings) -> ControllerOptions:
     from ..controller.jobs.membership import longest_silence_ns
-    from ..controller.options import Options
+    from ..controller.options import ControllerOptions
     from ..controller.placement.strategies import STRATEGIES
 
-    return Options(
+    return ControllerOptions(
         probe_period_ns=settings.probe_ns,
         solve_period_ns=settings.solve_ns,
         together=STRATEGIES[settings.strategy].jointly,

@@ -88,7 +88,7 @@ def _is_there(program: str) -> bool:
 async def _launch(
     options: LaunchOptions, words: Sequence[str], told: Mapping[str, str], start: StartUp, end: End, shown: LiveOptions
 ) -> int:
-    from ..experiments.backends.carried import Carried
+    from ..experiments.backends.carried import CarriedTraffic
     from .ranks import launched_job, run_ranks
 
     doing = f"job of {', '.join(options.workers)}, placed by {options.strategy}"
@@ -100,7 +100,7 @@ async def _launch(
         ended = await run_ranks(job.ranks, lambda _: words, environment=lambda _: told, ends_together=together, end=end)
         if job.behind_s > 1:
             _print(f"the machine did not keep up: the fabric's time stood still for {job.behind_s:.1f} s")
-        if carried := Carried.of(job.live):
+        if carried := CarriedTraffic.of(job.live):
             _print(str(carried))
         if ended.failure:  # the last line, where users look for the reason
             _print(job.first_failure() or ended.failure)

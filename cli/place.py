@@ -181,9 +181,9 @@ def _place_one(request: _Request, problem: Problem, *, check: bool) -> None:
     from ..controller.placement.strategies import strategy as strategy_named
     from ..controller.placement.strategies.agg import Agg
     from .place_description import describe, expected, print_plan
-    from .place_without import Asking
+    from .place_without import RemovalStudy
 
-    asking = Asking()
+    asking = RemovalStudy()
     plans: list[Placement] = []
     described: list[dict[str, Any]] = []
     for name in request.strategies:

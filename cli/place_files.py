@@ -14,7 +14,7 @@ from ..experiments.config.sections import Duration, Rate, Section, Title, read_s
 from ..experiments.errors import ExperimentError
 from ..topologies import Endpoint, Topology, TopologyError
 from ..topologies.key_errors import dotted, problems_of
-from ..topologies.problems import BadFile, Problem, listed
+from ..topologies.problems import BadFile, FileProblem, listed
 from ..topologies.spelling import nearest
 from ..topologies.units import parse_rate
 from ..topologies.yaml_file import YamlFile
@@ -86,7 +86,7 @@ def read_loads(path: Path, topology: Topology) -> Mapping[Endpoint, LinkLoad]:
                     f"{found[link].background_bps:,.0f} bit/s is more than the link's {rate_bps:,} bit/s", value=value
                 )
         except TopologyError as error:
-            problems.append(Problem(f"{key}: {error}", written.line([key])))
+            problems.append(FileProblem(f"{key}: {error}", written.line([key])))
         except ValidationError as error:
             problems += _wrong_reading(written, key, value, error)
     if problems:
@@ -94,7 +94,7 @@ def read_loads(path: Path, topology: Topology) -> Mapping[Endpoint, LinkLoad]:
     return found
 
 
-def _wrong_reading(written: YamlFile, key: str, value: object, error: ValidationError) -> list[Problem]:
+def _wrong_reading(written: YamlFile, key: str, value: object, error: ValidationError) -> list[FileProblem]:
     def place(location: Sequence[str | int]) -> str:
         return dotted([key, *location])
 
@@ -120,7 +120,7 @@ def _read(path: Path, what: str) -> YamlFile:
         raise ExperimentError(str(error)) from None
 
 
-def _wrong_hosts(written: YamlFile, at: int, job: PlacedJob, topology: Topology) -> Iterator[Problem]:
+def _wrong_hosts(written: YamlFile, at: int, job: PlacedJob, topology: Topology) -> Iterator[FileProblem]:
     known = [host.name for host in topology.hosts]
     seen: set[str] = set()
     hosts: list[tuple[list[str | int], str]] = [(["workers", rank], host) for rank, host in enumerate(job.workers)]
@@ -130,8 +130,8 @@ def _wrong_hosts(written: YamlFile, at: int, job: PlacedJob, topology: Topology)
         location = ["jobs", at, *key]
         if host not in known:
             text = f'{dotted(location)}: no host "{host}" in {topology.name}{nearest(host, known)}'
-            yield Problem(text, written.line(location))
+            yield FileProblem(text, written.line(location))
         elif host in seen:
             text = f"{dotted(location)}: {host} is named twice in one job; workers and server are different hosts"
-            yield Problem(text, written.line(location))
+            yield FileProblem(text, written.line(location))
         seen.add(host)

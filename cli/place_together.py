@@ -15,10 +15,10 @@ from typing import Final
 
 import numpy as np
 
-from ..controller.placement import Costs, Placement, PlacementError, Problem
+from ..controller.placement import Placement, PlacementCosts, PlacementError, Problem
 from ..controller.placement.model.links import Floats
 from ..controller.placement.model.pipes import place_by_pipes
-from ..controller.placement.multi_job.joint import Running, Times, better_together, bound_of_slowest, seconds_of
+from ..controller.placement.multi_job.joint import RunningAggregation, Times, better_together, bound_of_slowest, seconds_of
 from ..controller.placement.multi_job.multi_tree import PARTS, shares
 from ..controller.placement.strategies import STRATEGIES, strategy
 from ..topologies import Endpoint
@@ -127,7 +127,7 @@ class _Around:
     """Placements of all parts, with the load that each finds on links and in switches."""
 
     parts: Sequence[Part]
-    costs: list[Costs] = field(init=False)
+    costs: list[PlacementCosts] = field(init=False)
     placements: dict[int, Placement] = field(default_factory=dict)
     bytes_of: dict[int, Floats] = field(default_factory=dict)
     """Bytes that each placed part brings onto the links in a step, (links,)."""
@@ -135,7 +135,7 @@ class _Around:
     """Slots of each switch that the placed parts take."""
 
     def __post_init__(self) -> None:
-        self.costs = [Costs(part.problem) for part in self.parts]
+        self.costs = [PlacementCosts(part.problem) for part in self.parts]
 
     def place(self, at: int, problem: Problem, place: Callable[[Problem], Placement]) -> None:
         placement = place(problem)
@@ -157,9 +157,11 @@ class _Around:
         others = {links[link]: float(rest[link]) for link in np.flatnonzero(rest)}
         return replace(problem, others=others, room=self._room(at))
 
-    def running(self) -> list[Running]:
+    def running(self) -> list[RunningAggregation]:
         return [
-            Running(replace(part.problem, room=self._room(at)), self.placements[at], part.weight, part.priority)
+            RunningAggregation(
+                replace(part.problem, room=self._room(at)), self.placements[at], part.weight, part.priority
+            )
             for at, part in enumerate(self.parts)
         ]
 
@@ -204,7 +206,7 @@ class _Around:
         seconds = zip(running, seconds_of(running, {}), strict=True)
         return sorted(((job.priority, float(f"{job.weight * each:.6g}")) for job, each in seconds), reverse=True)
 
-    def whys(self, first: Sequence[Running], *, alone: bool) -> list[str]:
+    def whys(self, first: Sequence[RunningAggregation], *, alone: bool) -> list[str]:
         """Explain the place of each part, given its first place; `alone`: the first place is that of the part alone."""
         now = self.running()
         before, after = seconds_of(first, {}), seconds_of(now, {})

@@ -47,7 +47,7 @@ class Without:
         }
 
 
-class Asking:
+class RemovalStudy:
     """Asks for one switch after another, as long as there is time."""
 
     def __init__(self, seconds: float | None = None) -> None:

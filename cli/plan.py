@@ -16,7 +16,7 @@ from rich.table import Table
 from .help import command_group, examples
 
 if TYPE_CHECKING:
-    from ..hosts.compression.selective import Costs
+    from ..hosts.compression.selective import CommunicationCosts
 
 app = command_group(
     no_args_is_help=True,
@@ -111,10 +111,10 @@ def _sizes_of(file: Path) -> list[int]:
     return sizes
 
 
-def _measured(name: str, workers: int, rate: str, latency: str) -> Costs:
+def _measured(name: str, workers: int, rate: str, latency: str) -> CommunicationCosts:
     """Return costs of links of this rate, and of a codec as it is on this machine."""
     from ..hosts.compression.codecs import make_codec
-    from ..hosts.compression.selective import Costs, Line, fitted
+    from ..hosts.compression.selective import CommunicationCosts, Line, fitted
     from ..hosts.compression.trial import measure
     from ..topologies.units import parse_delay, parse_rate
     from ..wire.aggregation import LANES, message_bytes
@@ -126,7 +126,7 @@ def _measured(name: str, workers: int, rate: str, latency: str) -> Costs:
     ratio = codec.bytes_on_wire(1 << 20, workers) / (4 << 20)
     number_ms, latency_ms = 32e3 / parse_rate(rate), 1e-6 * parse_delay(latency)
     headers = (FRAME_HEADER_BYTES + message_bytes(LANES)) / (4 * LANES)
-    return Costs(
+    return CommunicationCosts(
         encode=fitted(_SAMPLE, [1e3 * span[0] for span in spans]),
         decode=fitted(_SAMPLE, [1e3 * span[1] for span in spans]),
         merge=Line(0.0, 0.0),

@@ -60,7 +60,7 @@ class LaunchOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Rank:
+class RankProcess:
     """One worker-to-be."""
 
     rank: int
@@ -74,7 +74,7 @@ class LaunchedJob:
     """A job that waits for its workers."""
 
     number: int
-    ranks: Sequence[Rank]
+    ranks: Sequence[RankProcess]
     switches: Sequence[str]
     """Switches that sum the job at its start."""
     heartbeats_at: str | None
@@ -145,16 +145,16 @@ async def launched_job(options: LaunchOptions) -> AsyncIterator[LaunchedJob]:
                 "WEIR_NIC": fabric.nic(seat.host),
                 "WEIR_HOSTS": ",".join(options.workers),
             }
-            ranks.append(Rank(seat.rank, seat.host, environment))
+            ranks.append(RankProcess(seat.rank, seat.host, environment))
         switches = sorted({name for state in states for name in state.switches})
         yield LaunchedJob(job.job, ranks, switches, free, live)
 
 
 async def run_ranks(
-    ranks: Sequence[Rank],
-    command: Callable[[Rank], Sequence[str]],
+    ranks: Sequence[RankProcess],
+    command: Callable[[RankProcess], Sequence[str]],
     *,
-    environment: Callable[[Rank], Mapping[str, str]] = lambda _: {},
+    environment: Callable[[RankProcess], Mapping[str, str]] = lambda _: {},
     ends_together: bool = True,
     end: End | None = None,
 ) -> RanksEnd:
@@ -191,7 +191,7 @@ async def run_ranks(
 class _RunningRanks:
     """Processes of all ranks, with the tasks that pass on their output."""
 
-    def __init__(self, ranks: Sequence[Rank], *, ends_together: bool) -> None:
+    def __init__(self, ranks: Sequence[RankProcess], *, ends_together: bool) -> None:
         self.status = 0
         """Exit status of the first rank that failed."""
         self.failure = ""
@@ -201,7 +201,7 @@ class _RunningRanks:
         self._processes: dict[int, asyncio.subprocess.Process] = {}
         self._lines: set[asyncio.Task[None]] = set()
 
-    async def start(self, rank: Rank, command: Sequence[str], environment: Mapping[str, str]) -> None:
+    async def start(self, rank: RankProcess, command: Sequence[str], environment: Mapping[str, str]) -> None:
         """Start a rank's process. Raises ExperimentError."""
         self._processes[rank.rank], *streams = await _start(rank, command, environment)
         for stream, out in zip(streams, (sys.stdout, sys.stderr), strict=True):
@@ -261,7 +261,7 @@ class _RunningRanks:
 
 
 async def _start(
-    rank: Rank, command: Sequence[str], extra: Mapping[str, str]
+    rank: RankProcess, command: Sequence[str], extra: Mapping[str, str]
 ) -> tuple[asyncio.subprocess.Process, asyncio.StreamReader, asyncio.StreamReader]:
     """Start a rank's process; return it with the output, stdout and stderr, of it and its children."""
     (said, stdout), (complained, stderr) = await _pipe(), await _pipe()

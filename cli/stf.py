@@ -19,7 +19,7 @@ from ..experiments.errors import ExperimentError
 from .console import NOTES
 
 if TYPE_CHECKING:
-    from ..emulator.stf import Result
+    from ..emulator.stf import SuiteResult
 
 _console = Console(highlight=False, markup=False)
 
@@ -111,7 +111,7 @@ def _folder(folder: Path, as_json: bool) -> bool:
     return counts[Verdict.FAILED] > 0
 
 
-def _table(results: list[Result]) -> Table:
+def _table(results: list[SuiteResult]) -> Table:
     """Table of the tests that did not pass, with the reason; tests of other architectures are one row each."""
     from ..emulator.stf import Verdict
 

@@ -130,7 +130,7 @@ async def _run(
     """Run torchrun and return its exit status. With restarts each rank has a torchrun of its own, which restarts no
     other.
     """
-    from ..experiments.backends.carried import Carried
+    from ..experiments.backends.carried import CarriedTraffic
     from ..experiments.backends.live import live_fabric
     from .ranks import free_host
 
@@ -157,7 +157,7 @@ async def _run(
             return await _in_namespaces(live.fabric, hosts, words, told)
         together = _side_by_side if restarts else _in_one_torchrun
         status = await together(live.fabric, hosts, words, told)
-        if carried := Carried.of(live):
+        if carried := CarriedTraffic.of(live):
             NOTES.print(f"weir: {carried}", markup=False, soft_wrap=True)
         return status
 

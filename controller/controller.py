@@ -48,13 +48,13 @@ from .jobs.job import RunningJob
 from .jobs.job_order import JobOrder
 from .jobs.journal import Journal
 from .jobs.journal_file import JournalFile
-from .jobs.membership import Membership
+from .jobs.membership import JobMembers
 from .jobs.migrator import Migrator
 from .jobs.re_placement import RePlacementScheduler
 from .jobs.registry import JobRegistry
 from .jobs.restore import restore_jobs
 from .jobs.slow_paths import SlowPaths
-from .options import Message, Options
+from .options import ControllerOptions, Message
 from .p4runtime.entries import SwitchState
 from .p4runtime.reconcile import Diff, verify
 from .p4runtime.session import SwitchSession
@@ -69,7 +69,7 @@ from .telemetry.link_state import LinkState
 from .telemetry.prober import Prober
 from .telemetry.snapshot import DOUBTED, listed
 
-__all__ = ["Controller", "Message", "Options"]
+__all__ = ["Controller", "ControllerOptions", "Message"]
 
 _log = logging.getLogger(__name__)
 _promise_log = logging.getLogger(PROMISES)
@@ -110,7 +110,7 @@ class Controller:
         routes: Routes,
         sessions: Mapping[str, SwitchSession],
         strategy: Strategy,
-        options: Options,
+        options: ControllerOptions,
         now_ns: int = 0,
         seed: int = 1,
         journal: JournalFile | None = None,
@@ -165,7 +165,7 @@ class Controller:
         self.order = JobOrder(self.jobs, self.planner, self.moves.outlook.conditions_for, options.order)
         at = options.heartbeats_at
         paths = SlowPaths(self.planner, self.links, at) if at is not None else None
-        self.members = Membership(self.jobs, self.moves, paths)
+        self.members = JobMembers(self.jobs, self.moves, paths)
         self.bounded: list[Callable[[int], object]] = []
         self._promises = PromiseChanges(self.windows)
         self.exceeded = Exceeded(self.links, self.windows)

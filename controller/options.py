@@ -11,7 +11,7 @@ from .int_config.settings import IntConfig
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class ControllerOptions:
     probe_period_ns: int = 10_000_000
     solve_period_ns: int = 100_000_000
     """Between two looks at whether a job should move; 0: jobs stay where they are."""

@@ -36,7 +36,7 @@ from .entries import (
 
 if TYPE_CHECKING:
     from .fabric import Fabric
-    from .port import PortConfig, SwitchError
+    from .port import PortConfig, SwitchValueError
     from .program import MeterRates, Program, ProgramState, UnsupportedProgram
     from .switch import CPU_PORT, Switch
 else:
@@ -46,7 +46,7 @@ else:
         __name__,
         {
             "fabric": ("Fabric",),
-            "port": ("PortConfig", "SwitchError"),
+            "port": ("PortConfig", "SwitchValueError"),
             "program": ("MeterRates", "Program", "ProgramState", "UnsupportedProgram"),
             "switch": ("CPU_PORT", "Switch"),
         },
@@ -75,7 +75,7 @@ __all__ = [
     "Range",
     "Replica",
     "Switch",
-    "SwitchError",
+    "SwitchValueError",
     "TableEntry",
     "TableFull",
     "Ternary",

@@ -19,10 +19,19 @@ from typing import TYPE_CHECKING, Final
 
 from ..imports.extras import explained
 from .entries import EmulatorError
-from .ports.options import LOG_LEVELS, PACKET_LOG, QUEUE_PACKETS, Options, TlsFiles, UsageError, parse, parse_control
+from .ports.options import (
+    LOG_LEVELS,
+    PACKET_LOG,
+    QUEUE_PACKETS,
+    ProcessOptions,
+    TlsFiles,
+    UsageError,
+    parse,
+    parse_control,
+)
 
 if TYPE_CHECKING:
-    from .p4runtime import P4RuntimeServer, Tls
+    from .p4runtime import P4RuntimeServer, ServerTls
     from .ports.control import ControlServer
     from .ports.wired import InterfaceCounters, WiredSwitch
     from .switch import Switch
@@ -62,7 +71,7 @@ def control(arguments: Sequence[str]) -> None:
     sys.stdout.write(send_command(path or default_socket(device_id), line))
 
 
-def run(options: Options) -> None:
+def run(options: ProcessOptions) -> None:
     """Start a switch and serve until SIGTERM, SIGINT or SIGHUP, then print its counters.
 
     Raises:
@@ -137,7 +146,7 @@ def _watch_signals(ended: threading.Event) -> None:
     threading.Thread(target=watch, name="signals", daemon=True).start()
 
 
-def _open_to(options: Options, address: str) -> str | None:
+def _open_to(options: ProcessOptions, address: str) -> str | None:
     """Return a line about who may write to the switch besides this user; None: nobody else."""
     if address.startswith("unix:") or (options.tls is not None and options.tls.client_roots is not None):
         return None
@@ -159,7 +168,7 @@ def _is_local(address: str) -> bool:
         return False
 
 
-def _make_switch(options: Options) -> Switch:
+def _make_switch(options: ProcessOptions) -> Switch:
     from .ports.sockets import open_interface
 
     for port, name in options.interfaces.items():
@@ -195,7 +204,7 @@ def _make_switch(options: Options) -> Switch:
     return switch
 
 
-def _make_control(options: Options, wired: WiredSwitch) -> ControlServer | None:
+def _make_control(options: ProcessOptions, wired: WiredSwitch) -> ControlServer | None:
     """The control socket: where the command line says, or at its usual place if another switch does not have that."""
     from .ports.control import ControlError, ControlServer, default_socket
 
@@ -208,7 +217,7 @@ def _make_control(options: Options, wired: WiredSwitch) -> ControlServer | None:
         return None
 
 
-def _make_server(options: Options, switch: Switch) -> P4RuntimeServer:
+def _make_server(options: ProcessOptions, switch: Switch) -> P4RuntimeServer:
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its own lines about an address that cannot be had
     from .p4runtime import P4RuntimeServer
     from .ports.control import p4runtime_socket
@@ -217,13 +226,13 @@ def _make_server(options: Options, switch: Switch) -> P4RuntimeServer:
     return P4RuntimeServer([switch], address, tls=_tls(options.tls))
 
 
-def _tls(files: TlsFiles | None) -> Tls | None:
+def _tls(files: TlsFiles | None) -> ServerTls | None:
     if files is None:
         return None
-    from .p4runtime import Tls
+    from .p4runtime import ServerTls
 
     roots = None if files.client_roots is None else _read_pem(files.client_roots)
-    return Tls(_read_pem(files.key), _read_pem(files.certificate), roots)
+    return ServerTls(_read_pem(files.key), _read_pem(files.certificate), roots)
 
 
 def _read_pem(path: Path) -> bytes:
@@ -247,7 +256,7 @@ class _LogFile(logging.FileHandler):
         sys.stdout.flush()
 
 
-def _start_log(options: Options) -> None:
+def _start_log(options: ProcessOptions) -> None:
     if options.log_file is not None:
         try:
             handler: logging.Handler = _LogFile(options.log_file, "w", "utf-8")
@@ -278,7 +287,7 @@ def _try_to_say(text: str) -> None:
         _print(text)
 
 
-def _report(options: Options, switch: Switch, wired: WiredSwitch) -> None:
+def _report(options: ProcessOptions, switch: Switch, wired: WiredSwitch) -> None:
     """Print the counters: a line per port, then what the switch dropped, and why."""
     for port, counters in wired.counters().items():
         _print(f"port {port} ({options.interfaces[port]}): {_port_line(counters)}")

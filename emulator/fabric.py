@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from .frames import ETHERNET_BYTES, as_frames, by_size
 from .link_faults import REORDER_NS, check_faults, write_faults
-from .nodes import Endpoint, FabricError, HostNode, Nodes, label
+from .nodes import Endpoint, FabricError, FabricNodes, HostNode, label
 from .port import PortConfig, PortCounters, check_config, read_port, set_rate
 from .runtime import memory
 from .runtime.engine import MAX_FRAME, DueHost, Engine
@@ -67,7 +67,7 @@ class Fabric:
         """`seed` fixes all randomness; `max_frame` is the longest frame in bytes that fits any queue or link."""
         self.seed = seed
         self._engine = self._make_engine(max_frame)
-        self._nodes = Nodes()
+        self._nodes = FabricNodes()
         self._host_names: dict[int, str] = {}
         self._cpus: dict[int, Switch] = {}
         self._flows: list[str] = []

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from .port import SwitchError
+from .port import SwitchValueError
 from .runtime.engine import DrainResult
 
 ETHERNET_BYTES: Final = 14
@@ -20,11 +20,11 @@ def as_frames(frame: bytes | NDArray[np.uint8], max_frame: int) -> NDArray[np.ui
     if frames.ndim == 1:
         frames = frames[np.newaxis]
     if frames.ndim == 2 and frames.shape[1] > max_frame:
-        raise SwitchError(
+        raise SwitchValueError(
             f"at most {max_frame} bytes", place=f"frame of {frames.shape[1]} bytes", value=frames.shape[1]
         )
     if frames.dtype != np.uint8 or frames.ndim != 2:
-        raise SwitchError(
+        raise SwitchValueError(
             f"give uint8 (n, size) with size 0 … {max_frame}", place="frames", value=(frames.dtype.name, frames.shape)
         )
     return np.ascontiguousarray(frames)

@@ -31,7 +31,7 @@ class HostNode:
 
 
 @dataclass(slots=True)
-class Nodes:
+class FabricNodes:
     """Every node's name is taken once."""
 
     switches: dict[str, Switch] = field(default_factory=dict)

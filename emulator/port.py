@@ -13,7 +13,7 @@ QUEUE_PACKETS: Final = 64
 """Default depth of a queue, which is simple_switch's."""
 
 
-class SwitchError(EmulatorError):
+class SwitchValueError(EmulatorError):
     """A switch was asked for a port, rate or frame that it cannot have."""
 
 
@@ -102,9 +102,9 @@ def set_rate(engine: Engine, index: int, rate_bps: float | None) -> None:
 
 
 def check_config(where: str, config: PortConfig) -> None:
-    """Raises `SwitchError` for a value out of range, which it says to be at `where`."""
+    """Raises `SwitchValueError` for a value out of range, which it says to be at `where`."""
     if config.rate_bps is not None and not 1 <= config.rate_bps <= 1e13:
-        raise SwitchError(
+        raise SwitchValueError(
             f"rate {config.rate_bps} bit/s is not between 1 and 10 Tbit/s; None means infinite",
             place=where,
             value=config.rate_bps,
@@ -112,11 +112,11 @@ def check_config(where: str, config: PortConfig) -> None:
     for name in ("queue_packets", "queue_bytes"):
         depth = getattr(config, name)
         if depth is not None and not 1 <= depth <= UNLIMITED:
-            raise SwitchError(
+            raise SwitchValueError(
                 f"{name} is {depth}; it must be 1 … {UNLIMITED}, or None for unlimited", place=where, value=name
             )
     if not 0 <= config.overhead_bytes <= 1024:
-        raise SwitchError(
+        raise SwitchValueError(
             f"overhead of {config.overhead_bytes} bytes is not one of 0 … 1024",
             place=where,
             value=config.overhead_bytes,

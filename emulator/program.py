@@ -37,7 +37,7 @@ from .compiler.layout import Layout, is_static, plan
 from .compiler.link import link
 from .compiler.steps import with_steps
 from .entries import InvalidEntry
-from .state import ActionProfile, Counter, Digest, ProgramState, Register, Table, ValueSet, const_entries
+from .state import ActionProfile, Counter, DigestQueue, ProgramState, Register, Table, ValueSetMembers, const_entries
 from .tables.keys import pack_key
 from .tables.meters import ColorCounts, MeterArray, MeterRates
 from .tables.rows import action_codes, profile_actions, row_layout
@@ -49,7 +49,7 @@ __all__ = [
     "ColorCounts",
     "Counter",
     "CounterSchema",
-    "Digest",
+    "DigestQueue",
     "DigestSchema",
     "EntryPoints",
     "KeyField",
@@ -63,7 +63,7 @@ __all__ = [
     "Table",
     "TableSchema",
     "UnsupportedProgram",
-    "ValueSet",
+    "ValueSetMembers",
     "ValueSetSchema",
 ]
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from .bmv2.document import Digest as DigestNode
+from .bmv2.document import DigestQueue as DigestNode
 from .bmv2.document import Document
 from .bmv2.document import Table as TableNode
 from .bmv2.schema import ActionProfileSchema, ActionSchema, TableSchema, ValueSetSchema
@@ -30,13 +30,13 @@ from .compiler.layout import (
 )
 from .compiler.steps import Steps
 from .entries import ActionCall, Exact, InvalidEntry, Lpm, Match, Optional, Range, TableEntry, TableFull, Ternary
-from .tables.memory import Block, RetiredMemory, write_word
+from .tables.memory import MemoryBlock, RetiredMemory, write_word
 from .tables.meters import MeterArray
 from .tables.profile import ActionProfile
 from .tables.rows import row_layout
 from .tables.table import Table
 
-__all__ = ["ActionProfile", "Counter", "Digest", "ProgramState", "Register", "Table", "ValueSet"]
+__all__ = ["ActionProfile", "Counter", "DigestQueue", "ProgramState", "Register", "Table", "ValueSetMembers"]
 
 
 class Register:
@@ -91,7 +91,7 @@ class Counter:
         self.bytes: NDArray[np.uint64] = cells[:, 1]
 
 
-class Digest:
+class DigestQueue:
     """Records of one struct's `digest` calls that have not been read: at most 1024; later ones are lost."""
 
     def __init__(
@@ -123,7 +123,7 @@ class Digest:
         return records
 
 
-class ValueSet:
+class ValueSetMembers:
     """A parser value set. A member has one match per expression of the select: Exact, Lpm, Ternary or Optional."""
 
     def __init__(self, schema: ValueSetSchema, root: int, retired: RetiredMemory) -> None:
@@ -132,7 +132,7 @@ class ValueSet:
         self._schema = schema
         self._root = root
         self._retired = retired
-        self._block: Block | None = None
+        self._block: MemoryBlock | None = None
         self.replace(())
 
     @property
@@ -149,7 +149,7 @@ class ValueSet:
         parts = [len(chosen).to_bytes(8, "little")]
         for member in chosen:
             parts += (number.to_bytes(size, "little") for number in self._packed(member))
-        block = Block(sum(map(len, parts)))
+        block = MemoryBlock(sum(map(len, parts)))
         block.bytes[:] = np.frombuffer(b"".join(parts), np.uint8)
         write_word(self._root, block.address)
         if self._block is not None:
@@ -214,7 +214,7 @@ class ProgramState:
         actions: Mapping[str, ActionSchema],
         profiles: Mapping[str, ActionProfileSchema],
     ) -> None:
-        self._memory = Block(layout.state_bytes)
+        self._memory = MemoryBlock(layout.state_bytes)
         self._retired = RetiredMemory(self._memory)
         roots = (*layout.table_root.values(), *layout.value_set_root.values())
         self._roots_end = max(roots, default=STATE_HEAD_BYTES - ROOT_BYTES) + ROOT_BYTES
@@ -239,12 +239,12 @@ class ProgramState:
             name: MeterArray(name, document.meters[name].size, document.meters[name].unit, self._memory, offset)
             for name, offset in layout.meter_offset.items()
         }
-        self.digests: Mapping[str, Digest] = {
+        self.digests: Mapping[str, DigestQueue] = {
             digest.name: self._digest(document, digest, layout.digest_offset[digest.id])
             for digest in document.digests.values()
         }
-        self.value_sets: Mapping[str, ValueSet] = {
-            name: ValueSet(
+        self.value_sets: Mapping[str, ValueSetMembers] = {
+            name: ValueSetMembers(
                 ValueSetSchema(name, document.value_sets[name].size, document.value_sets[name].widths),
                 self.address + root,
                 self._retired,
@@ -270,11 +270,11 @@ class ProgramState:
     def _counter_cells(self, offset: int, size: int) -> NDArray[np.uint64]:
         return self._memory.bytes[offset : offset + size * COUNTER_BYTES].view(np.uint64).reshape(size, 2)
 
-    def _digest(self, document: Document, digest: DigestNode, offset: int) -> Digest:
+    def _digest(self, document: Document, digest: DigestNode, offset: int) -> DigestQueue:
         slot_bytes = digest_slot_bytes(digest, document)
         size = DIGEST_HEAD_BYTES + DIGEST_SLOTS * slot_bytes
         memory = self._memory.bytes[offset : offset + size]
-        return Digest(digest.name, memory, digest_places(digest, document), slot_bytes)
+        return DigestQueue(digest.name, memory, digest_places(digest, document), slot_bytes)
 
     @contextmanager
     def held(self) -> Iterator[None]:

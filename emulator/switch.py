@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from .abi import DROP_PORT
 from .frames import as_frames, split
-from .port import PortConfig, PortCounters, Queue, SwitchError, check_config, read_port, read_queues, set_rate
+from .port import PortConfig, PortCounters, Queue, SwitchValueError, check_config, read_port, read_queues, set_rate
 from .program import Program, ProgramState
 from .replication import ReplicationEngine, ReplicationTables
 from .runtime import memory
@@ -79,13 +79,13 @@ class Switch:
             SwitchError: An argument is out of range.
         """
         if not 0 <= drop_port < PORT_NUMBERS or drop_port == cpu_port:
-            raise SwitchError(
+            raise SwitchValueError(
                 f"drop port {drop_port} is not one of 0 … {PORT_NUMBERS - 1}, or the CPU port",
                 place=f"switch {device_id}",
                 value=drop_port,
             )
         if max_passes < 1:
-            raise SwitchError(
+            raise SwitchValueError(
                 f"max_passes is {max_passes}; a packet passes once at least",
                 place=f"switch {device_id}",
                 value=max_passes,
@@ -148,7 +148,7 @@ class Switch:
         packet-ins that the control plane has not been handed, and packet-outs that have not entered.
         """
         if program.phv_bytes % 16:
-            raise SwitchError("it must be a multiple of 16", place="program", value=program.phv_bytes)
+            raise SwitchValueError("it must be a multiple of 16", place="program", value=program.phv_bytes)
         with self.paused():
             for index in self._index.values():
                 self._engine.flush(index)
@@ -212,11 +212,11 @@ class Switch:
     def add_port(self, number: int, config: PortConfig | None = None) -> None:
         """Raises SwitchError for a number out of range or one that is there already."""
         if not 0 <= number < PORT_NUMBERS - 1:
-            raise SwitchError(
+            raise SwitchValueError(
                 f"port {number} is not one of 0 … {PORT_NUMBERS - 2}", place=f"switch {self.device_id}", value=number
             )
         if number in self._index:
-            raise SwitchError(f"port {number} is there already", place=f"switch {self.device_id}", value=number)
+            raise SwitchValueError(f"port {number} is there already", place=f"switch {self.device_id}", value=number)
         config = config or PortConfig()
         check_config(f"switch {self.device_id}, port {number}", config)
         self._config[number] = config
@@ -248,13 +248,13 @@ class Switch:
         if priority is None:
             self._config[number] = config
         elif not 0 <= priority < PRIORITIES:
-            raise SwitchError(
+            raise SwitchValueError(
                 f"priority {priority} is not one of 0 … {PRIORITIES - 1}",
                 place=f"switch {self.device_id}",
                 value=priority,
             )
         elif given["rate_bps"] is not ... or given["overhead_bytes"] is not ...:
-            raise SwitchError(
+            raise SwitchValueError(
                 f"a rate is the whole port {number}'s, not one priority's",
                 place=f"switch {self.device_id}",
                 value=number,
@@ -273,7 +273,7 @@ class Switch:
     def port_index(self, number: int) -> int:
         """Index of a port among its engine's. Raises SwitchError if the switch has no such port."""
         if number not in self._index:
-            raise SwitchError(
+            raise SwitchValueError(
                 f"switch {self.device_id} has no port {number}; it has {sorted(self._index)}", value=self.device_id
             )
         return self._index[number]
@@ -375,13 +375,13 @@ class Switch:
         Raises SwitchError in a fabric.
         """
         if frames.ndim != 2 or not 1 <= frames.shape[1] <= self._engine.max_frame:
-            raise SwitchError(
+            raise SwitchValueError(
                 f"give (n, size) with size 1 … {self._engine.max_frame}", place="frames", value=frames.shape
             )
         count, size = frames.shape
         sizes = np.full(count, size, np.int64) if lengths is None else np.ascontiguousarray(lengths, np.int64)
         if sizes.shape != (count,) or (count and not 0 <= sizes.min() <= sizes.max() <= size):
-            raise SwitchError(f"lengths must be ({count},) with values 0 … {size}", value=count)
+            raise SwitchValueError(f"lengths must be ({count},) with values 0 … {size}", value=count)
         numbers = np.ascontiguousarray(np.broadcast_to(ports, count), np.int64)
         return self._run(np.ascontiguousarray(frames, np.uint8), sizes, numbers, repeat)
 
@@ -389,7 +389,7 @@ class Switch:
         self, frames: NDArray[np.uint8], lengths: NDArray[np.int64], ports: NDArray[np.int64], repeat: int
     ) -> DrainResult:
         if not self._alone:
-            raise SwitchError("send frames from the fabric's hosts", place=f"switch {self.device_id}")
+            raise SwitchValueError("send frames from the fabric's hosts", place=f"switch {self.device_id}")
         return self._engine.process(int(self._records.ctypes.data), frames, lengths, ports, repeat)
 
     # --- fabric ---------------------------------------------------------------------------------------------------
@@ -397,7 +397,7 @@ class Switch:
     def join(self, engine: Engine, seed: int, cpu_sender: int) -> None:
         """Move to a fabric's engine, with all ports as configured; counters are reset. The fabric calls this."""
         if not self._alone:
-            raise SwitchError(f"switch {self.device_id} is in a fabric already", value=self.device_id)
+            raise SwitchValueError(f"switch {self.device_id} is in a fabric already", value=self.device_id)
         self._alone = False
         self._cpu_sender = cpu_sender
         self._record["seed"] = seed

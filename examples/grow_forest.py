@@ -16,7 +16,7 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
 import weir
-from weir.controller.inference.forest import LEAF, Tree
+from weir.controller.inference.forest import LEAF, DecisionTree
 
 TREES, LEAVES, PICKED = 9, 64, 8  # PICKED: pixels that a split chooses among, drawn at each node
 VALUES, CLASSES = 17, 10
@@ -94,7 +94,7 @@ def grow(
     while any(len(tree.fresh) for tree in trees):
         for tree, counts in zip(trees, add(np.stack([tree.counts() for tree in trees])), strict=True):
             tree.learn(counts)
-    grown = tuple(Tree(*(tuple(part) for part in zip(*tree.nodes, strict=True))) for tree in trees)
+    grown = tuple(DecisionTree(*(tuple(part) for part in zip(*tree.nodes, strict=True))) for tree in trees)
     return weir.Forest(tuple(range(CLASSES)), images.shape[1], grown)
 
 

@@ -8,7 +8,7 @@ switches allow, and queues keep their bounds.
 from __future__ import annotations
 
 from weir.hosts.congestion import Feedback, WindowLaw
-from weir.hosts.congestion.laws import Description
+from weir.hosts.congestion.laws import LawDescription
 from weir.wire.control import Pacing
 
 
@@ -33,4 +33,4 @@ class Halving(WindowLaw):
         return max(1, int(self._rounds))
 
 
-DESCRIPTION = Description("halving", "halved by marks", lambda setting: Halving(), bounded=True)
+DESCRIPTION = LawDescription("halving", "halved by marks", lambda setting: Halving(), bounded=True)

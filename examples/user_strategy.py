@@ -10,7 +10,7 @@ import random
 
 from weir.controller.placement import Placement, Problem
 from weir.controller.placement.baseline_trees import closest_feasible_tree, hub_switches
-from weir.controller.placement.strategies import Description
+from weir.controller.placement.strategies import StrategyDescription
 
 
 class LeastLoadedHub:
@@ -24,6 +24,6 @@ class LeastLoadedHub:
         return closest_feasible_tree(problem, {} if hub is None else dict.fromkeys(problem.workers, hub))
 
 
-DESCRIPTION = Description(
+DESCRIPTION = StrategyDescription(
     "user_strategy", "quietest hub", "every worker sends to the least loaded switch", LeastLoadedHub, resolves=True
 )

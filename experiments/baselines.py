@@ -42,7 +42,7 @@ COLUMNS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class SchemeFigures:
     """One run under one scheme."""
 
     run: str
@@ -64,7 +64,7 @@ class Figures:
     """Packets that full queues dropped."""
 
     @classmethod
-    def of(cls, config: RunConfig, scheme: str, result: StrategyResult) -> Figures:
+    def of(cls, config: RunConfig, scheme: str, result: StrategyResult) -> SchemeFigures:
         """Figures of a run."""
         found = joins(result.jobs)
         return cls(
@@ -114,8 +114,8 @@ def _yielding_bps(config: RunConfig, result: StrategyResult) -> float:
 
 
 def compare(
-    configs: Iterable[RunConfig], schemes: Sequence[str], done: Callable[[Figures], object] = lambda _: None
-) -> list[Figures]:
+    configs: Iterable[RunConfig], schemes: Sequence[str], done: Callable[[SchemeFigures], object] = lambda _: None
+) -> list[SchemeFigures]:
     """Run each configuration under each scheme, with its first strategy.
 
     Args:
@@ -137,17 +137,17 @@ def compare(
             changed = {**config.congestion.model_dump(), **SCHEMES[scheme]}
             run = config.replaced("--scheme", congestion=changed)
             result = run_until_ended(run_strategy(run, run.strategies[0]))
-            found.append(Figures.of(run, scheme, result))
+            found.append(SchemeFigures.of(run, scheme, result))
             done(found[-1])
     return found
 
 
-def as_json(figures: Iterable[Figures]) -> list[dict[str, Any]]:
+def as_json(figures: Iterable[SchemeFigures]) -> list[dict[str, Any]]:
     """Figures as plain values."""
     return [asdict(one) for one in figures]
 
 
-def markdown_table(figures: Iterable[Figures]) -> str:
+def markdown_table(figures: Iterable[SchemeFigures]) -> str:
     """Figures as a table of a page."""
     head = [column.replace("\n", " ") for column in COLUMNS]
     lines = [head, ["---", "---", *["---:"] * (len(head) - 2)], *(one.row for one in figures)]

@@ -30,7 +30,7 @@ _BLOCKS_OF_TREE: Final = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ClassificationOutcome:
     """Answers of a switch compared with the model."""
 
     samples: int
@@ -64,7 +64,7 @@ class Outcome:
         ]
 
 
-def try_model(forest: Forest, encoded: NDArray[np.uint8]) -> Outcome:
+def try_model(forest: Forest, encoded: NDArray[np.uint8]) -> ClassificationOutcome:
     """Load a model into an emulated switch and ask for the classes of samples of bytes, (n, features)."""
     switch = loaded_switch(forest)
     votes = forest.votes_of_bytes(encoded)
@@ -76,7 +76,7 @@ def try_model(forest: Forest, encoded: NDArray[np.uint8]) -> Outcome:
         if answer is None or not right or (answer.class_index, answer.votes) != (best, int(expected[best])):
             wrong += 1
     leaves = [sum(1 for _ in tree.leaves()) for tree in forest.trees]
-    return Outcome(
+    return ClassificationOutcome(
         samples=len(encoded),
         wrong=wrong,
         trees=len(forest.trees),

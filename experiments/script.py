@@ -24,7 +24,7 @@ from .errors import ExperimentError
 _FUNCTION: Final = "worker"
 
 
-class Worker(Protocol):
+class ScriptWorker(Protocol):
     """One worker of a script, with its share of the data and its replica.
 
     It may have `samples`, an integer: how many samples a gradient is the sum of (1); and `accuracy()`: of its replica
@@ -69,7 +69,7 @@ class ScriptWorkload(ReplicatedJob):
                 f"and the options that the run's file has ({', '.join(script.options) or 'none'}): {error}"
             ) from None
         self._seed = seed
-        self._made: dict[int, Worker] = {}
+        self._made: dict[int, ScriptWorker] = {}
 
     def gradient(self, worker: int, step: int) -> Floats:
         made = self._worker(worker)
@@ -97,7 +97,7 @@ class ScriptWorkload(ReplicatedJob):
         measure = getattr(self._worker(worker), "accuracy", None)
         return None if measure is None else float(measure())
 
-    def _worker(self, rank: int) -> Worker:
+    def _worker(self, rank: int) -> ScriptWorker:
         if rank not in self._made:
             made = self._make(rank, self.workers, self._seed, **self._script.options)
             weights = getattr(made, "weights", None)
@@ -142,7 +142,7 @@ def _gradient_values(path: str, digest: str, options: str, workers: int, seed: i
 
 
 @cache
-def _function(path: str, digest: str) -> Callable[..., Worker]:
+def _function(path: str, digest: str) -> Callable[..., ScriptWorker]:
     """Return the script's function, from the file with this digest. Errors of the script itself are not caught."""
     if (now := script_digest(Path(path))) != digest:
         raise ExperimentError(
@@ -155,7 +155,7 @@ def _function(path: str, digest: str) -> Callable[..., Worker]:
     function = getattr(user_files.run_file(Path(path)), _FUNCTION, None)
     if not callable(function):
         raise ExperimentError(f"{path}: has no function {_FUNCTION}(rank, workers, seed); a workload's script has one")
-    made: Callable[..., Worker] = function
+    made: Callable[..., ScriptWorker] = function
     return made
 
 

@@ -11,7 +11,7 @@ torch.distributed: each imports only folders that stand before it. This package 
 PyTorch.
 """
 
-from .collectives.communicator import Communicator, Driver, wait_all
+from .collectives.communicator import Communicator, WorkerDriver, wait_all
 from .collectives.compression import Compression
 from .collectives.handle import Handle
 from .drivers.classifier import Classifier
@@ -62,7 +62,6 @@ __all__ = [
     "ControlRefused",
     "Counters",
     "DataType",
-    "Driver",
     "EndpointClosed",
     "Handle",
     "HostError",
@@ -87,6 +86,7 @@ __all__ = [
     "UdpHost",
     "UdpWorker",
     "WorkerCore",
+    "WorkerDriver",
     "WorkerLeft",
     "WorkerMissing",
     "WorkerOptions",

@@ -74,7 +74,7 @@ _NARROW: Final = _Measures((1.2, 0.76), 0.84, 0.42, 0.08, 0.6, (0.4, 1.1, 1.7, 4
 
 
 @dataclass(frozen=True, slots=True)
-class Flow:
+class DrawnFlow:
     """Background traffic between two hosts."""
 
     source: str
@@ -97,7 +97,7 @@ class Drawing:
     """The switches that aggregate, each with a short label: `sums 3`."""
     roles: Mapping[str, str] = field(default_factory=dict)
     """Role of a host in the job, `worker` or `server`; hosts without a role are missing."""
-    flows: Sequence[Flow] = ()
+    flows: Sequence[DrawnFlow] = ()
     title: str = ""
     upright: bool = False
     """True to draw from left to right, no wider than a phone's page."""

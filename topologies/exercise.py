@@ -25,7 +25,7 @@ from typing import Any, Final
 
 from .errors import TopologyError
 from .model import Endpoint, Host, Link, Switch, Topology
-from .problems import BadFile, Problem, any_value, by_name, keys, list_of, listed, read_json, text_value, wrong
+from .problems import BadFile, FileProblem, any_value, by_name, keys, list_of, listed, read_json, text_value, wrong
 from .runtime_json import RuntimeFile
 from .targets import BMV2
 from .units import parse_delay
@@ -90,25 +90,25 @@ def read_exercise(path: Path) -> Exercise:
         data = read_json(path, "the topology of an exercise", _shape)
     except BadFile as error:
         raise TopologyError(str(error)) from None
-    problems: list[Problem] = []
+    problems: list[FileProblem] = []
     hosts: dict[str, tuple[Host, ExerciseHost]] = {}
     for name, given in data["hosts"].items():
         try:
             hosts[name] = _host(name, given)
         except TopologyError as error:
-            problems.append(Problem(str(error)))
+            problems.append(FileProblem(str(error)))
     links: list[Link] = []
     switches: dict[str, Switch] = {}
     for number, (name, given) in enumerate(data["switches"].items(), 1):
         try:
             switches[name] = _switch(name, number, given)
         except TopologyError as error:
-            problems.append(Problem(str(error)))
+            problems.append(FileProblem(str(error)))
     for index, ends in enumerate(data["links"]):
         try:
             links.append(_link(index, ends, data["hosts"]))
         except TopologyError as error:
-            problems.append(Problem(str(error)))
+            problems.append(FileProblem(str(error)))
     if problems:
         raise TopologyError(listed(str(path), problems))
     try:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from .problems import Problem, missing_key, shown, uncapitalised, unknown_key, wrong
+from .problems import FileProblem, missing_key, shown, uncapitalised, unknown_key, wrong
 from .spelling import closest, nearest
 
 Location = Sequence[str | int]
@@ -50,7 +50,7 @@ def problems_of(
     *,
     place: Callable[[Location], str] = dotted,
     line: Callable[[Location], int | None] = lambda _: None,
-) -> list[Problem]:
+) -> list[FileProblem]:
     """All that is wrong with `data`, which `model` refused: `place` says a location in words, `line` where it is."""
     grouped: dict[tuple[str | int, ...], list[tuple[Any, _Walk]]] = {}
     for detail in error.errors(include_url=False)[:_EXAMINED]:
@@ -64,7 +64,9 @@ def problems_of(
                 if any(each["type"] == "missing" for each, _ in grouped.get(place_of_it, ())):
                     del grouped[place_of_it]
     return [
-        Problem(text, line(location)) for location, found in grouped.items() for text in _texts(location, found, place)
+        FileProblem(text, line(location))
+        for location, found in grouped.items()
+        for text in _texts(location, found, place)
     ]
 
 

@@ -23,7 +23,7 @@ _LONGEST_VALUE: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class FileProblem:
     """One thing that is wrong with a file."""
 
     text: str
@@ -39,7 +39,7 @@ class BadFile(PlacedError):
     """An invalid file. Its reader raises an error of its own package with this text."""
 
 
-def listed(where: str, problems: Sequence[Problem]) -> str:
+def listed(where: str, problems: Sequence[FileProblem]) -> str:
     """One problem in one line; several in a line each, in the file's order, below a line that names the file."""
     distinct = list(dict.fromkeys(problems))
     if len(distinct) == 1:
@@ -150,7 +150,7 @@ def read_json(path: Path, what: str, shape: Shape) -> dict[str, Any]:
         raise BadFile(f"is not JSON: {said}", place=str(path)) from None
     if not isinstance(data, dict):
         raise BadFile(f"{what} is a JSON object with keys; this is {kind_of(data)}", place=str(path))
-    if problems := [Problem(text) for text in (*twice, *shape(data, ""))]:
+    if problems := [FileProblem(text) for text in (*twice, *shape(data, ""))]:
         raise BadFile(listed(str(path), problems))
     return data
 

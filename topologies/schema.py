@@ -47,7 +47,7 @@ from .file_keys import (
 )
 from .key_errors import Location, dotted, problems_of
 from .model import Endpoint, Host, Link, Switch, Topology
-from .problems import BadFile, Problem, kind_of, listed
+from .problems import BadFile, FileProblem, kind_of, listed
 from .spelling import nearest
 from .targets import Target
 from .units import format_delay, format_memory, format_rate
@@ -115,7 +115,7 @@ def parse_topology(data: object, where: str, written: YamlFile | None = None, wi
     try:
         return _generate(keys) if isinstance(keys, GeneratedKeys) else _build(keys)
     except UnsoundFabric as error:
-        raise TopologyError(listed(where, [Problem(text, line(place)) for place, text in error.problems])) from None
+        raise TopologyError(listed(where, [FileProblem(text, line(place)) for place, text in error.problems])) from None
     except TopologyError as error:
         raise error.within(where) from error
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import yaml
 
-from .problems import BadFile, Problem, kind_of, read_text, shown
+from .problems import BadFile, FileProblem, kind_of, read_text, shown
 
 MAX_DEPTH: Final = 64
 """Levels of nesting: readers, and the writer of records, go down by recursion."""
@@ -28,7 +28,7 @@ class YamlFile:
 
     path: Path
     data: dict[Any, Any]
-    problems: tuple[Problem, ...]
+    problems: tuple[FileProblem, ...]
     """Keys that are there twice, of which `data` has the last value."""
     _root: yaml.MappingNode
 
@@ -120,7 +120,7 @@ def _refused(node: yaml.Node, why: str) -> yaml.MarkedYAMLError:
     return yaml.MarkedYAMLError(problem=why, problem_mark=node.start_mark)
 
 
-def _keys_given_twice(root: yaml.Node) -> Iterator[Problem]:
+def _keys_given_twice(root: yaml.Node) -> Iterator[FileProblem]:
     """Duplicate keys in any mapping of the file; a plain loader silently keeps the last one."""
     left, visited = [root], {id(root)}
     while left:
@@ -133,7 +133,9 @@ def _keys_given_twice(root: yaml.Node) -> Iterator[Problem]:
                 if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
                     if (key.tag, key.value) in seen:
                         line = key.start_mark.line + 1
-                        yield Problem(f"{shown(key.value)} is given twice; give every key and node its own name", line)
+                        yield FileProblem(
+                            f"{shown(key.value)} is given twice; give every key and node its own name", line
+                        )
                     seen.add((key.tag, key.value))
         elif isinstance(node, yaml.SequenceNode):
             children = node.value

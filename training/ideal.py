@@ -16,7 +16,7 @@ _STEPS_WITHOUT_TIME: Final = 10_000
 """So often may all go on at one instant, before a run is given up."""
 
 
-class VirtualClock:
+class IdealClock:
     """The time of everything in one process."""
 
     def __init__(self) -> None:
@@ -26,7 +26,7 @@ class VirtualClock:
 class IdealJob:
     """A job without a fabric; a call is done `delay_ns(bytes)` after the last worker has made it."""
 
-    def __init__(self, clock: VirtualClock, workers: int, delay_ns: Callable[[int], int] = lambda _: 0) -> None:
+    def __init__(self, clock: IdealClock, workers: int, delay_ns: Callable[[int], int] = lambda _: 0) -> None:
         self.workers = workers
         self._clock = clock
         self._delay_ns = delay_ns
@@ -110,7 +110,7 @@ class Timed(Protocol):
     def deadline_ns(self) -> int | None: ...
 
 
-def run(processes: Processes, clock: VirtualClock, jobs: Sequence[Timed], done: Callable[[], bool]) -> None:
+def run(processes: Processes, clock: IdealClock, jobs: Sequence[Timed], done: Callable[[], bool]) -> None:
     """Let virtual time pass until `done`, or all processes have ended.
 
     Raises: TrainingError: they wait for each other for ever.

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..hosts import Communicator
-from ..hosts.collectives.leader_query import Answer
+from ..hosts.collectives.leader_query import PendingAnswer
 from .batching.analytic import equal_shares
 from .batching.manager import RuleName
 from .errors import TrainingError
@@ -29,7 +29,7 @@ class BatchSizeService(Protocol):
 
     def request(
         self, reports: NDArray[np.float64], present: NDArray[np.bool_], *, rule: RuleName, size_step: int
-    ) -> Answer:
+    ) -> PendingAnswer:
         """Ask for everyone's sizes in the next step.
 
         Args:
@@ -237,7 +237,7 @@ class PeerMode(Mode):
 
 
 @dataclass(frozen=True, slots=True)
-class Description:
+class ModeDescription:
     """A mode as it is registered: one in each module of `modes`, as DESCRIPTION."""
 
     name: str

@@ -28,7 +28,7 @@ class Optimiser(Protocol):
 
 
 @dataclass(frozen=True)
-class Options:
+class OptimiserOptions:
     """Options that every optimiser has; its own are fields of a subclass."""
 
     learning_rate: float
@@ -39,7 +39,7 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True)
-class Description:
+class OptimiserDescription:
     """An optimiser as it is registered: one in each module of `optimisers`, as DESCRIPTION."""
 
     name: str
@@ -47,7 +47,7 @@ class Description:
     label: str
     """Name in tables and plots."""
     summary: str
-    options: type[Options]
+    options: type[OptimiserOptions]
     make: Callable[..., Optimiser]
     """Make one at its start from the sizes of the layers, which are consecutive parts of the weights, and options; and
     from `Layers`, if it divides them.

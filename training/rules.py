@@ -13,7 +13,7 @@ from typing import Protocol
 from .errors import TrainingError
 
 
-class Taken(Enum):
+class UpdateOutcome(Enum):
     """Outcome of an update that the server has taken."""
 
     KEPT = "kept until its step is whole"
@@ -27,7 +27,7 @@ class Rule(Protocol):
     def takes_ns(self, worker: int) -> int | None:
         """Time from which the server takes the worker's next update; None while others must come first."""
 
-    def on_update(self, worker: int, now_ns: int) -> Taken:
+    def on_update(self, worker: int, now_ns: int) -> UpdateOutcome:
         """The server has taken the worker's update."""
 
     def may_continue(self, worker: int) -> bool:
@@ -55,9 +55,9 @@ class Staleness:
     def takes_ns(self, worker: int) -> int | None:
         return 0
 
-    def on_update(self, worker: int, now_ns: int) -> Taken:
+    def on_update(self, worker: int, now_ns: int) -> UpdateOutcome:
         self.clocks[worker] += 1
-        return Taken.COMPLETES
+        return UpdateOutcome.COMPLETES
 
     def may_continue(self, worker: int) -> bool:
         return self._bound is None or self.clocks[worker] <= min(self.clocks) + self._bound
@@ -88,15 +88,15 @@ class Quorum:
     def takes_ns(self, worker: int) -> int | None:
         return 0
 
-    def on_update(self, worker: int, now_ns: int) -> Taken:
+    def on_update(self, worker: int, now_ns: int) -> UpdateOutcome:
         if self._based_on[worker] < self.step:
-            return Taken.DROPPED
+            return UpdateOutcome.DROPPED
         self._counted += 1
         if self._counted < self._quorum:
-            return Taken.KEPT
+            return UpdateOutcome.KEPT
         self._counted = 0
         self.step += 1
-        return Taken.COMPLETES
+        return UpdateOutcome.COMPLETES
 
     def may_continue(self, worker: int) -> bool:
         return self._based_on[worker] < self.step
@@ -128,14 +128,14 @@ class RoundRobin:
     def takes_ns(self, worker: int) -> int | None:
         return self._next_ns if worker == self.turn else None
 
-    def on_update(self, worker: int, now_ns: int) -> Taken:
+    def on_update(self, worker: int, now_ns: int) -> UpdateOutcome:
         before_ns = self._taken_ns[worker]
         workers = len(self._taken_ns)
         if before_ns is not None:
             self._next_ns = now_ns + int(self._relaxation * (now_ns - before_ns) / workers)
         self._taken_ns[worker] = now_ns
         self.turn = (worker + 1) % workers
-        return Taken.COMPLETES
+        return UpdateOutcome.COMPLETES
 
     def may_continue(self, worker: int) -> bool:
         return True

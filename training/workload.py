@@ -86,7 +86,7 @@ class Workload(ABC):
 
 
 @dataclass(frozen=True, slots=True)
-class Description:
+class WorkloadDescription:
     """A workload as it is registered: one in each module of `workloads`, as DESCRIPTION."""
 
     name: str

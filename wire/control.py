@@ -147,7 +147,7 @@ MAX_COUNT: Final = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class JobReport:
     """Progress of a job's program. Times and bytes are of one worker, the one that reports."""
 
     step: int
@@ -189,7 +189,7 @@ class Report:
                 allowed=(f"text of at most {MAX_STAGE} printable characters",),
             )
 
-    def after(self, before: Report) -> Report:
+    def after(self, before: JobReport) -> JobReport:
         """Merge with the report before it: the newest step, and sums of times and bytes."""
         return replace(
             self,

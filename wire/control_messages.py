@@ -118,7 +118,7 @@ def read_held(message: pb.Held) -> control.Held:
     )
 
 
-def report_message(report: control.Report) -> pb.Report:
+def report_message(report: control.JobReport) -> pb.Report:
     """Encode a report of progress."""
     return pb.Report(
         step=report.step,
@@ -133,9 +133,9 @@ def report_message(report: control.Report) -> pb.Report:
     )
 
 
-def read_report(message: pb.Report) -> control.Report:
+def read_report(message: pb.Report) -> control.JobReport:
     """Decode a report. Raises WireError for values out of range."""
-    return control.Report(
+    return control.JobReport(
         message.step,
         message.steps_left if message.HasField("steps_left") else None,
         message.stage,

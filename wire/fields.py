@@ -22,7 +22,7 @@ import numpy as np
 WORD_BITS: Final = 32
 
 
-class Reduction(Enum):
+class FieldReduction(Enum):
     """Reduction of a field over a node's children; the value is the design's word for it."""
 
     NONE = "–"
@@ -33,20 +33,20 @@ class Reduction(Enum):
 
 
 _UFUNCS: Final = {
-    Reduction.OR: np.bitwise_or,
-    Reduction.MIN: np.minimum,
-    Reduction.MAX: np.maximum,
-    Reduction.ADD: np.add,
+    FieldReduction.OR: np.bitwise_or,
+    FieldReduction.MIN: np.minimum,
+    FieldReduction.MAX: np.maximum,
+    FieldReduction.ADD: np.add,
 }
 
 
 @dataclass(frozen=True)
-class Field:
+class HeaderField:
     """A column of the header: 8, 16 or 32 bits, big-endian."""
 
     name: str
     bits: int
-    reduction: Reduction
+    reduction: FieldReduction
     purpose: str
     """Purpose of the field, in the words of the design's table."""
     parts: tuple[tuple[str, int], ...] = ()
@@ -69,7 +69,7 @@ class Field:
     @cached_property
     def neutral(self) -> int:
         """The value that changes no other in the field's reduction; 0 where it has none."""
-        return self.mask if self.reduction is Reduction.MIN else 0
+        return self.mask if self.reduction is FieldReduction.MIN else 0
 
     @cached_property
     def word(self) -> int:
@@ -87,7 +87,7 @@ class Field:
         return np.dtype(f">u{self.bits // 8}")
 
 
-def in_order(*fields: Field) -> tuple[Field, ...]:
+def in_order(*fields: HeaderField) -> tuple[HeaderField, ...]:
     """The fields with their offsets: each begins where the one before it ends."""
     placed, offset = [], 0
     for field in fields:
@@ -97,48 +97,54 @@ def in_order(*fields: Field) -> tuple[Field, ...]:
 
 
 FIELDS: Final = in_order(
-    Field("version_type", 8, Reduction.NONE, "version 1; the type table below", (("version", 4), ("type", 4))),
-    Field("flags", 8, Reduction.OR, "0x01 congestion seen, 0x02 retransmission, 0x04 lanes were added"),
-    Field("job", 16, Reduction.NONE, "1…65535 (0: an empty slot)"),
-    Field("tag", 32, Reduction.NONE, "the round's *tag*; chunk = round mod 2²⁴", (("generation", 8), ("chunk", 24))),
-    Field("contributors", 32, Reduction.OR, "bitmap of the *receiving* node's children", sent_on=False),
-    Field(
+    HeaderField(
+        "version_type", 8, FieldReduction.NONE, "version 1; the type table below", (("version", 4), ("type", 4))
+    ),
+    HeaderField("flags", 8, FieldReduction.OR, "0x01 congestion seen, 0x02 retransmission, 0x04 lanes were added"),
+    HeaderField("job", 16, FieldReduction.NONE, "1…65535 (0: an empty slot)"),
+    HeaderField(
+        "tag", 32, FieldReduction.NONE, "the round's *tag*; chunk = round mod 2²⁴", (("generation", 8), ("chunk", 24))
+    ),
+    HeaderField("contributors", 32, FieldReduction.OR, "bitmap of the *receiving* node's children", sent_on=False),
+    HeaderField(
         "slot",
         16,
-        Reduction.NONE,
+        FieldReduction.NONE,
         "chunk mod S, relative to the job's slots in the node; checked to be below S",
     ),
-    Field(
+    HeaderField(
         "window",
         16,
-        Reduction.MIN,
+        FieldReduction.MIN,
         "rounds in the network that the most loaded queue allows; 0xFFFF: no limit",
     ),
-    Field(
+    HeaderField(
         "exponent",
         8,
-        Reduction.MAX,
+        FieldReduction.MAX,
         "biased block exponent (e + 127) of the chunk P rounds later, see §3.3",
     ),
-    Field("reserved", 8, Reduction.NONE, "PRESENT: a 32nd of the lanes in its round's other messages; else 0"),
-    Field(
+    HeaderField(
+        "reserved", 8, FieldReduction.NONE, "PRESENT: a 32nd of the lanes in its round's other messages; else 0"
+    ),
+    HeaderField(
         "checksum",
         16,
-        Reduction.NONE,
+        FieldReduction.NONE,
         "Internet checksum of the header's bytes, made anew by every node",
     ),
-    Field("weight", 32, Reduction.ADD, "samples behind this gradient"),
-    Field(
+    HeaderField("weight", 32, FieldReduction.ADD, "samples behind this gradient"),
+    HeaderField(
         "check",
         32,
-        Reduction.ADD,
+        FieldReduction.ADD,
         "Σ rᵢ·vᵢ mod 2³² over the lanes, plus r₂₅₆·weight; linear, so it survives summing",
     ),
 )
 
 BY_NAME: Final = {field.name: field for field in FIELDS}
 
-REDUCED: Final = tuple(field for field in FIELDS if field.reduction is not Reduction.NONE and field.sent_on)
+REDUCED: Final = tuple(field for field in FIELDS if field.reduction is not FieldReduction.NONE and field.sent_on)
 """Fields that every node reduces over its children and sends on, like the lanes."""
 
 PARTS: Final = tuple(part for field in FIELDS for part in field.parts or ((field.name, field.bits),))

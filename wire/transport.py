@@ -20,7 +20,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .fields import Field, Reduction, in_order
+from .fields import FieldReduction, HeaderField, in_order
 from .frames import IPV4_BYTES, MTU, UDP_BYTES
 
 TRANSPORT_PORT: Final = 22346
@@ -48,19 +48,23 @@ class PacketFlag(IntFlag):
 
 
 FIELDS: Final = in_order(
-    Field("version_type", 8, Reduction.NONE, "version 1; the type table below", (("version", 4), ("type", 4))),
-    Field("flags", 8, Reduction.NONE, "0x01 first packet of a message, 0x02 last, 0x04 asks for an ACK, 0x08 closed"),
-    Field("job", 16, Reduction.NONE, "1…65535, in the place where aggregation messages have it"),
-    Field("epoch", 32, Reduction.NONE, "the sender's start of this connection; never 0"),
-    Field("peer_epoch", 32, Reduction.NONE, "the receiver's; 0 in OPEN"),
-    Field("sequence", 32, Reduction.NONE, "DATA: place in the stream, ACK: first missing one; modulo 2³²"),
-    Field(
+    HeaderField(
+        "version_type", 8, FieldReduction.NONE, "version 1; the type table below", (("version", 4), ("type", 4))
+    ),
+    HeaderField(
+        "flags", 8, FieldReduction.NONE, "0x01 first packet of a message, 0x02 last, 0x04 asks for an ACK, 0x08 closed"
+    ),
+    HeaderField("job", 16, FieldReduction.NONE, "1…65535, in the place where aggregation messages have it"),
+    HeaderField("epoch", 32, FieldReduction.NONE, "the sender's start of this connection; never 0"),
+    HeaderField("peer_epoch", 32, FieldReduction.NONE, "the receiver's; 0 in OPEN"),
+    HeaderField("sequence", 32, FieldReduction.NONE, "DATA: place in the stream, ACK: first missing one; modulo 2³²"),
+    HeaderField(
         "order",
         32,
-        Reduction.NONE,
+        FieldReduction.NONE,
         "DATA: transmissions before this one, ACK: one above the largest received; modulo 2³²",
     ),
-    Field("check", 64, Reduction.NONE, "BLAKE2b of addresses, header and payload, keyed with the job's key"),
+    HeaderField("check", 64, FieldReduction.NONE, "BLAKE2b of addresses, header and payload, keyed with the job's key"),
 )
 HEADER: Final = np.dtype([(field.name, field.storage) for field in FIELDS])
 HEADER_BYTES: Final = HEADER.itemsize

@@ -38,7 +38,7 @@ from .cross_traffic import (
 )
 from .network_calculus import left_by_priority
 from .options import CongestionOptions
-from .queue_budget import NO_PROBES, LinkBudget, ProbeTraffic, Queue, inlet_packets, nic_delay_s, queue_budget
+from .queue_budget import NO_PROBES, LinkBudget, ProbeTraffic, QueueInputs, inlet_packets, nic_delay_s, queue_budget
 from .shares import fair_windows
 
 DETECTED_FROM: Final = 0.1
@@ -118,7 +118,7 @@ def _queues(
     crossing: Mapping[Endpoint, CrossTraffic],
     undeclared: Mapping[Endpoint, float],
     full: Collection[Endpoint],
-) -> list[Queue]:
+) -> list[QueueInputs]:
     """Inputs of every switch's egress queue; only the buffers of `full` links limit their delays."""
     windowed = windows_on(routes, options.windowed)
     queues = []
@@ -139,7 +139,7 @@ def _queues(
                 there = with_undeclared(there, share * cable.rate_bps, largest_bytes, inlets)
             trips = [job.round_trips_ns.get(link, 0) for job in jobs if link in job.count]
             queues.append(
-                Queue(
+                QueueInputs(
                     link,
                     cable.rate_bps,
                     streams,
@@ -178,7 +178,7 @@ def window_alone(
 
 
 def _fitting_windows(
-    queues: Sequence[Queue], jobs: Sequence[JobStreams], options: CongestionOptions
+    queues: Sequence[QueueInputs], jobs: Sequence[JobStreams], options: CongestionOptions
 ) -> tuple[Mapping[Endpoint, int], Mapping[Endpoint, int]]:
     """Return the sum of all windows that cross each link, and the largest of them, by link.
 
@@ -232,7 +232,7 @@ def _min_threshold(options: CongestionOptions) -> int:
     return max(options.bound_packets // 16, 1)
 
 
-def _left(job: JobStreams, queues: Mapping[Endpoint, Queue], budgets: Mapping[Endpoint, LinkBudget]) -> float:
+def _left(job: JobStreams, queues: Mapping[Endpoint, QueueInputs], budgets: Mapping[Endpoint, LinkBudget]) -> float:
     """Smallest window of a marked job on its path, as a multiple of its bandwidth-delay product next to all others.
 
     Infinite if no cross traffic meets its path, or if the queues that meet it have no bound.
@@ -246,7 +246,7 @@ def _left(job: JobStreams, queues: Mapping[Endpoint, Queue], budgets: Mapping[En
     return left / max(1.0, packets_per_second * job.round_trip_ns / 1e9)
 
 
-def _room(queue: Queue, options: CongestionOptions) -> int:
+def _room(queue: QueueInputs, options: CongestionOptions) -> int:
     """Largest sum of windows of a queue without steady cross traffic.
 
     If others' own windows leave less than a round for each stream there is no bound, and streams are not reduced in
@@ -354,7 +354,7 @@ def _largest(
 
 
 def _marked_late(
-    queues: Sequence[Queue],
+    queues: Sequence[QueueInputs],
     totals: Mapping[Endpoint, int],
     used: Mapping[Endpoint, int],
     options: CongestionOptions,
@@ -383,7 +383,7 @@ def _marked_late(
 
 
 def _by_threshold(
-    queues: Sequence[Queue],
+    queues: Sequence[QueueInputs],
     totals: Mapping[Endpoint, int],
     used: Mapping[Endpoint, int],
     stopped: Mapping[Endpoint, int],
@@ -398,7 +398,7 @@ def _by_threshold(
     return lambda threshold: _at_levels(queues, totals, 0, stopped, threshold, options, used, known)
 
 
-def _upstream(links: Collection[Endpoint], queues: Mapping[Endpoint, Queue]) -> set[Endpoint]:
+def _upstream(links: Collection[Endpoint], queues: Mapping[Endpoint, QueueInputs]) -> set[Endpoint]:
     """All queues that others have crossed before these."""
     found, ahead = set[Endpoint](), set(links)
     while ahead:
@@ -483,7 +483,7 @@ def _through_ns(link: Link, packets: int, frame_bytes: int) -> float:
 
 
 def _at_levels(
-    queues: Sequence[Queue],
+    queues: Sequence[QueueInputs],
     levels: Mapping[Endpoint, int],
     level: int,
     thresholds: Mapping[Endpoint, int],
@@ -498,21 +498,21 @@ def _at_levels(
     """
     by_link = {queue.link: queue for queue in queues}
 
-    def budget(queue: Queue, before: Mapping[Endpoint, LinkBudget]) -> LinkBudget:
+    def budget(queue: QueueInputs, before: Mapping[Endpoint, LinkBudget]) -> LinkBudget:
         at, window = levels.get(queue.link, level), None if windows is None else windows.get(queue.link)
         return queue_budget(queue, at, window, thresholds.get(queue.link, threshold), before, by_link, options)
 
     return _upstream_first(by_link, budget, known, options)
 
 
-_BudgetBehind = Callable[[Queue, Mapping[Endpoint, LinkBudget]], LinkBudget]
+_BudgetBehind = Callable[[QueueInputs, Mapping[Endpoint, LinkBudget]], LinkBudget]
 """Function from a queue and the budgets of the queues before it to its budget; missing queues are assumed to hold
 Q*.
 """
 
 
 def _upstream_first(
-    queues: Mapping[Endpoint, Queue],
+    queues: Mapping[Endpoint, QueueInputs],
     budget: _BudgetBehind,
     known: Mapping[Endpoint, LinkBudget],
     options: CongestionOptions,
@@ -535,7 +535,7 @@ def _upstream_first(
 
 
 def _in_turn(
-    queues: Mapping[Endpoint, Queue],
+    queues: Mapping[Endpoint, QueueInputs],
     budget: _BudgetBehind,
     known: Mapping[Endpoint, LinkBudget],
     taken: dict[Endpoint, LinkBudget],
@@ -545,7 +545,7 @@ def _in_turn(
     """
     found, asked = dict(known), set[Endpoint]()
 
-    def solve(queue: Queue, path: frozenset[Endpoint]) -> None:
+    def solve(queue: QueueInputs, path: frozenset[Endpoint]) -> None:
         upstream = queue.crossing.upstream if queue.crossing else ()
         for link in upstream:
             if link not in found and link not in path:

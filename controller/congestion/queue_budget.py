@@ -1,7 +1,7 @@
 """One queue's budget, from its traffic and the bounds of the queues before it. Pure arithmetic.
 
 rate, control class ──────────▶ service curve ──┐
-streams, copies, probes ──────▶ windows ────────┼─▶ Queue ─▶ queue_budget ─▶ LinkBudget: threshold, windows, and a bound
+streams, copies, probes ──────▶ windows ────────┼─▶ QueueInputs ─▶ queue_budget ─▶ LinkBudget: threshold, windows, and a bound
 cross traffic, probes ────────▶ arrival curves ─┘                            or the reason why there is none
 """
 
@@ -109,7 +109,7 @@ NO_PROBES: Final = ProbeTraffic()
 
 
 @dataclass(frozen=True)
-class Queue:
+class QueueInputs:
     """Inputs of one queue; derived values are computed once."""
 
     link: Endpoint
@@ -191,12 +191,12 @@ class _Bound:
 
 
 def queue_budget(
-    queue: Queue,
+    queue: QueueInputs,
     level: int,
     largest: int | None,
     marked_from: int,
     known: Mapping[Endpoint, LinkBudget],
-    queues: Mapping[Endpoint, Queue],
+    queues: Mapping[Endpoint, QueueInputs],
     options: CongestionOptions,
 ) -> LinkBudget:
     """Compute one queue's budget.
@@ -264,9 +264,9 @@ def queue_budget(
 
 
 def _cross_curve(
-    queue: Queue,
+    queue: QueueInputs,
     known: Mapping[Endpoint, LinkBudget],
-    queues: Mapping[Endpoint, Queue],
+    queues: Mapping[Endpoint, QueueInputs],
     options: CongestionOptions,
 ) -> TokenBucket:
     """Return the arrival curve of cross traffic, in packets, after the queues and NICs that it passed before."""
@@ -286,7 +286,7 @@ def _cross_curve(
     return queue.crossing.curve_behind(delay_s) if queue.crossing else NO_TRAFFIC
 
 
-def _bound_of(queue: Queue, cross: TokenBucket, window: int, total: int, marked_from: int) -> _Bound:
+def _bound_of(queue: QueueInputs, cross: TokenBucket, window: int, total: int, marked_from: int) -> _Bound:
     """Return the least bound that holds: by windows alone, by the inlets of cross traffic, or by marks."""
     copies = "copies + " if queue.copies else ""
     more, ahead = "ΣM + " if queue.others else "", " + σ_h" if queue.ahead else ""
@@ -308,7 +308,7 @@ def _bound_of(queue: Queue, cross: TokenBucket, window: int, total: int, marked_
     return replace(by_windows, packets=packets, formula=f"σ − (1 − u)(σ − L)/(R − u) + 1 + probes{ahead}")
 
 
-def _by_marks(queue: Queue, by_windows: _Bound, cross: TokenBucket, total: int, marked_from: int) -> _Bound:
+def _by_marks(queue: QueueInputs, by_windows: _Bound, cross: TokenBucket, total: int, marked_from: int) -> _Bound:
     """Return the bound by marked windows if it is less than that by full windows; marks start at its threshold."""
     window = by_windows.congested_window
     # of others' round trips nothing is known, but that they wait in this queue
@@ -327,7 +327,7 @@ def _by_marks(queue: Queue, by_windows: _Bound, cross: TokenBucket, total: int, 
     return _Bound(marked, f"K + ΣW + Σw + {more}σ{ahead}", threshold, slowed, marked=True)
 
 
-def _without_windows(queue: Queue, bound: _Bound, options: CongestionOptions) -> tuple[_Bound, str]:
+def _without_windows(queue: QueueInputs, bound: _Bound, options: CongestionOptions) -> tuple[_Bound, str]:
     """Return DCTCP's threshold without a bound, and the reason: no stream obeys a window."""
     product = queue.round_trip_ns / 1e9 * queue.service.rate
     kept = dctcp_thresholds(options.bound_packets, product, queue.streams)
@@ -341,7 +341,7 @@ def _without_windows(queue: Queue, bound: _Bound, options: CongestionOptions) ->
     return _Bound(math.inf, bound.formula, threshold, NO_WINDOW_LIMIT), reason
 
 
-def _overload(queue: Queue, crossing: CrossTraffic) -> str:
+def _overload(queue: QueueInputs, crossing: CrossTraffic) -> str:
     """Return the reason why cross traffic that fills the link leaves no bound."""
     amount = f"{crossing.rate_bps / 1e6:g} Mbit/s"
     if (
@@ -356,7 +356,7 @@ def _overload(queue: Queue, crossing: CrossTraffic) -> str:
     return reason
 
 
-def nic_delay_s(nic: Nic, back: Queue, options: CongestionOptions) -> float:
+def nic_delay_s(nic: Nic, back: QueueInputs, options: CongestionOptions) -> float:
     """Maximum waiting time of declared traffic at its host's NIC, with jobs' packets and those of other windows.
 
     All of these have a part in the queue of the port `back` to the host: jobs at most Q* packets, or one of each

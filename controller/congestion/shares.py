@@ -18,7 +18,7 @@ from typing import Protocol
 from ...topologies.model import Endpoint
 
 
-class Streams(Protocol):
+class SharingStreams(Protocol):
     """Streams of one job."""
 
     @property
@@ -57,7 +57,7 @@ def proportional_windows(level: int, frame_ns: float, streams: Sequence[tuple[in
 
 
 def fair_windows(
-    jobs: Sequence[Streams],
+    jobs: Sequence[SharingStreams],
     equal: Mapping[Endpoint, int],
     levels: Mapping[Endpoint, int],
     frames_ns: Mapping[Endpoint, float],

@@ -85,7 +85,7 @@ from worker m, entry (i, i) one without a pull; inf: this pair may not exchange.
 
 
 @dataclass(frozen=True, slots=True)
-class Description:
+class PolicyDescription:
     """A policy as it is registered: one in each module of `policies`, as DESCRIPTION."""
 
     name: str

@@ -50,7 +50,7 @@ Condition = tuple[int, int, bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Tree:
+class DecisionTree:
     """One decision tree: arrays by node, the root first."""
 
     feature: tuple[int, ...]
@@ -99,7 +99,7 @@ class Forest:
 
     classes: tuple[Label, ...]
     n_features: int
-    trees: tuple[Tree, ...]
+    trees: tuple[DecisionTree, ...]
     edges: tuple[tuple[float, ...], ...] | None = None
     """Thresholds by feature, in ascending order, which values are compared with to become bytes; None: features are
     bytes."""
@@ -173,7 +173,9 @@ class Forest:
                 _labels(saved["classes"]),
                 _integers([saved["features"]])[0],
                 tuple(
-                    Tree(*(_integers(tree[part]) for part in ("feature", "threshold", "left", "right", "class")))
+                    DecisionTree(
+                        *(_integers(tree[part]) for part in ("feature", "threshold", "left", "right", "class"))
+                    )
                     for tree in saved["trees"]
                 ),
                 None if edges is None else tuple(tuple(float(edge) for edge in each) for each in edges),
@@ -341,7 +343,7 @@ def _bounds(path: Sequence[Condition], feature: int) -> tuple[int, int]:
     return low, high
 
 
-def _check_tree(tree: Tree, number: int, features: int, classes: int) -> None:
+def _check_tree(tree: DecisionTree, number: int, features: int, classes: int) -> None:
     """Raise ModelError unless the arrays are a tree: each node but the root follows one earlier node."""
     place, size = f"model: tree {number}", len(tree.feature)
     if not size or any(len(part) != size for part in (tree.threshold, tree.left, tree.right, tree.decision)):
@@ -376,7 +378,9 @@ def _edges(read: Sequence[Part], n_features: int) -> tuple[tuple[float, ...], ..
     return tuple(tuple(sorted(each)) for each in found)
 
 
-def _tree(tree: Any, picked: Sequence[int], index: Sequence[int], edges: Sequence[Sequence[float]] | None) -> Tree:
+def _tree(
+    tree: Any, picked: Sequence[int], index: Sequence[int], edges: Sequence[Sequence[float]] | None
+) -> DecisionTree:
     """Convert a tree of scikit-learn."""
     is_leaf = tree.children_left == LEAF
     if not ((tree.feature >= 0) | is_leaf).all():
@@ -392,7 +396,7 @@ def _tree(tree: Any, picked: Sequence[int], index: Sequence[int], edges: Sequenc
             thresholds.append(int(np.searchsorted(edges[feature], threshold)))
     chosen = tree.value[:, 0, :].argmax(axis=1)
     decision = [index[best] if leaf else 0 for leaf, best in zip(is_leaf, chosen, strict=True)]
-    return Tree(
+    return DecisionTree(
         tuple(features),
         tuple(thresholds),
         tuple(0 if leaf else int(to) for leaf, to in zip(is_leaf, tree.children_left, strict=True)),

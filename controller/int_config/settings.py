@@ -29,7 +29,7 @@ TELLING_DROPS: Final = frozenset(DROP_REASONS) - {"duplicate", "late"}
 """Those by which something is wrong: the other two belong to how lost rounds are repaired."""
 
 
-class Mode(Enum):
+class WatchMode(Enum):
     """Way in which nodes report a watched packet; the value is its name in files."""
 
     MD = "md"
@@ -40,7 +40,7 @@ class Mode(Enum):
     """The packet is left as it is; every node has the watchlist, and reports."""
 
 
-_IN_BAND: Final = frozenset({Mode.MD, Mode.MX})
+_IN_BAND: Final = frozenset({WatchMode.MD, WatchMode.MX})
 _IN_BAND_BYTES: Final = 32
 """Probe marker 8, UDP header 8, shim 4, INT header 12."""
 _REPORT_BYTES: Final = 14 + 28 + 20 + 80 + 64
@@ -50,10 +50,10 @@ headers without INT.
 
 
 @dataclass(frozen=True, slots=True)
-class Flows:
+class WatchedFlows:
     """Packets of one watchlist entry: a 5-tuple with optional parts, and the requested items."""
 
-    mode: Mode = Mode.XD
+    mode: WatchMode = WatchMode.XD
     source: IPv4Network | None = None
     """Hosts' and switches' addresses; None: anybody's."""
     destination: IPv4Network | None = None
@@ -95,7 +95,7 @@ class Flows:
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
+class EventThresholds:
     """Thresholds of events that cause a report, compared with the last reported value. None: never."""
 
     depth_threshold: int | None = None
@@ -137,7 +137,7 @@ class ReportLimit:
 class IntConfig:
     """Everything that is watched in a fabric."""
 
-    flows: tuple[Flows, ...] = ()
+    flows: tuple[WatchedFlows, ...] = ()
     """The first one that matches a packet counts."""
     presence: Presence = Presence.UDP_PORT
     """Mark of packets that carry INT; the same in a whole fabric. Probes use the UDP port in any case."""
@@ -149,9 +149,9 @@ class IntConfig:
     """The DSCP of reports on their way."""
     mtu: int | None = None
     """Maximum IPv4 packet with INT in bytes, whatever links take; None: the limit of each link between switches."""
-    flow_steps: Steps | None = None
+    flow_steps: EventThresholds | None = None
     """Change detection for watched packets; None: each of them is reported."""
-    queue_steps: Steps | None = None
+    queue_steps: EventThresholds | None = None
     """Change detection for all queues, whatever the packets; None: off."""
     queue_classes: tuple[int, ...] = (0,)
     """The queues of a port that this is about, by priority."""
@@ -180,7 +180,7 @@ class IntConfig:
     @property
     def largest_header_bytes(self) -> int:
         """Most bytes that INT adds to a watched packet: marker, shim, header, and each hop's words; 0 without INT."""
-        words = [flow.words * flow.hops if flow.mode is Mode.MD else 0 for flow in self.flows if flow.mode in _IN_BAND]
+        words = [flow.words * flow.hops if flow.mode is WatchMode.MD else 0 for flow in self.flows if flow.mode in _IN_BAND]
         return _IN_BAND_BYTES + 4 * max(words) if words else 0
 
     @property

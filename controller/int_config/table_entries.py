@@ -37,7 +37,7 @@ from ..p4runtime.tables import (
 )
 from ..planning.limits import check_items
 from ..planning.plan import JobPlan, control_class
-from .settings import NEVER, Flows, IntConfig, Mode, Steps
+from .settings import NEVER, EventThresholds, IntConfig, WatchedFlows, WatchMode
 
 REPORT_SESSION: Final = 250
 """The clone session that the program sends what is to be reported to."""
@@ -93,7 +93,7 @@ def _check_chips(chips: Sequence[Switch], watching: IntConfig, *, alone: bool) -
             "are such chips, with changes: off, and neither queues nor drops"
         )
     for number, flows in enumerate(watching.flows):
-        if flows.mode is Mode.MD:
+        if flows.mode is WatchMode.MD:
             lacking, most = flows.instructions & _NOT_ON_CHIPS, _max_stack_words(flows, watching.presence, kind)
             if lacking:
                 raise PlanError(
@@ -113,7 +113,7 @@ def _check_chips(chips: Sequence[Switch], watching: IntConfig, *, alone: bool) -
             )
 
 
-def _max_stack_words(flows: Flows, presence: Presence, kind: Target) -> int:
+def _max_stack_words(flows: WatchedFlows, presence: Presence, kind: Target) -> int:
     """TCP segments are not marked by a UDP port here."""
     right_behind_udp = presence is Presence.UDP_PORT or (presence is Presence.DSCP and flows.protocol == PROTOCOL_UDP)
     return kind.max_stack_words if right_behind_udp else kind.max_deep_stack_words
@@ -201,7 +201,7 @@ def _flow_items(topology: Topology, switch: str, watching: IntConfig) -> Iterato
     for sampler, (rank, match, flows) in enumerate(_watched(topology, switch, watching)):
         action = _action(flows, sampler, watching)
         yield entry(WATCHLIST, match, action, priority=_IGNORED - 1 - rank)
-    if any(flows.mode is not Mode.XD for flows in watching.flows):
+    if any(flows.mode is not WatchMode.XD for flows in watching.flows):
         own = topology.switch(switch)
         for node in _local(topology, switch):
             if node is not own or own.target.reports:  # a chip sums no messages with INT, so none is sent to it
@@ -211,12 +211,12 @@ def _flow_items(topology: Topology, switch: str, watching: IntConfig) -> Iterato
 
 def _watched(
     topology: Topology, switch: str, watching: IntConfig
-) -> Iterator[tuple[int, dict[str, FieldValue], Flows]]:
+) -> Iterator[tuple[int, dict[str, FieldValue], WatchedFlows]]:
     """The switch's watchlist: (rank, match, what is wanted)."""
     rank = 0
     for flows in watching.flows:
         sources: list[IPv4Network | None] = [flows.source]
-        if flows.mode is not Mode.XD:
+        if flows.mode is not WatchMode.XD:
             local = (node.address for node in _local(topology, switch))
             sources = [IPv4Network(each) for each in local if flows.source is None or each in flows.source]
         for source in sources:
@@ -244,7 +244,7 @@ def _local(topology: Topology, switch: str) -> Iterator[Node]:
             yield node
 
 
-def _action(flows: Flows, sampler: int, watching: IntConfig) -> ActionSpec:
+def _action(flows: WatchedFlows, sampler: int, watching: IntConfig) -> ActionSpec:
     asked = {
         "entry": sampler,
         "every": flows.every,
@@ -253,11 +253,11 @@ def _action(flows: Flows, sampler: int, watching: IntConfig) -> ActionSpec:
     }
     presence = _PRESENCE[watching.presence]
     match flows.mode:
-        case Mode.MD:
+        case WatchMode.MD:
             return call("embed_md", **asked, words=flows.words, hops=flows.hops, presence=presence)
-        case Mode.MX:
+        case WatchMode.MX:
             return call("embed_mx", **asked, presence=presence)
-        case Mode.XD:
+        case WatchMode.XD:
             return call("export_xd", **asked)
 
 
@@ -277,7 +277,7 @@ def _event_items(topology: Topology, switch: str, watching: IntConfig) -> Iterat
         yield entry(DROP_WATCH, match, call("report_drop"), priority=1)
 
 
-def _steps(action: str, steps: Steps) -> ActionSpec:
+def _steps(action: str, steps: EventThresholds) -> ActionSpec:
     """A threshold of 0 is never crossed, for no depth is below it."""
     return call(
         action,

@@ -30,7 +30,7 @@ def longest_silence_ns(lease_ns: int) -> int:
     return (1 + MAX_DOUBTS) * lease_ns
 
 
-class Membership:
+class JobMembers:
     """The hosts of all running jobs."""
 
     def __init__(self, jobs: JobRegistry, moves: Migrator, paths: SlowPaths | None = None) -> None:

@@ -28,7 +28,7 @@ from ...wire.aggregation import next_generation
 from ...wire.control import FinalRound, Held
 from ..decisions import Decisions
 from ..errors import ControllerError, PlanError
-from ..options import Message, Options
+from ..options import ControllerOptions, Message
 from ..placement import Placement
 from ..planning.generations import previous_generation
 from ..planning.plan import FailurePolicy
@@ -56,7 +56,7 @@ class Migrator:
         planner: Planner,
         outlook: BackgroundTrafficEstimator,
         decisions: Decisions,
-        options: Options,
+        options: ControllerOptions,
     ) -> None:
         self.options = options
         """May be replaced by others at any time; of these, moves heed what says when and how jobs move."""

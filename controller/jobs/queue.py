@@ -45,7 +45,7 @@ class Wanted:
     """Hosts of its servers, which are none of its workers' and have to reach them."""
 
 
-class Room:
+class FreeCapacity:
     """Accelerators and memory of every host that no running job has."""
 
     def __init__(
@@ -133,7 +133,7 @@ class Room:
 
 def check_needs(topology: Topology, job: int, wanted: Wanted) -> list[str]:
     """Return hosts that have room for the job in an idle fabric. Raises PlanError if there are too few."""
-    room = Room(topology)
+    room = FreeCapacity(topology)
     if (hosts := room.choose(wanted)) is not None:
         return hosts
     if not wanted.workers:
@@ -152,7 +152,7 @@ def check_needs(topology: Topology, job: int, wanted: Wanted) -> list[str]:
 
 
 @dataclass(slots=True, eq=False)
-class Entry(Generic[T]):
+class QueueEntry(Generic[T]):
     """One waiting job; `value` is the caller's."""
 
     job: int
@@ -174,8 +174,8 @@ class JobQueue(Generic[T]):
     large one.
     """
 
-    entries: list[Entry[T]] = field(default_factory=list)
+    entries: list[QueueEntry[T]] = field(default_factory=list)
 
-    def ordered(self, now_ns: int) -> list[Entry[T]]:
+    def ordered(self, now_ns: int) -> list[QueueEntry[T]]:
         """All entries, the next one to start first."""
         return sorted(self.entries, key=lambda entry: entry.rank(now_ns))

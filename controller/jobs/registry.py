@@ -27,7 +27,7 @@ MAX_ABORTED: Final = 1_000
 
 
 @dataclass(slots=True)
-class Counts:
+class EventCounts:
     """Counts of events since the controller began."""
 
     admitted: int = 0
@@ -48,7 +48,7 @@ class JobRegistry(Mapping[int, RunningJob]):
         """Messages to hosts that have not been handed out yet."""
         self.ended = False
         """True if a job has ended since switches were last written: they may still hold its entries."""
-        self.counts = Counts()
+        self.counts = EventCounts()
         self.leases = Leases[tuple[int, str]](lease_ns)
         """The leases of hosts, each by the number of its job and its own name."""
         self.journal = journal

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from ...wire.control import Report
+from ...wire.control import JobReport
 
 MAX_POINTS: Final = 512
 """Maximum length of a curve. A full one drops every second point and from then on keeps half as many."""
@@ -15,8 +15,8 @@ MAX_POINTS: Final = 512
 class Reports:
     """Reports of one job, in the order in which they came."""
 
-    newest: Report | None = None
-    curve: list[tuple[int, Report]] = field(default_factory=list)
+    newest: JobReport | None = None
+    curve: list[tuple[int, JobReport]] = field(default_factory=list)
     """Evenly thinned reports of the whole job, each with the time at which it came, in ns."""
     stage_since_ns: int = 0
     """When the first report of the newest one's stage came."""
@@ -24,7 +24,7 @@ class Reports:
     """One of this many reports is kept in the curve."""
     _count: int = 0
 
-    def add(self, report: Report, now_ns: int) -> None:
+    def add(self, report: JobReport, now_ns: int) -> None:
         """Keep a report that has come now."""
         if self.newest is None or self.newest.stage != report.stage:
             self.stage_since_ns = now_ns

@@ -9,7 +9,7 @@ from typing import Any
 
 from ...topologies.drawing import LOADS, Drawing
 from ...topologies.model import Topology
-from ...wire.control import Report
+from ...wire.control import JobReport
 from ..controller import Controller
 from ..jobs.job import RunningJob
 from .events import EventLog
@@ -122,7 +122,7 @@ def _job(controller: Controller, number: int, job: RunningJob, now_ns: int) -> d
     }
 
 
-def _report(report: Report) -> dict[str, Any]:
+def _report(report: JobReport) -> dict[str, Any]:
     """The newest report of a job's program; JSON has no NaN, so that a loss that is none becomes null."""
     values = asdict(report)
     return {name: None if isinstance(each, float) and not isfinite(each) else each for name, each in values.items()}

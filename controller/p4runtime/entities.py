@@ -10,7 +10,18 @@ from finsy.p4entity import P4Entity, decode_entity
 from finsy.p4schema import P4Schema
 from finsy.proto import p4r
 
-from .entries import ActionSpec, Choice, CloneSession, Entry, FieldValue, Group, Item, Member, MeterRate, call
+from .entries import (
+    ActionGroup,
+    ActionSpec,
+    CloneSession,
+    Entry,
+    FieldValue,
+    Group,
+    Item,
+    MeterRate,
+    ProfileMember,
+    call,
+)
 
 Written = (
     fy.P4TableEntry
@@ -29,9 +40,9 @@ def as_entity(item: Item, schema: P4Schema) -> Written:
             return fy.P4MulticastGroupEntry(group_id, replicas=replicas)
         case CloneSession(session_id, replicas, packet_bytes):
             return fy.P4CloneSessionEntry(session_id, packet_length_bytes=packet_bytes, replicas=replicas)
-        case Member(profile, member_id, action):
+        case ProfileMember(profile, member_id, action):
             return fy.P4ActionProfileMember(profile, member_id=member_id, action=_action(action))
-        case Choice(profile, group_id, members):
+        case ActionGroup(profile, group_id, members):
             chosen = [fy.P4Member(member, weight=1) for member in members]
             return fy.P4ActionProfileGroup(profile, group_id=group_id, members=chosen)
         case MeterRate(meter, index, rate, burst):
@@ -97,10 +108,12 @@ def as_item(entity: P4Entity, schema: P4Schema) -> Item | None:
         case fy.P4ActionProfileMember():
             if entity.action is None:
                 return None
-            return Member(schema.action_profiles[entity.action_profile_id].name, entity.member_id, _call(entity.action))
+            return ProfileMember(
+                schema.action_profiles[entity.action_profile_id].name, entity.member_id, _call(entity.action)
+            )
         case fy.P4ActionProfileGroup():
             members = tuple(sorted(member.member_id for member in entity.members or ()))
-            return Choice(schema.action_profiles[entity.action_profile_id].name, entity.group_id, members)
+            return ActionGroup(schema.action_profiles[entity.action_profile_id].name, entity.group_id, members)
         case fy.P4MeterEntry():
             if entity.config is None or entity.index is None:
                 return None

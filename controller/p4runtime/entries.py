@@ -36,7 +36,7 @@ class Entry:
     """One table entry, or a table's default action (no match, `default`).
 
     Several calls are a one-shot action set of equal weights, in a canonical order. One call of `member` or `choice` is
-    no action: it names what stands apart (`Member`, `Choice`).
+    no action: it names what stands apart (`ProfileMember`, `ActionGroup`).
     """
 
     table: str
@@ -102,7 +102,7 @@ class CloneSession:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class ProfileMember:
     """An action of a profile, which entries and choices name."""
 
     profile: str
@@ -118,7 +118,7 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ActionGroup:
     """A group of an action profile: a packet gets one of these members, each as likely as the others."""
 
     profile: str
@@ -150,7 +150,7 @@ class MeterRate:
         return f"{self.meter.rsplit('.', 1)[-1]} {self.index} -> {self.bytes_per_s} B/s, {self.burst_bytes} B"
 
 
-Item = Entry | Group | CloneSession | Member | Choice | MeterRate
+Item = Entry | Group | CloneSession | ProfileMember | ActionGroup | MeterRate
 
 
 @dataclass(frozen=True)

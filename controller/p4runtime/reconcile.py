@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ..errors import ControllerError
-from .entries import Choice, Entry, Group, Item, Member, SwitchState
+from .entries import ActionGroup, Entry, Group, Item, ProfileMember, SwitchState
 from .session import SwitchSession
 from .tables import JOBS, MEMBERS, MODELS, PARENTS, TREE
 
@@ -118,7 +118,7 @@ async def reconcile_all(
 
 async def _read(session: SwitchSession, desired: SwitchState) -> SwitchState:
     defaults = [item.table for item in desired.items.values() if isinstance(item, Entry) and item.default]
-    profiles = sorted({item.profile for item in desired.items.values() if isinstance(item, Member)})
+    profiles = sorted({item.profile for item in desired.items.values() if isinstance(item, ProfileMember)})
     return await session.read(defaults, profiles)
 
 
@@ -135,7 +135,7 @@ def in_order(diff: Diff) -> list[Diff]:
     later = of(MEMBERS, PARENTS, JOBS, MODELS)
 
     def rest(item: Item) -> bool:
-        return not (later(item) or isinstance(item, Group | Choice | Member))
+        return not (later(item) or isinstance(item, Group | ActionGroup | ProfileMember))
 
     def rest_without_trees(item: Item) -> bool:
         return rest(item) and not trees(item)
@@ -149,8 +149,8 @@ def in_order(diff: Diff) -> list[Diff]:
     return [
         removes(leads),
         removes(jobs),
-        writes(is_a(Member)),
-        writes(is_a(Choice)),
+        writes(is_a(ProfileMember)),
+        writes(is_a(ActionGroup)),
         writes(rest),
         writes(is_a(Group)),
         writes(jobs),
@@ -160,6 +160,6 @@ def in_order(diff: Diff) -> list[Diff]:
         removes(trees),
         removes(is_a(Group)),
         removes(rest_without_trees),
-        removes(is_a(Choice)),
-        removes(is_a(Member)),
+        removes(is_a(ActionGroup)),
+        removes(is_a(ProfileMember)),
     ]

@@ -7,13 +7,13 @@ evaluations compare with strategies and that place no single job. Pure, except f
 """
 
 from .exact.fan_in import fitted
-from .model.cost import Costs, predicted_completion_time
+from .model.cost import PlacementCosts, predicted_completion_time
 from .model.problem import NoTree, Placement, PlacementError, Problem, way_up
 
 __all__ = [
-    "Costs",
     "NoTree",
     "Placement",
+    "PlacementCosts",
     "PlacementError",
     "Problem",
     "fitted",

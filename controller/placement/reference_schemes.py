@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from .model.problem import PlacementError
-from .model.strategy import Description, Need, Strategy
+from .model.strategy import Need, Strategy, StrategyDescription
 
 RING: Final = "ring"
 TWO_LEVEL_RING: Final = "two-level-ring"
@@ -32,11 +32,11 @@ _OF_HOSTS: Final = {
 OF_HOSTS: Final = frozenset(_OF_HOSTS)
 """All-reduces among workers, without switches that sum."""
 
-REFERENCE_SCHEMES: Final[Mapping[str, Description]] = {
+REFERENCE_SCHEMES: Final[Mapping[str, StrategyDescription]] = {
     each.name: each
     for each in (
         *(
-            Description(
+            StrategyDescription(
                 name,
                 name,
                 summary,
@@ -45,7 +45,7 @@ REFERENCE_SCHEMES: Final[Mapping[str, Description]] = {
             )
             for name, summary in _OF_HOSTS.items()
         ),
-        Description(
+        StrategyDescription(
             STRIPED,
             "striped",
             "all jobs together, each over several trees, by one linear program, on arrivals and at every decision",
@@ -58,7 +58,7 @@ REFERENCE_SCHEMES: Final[Mapping[str, Description]] = {
             resolves=True,
             jointly=True,
         ),
-        Description(
+        StrategyDescription(
             BLIND_TOGETHER,
             "blind, together",
             "`widest` without telemetry; running jobs are placed together by their known streams",

@@ -37,8 +37,8 @@ from typing import Final
 import numpy as np
 
 from ...topologies.model import Endpoint, Topology
-from ..placement import Costs, Placement, Problem
-from ..placement.model.cost import Streams
+from ..placement import Placement, PlacementCosts, Problem
+from ..placement.model.cost import LinkStreams
 from ..placement.model.links import Floats, Ints
 from .plan import SCALE_ROUND_BYTES, JobSpec, hop_ways, max_streams_of, round_bytes, rounds_of_step
 
@@ -120,7 +120,7 @@ def expected_step(
         bound: Queue bound in packets.
         ways_known: True if switches choose among equal next hops by their tables' hash, not at random.
     """
-    costs = Costs(problem)
+    costs = PlacementCosts(problem)
     window = step.window if bound is None else min(step.window, _allowed(problem, placement, bound))
     tree = _Tree(costs, placement, ways_known)
     with_lanes, without = (tree.trip(size) for size in (step.round_bytes, SCALE_ROUND_BYTES))
@@ -165,7 +165,7 @@ def _done(
 class _Tree:
     """A placement's hops, as the links that their messages take."""
 
-    def __init__(self, costs: Costs, placement: Placement, ways_known: bool) -> None:
+    def __init__(self, costs: PlacementCosts, placement: Placement, ways_known: bool) -> None:
         self._costs = costs
         routes, number = costs.problem.routes, costs.links.number
         edges = placement.edges
@@ -272,7 +272,7 @@ class _Tree:
 
     def _loads(self, part: slice) -> Floats:
         """(links,): L_e of these ways."""
-        streams = Streams(len(self._costs.links.number))
+        streams = LinkStreams(len(self._costs.links.number))
         streams.add(zip(self._at[part].tolist(), self._share[part].tolist(), strict=True))
         return streams.loads()
 

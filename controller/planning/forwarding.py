@@ -19,7 +19,7 @@ from ...topologies.model import Endpoint, Node, Topology, mac_number
 from ...topologies.routing import Routes
 from ...wire.aggregation import AGGREGATION_PORT
 from ...wire.frames import PROTOCOL_UDP
-from ..p4runtime.entries import ActionSpec, Choice, Entry, FieldValue, Item, Member, call, entry
+from ..p4runtime.entries import ActionGroup, ActionSpec, Entry, FieldValue, Item, ProfileMember, call, entry
 from ..p4runtime.tables import NEXT_HOPS, ROUTES
 
 _FLOW: Final = struct.Struct("!IIBHH")
@@ -35,11 +35,11 @@ def route_items(topology: Topology, switch: str, destination: Node, ports: Seque
         return [_one_shot_route(topology, switch, destination, ports)]
     # a member is its port; a number's meaning never changes, so a replacement misdirects no packet
     match = _match(destination)
-    items: list[Item] = [Member(NEXT_HOPS, port, _forward(topology, switch, port)) for port in ports]
+    items: list[Item] = [ProfileMember(NEXT_HOPS, port, _forward(topology, switch, port)) for port in ports]
     if len(items) == 1:
         return [*items, entry(ROUTES, match, call("member", id=ports[0]))]
     chosen = tuple(sorted(ports))
-    choice = Choice(NEXT_HOPS, zlib.crc32(repr(chosen).encode()), chosen)
+    choice = ActionGroup(NEXT_HOPS, zlib.crc32(repr(chosen).encode()), chosen)
     return [*items, choice, entry(ROUTES, match, call("choice", id=choice.group_id))]
 
 

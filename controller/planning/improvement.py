@@ -12,7 +12,7 @@ from ..placement import Placement, Problem
 from ..placement.model.links import Floats
 from ..placement.multi_job.joint import (
     VISITS,
-    Running,
+    RunningAggregation,
     bears,
     before_and_after,
     better_together,
@@ -48,7 +48,7 @@ def better_alone(
     problems: Sequence[Problem],
     gain: float,
     expected: Callable[[Problem, Placement], Expected],
-    scene: Callable[[], Sequence[Running]] | None = None,
+    scene: Callable[[], Sequence[RunningAggregation]] | None = None,
 ) -> Improvement | None:
     """Return the improvement by the placement that `place` finds, if there is one.
 
@@ -71,14 +71,14 @@ def better_alone(
     return Improvement(proposed, pairs[0][0].seconds, saved, pairs[0][1].refill_seconds)
 
 
-def _is_borne(jobs: Sequence[Running], placement: Placement, gain: float) -> bool:
+def _is_borne(jobs: Sequence[RunningAggregation], placement: Placement, gain: float) -> bool:
     """Return True if the first job may move there for its own good."""
     return bears(*before_and_after(jobs, {0: placement}), [0], gain, classes_of(jobs))
 
 
 def better_jointly(
     place: Callable[[Problem], Placement],
-    scenes: Sequence[Sequence[Running]],
+    scenes: Sequence[Sequence[RunningAggregation]],
     gain: float,
     visits: float = VISITS,
 ) -> dict[int, Improvement]:

@@ -23,7 +23,7 @@ from ..errors import ControllerError, OutOfMemory, PlanError
 from ..placement import Placement, PlacementError, Problem, fitted
 from ..placement.model.loads import LinkLoad
 from ..placement.model.pipes import place_by_pipes, summing_by_pipes
-from ..placement.multi_job.joint import Running
+from ..placement.multi_job.joint import RunningAggregation
 from ..placement.multi_job.multi_tree import shares
 from ..placement.strategies import Strategy
 from ..placement.strategies.widest import WidestTree
@@ -190,10 +190,10 @@ class Planner:
         expected = partial(self.expected, plan.spec)
         routes, lost, loads = self.routes, self._lost, readings[-1].loads
 
-        def scene() -> list[Running]:
+        def scene() -> list[RunningAggregation]:
             standing = [each for each in beside if _stands(routes, lost, each[0].placement, each[0].spec, each[1])]
             return [
-                Running(
+                RunningAggregation(
                     Problem(routes, active, each.spec.server, each.spec.gradient_bytes, loads),
                     each.placement,
                     each.spec.weight,
@@ -236,7 +236,7 @@ class Planner:
         problems = [self._problems(plan.spec, workers, readings) for plan, workers in plans]
         scenes = [
             [
-                Running(problem, plan.placement, plan.spec.weight, plan.spec.priority, each)
+                RunningAggregation(problem, plan.placement, plan.spec.weight, plan.spec.priority, each)
                 for problem, (plan, _), each in zip(by_plan, plans, movable, strict=True)
             ]
             for by_plan in zip(*problems, strict=True)

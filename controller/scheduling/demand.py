@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..placement.model.cost import Costs
+from ..placement.model.cost import PlacementCosts
 from ..placement.model.problem import Placement, Problem
 from .errors import SchedulingError
 
@@ -138,6 +138,6 @@ def tree_seconds(problem: Problem, placement: Placement) -> Floats:
         problem: The job's placement problem; its `loads` give the free rates.
         placement: Tree in which the job is summed.
     """
-    costs = Costs(problem)
+    costs = PlacementCosts(problem)
     seconds: Floats = costs.loads(placement) * costs.seconds
     return seconds

@@ -15,7 +15,7 @@ Compute = Callable[[Sequence[Demand]], Order]
 
 
 @dataclass(frozen=True, slots=True)
-class Description:
+class OrderDescription:
     """An order as it is registered: one in each module of `orders`, as DESCRIPTION."""
 
     name: str

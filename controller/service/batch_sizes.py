@@ -59,7 +59,7 @@ class _Wanted:
     size_step: int
 
 
-class BatchSizes:
+class JobBatchSizes:
     """The sizes of all jobs that ask for some."""
 
     def __init__(self, rule_of: RuleOf) -> None:

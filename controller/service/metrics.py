@@ -17,7 +17,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
-from ...wire.control import Report
+from ...wire.control import JobReport
 from ..controller import Controller
 from ..errors import ControllerError
 from ..listener import Listener
@@ -28,7 +28,7 @@ _REQUEST_S: Final = 5.0
 MAX_SEATS: Final = 1_000
 """Maximum number of seats whose heartbeats a page lists: those that were silent for longest."""
 
-_REPORTED: Final[tuple[tuple[str, str, Callable[[Report], float | None]], ...]] = (
+_REPORTED: Final[tuple[tuple[str, str, Callable[[JobReport], float | None]], ...]] = (
     ("step", "Newest step that its program has reported", lambda report: report.step),
     ("stage_steps_left", "Remaining steps of the reported stage", lambda report: report.steps_left),
     ("loss", "Reported loss", lambda report: report.loss),

@@ -31,7 +31,7 @@ from ...wire import control_pb2 as pb
 from ..controller import Controller
 from ..errors import ControllerEnded, ControllerError, NotPrimary, OutOfMemory, PlanError, SwitchError
 from ..jobs.journal_file import JournalError
-from ..jobs.queue import Entry, JobQueue, Room, check_needs
+from ..jobs.queue import FreeCapacity, JobQueue, QueueEntry, check_needs
 from ..p4runtime.refusals import WriteRefused
 from .limits import Limits
 from .requests import job_spec, queued_job, registration, wanted_of
@@ -188,7 +188,7 @@ class Queueing:
             NotPrimary: Another controller has taken over.
         """
         self._sweep(now_ns)
-        ahead: Entry[_Waiting] | None = None
+        ahead: QueueEntry[_Waiting] | None = None
         refusing: dict[str, ControllerError] = {}
         faults = 0
         turn = self._turn(now_ns)
@@ -205,13 +205,13 @@ class Queueing:
                     ahead = entry
                 faults += is_new and wait == "fault"
 
-    def _turn(self, now_ns: int) -> set[Entry[_Waiting]]:
+    def _turn(self, now_ns: int) -> set[QueueEntry[_Waiting]]:
         """Jobs that have met a fault and are tried again now: those that have waited longest since."""
         due = [entry for entry in self._queue.entries if 0 < entry.value.again_ns <= now_ns]
         return set(sorted(due, key=lambda entry: entry.value.again_ns)[:_FAULTS])
 
     async def _start(
-        self, entry: Entry[_Waiting], call: _Call, refusing: dict[str, ControllerError], now_ns: int
+        self, entry: QueueEntry[_Waiting], call: _Call, refusing: dict[str, ControllerError], now_ns: int
     ) -> Literal["", "room", "fault"]:
         """Start a job, refuse it, or say why it waits; return the kind of thing that it waits for, if it waits.
 
@@ -221,11 +221,11 @@ class Queueing:
         while True:
             self._seating.sweep()
             groups = self._controller.host_groups(refusing)
-            room = Room(topology, [seats.takes for seats in self._seating.jobs.values()], groups)
+            room = FreeCapacity(topology, [seats.takes for seats in self._seating.jobs.values()], groups)
             if (hosts := room.choose(wanted)) is None:
                 entry.reason = "; ".join([room.reason_to_wait(wanted), *map(str, refusing.values())])
                 entry.value.again_ns = now_ns + _FAULT_NS if refusing else 0
-                return "room" if Room(topology, groups=groups).choose(wanted) is not None else ""
+                return "room" if FreeCapacity(topology, groups=groups).choose(wanted) is not None else ""
             try:
                 registered = await self._admit(entry.value.on(hosts), call.context, now_ns)
             except NotPrimary:
@@ -251,13 +251,13 @@ class Queueing:
         """Waiting jobs in their order."""
         return [queued_job(entry, at, now_ns) for at, entry in enumerate(self._queue.ordered(now_ns), 1)]
 
-    def _add(self, number: int, request: pb.RegisterRequest, call: _Call | None, since_ns: int) -> Entry[_Waiting]:
+    def _add(self, number: int, request: pb.RegisterRequest, call: _Call | None, since_ns: int) -> QueueEntry[_Waiting]:
         waiting, wanted, topology = _Waiting(request, call), wanted_of(request), self._controller.topology
         default_slots = self._controller.planner.default_slots
         if request.workers:
             job_spec(request, number, topology, default_slots)  # which knows its hosts
         spec = job_spec(waiting.on(check_needs(topology, number, wanted)), number, topology, default_slots)
-        entry = Entry(number, wanted, spec.priority, since_ns, waiting)
+        entry = QueueEntry(number, wanted, spec.priority, since_ns, waiting)
         self._queue.entries.append(entry)
         return entry
 
@@ -290,13 +290,13 @@ class Queueing:
         neighbours = self._controller.topology.neighbours(switch).values()
         return any(far.node in hosts for far in neighbours)
 
-    def _refuse(self, entry: Entry[_Waiting], error: Exception) -> None:
+    def _refuse(self, entry: QueueEntry[_Waiting], error: Exception) -> None:
         self._leave(entry)
         call = entry.value.call
         if call is not None and not call.answer.done():
             call.answer.set_exception(error)
 
-    def _leave(self, entry: Entry[_Waiting]) -> None:
+    def _leave(self, entry: QueueEntry[_Waiting]) -> None:
         if entry in self._queue.entries:
             self._queue.entries.remove(entry)
             if not self._closed:

@@ -16,7 +16,7 @@ from ..errors import PlanError
 from ..inference.models import Models
 from ..jobs.job import RunningJob
 from ..jobs.job_order import Ranking
-from ..jobs.queue import Entry, Needs, Wanted
+from ..jobs.queue import QueueEntry, Needs, Wanted
 from ..placement.multi_job.multi_tree import MAX_STRIPES
 from ..planning.default_slots import MIN_SLOTS
 from ..planning.plan import FailurePolicy, JobPlan, JobSpec
@@ -93,7 +93,7 @@ def wanted_of(request: pb.RegisterRequest) -> Wanted:
     return Wanted(count, needs_of(request), tuple(request.workers), tuple(others))
 
 
-def queued_job(entry: Entry[Any], position: int, now_ns: int) -> pb.QueuedJob:
+def queued_job(entry: QueueEntry[Any], position: int, now_ns: int) -> pb.QueuedJob:
     """State of one waiting job in a list of jobs."""
     return pb.QueuedJob(
         job=entry.job,

@@ -43,7 +43,7 @@ from ..inference.errors import ModelError
 from ..inference.forest import Forest
 from ..placement import PlacementError
 from ..planning.plan import JobSpec
-from .batch_sizes import BatchSizes, NotTakingPart, ReportMissing, RuleOf
+from .batch_sizes import JobBatchSizes, NotTakingPart, ReportMissing, RuleOf
 from .heartbeats import HeartbeatReader, HeartbeatSource
 from .limits import MESSAGE_BYTES, Limits, client_of
 from .malformed import Malformed, checked, reader_of
@@ -166,7 +166,7 @@ class ControlService:
         self._heartbeats_from = heartbeats
         self._seating = Seating(controller, self._runner, self._limits, heartbeats, heard)
         self._queueing = Queueing(controller, self._seating, self._limits, self._admit, self._runner.now_ns())
-        self._sizes = None if size_rule is None else BatchSizes(size_rule)
+        self._sizes = None if size_rule is None else JobBatchSizes(size_rule)
         self._turns = TurnStreams(controller, self._seating, self._limits)
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -475,7 +475,7 @@ class ControlService:
         finally:
             self._asking -= 1
 
-    def _balanced(self, sizes: BatchSizes, request: pb.BalanceRequest, seats: JobSeats) -> list[int]:
+    def _balanced(self, sizes: JobBatchSizes, request: pb.BalanceRequest, seats: JobSeats) -> list[int]:
         ranks = {host: seat.rank for host, seat in seats.seats.items() if seat.rank is not None}
         seat = seats.seat_of(request.token)
         if seat.rank is None:

@@ -56,7 +56,7 @@ _MARKER: Final = np.int64(PROBE_MARKER)
 _ODD: Final = np.uint64(0x9FB21C651E98DF25)
 
 
-class Flows(NamedTuple):
+class FlowMemory(NamedTuple):
     """All flows that are remembered."""
 
     numbers: NDArray[np.int32]
@@ -67,7 +67,7 @@ class Flows(NamedTuple):
     """(FLOWS, MAX_HOPS) of FLOW_HOP."""
 
 
-class Sample(NamedTuple):
+class NodeSample(NamedTuple):
     """One node's data on a packet; −1 for what it does not report."""
 
     node: int
@@ -91,7 +91,7 @@ class AveragingClock(NamedTuple):
 
 
 @native
-def flow_of(addresses: int, ports: int, flows: Flows, tally: Any) -> np.uint64:
+def flow_of(addresses: int, ports: int, flows: FlowMemory, tally: Any) -> np.uint64:
     """Number of the flow with these addresses and ports, assigned if new.
 
     Flows are numbered consecutively, so that only memory of existing flows is touched.
@@ -146,7 +146,7 @@ def _hop_of(flow: Any, hops: NDArray[np.void], node: int, rank: int) -> int:
 
 
 @native
-def note_hop(flow: Any, hops: NDArray[np.void], sample: Sample, clock: AveragingClock) -> None:
+def note_hop(flow: Any, hops: NDArray[np.void], sample: NodeSample, clock: AveragingClock) -> None:
     """Write a node's data on a flow into its hop of the path; `hops` are the flow's.
 
     For a node that reports no times the newest latency is kept, not an average.

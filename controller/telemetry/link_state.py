@@ -40,7 +40,7 @@ BULK: Final = 0
 """The class whose queue readers get: gradients', probes' and other traffic's."""
 
 
-class Source(Protocol):
+class ReportSource(Protocol):
     """Source of reports, with its statistics of lost ones. Arrays are indexed as LinkState's links; NaN: unknown."""
 
     def loss(self, now_ns: int) -> NDArray[np.float64]:
@@ -67,7 +67,7 @@ class LinkState:
         targets = [topology.switch(link.node).target for link in self.links]
         self._depth_unit, self._tick_us = np.array([units_of(target) for target in targets]).reshape(-1, 2).T
         self._watched = np.zeros(len(self.links), np.bool_)
-        self._sources: list[Source] = []
+        self._sources: list[ReportSource] = []
         self.into = (
             self._capacity.ctypes.data,
             2 * period_ns,
@@ -111,7 +111,7 @@ class LinkState:
         self._queues["high"] = self._queues["depth"]
         return highs
 
-    def attach(self, source: Source) -> None:
+    def attach(self, source: ReportSource) -> None:
         """Ask this one, too, what is lost."""
         self._sources.append(source)
 

@@ -21,8 +21,8 @@ from .flow_native import (
     HALVES,
     MAX_HOPS,
     AveragingClock,
-    Flows,
-    Sample,
+    FlowMemory,
+    NodeSample,
     flow_key,
     flow_of,
     join,
@@ -74,7 +74,7 @@ _NO_HORIZON: Final = 1 << 62
 _BAD_STACK: Final = -2
 
 
-class Nodes(NamedTuple):
+class NodeArrays(NamedTuple):
     """Arrays by node."""
 
     table: NDArray[np.int64]
@@ -105,11 +105,11 @@ class Scratch(NamedTuple):
 class Books(NamedTuple):
     """All that reports change."""
 
-    nodes: Nodes
+    nodes: NodeArrays
     link_table: NDArray[np.int64]
     """Hash table of links by node id ‖ egress port."""
     links: LinkArrays
-    flows: Flows
+    flows: FlowMemory
     scratch: Scratch
     faults: NDArray[np.int64]
     """(faults,) Number of datagrams or reports with each fault."""
@@ -208,7 +208,7 @@ def _read_stack(
         if hop.node_id == -1:
             continue
         _note_link(hop, hop.node_id, is_old, clock.now_ns, books)
-        sample = Sample(
+        sample = NodeSample(
             hop.node_id, rank - 1 - newest, hop.ingress_port, hop.egress_port,
             hop.queue_packets, hop.latency_us, hop.egress_ns,
         )  # fmt: skip
@@ -243,7 +243,7 @@ def _read_flow(
             return
     is_stack = bool(count > 0)
     if row.egress_port != -1 or row.latency_us != -1:
-        sample = Sample(
+        sample = NodeSample(
             node_id, rank, row.ingress_port, row.egress_port, row.queue_packets, row.latency_us, row.egress_ns
         )
         note_hop(flow, path, sample, clock)
@@ -316,7 +316,7 @@ def _read_reports(  # type: ignore[no-untyped-def]
     capacity_at, time_constant_ns, shortest_ns, horizon_ns, links_at, queues_at, link_count,
 ):  # fmt: skip
     books = Books(
-        Nodes(
+        NodeArrays(
             carray(node_table_at, (node_places, 2), np.int64),
             carray(streams_at, (HARDWARE_IDS, node_count), STREAM),
             carray(seen_at, (HARDWARE_IDS, node_count, WINDOW), np.uint32),
@@ -333,7 +333,7 @@ def _read_reports(  # type: ignore[no-untyped-def]
             shortest_ns,
             horizon_ns,
         ),
-        Flows(
+        FlowMemory(
             carray(numbers_at, (FLOWS,), np.int32),
             carray(flows_at, (FLOWS,), FLOW),
             carray(flow_hops_at, (FLOWS, MAX_HOPS), FLOW_HOP),

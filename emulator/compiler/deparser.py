@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from .frame import I32, I64, Frame, IRValue, Place, const, fit, int_type
+from .frame import I32, I64, Frame, HeaderPlace, IRValue, const, fit, int_type
 
 _RUN: Final = 8
 """Headers, at most, whose validity bytes are looked at together."""
@@ -106,7 +106,7 @@ def _emit_headers(frame: Frame, run: list[str], position: IRValue) -> IRValue:
     return position
 
 
-def _emit_header(frame: Frame, place: Place, target: IRValue) -> None:
+def _emit_header(frame: Frame, place: HeaderPlace, target: IRValue) -> None:
     """Write a header to the frame, its varbit field where it belongs."""
     fixed, front = frame.fixed_bytes(place.header), place.header.varbit_at // 8
     frame.copy(target, place.data, front)

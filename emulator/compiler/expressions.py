@@ -15,7 +15,7 @@ from llvmlite import ir
 
 from ..bmv2.document import Bool, Const, Element, Expr, Field, Lookahead, Member, Op, Param, Ref
 from ..bmv2.schema import UnsupportedProgram
-from .frame import I8, Frame, IRValue, Place, const, describe, fit
+from .frame import I8, Frame, HeaderPlace, IRValue, const, describe, fit
 
 MAX_BITS: Final = 8192
 _INLINE_BITS: Final = 256
@@ -96,7 +96,7 @@ class Expressions:
 
     # ---- headers
 
-    def place(self, header: Expr) -> Place:
+    def place(self, header: Expr) -> HeaderPlace:
         """The header that an expression names or picks."""
         frame = self.frame
         match header:

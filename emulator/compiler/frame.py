@@ -76,7 +76,7 @@ def describe(header: Header, name: str) -> tuple[int, int, bool]:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class HeaderPlace:
     """A header in the PHV: one of its own, or a stack's element that is picked at run time."""
 
     header: Header
@@ -191,7 +191,7 @@ class Frame:
             place, stored = self._metadata(target, self.width(target))
             self.builder.store(fit(self.builder, value, stored.width), place, align=_aligned(stored))
 
-    def load_in(self, place: Place, name: str) -> IRValue:
+    def load_in(self, place: HeaderPlace, name: str) -> IRValue:
         """A header's field; a varbit field as the number that its bytes make, as bmv2 compares them."""
         builder = self.builder
         if name == "$valid$":
@@ -210,7 +210,7 @@ class Frame:
             value = builder.lshr(value, const(covering, right))
         return fit(builder, value, width)
 
-    def store_in(self, header: Place, name: str, value: IRValue) -> None:
+    def store_in(self, header: HeaderPlace, name: str, value: IRValue) -> None:
         if name == "$valid$":
             self.set_validity_bit(header, value)
             return
@@ -244,11 +244,11 @@ class Frame:
 
     # ---- headers
 
-    def place(self, header: str) -> Place:
+    def place(self, header: str) -> HeaderPlace:
         """A header by its name."""
         layout = self.layout
         siblings = next((union for union in self.document.unions.values() if header in union), ())
-        return Place(
+        return HeaderPlace(
             self.document.headers[header],
             self.at(self.phv, layout.header_offset[header]),
             self.at(self.phv, layout.valid_offset[header]),
@@ -256,7 +256,7 @@ class Frame:
             tuple(self.at(self.phv, layout.valid_offset[name]) for name in siblings if name != header),
         )
 
-    def element(self, stack: str, index: IRValue) -> Place:
+    def element(self, stack: str, index: IRValue) -> HeaderPlace:
         """A stack's element by an index (i64); out of range, one of zeros, whose changes are lost."""
         layout, builder = self.layout, self.builder
         columns = [column for column in self.document.stacks.values() if column.name != stack]
@@ -272,7 +272,7 @@ class Frame:
             offset = builder.add(builder.mul(index, const(64, stride)), const(64, first))
             return builder.select(inside, self.at(self.phv, offset), other)
 
-        return Place(
+        return HeaderPlace(
             header,
             pick(layout.header_offset[own.headers[0]], layout.header_stride[stack], spare),
             pick(layout.valid_offset[own.headers[0]], 1, behind),
@@ -291,23 +291,23 @@ class Frame:
     def is_valid(self, header: str) -> IRValue:
         return const(1, 1) if header in self.metadata else self.is_valid_at(self.place(header))
 
-    def is_valid_at(self, place: Place) -> IRValue:
+    def is_valid_at(self, place: HeaderPlace) -> IRValue:
         """Return whether the header is there: what the deparser and checksums go by."""
         return self.builder.trunc(self.builder.load(place.valid, typ=I8), int_type(1))
 
-    def validity_bit(self, place: Place) -> IRValue:
+    def validity_bit(self, place: HeaderPlace) -> IRValue:
         """Return the field `$valid$`, which a program can also write by itself, as bmv2 lets it."""
         held = self.builder.load(place.valid, typ=I8)
         return self.builder.trunc(self.builder.xor(held, self.builder.lshr(held, const(8, 1))), int_type(1))
 
-    def set_validity_bit(self, place: Place, value: IRValue) -> None:
+    def set_validity_bit(self, place: HeaderPlace, value: IRValue) -> None:
         """Write the field `$valid$` alone: the header is there as before. Bit 1 says that both differ."""
         builder = self.builder
         there = builder.zext(self.is_valid_at(place), I8)
         differs = builder.xor(there, fit(builder, value, 8))
         builder.store(builder.or_(there, builder.shl(differs, const(8, 1))), place.valid)
 
-    def set_valid(self, place: Place, valid: IRValue) -> None:
+    def set_valid(self, place: HeaderPlace, valid: IRValue) -> None:
         """Set the validity; a member of a union that becomes valid makes the others invalid."""
         builder = self.builder
         valid = fit(builder, valid, 8)
@@ -340,14 +340,14 @@ class Frame:
             raise UnsupportedProgram("on the wire it has whole bytes", place=f"header {header.name}", value=header.bits)
         return header.bits // 8
 
-    def header_bytes(self, place: Place) -> IRValue:
+    def header_bytes(self, place: HeaderPlace) -> IRValue:
         """Bytes of a header on the wire, an i64."""
         fixed = const(64, self.fixed_bytes(place.header))
         if place.varbit is None:
             return fixed
         return self.builder.add(fixed, fit(self.builder, self.builder.load(place.varbit, typ=I32), 64))
 
-    def copy_header(self, target: Place, source: Place) -> None:
+    def copy_header(self, target: HeaderPlace, source: HeaderPlace) -> None:
         """Copy the fields."""
         self.copy(target.data, source.data, header_storage(target.header))
         if target.varbit is not None:

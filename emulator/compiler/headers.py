@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from ..bmv2.document import Expr, Field, Member
 from ..bmv2.schema import UnsupportedProgram
 from .expressions import Expressions
-from .frame import I8, I32, Frame, Place, const, fit
+from .frame import I8, I32, Frame, HeaderPlace, const, fit
 from .layout import header_storage
 
 
-def add_header(frame: Frame, place: Place) -> None:
+def add_header(frame: Frame, place: HeaderPlace) -> None:
     """A header that was invalid becomes valid with all fields 0."""
     fresh, after = frame.block("fresh_header"), frame.block("has_header")
     frame.builder.cbranch(frame.is_valid_at(place), after, fresh)
@@ -23,14 +23,14 @@ def add_header(frame: Frame, place: Place) -> None:
     frame.builder.position_at_end(after)
 
 
-def remove_header(frame: Frame, place: Place) -> None:
+def remove_header(frame: Frame, place: HeaderPlace) -> None:
     builder = frame.builder
     gone = builder.neg(fit(builder, frame.header_bytes(place), 32))
     frame.add_to_length(builder.select(frame.is_valid_at(place), gone, const(32, 0)))
     frame.set_valid(place, const(1, 0))
 
 
-def assign_header(frame: Frame, target: Place, source: Place) -> None:
+def assign_header(frame: Frame, target: HeaderPlace, source: HeaderPlace) -> None:
     if frame.fixed_bytes(target.header) != frame.fixed_bytes(source.header):
         raise UnsupportedProgram(
             f"assignment of header {source.header.name} to {target.header.name}, which is of another size",

@@ -26,6 +26,6 @@ ranges of value sets that no mask can say; idle timeouts of constant entries; di
 tuples and scalars; DATAPLANE_ATOMIC batches that change tables in ingress and in egress.
 """
 
-from .server import API_VERSION, P4RuntimeServer, Tls
+from .server import API_VERSION, P4RuntimeServer, ServerTls
 
-__all__ = ["API_VERSION", "P4RuntimeServer", "Tls"]
+__all__ = ["API_VERSION", "P4RuntimeServer", "ServerTls"]

@@ -37,7 +37,7 @@ _PIECE_ENTITIES: Final = 256
 """Entities of a read that are sent before waiting writes get their turn."""
 
 
-class Device:
+class P4RuntimeDevice:
     """One switch as the P4Runtime server sees it."""
 
     def __init__(self, datapath: Datapath) -> None:

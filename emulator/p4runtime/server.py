@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError, Message
 from ..datapath import Datapath
 from ..entries import EmulatorError
 from .batches import chunks
-from .device import Device
+from .device import P4RuntimeDevice
 from .refusal import Code, Refusal, abort, invalid, refusal_of, unimplemented
 from .streams.arbitration import MAX_CLIENTS
 from .streams.patience import Patience
@@ -52,7 +52,7 @@ _Answer = TypeVar("_Answer")
 
 
 @dataclass(frozen=True, slots=True)
-class Tls:
+class ServerTls:
     """A server's identity, in PEM. With `client_roots` clients must show a certificate that these sign."""
 
     private_key: bytes
@@ -69,14 +69,16 @@ class P4RuntimeServer:
         EmulatorError: Two switches have the same device id; in `start`, the address cannot be bound.
     """
 
-    def __init__(self, datapaths: Iterable[Datapath], address: str = "127.0.0.1:0", *, tls: Tls | None = None) -> None:
-        self._devices: dict[int, Device] = {}
+    def __init__(
+        self, datapaths: Iterable[Datapath], address: str = "127.0.0.1:0", *, tls: ServerTls | None = None
+    ) -> None:
+        self._devices: dict[int, P4RuntimeDevice] = {}
         for datapath in datapaths:
             if datapath.device_id in self._devices:
                 raise EmulatorError(
                     f"two switches have the device id {datapath.device_id}; ids must differ", value=datapath.device_id
                 )
-            self._devices[datapath.device_id] = Device(datapath)
+            self._devices[datapath.device_id] = P4RuntimeDevice(datapath)
         self._wanted_address = address
         self._tls = tls
         self._running: tuple[grpc.Server, ThreadPoolExecutor, list[Patience]] | None = None
@@ -149,7 +151,7 @@ class P4RuntimeServer:
         """Packet-ins of a switch put on streams so far; those that found no primary are not among them."""
         return self._device(device_id).packet_ins
 
-    def _device(self, device_id: int) -> Device:
+    def _device(self, device_id: int) -> P4RuntimeDevice:
         if device_id not in self._devices:
             raise EmulatorError(
                 f"no switch has the device id {device_id}; there are {sorted(self._devices)}", value=device_id
@@ -190,7 +192,9 @@ class P4RuntimeServer:
 class _Servicer:
     """The RPCs. Every error leaves as a canonical code; an unexpected exception is INTERNAL, and logged."""
 
-    def __init__(self, devices: dict[int, Device], max_streams: int, patience: Patience, first_words: Patience) -> None:
+    def __init__(
+        self, devices: dict[int, P4RuntimeDevice], max_streams: int, patience: Patience, first_words: Patience
+    ) -> None:
         self._devices = devices
         self._patience = patience
         self._first_words = first_words
@@ -327,7 +331,7 @@ class _Servicer:
                 )
         self._device(message.device_id).clients.arbitrate(session, message)
 
-    def _joined(self, session: Session) -> Device:
+    def _joined(self, session: Session) -> P4RuntimeDevice:
         if session.role is None:
             raise Refusal(Code.PERMISSION_DENIED, "the stream must start with an arbitration message")
         return self._devices[session.device_id]
@@ -336,7 +340,7 @@ class _Servicer:
         if session.role is not None:
             self._devices[session.device_id].clients.leave(session)
 
-    def _device(self, device_id: int) -> Device:
+    def _device(self, device_id: int) -> P4RuntimeDevice:
         device = self._devices.get(device_id)
         if device is None:
             raise Refusal(Code.NOT_FOUND, f"no device has the id {device_id}; there are {sorted(self._devices)}")

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..port import SwitchError
+from ..port import SwitchValueError
 from ..runtime.build import EntryFunction, native_entry, runtime_sources
 from ..runtime.engine import Engine
 from ..runtime.memory import NONE, PORT_NUMBERS
@@ -187,7 +187,7 @@ class WireEngine(Engine):
         with self._sending:
             for frame in frames:
                 if self.wake_fd < 0:
-                    raise SwitchError("the switch has been stopped", place="packet-out")
+                    raise SwitchValueError("the switch has been stopped", place="packet-out")
                 self._wait_for_room()
                 head = self._shared_words[memory.SHARED_OUT_HEAD]
                 slot = self._outs[head % memory.MAILBOX_SLOTS]
@@ -251,7 +251,7 @@ class WireEngine(Engine):
         words = self._shared_words
         while words[memory.SHARED_OUT_HEAD] - words[memory.SHARED_OUT_TAIL] >= memory.MAILBOX_SLOTS:
             if time.monotonic() > deadline:
-                raise SwitchError(
+                raise SwitchValueError(
                     f"{memory.MAILBOX_SLOTS} are waiting; the switch takes no more",
                     place="packet-out",
                     value=memory.MAILBOX_SLOTS,

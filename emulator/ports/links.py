@@ -16,7 +16,7 @@ _UP_AND_RUNNING: Final = 0x1 | 0x40
 _CHUNK_BYTES: Final = 1 << 16
 
 
-class LinkWatch:
+class InterfaceWatch:
     """Watches interfaces, given by port. Its descriptor becomes readable when the link or MTU of any one changes."""
 
     def __init__(self, interfaces: Mapping[int, str]) -> None:

@@ -88,7 +88,7 @@ class TlsFiles:
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class ProcessOptions:
     program: Path | None
     interfaces: dict[int, str]
     device_id: int
@@ -122,7 +122,7 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(f"{message} (weir-switch --help shows how)")
 
 
-def parse(arguments: Sequence[str]) -> Options:
+def parse(arguments: Sequence[str]) -> ProcessOptions:
     """Read the command line. Raises UsageError; `--help` and `--version` print and exit."""
     given = _parser().parse_args([word for word in arguments if word != "--"])
     _settle_pcap(given)
@@ -142,7 +142,7 @@ def parse(arguments: Sequence[str]) -> Options:
     if given.log_console and given.log_file is not None:
         raise UsageError("--log-console and --log-file exclude each other")
     tls = _tls(given)
-    return Options(
+    return ProcessOptions(
         program=given.program,
         interfaces=interfaces,
         device_id=given.device_id,

@@ -19,7 +19,7 @@ from ..runtime.engine import MAX_FRAME
 from ..runtime.memory import NONE
 from ..switch import Switch
 from .engine import WireEngine
-from .links import LinkWatch
+from .links import InterfaceWatch
 from .options import PACKET_LOG
 from .reasons import describe
 from .sockets import Interface, PortError, open_interface
@@ -117,7 +117,7 @@ class WiredSwitch:
                         self._captures[path] = self._engine.begin_capture(i, direction, descriptor, len(_PCAP_HEADER))
             if packets.isEnabledFor(logging.DEBUG):
                 self._engine.note_packets()
-            self._links = LinkWatch({port: one.name for port, one in self._interfaces.items()})
+            self._links = InterfaceWatch({port: one.name for port, one in self._interfaces.items()})
             self._resources.callback(self._links.close)
             self._note_links()
         except BaseException:

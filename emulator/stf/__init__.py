@@ -4,16 +4,16 @@ A test is a text file of entries to add, packets to send and packets to expect (
 it on a switch in memory; `suite` does so for a folder of tests with their programs. `docs/stf.md` is the user's page.
 """
 
-from .player import Outcome, play
+from .player import PlayedScript, play
 from .reader import read_test
 from .statements import StfError, StfTest
-from .suite import Result, Verdict, load_program, run_test, tests_in
+from .suite import SuiteResult, Verdict, load_program, run_test, tests_in
 
 __all__ = [
-    "Outcome",
-    "Result",
+    "PlayedScript",
     "StfError",
     "StfTest",
+    "SuiteResult",
     "Verdict",
     "load_program",
     "play",

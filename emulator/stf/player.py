@@ -73,7 +73,7 @@ _COMPARE: Final[Mapping[Comparison, Callable[[int, int], bool]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class PlayedScript:
     failures: tuple[str, ...]
     """Unmet expectations, each with `file:line`; empty if the test passed."""
     notes: tuple[str, ...]
@@ -83,7 +83,7 @@ class Outcome:
     """Statements that could have failed."""
 
 
-def play(program: Program, test: StfTest) -> Outcome:
+def play(program: Program, test: StfTest) -> PlayedScript:
     """Play a test on a switch of its own. Raises `StfError` for a statement that does not fit the program."""
     player = _Player(program, test)
     for step in (player.attach, player.play):
@@ -95,7 +95,7 @@ def play(program: Program, test: StfTest) -> Outcome:
     player.compare_frames()
     checks = sum(isinstance(s, (Expect, NoPacket, CheckCounter, CheckRegister)) for s in test.statements)
     packets = sum(isinstance(s, Packet) for s in test.statements)
-    return Outcome(tuple(player.failures), tuple(player.notes), packets, checks)
+    return PlayedScript(tuple(player.failures), tuple(player.notes), packets, checks)
 
 
 class _Player:

@@ -42,14 +42,14 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class SuiteResult:
     test: str
     verdict: Verdict
     detail: str
     """Reason for not passing: the first failure, the refused construct, or p4c's first error; empty if it passed."""
 
 
-class CompileError(StfError):
+class FailedCompilation(StfError):
     """p4c's first words about a program that it does not compile."""
 
 
@@ -90,10 +90,10 @@ def _need_p4c(what: Path) -> None:
         )
 
 
-def run_test(test: Path) -> Result:
+def run_test(test: Path) -> SuiteResult:
     """Compile a test's program, and play the test on it."""
     verdict, detail = _run(test, test.with_suffix(".p4"))
-    return Result(test.stem, verdict, detail)
+    return SuiteResult(test.stem, verdict, detail)
 
 
 def _run(test: Path, source: Path) -> tuple[Verdict, str]:
@@ -104,7 +104,7 @@ def _run(test: Path, source: Path) -> tuple[Verdict, str]:
         return Verdict.NOT_V1MODEL, f"written for {', '.join(sorted(models)) or 'no known architecture'}"
     try:
         failures = play(Program.load(compile_v1model(source)), read_test(test)).failures
-    except CompileError as error:
+    except FailedCompilation as error:
         return Verdict.NOT_COMPILED, str(error)
     except UnsupportedProgram as error:
         return Verdict.REFUSED, str(error)
@@ -116,7 +116,7 @@ def _run(test: Path, source: Path) -> tuple[Verdict, str]:
 def compile_v1model(source: Path) -> bytes:
     """BMv2 JSON of a v1model program, from p4c or from the cache; it names the source as p4c saw it, without a folder.
 
-    Raises `CompileError`.
+    Raises `FailedCompilation`.
     """
     key = _key(source)
     kept = cache.fetch(key, _KEPT)
@@ -132,7 +132,7 @@ def compile_v1model(source: Path) -> bytes:
             check=False,
         )
         if done.returncode:
-            raise CompileError(_first_error(done.stderr) or f"{P4C} ended with status {done.returncode}")
+            raise FailedCompilation(_first_error(done.stderr) or f"{P4C} ended with status {done.returncode}")
         json = made.read_bytes()
     cache.keep(key, json, _KEPT)
     return json

@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from .memory import Block, RetiredMemory, write_word
+from .memory import MemoryBlock, RetiredMemory, write_word
 from .rows import ADDRESS_BITS, RowLayout, hash_words
 
 HOLD_SECONDS: Final = 0.25
@@ -50,7 +50,7 @@ class Slots:
         self._allocate(_SMALLEST)
 
     def _allocate(self, capacity: int) -> None:
-        self.block = Block(8 * capacity)
+        self.block = MemoryBlock(8 * capacity)
         self._view = self.block.bytes.data.cast("Q")  # faster than NumPy, word by word
         self.mask = capacity - 1
         self.address = self.block.address
@@ -58,7 +58,7 @@ class Slots:
     def _hash(self, key: int) -> int:
         return hash_words(self._format.unpack(key.to_bytes(self._format.size, "little")))
 
-    def put(self, key: int, row: int) -> Block | None:
+    def put(self, key: int, row: int) -> MemoryBlock | None:
         """Put `row` under `key`. If the slots move, their new address must be published, and then the returned block of
         the old slots must be retired.
         """
@@ -85,7 +85,7 @@ class Slots:
             place = (place + 1) & self.mask
         return place
 
-    def _grow(self) -> Block:
+    def _grow(self) -> MemoryBlock:
         """Move to slots without deleted ones, at most a third full: small ones stay in the processor's caches."""
         left = self.block
         capacity = _SMALLEST
@@ -108,12 +108,12 @@ class _Published:
         self._root = root
         self._retired = retired
         self._content = content
-        self._block: Block | None = None
+        self._block: MemoryBlock | None = None
         self._held = False
         self._waiting_since: float | None = None
         self._publish()
 
-    def change(self, *left: Block) -> None:
+    def change(self, *left: MemoryBlock) -> None:
         """There is other content, which refers to these blocks no more."""
         if not self._held:
             self._publish()
@@ -135,7 +135,7 @@ class _Published:
     def _publish(self) -> None:
         self._waiting_since = None
         content = self._content()
-        block = Block(len(content)) if content else None
+        block = MemoryBlock(len(content)) if content else None
         if block is not None:
             block.bytes[:] = np.frombuffer(content, np.uint8)
         write_word(self._root, 0 if block is None else block.address)

@@ -25,7 +25,7 @@ def write_word(address: int, value: int) -> None:
     ctypes.c_uint64.from_address(address).value = value
 
 
-class Block:
+class MemoryBlock:
     """A zeroed stretch of memory on a cache line's boundary."""
 
     def __init__(self, size: int) -> None:
@@ -47,21 +47,21 @@ class RetiredMemory:
     their rows' targets, retire meanwhile starts to wait when the changes are published.
     """
 
-    def __init__(self, memory: Block) -> None:
+    def __init__(self, memory: MemoryBlock) -> None:
         """`memory` is the state, which lives as long as anybody who may bury something that it has referred to."""
         self._memory = memory
         self._passing = ctypes.c_uint64.from_address(memory.address)
         self._lock = threading.Lock()
         """Links go down, and groups change, while a control plane writes."""
         self._held = False
-        self._unpublished: list[tuple[list[int] | None, Block | int]] = []
+        self._unpublished: list[tuple[list[int] | None, MemoryBlock | int]] = []
         """Memory that packets may read until the tables publish: (free list of a row, the row), or (None, block)."""
-        self._resting: deque[tuple[float, list[int] | None, Block | int]] = deque()
-        self._leaving: list[tuple[list[int] | None, Block | int]] = []
+        self._resting: deque[tuple[float, list[int] | None, MemoryBlock | int]] = deque()
+        self._leaving: list[tuple[list[int] | None, MemoryBlock | int]] = []
         """Has rested; the packet that was inside at `_passing` == `_seen` may still be reading it."""
         self._seen = 0
 
-    def bury(self, block: Block) -> None:
+    def bury(self, block: MemoryBlock) -> None:
         """A block is not published any more."""
         self._add(None, block)
 
@@ -87,7 +87,7 @@ class RetiredMemory:
         with self._lock:
             self._collect(time.monotonic())
 
-    def _add(self, free: list[int] | None, item: Block | int) -> None:
+    def _add(self, free: list[int] | None, item: MemoryBlock | int) -> None:
         with self._lock:
             if self._held:
                 self._unpublished.append((free, item))
@@ -121,7 +121,7 @@ class RowPool:
     def __init__(self, row_bytes: int, retired: RetiredMemory) -> None:
         self.row_bytes = (row_bytes + 15) // 16 * 16
         self._retired = retired
-        self._chunks: list[Block] = []
+        self._chunks: list[MemoryBlock] = []
         self._free: list[int] = []
 
     def allocate(self) -> int:
@@ -129,7 +129,7 @@ class RowPool:
         if not self._free:
             self._retired.collect()
         if not self._free:
-            chunk = Block(self.row_bytes * _CHUNK_ROWS)
+            chunk = MemoryBlock(self.row_bytes * _CHUNK_ROWS)
             self._chunks.append(chunk)
             self._free += [chunk.address + self.row_bytes * i for i in reversed(range(_CHUNK_ROWS))]
         return self._free.pop()

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ..entries import InvalidEntry
-from .memory import Block
+from .memory import MemoryBlock
 from .rows import METER_BYTES, METER_COUNTS_AT, SINGLE_RATE, TWO_RATES
 
 _MICROSECONDS: Final = 1e6
@@ -100,7 +100,7 @@ class MeterCell:
 class MeterArray:
     """An indirect meter array."""
 
-    def __init__(self, name: str, size: int, unit: str, memory: Block, offset: int) -> None:
+    def __init__(self, name: str, size: int, unit: str, memory: MemoryBlock, offset: int) -> None:
         """Its cells begin at `offset` of the state's memory."""
         self.name = name
         self.size = size

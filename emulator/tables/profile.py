@@ -24,7 +24,7 @@ from ..entries import (
     TableAction,
     TableFull,
 )
-from .memory import Block, RetiredMemory, RowPool, write_word
+from .memory import MemoryBlock, RetiredMemory, RowPool, write_word
 from .rows import param_bytes
 
 GroupMembers = tuple[tuple[int, int], ...]
@@ -96,7 +96,7 @@ class ActionProfile:
         self._member_numbers: dict[int, list[int]] = {}
         self._numbers = _Numbers()
         self._group_cells: dict[int, int] = {}
-        self._blocks: dict[int, Block] = {}
+        self._blocks: dict[int, MemoryBlock] = {}
         """The memory that holds each group's places, by the group's cell."""
         self._spreads: dict[int, Spread] = {}
         """All places of each group by its cell, those of members whose port is down among them."""
@@ -319,7 +319,7 @@ class ActionProfile:
         with self._lock:
             self._spreads[cell] = spread
             members = [member for member, port in spread if port not in self._ports_down]
-            block = Block(8 * (len(members) + 1))
+            block = MemoryBlock(8 * (len(members) + 1))
             block.bytes.view(np.uint64)[:] = [len(members), *members]
             write_word(cell, block.address + 1)
             old = self._blocks.get(cell)

@@ -26,7 +26,7 @@ from ...wire.int_messages import carry_int, embed, extract
 from .emulated import EmulatedFabric
 
 
-class Core(Protocol):
+class ProtocolCore(Protocol):
     """Interface that the worker's and the parameter server's protocol cores share."""
 
     @property
@@ -50,7 +50,7 @@ class Core(Protocol):
         """Continue with the plan of a new generation."""
 
 
-AnyCore = TypeVar("AnyCore", bound=Core)
+AnyCore = TypeVar("AnyCore", bound=ProtocolCore)
 
 
 class VirtualHost:
@@ -70,14 +70,14 @@ class VirtualHost:
         }
         self._writer = FrameWriter(source=self._address, **macs)
         self._int_writer = FrameWriter(source=self._address, destination_port=INT_PORT, **macs)
-        self._cores: dict[int, Core] = {}
+        self._cores: dict[int, ProtocolCore] = {}
         self._timer_ns: int | None = None
 
     @property
     def now_ns(self) -> int:
         return self._fabric.now_ns
 
-    def attach(self, core: Core) -> None:
+    def attach(self, core: ProtocolCore) -> None:
         """Run a core as well. Raises HostError if its job has one here already."""
         job = core.plan.job
         if job in self._cores:

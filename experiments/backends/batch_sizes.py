@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ...controller.controller import Controller
 from ...controller.errors import ControllerError, PlanError
-from ...controller.service.batch_sizes import BatchSizes, ReportMissing, SizeRule
+from ...controller.service.batch_sizes import JobBatchSizes, ReportMissing, SizeRule
 from ...hosts import ControlAbsent
 from ...training.batching.manager import SIZE_STEP, BatchSizeManager, RuleName
 from ...training.errors import TrainingError
@@ -53,7 +53,7 @@ class VirtualBatchSizes:
         self._job = job
         self._workers = workers
         self._batch = batch
-        self._sizes = BatchSizes(size_rule)
+        self._sizes = JobBatchSizes(size_rule)
 
     def request(
         self, reports: NDArray[np.float64], present: NDArray[np.bool_], *, rule: RuleName, size_step: int

@@ -19,7 +19,7 @@ from .real_time import RealTimeFabric
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
+class CarriedTraffic:
     """Traffic of a fabric's jobs."""
 
     bytes: int

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from ...controller.congestion.control_class import control_delay_ns
-from ...controller.jobs.registry import Counts
+from ...controller.jobs.registry import EventCounts
 from ...controller.service.heartbeats import HeartbeatReader
 from ...emulator.fabric import Wake
 from ...topologies import Routes, mac_number
@@ -82,7 +82,9 @@ class VirtualHeartbeats:
             fabric.send(worker.name, frame, priority=_CONTROL_PRIORITY if self._config.in_class else 0)
         return int(self._config.interval * self._rng.uniform(MIN_STRETCH, 2 - MIN_STRETCH))
 
-    def figures(self, routes: Routes, workers: Sequence[str], largest_bytes: int, counts: Counts) -> HeartbeatFigures:
+    def figures(
+        self, routes: Routes, workers: Sequence[str], largest_bytes: int, counts: EventCounts
+    ) -> HeartbeatFigures:
         """Summarise the heartbeats of these workers' hosts.
 
         Args:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ...controller.congestion import WALL_CLOCK_LEASE_NS, CongestionOptions
-from ...controller.controller import Controller, Options
+from ...controller.controller import Controller, ControllerOptions
 from ...controller.jobs.membership import longest_silence_ns
 from ...controller.placement.strategies import STRATEGIES
 from ...controller.placement.strategies import strategy as strategy_named
@@ -104,7 +104,7 @@ async def live_fabric(
             Routes(topology),
             sessions,
             placing,
-            Options(
+            ControllerOptions(
                 probe_period_ns=_PROBE_NS if kind is None else _SOLVE_NS,
                 solve_period_ns=_SOLVE_NS,
                 together=STRATEGIES[strategy].jointly,

@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from ...controller.congestion import WALL_CLOCK_LEASE_NS, CongestionOptions
-from ...controller.controller import Controller, Options
+from ...controller.controller import Controller, ControllerOptions
 from ...controller.int_config.settings import IntConfig
 from ...controller.p4runtime.session import SwitchSession
 from ...controller.p4runtime.tables import DROP_REASONS, DROPS
@@ -165,7 +165,7 @@ def _controller(
     config: RunConfig, strategy: str, fabric: MininetFabric, sessions: Mapping[str, SwitchSession]
 ) -> Controller:
     control, beats = config.control, config.heartbeats
-    options = Options(
+    options = ControllerOptions(
         probe_period_ns=control.interval * SLOWER,
         solve_period_ns=control.solve_interval * SLOWER if STRATEGIES[strategy].resolves else 0,
         together=STRATEGIES[strategy].jointly,

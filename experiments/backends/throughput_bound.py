@@ -19,7 +19,7 @@ from .round_count import Rounds
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
+class CarriedBytes:
     """Bytes carried by a link up to some time."""
 
     flows: int
@@ -53,7 +53,7 @@ class Achievable:
         self,
         routes: Routes,
         parts: Sequence[tuple[JobPlan, Rounds]],
-        carried: Callable[[], Mapping[Endpoint, Carried]],
+        carried: Callable[[], Mapping[Endpoint, CarriedBytes]],
         *,
         beside_others: bool,
     ) -> None:

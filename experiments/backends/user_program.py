@@ -12,7 +12,7 @@ import finsy as fy
 from finsy.p4schema import P4MatchType, P4Schema
 
 from ...controller.p4runtime.finsy_switch import FinsySwitch, quiet_finsy, switch_error
-from ...topologies.problems import Problem, listed
+from ...topologies.problems import FileProblem, listed
 from ...topologies.runtime_json import RuntimeFile, RuntimeReplica, RuntimeRow, value_number
 from ..errors import ExperimentError
 from .sessions import CONNECT_S
@@ -79,14 +79,14 @@ def _details(error: fy.P4ClientError, file: RuntimeFile) -> str:
 def _entities(file: RuntimeFile, schema: P4Schema) -> list[Any]:
     """Updates in the order of the file. Raises ExperimentError for names that the P4Info lacks."""
     entities: list[Any] = []
-    problems: list[Problem] = []
+    problems: list[FileProblem] = []
     for index, row in enumerate(file.rows):
         try:
             update = _update(row, schema)
             update.encode_update(schema)  # which says what the P4Info does not have, or is too wide for it
             entities.append(update)
         except (ValueError, LookupError) as error:
-            problems.append(Problem(f"table_entries[{index}]: {' '.join(str(error).split())}"))
+            problems.append(FileProblem(f"table_entries[{index}]: {' '.join(str(error).split())}"))
     if problems:
         raise ExperimentError(listed(str(file.path), problems))
     entities += [+fy.P4MulticastGroupEntry(number, replicas=_pairs(each)) for number, each in file.groups.items()]

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...controller.congestion import largest_frame_bytes, longest_life_ns
-from ...controller.controller import Controller, Options
+from ...controller.controller import Controller, ControllerOptions
 from ...controller.p4runtime.session import SwitchSession
 from ...controller.placement.strategies import STRATEGIES
 from ...controller.planning.plan import FailurePolicy, lanes_of
@@ -55,7 +55,7 @@ from .queue_bounds import QueuePromises
 from .report_intake import receive_reports
 from .round_count import Rounds
 from .run_figures import RunFigures
-from .throughput_bound import Achievable, Carried, SumTime
+from .throughput_bound import Achievable, CarriedBytes, SumTime
 from .trained_job import FIRST_JOB, TrainedJob
 from .virtual_clock import VirtualClock
 from .virtual_control import VirtualControl
@@ -209,9 +209,9 @@ class Cluster:
                 stop_ns=flow.stop,
             )
 
-    def _controller_options(self) -> Options:
+    def _controller_options(self) -> ControllerOptions:
         control, beats, strategy = self.config.control, self.config.heartbeats, STRATEGIES[self._strategy_name]
-        return Options(
+        return ControllerOptions(
             probe_period_ns=control.interval,
             solve_period_ns=control.solve_interval if strategy.resolves else 0,
             together=strategy.jointly,
@@ -361,11 +361,11 @@ class Cluster:
         job.sums.append(SumTime(duration_ns, achievable.after_ns(duration_ns) if stayed else None))
         return job.results(handles), duration_ns
 
-    def _carried(self) -> dict[Endpoint, Carried]:
+    def _carried(self) -> dict[Endpoint, CarriedBytes]:
         links = self.figures.links()
         if self.config.yielding or self.config.transfers:  # whose bytes are counted with those of flows that do not
-            return {link.end: Carried(0, link.background_bytes + link.job_bytes) for link in links}
-        return {link.end: Carried(link.background_bytes, link.job_bytes) for link in links}
+            return {link.end: CarriedBytes(0, link.background_bytes + link.job_bytes) for link in links}
+        return {link.end: CarriedBytes(link.background_bytes, link.job_bytes) for link in links}
 
     def pop_moves(self) -> list[Moved]:
         """Return the job's moves since the last call."""

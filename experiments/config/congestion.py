@@ -21,7 +21,7 @@ from ...controller.congestion import WALL_CLOCK_LEASE_NS, CongestionOptions, Mar
 from ...hosts.congestion import LAWS
 from ...hosts.errors import InvalidLaw
 from ...topologies import Topology
-from ...topologies.problems import BadFile, Problem, listed
+from ...topologies.problems import BadFile, FileProblem, listed
 from ...topologies.yaml_file import YamlFile
 from ..errors import ExperimentError
 from .background import steady_unless_said
@@ -139,7 +139,7 @@ class ControllerCongestion(CongestionConfig):
             windowed=tuple(Windowed(e.source, e.destination, e.window, e.packet_bytes) for e in yielding),
         )
 
-    def _unlike(self, topology: Topology, written: YamlFile) -> list[Problem]:
+    def _unlike(self, topology: Topology, written: YamlFile) -> list[FileProblem]:
         """Problems of declared traffic that does not fit this fabric."""
         named, themselves = [], []
         for index, each in enumerate(self.background):
@@ -147,5 +147,5 @@ class ControllerCongestion(CongestionConfig):
             named += [(f"{place}.source", each.source), (f"{place}.destination", each.destination)]
             if each.source == each.destination:
                 line = written.line(["background", index])
-                themselves.append(Problem(f"{place}: {each.source} sends to itself; name two hosts", line))
+                themselves.append(FileProblem(f"{place}: {each.source} sends to itself; name two hosts", line))
         return [*strange_hosts(topology, named, written), *themselves]

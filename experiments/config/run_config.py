@@ -22,7 +22,7 @@ from ...hosts.numerics.quantization import chunk_count
 from ...imports import user_files
 from ...topologies import Topology, file_keys
 from ...topologies.key_errors import problems_of
-from ...topologies.problems import BadFile, Problem, listed
+from ...topologies.problems import BadFile, FileProblem, listed
 from ...topologies.schema import parse_topology
 from ...topologies.units import format_rate
 from ...topologies.yaml_file import YamlFile
@@ -296,12 +296,12 @@ class RunConfig(Section):
         links = tuple(replace(link, loss=1 - (1 - link.loss) * (1 - self.loss)) for link in topology.links)
         return replace(topology, links=links)
 
-    def _flows_beyond_their_links(self, topology: Topology, written: YamlFile | None) -> Iterator[Problem]:
+    def _flows_beyond_their_links(self, topology: Topology, written: YamlFile | None) -> Iterator[FileProblem]:
         """Steady flows with a rate that their source's link does not have: the rest would wait without end."""
         rates = {end.node: link.rate_bps for link in topology.links for end in link.ends}
         for index, flow in enumerate(self.background):
             if isinstance(flow, SteadyFlow) and flow.rate > rates[flow.source]:
-                yield Problem(
+                yield FileProblem(
                     f"background.{index}.rate: {format_rate(flow.rate)} is above the {format_rate(rates[flow.source])} "
                     f"of {flow.source}'s link",
                     None if written is None else written.line(["background", index, "rate"]),

@@ -23,7 +23,7 @@ from ...imports import user_files
 from ...topologies import Topology, TopologyError
 from ...topologies.key_errors import problems_of
 from ...topologies.keys import Keys
-from ...topologies.problems import Problem, listed, shown
+from ...topologies.problems import FileProblem, listed, shown
 from ...topologies.spelling import nearest
 from ...topologies.units import DELAY_PATTERN, RATE_PATTERN, parse_delay, parse_rate
 from ...topologies.yaml_file import YamlFile
@@ -145,11 +145,11 @@ def read_section(
 
 def strange_hosts(
     topology: Topology, named: Iterable[tuple[str, str]], written: YamlFile | None = None
-) -> list[Problem]:
+) -> list[FileProblem]:
     """Problems of names, with keys such as `background.0.source`, that are not hosts of the fabric."""
     hosts = [host.name for host in topology.hosts]
     return [
-        Problem(
+        FileProblem(
             f'{key}: fabric {topology.name} has no host "{name}"{nearest(name, hosts)}; there are {", ".join(hosts)}',
             None if written is None else written.line([int(p) if p.isdigit() else p for p in key.split(".")]),
         )

@@ -25,7 +25,7 @@ from typing import Annotated, Any, Final, Self
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from ...controller.errors import PlanError
-from ...controller.int_config.settings import LARGEST, TELLING_DROPS, Flows, IntConfig, Mode, ReportLimit, Steps
+from ...controller.int_config.settings import LARGEST, TELLING_DROPS, WatchedFlows, IntConfig, WatchMode, ReportLimit, EventThresholds
 from ...controller.int_config.table_entries import check_int_config
 from ...controller.p4runtime.tables import DROP_REASONS
 from ...topologies import Topology
@@ -70,7 +70,7 @@ def _or(*others: dict[str, Any]) -> Callable[[dict[str, Any]], None]:
 class FlowsConfig(Section):
     """One entry of the watchlist."""
 
-    mode: Mode = Mode.XD
+    mode: WatchMode = WatchMode.XD
     """md: nodes put collected data into the packet; mx: the packet makes nodes report; xd: nodes report by their own
     watchlists, and the packet stays unchanged.
     """
@@ -109,10 +109,10 @@ class FlowsConfig(Section):
                 )
         return names
 
-    def flows(self, topology: Topology) -> Flows:
+    def flows(self, topology: Topology) -> WatchedFlows:
         """Raises PlanError, which begins with the key."""
         asked = [COLLECTABLE[name] for name in self.collect]
-        return Flows(
+        return WatchedFlows(
             self.mode,
             _network("source", self.source, topology),
             _network("destination", self.destination, topology),
@@ -165,12 +165,12 @@ class StepsConfig(Section):
     period: Duration | None = Field(None, ge=1_000)
     """So much time has passed since the last report."""
 
-    def steps(self) -> Steps:
+    def steps(self) -> EventThresholds:
         """Raises PlanError."""
         latency, latency_step, period = (
             None if each is None else each // 1000 for each in (self.latency, self.latency_step, self.period)
         )
-        return Steps(self.depth, self.depth_step, latency, latency_step, period)
+        return EventThresholds(self.depth, self.depth_step, latency, latency_step, period)
 
 
 class QueuesConfig(StepsConfig):

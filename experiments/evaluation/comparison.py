@@ -65,7 +65,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Agg:
+class AggSavings:
     """Savings of AGG compared with others; below 0 if it takes longer."""
 
     others: Interval
@@ -77,7 +77,7 @@ class Agg:
 
 
 @dataclass(frozen=True)
-class Condition:
+class GridCondition:
     """One set of conditions, over all seeds."""
 
     told: dict[str, Any]
@@ -100,11 +100,11 @@ class Condition:
     telemetry: Interval | None
     """Additional share that telemetry achieves."""
     against_blind_together: Interval | None
-    agg: Agg | None
+    agg: AggSavings | None
     """Comparison of the paper's model with others, if it ran."""
 
 
-def conditions_of(records: Sequence[PointRecord]) -> Iterator[Condition]:
+def conditions_of(records: Sequence[PointRecord]) -> Iterator[GridCondition]:
     """Yield the conditions in the order of the suite."""
     groups: dict[str, list[PointRecord]] = {}
     for record in records:
@@ -113,7 +113,7 @@ def conditions_of(records: Sequence[PointRecord]) -> Iterator[Condition]:
         yield _condition(mine)
 
 
-def _condition(records: Sequence[PointRecord]) -> Condition:
+def _condition(records: Sequence[PointRecord]) -> GridCondition:
     names = records[0].point.strategies
     means = {name: [record.figures[at].mean_s for record in records] for at, name in enumerate(names)}
     whole = {name: [v for v in values if v is not None] for name, values in means.items()}
@@ -125,7 +125,7 @@ def _condition(records: Sequence[PointRecord]) -> Condition:
     several = len(published.keys() & {*AIMED_AT}) > 1  # the best of one would be called the best of all
     best = min(published, key=lambda name: sum(published[name])) if several else None
     saved = statistics.saved
-    return Condition(
+    return GridCondition(
         told=records[0].point.conditions,
         seeds=len(records),
         background=sum(record.figures[0].background for record in records) / len(records),
@@ -160,7 +160,7 @@ def _part(ran: dict[str, list[float]], before: str, after: str) -> Interval | No
     return statistics.paired(statistics.part_of_saving, ran["ps"], ran[before], ran[after], ran[OURS])
 
 
-def _agg(ran: dict[str, list[float]]) -> Agg | None:
+def _agg(ran: dict[str, list[float]]) -> AggSavings | None:
     if not {AGG, *ONE_LEVEL, *TREES} <= ran.keys():
         return None
     mine, saved = ran[AGG], statistics.saved
@@ -171,7 +171,7 @@ def _agg(ran: dict[str, list[float]]) -> Agg | None:
         return best, statistics.paired(saved, mine, ran[best])
 
     mean = statistics.paired(lambda own, *rest: saved(own, sum(rest) / len(rest)), mine, *others)
-    return Agg(mean, against(ONE_LEVEL), against(TREES))
+    return AggSavings(mean, against(ONE_LEVEL), against(TREES))
 
 
 def _row(name: str, at: int, records: Sequence[PointRecord], ran: dict[str, list[float]]) -> Row:

@@ -24,7 +24,7 @@ from ...controller.placement import Placement, PlacementError, Problem
 from ...controller.placement.model.links import Links
 from ...controller.placement.model.loads import LinkLoad
 from ...controller.placement.model.search_limit import SearchLimit
-from ...controller.placement.multi_job.joint import Running
+from ...controller.placement.multi_job.joint import RunningAggregation
 from ...controller.placement.multi_job.multi_tree import PARTS, stripe
 from ...controller.placement.reference_schemes import (
     BLIND_TOGETHER,
@@ -53,7 +53,7 @@ from ..flows.coflows import (
 from ..flows.fair_shares import Floats
 from ..flows.simulator import MIN_SHARE, Arrivals, FlowJob, Simulator
 from ..flows.sizes import FLOW_SIZES, is_file
-from .records import Figures
+from .records import StrategyFigures
 from .scenario import JobHosts, Scenario, rng_of
 
 OLD_LOOKS: Final = 10
@@ -89,12 +89,12 @@ class _Job:
     """Gains of its moves; None before the first observation."""
 
 
-def run(scenario: Scenario, name: str) -> Figures:
+def run(scenario: Scenario, name: str) -> StrategyFigures:
     """Every job's steps under one strategy."""
     try:
         return _Run(scenario, name).figures()
     except PlacementError as error:
-        return Figures.of_failure(name, scenario.point.load, error)
+        return StrategyFigures.of_failure(name, scenario.point.load, error)
 
 
 class _Run:
@@ -122,7 +122,7 @@ class _Run:
 
     # --- the run ---
 
-    def figures(self) -> Figures:
+    def figures(self) -> StrategyFigures:
         interval = self.timing.interval * 1e-9
         self.last, self.last_at = self.simulator.carried_bytes(), 0.0
         before = OLD_LOOKS + 1 if self.point.telemetry == "old" else 1
@@ -151,7 +151,7 @@ class _Run:
                 raise PlacementError(f"{self.name}: jobs have not ended after {limit:g} s of simulated time")
         return self._figures()
 
-    def _figures(self) -> Figures:
+    def _figures(self) -> StrategyFigures:
         counting = [job for job in self.jobs if job.hosts.priority == max(each.hosts.priority for each in self.jobs)]
         pairs = [(seconds, job.hosts.weight) for job in counting if job.flow for seconds in job.flow.durations]
         durations, weights = zip(*pairs, strict=True)
@@ -159,7 +159,7 @@ class _Run:
         load = 8 * carried.sum(axis=0) / (self.links.rate_bps * self.simulator.now)
         inside = background.between_switches(self.scenario.routes) > 0
         others = 8 * carried[0][inside].sum() / (self.links.rate_bps[inside].sum() * self.simulator.now)
-        return Figures(
+        return StrategyFigures(
             strategy=self.name,
             mean_s=float(np.average(durations, weights=weights)),
             p95_s=float(np.percentile(durations, 95)),
@@ -352,9 +352,9 @@ class _Run:
             for job, each in moves:
                 self._move_tree(job, each.placement, price)
 
-    def _running_jobs(self, jobs: Sequence[_Job], loads: Mapping[Endpoint, LinkLoad]) -> Sequence[Running]:
+    def _running_jobs(self, jobs: Sequence[_Job], loads: Mapping[Endpoint, LinkLoad]) -> Sequence[RunningAggregation]:
         return [
-            Running(
+            RunningAggregation(
                 self._problem(job, loads, beside=False),
                 job.placement,
                 job.hosts.weight,

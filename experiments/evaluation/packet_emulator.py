@@ -16,7 +16,7 @@ from ...topologies.mininet.processes import run_until_ended
 from ..backends.virtual_time import Cluster
 from ..config import RunConfig
 from ..errors import ExperimentError
-from .records import Figures
+from .records import StrategyFigures
 from .scenario import JobHosts, Scenario, rng_of
 from .suite import CLASSES, INPUTS, PARAMETER_BYTES, as_file
 
@@ -27,16 +27,16 @@ _FULLEST: Final = 0.45
 """Two flows may be hashed onto one link; so none has more than this share of it."""
 
 
-def run(scenario: Scenario, name: str) -> Figures:
+def run(scenario: Scenario, name: str) -> StrategyFigures:
     """The job's steps under one strategy."""
     try:
         config = run_config(scenario, name)
         return run_until_ended(_run(scenario, config, name))
     except (PlacementError, ExperimentError) as error:
-        return Figures.of_failure(name, scenario.point.load, error)
+        return StrategyFigures.of_failure(name, scenario.point.load, error)
 
 
-async def _run(scenario: Scenario, config: RunConfig, name: str) -> Figures:
+async def _run(scenario: Scenario, config: RunConfig, name: str) -> StrategyFigures:
     size = config.training.options.parameters
     gradients = [np.full(size, 1.0 + rank, np.float32) for rank in range(scenario.point.workers)]
     durations, moves = [], 0
@@ -63,7 +63,7 @@ async def _run(scenario: Scenario, config: RunConfig, name: str) -> Figures:
         link for link in links if topology.is_switch(link.end.node) and topology.is_switch(topology.peer(link.end).node)
     ]
     others = [link.load - 8 * link.job_bytes / (topology.link_at(link.end).rate_bps * now) for link in inside]
-    return Figures(
+    return StrategyFigures(
         strategy=name,
         mean_s=float(np.mean(durations)),
         p95_s=float(np.percentile(durations, 95)),

@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any, Final
 
 from ...controller.placement.reference_schemes import REFERENCE_SCHEMES
-from .comparison import AGG, AIMED_AT, OURS, Condition, Row, conditions_of, label, name_of
+from .comparison import AGG, AIMED_AT, OURS, GridCondition, Row, conditions_of, label, name_of
 from .plots import bars
 from .records import PointRecord, processor, write_csv
 from .statistics import Interval
@@ -44,7 +44,7 @@ def _finite(value: Any) -> Any:
     return value
 
 
-def _text(condition: Condition) -> str:
+def _text(condition: GridCondition) -> str:
     told = ", ".join(f"{key} {value}" for key, value in condition.told.items())
     lines = [f"{told} ({condition.seeds} seeds)"]
     for row in condition.rows:
@@ -73,7 +73,7 @@ def written(suite: Suite, records: Sequence[PointRecord], source: Path, page: Pa
 
 
 def _head(
-    suite: Suite, records: Sequence[PointRecord], conditions: Sequence[Condition], source: Path, page: Path
+    suite: Suite, records: Sequence[PointRecord], conditions: Sequence[GridCondition], source: Path, page: Path
 ) -> str:
     minutes = sum(record.seconds for record in records) / 60
     packets = sum(record.point.engine == "packets" for record in records)
@@ -156,7 +156,7 @@ def _sizes(suite: Suite) -> str:
     return " and ".join(told)
 
 
-def _summary_table(conditions: Sequence[Condition]) -> str:
+def _summary_table(conditions: Sequence[GridCondition]) -> str:
     """Savings under each condition; comparisons that no condition has are left out."""
     heads = {
         "conditions": "---",
@@ -176,7 +176,7 @@ def _summary_table(conditions: Sequence[Condition]) -> str:
     return "\n".join([cells[0], *ruled, *cells[1:]])
 
 
-def _summary_row(one: Condition, among: Sequence[Condition]) -> list[str]:
+def _summary_row(one: GridCondition, among: Sequence[GridCondition]) -> list[str]:
     own = next(row for row in one.rows if row.strategy == OURS)
     best = (
         ""
@@ -189,7 +189,7 @@ def _summary_row(one: Condition, among: Sequence[Condition]) -> list[str]:
     return [_named(one, among), f"{one.background:.2f}", _ms(own.mean_ms), spine, best, blind, depth, others]
 
 
-def _several_jobs(conditions: Sequence[Condition]) -> list[str]:
+def _several_jobs(conditions: Sequence[GridCondition]) -> list[str]:
     """Describe the savings of depth, re-placement and telemetry in a paragraph and a table; empty without data."""
     told = [one for one in conditions if one.looks is not None and one.told["jobs"] > 1]
     if not told:
@@ -207,7 +207,7 @@ def _several_jobs(conditions: Sequence[Condition]) -> list[str]:
     return [*lines, ""]
 
 
-def _agg(conditions: Sequence[Condition]) -> list[str]:
+def _agg(conditions: Sequence[GridCondition]) -> list[str]:
     """Describe the paper's comparison, as far as it is known, and its outcome here; empty if AGG did not run."""
     told = [(one, one.agg) for one in conditions if one.agg is not None]
     if not told:
@@ -237,12 +237,12 @@ congestion-aware trees, which sum at more levels than AGG may.
 """
 
 
-def _loaded(conditions: Sequence[Condition]) -> list[Condition]:
+def _loaded(conditions: Sequence[GridCondition]) -> list[GridCondition]:
     """Those that the aims are for."""
     return [one for one in conditions if one.told["load"] > 0 and one.told["telemetry"] == "fresh"]
 
 
-def _verdict(loaded: Sequence[Condition]) -> str:
+def _verdict(loaded: Sequence[GridCondition]) -> str:
     """List the aims that the figures reach."""
     spines = [(one, one.against_best_spine.value) for one in loaded if one.against_best_spine is not None]
     others = [(one, one.against_others.value) for one in loaded if one.against_others is not None]
@@ -288,11 +288,11 @@ def _listed(head: str, names: Sequence[str]) -> str:
     return "\n".join([f"\n{head}:\n", *(f"- {name}." for name in names)])
 
 
-def _reached(saved: Sequence[tuple[Condition, float]], aim: float) -> str:
+def _reached(saved: Sequence[tuple[GridCondition, float]], aim: float) -> str:
     return f"{sum(share >= aim for _, share in saved)} of {len(saved)}"
 
 
-def _section(grid: Grid, conditions: Sequence[Condition], plot: str) -> str:
+def _section(grid: Grid, conditions: Sequence[GridCondition], plot: str) -> str:
     parts = [f"## {grid.name[0].upper()}{grid.name[1:]}\n", f"{grid.about}\n", f"![{grid.name}]({plot})\n"]
     for one in conditions:
         parts += [f"**{_named(one, conditions)}** ({one.seeds} seeds)\n", _table(one), ""]
@@ -301,7 +301,7 @@ def _section(grid: Grid, conditions: Sequence[Condition], plot: str) -> str:
     return "\n".join(parts)
 
 
-def _within(conditions: Sequence[Condition]) -> str:
+def _within(conditions: Sequence[GridCondition]) -> str:
     """Share of steps in which the controller's model predicts the time well, by background; empty if it was not
     used.
     """
@@ -321,7 +321,7 @@ def _within(conditions: Sequence[Condition]) -> str:
     )
 
 
-def _table(condition: Condition) -> str:
+def _table(condition: GridCondition) -> str:
     judged = any(row.gap is not None for row in condition.rows)
     predicted = any(row.errors for row in condition.rows)
     lines = [
@@ -369,7 +369,7 @@ _UNTOLD: Final[dict[str, tuple[object, str]]] = {
 """Default values, which are left unnamed, and the names of the others."""
 
 
-def _named(condition: Condition, among: Sequence[Condition]) -> str:
+def _named(condition: GridCondition, among: Sequence[GridCondition]) -> str:
     """Name a condition by the values that set it apart."""
     told = condition.told
     grids = len({one.told["grid"] for one in among}) > 1

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from .comparison import Condition, label
+from .comparison import GridCondition, label
 
 _WIDTH: Final = 5.8
 """Width in inches: the room on pages that show code in a side column, at unscaled font size."""
@@ -25,7 +25,7 @@ _COLOURS: Final = {"widest": "#1f7a5c", "striped": "#2b6f9e", "oracle": "#444444
 _OTHER: Final = "#c9b38a"
 
 
-def bars(title: str, conditions: Sequence[tuple[str, Condition]], path: Path) -> None:
+def bars(title: str, conditions: Sequence[tuple[str, GridCondition]], path: Path) -> None:
     """Mean completion times with their intervals, a group of bars for each condition, on a logarithmic axis."""
     import matplotlib
 

@@ -29,7 +29,7 @@ class _Record(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Figures(_Record):
+class StrategyFigures(_Record):
     """Results of one strategy at one point."""
 
     strategy: str
@@ -61,7 +61,7 @@ class Figures(_Record):
     """
 
     @classmethod
-    def of_failure(cls, strategy: str, background: float, why: Exception) -> Figures:
+    def of_failure(cls, strategy: str, background: float, why: Exception) -> StrategyFigures:
         """Figures of a strategy that could not place the jobs of a point with this background."""
         return cls(
             strategy=strategy,
@@ -79,7 +79,7 @@ class PointRecord(_Record):
     """One point, with the figures of all its strategies in their order."""
 
     point: Point
-    figures: tuple[Figures, ...]
+    figures: tuple[StrategyFigures, ...]
 
     @property
     def seconds(self) -> float:
@@ -202,7 +202,7 @@ def write_csv(records: Iterable[PointRecord], path: Path) -> None:
     path.write_bytes(gzip.compress(text.getvalue().encode(), mtime=0))
 
 
-def _numbers(own: Figures) -> list[str]:
+def _numbers(own: StrategyFigures) -> list[str]:
     scaled = (
         (own.mean_s, 1e3),
         (own.p95_s, 1e3),

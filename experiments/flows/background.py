@@ -49,14 +49,14 @@ def mean_size(name: str) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Racks:
+class TrafficRacks:
     """Sources and destinations of background traffic: switches with hosts, whose own links it does not load."""
 
     routes: Routes
     names: tuple[str, ...]
 
     @classmethod
-    def of(cls, routes: Routes) -> Racks:
+    def of(cls, routes: Routes) -> TrafficRacks:
         """Raises ExperimentError where the fabric has fewer than two."""
         topology = routes.topology
         names = tuple(dict.fromkeys(topology.attached_switch(host.name).name for host in topology.hosts))
@@ -83,7 +83,7 @@ def paced(routes: Routes, load: float, rng: random.Random) -> Floats:
     Flows between random racks are added until the mean is reached. A flow that would load a link beyond FULLEST is
     rejected. After enough consecutive rejections the fabric counts as full, and the mean stays below `load`.
     """
-    fabric, racks = Links.of(routes), Racks.of(routes)
+    fabric, racks = Links.of(routes), TrafficRacks.of(routes)
     inside = between_switches(routes) > 0
     bps = np.zeros(len(fabric.rate_bps))
     total = float(fabric.rate_bps[inside].sum())
@@ -106,7 +106,7 @@ def flows(
 
     Flows below `min_bytes` are left out; their load is not replaced by others.
     """
-    fabric, racks = Links.of(routes), Racks.of(routes)
+    fabric, racks = Links.of(routes), TrafficRacks.of(routes)
     capacity = float(fabric.rate_bps[between_switches(routes) > 0].sum()) / 8
     numbers = np.random.default_rng(rng.randrange(1 << 32))
     hops = float(np.mean([len(racks.path(rng)) for _ in range(200)]))

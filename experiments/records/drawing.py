@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from ...topologies import Endpoint
-from ...topologies.drawing import Drawing, Flow
+from ...topologies.drawing import Drawing, DrawnFlow
 from ...topologies.units import format_rate
 from ..config import RunConfig
 from ..config.background import AnyFlow, SteadyFlow
@@ -41,7 +41,7 @@ def draw_fabric(config: RunConfig, result: StrategyResult, phase: PlacementPhase
     ).svg()
 
 
-def arrows_of(flows: Iterable[AnyFlow]) -> tuple[list[Flow], str]:
+def arrows_of(flows: Iterable[AnyFlow]) -> tuple[list[DrawnFlow], str]:
     """Combine flows into one arrow for each pair of hosts and kind; of many arrows, keep those with the most flows.
 
     Returns:
@@ -55,6 +55,6 @@ def arrows_of(flows: Iterable[AnyFlow]) -> tuple[list[Flow], str]:
     for (source, destination, kind), alike in largest[:MAX_ARROWS]:
         steady = [flow.rate for flow in alike if isinstance(flow, SteadyFlow)]
         label = format_rate(sum(steady)) if steady else _FLOWS[kind]
-        arrows.append(Flow(source, destination, label if len(alike) == 1 else f"{len(alike)} flows, {label}"))
+        arrows.append(DrawnFlow(source, destination, label if len(alike) == 1 else f"{len(alike)} flows, {label}"))
     rest = sum(len(alike) for _, alike in largest[MAX_ARROWS:])
     return arrows, f" (and {rest} flows between other hosts)" if rest else ""

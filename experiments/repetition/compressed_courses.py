@@ -40,10 +40,10 @@ from .compressed_steps import (
     steps_to_accuracy,
 )
 from .exchange_times import ring_gather_s, ring_sum_s, switch_sum_s
-from .paper import Figure, Paper, Sample
+from .paper import Paper, Quantity, Sample
 
-TIME: Final = Figure("time to the accuracy", "ms")
-STEPS: Final = Figure("steps to the accuracy", "steps")
+TIME: Final = Quantity("time to the accuracy", "ms")
+STEPS: Final = Quantity("steps to the accuracy", "steps")
 
 RATES: Final = ("40Mbit", "1Gbit")
 """Rates of all links."""
@@ -56,7 +56,7 @@ _RATIO: Final = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class CourseModel:
     """One problem."""
 
     workload: str
@@ -68,7 +68,7 @@ class Model:
         return make_workload(self.workload, seed, self.hidden)
 
 
-MODELS: Final = (Model("digits", 128, 0.95), Model("mnist", 32, 0.9))
+MODELS: Final = (CourseModel("digits", 128, 0.95), CourseModel("mnist", 32, 0.9))
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ def _power_sizes(workload: Workload) -> list[int]:
     ]
 
 
-def best_steps(model: Model, way: Way, seed: int) -> int | None:
+def best_steps(model: CourseModel, way: Way, seed: int) -> int | None:
     """Return the steps to the accuracy at the best learning rate; None if no rate reaches it within the limit."""
     best = None
     for rate in _LEARNING:

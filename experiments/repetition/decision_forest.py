@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from ...controller.inference.forest import Forest
 from ...wire.classification import pack_requests
 from ..classification import loaded_switch, request
-from .paper import Figure, Paper, Sample
+from .paper import Paper, Quantity, Sample
 
-ACCURACY: Final = Figure("classes right of 450 held-out digits", "%", less_is_better=False)
+ACCURACY: Final = Quantity("classes right of 450 held-out digits", "%", less_is_better=False)
 SIZES: Final = ((9, 64), (15, 64), (15, 120))
 """Trees of a forest, and leaves of a tree at most."""
 _SVM_GAMMA: Final = 0.001

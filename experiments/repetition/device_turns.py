@@ -8,9 +8,9 @@ from typing import Final
 import numpy as np
 
 from ..scheduling.crossing import WAYS, Crossing, Way, cross
-from .paper import Figure, Paper, Sample
+from .paper import Paper, Quantity, Sample
 
-PERIOD: Final = Figure("mean time of a step of every job", "s")
+PERIOD: Final = Quantity("mean time of a step of every job", "s")
 FORMULA: Final = "formula"
 """Contender that is the predicted period in turns."""
 OVERLAPPED: Final = "overlapped"

@@ -9,9 +9,9 @@ import numpy as np
 
 from ...training.graphs.graph import Graph
 from ...training.graphs.made import barabasi_albert, communities, mnist_graph
-from .paper import Figure, Paper, Sample
+from .paper import Paper, Quantity, Sample
 
-HITS: Final = Figure("rows found in the cache", "%", less_is_better=False)
+HITS: Final = Quantity("rows found in the cache", "%", less_is_better=False)
 NODES: Final = 50_000
 CAPACITY: Final = 0.1
 """Rows of the cache, as a share of the nodes."""

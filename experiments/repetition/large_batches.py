@@ -18,10 +18,10 @@ from ...training.optimisers import make_optimiser
 from ...training.samples import Samples
 from ...training.workload import Floats, Workload
 from ...training.workloads import make_workload
-from .paper import Figure, Paper, Sample
+from .paper import Paper, Quantity, Sample
 
-SAME_RATE: Final = Figure("steps to the loss at one rate", "steps")
-BEST_RATE: Final = Figure("steps to the loss at each one's best rate", "steps")
+SAME_RATE: Final = Quantity("steps to the loss at one rate", "steps")
+BEST_RATE: Final = Quantity("steps to the loss at each one's best rate", "steps")
 RATE: Final = 0.4
 """Learning rate of the first figure."""
 STEP_LIMIT: Final = 200
@@ -32,7 +32,7 @@ RACK: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class BatchCondition:
     """One condition."""
 
     workload: str
@@ -46,8 +46,8 @@ class Setting:
 
 
 SETTINGS: Final = (
-    *(Setting("digits", 0.2, workers) for workers in (8, 16, 32, 64)),
-    *(Setting("mnist", 0.4, workers) for workers in (8, 32, 64)),
+    *(BatchCondition("digits", 0.2, workers) for workers in (8, 16, 32, 64)),
+    *(BatchCondition("mnist", 0.4, workers) for workers in (8, 32, 64)),
 )
 
 Gradients = Sequence[Floats]
@@ -103,7 +103,9 @@ def rates_of(contender: str) -> tuple[float, ...]:
     return tuple(RATE * 2.0**power for power in range(middle - 3, middle + 4))
 
 
-def steps_to_loss(setting: Setting, contender: str, rate: float, seed: int, limit: int = STEP_LIMIT) -> int | None:
+def steps_to_loss(
+    setting: BatchCondition, contender: str, rate: float, seed: int, limit: int = STEP_LIMIT
+) -> int | None:
     """Return the first step after which the held-out loss is reached; None if it is not within `limit` steps."""
     workload = make_workload(setting.workload, seed)
     samples = Samples(workload.rows, (seed, 0))
@@ -144,6 +146,6 @@ def batch_courses(paper: Paper) -> Iterator[Sample]:
                 yield _sample(BEST_RATE, setting, contender.name, seed, best)
 
 
-def _sample(figure: Figure, setting: Setting, contender: str, seed: int, steps: int | None) -> Sample:
+def _sample(figure: Quantity, setting: BatchCondition, contender: str, seed: int, steps: int | None) -> Sample:
     value = STEP_LIMIT if steps is None else steps
     return Sample(figure.name, setting.name, contender, seed, float(value), limited=steps is None)

@@ -8,11 +8,11 @@ from typing import Final
 from ...controller.scheduling.orders import ORDERS
 from ...topologies import Routes, leaf_spine
 from ..scheduling.learning import Learning, drawn_learners
-from .paper import Figure, Paper, Sample
+from .paper import Paper, Quantity, Sample
 
-NINETY_PERCENT: Final = Figure("mean time to 90 % of the converged accuracy", "s")
-NEARLY_ALL: Final = Figure("mean time to 95 % of the converged accuracy", "s")
-LAST_END: Final = Figure("end of the last job", "s")
+NINETY_PERCENT: Final = Quantity("mean time to 90 % of the converged accuracy", "s")
+NEARLY_ALL: Final = Quantity("mean time to 95 % of the converged accuracy", "s")
+LAST_END: Final = Quantity("end of the last job", "s")
 ORACLE: Final = "oracle"
 """Contender with JPAS's order and the true curves."""
 CONDITION: Final = "8 jobs, leaf-spine, 16 hosts"

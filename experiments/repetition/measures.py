@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Final
 from ...imports.extras import install_command
 from ...topologies.mininet.processes import run_until_ended
 from ..errors import ExperimentError
-from .paper import Figure, Paper, Sample
+from .paper import Paper, Quantity, Sample
 
 if TYPE_CHECKING:
     from ..evaluation.suite import Point
 
-STEP_TIME: Final = Figure("completion time of a step's aggregation", "ms")
-TIME_TO_LOSS: Final = Figure("time to the target loss", "ms")
-LONGEST_QUEUE: Final = Figure("longest queue", "packets")
-SUMMED: Final = Figure("gradients summed", "Mbit/s", less_is_better=False)
-RESENDS: Final = Figure("packets sent again", "packets")
-GOODPUT: Final = Figure("goodput of a worker", "MB/s", less_is_better=False)
+STEP_TIME: Final = Quantity("completion time of a step's aggregation", "ms")
+TIME_TO_LOSS: Final = Quantity("time to the target loss", "ms")
+LONGEST_QUEUE: Final = Quantity("longest queue", "packets")
+SUMMED: Final = Quantity("gradients summed", "Mbit/s", less_is_better=False)
+RESENDS: Final = Quantity("packets sent again", "packets")
+GOODPUT: Final = Quantity("goodput of a worker", "MB/s", less_is_better=False)
 
 
 def placement_times(paper: Paper) -> Iterator[Sample]:

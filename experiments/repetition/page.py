@@ -8,7 +8,7 @@ from typing import Final
 
 from ..evaluation.statistics import Interval
 from .paper import Paper
-from .record import PaperRecord, Result, results
+from .record import ConditionResult, PaperRecord, results
 
 _WIDTH: Final = 120
 
@@ -46,9 +46,9 @@ def _summary(entries: Sequence[tuple[Paper, PaperRecord]]) -> Iterator[str]:
             )
 
 
-def strongest(paper: Paper, record: PaperRecord) -> Iterator[Result]:
+def strongest(paper: Paper, record: PaperRecord) -> Iterator[ConditionResult]:
     """Yield the best strong baseline by the first figure, for each condition."""
-    groups: dict[str, list[Result]] = {}
+    groups: dict[str, list[ConditionResult]] = {}
     for result in results(paper, record):
         if result.contender.strong and result.figure == paper.figures[0]:
             groups.setdefault(result.condition, []).append(result)
@@ -100,14 +100,14 @@ def _wrapped(text: str, first: str = "", other: str = "") -> list[str]:
     )
 
 
-def amount(result: Result) -> str:
+def amount(result: ConditionResult) -> str:
     """Mean of a contender, with its interval."""
     value, low, high = result.mean.value, result.mean.low, result.mean.high
     mark = "≥ " if result.limited else ""
     return f"{mark}{_number(value)}" + (f" ({_number(low)} to {_number(high)})" if high > low else "")
 
 
-def change(result: Result) -> str:
+def change(result: ConditionResult) -> str:
     """Relative change from a baseline to the system, in percent, with its interval; – where there is none."""
     if result.change is None:
         return "–"

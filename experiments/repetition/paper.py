@@ -25,7 +25,7 @@ class Contender:
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class Quantity:
     """Quantity that is measured."""
 
     name: str
@@ -62,7 +62,7 @@ class Paper:
     """Main result as the paper states it."""
     system: Contender
     baselines: tuple[Contender, ...]
-    figures: tuple[Figure, ...]
+    figures: tuple[Quantity, ...]
     """The first one is that of the summary."""
     regime: str
     """Conditions here: fabric, machines, load, engine."""
@@ -85,7 +85,7 @@ class Paper:
         """Paths of the run files."""
         return tuple(_RUN_FILES / file for file in self.run_files)
 
-    def figure(self, name: str) -> Figure:
+    def figure(self, name: str) -> Quantity:
         """Return a figure by its name."""
         return next(each for each in self.figures if each.name == name)
 

@@ -12,7 +12,7 @@ from ..errors import ExperimentError
 from ..evaluation import statistics
 from ..evaluation.records import maker
 from ..evaluation.statistics import Interval
-from .paper import Contender, Figure, Paper, Sample, command
+from .paper import Contender, Paper, Quantity, Sample, command
 
 
 class _Stored(BaseModel):
@@ -88,10 +88,10 @@ class PaperRecord(_Stored):
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class ConditionResult:
     """One contender under one condition."""
 
-    figure: Figure
+    figure: Quantity
     condition: str
     contender: Contender
     mean: Interval
@@ -104,14 +104,14 @@ class Result:
     """
 
 
-def results(paper: Paper, record: PaperRecord) -> Iterator[Result]:
+def results(paper: Paper, record: PaperRecord) -> Iterator[ConditionResult]:
     """Compare every baseline with the system, by figure and condition, in the record's order."""
     found = {(each.figure, each.condition, each.contender): each for each in record.series}
     known = {contender.name: contender for contender in paper.contenders}
     for series in record.series:
         mine = found[series.figure, series.condition, paper.system.name]
         comparable = series is not mine and not mine.limited and any(series.values)
-        yield Result(
+        yield ConditionResult(
             paper.figure(series.figure),
             series.condition,
             known[series.contender],

@@ -10,9 +10,9 @@ from ...controller.scheduling.orders import ORDERS
 from ...topologies import Routes, Topology, fat_tree, leaf_spine
 from ..scheduling.play import Play, search_bound
 from ..scheduling.searches import SIGMA, drawn_searches
-from .paper import Figure, Paper, Sample
+from .paper import Paper, Quantity, Sample
 
-STAGE_TIME: Final = Figure("mean stage completion time", "s")
+STAGE_TIME: Final = Quantity("mean stage completion time", "s")
 BOUND: Final = "bound"
 """Contender that is the lower bound of the linear program."""
 SEARCHES: Final = (6, 12)

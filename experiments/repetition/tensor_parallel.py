@@ -21,9 +21,9 @@ from ...topologies import Endpoint, Routes
 from ...topologies.generators import leaf_spine
 from ..flows.coflows import drawn_path
 from ..flows.fair_shares import fair_rates
-from .paper import Figure, Paper, Sample
+from .paper import Paper, Quantity, Sample
 
-STEP: Final = Figure("communication of a block's training step", "ms")
+STEP: Final = Quantity("communication of a block's training step", "ms")
 WIDTH: Final = 4096
 NUMBER_BYTES: Final = 4
 ROWS: Final = (1, 2, 4, 8, 16, 20, 32, 64)
@@ -59,7 +59,7 @@ DIVISIONS: Final = {
 }
 
 
-class Fabric:
+class HashedFabric:
     """A leaf-spine fabric of 64 hosts, rank r on the r-th host, with paths drawn by a seed."""
 
     def __init__(self, seed: int) -> None:
@@ -124,7 +124,7 @@ class Fabric:
         return passed
 
 
-def step_seconds(fabric: Fabric, division: Division, rows: int) -> float:
+def step_seconds(fabric: HashedFabric, division: Division, rows: int) -> float:
     """Return the communication time of one block's training step on 64 ranks."""
     ranks = range(len(fabric.hosts))
     if not division.q:
@@ -156,21 +156,21 @@ def step_seconds(fabric: Fabric, division: Division, rows: int) -> float:
     return total
 
 
-def _one_source(fabric: Fabric, division: Division, line: Sequence[int], source: int) -> Load:
+def _one_source(fabric: HashedFabric, division: Division, line: Sequence[int], source: int) -> Load:
     others = [rank for rank in line if rank != line[source]]
     if division.by_switches:
         return fabric.copies(line[source], others)
     return fabric.chain([line[source], *others])
 
 
-def _one_sink(fabric: Fabric, division: Division, line: Sequence[int], sink: int) -> Load:
+def _one_sink(fabric: HashedFabric, division: Division, line: Sequence[int], sink: int) -> Load:
     others = [rank for rank in line if rank != line[sink]]
     if division.by_switches:
         return fabric.sums(line[sink], others)
     return fabric.chain([*others, line[sink]])
 
 
-def _all_reduce(fabric: Fabric, division: Division, ranks: Sequence[int], numbers: float) -> tuple[Load, float]:
+def _all_reduce(fabric: HashedFabric, division: Division, ranks: Sequence[int], numbers: float) -> tuple[Load, float]:
     size = numbers * NUMBER_BYTES
     if not division.by_switches:
         return fabric.ring(ranks), 2 * (len(ranks) - 1) / len(ranks) * size
@@ -187,5 +187,5 @@ def block_times(paper: Paper) -> Iterator[Sample]:
     for factor in ROWS:
         for contender in paper.contenders:
             for seed in range(paper.seeds):
-                taken = step_seconds(Fabric(seed), DIVISIONS[contender.name], factor * WIDTH)
+                taken = step_seconds(HashedFabric(seed), DIVISIONS[contender.name], factor * WIDTH)
                 yield Sample(STEP.name, f"{factor} rows per column", contender.name, seed, 1e3 * taken)

@@ -19,7 +19,7 @@ import numpy as np
 from ...controller.placement.model.links import Links
 from ...controller.scheduling.classes import leading_classes
 from ...controller.scheduling.demand import Demand
-from ...controller.scheduling.order import Description
+from ...controller.scheduling.order import OrderDescription
 from ...controller.scheduling.progress import CONVERGED, ProgressCurve
 from ...topologies import Routes
 from ..flows.simulator import FlowJob, Simulator
@@ -74,7 +74,7 @@ class _Running:
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
+class LearningTimes:
     """Result of one run."""
 
     to_share: dict[float, float]
@@ -87,7 +87,7 @@ class Learning:
     """One run of all jobs to their end."""
 
     def __init__(
-        self, routes: Routes, learners: Sequence[Learner], order: Description, *, oracle: bool = False
+        self, routes: Routes, learners: Sequence[Learner], order: OrderDescription, *, oracle: bool = False
     ) -> None:
         """Start without jobs.
 
@@ -105,7 +105,7 @@ class Learning:
         self._times: dict[str, list[float]] = {}
         self._period = period_seconds(routes)
 
-    def run(self) -> Times:
+    def run(self) -> LearningTimes:
         """Run all jobs and return their times."""
         for learner in self._learners:
             self._simulator.at(learner.begun_seconds, partial(self._arrive, learner))
@@ -118,7 +118,7 @@ class Learning:
             )
             for share in SHARES
         }
-        return Times(to_share, max(times[-1] for _, times in self._ended))
+        return LearningTimes(to_share, max(times[-1] for _, times in self._ended))
 
     def _arrive(self, learner: Learner) -> None:
         spec, placement = learner.spec, placed(self._routes, learner.spec)

@@ -26,7 +26,7 @@ from ...controller.scheduling.order import Compute
 from ...topologies import Routes
 from ..flows.coflows import Coflow
 from ..flows.simulator import FlowJob, Simulator
-from .searches import Search, SearchJob, coflow_of, link_seconds, placed
+from .searches import Cojob, SearchJob, coflow_of, link_seconds, placed
 
 CLASSES: Final = 5
 """Traffic classes of jobs: priorities 1 to 5 of a switch with 8, which has one for other bulk and one for control."""
@@ -58,7 +58,7 @@ class Play:
     """One run of all searches."""
 
     routes: Routes
-    searches: Sequence[Search]
+    searches: Sequence[Cojob]
     order: Compute
     room: dict[str, int] | None = None
     """Places of each switch; None: plenty, and trees ignore other jobs, so that all orders have the same trees."""
@@ -86,7 +86,7 @@ class Play:
             self._simulator.run(self._simulator.now + 1.0)
         return float(np.mean(self.stage_seconds))
 
-    def _begin_stage(self, search: Search, stage: int) -> None:
+    def _begin_stage(self, search: Cojob, stage: int) -> None:
         jobs = [self._demanding(search, job) for job in search.stages[stage]]
         if self.room is not None:
             self._place(jobs)
@@ -102,7 +102,7 @@ class Play:
             )
         self._reorder()
 
-    def _demanding(self, search: Search, job: SearchJob) -> _Running:
+    def _demanding(self, search: Cojob, job: SearchJob) -> _Running:
         """Return a job with the tree that it has without any other job."""
         placement, now = placed(self.routes, job), self._simulator.now
         return _Running(job, search.name, now, *demand_of(self.routes, search.name, job, placement, now), placement)
@@ -131,7 +131,7 @@ class Play:
             for switch in job.placement.switches:
                 self.free[switch] += places
 
-    def _after_step(self, search: Search, stage: int, job: _Running, flow: FlowJob) -> None:
+    def _after_step(self, search: Cojob, stage: int, job: _Running, flow: FlowJob) -> None:
         if not flow.ended:
             return
         del self._running[job.spec.name]
@@ -158,7 +158,7 @@ class Play:
                 self._simulator.classify(flow, traffic_class)
 
 
-def search_bound(routes: Routes, searches: Sequence[Search]) -> float:
+def search_bound(routes: Routes, searches: Sequence[Cojob]) -> float:
     """Return a lower bound in s on the mean stage completion time, with trees that ignore other jobs.
 
     A search's stages follow one another, so the times of its stages add up to that of the whole search. The bound is
@@ -194,7 +194,7 @@ def demand_of(
     return demand, coflow
 
 
-def wished_room(routes: Routes, searches: Sequence[Search], share: float = 0.5) -> dict[str, int]:
+def wished_room(routes: Routes, searches: Sequence[Cojob], share: float = 0.5) -> dict[str, int]:
     """Return scarce places of each switch: this share of what the first stages of all searches would take."""
     wishes: Counter[str] = Counter()
     for search in searches:

@@ -49,7 +49,7 @@ class SearchJob:
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
+class Cojob:
     """One cojob."""
 
     name: str
@@ -59,7 +59,7 @@ class Search:
 
 def drawn_searches(
     routes: Routes, count: int, seed: int, *, sigma: float = SIGMA, single_stage: bool = False
-) -> list[Search]:
+) -> list[Cojob]:
     """Draw searches.
 
     Args:
@@ -81,7 +81,7 @@ def drawn_searches(
             names = (f"c{number}s{len(stages)}j{at}" for at in range(jobs))
             stages.append(tuple(drawn_job(routes, name, size, compute, steps, rng) for name in names))
             jobs, steps = jobs // 2, 2 * steps
-        found.append(Search(f"c{number}", 0.0 if single_stage else begun, tuple(stages)))
+        found.append(Cojob(f"c{number}", 0.0 if single_stage else begun, tuple(stages)))
     return found
 
 

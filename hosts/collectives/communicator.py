@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors.values import Checks, shown
-from ...wire.control import CallRecord, Report
+from ...wire.control import CallRecord, JobReport
 from ..errors import EndpointClosed, HostError, InvalidTensor, WorkerMissing
 from ..numerics.tensors import NonFinite, Reduced, Tensor, as_cuts
 from ..transport.transport import Transport
@@ -25,7 +25,7 @@ from .call_log import CallLog
 from .compression import Compression
 from .gathering import Gathering, array_of, words_of
 from .handle import Handle, SteppedHandle
-from .operation import Description, Members
+from .operation import Members, OperationDescription
 from .operations import OPERATIONS, OperationCall, Started, Stepped
 from .progress import ProgressReport, measured, report_of
 from .step_meter import StepMeter
@@ -67,7 +67,7 @@ class Reduction(TypedDict, total=False):
     """Lossy compression of a sum or a mean of floating numbers (docs/compression.md); by default None."""
 
 
-class Driver(Protocol):
+class WorkerDriver(Protocol):
     """Driver of a worker's packets and time: `udp.UdpWorker`, `sharding.ShardedDriver`, or an emulated fabric."""
 
     @property
@@ -110,14 +110,14 @@ class Communicator:
 
     def __init__(
         self,
-        driver: Driver,
+        driver: WorkerDriver,
         *,
         timeout_s: float = 60.0,
         connect: Callable[[], Transport] | None = None,
         left: Mapping[int, int] | None = None,
         leave: Callable[[str], object] = lambda _: None,
         calls: CallLog | None = None,
-        report: Callable[[Report], object] = lambda _: None,
+        report: Callable[[JobReport], object] = lambda _: None,
     ) -> None:
         """Sum by this driver.
 
@@ -544,7 +544,7 @@ def wait_all(handles: Iterable[Handle]) -> list[Any]:
 
 
 def _check_reduction(
-    operation: Description, name: str, weight: int | None, rack: Members | None, nonfinite: NonFinite
+    operation: OperationDescription, name: str, weight: int | None, rack: Members | None, nonfinite: NonFinite
 ) -> None:
     """Check that an operation takes what a call of it has. Raises InvalidTensor."""
     if weight is not None and not operation.weighted:

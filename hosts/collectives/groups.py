@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from ..errors import HostError, InvalidPlan
-from .communicator import Communicator, Driver
+from .communicator import Communicator, WorkerDriver
 
 
 class Registrar(Protocol):
@@ -29,7 +29,7 @@ class Registrar(Protocol):
             HostError: One of them is impossible; then none is registered.
         """
 
-    def join(self, ticket: str) -> Driver:
+    def join(self, ticket: str) -> WorkerDriver:
         """Take the ticket's seat in its job."""
 
 

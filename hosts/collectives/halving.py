@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import CallMismatch, InvalidPlan
-from .operation import Messages, Pending, Steps
+from .operation import PeerMessages, PendingExchange, Steps
 
 Products = NDArray[np.float64]
 """|a|², |b|² and a·b of each tensor, (tensors, 3)."""
@@ -83,7 +83,7 @@ def combined(
 
 
 def halve_and_double(
-    transport: Messages, ranks: Sequence[int], place: int, values: NDArray[Any], ends: Sequence[int]
+    transport: PeerMessages, ranks: Sequence[int], place: int, values: NDArray[Any], ends: Sequence[int]
 ) -> Steps:
     """Take Adasum of the vectors of all ranks; with the same bits at each.
 
@@ -98,7 +98,7 @@ def halve_and_double(
         A generator of exchanges, whose value is the result (size,).
     """
 
-    def exchange(distance: int, value: NDArray[Any], size: int) -> Generator[Sequence[Pending], list[Any], Any]:
+    def exchange(distance: int, value: NDArray[Any], size: int) -> Generator[Sequence[PendingExchange], list[Any], Any]:
         peer = ranks[place ^ distance]
         _, theirs = yield [transport.send_async(peer, value), transport.recv_async(peer)]
         if not isinstance(theirs, np.ndarray) or theirs.dtype != value.dtype or theirs.size != size:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from ...errors.values import Checks
 from ..errors import HostError
 from ..numerics.tensors import Reduced, Tensor
-from .operation import Pending, Started, Steps
+from .operation import PendingExchange, Started, Steps
 from .step_meter import StepMeter
 
 
@@ -114,7 +114,7 @@ class SteppedHandle(Handle):
         self._error: Exception | None = None
         self.is_taken = False
         """True once `wait` has returned or raised: the same for all workers that make the same calls."""
-        self._pending: Sequence[Pending] = next(steps)
+        self._pending: Sequence[PendingExchange] = next(steps)
 
     def done(self) -> bool:
         while not self._results and self._error is None:

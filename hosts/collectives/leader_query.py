@@ -35,7 +35,7 @@ _REFUSED: Final = -1
 """Sentinel in place of an answer, whose numbers are non-negative and not all 0."""
 
 
-class Answer(Protocol):
+class PendingAnswer(Protocol):
     """An answer to the leader, on its way."""
 
     def done(self) -> bool:
@@ -49,7 +49,7 @@ class Answer(Protocol):
         """
 
 
-Ask = Callable[[NDArray[np.float64], NDArray[np.bool_]], Answer]
+Ask = Callable[[NDArray[np.float64], NDArray[np.bool_]], PendingAnswer]
 """The leader's request: everyone's report (workers, k) by rank, and the mask of present reports (workers,)."""
 
 
@@ -62,7 +62,7 @@ class LeaderQuery:
         self._request = ask
         self._name = name
         self._leader = 0
-        self._asked: tuple[Answer, NDArray[np.bool_]] | None = None
+        self._asked: tuple[PendingAnswer, NDArray[np.bool_]] | None = None
         """The pending answer, and the workers that took part in its request."""
         self._said = False
         """True if the absence of answers has been logged."""
@@ -71,7 +71,7 @@ class LeaderQuery:
         """Send this worker's report to all; the result is two arguments of `send_request`."""
         return self._communicator.gather_present_async(own, name=self._name)
 
-    def send_request(self, reports: NDArray[np.float64], present: NDArray[np.bool_]) -> Answer | None:
+    def send_request(self, reports: NDArray[np.float64], present: NDArray[np.bool_]) -> PendingAnswer | None:
         """Send the request, as the leader; None for other workers. The caller waits at most `PATIENCE_S` for it."""
         self._leader = int(present.argmax())
         if self._leader != self._communicator.rank:
@@ -110,7 +110,7 @@ class LeaderQuery:
 
         return self._communicator.reduced_async(words, finish, name=f"{self._name}: answer", weight=int(leads))
 
-    def _taken(self, asked: Answer) -> list[int] | int:
+    def _taken(self, asked: PendingAnswer) -> list[int] | int:
         """The numbers that the leader sends to all."""
         if not asked.done():
             self._warn_once(f"no answer within {PATIENCE_S:g} s")

@@ -21,7 +21,7 @@ from ..numerics.tensors import NonFinite, Reduced, Tensor
 from .gathering import Gathering, words_of
 
 
-class Pending(Protocol):
+class PendingExchange(Protocol):
     """An exchange on its way: a collective call, or a call on the transport."""
 
     def done(self) -> bool:
@@ -31,12 +31,12 @@ class Pending(Protocol):
         """Return the result."""
 
 
-class Messages(Protocol):
+class PeerMessages(Protocol):
     """The part of a `Transport` that operations use."""
 
-    def send_async(self, peer: int, value: object) -> Pending: ...
+    def send_async(self, peer: int, value: object) -> PendingExchange: ...
 
-    def recv_async(self, peer: int) -> Pending: ...
+    def recv_async(self, peer: int) -> PendingExchange: ...
 
 
 @runtime_checkable
@@ -50,18 +50,18 @@ class Members(Protocol):
     def size(self) -> int: ...
 
     @property
-    def transport(self) -> Messages: ...
+    def transport(self) -> PeerMessages: ...
 
     def allreduce_async(
         self, array: Any, *, name: str, nonfinite: NonFinite = "error", cuts: Iterable[int] = ()
-    ) -> Pending: ...
+    ) -> PendingExchange: ...
 
-    def all_gather_async(self, array: Any, *, name: str) -> Pending: ...
+    def all_gather_async(self, array: Any, *, name: str) -> PendingExchange: ...
 
-    def broadcast_async(self, array: Any, root: int = 0, *, name: str) -> Pending: ...
+    def broadcast_async(self, array: Any, root: int = 0, *, name: str) -> PendingExchange: ...
 
 
-Steps = Generator[Sequence[Pending], list[Any], NDArray[Any]]
+Steps = Generator[Sequence[PendingExchange], list[Any], NDArray[Any]]
 """Yields exchanges that are under way together, is sent their results, and returns the operation's result."""
 
 
@@ -140,7 +140,7 @@ class Stepped(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Description:
+class OperationDescription:
     """A collective operation as it is registered: one in each module of `operations`, as DESCRIPTION."""
 
     name: str

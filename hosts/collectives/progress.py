@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, Required, SupportsFloat, SupportsIndex, TypedDict
 
 from ...errors.values import Checks
-from ...wire.control import Report
+from ...wire.control import JobReport
 from ...wire.errors import WireError
 from ..errors import HostError
 
@@ -30,7 +30,7 @@ class ProgressReport(TypedDict, total=False):
     """Communication since the last report that computation did not hide, in place of the measured time."""
 
 
-def report_of(progress: ProgressReport) -> Report:
+def report_of(progress: ProgressReport) -> JobReport:
     """Return the report with the given values and without bytes.
 
     Raises:
@@ -53,12 +53,12 @@ def report_of(progress: ProgressReport) -> Report:
     if "stage" in values:
         checks.text("stage", values["stage"])
     try:
-        return Report(**values)
+        return JobReport(**values)
     except WireError as error:
         raise HostError.of(error) from None
 
 
-def measured(report: Report, progress: ProgressReport, compute_ns: int, exposed_ns: int, count: int) -> Report:
+def measured(report: JobReport, progress: ProgressReport, compute_ns: int, exposed_ns: int, count: int) -> JobReport:
     """Complete a report with what was measured, where nothing was given.
 
     Args:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from ..errors import InvalidPlan
 from ..numerics.tensors import Reduced, Tensor
-from .communicator import Driver
+from .communicator import WorkerDriver
 
 
 class ShardedDriver:
@@ -20,7 +20,7 @@ class ShardedDriver:
     Every worker has the jobs, and their shares, in the same order. A tensor's chunks go to them in k runs.
     """
 
-    def __init__(self, drivers: Sequence[Driver], shares: Sequence[int] | None = None) -> None:
+    def __init__(self, drivers: Sequence[WorkerDriver], shares: Sequence[int] | None = None) -> None:
         """Create a driver over several jobs; `shares` are the proportions of their parts, by default equal.
 
         Raises:
@@ -55,7 +55,7 @@ class ShardedDriver:
                 )
         self._drivers = list(drivers)
         self._next_handle = 0
-        self._shared: dict[int, tuple[Tensor, list[tuple[Driver, int]]]] = {}
+        self._shared: dict[int, tuple[Tensor, list[tuple[WorkerDriver, int]]]] = {}
         """Tensors whose sums were not handed out, and their parts that were not."""
 
     def submit(self, tensor: Tensor, /) -> int:

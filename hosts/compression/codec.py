@@ -140,7 +140,7 @@ class GatheredCodec(Codec):
 
 
 @dataclass(frozen=True, slots=True)
-class Description:
+class CodecDescription:
     """A codec as it is registered: one in each module of `codecs`, as DESCRIPTION."""
 
     name: str

@@ -49,7 +49,7 @@ def fitted(numbers: Sequence[float], times_ms: Sequence[float]) -> Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Costs:
+class CommunicationCosts:
     """Costs of a cluster; ways without their lines are not considered."""
 
     encode: Line
@@ -69,7 +69,7 @@ class Costs:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class SummationChoice:
     """Way to sum one gradient, and the predicted time."""
 
     way: str
@@ -79,7 +79,7 @@ class Choice:
     time_ms: float
 
 
-def _server(costs: Costs, nodes: int, size: float, parts: int, compressed: bool) -> float:
+def _server(costs: CommunicationCosts, nodes: int, size: float, parts: int, compressed: bool) -> float:
     assert costs.gather is not None
     assert costs.broadcast is not None
     each = size / parts
@@ -92,7 +92,7 @@ def _server(costs: Costs, nodes: int, size: float, parts: int, compressed: bool)
     return costs.gather(code) + costs.broadcast(code) + encodes + decodes + merges
 
 
-def _ring(costs: Costs, nodes: int, size: float, parts: int, compressed: bool) -> float:
+def _ring(costs: CommunicationCosts, nodes: int, size: float, parts: int, compressed: bool) -> float:
     assert costs.send is not None
     each = size / parts
     merges = (nodes - 1) * costs.merge(each)
@@ -102,7 +102,7 @@ def _ring(costs: Costs, nodes: int, size: float, parts: int, compressed: bool) -
     return 2 * (nodes - 1) * costs.send(code) + nodes * (costs.encode(each) + costs.decode(code)) + merges
 
 
-def _switch(costs: Costs, nodes: int, size: float, parts: int, compressed: bool) -> float:
+def _switch(costs: CommunicationCosts, nodes: int, size: float, parts: int, compressed: bool) -> float:
     """Parts are encoded while earlier ones are on their way, and decoded after all are encoded (`task_graph`)."""
     assert costs.hop is not None
     each = size / parts
@@ -114,14 +114,14 @@ def _switch(costs: Costs, nodes: int, size: float, parts: int, compressed: bool)
     return max(max(time, parts * encode) + (parts - part) * decode for part, time in enumerate(there))
 
 
-_WAYS: Final[Mapping[str, Callable[[Costs, int, float, int, bool], float]]] = {
+_WAYS: Final[Mapping[str, Callable[[CommunicationCosts, int, float, int, bool], float]]] = {
     "server": _server,
     "ring": _ring,
     "switch": _switch,
 }
 
 
-def ways_of(costs: Costs) -> list[str]:
+def ways_of(costs: CommunicationCosts) -> list[str]:
     """Return the ways that costs are known of."""
     known = {
         "server": costs.gather is not None and costs.broadcast is not None,
@@ -131,17 +131,17 @@ def ways_of(costs: Costs) -> list[str]:
     return [way for way in _WAYS if known[way]]
 
 
-def choices(costs: Costs, nodes: int, size: int) -> list[Choice]:
+def choices(costs: CommunicationCosts, nodes: int, size: int) -> list[SummationChoice]:
     """Return all ways to sum one gradient of `size` numbers over `nodes` workers, with 1 … `nodes` parts each."""
     return [
-        Choice(way, compressed, parts, _WAYS[way](costs, nodes, size, parts, compressed))
+        SummationChoice(way, compressed, parts, _WAYS[way](costs, nodes, size, parts, compressed))
         for way in ways_of(costs)
         for compressed in (False, True)
         for parts in range(1, nodes + 1)
     ]
 
 
-def plan(costs: Costs, nodes: int, sizes: Sequence[int]) -> list[Choice]:
+def plan(costs: CommunicationCosts, nodes: int, sizes: Sequence[int]) -> list[SummationChoice]:
     """Return the cheapest choice of each gradient; raw numbers where compression gains nothing.
 
     Args:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ..errors import InvalidTensor
-from .selective import Choice, Costs
+from .selective import CommunicationCosts, SummationChoice
 
 COMPUTE: Final = "compute"
 NETWORK: Final = "network"
@@ -56,7 +56,7 @@ Stage = tuple[str, str, float]
 """Kind, queue and duration in ms of one task in the chain of a gradient's part."""
 
 
-def stages(choice: Choice, costs: Costs, nodes: int, size: int) -> list[Stage]:
+def stages(choice: SummationChoice, costs: CommunicationCosts, nodes: int, size: int) -> list[Stage]:
     """Return the chain of tasks of one part of a gradient, as one of the workers has it.
 
     The switches merge codes that can be summed. A server decodes and merges all codes, and encodes their sum. In a ring
@@ -89,15 +89,17 @@ def stages(choice: Choice, costs: Costs, nodes: int, size: int) -> list[Stage]:
     return [*((nodes - 1) * [*before, send, *after, merge]), *before, *((nodes - 1) * [send]), *after]
 
 
-def _encode(costs: Costs, numbers: float) -> Stage:
+def _encode(costs: CommunicationCosts, numbers: float) -> Stage:
     return "encode", COMPUTE, costs.encode(numbers)
 
 
-def _decode(costs: Costs, numbers: float) -> Stage:
+def _decode(costs: CommunicationCosts, numbers: float) -> Stage:
     return "decode", COMPUTE, costs.decode(numbers)
 
 
-def graph(choices: Sequence[Choice], costs: Costs, nodes: int, sizes: Sequence[int]) -> list[Task]:
+def graph(
+    choices: Sequence[SummationChoice], costs: CommunicationCosts, nodes: int, sizes: Sequence[int]
+) -> list[Task]:
     """Return the tasks of a plan, in the order in which queues prefer them: by gradient and part.
 
     The last tasks of each chain, which no network task waits for, come after all others.

@@ -84,7 +84,7 @@ class WindowLaw(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Description:
+class LawDescription:
     """A window law as it is registered: one in each module of `laws`, as DESCRIPTION."""
 
     name: str

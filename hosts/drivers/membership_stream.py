@@ -24,7 +24,7 @@ import grpc
 from ...errors.texts import printable
 from ...wire import control_pb2 as pb
 from ...wire.aggregation import generation_distance
-from ...wire.control import Abort, Departure, Pause, Report, Resume, Resumed, ServerPlan, WorkerPlan
+from ...wire.control import Abort, Departure, JobReport, Pause, Resume, Resumed, ServerPlan, WorkerPlan
 from ...wire.control_channel import Tls
 from ...wire.control_messages import ATTEND, ToHostMessage, from_host, read_departures, read_to_host, report_message
 from ..errors import AllreduceAborted, CallMismatch, ControlRefused, HostError, JoinRefused, JoinTimeout, WorkerLeft
@@ -172,7 +172,7 @@ class MembershipStream:
         self._leave = pb.FromHost(leave=leave)
         self._outbox.put(self._leave)
 
-    def report(self, report: Report) -> None:
+    def report(self, report: JobReport) -> None:
         """Send a report of progress, if this host is the one that reports for the job.
 
         Reports that come faster than `ReportPacer` allows are merged. One that is lost with the stream is not repeated.
@@ -183,7 +183,7 @@ class MembershipStream:
                 due = self._progress.add(report, time.monotonic())
             self._send_report(due)
 
-    def _send_report(self, due: Report | None) -> None:
+    def _send_report(self, due: JobReport | None) -> None:
         if due is not None:
             self._outbox.put(pb.FromHost(report=report_message(due)))
 

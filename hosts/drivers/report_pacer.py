@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ...wire.control import Report
+from ...wire.control import JobReport
 
 INTERVAL_S: Final = 0.05
 """Minimum time between two reports. A report is at most 256 bytes of frames on a link with both directions' headers and
@@ -16,11 +16,11 @@ class ReportPacer:
     """State machine: the caller passes the time, and sends what is returned."""
 
     def __init__(self) -> None:
-        self._held: Report | None = None
+        self._held: JobReport | None = None
         """Merged reports that were not sent yet."""
         self._sent_s: float | None = None
 
-    def add(self, report: Report, now_s: float) -> Report | None:
+    def add(self, report: JobReport, now_s: float) -> JobReport | None:
         """Add a step's report.
 
         Args:
@@ -37,7 +37,7 @@ class ReportPacer:
         self._held, self._sent_s = None, now_s
         return merged
 
-    def rest(self) -> Report | None:
+    def rest(self) -> JobReport | None:
         """Return the held report for sending, as the job's last one; None if there is none."""
         held, self._held = self._held, None
         return held

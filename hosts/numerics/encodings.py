@@ -44,7 +44,7 @@ _MAX_BOUNDED: Final = 1 << 15
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ChunkPlace:
     """Chunks of a tensor, by their numbers, and the seeds of its call: lossy types draw random numbers by them."""
 
     chunks: UintArray
@@ -52,13 +52,13 @@ class Place:
     draws: Draws = _NO_DRAWS
 
     @classmethod
-    def first(cls, count: int) -> Place:
+    def first(cls, count: int) -> ChunkPlace:
         """Return the first chunks of a tensor, with seeds of 0."""
         return cls(np.arange(count, dtype=np.uint32))
 
-    def of(self, these: BoolArray) -> Place:
+    def of(self, these: BoolArray) -> ChunkPlace:
         """Return the chunks that a mask (k,) selects."""
-        return Place(self.chunks[these], self.draws)
+        return ChunkPlace(self.chunks[these], self.draws)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,12 +136,12 @@ class Encoding:
     def check_weight(self, weight: int) -> None:
         """Raise InvalidTensor for a weight that this type cannot have."""
 
-    def prepare(self, values: NDArray[Any], weight: int, place: Place) -> Exponents:
+    def prepare(self, values: NDArray[Any], weight: int, place: ChunkPlace) -> Exponents:
         """Return `exponents` of this worker's chunks (k, v), and change the chunks to what `encode` takes."""
         return self.exponents(values, weight)
 
     def encode(
-        self, values: NDArray[Any], exponents: NDArray[np.uint8], weight: int, place: Place | None = None
+        self, values: NDArray[Any], exponents: NDArray[np.uint8], weight: int, place: ChunkPlace | None = None
     ) -> Int32Array:
         """Chunks (k, v) as lanes, int32 (k, lanes), by the agreed exponents (k,); `place` None: the first chunks."""
         factor = weight if self.mean else 1
@@ -161,7 +161,7 @@ class Encoding:
         sums: Int32Array,
         exponents: NDArray[np.uint8],
         weights: NDArray[np.int64],
-        place: Place | None = None,
+        place: ChunkPlace | None = None,
     ) -> NDArray[Any]:
         """Summed lanes (k, lanes) as numbers (k, v), which `weights` (k,), if not 0, divides for a mean."""
         limbs = sums[:, : self._used].reshape(len(sums), self.scalars.limbs, self.values)
@@ -247,7 +247,7 @@ class BoundedIntegers(Encoding):
         return LANE_BITS - self.high.bits // 2
 
     def encode(
-        self, values: NDArray[Any], exponents: NDArray[np.uint8], weight: int, place: Place | None = None
+        self, values: NDArray[Any], exponents: NDArray[np.uint8], weight: int, place: ChunkPlace | None = None
     ) -> Int32Array:
         """Chunks (k, v) as lanes, int32 (k, lanes)."""
         half = 1 << (self._low_bits - 1)
@@ -265,7 +265,7 @@ class BoundedIntegers(Encoding):
         sums: Int32Array,
         exponents: NDArray[np.uint8],
         weights: NDArray[np.int64],
-        place: Place | None = None,
+        place: ChunkPlace | None = None,
     ) -> NDArray[Any]:
         """Summed lanes (k, lanes) as numbers (k, v), modulo 2³²."""
         high = self.high.unpacked(sums[:, self.values :], self.values) << np.uint32(self._low_bits)

@@ -30,7 +30,7 @@ from ..array_types import IntArray
 from ..errors import InvalidTensor
 from .datatypes import LARGEST_EXPONENT, Exponents, FloatScalars, FloatType
 from .draws import UintArray
-from .encodings import LANE_BITS, Encoding, Place
+from .encodings import LANE_BITS, ChunkPlace, Encoding
 from .quantization import Float32Array, Int32Array
 from .scalars import ShortFloats
 
@@ -68,7 +68,7 @@ def scale_codes(scales: NDArray[np.float64]) -> Exponents:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class LaneLayout:
     """Fields of a lane."""
 
     bits: int
@@ -82,7 +82,7 @@ class Layout:
         return LANE_BITS // self.bits
 
 
-def fixed_field(bits: int, workers: int, name: str) -> Layout:
+def fixed_field(bits: int, workers: int, name: str) -> LaneLayout:
     """Return the layout of fields of `bits` bits, with as many levels as the sum of so many workers leaves.
 
     Raises:
@@ -95,12 +95,12 @@ def fixed_field(bits: int, workers: int, name: str) -> Layout:
             place=f"dtype {name}",
             value=workers,
         )
-    return Layout(bits, levels)
+    return LaneLayout(bits, levels)
 
 
-def fixed_levels(levels: int, workers: int) -> Layout:
+def fixed_levels(levels: int, workers: int) -> LaneLayout:
     """Return the layout of the narrowest fields that hold the sum of so many workers' codes."""
-    return Layout((workers * (levels - 1)).bit_length(), levels)
+    return LaneLayout((workers * (levels - 1)).bit_length(), levels)
 
 
 class LaneCode(ABC):
@@ -112,18 +112,18 @@ class LaneCode(ABC):
     name: str
 
     @abstractmethod
-    def layout(self, workers: int) -> Layout:
+    def layout(self, workers: int) -> LaneLayout:
         """Return fields and levels for a job of `workers` workers.
 
         Raises:
             InvalidTensor: The job has too many workers.
         """
 
-    def spread(self, chunks: Float32Array, place: Place) -> Float32Array:
+    def spread(self, chunks: Float32Array, place: ChunkPlace) -> Float32Array:
         """Return the numbers that are quantised in place of a chunk's own, such as rotated ones."""
         return chunks
 
-    def gather(self, chunks: Float32Array, place: Place) -> Float32Array:
+    def gather(self, chunks: Float32Array, place: ChunkPlace) -> Float32Array:
         """Undo `spread`."""
         return chunks
 
@@ -240,7 +240,7 @@ class LaneEncoding(Encoding):
     """Summation of codes of several numbers in each lane."""
 
     code: LaneCode
-    layout: Layout
+    layout: LaneLayout
     poisons: bool
     """True if a NaN makes its chunk NaN; false if it is refused."""
 
@@ -257,7 +257,7 @@ class LaneEncoding(Encoding):
                 value=weight,
             )
 
-    def prepare(self, values: NDArray[Any], weight: int, place: Place) -> Exponents:
+    def prepare(self, values: NDArray[Any], weight: int, place: ChunkPlace) -> Exponents:
         """Spread the chunks in place and return the scale codes that they ask for; 256: one cannot be summed."""
         finite = np.isfinite(values).all(axis=1)
         if not finite.all():
@@ -277,10 +277,10 @@ class LaneEncoding(Encoding):
         return codes
 
     def encode(
-        self, values: NDArray[Any], exponents: NDArray[np.uint8], weight: int, place: Place | None = None
+        self, values: NDArray[Any], exponents: NDArray[np.uint8], weight: int, place: ChunkPlace | None = None
     ) -> Int32Array:
         """Spread chunks (k, v) as lanes, int32 (k, lanes), by the agreed scale codes (k,)."""
-        place = place or Place.first(len(values))
+        place = place or ChunkPlace.first(len(values))
         scales = SCALES[exponents]
         there = (exponents > 0) & (exponents < NAN_CODE)
         if isinstance(self.code, UniformCode) and (fast := native_code()) is not None:
@@ -312,10 +312,10 @@ class LaneEncoding(Encoding):
         sums: Int32Array,
         exponents: NDArray[np.uint8],
         weights: NDArray[np.int64],
-        place: Place | None = None,
+        place: ChunkPlace | None = None,
     ) -> NDArray[Any]:
         """Summed lanes (k, lanes) of `weights` (k,) contributors as numbers (k, v); a mean is divided by them."""
-        place = place or Place.first(len(sums))
+        place = place or ChunkPlace.first(len(sums))
         zero, nan = exponents == 0, exponents == NAN_CODE
         scales = np.where(nan, 1.0, SCALES[exponents])
         contributors = np.asarray(weights, np.int64)

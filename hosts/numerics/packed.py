@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from ...errors.values import shown
 from ..errors import InvalidTensor
 from .datatypes import register
-from .encodings import Place
-from .lane_codes import LaneType, Layout, UniformCode, clipped_range, fixed_field, native_code
+from .encodings import ChunkPlace
+from .lane_codes import LaneLayout, LaneType, UniformCode, clipped_range, fixed_field, native_code
 from .quantization import Float32Array
 from .rotation import block_size, rotate, rotate_back
 
@@ -40,10 +40,10 @@ class Packed(UniformCode):
         self.rotated = rotated
         self.name = f"packed{bits}" if rotated else f"packed{bits}-unrotated"
 
-    def layout(self, workers: int) -> Layout:
+    def layout(self, workers: int) -> LaneLayout:
         return fixed_field(self.bits, workers, self.name)
 
-    def spread(self, chunks: Float32Array, place: Place) -> Float32Array:
+    def spread(self, chunks: Float32Array, place: ChunkPlace) -> Float32Array:
         if not self.rotated:
             return chunks
         if (fast := native_code()) is not None:
@@ -52,7 +52,7 @@ class Packed(UniformCode):
             return turned
         return rotate(chunks, place.draws.common_signs(place.chunks, chunks.shape[1]))
 
-    def gather(self, chunks: Float32Array, place: Place) -> Float32Array:
+    def gather(self, chunks: Float32Array, place: ChunkPlace) -> Float32Array:
         if not self.rotated:
             return chunks
         if (fast := native_code()) is not None:

@@ -20,7 +20,7 @@ from ..array_types import BoolArray, IntArray
 from ..errors import CallMismatch, HostError, InvalidTensor, NoMean
 from .datatypes import LARGEST_EXPONENT, DataType, FloatType, as_numbers
 from .draws import Draws
-from .encodings import Place, encoding_of
+from .encodings import ChunkPlace, encoding_of
 from .quantization import Int32Array, index_of, not_finite
 
 MAX_WEIGHTS: Final = BY_NAME["weight"].mask
@@ -244,8 +244,8 @@ class Tensor:
         """Bytes of the numbers, filled up to whole chunks."""
         return self._values.nbytes
 
-    def _place(self, chunks: IntArray | slice) -> Place:
-        return Place(self._numbers[chunks], self._draws)
+    def _place(self, chunks: IntArray | slice) -> ChunkPlace:
+        return ChunkPlace(self._numbers[chunks], self._draws)
 
     def place(self, handle: int, start: int, lead: int) -> None:
         """Give it its rounds, from `start` on; `lead` is the window by which all of the job's workers cut tensors."""

@@ -23,7 +23,7 @@ _PRESENT: Final = int(MessageType.PRESENT)
 _NO_ROUNDS: IntArray = np.empty(0, np.int64)
 
 
-class Stream:
+class TensorStream:
     """The tensors that are not summed yet, by their rounds."""
 
     def __init__(self, first_round: int) -> None:

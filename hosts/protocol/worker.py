@@ -34,7 +34,7 @@ from .in_flight import InFlight
 from .messages import Messages, MessageWriter, open_messages, reduced_columns
 from .plans import check_worker_plan, next_plan
 from .rounds import NO_ROUND, RoundStore
-from .stream import Stream
+from .stream import TensorStream
 from .timers import RetransmissionTimeout
 
 BATCHING_DELAYS: Final = 4
@@ -98,7 +98,7 @@ class WorkerCore:
         self._timeout = RetransmissionTimeout(
             options.initial_timeout_ns, options.min_timeout_ns, options.max_timeout_ns
         )
-        self._stream = Stream(options.first_round)
+        self._stream = TensorStream(options.first_round)
         self._store = RoundStore(plan.slots, plan.lanes)
         self._law = options.law()
         self._new_in_flight()

@@ -61,7 +61,7 @@ class RankCall:
         return self.work is not None
 
 
-class CallLog:
+class GroupCallLog:
     """One rank's collective calls in one group; thread-safe."""
 
     def __init__(self, store: Any, rank: int, size: int, timeout: timedelta, host: str) -> None:

@@ -25,7 +25,7 @@ from torch.distributed.constants import default_pg_timeout
 
 from ..collectives.progress import ProgressReport, report_of
 from ..errors import AllreduceAborted, AllreduceTimeout, HostError, InvalidTensor
-from .call_log import CallLog, described
+from .call_log import GroupCallLog, described
 from .contiguous import CopiedWork, contiguous_words, plain
 from .layers import inner_ends, sizes_of_shards, watch_modules
 from .reducer import TYPES, Broadcast, Sizes, Sum, WeirReducer
@@ -125,7 +125,7 @@ class WeirProcessGroup(dist.ProcessGroup):
                 group._register_backend(torch.device("cuda"), _GLOO, gloo)
         self._error: Exception | None = None
         meeting = Rendezvous(dist.PrefixStore("fabric/", store), self._rank, self._size, self._settings)
-        self._calls = log = CallLog(
+        self._calls = log = GroupCallLog(
             dist.PrefixStore("compare/", store), self._rank, self._size, timeout, self._settings.host
         )
         self._sums = sums = WeirReducer(meeting, self._settings, self._failed, log.poll)

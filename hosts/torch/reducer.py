@@ -19,7 +19,7 @@ from ..errors import AllreduceAborted, ControlRefused, HostError
 from ..numerics.datatypes import FloatType, data_types
 from ..numerics.native_types import INT32
 from .call_log import LOOK_S
-from .relay_client import Block, Callback, Relay, relay
+from .relay_client import Callback, Relay, SharedBlock, relay
 from .rendezvous import Rendezvous
 from .settings import Settings
 from .staging import Staged
@@ -330,7 +330,9 @@ class WeirReducer:
             timeout_s=wanted.timeout_s,
         )
 
-    def _settle(self, work: FabricWork, block: Block, deliver: Callable[[], object], error: HostError | None) -> None:
+    def _settle(
+        self, work: FabricWork, block: SharedBlock, deliver: Callable[[], object], error: HostError | None
+    ) -> None:
         if error is not None:
             self.fail(error, f"{type(error).__name__}: {error}")  # which tells whoever waits
         wrong: Exception | None = None
@@ -391,6 +393,6 @@ class WeirReducer:
         completers.run(lambda: self.fail(error, ""))
 
 
-def _copying(staged: Staged | None, block: Block, flat: torch.Tensor) -> AbstractContextManager[None]:
+def _copying(staged: Staged | None, block: SharedBlock, flat: torch.Tensor) -> AbstractContextManager[None]:
     """Return a context in which numbers are copied between a call's tensors and the block's memory."""
     return staged.copying(block.memory, flat.data_ptr()) if staged is not None else nullcontext()

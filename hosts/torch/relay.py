@@ -55,7 +55,7 @@ _LOOK_S: Final = 0.1
 SendAnswer = Callable[[dict[str, Any]], None]
 
 
-class Hosts:
+class SeatSockets:
     """The sockets that all seats of this process share, by address in the fabric."""
 
     def __init__(self) -> None:
@@ -82,10 +82,12 @@ class Hosts:
             host.close()
 
 
-class Seat:
+class RelaySeat:
     """One rank of one job: sums are started in the order of their commands, and answered as they come."""
 
-    def __init__(self, command: dict[str, Any], hosts: Hosts, blocks: dict[int, mmap.mmap], send: SendAnswer) -> None:
+    def __init__(
+        self, command: dict[str, Any], hosts: SeatSockets, blocks: dict[int, mmap.mmap], send: SendAnswer
+    ) -> None:
         self._number: int = command["seat"]
         self._timeout_s: float = command["timeout_s"]
         self._membership = Membership(
@@ -299,9 +301,9 @@ def serve(pipe: Connection, parent: int) -> None:
         with lock, contextlib.suppress(OSError):  # nobody listens any more
             pipe.send_bytes(json.dumps(answer).encode())
 
-    hosts = Hosts()
+    hosts = SeatSockets()
     blocks: dict[int, mmap.mmap] = {}
-    seats: dict[int, Seat] = {}
+    seats: dict[int, RelaySeat] = {}
     why = f"its training process {parent} has ended without leaving"
     while True:
         try:
@@ -313,7 +315,7 @@ def serve(pipe: Connection, parent: int) -> None:
                     os.close(descriptor)
                 case "join":
                     seats = {number: seat for number, seat in seats.items() if not seat.over}
-                    seats[command["seat"]] = Seat(command, hosts, blocks, send)
+                    seats[command["seat"]] = RelaySeat(command, hosts, blocks, send)
                 case "end":
                     for seat in seats.values():
                         seat.forsake(why)

@@ -32,7 +32,7 @@ Callback = Callable[[HostError | None], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class SharedBlock:
     """Memory that both processes see."""
 
     number: int
@@ -58,7 +58,7 @@ class Relay:
         self._calls: dict[int, tuple[int, Callback]] = {}
         """Unanswered calls: the seat, and the callback."""
         self._seats: dict[int, Callback] = {}
-        self._free: dict[int, list[Block]] = {}
+        self._free: dict[int, list[SharedBlock]] = {}
         """Unused blocks, by size."""
         self._gone: HostError | None = None
         self._thread = threading.Thread(target=self._receive_answers, name="weir relay", daemon=True)
@@ -89,11 +89,11 @@ class Relay:
             self._seats.pop(seat, None)
         self._send({"do": "leave", "seat": seat, "reason": reason})
 
-    def sum(self, seat: int, block: Block, told: Callback, **command: Any) -> None:
+    def sum(self, seat: int, block: SharedBlock, told: Callback, **command: Any) -> None:
         """Sum the numbers of a block, in the order of the calls."""
         self._call(seat, block, told, do="sum", **command)
 
-    def balance(self, seat: int, block: Block, told: Callback, **command: Any) -> None:
+    def balance(self, seat: int, block: SharedBlock, told: Callback, **command: Any) -> None:
         """Have everyone's batch sizes put into a block, in the order of the calls."""
         self._call(seat, block, told, do="balance", **command)
 
@@ -109,7 +109,7 @@ class Relay:
         """End the turn, or withdraw the request for one; nothing answers."""
         self._send({"do": "release_turn", "seat": seat})
 
-    def _call(self, seat: int, block: Block | None, told: Callback, **command: Any) -> None:
+    def _call(self, seat: int, block: SharedBlock | None, told: Callback, **command: Any) -> None:
         number = next(self._numbers)
         with self._state:
             gone = self._gone
@@ -123,7 +123,7 @@ class Relay:
         where = {} if block is None else {"block": block.number}
         self._send({"seat": seat, "call": number, **where, **command})
 
-    def acquire_block(self, size: int) -> Block:
+    def acquire_block(self, size: int) -> SharedBlock:
         """Return a block of at least this many bytes."""
         rounded = max(_MIN_BLOCK, 1 << (size - 1).bit_length())
         with self._state:
@@ -141,9 +141,9 @@ class Relay:
             raise self._gone or HostError(f"no memory of {rounded} bytes to share with the relay: {error}") from error
         finally:
             os.close(descriptor)
-        return Block(number, memory, rounded)
+        return SharedBlock(number, memory, rounded)
 
-    def release_block(self, block: Block) -> None:
+    def release_block(self, block: SharedBlock) -> None:
         """Return a block to the pool."""
         with self._state:
             self._free.setdefault(block.size, []).append(block)

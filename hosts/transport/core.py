@@ -24,7 +24,7 @@ from ...wire.transport import HEADER_BYTES, VERSION, FrameCheck, PacketFlag, Pac
 from ..array_types import IntArray
 from ..errors import InvalidMessage, NotPublished, PeerLost
 from .connection import Connection, parse_ack
-from .messages import Head, Kind, Value, as_value, encode
+from .messages import Head, MessageKind, Value, as_value, encode
 from .options import TransportOptions, TransportPlan
 from .pending import Pending
 
@@ -115,7 +115,7 @@ class TransportCore:
         Raises InvalidMessage.
         """
         pending: Pending[None] = self._pending()
-        self._post(self._connection(peer), Kind.VALUE, as_value(value), pending=pending)
+        self._post(self._connection(peer), MessageKind.VALUE, as_value(value), pending=pending)
         return pending
 
     def receive_message(self, peer: int) -> Pending[Value]:
@@ -131,7 +131,7 @@ class TransportCore:
 
     def request(self, peer: int, name: str, value: object) -> Pending[Value]:
         """Send a request to the peer; done with its program's reply. Raises InvalidMessage."""
-        return self._request(peer, Kind.REQUEST, name, as_value(value))
+        return self._request(peer, MessageKind.REQUEST, name, as_value(value))
 
     def receive_request(self) -> Pending[Request]:
         """The next request of any peer."""
@@ -149,12 +149,12 @@ class TransportCore:
         Checks(InvalidMessage, "transport: reply").instance("request", request, Request)
         connection = self._connection(request.peer)
         if connection.life == request.life:
-            self._post(connection, Kind.REPLY, as_value(value), number=request.number)
+            self._post(connection, MessageKind.REPLY, as_value(value), number=request.number)
 
     def publish(self, name: str, value: object) -> int:
         """Let peers pull a copy of the value as it is now; the version. Raises InvalidMessage."""
         kept = as_value(value)
-        encode(Kind.PULL, b"", self.options.payload_bytes, name=name)
+        encode(MessageKind.PULL, b"", self.options.payload_bytes, name=name)
         version = self._published[name].version + 1 if name in self._published else 1
         self._published[name] = Published(version, kept.copy() if isinstance(kept, np.ndarray) else kept)
         return version
@@ -163,7 +163,7 @@ class TransportCore:
         """Read the peer's latest published value, without its program's part; fails with NotPublished. Raises
         InvalidMessage.
         """
-        return self._request(peer, Kind.PULL, name, b"")
+        return self._request(peer, MessageKind.PULL, name, b"")
 
     def cancel(self, pending: Pending[Any]) -> None:
         """Cancel a call: its result goes to the next one."""
@@ -308,43 +308,43 @@ class TransportCore:
     # --- messages ---
 
     def _deliver(self, connection: Connection, head: Head, value: Value) -> None:
-        if head.kind is Kind.VALUE:
+        if head.kind is MessageKind.VALUE:
             if connection.receivers:
                 connection.receivers.popleft().finish(value)
             else:
                 connection.inbox.append(value)
                 connection.inbox_bytes += _bytes_of(value)
-        elif head.kind is Kind.REQUEST:
+        elif head.kind is MessageKind.REQUEST:
             request = Request(connection.peer, head.name, value, head.number, connection.life)
             connection.inbox_bytes += _bytes_of(value)
             if self._takers:
                 self._hand_over(self._takers.popleft(), request)
             else:
                 self._requests.append(request)
-        elif head.kind is Kind.PULL:
+        elif head.kind is MessageKind.PULL:
             self._answer_pull(connection, head)
         elif (asked := connection.asked.pop(head.number, None)) is not None:
-            if head.kind is Kind.UNKNOWN_NAME:
+            if head.kind is MessageKind.UNKNOWN_NAME:
                 asked.fail(
                     NotPublished(
                         f"transport: peer {connection.peer} has published nothing as {head.name!r}", connection.peer
                     )
                 )
             else:
-                asked.finish(Published(head.version, value) if head.kind is Kind.PULLED else value)
+                asked.finish(Published(head.version, value) if head.kind is MessageKind.PULLED else value)
 
     def _answer_pull(self, connection: Connection, head: Head) -> None:
         found = self._published.get(head.name)
         if found is None:
-            self._post(connection, Kind.UNKNOWN_NAME, b"", name=head.name, number=head.number)
+            self._post(connection, MessageKind.UNKNOWN_NAME, b"", name=head.name, number=head.number)
         else:
-            self._post(connection, Kind.PULLED, found.value, number=head.number, version=found.version)
+            self._post(connection, MessageKind.PULLED, found.value, number=head.number, version=found.version)
 
     def _hand_over(self, pending: Pending[Request], request: Request) -> None:
         self._connection(request.peer).free_inbox(_bytes_of(request.value))
         pending.finish(request)
 
-    def _request(self, peer: int, kind: Kind, name: str, value: Value) -> Pending[Any]:
+    def _request(self, peer: int, kind: MessageKind, name: str, value: Value) -> Pending[Any]:
         connection, pending = self._connection(peer), self._pending()
         if not self._fail_if_troubled(connection, pending):
             self._asks += 1
@@ -353,7 +353,13 @@ class TransportCore:
         return pending
 
     def _post(
-        self, connection: Connection, kind: Kind, value: Value, *, pending: Pending[Any] | None = None, **head: Any
+        self,
+        connection: Connection,
+        kind: MessageKind,
+        value: Value,
+        *,
+        pending: Pending[Any] | None = None,
+        **head: Any,
     ) -> None:
         stream = encode(kind, value, self.options.payload_bytes, **head)
         if pending is None or not self._fail_if_troubled(connection, pending):

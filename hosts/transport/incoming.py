@@ -15,7 +15,7 @@ from .messages import Head, Value, parse_head, value_of
 from .options import TransportOptions
 
 
-class Taken(NamedTuple):
+class ReceivedBatch(NamedTuple):
     """Result of a batch of packets."""
 
     accepted: int
@@ -65,7 +65,7 @@ class Incoming:
             return self._present[:0]
         return self._present[(self.base + self._steps) % self._size]
 
-    def receive(self, sequences: IntArray, payload: NDArray[np.uint8], flags: NDArray[np.uint8]) -> Taken:
+    def receive(self, sequences: IntArray, payload: NDArray[np.uint8], flags: NDArray[np.uint8]) -> ReceivedBatch:
         """Take packets (n, size ≤ payload_bytes) at these places of the stream (n,)."""
         inside = sequences < self.base + self._size
         slots = sequences % self._size
@@ -83,7 +83,7 @@ class Incoming:
                 malformed += 1
             else:
                 found.append(message)
-        return Taken(len(wanted), len(sequences) - outside - len(wanted), outside, malformed, found)
+        return ReceivedBatch(len(wanted), len(sequences) - outside - len(wanted), outside, malformed, found)
 
     def _advance(self) -> Iterator[tuple[Head, Value] | None]:
         """Messages that are whole now; None for each that makes no sense."""

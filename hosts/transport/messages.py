@@ -33,7 +33,7 @@ _MAX_DIMENSIONS: Final = 16
 _MAX_NAME_BYTES: Final = 64
 
 
-class Kind(IntEnum):
+class MessageKind(IntEnum):
     """Purpose of a message."""
 
     VALUE = 1
@@ -44,14 +44,14 @@ class Kind(IntEnum):
     UNKNOWN_NAME = 6
 
 
-_KINDS: Final = frozenset(Kind)
+_KINDS: Final = frozenset(MessageKind)
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
     """Everything about a message that comes before its value."""
 
-    kind: Kind
+    kind: MessageKind
     name: str
     number: int
     """VALUE: 0; REQUEST and PULL: the asker's count; their answers: the same."""
@@ -66,7 +66,7 @@ class Head:
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
+class MessageStream:
     """A message as the payloads of its packets."""
 
     rows: NDArray[np.uint8]
@@ -89,8 +89,8 @@ def as_value(value: object) -> Value:
 
 
 def encode(
-    kind: Kind, value: Value, payload_bytes: int, *, name: str = "", number: int = 0, version: int = 0
-) -> Stream:
+    kind: MessageKind, value: Value, payload_bytes: int, *, name: str = "", number: int = 0, version: int = 0
+) -> MessageStream:
     """Cut a message into payloads; the value is copied. Raises InvalidMessage for a name that is too long."""
     checks = Checks(InvalidMessage, "message")
     named = checks.text("name", name).encode()
@@ -113,7 +113,7 @@ def encode(
     flat = rows.reshape(-1)
     flat[: len(head)] = np.frombuffer(head, np.uint8)
     flat[len(head) : total] = data
-    return Stream(rows, total - (len(rows) - 1) * payload_bytes)
+    return MessageStream(rows, total - (len(rows) - 1) * payload_bytes)
 
 
 def parse_head(payload: NDArray[np.uint8]) -> Head | None:
@@ -138,7 +138,7 @@ def parse_head(payload: NDArray[np.uint8]) -> Head | None:
         return None
     if dtype is not None and (_refusal(dtype, shape) or dtype.itemsize * math.prod(shape) != length):
         return None
-    return Head(Kind(kind), name, number, version, length, dtype, shape, end)
+    return Head(MessageKind(kind), name, number, version, length, dtype, shape, end)
 
 
 def _refusal(dtype: np.dtype[Any], shape: tuple[int, ...]) -> str:

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from ...wire.transport import PacketFlag
 from ..array_types import BoolArray, IntArray
 from ..congestion.round_trips import RoundTripTimeout
-from .messages import Stream
+from .messages import MessageStream
 from .options import TransportOptions
 from .pending import Pending
 
@@ -48,7 +48,7 @@ class _Part:
 
     first: int
     stop: int
-    stream: Stream
+    stream: MessageStream
     pending: Pending[Any] | None
 
 
@@ -77,7 +77,7 @@ class Outgoing:
         """Order and time of transmissions that have timed out and may be in the network still, oldest first."""
         self._timer_ns = 0  # when the time-out began, while packets are in flight
 
-    def queue(self, stream: Stream, pending: Pending[Any] | None) -> None:
+    def queue(self, stream: MessageStream, pending: Pending[Any] | None) -> None:
         """Send a message after those before it; `pending` is completed when all of it is acknowledged."""
         stop = self._end + len(stream.rows)
         self._parts.append(_Part(self._end, stop, stream, pending))

@@ -14,7 +14,7 @@ Result = TypeVar("Result")
 Returned = TypeVar("Returned")
 
 
-class Endpoint(Protocol):
+class TransportDriver(Protocol):
     """Driver of a core: `udp_transport.UdpTransport`, or the emulated fabric."""
 
     @property
@@ -36,7 +36,7 @@ class Endpoint(Protocol):
 class TransportCall(Generic[Result]):
     """One call on its way."""
 
-    def __init__(self, endpoint: Endpoint, pending: Pending[Result], what: str, timeout_s: float) -> None:
+    def __init__(self, endpoint: TransportDriver, pending: Pending[Result], what: str, timeout_s: float) -> None:
         self.pending = pending
         self._endpoint = endpoint
         self._what = what
@@ -75,7 +75,7 @@ class Transport:
     closed its end, PeerRestarted if it has restarted, and TransportTimeout.
     """
 
-    def __init__(self, endpoint: Endpoint, *, timeout_s: float = 60.0) -> None:
+    def __init__(self, endpoint: TransportDriver, *, timeout_s: float = 60.0) -> None:
         """`timeout_s`: how long one call may take before it raises TransportTimeout."""
         self.endpoint = endpoint
         self.timeout_s = _checked(timeout_s)

@@ -11,14 +11,14 @@ from types import ModuleType
 import pytest
 
 from weir.bench import __main__ as command
-from weir.bench.machine import Machine
-from weir.bench.measure import Aim, Contender, Figure, compare
+from weir.bench.machine import MachineDescription
+from weir.bench.measure import Aim, Figure, TimedWork, compare
 from weir.bench.report import amount, markdown_table
 from weir.experiments.page_tables import check_places
 from weir.tests.paths import ROOT
 from weir.topologies import TopologyError
 
-MACHINE = Machine("A processor", 2, 23.4, "6.1", "3.11.2", 0.25)
+MACHINE = MachineDescription("A processor", 2, 23.4, "6.1", "3.11.2", 0.25)
 
 
 def test_the_ratio_is_that_of_the_turns_and_never_of_runs_apart() -> None:
@@ -52,8 +52,8 @@ def test_contenders_take_turns() -> None:
     figure = compare(
         "x",
         "packets/s",
-        Contender("mine", 1, lambda: order.append("mine")),
-        Contender("theirs", 1, lambda: order.append("theirs")),
+        TimedWork("mine", 1, lambda: order.append("mine")),
+        TimedWork("theirs", 1, lambda: order.append("theirs")),
         runs=2,
     )
     assert order == ["mine", "theirs"] * 3

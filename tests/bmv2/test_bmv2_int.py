@@ -18,7 +18,7 @@ import pytest
 from finsy.p4schema import P4Schema
 
 from weir import p4src
-from weir.controller.int_config.settings import TELLING_DROPS, Flows, IntConfig, Mode
+from weir.controller.int_config.settings import TELLING_DROPS, IntConfig, WatchedFlows, WatchMode
 from weir.controller.int_config.table_entries import watch_state
 from weir.controller.p4runtime.entities import as_entity
 from weir.controller.p4runtime.entries import Entry
@@ -50,8 +50,8 @@ WITHOUT_TIMES: Final = (
 BYTES_AND_SLOTS: Final = DomainInstruction.BYTES_SENT | DomainInstruction.FREE_SLOTS
 
 
-def watched_flow(mode: Mode, source_port: int, every: int = 1, hops: int = 8) -> Flows:
-    return Flows(
+def watched_flow(mode: WatchMode, source_port: int, every: int = 1, hops: int = 8) -> WatchedFlows:
+    return WatchedFlows(
         mode,
         source_port=(source_port, 0xFFFF),
         every=every,
@@ -67,10 +67,10 @@ def watched(switch: str, presence: Presence) -> IntConfig:
     """
     return IntConfig(
         (
-            watched_flow(Mode.MD, 1000),
-            watched_flow(Mode.MX, 1001),
-            watched_flow(Mode.XD, 1002),
-            watched_flow(Mode.MD, 1003, every=3, hops=1),
+            watched_flow(WatchMode.MD, 1000),
+            watched_flow(WatchMode.MX, 1001),
+            watched_flow(WatchMode.XD, 1002),
+            watched_flow(WatchMode.MD, 1003, every=3, hops=1),
         ),
         presence,
         COLLECTORS[switch],

@@ -44,12 +44,12 @@ def _user_strategy(folder: Path, expression: str, name: str = "user.py") -> Path
     """A strategy that fails in its fifth line."""
     file = folder / name
     file.write_text(
-        "from weir.controller.placement.strategies import Description\n"
+        "from weir.controller.placement.strategies import StrategyDescription\n"
         "class Mine:\n"
         "    def place(self, problem, rng):\n"
         "        odd, rank = {}, 'rank'\n"
         f"        return {expression}\n"
-        "DESCRIPTION = Description('mine', 'mine', 'a test', Mine)\n"
+        "DESCRIPTION = StrategyDescription('mine', 'mine', 'a test', Mine)\n"
     )
     return file
 

@@ -17,7 +17,7 @@ from typing import Final
 import pytest
 
 from weir.cli import ranks as launching
-from weir.cli.ranks import LaunchedJob, LaunchOptions, Rank, _described, launched_job, run_ranks
+from weir.cli.ranks import LaunchedJob, LaunchOptions, RankProcess, _described, launched_job, run_ranks
 from weir.experiments.errors import ExperimentError
 from weir.hosts import JoinRefused, join
 from weir.tests.paths import ROOT
@@ -200,7 +200,7 @@ def test_a_folder_whose_path_is_too_long_for_sockets_is_named(tmp_path: Path, mo
 
 def ranks_of(*commands: Sequence[str]) -> int:
     """The exit status of these commands as ranks without a job."""
-    ranks = [Rank(number, f"h{number + 1}", {}) for number in range(len(commands))]
+    ranks = [RankProcess(number, f"h{number + 1}", {}) for number in range(len(commands))]
     return asyncio.run(asyncio.wait_for(run_ranks(ranks, lambda rank: commands[rank.rank]), 60)).status
 
 

@@ -374,11 +374,11 @@ def test_a_user_strategys_plan_without_a_worker_is_refused(fabric: Path, tmp_pat
     path = tmp_path / "mine.py"
     path.write_text(
         "from weir.controller.placement import Placement\n"
-        "from weir.controller.placement.strategies import Description\n"
+        "from weir.controller.placement.strategies import StrategyDescription\n"
         "class Careless:\n"
         "    def place(self, problem, rng):\n"
         "        return Placement(dict.fromkeys(problem.workers[:2], 's1'), {}, 's1')\n"
-        "DESCRIPTION = Description('mine', 'mine', 'forgets a worker', Careless)\n"
+        "DESCRIPTION = StrategyDescription('mine', 'mine', 'forgets a worker', Careless)\n"
     )
     with raises(PlacementError, place=f"{path}: placement.aggregators", value=("h1", "h2")):
         place(fabric, "--workers", "h1,h2,h4", "--strategy", path)

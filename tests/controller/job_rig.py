@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from weir.controller.controller import Controller, Message, Options
+from weir.controller.controller import Controller, ControllerOptions, Message
 from weir.controller.jobs.journal_file import JournalFile
 from weir.controller.p4runtime.pipeline import CompiledPipeline
 from weir.controller.p4runtime.reconcile import Diff
@@ -74,7 +74,9 @@ class Job:
 class JobRig:
     """A fabric with its controller and its hosts."""
 
-    def __init__(self, topology: Topology, pipeline: CompiledPipeline, options: Options, journal: Path | None) -> None:
+    def __init__(
+        self, topology: Topology, pipeline: CompiledPipeline, options: ControllerOptions, journal: Path | None
+    ) -> None:
         self.topology = topology
         self.pipeline = pipeline
         self.options = options
@@ -267,7 +269,11 @@ class JobRig:
 
 @asynccontextmanager
 async def make_rig(
-    topology: Topology, pipeline: CompiledPipeline, strategy: Strategy, options: Options, journal: Path | None = None
+    topology: Topology,
+    pipeline: CompiledPipeline,
+    strategy: Strategy,
+    options: ControllerOptions,
+    journal: Path | None = None,
 ) -> AsyncIterator[JobRig]:
     """A fabric whose controller has begun."""
     rig = JobRig(topology, pipeline, options, journal)

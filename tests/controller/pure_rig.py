@@ -17,7 +17,7 @@ from weir.controller.jobs.journal_file import JournalFile
 from weir.controller.jobs.migrator import Migrator
 from weir.controller.jobs.re_placement import RePlacementScheduler
 from weir.controller.jobs.registry import JobRegistry
-from weir.controller.options import Message, Options
+from weir.controller.options import ControllerOptions, Message
 from weir.controller.placement import Placement
 from weir.controller.placement.strategies import strategy
 from weir.controller.planning.plan import JobSpec
@@ -51,7 +51,7 @@ class PureRig:
     def __init__(
         self,
         topology: Topology,
-        options: Options,
+        options: ControllerOptions,
         now_ns: int = 0,
         lease_ns: int | None = None,
         path: Path | None = None,

@@ -19,7 +19,7 @@ from finsy.proto import p4r
 from weir.controller import controller as module
 from weir.controller.congestion import CongestionOptions, Uncontrolled, link_budgets
 from weir.controller.congestion.budget import window_alone
-from weir.controller.controller import Controller, Message, Options
+from weir.controller.controller import Controller, ControllerOptions, Message
 from weir.controller.errors import ControllerError, NoSuchJob, OutOfMemory, PlanError
 from weir.controller.int_config.settings import IntConfig
 from weir.controller.p4runtime.refusals import WriteRefused
@@ -65,7 +65,7 @@ class ControllerRig:
         return {line for line in state.lines() if line.startswith(table)}
 
 
-OPTIONS = Options(probe_period_ns=10 * MS, solve_period_ns=100 * MS, dwell_ns=200 * MS, retry_ns=20 * MS)
+OPTIONS = ControllerOptions(probe_period_ns=10 * MS, solve_period_ns=100 * MS, dwell_ns=200 * MS, retry_ns=20 * MS)
 
 
 @pytest.fixture
@@ -342,7 +342,7 @@ async def test_a_moving_job_waits_for_switches_outside_its_tree(rig: ControllerR
 
 async def test_a_move_interrupted_by_a_refusal_resumes_next_tick(rig: ControllerRig) -> None:
     controller = rig.controller
-    controller.moves.options = Options(patience_ns=50 * MS, solve_period_ns=0)
+    controller.moves.options = ControllerOptions(patience_ns=50 * MS, solve_period_ns=0)
     await controller.admit(JobSpec(4, ("h1", "h2", "h3")), 0)
     rig.strategy.switch = "s4"
     controller.moves.begin(4, 0, rig.strategy.at(("h1", "h2", "h3")))
@@ -392,7 +392,7 @@ async def test_a_move_to_a_full_switch_is_refused_and_the_job_stays(rig: Control
 
 async def test_a_lost_worker_is_placed_out_of_the_job(rig: ControllerRig) -> None:
     controller = rig.controller
-    controller.moves.options = Options(patience_ns=50 * MS, solve_period_ns=0)
+    controller.moves.options = ControllerOptions(patience_ns=50 * MS, solve_period_ns=0)
     await controller.admit(JobSpec(4, ("h1", "h2", "h3")), 0)
     controller.moves.begin(4, 0)
     await controller.tick(0)
@@ -545,7 +545,7 @@ async def test_links_are_settled_a_while_after_jobs_have_come_and_gone(rig: Cont
 
 async def test_a_job_is_stuck_only_if_a_worker_waits_without_progress(rig: ControllerRig) -> None:
     controller = rig.controller
-    controller.moves.options = Options(solve_period_ns=0, stuck_ns=50 * MS)
+    controller.moves.options = ControllerOptions(solve_period_ns=0, stuck_ns=50 * MS)
     await controller.admit(JobSpec(4, ("h1", "h3")), 0)
 
     async def said(now_ns: int, *reports: tuple[str, int, bool]) -> list[object]:
@@ -574,7 +574,7 @@ async def test_a_job_is_stuck_only_if_a_worker_waits_without_progress(rig: Contr
 async def test_a_job_with_rare_reports_is_not_stuck_between_them(rig: ControllerRig) -> None:
     """Heartbeats a second apart, and a job that counts as stuck after 50 ms: it goes on where each says of progress."""
     controller = rig.controller
-    controller.moves.options = Options(solve_period_ns=0, stuck_ns=50 * MS)
+    controller.moves.options = ControllerOptions(solve_period_ns=0, stuck_ns=50 * MS)
     await controller.admit(JobSpec(4, ("h1", "h3")), 0)
     for second in range(3):
         for host in ("h1", "h3"):
@@ -671,4 +671,4 @@ async def test_a_controller_needs_a_session_with_every_switch(rig: ControllerRig
             FABRIC, Routes(FABRIC), rig.controller.switches.sessions, rig.strategy, replace(OPTIONS, watching=nowhere)
         )
     with raises(ControllerError, place="options", value=(0, 0.15)):
-        Options(probe_period_ns=0)
+        ControllerOptions(probe_period_ns=0)

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 import numpy as np
 import pytest
 
-from weir.controller.controller import Controller, Message, Options
+from weir.controller.controller import Controller, ControllerOptions, Message
 from weir.controller.p4runtime.pipeline import CompiledPipeline
 from weir.controller.p4runtime.session import SwitchSession
 from weir.controller.p4runtime.tables import DROP_REASONS, DROPS
@@ -121,7 +121,7 @@ async def controller(emulation: Emulation, pipeline: CompiledPipeline) -> AsyncI
             )
             for node in TOPOLOGY.switches
         }
-        options = Options(probe_period_ns=PERIOD, solve_period_ns=0)
+        options = ControllerOptions(probe_period_ns=PERIOD, solve_period_ns=0)
         controller = Controller(TOPOLOGY, Routes(TOPOLOGY), sessions, Fixed(AT_S1), options)
         await controller.start()
         yield controller
@@ -269,7 +269,7 @@ async def test_undeclared_traffic_is_detected_on_its_own_route_only(
 
 
 async def test_other_traffic_moves_a_job_of_the_exact_strategy(emulation: Emulation, controller: Controller) -> None:
-    controller.moves.options = Options(probe_period_ns=PERIOD, solve_period_ns=4 * PERIOD, dwell_ns=0)
+    controller.moves.options = ControllerOptions(probe_period_ns=PERIOD, solve_period_ns=4 * PERIOD, dwell_ns=0)
     controller.planner.strategy = strategy("widest")
     await emulation.run(controller, 3 * PERIOD)
     await controller.admit(JobSpec(9, ("h1", "h3")), emulation.fabric.now_ns)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from weir.controller.controller import Controller, Options
+from weir.controller.controller import Controller, ControllerOptions
 from weir.controller.errors import ElectionLost, NotPrimary
 from weir.controller.p4runtime.entries import call, entry
 from weir.controller.p4runtime.pipeline import CompiledPipeline
@@ -103,7 +103,7 @@ async def test_a_superseded_controller_leaves_the_fabric_alone(
 
     names = [(node.name, node.device_id) for node in RACK.switches]
     old = {name: await session(name, device, 1).__aenter__() for name, device in names}
-    controller = Controller(RACK, Routes(RACK), old, strategy("widest"), Options())
+    controller = Controller(RACK, Routes(RACK), old, strategy("widest"), ControllerOptions())
     await controller.start()
     await controller.admit(JobSpec(7, ("h1", "h2")), 0)
     new = {name: await session(name, device, 2).__aenter__() for name, device in names}

@@ -11,7 +11,7 @@ import pytest
 
 from weir.emulator.entries import CloneSession, Replica
 from weir.emulator.fabric import Fabric
-from weir.emulator.port import PortConfig, SwitchError
+from weir.emulator.port import PortConfig, SwitchValueError
 from weir.emulator.switch import Switch
 from weir.tests.emulator.runtime.runtime_program import (
     HEADER_BYTES,
@@ -149,7 +149,7 @@ def test_another_drop_port() -> None:
     assert [port for port, _ in dropped_and_cloned] == [1]
     assert switch.counters.ingress_drops == 1
     assert [port for port, _ in switch.forward(bytes([3, 1, 0, 0, 0, 0, 0]), 1)] == [1, 5], "replicas are as they are"
-    with raises(SwitchError, place="switch 1", value=510):
+    with raises(SwitchValueError, place="switch 1", value=510):
         Switch(1, drop_port=510)
 
 
@@ -249,7 +249,7 @@ def test_the_pool_is_laid_out_anew_for_a_larger_phv() -> None:
     # Frames are on the wire while the second switch gets its program: a bigger PHV, of which it uses the front.
     points = program().entry_points
     unaligned = SimpleNamespace(entry_points=points, phv_bytes=PHV_BYTES + 8)
-    with raises(SwitchError, place="program", value=136):
+    with raises(SwitchValueError, place="program", value=136):
         large.start(unaligned, State())  # type: ignore[arg-type]
     fabric._engine.make_room_for(4096, 8)
     large.start(program(), State())  # type: ignore[arg-type]
@@ -259,7 +259,7 @@ def test_the_pool_is_laid_out_anew_for_a_larger_phv() -> None:
 
 @pytest.mark.parametrize("number", [-1, 511, 1000])
 def test_bad_port_numbers_are_refused(number: int) -> None:
-    with pytest.raises(SwitchError, match=str(number)):
+    with pytest.raises(SwitchValueError, match=str(number)):
         Switch(1, ports=[number])
 
 
@@ -273,22 +273,22 @@ def test_bad_configuration_is_refused_and_changes_nothing() -> None:
         ({"overhead_bytes": 5000}, "5000"),
         ({"queue_packets": 5, "priority": 8}, "priority 8"),
     ]:
-        with pytest.raises(SwitchError, match=words):
+        with pytest.raises(SwitchValueError, match=words):
             s.set_port(1, **options)  # type: ignore[arg-type]
     assert s.port_config(1) == PortConfig()
-    with raises(SwitchError, value=1):
+    with raises(SwitchValueError, value=1):
         s.set_port(77, rate_bps=1e9)
-    with raises(SwitchError, place="switch 1", value=1):
+    with raises(SwitchValueError, place="switch 1", value=1):
         s.add_port(1)
 
 
 def test_bad_frames_are_refused() -> None:
     s = switch()
-    with raises(SwitchError, place="frame of 2049 bytes", value=2049):
+    with raises(SwitchValueError, place="frame of 2049 bytes", value=2049):
         s.forward(bytes(2049), 0)
-    with raises(SwitchError, place="switch 1", value=0):
+    with raises(SwitchValueError, place="switch 1", value=0):
         switch(max_passes=0)
-    with raises(SwitchError, value=2):
+    with raises(SwitchValueError, value=2):
         s.process(frames(range(2)), np.array([50, 101]))
 
 

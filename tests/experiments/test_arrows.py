@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from weir.experiments.config.background import SteadyFlow, YieldingFlow
 from weir.experiments.records.drawing import MAX_ARROWS, arrows_of
-from weir.topologies.drawing import Flow
+from weir.topologies.drawing import DrawnFlow
 
 
 def steady(source: str, destination: str, rate: str = "10Mbit") -> SteadyFlow:
@@ -13,12 +13,15 @@ def steady(source: str, destination: str, rate: str = "10Mbit") -> SteadyFlow:
 
 def test_single_flows_keep_rate_or_kind() -> None:
     other = YieldingFlow.model_validate({"source": "h1", "destination": "h2", "kind": "yielding"})
-    assert arrows_of([steady("h1", "h2"), other]) == ([Flow("h1", "h2", "10Mbit"), Flow("h1", "h2", "yields")], "")
+    assert arrows_of([steady("h1", "h2"), other]) == (
+        [DrawnFlow("h1", "h2", "10Mbit"), DrawnFlow("h1", "h2", "yields")],
+        "",
+    )
 
 
 def test_flows_of_a_pair_share_an_arrow() -> None:
     flows = [steady("h1", "h2"), steady("h2", "h1"), *(steady("h1", "h2", "20Mbit") for _ in range(1_000))]
-    assert arrows_of(flows) == ([Flow("h1", "h2", "1001 flows, 20010Mbit"), Flow("h2", "h1", "10Mbit")], "")
+    assert arrows_of(flows) == ([DrawnFlow("h1", "h2", "1001 flows, 20010Mbit"), DrawnFlow("h2", "h1", "10Mbit")], "")
 
 
 def test_pairs_beyond_the_maximum_are_counted() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from weir.controller.inference.forest import LEAF, Forest, Tree
+from weir.controller.inference.forest import LEAF, DecisionTree, Forest
 from weir.experiments.classification import drawn_samples, loaded_switch, request, try_model
 from weir.tests.controller.inference.forests import digits, digits_model, drawn_forests, hard_votes
 from weir.wire.classification import Status, pack_requests
@@ -51,7 +51,7 @@ def test_what_nine_trees_of_64_leaves_take() -> None:
 
 def test_of_classes_with_equally_many_votes_the_first_wins() -> None:
     votes = [3, 1, 2, 1, 2]
-    forest = Forest(tuple(range(4)), 1, tuple(Tree((LEAF,), (0,), (0,), (0,), (vote,)) for vote in votes))
+    forest = Forest(tuple(range(4)), 1, tuple(DecisionTree((LEAF,), (0,), (0,), (0,), (vote,)) for vote in votes))
     answer = request(loaded_switch(forest), pack_requests(np.zeros((1, 1), np.uint8))[0])
     assert answer is not None
     assert (answer.class_index, answer.votes, answer.trees) == (1, 2, 5)
@@ -65,7 +65,9 @@ def test_another_model_is_not_served() -> None:
 
 
 def test_a_model_of_numbers_answers_only_to_its_own_number() -> None:
-    forest = Forest((0, 1), 1, (Tree((0, LEAF, LEAF), (0, 0, 0), (1, 0, 0), (2, 0, 0), (0, 0, 1)),), edges=((0.5,),))
+    forest = Forest(
+        (0, 1), 1, (DecisionTree((0, LEAF, LEAF), (0, 0, 0), (1, 0, 0), (2, 0, 0), (0, 0, 1)),), edges=((0.5,),)
+    )
     switch = loaded_switch(forest)
     for model, status in ((0, Status.UNKNOWN_MODEL), (forest.number, Status.CLASSIFIED)):
         answer = request(switch, pack_requests(forest.encode([[0.7]]), model=model)[0])

@@ -12,7 +12,7 @@ import pytest
 from weir.controller.planning.plan import round_bytes
 from weir.experiments.backends.round_count import Rounds
 from weir.experiments.backends.virtual_time import Cluster
-from weir.experiments.baselines import Figures
+from weir.experiments.baselines import SchemeFigures
 from weir.experiments.config import RunConfig
 from weir.experiments.records.fairness import joins
 from weir.experiments.run import run_strategy
@@ -133,7 +133,7 @@ def test_a_window_beyond_what_queues_allow_costs_nothing() -> None:
         asking = config.model_copy(update={"job": first, "other_jobs": others})
         result = asyncio.run(run_strategy(asking, "ps"))
         assert (result.broken, result.drops, result.resends) == ([], {}, 0)
-        return Figures.of(config, "explicit", result).summed_bps
+        return SchemeFigures.of(config, "explicit", result).summed_bps
 
     assert summed_bps(32) == pytest.approx(summed_bps(2), rel=1e-3)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from weir.experiments.repetition.large_batches import Setting, adasum, combining, rates_of, steps_to_loss
+from weir.experiments.repetition.large_batches import BatchCondition, adasum, combining, rates_of, steps_to_loss
 from weir.tests.hosts.collectives.test_adasum import everywhere
 
 
@@ -22,7 +22,7 @@ def test_equal_gradients_are_combined_to_themselves(contender: str) -> None:
 
 
 def test_adasum_needs_fewer_steps_than_the_mean_at_a_low_rate() -> None:
-    setting = Setting("digits", 1.0, 8)
+    setting = BatchCondition("digits", 1.0, 8)
     adasum_steps, mean_steps = (steps_to_loss(setting, name, 0.1, 0) for name in ("adasum", "mean"))
     assert adasum_steps is not None
     assert mean_steps is not None
@@ -30,7 +30,7 @@ def test_adasum_needs_fewer_steps_than_the_mean_at_a_low_rate() -> None:
 
 
 def test_a_course_that_ends_at_its_limit_has_not_reached_the_loss() -> None:
-    assert steps_to_loss(Setting("digits", 0.2, 8), "mean", 0.01, 0, limit=3) is None
+    assert steps_to_loss(BatchCondition("digits", 0.2, 8), "mean", 0.01, 0, limit=3) is None
 
 
 def test_rates_are_around_the_common_one_for_what_averages() -> None:

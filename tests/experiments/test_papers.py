@@ -12,11 +12,11 @@ import pytest
 from weir.experiments.errors import ExperimentError
 from weir.experiments.papers import PAPERS, record_path, repeat, whole_page
 from weir.experiments.repetition.page import page, strongest
-from weir.experiments.repetition.paper import Contender, Figure, Paper, Sample, command
+from weir.experiments.repetition.paper import Contender, Paper, Quantity, Sample, command
 from weir.experiments.repetition.record import PaperRecord, missing, results
 from weir.tests.paths import ROOT
 
-TIME: Final = Figure("time", "s")
+TIME: Final = Quantity("time", "s")
 
 
 def times(paper: Paper) -> Iterator[Sample]:

@@ -11,7 +11,7 @@ import numpy as np
 from weir.experiments.backends.virtual_time import Cluster
 from weir.experiments.config import RunConfig
 from weir.hosts import Communicator, Compression
-from weir.hosts.compression.selective import Choice, Costs, Line, choices, fitted, plan
+from weir.hosts.compression.selective import CommunicationCosts, Line, SummationChoice, choices, fitted, plan
 from weir.hosts.compression.task_graph import COMPUTE, NETWORK, Task, graph, makespan_ms, virtual_spans
 from weir.tests.paths import ROOT
 from weir.training import Processes
@@ -66,7 +66,9 @@ class Schedule:
             self.ended_ns[place] = now_ns
 
 
-async def measured_ms(cluster: Cluster, taken: Sequence[Choice], costs: Costs, sizes: Sequence[int]) -> float:
+async def measured_ms(
+    cluster: Cluster, taken: Sequence[SummationChoice], costs: CommunicationCosts, sizes: Sequence[int]
+) -> float:
     """Time of a plan's schedule, whose sums are packets and whose encoding is the predicted one."""
     tasks = graph(taken, costs, WORKERS, sizes)
     parts = [choice.parts for choice in taken]
@@ -80,10 +82,10 @@ async def measured_ms(cluster: Cluster, taken: Sequence[Choice], costs: Costs, s
 async def found() -> list[tuple[float, float]]:
     """Predicted and measured times in ms: of the plan of all gradients, and of single ones in several ways."""
     config = run_file()
-    free = Costs(Line(0, 0), Line(0, 0), Line(0, 0), 0.25, hop=Line(0, 0), switch_ratio=0.25)
+    free = CommunicationCosts(Line(0, 0), Line(0, 0), Line(0, 0), 0.25, hop=Line(0, 0), switch_ratio=0.25)
     async with Cluster(config, config.strategies[-1], values=max(SIZES)) as cluster:
-        raw = [await measured_ms(cluster, [Choice("switch", False, 1, 0)], free, [size]) for size in SAMPLES]
-        costs = Costs(
+        raw = [await measured_ms(cluster, [SummationChoice("switch", False, 1, 0)], free, [size]) for size in SAMPLES]
+        costs = CommunicationCosts(
             Line(30e-6, 0.02), Line(40e-6, 0.02), Line(0, 0), 0.25, hop=fitted(SAMPLES, raw), switch_ratio=0.25
         )
         planned = plan(costs, WORKERS, SIZES)

@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 import yaml
 
-from weir.controller.int_config.settings import TELLING_DROPS, Flows, IntConfig, Mode, Steps
+from weir.controller.int_config.settings import TELLING_DROPS, EventThresholds, IntConfig, WatchedFlows, WatchMode
 from weir.experiments.config.telemetry import TelemetryConfig
 from weir.experiments.errors import ExperimentError
 from weir.topologies.generators import leaf_spine
@@ -45,38 +45,40 @@ def test_a_whole_section(tmp_path: Path) -> None:
         """
     assert watching(tmp_path, text) == IntConfig(
         (
-            Flows(
-                Mode.MD,
+            WatchedFlows(
+                WatchMode.MD,
                 IPv4Network("10.0.1.1"),
                 IPv4Network("10.0.2.0/24"),
                 6,
                 destination_port=(0x1000, 0xF000),
                 hops=3,
             ),
-            Flows(
-                Mode.MX,
+            WatchedFlows(
+                WatchMode.MX,
                 IPv4Network("10.255.0.1"),
                 source_port=(22341, 0xFFFF),
                 every=10,
                 instructions=Instruction.NODE_ID,
                 domain_instructions=DomainInstruction.FREE_SLOTS,
             ),
-            Flows(),
+            WatchedFlows(),
         ),
         Presence.PROBE_MARKER,
         "h4",
         9000,
         48,
         9000,
-        Steps(depth_threshold=20, latency_threshold_us=50, period_us=1_000_000),
-        Steps(depth_step=4, latency_step_us=1000),
+        EventThresholds(depth_threshold=20, latency_threshold_us=50, period_us=1_000_000),
+        EventThresholds(depth_step=4, latency_step_us=1000),
         (0, 7),
         TELLING_DROPS,
     )
 
 
 def test_only_changes_are_reported_by_default(tmp_path: Path) -> None:
-    assert watching(tmp_path, {"watch": [{}]}).flow_steps == Steps(depth_step=8, latency_step_us=100, period_us=100_000)
+    assert watching(tmp_path, {"watch": [{}]}).flow_steps == EventThresholds(
+        depth_step=8, latency_step_us=100, period_us=100_000
+    )
     assert watching(tmp_path, "{watch: [{}], changes: off}").flow_steps is None
 
 

@@ -9,7 +9,7 @@ from weir.experiments.repetition.tensor_parallel import (
     HOSTS_PER_LEAF,
     RATE_BPS,
     WIDTH,
-    Fabric,
+    HashedFabric,
     step_seconds,
 )
 
@@ -19,22 +19,22 @@ SECONDS = 8 * MEGABYTE / RATE_BPS
 
 
 @pytest.fixture(scope="module")
-def fabric() -> Fabric:
-    return Fabric(seed=1)
+def fabric() -> HashedFabric:
+    return HashedFabric(seed=1)
 
 
-def test_collectives_on_links_of_their_own_do_not_delay_each_other(fabric: Fabric) -> None:
+def test_collectives_on_links_of_their_own_do_not_delay_each_other(fabric: HashedFabric) -> None:
     apart = [(fabric.chain([0, 1, 2]), MEGABYTE), (fabric.chain([3, 4]), MEGABYTE)]
     assert fabric.seconds(apart) == pytest.approx(SECONDS)
     assert fabric.seconds([]) == fabric.seconds([(fabric.chain([0]), MEGABYTE)]) == 0
 
 
-def test_a_shared_link_is_divided_until_the_shorter_stream_ends(fabric: Fabric) -> None:
+def test_a_shared_link_is_divided_until_the_shorter_stream_ends(fabric: HashedFabric) -> None:
     shared = [(fabric.chain([0, 1]), MEGABYTE), (fabric.chain([0, 2]), 3 * MEGABYTE)]
     assert fabric.seconds(shared) == pytest.approx(4 * SECONDS)
 
 
-def test_switches_copy_a_stream_to_each_link_once_and_add_on_the_same_links_reversed(fabric: Fabric) -> None:
+def test_switches_copy_a_stream_to_each_link_once_and_add_on_the_same_links_reversed(fabric: HashedFabric) -> None:
     inside, outside = range(1, HOSTS_PER_LEAF), [HOSTS_PER_LEAF, HOSTS_PER_LEAF + 1]
     copies = fabric.copies(0, [*inside, *outside])
     hosts = 1 + len(inside) + len(outside)
@@ -45,11 +45,11 @@ def test_switches_copy_a_stream_to_each_link_once_and_add_on_the_same_links_reve
     assert fabric.seconds([(copies, MEGABYTE)]) == pytest.approx(SECONDS)
 
 
-def test_a_ring_in_one_leaf_takes_what_each_rank_sends(fabric: Fabric) -> None:
+def test_a_ring_in_one_leaf_takes_what_each_rank_sends(fabric: HashedFabric) -> None:
     assert fabric.seconds([(fabric.ring(range(HOSTS_PER_LEAF)), MEGABYTE)]) == pytest.approx(SECONDS)
 
 
-def test_depth_pays_from_about_eight_rows_per_column_on(fabric: Fabric) -> None:
+def test_depth_pays_from_about_eight_rows_per_column_on(fabric: HashedFabric) -> None:
     for factor, pays in ((4, False), (16, True)):
         times = {name: step_seconds(fabric, DIVISIONS[name], factor * WIDTH) for name in ("optimus", "tesseract")}
         assert (times["tesseract"] < times["optimus"]) == pays

@@ -14,7 +14,7 @@ import pytest
 
 from weir.experiments.backends.round_count import Rounds
 from weir.experiments.backends.virtual_time import Cluster
-from weir.experiments.baselines import Figures
+from weir.experiments.baselines import SchemeFigures
 from weir.experiments.config import RunConfig
 from weir.experiments.errors import ExperimentError
 from weir.experiments.records import page as pages
@@ -87,7 +87,7 @@ def test_those_that_yield_share_what_is_left(result: StrategyResult) -> None:
 
 
 def test_figures_lines_and_page(config: RunConfig, result: StrategyResult, tmp_path: Path) -> None:
-    figures = Figures.of(config, "explicit", result)
+    figures = SchemeFigures.of(config, "explicit", result)
     assert figures.yielding_bps is not None
     assert 0.3 * RATE_BPS < figures.yielding_bps < RATE_BPS
     assert figures.row[6] == f"{figures.yielding_bps / 1e6:.0f}"

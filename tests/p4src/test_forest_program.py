@@ -13,7 +13,7 @@ import pytest
 
 from weir.controller.inference.chip_entries import FEATURES_OF_WORD, MAX_TREES, WORD_BITS, chip_state
 from weir.controller.inference.errors import ModelTooLarge
-from weir.controller.inference.forest import LEAF, Forest, Tree
+from weir.controller.inference.forest import LEAF, DecisionTree, Forest
 from weir.controller.p4runtime.entries import Entry, SwitchState
 from weir.controller.p4runtime.reconcile import difference, in_order
 from weir.controller.p4runtime.tables import TREE
@@ -185,11 +185,11 @@ def test_what_is_no_request_to_this_node_is_routed_or_dropped(text: str) -> None
 
 
 def test_models_beyond_the_chips_limits_are_named() -> None:
-    leaf = Tree((LEAF,), (0,), (0,), (0,), (0,))
+    leaf = DecisionTree((LEAF,), (0,), (0,), (0,), (0,))
     with raises(ModelTooLarge, limit="trees", value=MAX_TREES + 1):
         chip_state(Forest((0,), 1, (leaf,) * (MAX_TREES + 1)), 0)
     full = tuple(
-        Tree((feature, LEAF, LEAF), (each, 0, 0), (1, 0, 0), (2, 0, 0), (0, 0, 1))
+        DecisionTree((feature, LEAF, LEAF), (each, 0, 0), (1, 0, 0), (2, 0, 0), (0, 0, 1))
         for feature, each in [(1, 10), (2, 10)]
     )
     chain = _chain(feature=3, thresholds=WORD_BITS - 2)
@@ -198,11 +198,11 @@ def test_models_beyond_the_chips_limits_are_named() -> None:
         chip_state(Forest((0, 1), FEATURES_OF_WORD, (*full, _chain(feature=3, thresholds=WORD_BITS - 1))), 0)
 
 
-def _chain(feature: int, thresholds: int) -> Tree:
+def _chain(feature: int, thresholds: int) -> DecisionTree:
     """A tree that compares one feature with 0, 1, 2 …, one after the other."""
     ordered = [(feature, 0, 1, 2, 0)]
     for each in range(thresholds):
         ordered.append((LEAF, 0, 0, 0, 1))
         following = (feature, each + 1, 2 * each + 3, 2 * each + 4, 0)
         ordered.append(following if each + 1 < thresholds else (LEAF, 0, 0, 0, 0))
-    return Tree(*(tuple(part) for part in zip(*ordered, strict=True)))
+    return DecisionTree(*(tuple(part) for part in zip(*ordered, strict=True)))

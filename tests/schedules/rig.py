@@ -25,7 +25,7 @@ from typing import Any, Final, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from weir.controller.controller import Controller, Message, Options
+from weir.controller.controller import Controller, ControllerOptions, Message
 from weir.controller.p4runtime.session import SwitchSession
 from weir.controller.p4runtime.tables import DROP_REASONS, DROPS
 from weir.controller.placement import Placement, Problem
@@ -85,7 +85,7 @@ class Control:
     heartbeat_ns: int = 5 * MS
 
 
-OPTIONS: Final = Options(
+OPTIONS: Final = ControllerOptions(
     probe_period_ns=10 * MS,
     solve_period_ns=0,
     lease_ns=40 * MS,
@@ -106,7 +106,7 @@ class ScheduleRig:
         *,
         seed: int = 1,
         routes: Routes | None = None,
-        options: Options = OPTIONS,
+        options: ControllerOptions = OPTIONS,
         control: Control = Control(),
         pace: WorkerOptions = PACE,
         poll_ns: int = 0,

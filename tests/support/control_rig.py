@@ -13,7 +13,7 @@ from typing import Any, Final
 import grpc
 import pytest
 
-from weir.controller.controller import Controller, Options
+from weir.controller.controller import Controller, ControllerOptions
 from weir.controller.jobs.journal_file import JournalFile
 from weir.controller.placement.strategies import strategy
 from weir.controller.service.batch_sizes import RuleOf
@@ -139,7 +139,7 @@ async def rig(
         stored = None if journal is None else stack.enter_context(JournalFile(journal))
         switches = await stack.enter_async_context(fake_switches(node.name for node in topology.switches))
         sessions = await stack.enter_async_context(open_sessions(topology, switches, ANSWER_S))
-        options = Options(probe_period_ns=10**12, solve_period_ns=0, lease_ns=lease_ns, order=order)
+        options = ControllerOptions(probe_period_ns=10**12, solve_period_ns=0, lease_ns=lease_ns, order=order)
         controller = Controller(
             topology,
             Routes(topology),

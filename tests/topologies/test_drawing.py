@@ -12,7 +12,7 @@ from weir.tests.browser import chromium, look, words_at_fault
 from weir.tests.paths import ROOT
 from weir.tests.support.errors import raises
 from weir.topologies import Endpoint, Host, Link, Switch, Topology, TopologyError, fat_tree, leaf_spine, load_topology
-from weir.topologies.drawing import TREES, Drawing, Flow
+from weir.topologies.drawing import TREES, Drawing, DrawnFlow
 from weir.topologies.generators import jellyfish
 from weir.topologies.schema import dump_topology
 
@@ -38,7 +38,7 @@ def test_svg_names_everything() -> None:
         {Endpoint("s1", 3): 0.5},
         {"s4": "sums 2"},
         {"h1": "worker", "h6": "server"},
-        (Flow("h2", "h5", "600 Mbit/s"),),
+        (DrawnFlow("h2", "h5", "600 Mbit/s"),),
         "A round",
     ).svg()
     texts = set(re.findall(r">([^<>\n]+)</text>", svg))
@@ -69,7 +69,7 @@ def test_no_text_is_smaller_than_nine_points(topology: Topology, upright: bool) 
         loads={topology.directed_links[0]: 0.5},
         summing={topology.switches[0].name: "sums 3"},
         roles={"h1": "worker", "h2": "server"},
-        flows=[Flow("h1", "h2", "700Mbit")],
+        flows=[DrawnFlow("h1", "h2", "700Mbit")],
         title="all kinds of text",
         upright=upright,
     )
@@ -92,7 +92,7 @@ def test_no_words_are_over_others_on_wide_pages_and_narrow_ones(tmp_path: Path) 
             loads={link: 0.1 * (at % 11) for at, link in enumerate(fabric.directed_links)},
             summing={switch.name: "sums 12" for switch in fabric.switches},
             roles={host.name: "worker" if at else "server" for at, host in enumerate(fabric.hosts)},
-            flows=[Flow(fabric.hosts[0].name, fabric.hosts[-1].name, "700Mbit")],
+            flows=[DrawnFlow(fabric.hosts[0].name, fabric.hosts[-1].name, "700Mbit")],
             title=f"a run of mine: {fabric.name}",
             upright=upright,
         ).svg()
@@ -115,7 +115,7 @@ def test_an_upright_drawing_fits_a_phone_with_the_same_words() -> None:
         return set(re.findall(r">([^<>\n]+)</text>", drawing.svg()))
 
     for fabric in (FABRIC, fat_tree(4)):
-        flows, loads = (Flow("h1", "h2", "1Gbit"),), {Endpoint("h1", 0): 0.5}
+        flows, loads = (DrawnFlow("h1", "h2", "1Gbit"),), {Endpoint("h1", 0): 0.5}
         wide, upright = (Drawing(fabric, loads, flows=flows, title="both", upright=way) for way in (False, True))
         assert texts(upright) == texts(wide)
         assert re.search(r'<svg[^>]* width="266\.4pt"', upright.svg())
@@ -154,8 +154,8 @@ def test_a_trees_links_are_arrows_and_options_write_rates_and_ports() -> None:
 
 
 def test_the_same_drawing_gives_the_same_text() -> None:
-    drawing = Drawing(FABRIC, {Endpoint("s1", 3): 0.5}, flows=(Flow("h1", "h3"),))
-    assert drawing.svg() == Drawing(FABRIC, {Endpoint("s1", 3): 0.5}, flows=(Flow("h1", "h3"),)).svg()
+    drawing = Drawing(FABRIC, {Endpoint("s1", 3): 0.5}, flows=(DrawnFlow("h1", "h3"),))
+    assert drawing.svg() == Drawing(FABRIC, {Endpoint("s1", 3): 0.5}, flows=(DrawnFlow("h1", "h3"),)).svg()
 
 
 def test_tiers_rise_from_the_hosts_without_overlaps() -> None:
@@ -190,4 +190,4 @@ def test_elements_outside_the_fabric_are_refused() -> None:
     with raises(TopologyError, place="drawing", value="boss", allowed=("worker", "server")):
         Drawing(FABRIC, roles={"h1": "boss"})
     with raises(TopologyError, place="leaf-spine", value="s1"):
-        Drawing(FABRIC, flows=(Flow("h1", "s1"),))
+        Drawing(FABRIC, flows=(DrawnFlow("h1", "s1"),))

@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from weir.controller.service.batch_sizes import BatchSizes
+from weir.controller.service.batch_sizes import JobBatchSizes
 from weir.experiments.backends.batch_sizes import size_rule
-from weir.hosts.collectives.leader_query import Answer
+from weir.hosts.collectives.leader_query import PendingAnswer
 from weir.training import LossCurve, Machine, Mode, Processes, Training, TrainingPlan, Workload
 from weir.training.batching.manager import RuleName
-from weir.training.ideal import IdealJob, VirtualClock, run
+from weir.training.ideal import IdealClock, IdealJob, run
 from weir.training.mode import BatchSizeService
 from weir.training.workloads.synthetic import LeastSquares
 from weir.wire.control_messages import balance_request
@@ -23,13 +23,13 @@ class IdealBatchSizes:
 
     def __init__(self, plan: TrainingPlan) -> None:
         self._plan = plan
-        self._sizes = BatchSizes(size_rule)
+        self._sizes = JobBatchSizes(size_rule)
         self.asked = 0
         """Number of requests for sizes."""
 
     def request(
         self, reports: NDArray[np.float64], present: NDArray[np.bool_], *, rule: RuleName, size_step: int
-    ) -> Answer:
+    ) -> PendingAnswer:
         self.asked += 1
         workers = self._plan.workers
         request = balance_request(0, self._plan.batch, rule, reports, present, size_step=size_step)
@@ -67,7 +67,7 @@ def train(
     `sizes` answers requests for batch sizes; None: `IdealBatchSizes`.
     """
     workload = workload or LeastSquares(8, 256, seed=seed)
-    clock, curve = VirtualClock(), LossCurve(workload.loss)
+    clock, curve = IdealClock(), LossCurve(workload.loss)
     plan = TrainingPlan(mode, len(machines), batch, learning_rate, options={"momentum": momentum}, seed=seed)
     training = Training(plan, workload, curve, machines)
     if mode.summed:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from weir.training import LossCurve, Machine, Processes, Training, TrainingError, TrainingPlan, Workload, make_mode
 from weir.training.exchanges.ideal_peers import DelayCarrier, IdealNetwork
 from weir.training.exchanges.peers import partners
-from weir.training.ideal import IdealJob, VirtualClock, run
+from weir.training.ideal import IdealClock, IdealJob, run
 from weir.training.mode import PeerEnds, PeerMode
 from weir.training.samples import Shard, label_shards
 from weir.training.workload import Floats
@@ -56,7 +56,7 @@ class Played:
     curve: LossCurve
     training: Training
     network: IdealNetwork
-    clock: VirtualClock
+    clock: IdealClock
     policies: UniformPolicies
 
 
@@ -73,7 +73,7 @@ def play(
     seed: int = 1,
 ) -> Played:
     """Train on least squares; `lost` has the instants in ns at which workers are cut off."""
-    clock, mode = VirtualClock(), make_mode(name)
+    clock, mode = IdealClock(), make_mode(name)
     assert isinstance(mode, PeerMode)
     workload = workload or LeastSquares(8, 256, seed=1)
     machines = [Machine(speed) for speed in speeds or [1000.0] * workers]

@@ -15,7 +15,7 @@ from weir.tests.training.ideal_run import train
 from weir.training import MODES, LossCurve, Machine, Mode, TrainingError, make_mode
 from weir.training.loss_curve import Iteration
 from weir.training.machines import jitter, stepping
-from weir.training.rules import Quorum, RoundRobin, Staleness, Taken
+from weir.training.rules import Quorum, RoundRobin, Staleness, UpdateOutcome
 
 MS = 1_000_000
 
@@ -183,13 +183,13 @@ def test_rules_refuse_numbers_that_none_can_have() -> None:
 
 def test_a_quorum_by_hand() -> None:
     rule = Quorum(3, 2)
-    assert (rule.on_update(0, 0), rule.may_continue(0)) == (Taken.KEPT, False)
-    assert (rule.on_update(2, 0), rule.may_continue(2), rule.may_continue(0)) == (Taken.COMPLETES, True, True)
+    assert (rule.on_update(0, 0), rule.may_continue(0)) == (UpdateOutcome.KEPT, False)
+    assert (rule.on_update(2, 0), rule.may_continue(2), rule.may_continue(0)) == (UpdateOutcome.COMPLETES, True, True)
     rule.on_weights_sent(0)
     rule.on_weights_sent(2)
-    assert (rule.on_update(1, 0), rule.may_continue(1)) == (Taken.DROPPED, True)
+    assert (rule.on_update(1, 0), rule.may_continue(1)) == (UpdateOutcome.DROPPED, True)
     rule.on_weights_sent(1)
-    assert (rule.on_update(1, 0), rule.may_continue(1)) == (Taken.KEPT, False)
+    assert (rule.on_update(1, 0), rule.may_continue(1)) == (UpdateOutcome.KEPT, False)
 
 
 @pytest.mark.parametrize(
@@ -217,10 +217,10 @@ def test_a_mode_of_a_users_file_trains(tmp_path: Path) -> None:
     own = tmp_path / "mine.py"
     own.write_text(
         "from dataclasses import dataclass\n"
-        "from weir.training.mode import Description\n"
+        "from weir.training.mode import ModeDescription\n"
         "from weir.training.modes.bsp import BulkSynchronous\n\n\n"
         "@dataclass(frozen=True)\nclass Mine(BulkSynchronous):\n    rest: int = 0\n\n\n"
-        'DESCRIPTION = Description("mine", "Mine", "as BSP", Mine)\n'
+        'DESCRIPTION = ModeDescription("mine", "Mine", "as BSP", Mine)\n'
     )
     machines = [Machine(1000.0), Machine(500.0)]
     courses = [

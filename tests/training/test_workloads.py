@@ -121,9 +121,10 @@ def test_the_convolution_learns_the_digits() -> None:
 def test_a_workload_of_a_users_file_is_found_by_its_path(tmp_path: Path) -> None:
     own = tmp_path / "mine.py"
     own.write_text(
-        "from weir.training.workload import Description\n"
+        "from weir.training.workload import WorkloadDescription\n"
         "from weir.training.workloads.synthetic import LeastSquares\n"
-        'DESCRIPTION = Description("mine", "least squares", lambda seed, hidden: LeastSquares(hidden, 64, seed=seed))\n'
+        "def make(seed, hidden): return LeastSquares(hidden, 64, seed=seed)\n"
+        'DESCRIPTION = WorkloadDescription("mine", "least squares", make)\n'
     )
     assert make_workload(str(own), 1, 12).parameters == 12
     with pytest.raises(TrainingError):

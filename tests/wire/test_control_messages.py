@@ -21,8 +21,8 @@ from weir.wire.control import (
     Child,
     FinalRound,
     Held,
+    JobReport,
     Pause,
-    Report,
     Resume,
     Resumed,
     ServerPlan,
@@ -80,12 +80,12 @@ def test_a_hosts_answers_arrive_whole() -> None:
 @pytest.mark.parametrize(
     "report",
     [
-        Report(0),
-        Report(7, 0, "", 0.0, 0.0),
-        Report(MAX_COUNT, MAX_COUNT, "s" * MAX_STAGE, math.inf, 0.5, 3, 1, 2, MAX_COUNT),
+        JobReport(0),
+        JobReport(7, 0, "", 0.0, 0.0),
+        JobReport(MAX_COUNT, MAX_COUNT, "s" * MAX_STAGE, math.inf, 0.5, 3, 1, 2, MAX_COUNT),
     ],
 )
-def test_a_report_arrives_whole(report: Report) -> None:
+def test_a_report_arrives_whole(report: JobReport) -> None:
     message = pb.FromHost(report=report_message(report))
     assert read_report(pb.FromHost.FromString(message.SerializeToString()).report) == report
 
@@ -106,13 +106,13 @@ def test_a_report_arrives_whole(report: Report) -> None:
 )
 def test_a_report_out_of_range_is_an_error(values: dict[str, Any], value: object) -> None:
     with raises(WireError, place="report", value=value):
-        Report(**values)
+        JobReport(**values)
 
 
 def test_merged_reports_keep_the_newest_step_and_sum_the_rest() -> None:
-    before = Report(6, 4, "warm-up", 0.9, 0.1, 2, 100, 10, 1000)
-    after = Report(7, 3, "decay", 0.8, None, 1, 50, 5, 500)
-    assert after.after(before) == Report(7, 3, "decay", 0.8, None, 3, 150, 15, 1500)
+    before = JobReport(6, 4, "warm-up", 0.9, 0.1, 2, 100, 10, 1000)
+    after = JobReport(7, 3, "decay", 0.8, None, 1, 50, 5, 500)
+    assert after.after(before) == JobReport(7, 3, "decay", 0.8, None, 3, 150, 15, 1500)
 
 
 def test_all_else_that_a_host_is_told_is_no_value() -> None:

@@ -9,11 +9,11 @@ import pytest
 
 from weir.tests.paths import ROOT
 from weir.wire.aggregation import HEADER, HEADER_BYTES, LANES
-from weir.wire.fields import BY_NAME, FIELDS, HEADER_WORDS, PARTS, REDUCED, WORD_BITS, Field, Reduction
+from weir.wire.fields import BY_NAME, FIELDS, HEADER_WORDS, PARTS, REDUCED, WORD_BITS, FieldReduction, HeaderField
 from weir.wire.scapy_layers import Aggregation
 
 
-def row(field: Field) -> tuple[str, ...]:
+def row(field: HeaderField) -> tuple[str, ...]:
     """Offset, names, bits, reduction and purpose, as the design's table writes them."""
     parts = field.parts or ((field.name, field.bits),)
     names, bits = ", ".join(name for name, _ in parts), " + ".join(str(bits) for _, bits in parts)
@@ -26,7 +26,7 @@ def test_the_designs_table_is_this_one() -> None:
     table = section.split("\n\n")[1].splitlines()[2:]
     rows = [tuple(cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]) for line in table]
     assert rows[:-1] == [row(field) for field in FIELDS]
-    assert rows[-1][:4] == (str(HEADER_BYTES), "v₀…v₂₅₅", f"{LANES} × 32", Reduction.ADD.value)
+    assert rows[-1][:4] == (str(HEADER_BYTES), "v₀…v₂₅₅", f"{LANES} × 32", FieldReduction.ADD.value)
 
 
 def test_fields_fill_words_and_none_crosses_them() -> None:
@@ -38,7 +38,7 @@ def test_fields_fill_words_and_none_crosses_them() -> None:
 
 
 @pytest.mark.parametrize("field", FIELDS, ids=lambda field: field.name)
-def test_every_codec_finds_a_field_in_the_same_place(field: Field) -> None:
+def test_every_codec_finds_a_field_in_the_same_place(field: HeaderField) -> None:
     header = np.zeros(1, HEADER)
     header[field.name] = field.mask
     words = header.view(">u4").astype(np.int64)
@@ -49,14 +49,14 @@ def test_every_codec_finds_a_field_in_the_same_place(field: Field) -> None:
     assert ones == {name: (1 << bits) - 1 for name, bits in parts}
 
 
-@pytest.mark.parametrize("field", [field for field in FIELDS if field.reduction is not Reduction.NONE])
-def test_the_neutral_value_changes_no_other(field: Field) -> None:
+@pytest.mark.parametrize("field", [field for field in FIELDS if field.reduction is not FieldReduction.NONE])
+def test_the_neutral_value_changes_no_other(field: HeaderField) -> None:
     values = np.array([0, 1, field.mask // 3, field.mask], field.storage)
     assert field.ufunc(values, field.storage.type(field.neutral)).tolist() == values.tolist()
 
 
 def test_reduced_and_forwarded_fields_are_as_designed() -> None:
     """The node's own bit takes the place of its children's."""
-    reductions = {field.name: field.reduction for field in FIELDS if field.reduction is not Reduction.NONE}
+    reductions = {field.name: field.reduction for field in FIELDS if field.reduction is not FieldReduction.NONE}
     assert {field.name for field in REDUCED} == reductions.keys() - {"contributors"}
     assert BY_NAME.keys() == set(HEADER.names or ())

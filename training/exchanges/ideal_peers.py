@@ -16,7 +16,7 @@ from ...hosts.errors import PeerLost
 from ..processes import InProgress
 
 
-class Clock(Protocol):
+class RunClock(Protocol):
     """Time of a run, such as `ideal.Clock`."""
 
     @property
@@ -37,7 +37,7 @@ class Carrier(Protocol):
 class DelayCarrier:
     """Each value takes a time that is known when it is sent; values between two workers keep their order."""
 
-    def __init__(self, clock: Clock, delay_ns: Callable[[int, int, int], int]) -> None:
+    def __init__(self, clock: RunClock, delay_ns: Callable[[int, int, int], int]) -> None:
         """Take the clock, and the delay by source, destination and bytes, in ns."""
         self._clock = clock
         self._delay_ns = delay_ns
@@ -68,7 +68,7 @@ class Pulled:
 class IdealNetwork:
     """All workers' ends of one job."""
 
-    def __init__(self, clock: Clock, carrier: Carrier, workers: int, patience_ns: int = 1_000_000_000) -> None:
+    def __init__(self, clock: RunClock, carrier: Carrier, workers: int, patience_ns: int = 1_000_000_000) -> None:
         """Connect the workers.
 
         Args:

@@ -9,7 +9,7 @@ import numpy as np
 from ...hosts import Communicator
 from ..mode import Replicas
 from ..processes import Process, Wait
-from ..rules import Rule, Taken
+from ..rules import Rule, UpdateOutcome
 from ..workload import Floats
 
 WORKER: Final = 0
@@ -81,11 +81,11 @@ class ParameterServer:
 
     def _receive_update(self, worker: int, update: Floats, now_ns: int) -> None:
         match self._rule.on_update(worker, now_ns):
-            case Taken.DROPPED:
+            case UpdateOutcome.DROPPED:
                 self.curve.dropped += 1
-            case Taken.KEPT:
+            case UpdateOutcome.KEPT:
                 self._kept.append((update, self.sizes[worker]))
-            case Taken.COMPLETES:
+            case UpdateOutcome.COMPLETES:
                 updates = [*self._kept, (update, self.sizes[worker])]
                 self._kept = []
                 self.complete(updates, now_ns)

@@ -33,7 +33,7 @@ class Cache(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class CacheSetting:
     """Everything that a cache is made of."""
 
     graph: Graph
@@ -49,12 +49,12 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
-class Description:
+class CacheDescription:
     """A cache as it is registered: one in each module of `caches`, as DESCRIPTION."""
 
     name: str
     summary: str
-    make: Callable[[Setting], Cache]
+    make: Callable[[CacheSetting], Cache]
 
 
 class StaticCache:
@@ -123,7 +123,7 @@ class ChangingCache:
         return rows
 
 
-def keep_best(setting: Setting, scores: NDArray[Any]) -> StaticCache:
+def keep_best(setting: CacheSetting, scores: NDArray[Any]) -> StaticCache:
     """Keep the nodes with the highest scores; of equal ones those with the lowest number."""
     kept = np.argsort(-scores, kind="stable")[: setting.capacity]
     return StaticCache(setting.graph.nodes, kept, setting.fetch(kept))

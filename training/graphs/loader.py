@@ -12,7 +12,7 @@ from torch.utils.data import IterableDataset
 
 from ..errors import TrainingError
 from .caches import CACHES
-from .caching import Cache, Fetch, Rows, Setting, check_capacity
+from .caching import Cache, CacheSetting, Fetch, Rows, check_capacity
 from .graph import Graph, Nodes
 from .pipeline import TIMEOUT_S, staged
 from .samplers import SAMPLERS
@@ -108,7 +108,7 @@ class GraphLoader(IterableDataset[GraphBatch]):  # type: ignore[misc]
         if capacity:
             described = CACHES.describe(cache)
             rng = np.random.default_rng((seed, 2))
-            setting = Setting(graph, capacity, self._fetch, self._visits, lambda: self._orders(self.epoch), rng)
+            setting = CacheSetting(graph, capacity, self._fetch, self._visits, lambda: self._orders(self.epoch), rng)
             self.cache = described.make(setting)
 
     def __len__(self) -> int:

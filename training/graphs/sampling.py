@@ -41,7 +41,7 @@ receiving ones.
 
 
 @dataclass(frozen=True, slots=True)
-class Description:
+class SamplerDescription:
     """A sampler as it is registered: one in each module of `samplers`, as DESCRIPTION."""
 
     name: str

@@ -29,7 +29,7 @@ SHARED_MEMORY: Final = Path("/dev/shm")
 
 
 @dataclass(slots=True)
-class Counts:
+class LoadCounts:
     """Bytes and samples that one process has loaded."""
 
     remote_bytes: int = 0
@@ -61,7 +61,7 @@ class DataCache(Generic[Decoded]):
     """Bound of the decoded samples."""
     memory: Path | None = None
     """Folder of the decoded samples; by default one of this name in /dev/shm."""
-    counts: Counts = field(default_factory=Counts)
+    counts: LoadCounts = field(default_factory=LoadCounts)
     _disk_level: BoundedFolder = field(init=False)
     _memory_level: BoundedFolder = field(init=False)
 

@@ -10,11 +10,11 @@ from typing import Any, Final
 from ...imports.options import checked_options
 from ...imports.registry import Registry
 from ..errors import TrainingError
-from ..mode import Description, Mode, PeerMode, ServedMode, SummedMode
+from ..mode import Mode, ModeDescription, PeerMode, ServedMode, SummedMode
 
-__all__ = ["MODES", "Description", "label", "make_mode"]
+__all__ = ["MODES", "ModeDescription", "label", "make_mode"]
 
-MODES: Final = Registry(__name__, __path__, Description, "mode", TrainingError, first="bsp")
+MODES: Final = Registry(__name__, __path__, ModeDescription, "mode", TrainingError, first="bsp")
 
 
 def make_mode(name: str, **options: Any) -> SummedMode | ServedMode | PeerMode:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import TrainingError
 from ..exchanges.peers import Gossiper
-from ..mode import Description, PeerEnds, PeerMode, Replicas
+from ..mode import ModeDescription, PeerEnds, PeerMode, Replicas
 from ..processes import Process, Wait
 
 
@@ -66,7 +66,7 @@ class AsynchronousDecentralised(PeerMode):
                 job.weights[rank] = mine + np.float32(0.5) * (answer.value - mine)
 
 
-DESCRIPTION: Final = Description(
+DESCRIPTION: Final = ModeDescription(
     "ad-psgd",
     "AD-PSGD",
     "two workers average their weights, one asking and one that goes on computing",

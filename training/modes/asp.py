@@ -7,7 +7,7 @@ from typing import Final
 
 from ...hosts import Communicator
 from ..exchanges.served import ParameterServer, gradient_worker
-from ..mode import Description, Replicas, ServedMode
+from ..mode import ModeDescription, Replicas, ServedMode
 from ..processes import Process
 from ..rules import Staleness
 
@@ -28,6 +28,6 @@ class Asynchronous(ServedMode):
         return ParameterServer(job, Staleness(job.plan.workers, None))
 
 
-DESCRIPTION: Final = Description(
+DESCRIPTION: Final = ModeDescription(
     "asp", "ASP", "gradients to the server, weights back; no worker waits for another", Asynchronous
 )

@@ -7,7 +7,7 @@ from typing import Final
 
 from ...hosts import Communicator
 from ..exchanges.served import ParameterServer, gradient_worker
-from ..mode import Description, Replicas, ServedMode
+from ..mode import ModeDescription, Replicas, ServedMode
 from ..processes import Process
 from ..rules import Quorum, Rule
 
@@ -33,6 +33,6 @@ class BackupWorkers(ServedMode):
         return Quorum(workers, max(1, workers - 1) if self.quorum is None else self.quorum)
 
 
-DESCRIPTION: Final = Description(
+DESCRIPTION: Final = ModeDescription(
     "backup", "backup workers", "gradients to the server, weights back when a quorum's are there", BackupWorkers
 )

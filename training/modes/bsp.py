@@ -7,7 +7,7 @@ from typing import Final
 
 from ...hosts import Communicator
 from ..exchanges.collectives import summing_worker
-from ..mode import BatchSizeService, Description, Replicas, SummedMode
+from ..mode import BatchSizeService, ModeDescription, Replicas, SummedMode
 from ..processes import Process
 
 
@@ -21,6 +21,6 @@ class BulkSynchronous(SummedMode):
         return summing_worker(job, rank, communicator)
 
 
-DESCRIPTION: Final = Description(
+DESCRIPTION: Final = ModeDescription(
     "bsp", "BSP", "all-reduce of gradients; everyone waits for the slowest, every step", BulkSynchronous
 )

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from ..exchanges.peers import Gossiper
-from ..mode import Description, PeerEnds, PeerMode, Replicas
+from ..mode import ModeDescription, PeerEnds, PeerMode, Replicas
 from ..processes import Process, Wait
 
 _SHARE: Final = np.float32(1 / 3)
@@ -43,6 +43,6 @@ class DecentralisedParallel(PeerMode):
             worker.end(iteration, weights, now_ns)
 
 
-DESCRIPTION: Final = Description(
+DESCRIPTION: Final = ModeDescription(
     "d-psgd", "D-PSGD", "weights to both neighbours on a ring, every step; waits for these two", DecentralisedParallel
 )

@@ -10,7 +10,7 @@ import numpy as np
 from ...hosts import Communicator
 from ..errors import TrainingError
 from ..exchanges.local_steps import LocalSteps
-from ..mode import BatchSizeService, Description, Replicas, SummedMode
+from ..mode import BatchSizeService, ModeDescription, Replicas, SummedMode
 from ..processes import Process, Wait
 
 
@@ -56,6 +56,6 @@ class LowCommunication(SummedMode):
             clock += 1
 
 
-DESCRIPTION: Final = Description(
+DESCRIPTION: Final = ModeDescription(
     "diloco", "DiLoCo", "mean of all workers' moves after local steps, with outer momentum", LowCommunication
 )

@@ -11,7 +11,7 @@ from ...hosts import Communicator
 from ..errors import TrainingError
 from ..exchanges.local_steps import LocalSteps
 from ..exchanges.served import SERVER, WORKER, ParameterServer
-from ..mode import Description, Replicas, ServedMode
+from ..mode import ModeDescription, Replicas, ServedMode
 from ..processes import Process, Wait
 from ..rules import Staleness
 from ..workload import Floats
@@ -77,7 +77,7 @@ class _ElasticCentre(ParameterServer):
             self.curve.updated(self.weights, samples * self._mode.period, now_ns)
 
 
-DESCRIPTION: Final = Description(
+DESCRIPTION: Final = ModeDescription(
     "easgd",
     "elastic averaging",
     "weights to the server, its centre back, after local steps; no worker waits for another",

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..errors import TrainingError
 from ..exchanges.peers import Gossiper
-from ..mode import Description, PeerEnds, PeerMode, Replicas
+from ..mode import ModeDescription, PeerEnds, PeerMode, Replicas
 from ..processes import Process, Wait
 
 WEIGHTS: Final = "weights"
@@ -61,6 +61,6 @@ class Gossip(PeerMode):
             worker.end(iteration, weights, now_ns)
 
 
-DESCRIPTION: Final = Description(
+DESCRIPTION: Final = ModeDescription(
     "gossip", "gossip", "each worker pulls weights from one other, by a policy; waits for that pull alone", Gossip
 )

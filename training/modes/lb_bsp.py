@@ -9,7 +9,7 @@ from ...hosts import Communicator
 from ..batching.manager import SIZE_STEP, RuleName
 from ..batching.reporter import SpeedReporter
 from ..exchanges.collectives import FollowedSpeeds, summing_worker
-from ..mode import BatchSizeService, Description, Replicas, SummedMode
+from ..mode import BatchSizeService, ModeDescription, Replicas, SummedMode
 from ..processes import Process
 
 
@@ -37,6 +37,6 @@ class LoadBalanced(SummedMode):
         return summing_worker(job, rank, communicator, follow)
 
 
-DESCRIPTION: Final = Description(
+DESCRIPTION: Final = ModeDescription(
     "lb-bsp", "LB-BSP", "all-reduce of gradients, with batch sizes that follow workers' speeds", LoadBalanced
 )

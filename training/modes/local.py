@@ -8,7 +8,7 @@ from typing import Final
 from ...hosts import Communicator
 from ..errors import TrainingError
 from ..exchanges.collectives import averaging_worker
-from ..mode import BatchSizeService, Description, Replicas, SummedMode
+from ..mode import BatchSizeService, ModeDescription, Replicas, SummedMode
 from ..processes import Process
 
 
@@ -32,6 +32,6 @@ class LocalSgd(SummedMode):
         return averaging_worker(job, rank, communicator, self.period)
 
 
-DESCRIPTION: Final = Description(
+DESCRIPTION: Final = ModeDescription(
     "local", "local SGD", "all-reduce of weights after local steps; everyone waits for the slowest then", LocalSgd
 )

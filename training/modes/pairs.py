@@ -16,7 +16,7 @@ import numpy as np
 
 from ..errors import TrainingError
 from ..exchanges.peers import Gossiper
-from ..mode import Description, PeerEnds, PeerMode, Replicas
+from ..mode import ModeDescription, PeerEnds, PeerMode, Replicas
 from ..processes import Process, Wait
 
 
@@ -72,6 +72,6 @@ class Pairs(PeerMode):
             exchange += 1
 
 
-DESCRIPTION: Final = Description(
+DESCRIPTION: Final = ModeDescription(
     "pairs", "pairs", "outer steps averaged with a random partner after local steps; waits for the partner", Pairs
 )

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..errors import TrainingError
 from ..exchanges.peers import Gossiper
-from ..mode import Description, PeerEnds, PeerMode, Replicas
+from ..mode import ModeDescription, PeerEnds, PeerMode, Replicas
 from ..processes import ComputePhase, InProgress, Process, Wait, Wakeup
 from ..workload import Floats
 
@@ -79,6 +79,6 @@ def _mean_of_group(
     return mixed, now_ns
 
 
-DESCRIPTION: Final = Description(
+DESCRIPTION: Final = ModeDescription(
     "prague", "Prague", "mean of weights in random groups, every step; waits for the group", PartialReduce
 )

@@ -7,7 +7,7 @@ from typing import Final
 
 from ...hosts import Communicator
 from ..exchanges.served import ParameterServer, gradient_worker
-from ..mode import Description, Replicas, ServedMode
+from ..mode import ModeDescription, Replicas, ServedMode
 from ..processes import Process
 from ..rules import RoundRobin
 
@@ -37,6 +37,6 @@ class RoundRobinSynchronous(ServedMode):
         return ParameterServer(job, RoundRobin(job.plan.workers, self.relaxation))
 
 
-DESCRIPTION: Final = Description(
+DESCRIPTION: Final = ModeDescription(
     "r2sp", "R²SP", "gradients to the server, weights back, by turns in a fixed order", RoundRobinSynchronous
 )

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import TrainingError
 from ..exchanges.peers import Gossiper
-from ..mode import Description, PeerEnds, PeerMode, Replicas
+from ..mode import ModeDescription, PeerEnds, PeerMode, Replicas
 from ..processes import Process, Wait
 from .gossip import WEIGHTS
 
@@ -57,6 +57,6 @@ class RackGossip(PeerMode):
             worker.end(iteration, weights + move, now_ns)
 
 
-DESCRIPTION: Final = Description(
+DESCRIPTION: Final = ModeDescription(
     "rack-gossip", "rack gossip", "exact sums inside a rack, pulls between racks by a policy", RackGossip
 )

@@ -7,7 +7,7 @@ from typing import Final
 
 from ...hosts import Communicator
 from ..exchanges.served import ParameterServer, gradient_worker
-from ..mode import Description, Replicas, ServedMode
+from ..mode import ModeDescription, Replicas, ServedMode
 from ..processes import Process
 from ..rules import Staleness
 
@@ -37,6 +37,6 @@ class StaleSynchronous(ServedMode):
         return ParameterServer(job, Staleness(job.plan.workers, self.staleness))
 
 
-DESCRIPTION: Final = Description(
+DESCRIPTION: Final = ModeDescription(
     "ssp", "SSP", "gradients to the server, weights back; a worker too far ahead waits", StaleSynchronous
 )

@@ -11,11 +11,11 @@ from ...imports.options import checked_options
 from ...imports.registry import Registry
 from ..divided_layers import DividedLayers, Gatherer
 from ..errors import TrainingError
-from ..optimiser import Description, Optimiser, Options
+from ..optimiser import Optimiser, OptimiserDescription, OptimiserOptions
 
 __all__ = ["OPTIMISERS", "make_divided_optimiser", "make_optimiser"]
 
-OPTIMISERS: Final = Registry(__name__, __path__, Description, "optimiser", TrainingError, first="sgd")
+OPTIMISERS: Final = Registry(__name__, __path__, OptimiserDescription, "optimiser", TrainingError, first="sgd")
 
 
 def make_optimiser(name: str, layers: Sequence[int], learning_rate: float, **options: Any) -> Optimiser:
@@ -58,7 +58,7 @@ def make_divided_optimiser(
     return description.make(layers, _options(description, learning_rate, options), DividedLayers(layers, ranks))
 
 
-def _options(description: Description, learning_rate: float, options: dict[str, Any]) -> Options:
+def _options(description: OptimiserDescription, learning_rate: float, options: dict[str, Any]) -> OptimiserOptions:
     """Return the options of an optimiser. Raises TrainingError for an unknown one, or one of another type."""
     taken = checked_options(
         options, description.options, f"optimiser {description.name}", TrainingError, without=("learning_rate",)

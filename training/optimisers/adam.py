@@ -8,11 +8,11 @@ from typing import Final
 
 import numpy as np
 
-from ..optimiser import Description, Floats, Options, check_not_negative, check_share
+from ..optimiser import Floats, OptimiserDescription, OptimiserOptions, check_not_negative, check_share
 
 
 @dataclass(frozen=True)
-class AdamOptions(Options):
+class AdamOptions(OptimiserOptions):
     """Options of Adam, with the defaults of torch.optim.Adam."""
 
     beta1: float = 0.9
@@ -60,4 +60,6 @@ class Adam:
         return weights - np.float32(share) * self._rate * self._moments.ratio(gradient)
 
 
-DESCRIPTION: Final = Description("adam", "Adam", "steps scaled by the gradients' running moments", AdamOptions, Adam)
+DESCRIPTION: Final = OptimiserDescription(
+    "adam", "Adam", "steps scaled by the gradients' running moments", AdamOptions, Adam
+)

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..optimiser import Description, Floats, Layers, check_not_negative
+from ..optimiser import Floats, Layers, OptimiserDescription, check_not_negative
 from .adam import AdamOptions, Moments
 
 
@@ -50,7 +50,7 @@ def _trust(of_weights: NDArray[np.float32], of_update: NDArray[np.float32]) -> N
     return np.where(some, of_weights / np.where(some, of_update, np.float32(1)), np.float32(1))
 
 
-DESCRIPTION: Final = Description(
+DESCRIPTION: Final = OptimiserDescription(
     "lamb",
     "LAMB",
     "Adam with steps as long as each layer's weights, for large batches",

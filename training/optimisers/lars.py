@@ -13,11 +13,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..optimiser import Description, Floats, Layers, Options, check_not_negative, check_share
+from ..optimiser import Floats, Layers, OptimiserDescription, OptimiserOptions, check_not_negative, check_share
 
 
 @dataclass(frozen=True)
-class LarsOptions(Options):
+class LarsOptions(OptimiserOptions):
     """Options of LARS, with the paper's defaults."""
 
     momentum: float = 0.9
@@ -56,6 +56,6 @@ class Lars:
         return np.where(some, np.float32(options.trust) * of_weights / below, np.float32(1))
 
 
-DESCRIPTION: Final = Description(
+DESCRIPTION: Final = OptimiserDescription(
     "lars", "LARS", "momentum with a learning rate for each layer, for large batches", LarsOptions, Lars, divides=True
 )

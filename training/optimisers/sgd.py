@@ -8,11 +8,11 @@ from typing import Final
 
 import numpy as np
 
-from ..optimiser import Description, Floats, Options, check_share
+from ..optimiser import Floats, OptimiserDescription, OptimiserOptions, check_share
 
 
 @dataclass(frozen=True)
-class SgdOptions(Options):
+class SgdOptions(OptimiserOptions):
     """Options of SGD."""
 
     momentum: float = 0.0
@@ -35,4 +35,4 @@ class Sgd:
         return weights - np.float32(share) * self._rate * self._velocity
 
 
-DESCRIPTION: Final = Description("sgd", "SGD", "gradient descent with momentum", SgdOptions, Sgd)
+DESCRIPTION: Final = OptimiserDescription("sgd", "SGD", "gradient descent with momentum", SgdOptions, Sgd)

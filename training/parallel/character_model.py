@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 
-class Block(nn.Module):  # type: ignore[misc]
+class TransformerBlock(nn.Module):  # type: ignore[misc]
     """x + attention(norm(x)), then y + MLP(norm(y)); attention is causal."""
 
     def __init__(self, width: int, inner: int, head: int) -> None:
@@ -39,7 +39,7 @@ class CharacterModel(nn.Module):  # type: ignore[misc]
         """Make a whole model by PyTorch's generator: ranks that need the same one set the same seed before."""
         super().__init__()
         self.embedding, self.position = nn.Embedding(symbols, width), nn.Embedding(context, width)
-        self.blocks = nn.ModuleList(Block(width, inner, head) for _ in range(blocks))
+        self.blocks = nn.ModuleList(TransformerBlock(width, inner, head) for _ in range(blocks))
         self.norm = nn.LayerNorm(width)
         self.logits = nn.Linear(width, symbols, bias=False)
 

@@ -8,11 +8,11 @@ from typing import Final
 
 from ...imports.registry import Registry
 from ..errors import TrainingError
-from ..workload import Description, Workload
+from ..workload import Workload, WorkloadDescription
 
 __all__ = ["WORKLOADS", "make_workload"]
 
-WORKLOADS: Final = Registry(__name__, __path__, Description, "workload", TrainingError, first="digits")
+WORKLOADS: Final = Registry(__name__, __path__, WorkloadDescription, "workload", TrainingError, first="digits")
 
 
 def make_workload(name: str, seed: int, hidden: int = 32) -> Workload:

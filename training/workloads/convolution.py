@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from ..workload import Batch, Description, Floats
+from ..workload import Batch, Floats, WorkloadDescription
 from .digits import CLASSES, DigitsWorkload, softmax
 
 _SIDE: Final = 8
@@ -83,6 +83,6 @@ def _pooled(maps: Floats) -> Floats:
     return means.reshape(len(maps), -1)
 
 
-DESCRIPTION: Final = Description(
+DESCRIPTION: Final = WorkloadDescription(
     "convolution", "a small convolutional network on the same digits", lambda seed, _: ConvolutionalNetwork(seed)
 )

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from ..optimiser import Optimiser
 from ..optimisers import OPTIMISERS, make_optimiser
 from ..replicated import ReplicatedJob
-from ..workload import Batch, Description, Floats, Workload
+from ..workload import Batch, Floats, Workload, WorkloadDescription
 
 CLASSES: Final = 10
 PIXELS: Final = 64
@@ -105,7 +105,7 @@ def load_digits(seed: int) -> Digits:
     return Digits(train_x, train_y, test_x, test_y)
 
 
-class Replica:
+class DigitsReplica:
     """One worker's copy of the network: 64 → hidden (ReLU) → 10 (softmax, cross entropy), and an optimiser."""
 
     def __init__(self, options: TrainingOptions, seed: int) -> None:
@@ -164,7 +164,7 @@ class TrainingJob(ReplicatedJob):
         super().__init__(workers, options.steps)
         self.options = options
         self._data = data or load_digits(seed)
-        self._replicas = [Replica(options, seed) for _ in range(workers)]
+        self._replicas = [DigitsReplica(options, seed) for _ in range(workers)]
         self._shards = np.array_split(np.random.default_rng(seed).permutation(len(self._data.train_labels)), workers)
 
     def gradient(self, worker: int, step: int) -> Floats:
@@ -225,7 +225,7 @@ class DigitsNetwork(DigitsWorkload):
 
     def __init__(self, hidden: int, seed: int) -> None:
         self._options = TrainingOptions(hidden=hidden)
-        self._replica = Replica(self._options, seed)
+        self._replica = DigitsReplica(self._options, seed)
         super().__init__(seed, self._replica.weights)
 
     @property
@@ -274,7 +274,7 @@ def cross_entropy(logits: Floats, labels: NDArray[np.int64]) -> float:
     return float(-np.mean(np.log(np.maximum(right, np.float32(1e-12)))))
 
 
-DESCRIPTION: Final = Description(
+DESCRIPTION: Final = WorkloadDescription(
     "digits",
     "a perceptron on scikit-learn's 1,797 digits of 8 × 8 pixels",
     lambda seed, hidden: DigitsNetwork(hidden, seed),

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ...imports.extras import explained
 from ..samples import Rows
-from ..workload import Batch, Description, Floats, Workload
+from ..workload import Batch, Floats, Workload, WorkloadDescription
 from .digits import CLASSES, cross_entropy, perceptron_loss, share_right, softmax
 
 PIXELS: Final = 784
@@ -99,4 +99,4 @@ class MnistNetwork(Workload):
         return logits
 
 
-DESCRIPTION: Final = Description("mnist", "a perceptron on 5,000 images of MNIST, 28 × 28 pixels", MnistNetwork)
+DESCRIPTION: Final = WorkloadDescription("mnist", "a perceptron on 5,000 images of MNIST, 28 × 28 pixels", MnistNetwork)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ..python_text import topics
 from ..samples import Rows
-from ..workload import Batch, Description, Floats, Workload
+from ..workload import Batch, Floats, Workload, WorkloadDescription
 
 FEATURES: Final = 1 << 16
 WORDS: Final = 24
@@ -98,6 +98,6 @@ def _margins(weights: Floats, features: NDArray[np.int64]) -> Floats:
     return margins
 
 
-DESCRIPTION: Final = Description(
+DESCRIPTION: Final = WorkloadDescription(
     "svm", "a sparse linear SVM on hashed words of Python's help topics, 2¹⁶ features", lambda seed, _: SparseSvm(seed)
 )

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..errors import TrainingError
 from ..samples import Rows
-from ..workload import Batch, Description, Floats, Workload
+from ..workload import Batch, Floats, Workload, WorkloadDescription
 
 
 class LeastSquares(Workload):
@@ -62,7 +62,7 @@ class LeastSquares(Workload):
         return ((inputs @ weights - outputs) ** 2).mean()
 
 
-DESCRIPTION: Final = Description(
+DESCRIPTION: Final = WorkloadDescription(
     "synthetic",
     "least squares with 1,000 parameters: gradients that cost next to nothing",
     lambda seed, _: LeastSquares(1000, 4096, seed=seed),

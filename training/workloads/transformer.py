@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ..python_text import topics
 from ..samples import Rows
-from ..workload import Batch, Description, Floats, Workload
+from ..workload import Batch, Floats, Workload, WorkloadDescription
 from .digits import cross_entropy, share_right, softmax
 
 SYMBOLS: Final = 97
@@ -228,7 +228,7 @@ def _outer(inputs: Floats, errors: Floats) -> Floats:
     return result
 
 
-DESCRIPTION: Final = Description(
+DESCRIPTION: Final = WorkloadDescription(
     "transformer",
     "a character-level transformer on the text of Python's help topics",
     lambda seed, _: CharacterTransformer(seed),

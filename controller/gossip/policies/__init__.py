@@ -8,8 +8,8 @@ from typing import Final
 
 from ....imports.registry import Registry
 from ..errors import GossipError
-from ..policy import Description
+from ..policy import PolicyDescription
 
-__all__ = ["POLICIES", "Description"]
+__all__ = ["POLICIES", "PolicyDescription"]
 
-POLICIES: Final = Registry(__name__, __path__, Description, "gossip policy", GossipError, first="exact")
+POLICIES: Final = Registry(__name__, __path__, PolicyDescription, "gossip policy", GossipError, first="exact")

@@ -24,7 +24,7 @@ from typing import Any, Final
 import numpy as np
 
 from ..errors import GossipError
-from ..policy import Description, Floats, GossipPolicy, check_seconds, neighbours
+from ..policy import Floats, GossipPolicy, PolicyDescription, check_seconds, neighbours
 
 _PRECISION: Final = {"tol_gap_abs": 1e-6, "tol_gap_rel": 1e-6, "tol_feas": 1e-7, "direct_solve_method": "faer"}
 _MIN_RATE: Final = 1e-7
@@ -98,6 +98,6 @@ def _solve(per_share: Floats, usable: Any, first: Any, second: Any, *, equal: bo
     return shares.value, mass.value
 
 
-DESCRIPTION: Final = Description(
+DESCRIPTION: Final = PolicyDescription(
     "exact", "exact gossip", "probabilities and weights of every pair from one semidefinite program", compute
 )

@@ -19,7 +19,7 @@ import numpy as np
 import scipy  # type: ignore[import-untyped]
 
 from ..errors import GossipError
-from ..policy import Description, Floats, GossipPolicy, check_seconds, neighbours
+from ..policy import Floats, GossipPolicy, PolicyDescription, check_seconds, neighbours
 
 MASSES: Final = 20
 """Values of s."""
@@ -115,6 +115,6 @@ def _judged(probabilities: Floats, mass: float, mean: float, allowed: np.typing.
     return _Found(took, GossipPolicy(probabilities, np.minimum(mass * inverse, 1.0)))
 
 
-DESCRIPTION: Final = Description(
+DESCRIPTION: Final = PolicyDescription(
     "netmax", "NetMax", "published search over one common mixing mass and mean time, a linear program a point", compute
 )

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from ..convergence import decay_per_second
-from ..policy import Description, Floats, GossipPolicy, check_seconds, neighbours
+from ..policy import Floats, GossipPolicy, PolicyDescription, check_seconds, neighbours
 
 _WEIGHTS: Final = np.linspace(0.05, 1.0, 20)
 """Pull weights that are tried."""
@@ -26,6 +26,6 @@ def compute(seconds: Floats) -> GossipPolicy:
     return max(tried, key=lambda policy: decay_per_second(seconds, policy))
 
 
-DESCRIPTION: Final = Description(
+DESCRIPTION: Final = PolicyDescription(
     "uniform", "uniform gossip", "every neighbour alike, with the best common pull weight", compute
 )

@@ -27,7 +27,7 @@ import numpy as np
 import scipy  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
-from ..model.network import SINK, Network
+from ..model.network import SINK, StreamNetwork
 from ..model.problem import PlacementError
 
 _LARGEST_WEIGHT: Final = 3_000
@@ -81,7 +81,7 @@ class _Ranks:
 class FlowProgram:
     """The compiled program of one network; solved again and again with other loads, capacities and supplies."""
 
-    network: Network
+    network: StreamNetwork
     effort: Effort = field(default_factory=Effort)
 
     def __post_init__(self) -> None:
@@ -141,7 +141,7 @@ class FlowProgram:
     ) -> list[int] | None:
         """Flow on every arc; None where the supply cannot be placed.
 
-        `capacity` is how many streams each sink still takes (one not in it takes none), `times` is `Network.times`.
+        `capacity` has the number of further streams per sink (0 if it is not in it); `times` is `StreamNetwork.times`.
         """
         forbidden = self._forbidden(capacity)
         vertex = self._solve(np.zeros(len(self._arc)), forbidden, np.zeros(len(self._arc)), supply)

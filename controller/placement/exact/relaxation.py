@@ -25,7 +25,7 @@ from typing import Final
 import numpy as np
 import scipy  # type: ignore[import-untyped]
 
-from ..model.cost import Costs
+from ..model.cost import PlacementCosts
 from ..model.links import Bools, Floats, Ints
 from ..model.problem import Problem
 from .spanning import last_that_connects
@@ -35,7 +35,7 @@ _GRAINS: Final = 1 << 29
 """Number of units in which all streams together are counted: flows are integral."""
 
 
-def bound_seconds(problem: Problem, costs: Costs) -> float:
+def bound_seconds(problem: Problem, costs: PlacementCosts) -> float:
     """No tree's slowest link takes less; infinite where there is no tree at all."""
     relaxation = _Relaxation(problem, costs)
     seconds = max(costs.access_seconds(problem.hosts), relaxation.connected_seconds())
@@ -47,7 +47,7 @@ def bound_seconds(problem: Problem, costs: Costs) -> float:
 class _Relaxation:
     """A graph of the switches, where streams come from and end."""
 
-    def __init__(self, problem: Problem, costs: Costs) -> None:
+    def __init__(self, problem: Problem, costs: PlacementCosts) -> None:
         links = costs.links
         self._costs, self._links, self._pairs = costs, links, costs.seconds_of_pairs()
         self._rates, parallel = links.parallel(costs.seconds)
@@ -118,7 +118,7 @@ class _Relaxation:
         return capacities
 
 
-def _spread(problem: Problem, costs: Costs) -> tuple[Floats, Floats, Floats]:
+def _spread(problem: Problem, costs: PlacementCosts) -> tuple[Floats, Floats, Floats]:
     """Shares of the workers' streams to the server that hashing spreads, each of shape (directions, pairs).
 
     First and second, the largest share below 1 of a stream that takes the pair up, and of one that comes back by it, 0

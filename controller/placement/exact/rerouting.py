@@ -21,10 +21,10 @@ from typing import Final
 
 import numpy as np
 
-from ..model.cost import Costs
+from ..model.cost import PlacementCosts
 from ..model.links import Floats
 from ..model.problem import Placement, Problem
-from .tree_program import OUTSIDE, Hop
+from .tree_program import OUTSIDE, TreeHop
 
 _POWER: Final = 8
 _THRIFTY: Final = 0.1
@@ -43,7 +43,7 @@ Node = tuple[str, bool]
 
 
 def rerouted(
-    problem: Problem, costs: Costs, ways: Ways, seconds: float, is_over: Callable[[], bool]
+    problem: Problem, costs: PlacementCosts, ways: Ways, seconds: float, is_over: Callable[[], bool]
 ) -> Placement | None:
     """The fastest tree found; none that is as fast as `seconds` is looked on from, nor when `is_over`.
 
@@ -81,12 +81,12 @@ def _roots(problem: Problem, ways: Ways) -> list[str]:
 class Ways:
     """Hops by the node that they leave, with their links in one array."""
 
-    def __init__(self, costs: Costs, hops: Sequence[Hop], most: Mapping[str, int] | None = None) -> None:
+    def __init__(self, costs: PlacementCosts, hops: Sequence[TreeHop], most: Mapping[str, int] | None = None) -> None:
         """`most` limits the children of switches, up to their fan-in, which is the limit of a switch not in it."""
         self._most, self._fan_in = most or {}, costs.problem.fan_in
         self.idle = len(costs.seconds)
         """A link that costs nothing, for hops that take none."""
-        leaving: dict[Node, list[Hop]] = {}
+        leaving: dict[Node, list[TreeHop]] = {}
         for hop in hops:
             if hop.sink != OUTSIDE:
                 leaving.setdefault((hop.source, hop.summed), []).append(hop)
@@ -119,16 +119,16 @@ class _Tree:
     """A growing tree, with its load on every link."""
 
     problem: Problem
-    costs: Costs
+    costs: PlacementCosts
     ways: Ways
     root: str
     hoped: float
     """Seconds of the slowest link that no tree is faster than."""
     switch: float
     """Extra cost of a switch."""
-    above: dict[str, Hop] = field(default_factory=dict)
+    above: dict[str, TreeHop] = field(default_factory=dict)
     """The hop by which each switch sends its sum on."""
-    streams: Counter[Hop] = field(default_factory=Counter)
+    streams: Counter[TreeHop] = field(default_factory=Counter)
     """Number of racks' streams on each hop."""
     children: Counter[str] = field(default_factory=Counter)
 
@@ -169,7 +169,7 @@ class _Tree:
         parents = {name: hop.sink for name, hop in self.above.items()}
         return Placement.trimmed({worker: into[worker] for worker in self.problem.workers}, parents, self.root)
 
-    def _move(self, hop: Hop) -> bool:
+    def _move(self, hop: TreeHop) -> bool:
         """Reroute one stream of this hop if that reduces the sum; return True on success."""
         taken = self._remove_branch(hop)
         barred = self._below(hop.source) if hop.summed else frozenset[str]()
@@ -191,17 +191,17 @@ class _Tree:
             self._add(each)
         return False
 
-    def _way(self, start: Node, barred: frozenset[str]) -> list[Hop] | None:
+    def _way(self, start: Node, barred: frozenset[str]) -> list[TreeHop] | None:
         """The cheapest hops into the tree, the first one first."""
         ways, least = self.ways, {start: 0.0}
-        by: dict[Node, tuple[Node, Hop]] = {}
+        by: dict[Node, tuple[Node, TreeHop]] = {}
         heap: list[tuple[float, Node]] = [(0.0, start)]
         while heap:
             so_far, node = heapq.heappop(heap)
             if so_far > least[node]:
                 continue
             if node != start and (node[0] == self.root or node[0] in self.above):
-                way: list[Hop] = []
+                way: list[TreeHop] = []
                 while node != start:
                     node, hop = by[node]
                     way.append(hop)
@@ -228,7 +228,7 @@ class _Tree:
             found = bool(more)
         return frozenset(below)
 
-    def _add(self, hop: Hop) -> None:
+    def _add(self, hop: TreeHop) -> None:
         if hop.summed:
             self.above[hop.source] = hop
         else:
@@ -240,7 +240,7 @@ class _Tree:
                 self._hashed.setdefault(link, Counter())[share] += 1
             self._price(link)
 
-    def _remove(self, hop: Hop) -> None:
+    def _remove(self, hop: TreeHop) -> None:
         if hop.summed:
             del self.above[hop.source]
         else:
@@ -254,7 +254,7 @@ class _Tree:
                 self._hashed[link][share] -= 1
             self._price(link)
 
-    def _remove_branch(self, hop: Hop) -> list[Hop]:
+    def _remove_branch(self, hop: TreeHop) -> list[TreeHop]:
         """Remove one stream of this hop, and the sums that are not needed without it."""
         taken = [hop]
         self._remove(hop)

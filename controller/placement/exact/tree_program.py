@@ -29,7 +29,7 @@ import numpy as np
 import scipy  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
-from ..model.cost import Costs
+from ..model.cost import PlacementCosts
 from ..model.problem import Placement, PlacementError, Problem
 from .milp_result import is_infeasible, is_stopped
 
@@ -40,7 +40,7 @@ _ROUNDING: Final = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
-class Hop:
+class TreeHop:
     """Hop from a rack's workers, or from an aggregating switch."""
 
     source: str
@@ -50,13 +50,13 @@ class Hop:
     """True if the stream is a switch's sum."""
 
 
-def all_hops(problem: Problem) -> list[Hop]:
+def all_hops(problem: Problem) -> list[TreeHop]:
     """Every hop that routing allows: by the only shortest path, to a neighbour, or to the server."""
     switches = [switch.name for switch in problem.topology.switches if problem.takes(switch.name)]
     sinks = [*switches, *([] if problem.server is None else [problem.server])]
-    hops = [Hop(rack, sink, False) for rack in problem.racks for sink in sinks if problem.may_send(rack, sink)]
-    hops += [Hop(a, b, True) for a in switches for b in sinks if a != b and problem.may_send(a, b)]
-    return hops if problem.server is not None else hops + [Hop(name, OUTSIDE, True) for name in switches]
+    hops = [TreeHop(rack, sink, False) for rack in problem.racks for sink in sinks if problem.may_send(rack, sink)]
+    hops += [TreeHop(a, b, True) for a in switches for b in sinks if a != b and problem.may_send(a, b)]
+    return hops if problem.server is not None else hops + [TreeHop(name, OUTSIDE, True) for name in switches]
 
 
 @dataclass
@@ -87,8 +87,8 @@ class TreeProgram:
     def __init__(
         self,
         problem: Problem,
-        costs: Costs,
-        hops: Sequence[Hop],
+        costs: PlacementCosts,
+        hops: Sequence[TreeHop],
         most: Mapping[str, int] | None = None,
         sums: int | None = None,
     ) -> None:

@@ -38,7 +38,7 @@ Step = tuple[int, float]
 """A directed link, and the probability that a stream takes it."""
 
 
-class Streams:
+class LinkStreams:
     """The job's streams on every directed link, as they are added."""
 
     __slots__ = ("least", "total")
@@ -69,7 +69,7 @@ class Streams:
         return total + 1.0 - min(self.least[link], share) if total else 0.0
 
 
-class Costs:
+class PlacementCosts:
     """The times of one problem. Raises PlacementError for a load that is no figure, or of a link that is not there."""
 
     def __init__(self, problem: Problem) -> None:
@@ -167,9 +167,9 @@ class Costs:
             known = self.links.steps[child, parent] = tuple((self.links.number[link], share) for link, share in both)
         return known
 
-    def streams(self, edges: Iterable[tuple[str, str]] = ()) -> Streams:
+    def streams(self, edges: Iterable[tuple[str, str]] = ()) -> LinkStreams:
         """Those of every (child, parent), and nothing else."""
-        streams = Streams(len(self.links.number))
+        streams = LinkStreams(len(self.links.number))
         for child, parent in edges:
             streams.add(self.steps(child, parent))
         return streams
@@ -277,4 +277,4 @@ def _others(problem: Problem, links: Links, others: Mapping[Endpoint, float]) ->
 
 def predicted_completion_time(placement: Placement, problem: Problem) -> float:
     """Seconds that one round of gradients takes, from the first byte sent to the last result received."""
-    return Costs(problem).completion_seconds(placement)
+    return PlacementCosts(problem).completion_seconds(placement)

@@ -25,7 +25,7 @@ from typing import Final
 from ....topologies.model import Endpoint
 from ....topologies.routing import Routes
 from ....wire.aggregation import FAN_IN
-from .cost import Costs, Streams
+from .cost import LinkStreams, PlacementCosts
 
 SINK: Final = ""
 
@@ -44,7 +44,7 @@ Path = tuple[Arc, ...]
 
 
 @dataclass(frozen=True)
-class Network:
+class StreamNetwork:
     """One choice: streams of the `supply` go to sinks along `paths`, which end in their sink's arc to SINK."""
 
     supply: Mapping[str, int]
@@ -62,7 +62,7 @@ class Network:
     def sinks(self, source: str) -> tuple[str, ...]:
         return self._sinks[source]
 
-    def times(self, costs: Costs, streams: Streams) -> list[list[list[float]]]:
+    def times(self, costs: PlacementCosts, streams: LinkStreams) -> list[list[list[float]]]:
         """T_e in seconds, by arc and directed link on it, with 1 … units streams more than the given ones."""
         return [
             [[costs.link_seconds(link, streams.load(link, unit)) for unit in range(1, units + 1)] for link in arc.links]
@@ -87,7 +87,7 @@ class Network:
         return assigned
 
 
-def build(routes: Routes, supply: Mapping[str, int], sinks: Iterable[str], server: str | None) -> Network:
+def build(routes: Routes, supply: Mapping[str, int], sinks: Iterable[str], server: str | None) -> StreamNetwork:
     """Return the network from these switches to these switches, and to the server if there is one."""
     topology = routes.topology
     number = {link: number for number, link in enumerate(topology.directed_links)}
@@ -120,7 +120,7 @@ def build(routes: Routes, supply: Mapping[str, int], sinks: Iterable[str], serve
     units = [sum(supply[source] for source in sources) for sources in reach.values()]
     capped = tuple(min(n, FAN_IN) if arc.head == SINK else n for arc, n in zip(reach, units, strict=True))
     ordered = dict(sorted(paths.items(), key=lambda item: (len(item[1]), item[0])))
-    return Network(dict(supply), ordered, tuple(reach), capped)
+    return StreamNetwork(dict(supply), ordered, tuple(reach), capped)
 
 
 def _steps(routes: Routes, path: Sequence[Endpoint], number: Mapping[Endpoint, int]) -> Path:

@@ -30,7 +30,7 @@ class Strategy(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Description:
+class StrategyDescription:
     """A strategy as it is registered: one in each module of `strategies`, under the name DESCRIPTION."""
 
     name: str

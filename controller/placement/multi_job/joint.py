@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....topologies.model import Endpoint
-from ..model.cost import Costs
+from ..model.cost import PlacementCosts
 from ..model.links import Bools, Floats, Links
 from ..model.problem import Placement, PlacementError, Problem
 from ..model.search_limit import SearchLimit
@@ -51,7 +51,7 @@ _ABOVE: Final = 1e3
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class RunningAggregation:
     """A job as it is summed now."""
 
     problem: Problem
@@ -68,19 +68,19 @@ Class = NDArray[np.intp]
 """The places of jobs of one priority."""
 
 
-def classes_of(jobs: Sequence[Running]) -> list[Class]:
+def classes_of(jobs: Sequence[RunningAggregation]) -> list[Class]:
     """The highest first."""
     priorities = np.array([job.priority for job in jobs])
     return [np.flatnonzero(priorities == each) for each in np.unique(priorities)[::-1]]
 
 
-class Times:
+class JobTimes:
     """Times of all jobs when all run. Raises PlacementError without jobs, or if they share no fabric."""
 
-    def __init__(self, jobs: Sequence[Running]) -> None:
+    def __init__(self, jobs: Sequence[RunningAggregation]) -> None:
         if not jobs or any(job.problem.routes is not jobs[0].problem.routes for job in jobs):
             raise PlacementError("those placed together share one fabric and its routes; one at least", place="jobs")
-        self._costs = [Costs(job.problem) for job in jobs]
+        self._costs = [PlacementCosts(job.problem) for job in jobs]
         self.weights: Floats = np.array([job.weight for job in jobs])
         self.classes = classes_of(jobs)
         self._priorities = [job.priority for job in jobs]
@@ -91,7 +91,7 @@ class Times:
         of the host.
         """
 
-    def _least(self, jobs: Sequence[Running]) -> Floats:
+    def _least(self, jobs: Sequence[RunningAggregation]) -> Floats:
         links = Links.of(jobs[0].problem.routes)
         own = [links.access[[links.host[host] for host in job.problem.hosts]].ravel() for job in jobs]
         total = np.zeros(len(links.number))
@@ -175,23 +175,23 @@ def bears(before: Floats, after: Floats, moved: Sequence[int], gain: float, clas
     return True
 
 
-def seconds_of(jobs: Sequence[Running], moved: Mapping[int, Placement]) -> list[float]:
+def seconds_of(jobs: Sequence[RunningAggregation], moved: Mapping[int, Placement]) -> list[float]:
     """Every job's time, with these of them elsewhere; unweighted."""
-    times = Times(jobs)
+    times = JobTimes(jobs)
     bytes_of = [times.bytes_of(at, moved.get(at, job.placement)) for at, job in enumerate(jobs)]
     return [float(each) for each in times.weighted(bytes_of) / times.weights]
 
 
-def before_and_after(jobs: Sequence[Running], moved: Mapping[int, Placement]) -> tuple[Floats, Floats]:
+def before_and_after(jobs: Sequence[RunningAggregation], moved: Mapping[int, Placement]) -> tuple[Floats, Floats]:
     """(jobs,) each: their weighted times as they are, and with these of them elsewhere."""
-    times = Times(jobs)
+    times = JobTimes(jobs)
     now = [times.bytes_of(at, job.placement) for at, job in enumerate(jobs)]
     then = [times.bytes_of(at, moved[at]) if at in moved else mine for at, mine in enumerate(now)]
     return times.weighted(now), times.weighted(then)
 
 
 def better_together(
-    jobs: Sequence[Running], place: Callable[[Problem], Placement], gain: float, visits: float = VISITS
+    jobs: Sequence[RunningAggregation], place: Callable[[Problem], Placement], gain: float, visits: float = VISITS
 ) -> dict[int, Placement]:
     """Return the jobs that should move, by index in `jobs`, with their new placements; empty if no move pays.
 
@@ -204,7 +204,7 @@ def better_together(
     Raises:
         PlacementError: A job cannot be striped: a required switch has no room, or too many children.
     """
-    limit, times = SearchLimit(visits), Times(jobs)
+    limit, times = SearchLimit(visits), JobTimes(jobs)
     now = [job.placement for job in jobs]
     now_bytes = [times.bytes_of(at, placement) for at, placement in enumerate(now)]
     before = times.weighted(now_bytes)
@@ -227,7 +227,7 @@ def better_together(
     return {at: found[at] for at in moved}
 
 
-def bound_of_slowest(jobs: Sequence[Running]) -> float:
+def bound_of_slowest(jobs: Sequence[RunningAggregation]) -> float:
     """Return the least seconds that the slowest job of the highest priority takes, times its weight.
 
     If all jobs can be decided together over all their trees, it is what the best combination takes; otherwise the
@@ -236,7 +236,7 @@ def bound_of_slowest(jobs: Sequence[Running]) -> float:
     Raises:
         PlacementError: A switch that must sum has no room.
     """
-    times = Times(jobs)
+    times = JobTimes(jobs)
     highest = times.classes[0]
     together = Jobs([job.problem for job in jobs])
     search = Neighbourhood(
@@ -266,8 +266,8 @@ def _is_less(times: Floats, others: Floats, classes: Sequence[Class], share: flo
 
 
 def _searched(
-    jobs: Sequence[Running],
-    times: Times,
+    jobs: Sequence[RunningAggregation],
+    times: JobTimes,
     start: Sequence[Placement],
     start_bytes: Sequence[Floats],
     place: Callable[[Problem], Placement],
@@ -281,7 +281,7 @@ def _searched(
 
 
 def _rounded(
-    jobs: Sequence[Running], times: Times, now: Sequence[Placement], now_bytes: Sequence[Floats], limit: SearchLimit
+    jobs: Sequence[RunningAggregation], times: JobTimes, now: Sequence[Placement], now_bytes: Sequence[Floats], limit: SearchLimit
 ) -> tuple[list[Placement], list[Floats]]:
     """One tree for each job that may move, of those that the linear program shares it out among."""
     striping = stripe([job.problem for job in jobs], [job.weight for job in jobs], limit=limit)
@@ -300,7 +300,7 @@ def _rounded(
 
 
 def _decided_together(
-    jobs: Sequence[Running], times: Times, found: list[Placement], found_bytes: list[Floats], limit: SearchLimit
+    jobs: Sequence[RunningAggregation], times: JobTimes, found: list[Placement], found_bytes: list[Floats], limit: SearchLimit
 ) -> tuple[list[Placement], list[Floats]]:
     """Result of deciding several jobs at the same time, from these trees."""
     search = Neighbourhood(
@@ -320,8 +320,8 @@ def _decided_together(
 class _Search:
     """Search from given trees to better ones, job by job."""
 
-    jobs: Sequence[Running]
-    times: Times
+    jobs: Sequence[RunningAggregation]
+    times: JobTimes
     found: list[Placement]
     bytes_of: list[Floats]
     place: Callable[[Problem], Placement]

@@ -34,7 +34,7 @@ from ..exact.min_max_lp import OutOfTime, Shares, Sharing
 from ..exact.spanning import last_that_connects
 from ..exact.steiner import cheap_tree, prepare
 from ..exact.trees import placed, user_switches
-from ..model.cost import Costs
+from ..model.cost import PlacementCosts
 from ..model.links import Bools, Floats, Ints, Links
 from ..model.problem import NoTree, Placement, PlacementError, Problem
 from ..model.search_limit import SearchLimit
@@ -61,7 +61,7 @@ one.
 
 
 @dataclass(frozen=True, slots=True)
-class Tree:
+class SwitchTree:
     """Switches of one tree of adjacent hops."""
 
     pairs: frozenset[int]
@@ -114,7 +114,7 @@ class Jobs:
         seconds = []
         access, others = np.zeros((2, len(self.links.number)))
         for problem, weight in zip(problems, weights, strict=True):
-            costs = Costs(problem)
+            costs = PlacementCosts(problem)
             seconds.append(weight * self.links.slowest_of_pairs(costs.seconds))
             places = self.links.access[[self.links.host[host] for host in problem.hosts]]
             access[places] += weight * costs.seconds[places]
@@ -145,7 +145,7 @@ class Jobs:
         self.least = float((access + others)[access > 0].max())
         """Time of the hosts' own links, for any trees, with the streams of all jobs of a host."""
 
-    def load(self, trees: Sequence[Sequence[tuple[Tree, float]]]) -> Floats:
+    def load(self, trees: Sequence[Sequence[tuple[SwitchTree, float]]]) -> Floats:
         """(pairs,): seconds of every pair, from each job's trees and their shares, and from others' streams."""
         load = self.others.copy()
         for job, mine in enumerate(trees):
@@ -171,7 +171,7 @@ class Jobs:
         """Time of a job's slowest link if it had the fabric for itself: the least of all its trees."""
         problem, weights = self.problems[job], self.seconds[job]
         hosts = self.links.access[[self.links.host[host] for host in problem.hosts]]
-        access = float(Costs(problem).seconds[hosts].max())
+        access = float(PlacementCosts(problem).seconds[hosts].max())
         if len(self.nodes[job]) == 1:
             return access
         last = last_that_connects(self.links, np.argsort(weights), self.usable[job], self.nodes[job])
@@ -185,7 +185,7 @@ class Jobs:
             usable &= ~pairs
         self.others[pairs] = 0.0
 
-    def cheapest(self, job: int, prices: Floats) -> Tree:
+    def cheapest(self, job: int, prices: Floats) -> SwitchTree:
         """A tree of low price for a job. Raises PlacementError where no switches with room join its ends."""
         costs = np.maximum(prices * self.seconds[job], 1e-12)
         pairs = cheap_tree(self.links, self.usable[job], costs, self.nodes[job])
@@ -193,16 +193,16 @@ class Jobs:
             raise NoTree(f"no way joins {', '.join(self.problems[job].workers)} by switches with room")
         return self.rooted(job, pairs)
 
-    def rooted(self, job: int, pairs: frozenset[int]) -> Tree:
+    def rooted(self, job: int, pairs: frozenset[int]) -> SwitchTree:
         """Root a tree at the job's server, or else at the switch with the most neighbours."""
         problem = self.problems[job]
         if problem.server is not None:
-            return Tree(pairs, self.links.switch[problem.topology.attached_switch(problem.server).name])
+            return SwitchTree(pairs, self.links.switch[problem.topology.attached_switch(problem.server).name])
         degree = Counter(node for pair in pairs for node in self.links.pairs[pair].tolist())
         middle = max(degree, key=lambda node: (degree[node], -node), default=self.nodes[job][0])
-        return Tree(pairs, middle)
+        return SwitchTree(pairs, middle)
 
-    def placement(self, job: int, tree: Tree) -> Placement:
+    def placement(self, job: int, tree: SwitchTree) -> Placement:
         """A job's tree as a placement. Raises PlacementError where a switch would get more children than it takes."""
         neighbours: dict[int, list[int]] = {}
         for a, b in self.links.pairs[sorted(tree.pairs)].tolist():
@@ -224,7 +224,7 @@ class Jobs:
 def stripe(
     problems: Sequence[Problem],
     weights: Sequence[float] | None = None,
-    price: Callable[[Jobs, int, Floats], Tree] = Jobs.cheapest,
+    price: Callable[[Jobs, int, Floats], SwitchTree] = Jobs.cheapest,
     limit: SearchLimit | None = None,
 ) -> Striping:
     """Place jobs together.
@@ -252,13 +252,13 @@ def stripe(
 
 
 def _striped(
-    jobs: Jobs, price: Callable[[Jobs, int, Floats], Tree], limit: SearchLimit
-) -> tuple[list[list[tuple[Tree, float]]], float]:
+    jobs: Jobs, price: Callable[[Jobs, int, Floats], SwitchTree], limit: SearchLimit
+) -> tuple[list[list[tuple[SwitchTree, float]]], float]:
     """Each job's trees with their shares as 256ths, and the bound; the best so far at the limit."""
     columns, whole = _one_by_one(jobs, limit)
     rounded, bound, steady = whole, jobs.least, None
     shares: Floats | None = None
-    new: list[tuple[int, Tree]] = []
+    new: list[tuple[int, SwitchTree]] = []
     for _ in range(MAX_ROUNDS):
         wider = [[*mine, *(tree for of, tree in new if of == job)] for job, mine in enumerate(columns)]
         try:
@@ -285,10 +285,10 @@ def _striped(
 
 
 def _priced(
-    jobs: Jobs, price: Callable[[Jobs, int, Floats], Tree], prices: Floats, limit: SearchLimit
-) -> list[Tree] | None:
+    jobs: Jobs, price: Callable[[Jobs, int, Floats], SwitchTree], prices: Floats, limit: SearchLimit
+) -> list[SwitchTree] | None:
     """A cheap tree for each job, those that are alike having the same; None if the limit was reached before."""
-    trees: list[Tree] = []
+    trees: list[SwitchTree] = []
     for job, alike in enumerate(jobs.alike):
         if limit.is_reached:
             return None
@@ -334,7 +334,7 @@ def _divided(jobs: Jobs, most: int, limit: SearchLimit) -> list[tuple[float, tup
     besides: how long each takes, and the parts, the largest first.
     """
     (mine,), _ = _striped(jobs, Jobs.cheapest, limit)
-    trees, chosen = [tree for tree, _ in mine], list[Tree]()
+    trees, chosen = [tree for tree, _ in mine], list[SwitchTree]()
     found: list[tuple[float, tuple[int, ...]]] = []
     while trees and len(chosen) < most and not (limit.is_reached and found):
         (seconds, parts), best = min(
@@ -346,7 +346,7 @@ def _divided(jobs: Jobs, most: int, limit: SearchLimit) -> list[tuple[float, tup
     return found
 
 
-def _parts(jobs: Jobs, trees: Sequence[Tree]) -> tuple[float, tuple[int, ...]]:
+def _parts(jobs: Jobs, trees: Sequence[SwitchTree]) -> tuple[float, tuple[int, ...]]:
     """Time of one job over these trees, and its parts, the largest first."""
     (shares,) = _rounded(jobs, [trees], _solved(jobs, [trees]).of_columns)
     used = sorted(pair for tree, _ in shares for pair in tree.pairs)
@@ -354,7 +354,7 @@ def _parts(jobs: Jobs, trees: Sequence[Tree]) -> tuple[float, tuple[int, ...]]:
     return seconds, tuple(sorted((round(share * PARTS) for _, share in shares), reverse=True))
 
 
-def arrive(jobs: Jobs, job: int, load: Floats) -> Tree:
+def arrive(jobs: Jobs, job: int, load: Floats) -> SwitchTree:
     """The tree of a job that comes where others, who stay, load the pairs so: the cheapest by exponential prices."""
     together = load + jobs.seconds[job]
     steep = np.exp(_STEEPNESS * together / max(float(together.max(initial=0.0)), 1e-300))
@@ -372,12 +372,12 @@ def cheap_by_load(jobs: Jobs, job: int, load: Floats, without: int | None = None
     return cheap_tree(jobs.links, usable, np.maximum(prices, 1e-12), jobs.nodes[job])
 
 
-def _one_by_one(jobs: Jobs, limit: SearchLimit) -> tuple[list[list[Tree]], list[list[tuple[Tree, float]]]]:
+def _one_by_one(jobs: Jobs, limit: SearchLimit) -> tuple[list[list[SwitchTree]], list[list[tuple[SwitchTree, float]]]]:
     """First trees for the program: each job comes again and again up to the limit, those before it stay; and the first
     time's alone.
     """
     load = jobs.others.copy()
-    columns: list[list[Tree]] = [[] for _ in jobs.problems]
+    columns: list[list[SwitchTree]] = [[] for _ in jobs.problems]
     for _ in range(_TURNS):
         for job, mine in enumerate(columns):
             if mine and limit.is_reached:
@@ -390,7 +390,7 @@ def _one_by_one(jobs: Jobs, limit: SearchLimit) -> tuple[list[list[Tree]], list[
     return columns, [[(mine[0], 1.0)] for mine in columns]
 
 
-def _solved(jobs: Jobs, columns: Sequence[Sequence[Tree]], limit: SearchLimit | None = None) -> Shares:
+def _solved(jobs: Jobs, columns: Sequence[Sequence[SwitchTree]], limit: SearchLimit | None = None) -> Shares:
     """The linear program over these trees; its timed rows are the pairs, and each of its pivots visits all of them.
 
     Raises OutOfTime.
@@ -411,7 +411,9 @@ def _solved(jobs: Jobs, columns: Sequence[Sequence[Tree]], limit: SearchLimit | 
     return solved
 
 
-def _rounded(jobs: Jobs, columns: Sequence[Sequence[Tree]], shares: Floats) -> list[list[tuple[Tree, float]]]:
+def _rounded(
+    jobs: Jobs, columns: Sequence[Sequence[SwitchTree]], shares: Floats
+) -> list[list[tuple[SwitchTree, float]]]:
     """Each job's trees with their shares as 256ths, without those that get none.
 
     Shares are rounded down. The remainder is assigned part by part to the tree whose slowest link is the fastest: with

@@ -13,10 +13,10 @@ from ....imports.options import checked_options
 from ....imports.registry import Registry
 from ....topologies.spelling import nearest
 from ..model.problem import Placement, PlacementError, Problem
-from ..model.strategy import Description, Need, Strategy
+from ..model.strategy import Need, Strategy, StrategyDescription
 from ..reference_schemes import REFERENCE_SCHEMES
 
-__all__ = ["DEFAULT", "STRATEGIES", "Description", "Need", "Strategy", "description", "strategy"]
+__all__ = ["DEFAULT", "STRATEGIES", "Need", "Strategy", "StrategyDescription", "description", "strategy"]
 
 DEFAULT: Final = "widest"
 """Default placement strategy."""
@@ -42,7 +42,7 @@ class _UserStrategy:
         return placement
 
 
-def _checked(description: Description, path: str) -> Description:
+def _checked(description: StrategyDescription, path: str) -> StrategyDescription:
     """The description of a user's file, whose strategy's placements are checked."""
 
     def make(**options: Any) -> _UserStrategy:
@@ -51,11 +51,11 @@ def _checked(description: Description, path: str) -> Description:
     return replace(description, make=make)
 
 
-STRATEGIES: Final = Registry(__name__, __path__, Description, "strategy", PlacementError, adopt=_checked)
+STRATEGIES: Final = Registry(__name__, __path__, StrategyDescription, "strategy", PlacementError, adopt=_checked)
 """Descriptions by name. Raises PlacementError for the path of a file without one."""
 
 
-def description(name: str) -> Description:
+def description(name: str) -> StrategyDescription:
     """Return a strategy's description by its name.
 
     Raises:
@@ -82,7 +82,7 @@ def strategy(name: str, options: Mapping[str, Any] | None = None) -> Strategy:
     return made(description(name), options or {})
 
 
-def made(described: Description, options: Mapping[str, Any]) -> Strategy:
+def made(described: StrategyDescription, options: Mapping[str, Any]) -> Strategy:
     """Make a strategy with these options; raises PlacementError like `strategy`."""
     if not options:
         return described.make()

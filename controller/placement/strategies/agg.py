@@ -32,11 +32,11 @@ from ....wire.aggregation import FAN_IN
 from ..exact.lp import Effort, FlowProgram
 from ..exact.relaxation import bound_seconds
 from ..exact.rerouting import Ways, rerouted
-from ..exact.tree_program import Hop, TreeProgram
-from ..model.cost import Costs
+from ..exact.tree_program import TreeHop, TreeProgram
+from ..model.cost import PlacementCosts
 from ..model.network import build
 from ..model.problem import NoTree, Placement, PlacementError, Problem
-from ..model.strategy import Description, Need
+from ..model.strategy import Need, StrategyDescription
 
 LARGEST: Final = 500
 """Ways of racks to switches and of switches to the server. With more, the program would take minutes."""
@@ -89,7 +89,7 @@ class Agg:
         problem.check_ways()
         for name in self.streams:
             problem.topology.switch(name)
-        costs = Costs(problem)
+        costs = PlacementCosts(problem)
         choice = _Choice(problem, problem.server, costs, self)
         chosen = choice.fastest()
         even = self._evened(problem, problem.server, costs, chosen)
@@ -97,7 +97,7 @@ class Agg:
         best.check(problem)
         return best.noted(choice.note(costs.completion_seconds(best))) if choice.is_open(best) else best
 
-    def _evened(self, problem: Problem, server: str, costs: Costs, chosen: Placement) -> Placement:
+    def _evened(self, problem: Problem, server: str, costs: PlacementCosts, chosen: Placement) -> Placement:
         """The placement with the same switches whose links' times, in descending order, are lexicographically least."""
         program = self._program(problem, server)
         network = program.network
@@ -158,7 +158,7 @@ class Agg:
 class _Choice:
     """Choice of the aggregating switches for one job, and of the streams into each."""
 
-    def __init__(self, problem: Problem, server: str, costs: Costs, agg: Agg) -> None:
+    def __init__(self, problem: Problem, server: str, costs: PlacementCosts, agg: Agg) -> None:
         self._problem, self._costs, self._agg = problem, costs, agg
         able = [
             switch.name
@@ -167,8 +167,11 @@ class _Choice:
         ]
         self._most = {name: agg.most(problem, name) for name in able}
         self._hops = [
-            Hop(rack, sink, False) for rack in problem.racks for sink in (*able, server) if problem.may_send(rack, sink)
-        ] + [Hop(name, server, True) for name in able]
+            TreeHop(rack, sink, False)
+            for rack in problem.racks
+            for sink in (*able, server)
+            if problem.may_send(rack, sink)
+        ] + [TreeHop(name, server, True) for name in able]
         self._round_trips = {hop: self._round_trip(hop) for hop in self._hops if not hop.summed}
         self.least = math.inf
         """Seconds; no placement's step takes less."""
@@ -209,7 +212,7 @@ class _Choice:
             least[hop.source] = min(least[hop.source], seconds)
         return max(least.values())
 
-    def _round_trip(self, hop: Hop) -> float:
+    def _round_trip(self, hop: TreeHop) -> float:
         """Seconds of a packet from the rack's farthest worker to the server and back."""
         costs, server = self._costs, str(self._problem.server)
 
@@ -272,7 +275,7 @@ def _placement(problem: Problem, server: str, streams: Mapping[tuple[str, str], 
     )
 
 
-DESCRIPTION: Final = Description(
+DESCRIPTION: Final = StrategyDescription(
     "agg",
     "AGG",
     "each worker's stream to one of few switches, by a totally unimodular linear program over telemetry",

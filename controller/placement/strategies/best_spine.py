@@ -8,9 +8,9 @@ import random
 from typing import Final
 
 from ..baseline_trees import closest_feasible_tree, rack_sums, several_spines_tree, spine_parents, spine_trees, spines
-from ..model.cost import Costs
+from ..model.cost import PlacementCosts
 from ..model.problem import Placement, Problem
-from ..model.strategy import Description, Need
+from ..model.strategy import Need, StrategyDescription
 
 
 class BestSpine:
@@ -20,7 +20,7 @@ class BestSpine:
     """
 
     def place(self, problem: Problem, rng: random.Random) -> Placement:
-        costs = Costs(problem)
+        costs = PlacementCosts(problem)
         weights, links = costs.seconds_of_pairs(), costs.links
         slowest: dict[str, float] = {}
         hubs = spines(problem)
@@ -36,7 +36,7 @@ class BestSpine:
         return closest_feasible_tree(problem, rack_sums(problem)) if tree is None else tree
 
 
-DESCRIPTION: Final = Description(
+DESCRIPTION: Final = StrategyDescription(
     "best-spine",
     "best-spine",
     "of the fixed hierarchies over all spines, the one that is the fastest by telemetry; moved when that changes",

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from ..model.problem import Placement, Problem
-from ..model.strategy import Description
+from ..model.strategy import StrategyDescription
 from .widest import WidestTree
 
 
@@ -21,7 +21,7 @@ class Blind:
         return self._widest.place(replace(problem, loads={}), rng)
 
 
-DESCRIPTION: Final = Description(
+DESCRIPTION: Final = StrategyDescription(
     "blind",
     "blind",
     "the widest tree of the fabric as if it were idle",

@@ -8,16 +8,16 @@ from typing import Final
 from ....topologies.model import Endpoint
 from ..baseline_trees import closest_feasible_tree, hub_switches, rack_sums, rack_switches, tree_from_parents
 from ..exact.trees import shortened
-from ..model.cost import Costs
+from ..model.cost import PlacementCosts
 from ..model.problem import Placement, Problem
-from ..model.strategy import Description, Need
+from ..model.strategy import Need, StrategyDescription
 
 
 class CongestionAware:
     """Every switch sends towards the root by its least loaded shortest way; streams that meet are summed."""
 
     def place(self, problem: Problem, rng: random.Random) -> Placement:
-        topology, routes, costs = problem.topology, problem.routes, Costs(problem)
+        topology, routes, costs = problem.topology, problem.routes, PlacementCosts(problem)
         seconds, number = costs.with_one, costs.links.number
         last = topology.attached_switch(problem.server).name if problem.server else next(hub_switches(problem), "")
         parents: dict[str, str] = {}
@@ -34,7 +34,7 @@ class CongestionAware:
         return closest_feasible_tree(problem, rack_sums(problem)) if tree is None else shortened(routes, tree)
 
 
-DESCRIPTION: Final = Description(
+DESCRIPTION: Final = StrategyDescription(
     "canary",
     "congestion-aware",
     "every switch sends towards the root by its least loaded port, and sums what meets there",

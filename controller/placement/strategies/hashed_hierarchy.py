@@ -9,7 +9,7 @@ from typing import Final
 
 from ..baseline_trees import closest_feasible_tree, rack_sums, spine_trees, spines, worker_hops
 from ..model.problem import Placement, Problem
-from ..model.strategy import Description
+from ..model.strategy import StrategyDescription
 
 
 class HashedHierarchy:
@@ -24,7 +24,7 @@ class HashedHierarchy:
         return closest_feasible_tree(problem, rack_sums(problem)) if tree is None else tree
 
 
-DESCRIPTION: Final = Description(
+DESCRIPTION: Final = StrategyDescription(
     "hashed-hierarchy",
     "hashed-hierarchy",
     "the fixed hierarchy over a spine that a hash of the job's hosts chooses",

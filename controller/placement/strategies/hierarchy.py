@@ -7,7 +7,7 @@ from typing import Final
 
 from ..baseline_trees import closest_feasible_tree, rack_sums, several_spines_tree, spine_trees, spines
 from ..model.problem import Placement, Problem
-from ..model.strategy import Description
+from ..model.strategy import StrategyDescription
 
 
 class Hierarchy:
@@ -19,7 +19,7 @@ class Hierarchy:
         return closest_feasible_tree(problem, rack_sums(problem)) if tree is None else tree
 
 
-DESCRIPTION: Final = Description(
+DESCRIPTION: Final = StrategyDescription(
     "hierarchy",
     "fixed hierarchy",
     "every switch on the way to one spine, always the same, and from there sums",

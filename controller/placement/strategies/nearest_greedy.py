@@ -7,7 +7,7 @@ from typing import Final
 
 from ..baseline_trees import closest_feasible_tree, rack_switches, within_reach
 from ..model.problem import Placement, Problem
-from ..model.strategy import Description
+from ..model.strategy import StrategyDescription
 
 
 class NearestGreedy:
@@ -30,7 +30,7 @@ class NearestGreedy:
         return closest_feasible_tree(problem, wanted)
 
 
-DESCRIPTION: Final = Description(
+DESCRIPTION: Final = StrategyDescription(
     "nearest",
     "nearest greedy",
     "every worker sends to the nearest switch that has a place left",

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ..exact.tree_program import TreeProgram, all_hops
-from ..model.cost import Costs
+from ..model.cost import PlacementCosts
 from ..model.problem import NoTree, Placement, PlacementError, Problem
-from ..model.strategy import Description, Need
+from ..model.strategy import Need, StrategyDescription
 from .scarce import ScarceMemory
 
 MAX_HOPS: Final = 20_000
@@ -19,7 +19,7 @@ _SAME: Final = 1e-4
 
 
 @dataclass
-class Oracle:
+class OracleStrategy:
     """Takes seconds to minutes."""
 
     nodes: int = 20_000
@@ -31,7 +31,7 @@ class Oracle:
             raise PlacementError(
                 f"the oracle's program would have {len(hops)} hops of {MAX_HOPS} at most; ask widest or scarce"
             )
-        costs = Costs(problem)
+        costs = PlacementCosts(problem)
         placement, bound = TreeProgram(problem, costs, hops).fastest(self.nodes)
         if placement is None and bound == math.inf:
             problem.check_ways()
@@ -47,11 +47,11 @@ class Oracle:
         return placement
 
 
-DESCRIPTION: Final = Description(
+DESCRIPTION: Final = StrategyDescription(
     "oracle",
     "oracle",
     "the whole tree by one mixed-integer program, for small cases",
-    Oracle,
+    OracleStrategy,
     frozenset({Need.ROOM, Need.TELEMETRY}),
     resolves=True,
     advice="to judge others; up to about 20 workers",

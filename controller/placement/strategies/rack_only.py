@@ -7,7 +7,7 @@ from typing import Final
 
 from ..baseline_trees import closest_feasible_tree, rack_sums
 from ..model.problem import Placement, Problem
-from ..model.strategy import Description
+from ..model.strategy import StrategyDescription
 
 
 class RackOnly:
@@ -17,7 +17,7 @@ class RackOnly:
         return closest_feasible_tree(problem, rack_sums(problem))
 
 
-DESCRIPTION: Final = Description(
+DESCRIPTION: Final = StrategyDescription(
     "rack",
     "rack-only",
     "a switch with two workers or more sums their gradients; the sums go to the root",

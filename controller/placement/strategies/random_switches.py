@@ -7,7 +7,7 @@ from typing import Final
 
 from ..baseline_trees import closest_feasible_tree, within_reach
 from ..model.problem import Placement, Problem
-from ..model.strategy import Description
+from ..model.strategy import StrategyDescription
 
 
 class RandomSwitches:
@@ -25,7 +25,7 @@ class RandomSwitches:
         return closest_feasible_tree(problem, wanted)
 
 
-DESCRIPTION: Final = Description(
+DESCRIPTION: Final = StrategyDescription(
     "random",
     "random",
     "every worker takes one of the switches that it may send to, by lot",

@@ -7,7 +7,7 @@ from typing import Final
 
 from ..baseline_trees import closest_feasible_tree, hub_switches
 from ..model.problem import Placement, Problem
-from ..model.strategy import Description
+from ..model.strategy import StrategyDescription
 
 
 class RootOnly:
@@ -18,7 +18,7 @@ class RootOnly:
         return closest_feasible_tree(problem, {} if hub is None else dict.fromkeys(problem.workers, hub))
 
 
-DESCRIPTION: Final = Description(
+DESCRIPTION: Final = StrategyDescription(
     "root",
     "root-only",
     "every worker sends to one switch, the nearest to all",

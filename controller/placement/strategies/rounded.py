@@ -17,10 +17,10 @@ import numpy as np
 
 from ..baseline_trees import closest_feasible_tree, rack_sums
 from ..exact.min_max_lp import OutOfTime, Sharing
-from ..model.cost import Costs
+from ..model.cost import PlacementCosts
 from ..model.links import Floats
 from ..model.problem import Placement, PlacementError, Problem
-from ..model.strategy import Description, Need
+from ..model.strategy import Need, StrategyDescription
 
 _SAME: Final = 1e-6
 """Links' times that differ by this share or less are the same."""
@@ -65,7 +65,7 @@ class Rounded:
 
         Raises OutOfTime.
         """
-        costs = Costs(problem)
+        costs = PlacementCosts(problem)
         seconds = costs.with_one  # others' traffic makes each stream slower
         job = (problem.routes, problem.racks, server, pairs)
         if self._solved is not None:
@@ -79,7 +79,7 @@ class Rounded:
 
 def _solve(
     problem: Problem,
-    costs: Costs,
+    costs: PlacementCosts,
     seconds: Floats,
     server: str,
     switches: list[str],
@@ -106,7 +106,7 @@ def _solve(
     return [float(share) for share in program.solve("strategy grid", iterations=iterations).of_columns[: len(pairs)]]
 
 
-DESCRIPTION: Final = Description(
+DESCRIPTION: Final = StrategyDescription(
     "grid",
     "GRID-like",
     "a linear program shares workers among switches, then each draws one by its shares",

@@ -29,10 +29,10 @@ from typing import Final
 from ..exact.fan_in import check_places, fitted
 from ..exact.relaxation import bound_seconds
 from ..exact.rerouting import Ways, rerouted
-from ..exact.tree_program import OUTSIDE, Hop, TreeProgram, all_hops
-from ..model.cost import Costs
+from ..exact.tree_program import OUTSIDE, TreeHop, TreeProgram, all_hops
+from ..model.cost import PlacementCosts
 from ..model.problem import Placement, Problem
-from ..model.strategy import Description, Need
+from ..model.strategy import Need, StrategyDescription
 
 _SAME: Final = 1e-9
 """Times that differ by this share or less are the same."""
@@ -80,7 +80,7 @@ class ScarceMemory:
             PlacementError: There is no tree.
         """
         check_places(problem)
-        costs = Costs(problem)
+        costs = PlacementCosts(problem)
         low = bound_seconds(problem, costs) if self.relaxed else costs.access_seconds(problem.hosts)
         search = _Search(problem, costs, self, low, known)
         search.reroute(1.0)
@@ -105,7 +105,7 @@ class _Search:
     """State of the search for one problem's best tree."""
 
     def __init__(
-        self, problem: Problem, costs: Costs, limits: ScarceMemory, low: float, known: Placement | None
+        self, problem: Problem, costs: PlacementCosts, limits: ScarceMemory, low: float, known: Placement | None
     ) -> None:
         self._problem, self._costs, self._limits = problem, costs, limits
         self._left = limits.nodes
@@ -187,7 +187,7 @@ def _next_aim(low: float, high: float) -> float:
     return sqrt(low * high) if high > _CLOSE * low else high * (1 - _SAME)
 
 
-def hops(problem: Problem) -> list[Hop]:
+def hops(problem: Problem) -> list[TreeHop]:
     """Those that a best tree can be made of."""
     direct = list(_direct_hops(problem))
     children = Counter({rack: len(workers) for rack, workers in problem.racks.items() if problem.takes(rack)})
@@ -197,20 +197,20 @@ def hops(problem: Problem) -> list[Hop]:
     return direct if max(children.values()) <= problem.fan_in else all_hops(problem)
 
 
-def _direct_hops(problem: Problem) -> Iterator[Hop]:
+def _direct_hops(problem: Problem) -> Iterator[TreeHop]:
     """Hops with no switch that has room on their way; a rack that has room itself keeps its workers."""
     for rack in problem.racks:
         if problem.takes(rack):
-            yield Hop(rack, rack, False)
+            yield TreeHop(rack, rack, False)
         else:
             for sink in _reached(problem, rack):
-                yield Hop(rack, sink, False)
+                yield TreeHop(rack, sink, False)
     for switch in problem.topology.switches:
         if problem.takes(switch.name):
             for sink in _reached(problem, switch.name):
-                yield Hop(switch.name, sink, True)
+                yield TreeHop(switch.name, sink, True)
             if problem.server is None:
-                yield Hop(switch.name, OUTSIDE, True)
+                yield TreeHop(switch.name, OUTSIDE, True)
 
 
 def _reached(problem: Problem, source: str) -> Iterator[str]:
@@ -239,7 +239,7 @@ def _is_direct(problem: Problem, source: str, sink: str) -> bool:
     return path is None or not any(problem.takes(problem.topology.peer(link).node) for link in path[:-1])
 
 
-DESCRIPTION: Final = Description(
+DESCRIPTION: Final = StrategyDescription(
     "scarce",
     "scarce memory",
     "the best tree where few switches have room, by mixed-integer programs around a totally unimodular relaxation",

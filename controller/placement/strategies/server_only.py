@@ -6,7 +6,7 @@ import random
 from typing import Final
 
 from ..model.problem import Placement, PlacementError, Problem
-from ..model.strategy import Description, Need
+from ..model.strategy import Need, StrategyDescription
 
 
 class ServerOnly:
@@ -29,7 +29,7 @@ class ServerOnly:
         return placement
 
 
-DESCRIPTION: Final = Description(
+DESCRIPTION: Final = StrategyDescription(
     "ps",
     "server only",
     "every worker sends to the parameter server",

@@ -7,7 +7,7 @@ from typing import Final
 
 from ..baseline_trees import closest_feasible_tree, rack_sums, tree_from_parents
 from ..model.problem import Placement, PlacementError, Problem
-from ..model.strategy import Description, Need
+from ..model.strategy import Need, StrategyDescription
 
 
 class TwoLevel:
@@ -24,7 +24,7 @@ class TwoLevel:
         return tree_from_parents(problem, wanted, parents, problem.server) or closest_feasible_tree(problem, wanted)
 
 
-DESCRIPTION: Final = Description(
+DESCRIPTION: Final = StrategyDescription(
     "atp",
     "two-level ATP",
     "the workers' racks sum, then the parameter server's",

@@ -33,10 +33,10 @@ from ....topologies.model import Endpoint
 from ....topologies.routing import Routes
 from ..exact.spanning import connected, last_that_connects, prepare
 from ..exact.trees import central, fitted_tree, placed, rooted_tree, user_switches
-from ..model.cost import Costs
+from ..model.cost import PlacementCosts
 from ..model.links import Bools, Floats, Ints, Links
 from ..model.problem import Placement, Problem
-from ..model.strategy import Description, Need
+from ..model.strategy import Need, StrategyDescription
 from .scarce import ScarceMemory
 
 _REMEMBERED: Final = 64
@@ -121,7 +121,7 @@ class _Kept:
     """A job's tree as it was found last, and the times that it stands by."""
 
     terminals: Terminals
-    costs: Costs
+    costs: PlacementCosts
     access: float
     """The slowest of the hosts' own links, which every tree has."""
     weights: Floats
@@ -140,7 +140,7 @@ class _Kept:
 
     def update(self, problem: Problem) -> None:
         """Evaluate all links' present loads."""
-        self.costs = Costs(problem)
+        self.costs = PlacementCosts(problem)
         self.access, self.weights = self.costs.access_seconds(problem.hosts), self.costs.seconds_of_pairs()
         self.slowest = self._slowest()
 
@@ -190,7 +190,7 @@ class WidestTree:
     def place(self, problem: Problem, rng: random.Random) -> Placement:
         links, kept = Links.of(problem.routes), self._kept_of(problem)
         if kept is None:
-            costs = Costs(problem)
+            costs = PlacementCosts(problem)
             access, weights = costs.access_seconds(problem.hosts), costs.seconds_of_pairs()
             return self._solve(problem, Terminals.of(problem, links), costs, access, weights)
         changed = _changed(kept.costs.problem, problem, int(_FEW * len(links.number)))
@@ -221,7 +221,9 @@ class WidestTree:
             return self._solve(problem, kept.terminals, kept.costs, kept.access, kept.weights)
         return kept.placement
 
-    def _solve(self, problem: Problem, terminals: Terminals, costs: Costs, access: float, weights: Floats) -> Placement:
+    def _solve(
+        self, problem: Problem, terminals: Terminals, costs: PlacementCosts, access: float, weights: Floats
+    ) -> Placement:
         self._kept.pop(_key(problem), None)
         if (tree := terminals.tree(weights, access, costs.latency_of_pairs())) is None:
             return self._scarce.improved(problem)
@@ -274,7 +276,7 @@ def _key(problem: Problem) -> tuple[object, ...]:
     return problem.workers, problem.server, problem.gradient_bytes, problem.fan_in, problem.slack
 
 
-DESCRIPTION: Final = Description(
+DESCRIPTION: Final = StrategyDescription(
     "widest",
     "widest tree",
     "the tree whose slowest link is the fastest there can be, by telemetry; moved when that changes",

@@ -8,8 +8,8 @@ from typing import Final
 
 from ....imports.registry import Registry
 from ..errors import SchedulingError
-from ..order import Description
+from ..order import OrderDescription
 
-__all__ = ["ORDERS", "Description"]
+__all__ = ["ORDERS", "OrderDescription"]
 
-ORDERS: Final = Registry(__name__, __path__, Description, "order", SchedulingError, first="fair")
+ORDERS: Final = Registry(__name__, __path__, OrderDescription, "order", SchedulingError, first="fair")

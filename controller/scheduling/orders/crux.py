@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ..demand import Demand
-from ..order import Description, Order, of_jobs
+from ..order import Order, OrderDescription, of_jobs
 
 
 def compute(demands: Sequence[Demand]) -> Order:
@@ -22,6 +22,6 @@ def _intensity(demand: Demand) -> float:
     return demand.workers * demand.compute_seconds / max(demand.bottleneck_seconds, 1e-12)
 
 
-DESCRIPTION: Final = Description(
+DESCRIPTION: Final = OrderDescription(
     "crux", "intensity (Crux)", "jobs by computation per second of network, the largest first", "nothing", compute
 )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ..demand import Demand
-from ..order import Description, Order
+from ..order import Order, OrderDescription
 
 
 def compute(demands: Sequence[Demand]) -> Order:
@@ -14,4 +14,4 @@ def compute(demands: Sequence[Demand]) -> Order:
     return (tuple(demand.job for demand in demands),) if demands else ()
 
 
-DESCRIPTION: Final = Description("fair", "fair shares", "all jobs share every link fairly", "nothing", compute)
+DESCRIPTION: Final = OrderDescription("fair", "fair shares", "all jobs share every link fairly", "nothing", compute)

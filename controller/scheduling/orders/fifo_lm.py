@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from ..demand import Demand, stages
-from ..order import Description, Order
+from ..order import Order, OrderDescription
 
 HEAVY_PERCENTILE: Final = 80.0
 
@@ -32,6 +32,6 @@ def compute(demands: Sequence[Demand]) -> Order:
     return tuple(tier for tier in tiers if tier)
 
 
-DESCRIPTION: Final = Description(
+DESCRIPTION: Final = OrderDescription(
     "fifo-lm", "FIFO-LM (Baraat)", "stages by their start; a heavy one shares with the next", "stages", compute
 )

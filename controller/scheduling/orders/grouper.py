@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from ..demand import Demand, stages
-from ..order import Description, Order, of_stages
+from ..order import Order, OrderDescription, of_stages
 from ..primal_dual import primal_dual_order
 
 
@@ -26,6 +26,6 @@ def compute(demands: Sequence[Demand]) -> Order:
     return of_stages(found[item] for item in primal_dual_order(seconds, weights))
 
 
-DESCRIPTION: Final = Description(
+DESCRIPTION: Final = OrderDescription(
     "grouper", "Grouper", "primal-dual order of the cojobs' remaining stages", "stages", compute
 )

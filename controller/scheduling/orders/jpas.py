@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ..demand import Demand
-from ..order import Description, Order, of_jobs
+from ..order import Order, OrderDescription, of_jobs
 
 GUARD_PERIODS: Final = 20
 
@@ -30,6 +30,6 @@ def _key(demand: Demand) -> tuple[int, float, float]:
     return (3 if demand.converged else 2), -score, demand.begun_seconds
 
 
-DESCRIPTION: Final = Description(
+DESCRIPTION: Final = OrderDescription(
     "jpas", "JPAS", "jobs by predicted gain of accuracy per second of network, the largest first", "progress", compute
 )

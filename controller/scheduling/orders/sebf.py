@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ..demand import Demand
-from ..order import Description, Order, of_jobs
+from ..order import Order, OrderDescription, of_jobs
 
 
 def compute(demands: Sequence[Demand]) -> Order:
@@ -14,6 +14,6 @@ def compute(demands: Sequence[Demand]) -> Order:
     return of_jobs(sorted(demands, key=lambda demand: demand.bottleneck_seconds))
 
 
-DESCRIPTION: Final = Description(
+DESCRIPTION: Final = OrderDescription(
     "sebf", "SEBF (Varys)", "jobs by the busiest link of one step, the shortest first", "nothing", compute
 )

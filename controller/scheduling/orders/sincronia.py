@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from ..demand import Demand, used_links
-from ..order import Description, Order, of_jobs
+from ..order import OrderDescription, Order, of_jobs
 from ..primal_dual import primal_dual_order
 
 
@@ -24,6 +24,6 @@ def compute(demands: Sequence[Demand]) -> Order:
     return of_jobs(demands[item] for item in primal_dual_order(seconds, weights))
 
 
-DESCRIPTION: Final = Description(
+DESCRIPTION: Final = OrderDescription(
     "sincronia", "Sincronia", "jobs in the primal-dual order of one step's demands", "nothing", compute
 )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ..demand import Demand, stages
-from ..order import Description, Order, of_stages
+from ..order import Order, OrderDescription, of_stages
 
 
 def compute(demands: Sequence[Demand]) -> Order:
@@ -14,6 +14,6 @@ def compute(demands: Sequence[Demand]) -> Order:
     return of_stages(sorted(stages(demands), key=lambda stage: stage.alone_seconds / max(stage.weight, 1e-12)))
 
 
-DESCRIPTION: Final = Description(
+DESCRIPTION: Final = OrderDescription(
     "stage-srpt", "stage SRPT", "stages by their remaining time without others, the shortest first", "stages", compute
 )

@@ -10,7 +10,7 @@ from .. import bytestring
 from ..refusal import Refusal, invalid
 
 
-class Action:
+class ActionInfo:
     """One action of the P4Info."""
 
     def __init__(self, info: p4i.Action, schema: ActionSchema) -> None:
@@ -59,11 +59,11 @@ class Action:
         return action
 
 
-class ActionSet:
+class ScopedActions:
     """The actions that a table or an action profile may run, with their scopes."""
 
     def __init__(
-        self, owner: str, actions: dict[int, Action], scopes: dict[int, p4i.ActionRef.Scope.ValueType]
+        self, owner: str, actions: dict[int, ActionInfo], scopes: dict[int, p4i.ActionRef.Scope.ValueType]
     ) -> None:
         self._owner = owner
         self._by_id = actions

@@ -14,7 +14,7 @@ from typing import Final
 from finsy.proto import p4d, p4i, p4r, p4t
 
 from ...bmv2.schema import DigestSchema
-from ...program import Digest
+from ...program import DigestQueue
 from ..refusal import Code, Refusal, invalid, unimplemented
 from . import typespec
 
@@ -32,7 +32,7 @@ class DigestService:
     """One digest of the P4Info, bound to one switch's memory. Its methods may run on several threads."""
 
     def __init__(
-        self, info: p4i.Digest, types: p4t.P4TypeInfo, schema: DigestSchema | None, state: Digest | None
+        self, info: p4i.Digest, types: p4t.P4TypeInfo, schema: DigestSchema | None, state: DigestQueue | None
     ) -> None:
         self.id = info.preamble.id
         self.name = info.preamble.name

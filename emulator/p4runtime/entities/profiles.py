@@ -13,12 +13,12 @@ from typing import Final, TypeVar
 
 from finsy.proto import p4i, p4r
 
-from ...entries import ActionSet as OneShot
 from ...entries import GroupRef, MemberRef, TableAction, WeightedAction
+from ...entries import ScopedActions as OneShot
 from ...program import ActionProfile
 from .. import bytestring
 from ..refusal import Code, Refusal, invalid, unimplemented
-from .actions import ActionSet
+from .actions import ScopedActions
 from .replication import PORT_WIDTH
 
 _Set = p4r.ActionProfileActionSet
@@ -31,7 +31,7 @@ class ProfileService:
     """One action profile of the P4Info, bound to one switch's memory."""
 
     def __init__(
-        self, info: p4i.ActionProfile, state: ActionProfile, actions: ActionSet, is_port: Callable[[int], bool]
+        self, info: p4i.ActionProfile, state: ActionProfile, actions: ScopedActions, is_port: Callable[[int], bool]
     ) -> None:
         """Create the service; `is_port` returns True for ports that can be watched."""
         self.id = info.preamble.id

@@ -13,7 +13,7 @@ from finsy.proto import p4i
 
 from ...program import Program, ProgramState
 from ..refusal import Refusal, invalid
-from .actions import Action, ActionSet
+from .actions import ActionInfo, ScopedActions
 from .arrays import CounterService, RegisterService
 from .digests import DigestService
 from .meters import MeterService, spec_of
@@ -131,10 +131,10 @@ def _digest_names(info: p4i.P4Info, program: Program) -> list[str]:
     return [name if name in program.digests else next(others, name) for name in given]
 
 
-def _resolve_actions(info: p4i.P4Info, tables: Mapping[int, p4i.Table], program: Program) -> dict[int, Action]:
+def _resolve_actions(info: p4i.P4Info, tables: Mapping[int, p4i.Table], program: Program) -> dict[int, ActionInfo]:
     used = {ref.id for table in tables.values() for ref in table.action_refs}
     return {
-        action.preamble.id: Action(action, _named(program.actions, "action", action.preamble.name))
+        action.preamble.id: ActionInfo(action, _named(program.actions, "action", action.preamble.name))
         for action in info.actions
         if action.preamble.id in used
     }
@@ -146,7 +146,7 @@ def _resolve_profiles(
     left_out: Mapping[int, str],
     program: Program,
     state: ProgramState,
-    actions: dict[int, Action],
+    actions: dict[int, ActionInfo],
     is_port: Callable[[int], bool],
 ) -> dict[int, ProfileService]:
     profiles = {}
@@ -171,7 +171,7 @@ def _resolve_tables(
     tables: Mapping[int, p4i.Table],
     program: Program,
     state: ProgramState,
-    actions: dict[int, Action],
+    actions: dict[int, ActionInfo],
     profiles: dict[int, ProfileService],
 ) -> dict[int, TableService]:
     services = {}
@@ -209,11 +209,11 @@ def _resolve_register(
     return service
 
 
-def _action_set(owner: str, table: p4i.Table, actions: dict[int, Action]) -> ActionSet:
+def _action_set(owner: str, table: p4i.Table, actions: dict[int, ActionInfo]) -> ScopedActions:
     missing = [ref.id for ref in table.action_refs if ref.id not in actions]
     if missing:
         raise invalid(f"P4Info: {owner} names action id {missing[0]}, which is not there")
-    return ActionSet(
+    return ScopedActions(
         owner,
         {ref.id: actions[ref.id] for ref in table.action_refs},
         {ref.id: ref.scope for ref in table.action_refs},

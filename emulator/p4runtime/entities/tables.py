@@ -16,10 +16,10 @@ from finsy.proto import p4i, p4r
 
 from ...bmv2.schema import TableSchema
 from ...entries import ActionCall, EntryNotFound, GroupRef, Match, MemberRef, TableAction, TableEntry
-from ...entries import ActionSet as OneShot
+from ...entries import ScopedActions as OneShot
 from ...program import Table
 from ..refusal import Code, Refusal, invalid, unimplemented
-from .actions import ActionSet
+from .actions import ScopedActions
 from .aging import Aging, Key
 from .direct import DirectResources
 from .keys import EntryKeys
@@ -43,7 +43,7 @@ class TableService:
         info: p4i.Table,
         schema: TableSchema,
         state: Table,
-        actions: ActionSet,
+        actions: ScopedActions,
         profile: ProfileService | None,
         meter: p4i.MeterSpec | None,
     ) -> None:

@@ -19,7 +19,7 @@ _Form = Literal["bit", "int", "bool", "enum"]
 
 
 @dataclass(frozen=True, slots=True)
-class DataType:
+class ScalarType:
     """One scalar type; the switch holds its values as unsigned integers of `width` bits."""
 
     form: _Form
@@ -59,25 +59,25 @@ class DataType:
                 into.enum_value = bytestring.encode(value)
 
 
-def resolve(spec: p4t.P4DataTypeSpec, info: p4t.P4TypeInfo, what: str, depth: int = 0) -> DataType:
+def resolve(spec: p4t.P4DataTypeSpec, info: p4t.P4TypeInfo, what: str, depth: int = 0) -> ScalarType:
     """The type that P4Info gives an object. Raises `Refusal` for one that no register of this switch holds."""
     match spec.WhichOneof("type_spec"):
         case "bitstring":
             bits = spec.bitstring
             match bits.WhichOneof("type_spec"):
                 case "bit" if bits.bit.bitwidth > 0:
-                    return DataType("bit", bits.bit.bitwidth, what)
+                    return ScalarType("bit", bits.bit.bitwidth, what)
                 case "int" if bits.int.bitwidth > 0:
-                    return DataType("int", bits.int.bitwidth, what)
+                    return ScalarType("int", bits.int.bitwidth, what)
         case "bool":
-            return DataType("bool", 1, what)
+            return ScalarType("bool", 1, what)
         case "serializable_enum" if spec.serializable_enum.name in info.serializable_enums:
             enum = info.serializable_enums[spec.serializable_enum.name]
-            return DataType("enum", enum.underlying_type.bitwidth, what)
+            return ScalarType("enum", enum.underlying_type.bitwidth, what)
         case "new_type" if spec.new_type.name in info.new_types and depth < _MAX_DEPTH:
             new_type = info.new_types[spec.new_type.name]
             if new_type.WhichOneof("representation") == "original_type":
                 return resolve(new_type.original_type, info, what, depth + 1)
             if new_type.translated_type.sdn_bitwidth > 0:
-                return DataType("bit", new_type.translated_type.sdn_bitwidth, what)
+                return ScalarType("bit", new_type.translated_type.sdn_bitwidth, what)
     raise invalid(f"P4Info: {what} has a type that this switch does not store: {spec.WhichOneof('type_spec')}")

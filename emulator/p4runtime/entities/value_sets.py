@@ -8,7 +8,7 @@ from finsy.proto import p4i, p4r
 
 from ...bmv2.schema import KeyField, ValueSetSchema
 from ...entries import Match, Range, Ternary
-from ...program import ValueSet
+from ...program import ValueSetMembers
 from ..refusal import Code, Refusal, invalid, unimplemented
 from .matches import MATCH_KIND, MatchKey
 
@@ -20,7 +20,7 @@ class ValueSetService:
     aligned block of a power of two.
     """
 
-    def __init__(self, info: p4i.ValueSet, schema: ValueSetSchema, state: ValueSet) -> None:
+    def __init__(self, info: p4i.ValueSet, schema: ValueSetSchema, state: ValueSetMembers) -> None:
         """Raises `Refusal` when P4Info and program disagree on the fields."""
         self.id = info.preamble.id
         self.name = info.preamble.name

@@ -8,7 +8,7 @@ from typing import Final
 
 from ....imports.registry import Registry
 from ...errors import InvalidTensor
-from ..operation import Description, OperationCall, Started, Stepped, gathered, summed
+from ..operation import OperationCall, OperationDescription, Started, Stepped, gathered, summed
 
 Sum: Final = "sum"
 Average: Final = "mean"
@@ -21,8 +21,8 @@ __all__ = [
     "AdaCons",
     "Adasum",
     "Average",
-    "Description",
     "OperationCall",
+    "OperationDescription",
     "Started",
     "Stepped",
     "Sum",
@@ -30,4 +30,4 @@ __all__ = [
     "summed",
 ]
 
-OPERATIONS: Final = Registry(__name__, __path__, Description, "operation", InvalidTensor, first="sum")
+OPERATIONS: Final = Registry(__name__, __path__, OperationDescription, "operation", InvalidTensor, first="sum")

@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..operation import Description, Members, OperationCall, Stepped, Steps, narrowed
+from ..operation import Members, OperationCall, OperationDescription, Stepped, Steps, narrowed
 
 MOMENTUM: Final = 0.99
 """Decay rate of the running mean of sorted coefficients, as in the paper."""
@@ -64,6 +64,6 @@ def _steps(members: Members, *, call: OperationCall, wide: NDArray[Any], result:
     return np.asarray(result(values))
 
 
-DESCRIPTION: Final = Description(
+DESCRIPTION: Final = OperationDescription(
     "adacons", "Σ c · x with Σ c = 1, larger c for x that agree with Σ x", _start, keeps=True
 )

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ...errors import InvalidTensor
 from ...numerics.tensors import ends_of
 from ..halving import check_power_of_two, halve_and_double
-from ..operation import Description, Members, OperationCall, Stepped, Steps, narrowed
+from ..operation import Members, OperationCall, OperationDescription, Stepped, Steps, narrowed
 
 _LARGEST: Final = 2.0**450
 """Bound of |x|, so that squared norms are far below float64's largest number."""
@@ -54,6 +54,6 @@ def _steps(members: Members, *, call: OperationCall, wide: NDArray[Any], ends: l
     return np.asarray(result(values))
 
 
-DESCRIPTION: Final = Description(
+DESCRIPTION: Final = OperationDescription(
     "adasum", "Adasum of x, tensor by tensor: orthogonal x are summed, parallel ones averaged", _start, racked=True
 )

@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Final
 
-from ..operation import Description, gathered
+from ..operation import OperationDescription, gathered
 from ..ordering import extreme
 
-DESCRIPTION: Final = Description("max", "max x", partial(gathered, combine=partial(extreme, largest=True)))
+DESCRIPTION: Final = OperationDescription("max", "max x", partial(gathered, combine=partial(extreme, largest=True)))

@@ -3,6 +3,6 @@
 from functools import partial
 from typing import Final
 
-from ..operation import Description, summed
+from ..operation import OperationDescription, summed
 
-DESCRIPTION: Final = Description("mean", "Σ weight · x / Σ weight", partial(summed, mean=True), weighted=True)
+DESCRIPTION: Final = OperationDescription("mean", "Σ weight · x / Σ weight", partial(summed, mean=True), weighted=True)

@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Final
 
-from ..operation import Description, gathered
+from ..operation import OperationDescription, gathered
 from ..ordering import extreme
 
-DESCRIPTION: Final = Description("min", "min x", partial(gathered, combine=partial(extreme, largest=False)))
+DESCRIPTION: Final = OperationDescription("min", "min x", partial(gathered, combine=partial(extreme, largest=False)))

@@ -2,6 +2,6 @@
 
 from typing import Final
 
-from ..operation import Description, summed
+from ..operation import OperationDescription, summed
 
-DESCRIPTION: Final = Description("sum", "Σ x", summed)
+DESCRIPTION: Final = OperationDescription("sum", "Σ x", summed)

@@ -9,12 +9,12 @@ from typing import Any, Final
 from ....imports.options import checked_options
 from ....imports.registry import Registry
 from ...errors import InvalidTensor
-from ..codec import Codec, Description
+from ..codec import Codec, CodecDescription
 from ..language.codec import ENDING, load
 
-__all__ = ["CODECS", "Description", "make_codec"]
+__all__ = ["CODECS", "CodecDescription", "make_codec"]
 
-CODECS: Final = Registry(__name__, __path__, Description, "codec", InvalidTensor, first="packed")
+CODECS: Final = Registry(__name__, __path__, CodecDescription, "codec", InvalidTensor, first="packed")
 
 
 def make_codec(name: str, **options: Any) -> Codec:

@@ -14,7 +14,7 @@ from ...errors import InvalidTensor
 from ...numerics.datatypes import DataType
 from ...numerics.native_types import FLOAT32
 from ...numerics.quantization import Float32Array
-from ..codec import Codec, Context, Description, kept
+from ..codec import Codec, CodecDescription, Context, kept
 from ..mstopk import largest
 from ..sparse import check_ratio
 
@@ -67,6 +67,6 @@ def make(ratio: float = 0.05, block: int = 32) -> Codec:
     return ConsensusBlocks(ratio, block)
 
 
-DESCRIPTION: Final = Description(
+DESCRIPTION: Final = CodecDescription(
     "blocks", "blocks with the largest summed norms, without indices, summed by the switches", make
 )

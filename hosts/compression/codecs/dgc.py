@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from ...errors import InvalidTensor
 from ...numerics.quantization import Float32Array
-from ..codec import Codec, Description, State
+from ..codec import Codec, CodecDescription, State
 from .graddrop import GradDrop
 
 _VELOCITY: Final = "velocity/"
@@ -62,4 +62,4 @@ def make(ratio: float = 0.01, momentum: float = 0.9) -> Codec:
     return DeepGradientCompression(ratio, momentum)
 
 
-DESCRIPTION: Final = Description("dgc", "sampled top-k with momentum correction, by all-gather", make)
+DESCRIPTION: Final = CodecDescription("dgc", "sampled top-k with momentum correction, by all-gather", make)

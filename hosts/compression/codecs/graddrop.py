@@ -6,7 +6,7 @@ import numpy as np
 
 from ...array_types import IntArray
 from ...numerics.quantization import Float32Array
-from ..codec import Codec, Context, Description
+from ..codec import Codec, CodecDescription, Context
 from ..mstopk import largest
 from ..sparse import SparseCodec, sampled_threshold
 
@@ -33,4 +33,4 @@ def make(ratio: float = 0.01) -> Codec:
     return GradDrop("graddrop", ratio)
 
 
-DESCRIPTION: Final = Description("graddrop", "magnitudes above a sampled threshold, by all-gather", make)
+DESCRIPTION: Final = CodecDescription("graddrop", "magnitudes above a sampled threshold, by all-gather", make)

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...numerics.quantization import Float32Array
-from ..codec import Codec, Context, Description, GatheredCodec
+from ..codec import Codec, CodecDescription, Context, GatheredCodec
 
 _MEANS_BYTES: Final = 8
 
@@ -39,4 +39,4 @@ def make() -> Codec:
     return OneBit()
 
 
-DESCRIPTION: Final = Description("onebit", "signs, and the means of both signs, by all-gather", make)
+DESCRIPTION: Final = CodecDescription("onebit", "signs, and the means of both signs, by all-gather", make)

@@ -4,7 +4,7 @@ from typing import Final
 
 from ...numerics.lane_codes import LaneType
 from ...numerics.packed import Packed
-from ..codec import Codec, Description, LaneCodec
+from ..codec import Codec, CodecDescription, LaneCodec
 
 
 def make(bits: int = 8, rotated: bool = True) -> Codec:
@@ -12,6 +12,6 @@ def make(bits: int = 8, rotated: bool = True) -> Codec:
     return LaneCodec(LaneType(Packed(bits, rotated=rotated)))
 
 
-DESCRIPTION: Final = Description(
+DESCRIPTION: Final = CodecDescription(
     "packed", "uniform levels of rotated chunks, in fields of 6, 7, 8, 10 or 15 bits", make
 )

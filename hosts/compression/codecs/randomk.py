@@ -9,7 +9,7 @@ from ...array_types import IntArray
 from ...numerics.datatypes import DataType
 from ...numerics.native_types import FLOAT32
 from ...numerics.quantization import Float32Array
-from ..codec import Codec, Context, Description, kept
+from ..codec import Codec, CodecDescription, Context, kept
 from ..sparse import check_ratio
 
 
@@ -49,4 +49,6 @@ def make(ratio: float = 0.01) -> Codec:
     return RandomK(ratio)
 
 
-DESCRIPTION: Final = Description("randomk", "numbers drawn in common, without indices, summed by the switches", make)
+DESCRIPTION: Final = CodecDescription(
+    "randomk", "numbers drawn in common, without indices, summed by the switches", make
+)

@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 from ...array_types import IntArray
 from ...errors import InvalidTensor
 from ...numerics.draws import UintArray
-from ...numerics.lane_codes import LARGEST_SCALE, LaneCode, LaneType, Layout, fixed_levels
+from ...numerics.lane_codes import LARGEST_SCALE, LaneCode, LaneLayout, LaneType, fixed_levels
 from ...numerics.quantization import Float32Array
-from ..codec import Codec, Description, LaneCodec
+from ..codec import Codec, CodecDescription, LaneCodec
 
 
 class Threshold(LaneCode):
@@ -20,7 +20,7 @@ class Threshold(LaneCode):
         self.name = f"tbq({threshold:g})"
         self._threshold = np.float32(threshold)
 
-    def layout(self, workers: int) -> Layout:
+    def layout(self, workers: int) -> LaneLayout:
         return fixed_levels(3, workers)
 
     def scale(self, chunks: Float32Array, levels: int) -> NDArray[np.float64]:
@@ -48,4 +48,4 @@ def make(threshold: float = 0.01) -> Codec:
     return LaneCodec(LaneType(Threshold(threshold)))
 
 
-DESCRIPTION: Final = Description("tbq", "+t, 0 or -t by a common threshold t", make)
+DESCRIPTION: Final = CodecDescription("tbq", "+t, 0 or -t by a common threshold t", make)

@@ -4,7 +4,7 @@ from typing import Final
 
 from ...errors import InvalidTensor
 from ...numerics.lane_codes import LaneType
-from ..codec import Codec, Description, LaneCodec
+from ..codec import Codec, CodecDescription, LaneCodec
 from .uniform import Levels
 
 
@@ -15,6 +15,6 @@ def make(clip: float = 2.5) -> Codec:
     return LaneCodec(LaneType(Levels(f"terngrad({clip:g})", 3, clip)))
 
 
-DESCRIPTION: Final = Description(
+DESCRIPTION: Final = CodecDescription(
     "terngrad", "-1, 0 or 1 times the clipped range of a chunk, by stochastic rounding", make, feedback=False
 )

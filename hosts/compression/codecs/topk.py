@@ -4,7 +4,7 @@ from typing import Final
 
 from ...array_types import IntArray
 from ...numerics.quantization import Float32Array
-from ..codec import Codec, Context, Description
+from ..codec import Codec, CodecDescription, Context
 from ..mstopk import largest
 from ..sparse import SparseCodec
 
@@ -21,4 +21,4 @@ def make(ratio: float = 0.01) -> Codec:
     return TopK("topk", ratio)
 
 
-DESCRIPTION: Final = Description("topk", "the largest magnitudes by MSTopK, by all-gather", make)
+DESCRIPTION: Final = CodecDescription("topk", "the largest magnitudes by MSTopK, by all-gather", make)

@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 from ....errors.values import shown
 from ...errors import InvalidTensor
 from ...numerics.encodings import LANE_BITS
-from ...numerics.lane_codes import LaneType, Layout, UniformCode, clipped_range, fixed_levels
+from ...numerics.lane_codes import LaneLayout, LaneType, UniformCode, clipped_range, fixed_levels
 from ...numerics.quantization import Float32Array
-from ..codec import Codec, Description, LaneCodec
+from ..codec import Codec, CodecDescription, LaneCodec
 
 _MAX_BITS: Final = 8
 
@@ -24,7 +24,7 @@ class Levels(UniformCode):
         self._levels = levels
         self._clip = clip
 
-    def layout(self, workers: int) -> Layout:
+    def layout(self, workers: int) -> LaneLayout:
         layout = fixed_levels(self._levels, workers)
         if layout.bits > LANE_BITS:
             raise InvalidTensor(f"too many workers: {workers}", place=f"dtype {self.name}", value=workers)
@@ -41,6 +41,6 @@ def make(bits: int = 4) -> Codec:
     return LaneCodec(LaneType(Levels(f"uniform({bits})", 1 << bits)))
 
 
-DESCRIPTION: Final = Description(
+DESCRIPTION: Final = CodecDescription(
     "uniform", "2^bits uniform levels in the range of a chunk, by stochastic rounding", make
 )

@@ -7,9 +7,9 @@ from numpy.typing import NDArray
 
 from ...array_types import IntArray
 from ...numerics.draws import UintArray
-from ...numerics.lane_codes import LaneCode, LaneType, Layout, fixed_levels
+from ...numerics.lane_codes import LaneCode, LaneLayout, LaneType, fixed_levels
 from ...numerics.quantization import Float32Array
-from ..codec import Codec, Description, LaneCodec
+from ..codec import Codec, CodecDescription, LaneCodec
 
 
 class Signs(LaneCode):
@@ -17,7 +17,7 @@ class Signs(LaneCode):
 
     name = "vote"
 
-    def layout(self, workers: int) -> Layout:
+    def layout(self, workers: int) -> LaneLayout:
         return fixed_levels(2, workers)
 
     def scale(self, chunks: Float32Array, levels: int) -> NDArray[np.float64]:
@@ -43,4 +43,6 @@ def make() -> Codec:
     return LaneCodec(LaneType(Signs()))
 
 
-DESCRIPTION: Final = Description("vote", "majority of signs times the mean magnitude of a chunk", make, feedback=False)
+DESCRIPTION: Final = CodecDescription(
+    "vote", "majority of signs times the mean magnitude of a chunk", make, feedback=False
+)

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from ...array_types import IntArray
 from ...errors import InvalidCodec
 from ...numerics.draws import Draws, UintArray
-from ...numerics.lane_codes import LARGEST_SCALE, LaneCode, LaneType, Layout, fixed_levels
+from ...numerics.lane_codes import LARGEST_SCALE, LaneCode, LaneLayout, LaneType, fixed_levels
 from ...numerics.quantization import Float32Array
 from ..codec import Codec, Context, GatheredCodec, LaneCodec
 from .homomorphism import Derived, derive
-from .program import Program
+from .program import CodecProgram
 
 ENDING: Final = ".compll"
 
@@ -38,7 +38,7 @@ def load(path: str, *, native: bool | None = None, **params: float) -> Codec:
     except OSError as error:
         raise InvalidCodec(f"cannot be read: {error.strerror}", place=path, value=path) from None
     native = find_spec("numba") is not None if native is None else native
-    program = Program(text, path, native=native, params=params)
+    program = CodecProgram(text, path, native=native, params=params)
     derived = derive(program.checked)
     options = "".join(f", {name}={value:g}" for name, value in program.params.items())
     name = f"{Path(path).stem}{ENDING}({options.removeprefix(', ')})"
@@ -49,13 +49,13 @@ def load(path: str, *, native: bool | None = None, **params: float) -> Codec:
 
 def reason(path: str) -> str:
     """Return why switches cannot sum the codes of a codec's file; empty if they can."""
-    return derive(Program(Path(path).read_text(), path, native=False).checked).reason
+    return derive(CodecProgram(Path(path).read_text(), path, native=False).checked).reason
 
 
 def same_bits(path: str) -> bool:
     """Return whether both back ends make the same codes and numbers, bit for bit, for arrays of several sizes."""
     text = Path(path).read_text()
-    programs = [Program(text, path, native=native) for native in (False, True)]
+    programs = [CodecProgram(text, path, native=native) for native in (False, True)]
     for size in (1, 33, 5000):
         values = np.random.default_rng(size).standard_normal(size).astype(np.float32)
         codes = [program.encode(values, Draws(5, 1)) for program in programs]
@@ -68,7 +68,7 @@ def same_bits(path: str) -> bool:
 class ProgramLanes(LaneCode):
     """A homomorphic codec as fields of a lane, its common scalar as the scale of a chunk."""
 
-    def __init__(self, name: str, program: Program, derived: Derived) -> None:
+    def __init__(self, name: str, program: CodecProgram, derived: Derived) -> None:
         assert derived.quantise is not None
         assert derived.restore is not None
         self.name = name
@@ -77,7 +77,7 @@ class ProgramLanes(LaneCode):
         self._quantise = program.kernel(derived.quantise)
         self._restore = program.kernel(derived.restore)
 
-    def layout(self, workers: int) -> Layout:
+    def layout(self, workers: int) -> LaneLayout:
         return fixed_levels(1 << self._derived.bits, workers)
 
     def scale(self, chunks: Float32Array, levels: int) -> NDArray[np.float64]:
@@ -119,7 +119,7 @@ class ProgramCodec(GatheredCodec):
     What is summed first are the lengths of all workers' codes, each in its own place.
     """
 
-    def __init__(self, name: str, program: Program) -> None:
+    def __init__(self, name: str, program: CodecProgram) -> None:
         self.name = name
         self._program = program
         self._last: tuple[Float32Array, NDArray[np.uint8]] | None = None

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ....imports.extras import explained
 from ...numerics.quantization import Float32Array
 from .syntax import Node
-from .types import UINT_BITS, Kind, walk
+from .types import UINT_BITS, ValueKind, walk
 
 STORED: Final = {"float": np.float32, "int": np.int64, "bool": np.bool_, **dict.fromkeys(UINT_BITS, np.uint8)}
 """NumPy's types of values."""
@@ -32,7 +32,7 @@ class Kernel(NamedTuple):
     """Elements (n,), values of `captures` and random numbers (sites, n) to results (n,)."""
 
 
-class Source:
+class ExpressionWriter:
     """Writes expressions; `vectors`: over arrays, for NumPy."""
 
     def __init__(self, vectors: bool, operator: Callable[[Node], str] | None = None) -> None:
@@ -46,7 +46,7 @@ class Source:
         text = self.expression(node)
         return f"f32({text})" if kind == "float" else f"i64({text})"
 
-    def stored(self, node: Node, kind: Kind) -> str:
+    def stored(self, node: Node, kind: ValueKind) -> str:
         """Write an expression converted to the type of a variable or result."""
         if kind.vector or kind.base in ("bool", "code"):
             return self.expression(node)
@@ -147,8 +147,8 @@ def compiled(node: Node, *, native: bool) -> Kernel:
     """
     parameter, inner, value = function_parts(node)
     captures = captured(node)
-    source = Source(not native)
-    lines = [f"v_{part.parts[1]} = {source.stored(part.parts[2], Kind(part.parts[0]))}" for part in inner]
+    source = ExpressionWriter(not native)
+    lines = [f"v_{part.parts[1]} = {source.stored(part.parts[2], ValueKind(part.parts[0]))}" for part in inner]
     result = source.stored(value, node.kind)
     names = "".join(f", v_{name}" for name in captures)
     if native:

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from ...errors import InvalidCodec
 from ...numerics.draws import Draws
 from ...numerics.quantization import Float32Array
-from .kernels import STORED, VECTORS, Kernel, Source, compiled
+from .kernels import STORED, VECTORS, ExpressionWriter, Kernel, compiled
 from .syntax import Node, parse
-from .types import UINT_BITS, Checked, Kind, check
+from .types import UINT_BITS, Checked, ValueKind, check
 
 Bytes = NDArray[np.uint8]
 
@@ -21,7 +21,7 @@ _STRIDE: Final = 64
 """Sums of floats have so many float64 parts, element i in part i mod 64, which are added one after the other."""
 
 
-class Program:
+class CodecProgram:
     """One codec: `encode` makes bytes of numbers, `decode` numbers of bytes."""
 
     def __init__(self, text: str, file: str, *, native: bool, params: Mapping[str, float] | None = None) -> None:
@@ -95,20 +95,20 @@ class Program:
             return frame.block(function.parts[6], _kind_of(function))
 
 
-def _kind_of(function: Node) -> Kind:
-    return Kind(function.parts[0], function.parts[1] is not None)
+def _kind_of(function: Node) -> ValueKind:
+    return ValueKind(function.parts[0], function.parts[1] is not None)
 
 
 class _Frame:
     """One call of a function."""
 
-    def __init__(self, program: Program, values: dict[str, Any], draws: Draws) -> None:
+    def __init__(self, program: CodecProgram, values: dict[str, Any], draws: Draws) -> None:
         self._program = program
         self._values = values
         self._draws = draws
-        self._kinds: dict[str, Kind] = {}
+        self._kinds: dict[str, ValueKind] = {}
 
-    def block(self, block: Node, result: Kind) -> Any:
+    def block(self, block: Node, result: ValueKind) -> Any:
         """Run statements; the value of the first `return`, or None."""
         for statement in block.parts:
             match statement.rule:
@@ -140,11 +140,11 @@ class _Frame:
 
     def _declare(self, statement: Node) -> None:
         _, base, star, name, value = statement.parts
-        self._kinds[name] = kind = Kind(base, star is not None)
+        self._kinds[name] = kind = ValueKind(base, star is not None)
         if value is not None:
             self._values[name] = self.value(value, kind)
 
-    def value(self, node: Node, kind: Kind) -> Any:
+    def value(self, node: Node, kind: ValueKind) -> Any:
         """Compute an expression as this type."""
         held: list[Any] = []
 
@@ -152,7 +152,7 @@ class _Frame:
             held.append(self._operated(each))
             return f"held[{len(held) - 1}]"
 
-        text = Source(True, operator).stored(node, kind)
+        text = ExpressionWriter(True, operator).stored(node, kind)
         names = {f"v_{name}": value for name, value in self._values.items()}
         value = eval(text, {**VECTORS, **names, "held": held})
         return value if kind.vector or kind.base == "code" else STORED[kind.base](value)
@@ -168,7 +168,7 @@ class _Frame:
         if name == "concat":
             return joined([(self.value(each, each.kind), each.kind) for each in arguments if each is not None])
         if name == "range":
-            return np.arange(int(self.value(arguments[0], Kind("int"))))
+            return np.arange(int(self.value(arguments[0], ValueKind("int"))))
         if name == "scatter":
             at, values = (self.value(each, each.kind) for each in arguments)
             out = np.zeros(self._values["size"], np.float32)
@@ -197,7 +197,7 @@ def reduced(vector: NDArray[Any], combiner: str) -> Any:
     return vector.min() if combiner == "min" else vector.max()
 
 
-def joined(parts: Sequence[tuple[Any, Kind]]) -> Bytes:
+def joined(parts: Sequence[tuple[Any, ValueKind]]) -> Bytes:
     """Return numbers and vectors as bytes: 4 of a number; of a vector its length in 4, and its elements, packed."""
     pieces = []
     for value, kind in parts:
@@ -214,7 +214,7 @@ def joined(parts: Sequence[tuple[Any, Kind]]) -> Bytes:
     return np.concatenate(pieces) if pieces else np.zeros(0, np.uint8)
 
 
-def extracted(code: Bytes, kinds: Sequence[Kind], file: str) -> list[Any]:
+def extracted(code: Bytes, kinds: Sequence[ValueKind], file: str) -> list[Any]:
     """Return the numbers and vectors that `joined` made bytes of.
 
     Raises:

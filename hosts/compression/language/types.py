@@ -18,7 +18,7 @@ OPERATORS: Final = ("map", "filter", "reduce", "sort", "concat", "range", "scatt
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ValueKind:
     """Type of a value."""
 
     base: str
@@ -36,11 +36,11 @@ class Kind:
         return self.number and self.base != "float"
 
 
-FLOAT: Final = Kind("float")
-INT: Final = Kind("int")
-BOOL: Final = Kind("bool")
-CODE: Final = Kind("code")
-FLOATS: Final = Kind("float", True)
+FLOAT: Final = ValueKind("float")
+INT: Final = ValueKind("int")
+BOOL: Final = ValueKind("bool")
+CODE: Final = ValueKind("code")
+FLOATS: Final = ValueKind("float", True)
 
 
 @dataclass(slots=True)
@@ -48,7 +48,7 @@ class Checked:
     """A codec whose types fit."""
 
     file: str
-    params: dict[str, tuple[Kind, float]]
+    params: dict[str, tuple[ValueKind, float]]
     """Parameters and their defaults."""
     encode: Node
     decode: Node
@@ -62,14 +62,14 @@ def check(tree: Node, file: str) -> Checked:
     Raises:
         InvalidCodec: A type does not fit, a name is unknown, or a function is missing.
     """
-    params: dict[str, tuple[Kind, float]] = {}
+    params: dict[str, tuple[ValueKind, float]] = {}
     functions: dict[str, Node] = {}
     for node in tree.parts:
         if node.rule == "param":
             base, name, sign, number = node.parts
             if base not in ("float", "int"):
                 _fail(file, node, f"a parameter is float or int, not {base}", base)
-            params[name] = Kind(base), float(number) * (-1 if sign else 1)
+            params[name] = ValueKind(base), float(number) * (-1 if sign else 1)
         else:
             functions[node.parts[2]] = node
     for name in ("encode", "decode"):
@@ -81,7 +81,7 @@ def check(tree: Node, file: str) -> Checked:
         if name not in wanted:
             _fail(file, node, f"a codec has the functions encode and decode, not {name}", name)
         base, star, _, argument_base, argument_star, argument, block = node.parts
-        found = Kind(base, star is not None), Kind(argument_base, argument_star is not None)
+        found = ValueKind(base, star is not None), ValueKind(argument_base, argument_star is not None)
         if found != wanted[name]:
             _fail(file, node, f"{name} is {wanted[name][0]} {name}({wanted[name][1]} …)", str(found[0]))
         scope = {each: kind for each, (kind, _) in params.items()}
@@ -109,7 +109,7 @@ def _fail(file: str, node: Node, what: str, value: str) -> NoReturn:
 class _Checker:
     """Types in one function."""
 
-    def __init__(self, file: str, scope: dict[str, Kind], result: Kind, common: list[str]) -> None:
+    def __init__(self, file: str, scope: dict[str, ValueKind], result: ValueKind, common: list[str]) -> None:
         self._file = file
         self._scope = scope
         self._result = result
@@ -127,7 +127,7 @@ class _Checker:
 
     def _declaration(self, node: Node) -> None:
         common, base, star, name, value = node.parts
-        kind = Kind(base, star is not None)
+        kind = ValueKind(base, star is not None)
         if value is not None:
             self._fits(kind, self.expression(value), value)
         if name in self._scope:
@@ -163,12 +163,12 @@ class _Checker:
         self._fits(self._result, self.expression(node.parts[0]), node.parts[0])
         self.returns = True
 
-    def _named(self, name: str, node: Node) -> Kind:
+    def _named(self, name: str, node: Node) -> ValueKind:
         if name not in self._scope:
             self.fail(node, f"unknown name {name}", name)
         return self._scope[name]
 
-    def _fits(self, wanted: Kind, found: Kind, node: Node) -> None:
+    def _fits(self, wanted: ValueKind, found: ValueKind, node: Node) -> None:
         """Whole numbers become floats, and numbers the nearest of an unsigned type; nothing else changes its type."""
         if wanted == found:
             return
@@ -179,38 +179,38 @@ class _Checker:
 
     # --- expressions ---
 
-    def expression(self, node: Node) -> Kind:
-        kind: Kind = getattr(self, f"_of_{node.rule}")(node)
+    def expression(self, node: Node) -> ValueKind:
+        kind: ValueKind = getattr(self, f"_of_{node.rule}")(node)
         node.kind = kind
         return kind
 
-    def _number_of(self, node: Node) -> Kind:
+    def _number_of(self, node: Node) -> ValueKind:
         kind = self.expression(node)
         if not kind.number:
             self.fail(node, f"a number is wanted, and this is {kind}", kind)
         return kind
 
-    def _of_number(self, node: Node) -> Kind:
+    def _of_number(self, node: Node) -> ValueKind:
         return INT if node.parts[0].isdigit() else FLOAT
 
-    def _of_name(self, node: Node) -> Kind:
+    def _of_name(self, node: Node) -> ValueKind:
         return self._named(node.parts[0], node)
 
-    def _of_length(self, node: Node) -> Kind:
+    def _of_length(self, node: Node) -> ValueKind:
         kind = self._named(node.parts[0], node)
         if not kind.vector:
             self.fail(node, f"{node.parts[0]} has no size: it is {kind}", kind)
         return INT
 
-    def _of_index(self, node: Node) -> Kind:
+    def _of_index(self, node: Node) -> ValueKind:
         name, at = node.parts
         kind = self._named(name, node)
         if not kind.vector:
             self.fail(node, f"{name} is no vector but {kind}", kind)
         self._fits(INT, self.expression(at), at)
-        return Kind(kind.base)
+        return ValueKind(kind.base)
 
-    def _of_choice(self, node: Node) -> Kind:
+    def _of_choice(self, node: Node) -> ValueKind:
         condition, first, second = node.parts
         self._fits(BOOL, self.expression(condition), condition)
         kinds = self.expression(first), self.expression(second)
@@ -220,39 +220,39 @@ class _Checker:
             self.fail(node, f"both results are alike, and these are {kinds[0]} and {kinds[1]}", kinds[1])
         return FLOAT if FLOAT in kinds else INT
 
-    def _of_both(self, node: Node) -> Kind:
+    def _of_both(self, node: Node) -> ValueKind:
         for part in node.parts:
             self._fits(BOOL, self.expression(part), part)
         return BOOL
 
     _of_disjunction = _of_conjunction = _of_inverse = _of_both
 
-    def _of_compare(self, node: Node) -> Kind:
+    def _of_compare(self, node: Node) -> ValueKind:
         self._number_of(node.parts[0])
         self._number_of(node.parts[2])
         return BOOL
 
-    def _of_binary(self, node: Node) -> Kind:
+    def _of_binary(self, node: Node) -> ValueKind:
         left, operator, right = node.parts
         kinds = self._number_of(left), self._number_of(right)
         if operator == "%" and FLOAT in kinds:
             self.fail(node, "% is of whole numbers", "%")
         return FLOAT if FLOAT in kinds or operator == "/" else INT
 
-    def _of_negative(self, node: Node) -> Kind:
+    def _of_negative(self, node: Node) -> ValueKind:
         return FLOAT if self._number_of(node.parts[1]) == FLOAT else INT
 
-    def _of_cast(self, node: Node) -> Kind:
+    def _of_cast(self, node: Node) -> ValueKind:
         base, value = node.parts
         if base not in ("int", "float"):
             self.fail(node, f"there is no conversion {base}(…); int and float are", base)
         self._number_of(value)
-        return Kind(base)
+        return ValueKind(base)
 
-    def _of_lambda(self, node: Node) -> Kind:
+    def _of_lambda(self, node: Node) -> ValueKind:
         self.fail(node, "a function is an argument of map and filter alone", "lambda")
 
-    def _of_call(self, node: Node) -> Kind:
+    def _of_call(self, node: Node) -> ValueKind:
         name, *arguments = node.parts
         arguments = [each for each in arguments if each is not None]
         if name == "random":
@@ -270,31 +270,31 @@ class _Checker:
             self.fail(node, f"unknown operator {name}; there are {', '.join([*OPERATORS, *_FUNCTIONS])}, random", name)
         if self._inside:
             self.fail(node, f"{name} cannot stand in the function of another operator", name)
-        kind: Kind = getattr(self, f"_{name}")(node, arguments)
+        kind: ValueKind = getattr(self, f"_{name}")(node, arguments)
         return kind
 
     def _count(self, node: Node, name: str, arguments: Sequence[Node], count: int) -> None:
         if len(arguments) != count:
             self.fail(node, f"{name} takes {count} arguments, and has {len(arguments)}", len(arguments))
 
-    def _vector(self, node: Node, name: str) -> Kind:
+    def _vector(self, node: Node, name: str) -> ValueKind:
         kind = self.expression(node)
         if not kind.vector:
             self.fail(node, f"{name} takes a vector, and this is {kind}", kind)
         return kind
 
-    def _map(self, node: Node, arguments: Sequence[Node]) -> Kind:
+    def _map(self, node: Node, arguments: Sequence[Node]) -> ValueKind:
         self._count(node, "map", arguments, 2)
-        return Kind(self._applied(arguments[1], self._vector(arguments[0], "map"), "map").base, True)
+        return ValueKind(self._applied(arguments[1], self._vector(arguments[0], "map"), "map").base, True)
 
-    def _filter(self, node: Node, arguments: Sequence[Node]) -> Kind:
+    def _filter(self, node: Node, arguments: Sequence[Node]) -> ValueKind:
         self._count(node, "filter", arguments, 2)
         kind = self._vector(arguments[0], "filter")
         if (result := self._applied(arguments[1], kind, "filter")) != BOOL:
             self.fail(arguments[1], f"filter's function returns bool, and this {result}", result)
         return kind
 
-    def _applied(self, node: Node, vector: Kind, name: str) -> Kind:
+    def _applied(self, node: Node, vector: ValueKind, name: str) -> ValueKind:
         """Return the result type of a function of the vector's elements."""
         if node.rule != "lambda":
             self.fail(node, f"{name} takes a function: [](float x) -> float {{ return …; }}", node.rule)
@@ -308,42 +308,42 @@ class _Checker:
         if base == "code":
             self.fail(node, "a function returns a number or bool", base)
         outer, self._inside = dict(self._scope), True
-        self._scope[parameters[0].parts[1]] = Kind(vector.base)
+        self._scope[parameters[0].parts[1]] = ValueKind(vector.base)
         for part in inner:
-            self._fits(Kind(part.parts[0]), self.expression(part.parts[2]), part.parts[2])
-            self._scope[part.parts[1]] = Kind(part.parts[0])
-        self._fits(Kind(base), self.expression(value), value)
+            self._fits(ValueKind(part.parts[0]), self.expression(part.parts[2]), part.parts[2])
+            self._scope[part.parts[1]] = ValueKind(part.parts[0])
+        self._fits(ValueKind(base), self.expression(value), value)
         self._scope, self._inside = outer, False
-        node.kind = Kind(base)
-        return Kind(base)
+        node.kind = ValueKind(base)
+        return ValueKind(base)
 
     def _choice_of(self, node: Node, name: str, known: Sequence[str]) -> None:
         if node.rule != "name" or node.parts[0] not in known:
             self.fail(node, f"{name} takes one of {', '.join(known)}", node.parts[0])
 
-    def _reduce(self, node: Node, arguments: Sequence[Node]) -> Kind:
+    def _reduce(self, node: Node, arguments: Sequence[Node]) -> ValueKind:
         self._count(node, "reduce", arguments, 2)
         kind = self._vector(arguments[0], "reduce")
         self._choice_of(arguments[1], "reduce", COMBINERS)
         return FLOAT if kind.base == "float" else INT
 
-    def _sort(self, node: Node, arguments: Sequence[Node]) -> Kind:
+    def _sort(self, node: Node, arguments: Sequence[Node]) -> ValueKind:
         self._count(node, "sort", arguments, 2)
         self._choice_of(arguments[1], "sort", ORDERS)
         return self._vector(arguments[0], "sort")
 
-    def _range(self, node: Node, arguments: Sequence[Node]) -> Kind:
+    def _range(self, node: Node, arguments: Sequence[Node]) -> ValueKind:
         self._count(node, "range", arguments, 1)
         self._fits(INT, self.expression(arguments[0]), arguments[0])
-        return Kind("int", True)
+        return ValueKind("int", True)
 
-    def _scatter(self, node: Node, arguments: Sequence[Node]) -> Kind:
+    def _scatter(self, node: Node, arguments: Sequence[Node]) -> ValueKind:
         self._count(node, "scatter", arguments, 2)
-        for each, wanted in zip(arguments, (Kind("int", True), FLOATS), strict=True):
+        for each, wanted in zip(arguments, (ValueKind("int", True), FLOATS), strict=True):
             self._fits(wanted, self.expression(each), each)
         return FLOATS
 
-    def _concat(self, node: Node, arguments: Sequence[Node]) -> Kind:
+    def _concat(self, node: Node, arguments: Sequence[Node]) -> ValueKind:
         for each in arguments:
             kind = self.expression(each)
             if kind.base in ("code", "bool"):

@@ -11,16 +11,16 @@ from ....imports import user_files
 from ....imports.registry import Registry
 from ....wire.control import Pacing
 from ...errors import InvalidLaw
-from ..law import Description, Feedback, Setting, WindowLaw
+from ..law import Feedback, LawDescription, Setting, WindowLaw
 from .explicit import ExplicitWindow
 
-__all__ = ["LAWS", "Description", "Setting"]
+__all__ = ["LAWS", "LawDescription", "Setting"]
 
 
 class _UserLaw(WindowLaw):
     """A law of a user's file: its answers are checked, and limited to the switches' allowance if it is bounded."""
 
-    def __init__(self, path: str, description: Description, setting: Setting) -> None:
+    def __init__(self, path: str, description: LawDescription, setting: Setting) -> None:
         try:
             law = description.make(setting)
         except TypeError as error:
@@ -72,9 +72,9 @@ class _UserLaw(WindowLaw):
         return value
 
 
-def _checked(description: Description, path: str) -> Description:
+def _checked(description: LawDescription, path: str) -> LawDescription:
     """Description of a user's file, whose law is checked."""
     return replace(description, make=lambda setting: _UserLaw(path, description, setting))
 
 
-LAWS: Final = Registry(__name__, __path__, Description, "window law", InvalidLaw, first="explicit", adopt=_checked)
+LAWS: Final = Registry(__name__, __path__, LawDescription, "window law", InvalidLaw, first="explicit", adopt=_checked)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from ....wire.control import Pacing
-from ..law import Description, Feedback
+from ..law import Feedback, LawDescription
 from .loss import LossDriven
 
 GAIN: Final = 1 / 16
@@ -40,4 +40,4 @@ class Dctcp(LossDriven):
             self._cut(self._window * (1 - self.alpha / 2), feedback.in_flight)
 
 
-DESCRIPTION: Final = Description("dctcp", "marks that results carry", lambda _: Dctcp())
+DESCRIPTION: Final = LawDescription("dctcp", "marks that results carry", lambda _: Dctcp())

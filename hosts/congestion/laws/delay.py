@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from ....wire.control import Pacing
-from ..law import Description, Feedback, WindowLaw
+from ..law import Feedback, LawDescription, WindowLaw
 
 GROWTH: Final = 1.0
 """Rounds that the window grows by for each window of results within the target."""
@@ -59,4 +59,4 @@ class DelayTarget(WindowLaw):
             self._cut_ns = now_ns
 
 
-DESCRIPTION: Final = Description("delay", "round trips", lambda _: DelayTarget())
+DESCRIPTION: Final = LawDescription("delay", "round trips", lambda _: DelayTarget())

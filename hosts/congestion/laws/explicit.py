@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ....wire.control import Pacing
-from ..law import Description, Feedback, WindowLaw
+from ..law import Feedback, LawDescription, WindowLaw
 
 
 class ExplicitWindow(WindowLaw):
@@ -33,4 +33,4 @@ class ExplicitWindow(WindowLaw):
         return max(1, self._window)
 
 
-DESCRIPTION: Final = Description("explicit", "the switches' allowance", lambda _: ExplicitWindow(), bounded=True)
+DESCRIPTION: Final = LawDescription("explicit", "the switches' allowance", lambda _: ExplicitWindow(), bounded=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ....wire.control import Pacing
-from ..law import Description, Feedback, WindowLaw
+from ..law import Feedback, LawDescription, WindowLaw
 
 
 class FixedWindow(WindowLaw):
@@ -29,4 +29,4 @@ class FixedWindow(WindowLaw):
         return self._rounds
 
 
-DESCRIPTION: Final = Description("fixed", "constant: the job's window", lambda setting: FixedWindow(setting.window))
+DESCRIPTION: Final = LawDescription("fixed", "constant: the job's window", lambda setting: FixedWindow(setting.window))

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from ....wire.aggregation import AGGREGATION_PORT
 from ....wire.control import Pacing
 from ....wire.int_messages import depths, link_request, read_links
-from ..law import Description, Feedback, Link, Setting, WindowLaw
+from ..law import Feedback, LawDescription, Link, Setting, WindowLaw
 
 TARGET: Final = 0.95
 """η: the share of a link that is to be used."""
@@ -144,4 +144,4 @@ def _of(setting: Setting) -> Hpcc:
     return Hpcc(setting.rates_bps, round_bytes=setting.round_bytes, flows=setting.streams, hops=setting.hops)
 
 
-DESCRIPTION: Final = Description("hpcc", "links' INT readings", _of, reads_int=True)
+DESCRIPTION: Final = LawDescription("hpcc", "links' INT readings", _of, reads_int=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from ....wire.control import Pacing
-from ..law import Description, Feedback, WindowLaw
+from ..law import Feedback, LawDescription, WindowLaw
 
 
 class LossDriven(WindowLaw):
@@ -44,4 +44,4 @@ class LossDriven(WindowLaw):
         self._cut_end = self._come + in_flight
 
 
-DESCRIPTION: Final = Description("loss", "losses", lambda _: LossDriven())
+DESCRIPTION: Final = LawDescription("loss", "losses", lambda _: LossDriven())

@@ -5,7 +5,7 @@ this package.
 """
 
 from .adacons import adacons_hook
-from .adasum import Racks, adasum_hook
+from .adasum import RackGroups, adasum_hook
 from .compressed import (
     CodecState,
     DgcState,
@@ -26,7 +26,7 @@ __all__ = [
     "HiTopKState",
     "PackedState",
     "PlannedState",
-    "Racks",
+    "RackGroups",
     "TopKState",
     "adacons_hook",
     "adasum_hook",

@@ -19,7 +19,7 @@ from .buckets import combining_group, completed, layer_cuts, only_tensor
 from .racks import CallThread, check_racks
 
 
-class Racks:
+class RackGroups:
     """Groups of ranks that are summed before Adasum is taken among them."""
 
     def __init__(self, racks: Sequence[Sequence[int]]) -> None:
@@ -64,7 +64,7 @@ def start_adasum(tensor: torch.Tensor, cuts: Sequence[int], among: Any) -> Futur
     Args:
         tensor: Floating, contiguous.
         cuts: Elements at which its layers begin, except the first.
-        among: `Racks`, a process group of 2^k ranks, or None for the world.
+        among: `RackGroups`, a process group of 2^k ranks, or None for the world.
 
     Returns:
         The future of the tensor.
@@ -72,7 +72,7 @@ def start_adasum(tensor: torch.Tensor, cuts: Sequence[int], among: Any) -> Futur
     Raises:
         InvalidPlan: The group's back end is not Weir's, or its ranks are not 2^k.
     """
-    if isinstance(among, Racks):
+    if isinstance(among, RackGroups):
         return among.combine(tensor, cuts)
     group = combining_group(among)
     check_power_of_two(group.size(), "ranks", "process group")
@@ -85,7 +85,7 @@ def adasum_hook(state: Any, bucket: dist.GradBucket) -> Future[torch.Tensor]:
     """Replace DDP's mean of gradients by Adasum, for each parameter.
 
     Args:
-        state: `Racks`, a process group of 2^k ranks, or None for the world.
+        state: `RackGroups`, a process group of 2^k ranks, or None for the world.
         bucket: DDP's gradients.
 
     Returns:

@@ -25,7 +25,7 @@ from torch.futures import Future
 from ...collectives.compression import Compression
 from ...compression.codec import Codec, Context, State
 from ...numerics.draws import Draws, mixed
-from ...numerics.encodings import Encoding, Place, encoding_of
+from ...numerics.encodings import ChunkPlace, Encoding, encoding_of
 from ...numerics.lane_codes import LaneType
 from ...numerics.quantization import Float32Array
 
@@ -227,7 +227,7 @@ class LaneSum:
         self._chunks = np.zeros((count, encoding.values), np.float32)
         self._chunks.ravel()[: values.size] = values
         self._encoding, self._context, self._size, self._group = encoding, context, values.size, group
-        self._place = Place(np.arange(count, dtype=np.uint32), context.draws)
+        self._place = ChunkPlace(np.arange(count, dtype=np.uint32), context.draws)
         asked = np.minimum(encoding.prepare(self._chunks, 1, self._place), 255).astype(np.uint8)
         self._scales = torch.from_numpy(asked).to(device)
         self._lanes = torch.empty(0)

@@ -21,7 +21,7 @@ import torch.distributed as dist
 from torch.futures import Future
 
 from ...compression.codec import Context
-from ...compression.selective import Choice
+from ...compression.selective import SummationChoice
 from ...compression.task_graph import COMPUTE, NETWORK, Task
 from ...errors import InvalidTensor
 from ...numerics.draws import Draws, mixed
@@ -31,7 +31,7 @@ from ...numerics.quantization import Float32Array
 from ..two_queues import Action, Submitted, TwoQueues
 from .compressed import CodecState, LaneSum
 
-Plan = Mapping[int, Choice]
+Plan = Mapping[int, SummationChoice]
 """Choice by the numbers of a gradient: a plan's costs depend on nothing else."""
 
 _WAY: Final = "switch"

@@ -10,7 +10,7 @@ import pytest
 from weir.controller.congestion import CongestionOptions, JobStreams, Uncontrolled, link_budgets
 from weir.controller.congestion.bound_log import PROMISES, summary, window_advice
 from weir.controller.congestion.queue_bound import Promise
-from weir.controller.controller import Options
+from weir.controller.controller import ControllerOptions
 from weir.controller.p4runtime.pipeline import CompiledPipeline
 from weir.controller.placement import Placement
 from weir.controller.planning.plan import FailurePolicy, JobSpec
@@ -54,7 +54,7 @@ async def test_the_controller_says_each_change_once(
     pipeline: CompiledPipeline, caplog: pytest.LogCaptureFixture
 ) -> None:
     congestion = CongestionOptions(uncontrolled=(TOO_MUCH,))
-    options = Options(probe_period_ns=5 * MS, solve_period_ns=0, lease_ns=30 * MS, congestion=congestion)
+    options = ControllerOptions(probe_period_ns=5 * MS, solve_period_ns=0, lease_ns=30 * MS, congestion=congestion)
     caplog.set_level(logging.INFO, PROMISES)
 
     def said() -> list[str]:

@@ -14,7 +14,7 @@ from weir.controller.congestion import CongestionOptions, JobStreams, LinkBudget
 from weir.controller.congestion.bound_log import PROMISES
 from weir.controller.congestion.bound_violations import Exceeded
 from weir.controller.congestion.cross_traffic import DeclaredPair
-from weir.controller.controller import Options
+from weir.controller.controller import ControllerOptions
 from weir.controller.live.picture import LiveView
 from weir.controller.p4runtime.pipeline import CompiledPipeline
 from weir.controller.placement import Placement
@@ -44,7 +44,7 @@ async def test_undeclared_traffic_is_reported_once_by_its_queue(
 ) -> None:
     """1200 Mbit/s on a link of 1 Gbit/s, from two hosts: declared, it would leave the queue without a bound."""
     congestion = CongestionOptions(48, uncontrolled, lease_ns=2 * MS)
-    options = Options(probe_period_ns=5 * MS, solve_period_ns=0, lease_ns=100 * MS, congestion=congestion)
+    options = ControllerOptions(probe_period_ns=5 * MS, solve_period_ns=0, lease_ns=100 * MS, congestion=congestion)
     caplog.set_level(logging.WARNING, PROMISES)
     view = LiveView()
 

@@ -9,7 +9,7 @@ import pytest
 
 from weir.controller.congestion import CongestionOptions, LinkBudget, Uncontrolled, WindowController
 from weir.controller.congestion.queue_bound import Promise
-from weir.controller.int_config.settings import Flows, IntConfig, Mode, ReportLimit, Steps
+from weir.controller.int_config.settings import WatchedFlows, IntConfig, WatchMode, ReportLimit, EventThresholds
 from weir.controller.int_config.table_entries import REPORT_SESSION, watch_state
 from weir.controller.p4runtime.entries import CloneSession
 from weir.controller.planning.plan import round_bytes
@@ -17,7 +17,7 @@ from weir.tests.controller.congestion.test_budget import FABRIC, ROUTES, at_one_
 from weir.topologies import Endpoint
 
 OTHERS = (Uncontrolled("h4", "h1", 1e8, 1042),)
-QUEUES = IntConfig(queue_steps=Steps(depth_step=1))
+QUEUES = IntConfig(queue_steps=EventThresholds(depth_step=1))
 
 
 def unpromised(watching: IntConfig | None, others: tuple[Uncontrolled, ...] = ()) -> dict[Endpoint, LinkBudget]:
@@ -78,7 +78,7 @@ def test_more_reports_than_a_link_carries_are_refused() -> None:
 
 def test_int_in_packets_lengthens_them() -> None:
     """They go from h4 at s2 to h1 at s1, over either spine."""
-    embedding = IntConfig((Flows(Mode.MD),), flow_steps=Steps(period_us=1000))
+    embedding = IntConfig((WatchedFlows(WatchMode.MD),), flow_steps=EventThresholds(period_us=1000))
     assert unpromised(embedding, OTHERS) == {}
     plain, longer = (WindowController(FABRIC, CongestionOptions(64, OTHERS), each) for each in (None, embedding))
     for each in (plain, longer):

@@ -150,10 +150,10 @@ def test_a_file_of_the_users_is_a_policy(tmp_path: Path) -> None:
     path = tmp_path / "ring.py"
     path.write_text(
         "import numpy as np\n"
-        "from weir.controller.gossip.policy import Description, GossipPolicy\n"
+        "from weir.controller.gossip.policy import PolicyDescription, GossipPolicy\n"
         "def compute(seconds):\n"
         "    following = np.roll(np.eye(len(seconds)), 1, axis=1)\n"
         "    return GossipPolicy(following, following / 2)\n"
-        'DESCRIPTION = Description("ring", "ring", "the next worker", compute)\n'
+        'DESCRIPTION = PolicyDescription("ring", "ring", "the next worker", compute)\n'
     )
     assert POLICIES.describe(str(path)).compute(np.ones((3, 3))).probabilities[0, 1] == 1

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 import pytest
 
-from weir.controller.controller import Options
+from weir.controller.controller import ControllerOptions
 from weir.controller.inference.forest import Forest
 from weir.controller.p4runtime.pipeline import CompiledPipeline
 from weir.controller.placement.strategies import strategy
@@ -20,7 +20,7 @@ from weir.wire import frames
 from weir.wire.classification import CLASSIFICATION_PORT, pack_requests
 
 TOPOLOGY: Final = leaf_spine(1, 1, 5, rate_bps=1_000_000_000, slots=64)
-OPTIONS: Final = Options(probe_period_ns=50 * MS, solve_period_ns=0, retry_ns=MS)
+OPTIONS: Final = ControllerOptions(probe_period_ns=50 * MS, solve_period_ns=0, retry_ns=MS)
 CHUNKS: Final = 200
 
 

@@ -30,7 +30,7 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.tree import DecisionTreeClassifier
 
 from weir.controller.inference.errors import ModelError, ModelTooLarge
-from weir.controller.inference.forest import LEAF, Forest, Tree
+from weir.controller.inference.forest import LEAF, DecisionTree, Forest
 from weir.tests.controller.inference.forests import digits, digits_model, drawn_forests, hard_votes
 from weir.tests.support.errors import raises
 from weir.wire.errors import WireError
@@ -298,5 +298,5 @@ def test_values_that_are_no_bytes_are_refused(samples: Any) -> None:
 
 
 def test_thresholds_outside_bytes_leave_only_leaves_that_bytes_reach() -> None:
-    tree = Tree((0, 0, LEAF, LEAF, LEAF), (-1, 255, 0, 0, 0), (2, 3, 0, 0, 0), (1, 4, 0, 0, 0), (0, 0, 0, 1, 2))
+    tree = DecisionTree((0, 0, LEAF, LEAF, LEAF), (-1, 255, 0, 0, 0), (2, 3, 0, 0, 0), (1, 4, 0, 0, 0), (0, 0, 0, 1, 2))
     assert list(tree.leaves()) == [((), 1)]

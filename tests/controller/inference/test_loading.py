@@ -8,9 +8,9 @@ import grpc
 import pytest
 from finsy.proto import p4r
 
-from weir.controller.controller import Controller, Options
+from weir.controller.controller import Controller, ControllerOptions
 from weir.controller.inference.errors import ModelError
-from weir.controller.inference.forest import LEAF, Forest, Tree
+from weir.controller.inference.forest import LEAF, DecisionTree, Forest
 from weir.controller.inference.models import Models
 from weir.controller.inference.table_entries import model_state
 from weir.controller.jobs.journal import Journal
@@ -39,7 +39,9 @@ TOPOLOGY = leaf_spine(1, 1, 2)
 
 def stump(threshold: int, edges: tuple[tuple[float, ...], ...] | None = None) -> Forest:
     """Class 1 for a first feature above the threshold."""
-    return Forest((0, 1), 1, (Tree((0, LEAF, LEAF), (threshold, 0, 0), (1, 0, 0), (2, 0, 0), (0, 0, 1)),), edges)
+    return Forest(
+        (0, 1), 1, (DecisionTree((0, LEAF, LEAF), (threshold, 0, 0), (1, 0, 0), (2, 0, 0), (0, 0, 1)),), edges
+    )
 
 
 def write(switch: Switch, item: Entry, change: str) -> None:
@@ -218,7 +220,7 @@ async def test_a_controller_goes_on_with_the_journals_models(tmp_path: Path) -> 
             async with open_sessions(TOPOLOGY, fakes, ANSWER_S) as sessions:
                 with JournalFile(tmp_path / "journal") as journal:
                     controller = Controller(
-                        TOPOLOGY, Routes(TOPOLOGY), sessions, strategy("ps"), Options(), journal=journal
+                        TOPOLOGY, Routes(TOPOLOGY), sessions, strategy("ps"), ControllerOptions(), journal=journal
                     )
                     diffs = await controller.start()
                     if first:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from weir.controller.controller import Controller, Options
+from weir.controller.controller import Controller, ControllerOptions
 from weir.controller.inference.forest import Forest
 from weir.controller.p4runtime.pipeline import CompiledPipeline
 from weir.controller.p4runtime.session import SwitchSession
@@ -108,7 +108,7 @@ async def controlled(stack: AsyncExitStack, net: Network, pipeline: CompiledPipe
         sessions[node.name] = await stack.enter_async_context(
             SwitchSession(node.name, server.address, device_id=node.device_id, pipeline=pipeline, timeout_s=60)
         )
-    controller = Controller(TOPOLOGY, Routes(TOPOLOGY), sessions, strategy("ps"), Options())
+    controller = Controller(TOPOLOGY, Routes(TOPOLOGY), sessions, strategy("ps"), ControllerOptions())
     await controller.start()
     return controller
 

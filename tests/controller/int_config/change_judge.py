@@ -15,7 +15,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from weir.controller.int_config.settings import Mode, Steps
+from weir.controller.int_config.settings import EventThresholds, WatchMode
 from weir.tests.controller.int_config.watched_fabric import PROBE, WatchedFabric
 from weir.tests.p4src.int_fabric import NORMAL, Departure
 from weir.topologies.model import Endpoint
@@ -54,10 +54,10 @@ class Subject:
     """A queue, a flow at a node, or (MD) a flow along its whole way, whose hops one report describes."""
 
     name: str
-    steps: Steps
+    steps: EventThresholds
     hops: list[Hop]
     is_flow: bool
-    mode: Mode | None = None
+    mode: WatchMode | None = None
 
     def missed(self) -> Iterator[str]:
         """Events without a report, and packets a period after the last report without one."""
@@ -77,7 +77,7 @@ class Subject:
                         yield f"{self.name} hop {number}: {what} {value} at {hop.times[index]} µs, was {last}"
                         break
                     last, begun = value, True
-            if self.steps.period_us is not None and self.mode is not Mode.MD:
+            if self.steps.period_us is not None and self.mode is not WatchMode.MD:
                 before = 0
                 for index, now in enumerate(hop.times):
                     if index in hop.told:
@@ -128,7 +128,7 @@ class Subject:
         assert self.steps.period_us is not None
         times = self.hops[0].times
         periods = 1 + (times[stretch[-1]] - times[stretch[0]]) // self.steps.period_us
-        return 2 * len(self.hops) + periods * (2 if self.mode is Mode.MD else 1)
+        return 2 * len(self.hops) + periods * (2 if self.mode is WatchMode.MD else 1)
 
 
 def subjects(fabric: WatchedFabric) -> list[Subject]:
@@ -199,9 +199,9 @@ def subjects(fabric: WatchedFabric) -> list[Subject]:
             ways = sorted(flows[flow].items(), key=lambda item: item[1].times[0])
             counts = Counter(len(hop.times) for _, hop in ways)
             assert len(counts) == 1, f"a packet of flow {flow:x} was lost: {counts}"
-            if watched.mode is Mode.MD:
+            if watched.mode is WatchMode.MD:
                 hops = [hop for _, hop in ways]
-                found.append(Subject(f"flow {flow:x}", watching.flow_steps, hops, is_flow=True, mode=Mode.MD))
+                found.append(Subject(f"flow {flow:x}", watching.flow_steps, hops, is_flow=True, mode=WatchMode.MD))
             else:
                 found += [
                     Subject(f"flow {flow:x} at {where[0]}", watching.flow_steps, [hop], is_flow=True, mode=watched.mode)

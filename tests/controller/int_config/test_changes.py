@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from weir.controller.int_config.settings import Flows, IntConfig, Mode, Steps
+from weir.controller.int_config.settings import EventThresholds, IntConfig, WatchedFlows, WatchMode
 from weir.tests.controller.int_config.change_judge import Subject, subjects
 from weir.tests.controller.int_config.watched_fabric import MS, WatchedFabric, watched_fabric
 from weir.topologies.generators import leaf_spine, random_fabric
@@ -18,7 +18,7 @@ from weir.topologies.model import Topology
 from weir.wire import int_report
 
 TOPOLOGY = leaf_spine(2, 2, 2, rate_bps=50_000_000, queue_packets=2000)
-STEPS = Steps(depth_threshold=20, depth_step=8, latency_step_us=1500, period_us=60_000)
+STEPS = EventThresholds(depth_threshold=20, depth_step=8, latency_step_us=1500, period_us=60_000)
 BURST = range(70 * MS, 110 * MS)
 END = 260 * MS
 MAX_FLOWS = 6
@@ -60,7 +60,7 @@ def missed(found: list[Subject]) -> list[str]:
 
 async def test_steady_traffic_is_rarely_reported_and_events_always() -> None:
     """Two flows fit a link by themselves; a third one in between overloads it."""
-    watching = IntConfig((Flows(Mode.XD),), collector="h4", flow_steps=STEPS, queue_steps=STEPS)
+    watching = IntConfig((WatchedFlows(WatchMode.XD),), collector="h4", flow_steps=STEPS, queue_steps=STEPS)
     async with watched_fabric(TOPOLOGY, watching) as fabric:
         loads = [
             Load("h1", "h3", 600, 21e6, 1, 1 * MS, END),
@@ -93,11 +93,11 @@ def drawn_fabric(rng: random.Random, rate_bps: int) -> Topology:
     return random_fabric(switches, links, 2, seed=rng.randrange(1 << 31), rate_bps=rate_bps, queue_packets=2000)
 
 
-def drawn_steps(rng: random.Random, packet_us: float) -> Steps:
+def drawn_steps(rng: random.Random, packet_us: float) -> EventThresholds:
     """Steps above what flows that meet by chance make of an empty queue: a packet of each at once."""
     depth_step = rng.randint(MAX_FLOWS + 2, 20)
     latency = rng.uniform(MAX_FLOWS + 2, 20) * packet_us
-    return Steps(
+    return EventThresholds(
         depth_threshold=rng.choice([None, rng.randint(MAX_FLOWS + 2, 30)]),
         depth_step=rng.choice([None, depth_step, depth_step]),
         latency_threshold_us=rng.choice([None, int(rng.uniform(1, 2) * latency)]),
@@ -113,7 +113,7 @@ async def play_drawn(seed: int) -> tuple[int, int, int, int]:
     Some flows that all links have room for go on throughout; in between two more overload one host's link.
     """
     rng = random.Random(seed)
-    mode = rng.choice(list(Mode))
+    mode = rng.choice(list(WatchMode))
     sizes = [rng.randint(200, 700) for _ in range(rng.randint(2, 4))]
     paces = [rng.uniform(900, 1500) for _ in sizes]  # packets a second: some 50 in a period
     rates = [8 * (size + 42) * pace for size, pace in zip(sizes, paces, strict=True)]
@@ -124,7 +124,7 @@ async def play_drawn(seed: int) -> tuple[int, int, int, int]:
     collector, victim, *others = hosts
     packet_us = 8e6 * 900 / rate_bps
     watching = IntConfig(
-        (Flows(mode),),
+        (WatchedFlows(mode),),
         collector=collector,
         flow_steps=drawn_steps(rng, packet_us),
         queue_steps=rng.choice([None, drawn_steps(rng, packet_us), drawn_steps(rng, packet_us)]),

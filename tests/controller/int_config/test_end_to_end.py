@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from weir.controller.int_config.settings import TELLING_DROPS, Flows, IntConfig, Mode
+from weir.controller.int_config.settings import TELLING_DROPS, IntConfig, WatchedFlows, WatchMode
 from weir.controller.telemetry.link_native import REPORT
 from weir.controller.telemetry.link_state import LinkState
 from weir.tests.controller.int_config.watched_fabric import MS, WatchedFabric, watched_fabric
@@ -78,17 +78,17 @@ def assert_delivered(fabric: WatchedFabric, packets: list[tuple[str, str, bytes]
 
 
 CASES = [
-    (Mode.MD, Presence.UDP_PORT),
-    pytest.param(Mode.MD, Presence.PROBE_MARKER, marks=pytest.mark.long),
-    (Mode.MX, Presence.DSCP),
-    pytest.param(Mode.XD, Presence.UDP_PORT, marks=pytest.mark.long),
+    (WatchMode.MD, Presence.UDP_PORT),
+    pytest.param(WatchMode.MD, Presence.PROBE_MARKER, marks=pytest.mark.long),
+    (WatchMode.MX, Presence.DSCP),
+    pytest.param(WatchMode.XD, Presence.UDP_PORT, marks=pytest.mark.long),
 ]
 
 
 @pytest.mark.parametrize(("mode", "presence"), CASES, ids=lambda each: str(each.value))
-async def test_watched_packets_are_collected_and_delivered_unchanged(mode: Mode, presence: Presence) -> None:
+async def test_watched_packets_are_collected_and_delivered_unchanged(mode: WatchMode, presence: Presence) -> None:
     rng = seeded()
-    watching = IntConfig((Flows(mode),), presence, COLLECTOR, drops=TELLING_DROPS)
+    watching = IntConfig((WatchedFlows(mode),), presence, COLLECTOR, drops=TELLING_DROPS)
     async with watched_fabric(TOPOLOGY, watching, rng.randrange(1 << 31)) as fabric:
         assert await fabric.controller.verify() == {}
         fabric.tap()
@@ -120,7 +120,7 @@ async def test_watched_packets_are_collected_and_delivered_unchanged(mode: Mode,
             truth, packets
         )
         assert (cost.int_packets, cost.int_bytes) == total(int_on_links(truth, packets))
-        assert (mode is Mode.XD) == (cost.int_bytes == 0)
+        assert (mode is WatchMode.XD) == (cost.int_bytes == 0)
         assert cost.reports == len(fabric.payloads)
         assert cost.reports <= cost.report_packets <= 4 * cost.reports  # on the links that they cross
 
@@ -142,7 +142,7 @@ async def test_int_has_the_room_that_the_narrowest_link_has(hops: int | None, tm
     """Packets of 1500 bytes: a link has room for INT of one hop, of none (the M bit says so), or lacks a byte for that.
     Then there is no INT on the wide link either, for the next one would lose the packet.
     """
-    watching = IntConfig((Flows(Mode.MD),))
+    watching = IntConfig((WatchedFlows(WatchMode.MD),))
     hop = 4 * watching.flows[0].words
     room = {1: _HEADERS + 2 * hop - 1, 0: _HEADERS + hop - 1, None: _HEADERS - 1}[hops]
     added = 0 if hops is None else _HEADERS + hop * hops
@@ -185,7 +185,7 @@ def total(loads: dict[Endpoint, tuple[int, int]]) -> tuple[int, int]:
     return sum(count for count, _ in loads.values()), sum(size for _, size in loads.values())
 
 
-def reports_of(mode: Mode, truth: dict[int, list[Departure]]) -> int:
+def reports_of(mode: WatchMode, truth: dict[int, list[Departure]]) -> int:
     """Number of reports by the specification.
 
     One per node (XD, MX); the stack's and the sink's own (MD); for MX none for a stack. A packet that stays at one
@@ -194,7 +194,7 @@ def reports_of(mode: Mode, truth: dict[int, list[Departure]]) -> int:
     count = 0
     for way in truth.values():
         alone = len(way) == 1
-        count += len(way) if mode is Mode.XD or alone else (2 if mode is Mode.MD else len(way) + 1)
+        count += len(way) if mode is WatchMode.XD or alone else (2 if mode is WatchMode.MD else len(way) + 1)
     return count
 
 
@@ -209,7 +209,7 @@ def path_of(way: list[Departure]) -> tuple[tuple[str, int, int], ...]:
 
 async def test_the_state_of_links_is_what_the_emulator_recorded() -> None:
     """One state is fed by reports through the socket, another with the runtime's own records: they are the same."""
-    watching = IntConfig((Flows(Mode.XD),), collector=COLLECTOR)
+    watching = IntConfig((WatchedFlows(WatchMode.XD),), collector=COLLECTOR)
     async with watched_fabric(TOPOLOGY, watching, period_ns=500 * MS) as fabric:
         fabric.tap()
         await fabric.run(10 * MS)
@@ -242,7 +242,7 @@ async def test_the_state_of_links_is_what_the_emulator_recorded() -> None:
 
 async def test_a_switch_that_lost_its_entries_gets_them_again() -> None:
     """Reports come by packet-ins here: no host is named to send them to."""
-    watching = IntConfig((Flows(Mode.XD, protocol=17),), drops=TELLING_DROPS)
+    watching = IntConfig((WatchedFlows(WatchMode.XD, protocol=17),), drops=TELLING_DROPS)
     async with watched_fabric(TOPOLOGY, watching) as fabric:
         await fabric.controller.switches.sessions["s1"].claim(99, forgetful=True)  # loads the program: all is empty
         assert set(await fabric.controller.verify()) == {"s1"}

@@ -8,7 +8,7 @@ from ipaddress import IPv4Network
 import pytest
 
 from weir.controller.errors import PlanError
-from weir.controller.int_config.settings import Flows, IntConfig, Mode, Steps
+from weir.controller.int_config.settings import EventThresholds, IntConfig, WatchedFlows, WatchMode
 from weir.controller.int_config.table_entries import check_int_config, watch_state
 from weir.topologies.generators import leaf_spine
 from weir.topologies.model import Endpoint
@@ -30,8 +30,8 @@ def lines(switch: str, watching: IntConfig) -> set[str]:
 
 
 def test_int_is_added_at_entry_and_removed_at_exit_of_a_flow() -> None:
-    flows = Flows(
-        Mode.MD,
+    flows = WatchedFlows(
+        WatchMode.MD,
         source=IPv4Network(TOPOLOGY.host("h1").address),
         destination_port=(0x1000, 0xF000),
         every=10,
@@ -39,7 +39,9 @@ def test_int_is_added_at_entry_and_removed_at_exit_of_a_flow() -> None:
         domain_instructions=DomainInstruction.BYTES_SENT,
         hops=4,
     )
-    watching = IntConfig((flows,), Presence.DSCP, "h2", 22399, dscp=48, flow_steps=Steps(depth_step=8, period_us=70))
+    watching = IntConfig(
+        (flows,), Presence.DSCP, "h2", 22399, dscp=48, flow_steps=EventThresholds(depth_step=8, period_us=70)
+    )
     reports = "dst_addr=10.0.2.1/0xffffffff dst_port=22399/0xffff protocol=17/0xff [60000]"
     everywhere = {
         f"watchlist {reports} -> ignore()",
@@ -82,8 +84,8 @@ def test_int_is_added_at_entry_and_removed_at_exit_of_a_flow() -> None:
 
 def test_every_switch_reports_flows_and_queues_to_the_controller() -> None:
     watching = IntConfig(
-        (Flows(Mode.XD, protocol=6), Flows(Mode.XD, destination=IPv4Network("10.0.2.0/24"))),
-        queue_steps=Steps(depth_threshold=20, latency_step_us=9),
+        (WatchedFlows(WatchMode.XD, protocol=6), WatchedFlows(WatchMode.XD, destination=IPv4Network("10.0.2.0/24"))),
+        queue_steps=EventThresholds(depth_threshold=20, latency_step_us=9),
         queue_classes=(0, 7),
         drops=frozenset({"no_route"}),
     )
@@ -100,7 +102,7 @@ def test_every_switch_reports_flows_and_queues_to_the_controller() -> None:
 
 
 def test_reports_avoid_a_down_link_and_stop_without_a_way() -> None:
-    watching = IntConfig((Flows(),), collector="h2")
+    watching = IntConfig((WatchedFlows(),), collector="h2")
     uplink = Endpoint("s1", 2)
     state = watch_state(TOPOLOGY, Routes(TOPOLOGY, {uplink, TOPOLOGY.peer(uplink)}), "s1", watching)
     assert not any("clone" in line for line in state.lines())
@@ -108,13 +110,13 @@ def test_reports_avoid_a_down_link_and_stop_without_a_way() -> None:
 
 
 REFUSED: list[tuple[Callable[[], object], str]] = [
-    (lambda: Flows(every=0), "one packet in 0 is no rate"),
-    (lambda: Flows(hops=256), "hops 256 is not in 0…255"),
-    (lambda: Flows(instructions=Instruction(0), domain_instructions=DomainInstruction(0)), "takes 0 words"),
-    (lambda: Flows(protocol=256), "protocol 256 is not in 0…255"),
-    (lambda: Flows(source_port=(5, 2)), "source_port 0x5/0x2"),
-    (lambda: Steps(), "nothing would ever be reported"),
-    (lambda: Steps(depth_step=0), "depth_step 0 is not in 1…"),
+    (lambda: WatchedFlows(every=0), "one packet in 0 is no rate"),
+    (lambda: WatchedFlows(hops=256), "hops 256 is not in 0…255"),
+    (lambda: WatchedFlows(instructions=Instruction(0), domain_instructions=DomainInstruction(0)), "takes 0 words"),
+    (lambda: WatchedFlows(protocol=256), "protocol 256 is not in 0…255"),
+    (lambda: WatchedFlows(source_port=(5, 2)), "source_port 0x5/0x2"),
+    (lambda: EventThresholds(), "nothing would ever be reported"),
+    (lambda: EventThresholds(depth_step=0), "depth_step 0 is not in 1…"),
     (lambda: IntConfig(drops=frozenset({"gone"})), "drop reason gone is unknown; there are truncated"),
     (lambda: IntConfig(port=0), "port 0 is not in 1…65535"),
     (lambda: IntConfig(presence=Presence.DSCP, dscp=33), "dscp 33 is not in 0…63, or has the bit 1"),
@@ -125,11 +127,11 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
         'collector "s1" is no host of leaf-spine; supported: h1',
     ),
     (
-        lambda: check_int_config(TOPOLOGY, IntConfig((Flows(source=IPv4Network("10.9.0.0/16")),))),
+        lambda: check_int_config(TOPOLOGY, IntConfig((WatchedFlows(source=IPv4Network("10.9.0.0/16")),))),
         "watch.0.source: 10.9.0.0/16 has no host or switch",
     ),
     (
-        lambda: check_int_config(TOPOLOGY, IntConfig((Flows(Mode.MD),) * 600)),
+        lambda: check_int_config(TOPOLOGY, IntConfig((WatchedFlows(WatchMode.MD),) * 600)),
         "s1 would have 1200 entries in its watchlist",
     ),
 ]

@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 
-from weir.controller.controller import Controller, Options
+from weir.controller.controller import Controller, ControllerOptions
 from weir.controller.int_config.settings import IntConfig
 from weir.controller.placement.strategies import strategy
 from weir.controller.telemetry.collector import ReportCollector
@@ -108,7 +108,7 @@ async def watched_fabric(
     async with AsyncExitStack() as stack:
         server = stack.enter_context(emulated.serve())
         sessions = await stack.enter_async_context(emulated.sessions(server))
-        options = Options(probe_period_ns=period_ns, solve_period_ns=0, watching=watching)
+        options = ControllerOptions(probe_period_ns=period_ns, solve_period_ns=0, watching=watching)
         controller = Controller(topology, Routes(topology), sessions, strategy("widest"), options)
         emulated.count_int(watching.presence)
         controller.int_load = emulated.int_load

@@ -6,7 +6,7 @@ import pytest
 
 from weir.controller.jobs.carried import links_carried
 from weir.controller.jobs.job import RunningJob, WorkerProgress
-from weir.controller.options import Options
+from weir.controller.options import ControllerOptions
 from weir.controller.placement import Placement
 from weir.controller.planning.plan import JobSpec
 from weir.tests.controller.pure_rig import MS, PureRig
@@ -22,7 +22,7 @@ AT_S3, AT_S4 = (Placement({"h1": spine, "h4": spine}, {}, spine) for spine in ("
 
 @pytest.fixture
 def fabric() -> PureRig:
-    return PureRig(TOPOLOGY, Options(probe_period_ns=PERIOD, solve_period_ns=0))
+    return PureRig(TOPOLOGY, ControllerOptions(probe_period_ns=PERIOD, solve_period_ns=0))
 
 
 def add(fabric: PureRig, number: int = 1, placement: Placement = AT_S3) -> RunningJob:

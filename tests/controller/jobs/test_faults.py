@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from weir.controller.controller import Message, Options
+from weir.controller.controller import ControllerOptions, Message
 from weir.controller.errors import NoSuchJob
-from weir.controller.jobs.membership import Membership, longest_silence_ns
+from weir.controller.jobs.membership import JobMembers, longest_silence_ns
 from weir.controller.jobs.slow_paths import SlowPaths
 from weir.controller.p4runtime.pipeline import CompiledPipeline
 from weir.controller.placement import Placement
@@ -31,7 +31,9 @@ TOPOLOGY = leaf_spine(2, 2, 3, rate_bps=1_000_000_000)
 WORKERS = ("h1", "h2", "h4")
 SERVER, SPARE = "h5", "h3"
 LEASE = 30 * MS
-OPTIONS = Options(probe_period_ns=5 * MS, solve_period_ns=0, retry_ns=2 * MS, lease_ns=LEASE, stuck_ns=40 * MS)
+OPTIONS = ControllerOptions(
+    probe_period_ns=5 * MS, solve_period_ns=0, retry_ns=2 * MS, lease_ns=LEASE, stuck_ns=40 * MS
+)
 CONTINUE, WAIT, ABORT = FailurePolicy.CONTINUE, FailurePolicy.WAIT, FailurePolicy.ABORT
 
 AT_SERVER = Placement({"h1": "s1", "h2": "s1", "h4": SERVER}, {"s1": SERVER}, SERVER)
@@ -402,7 +404,7 @@ class SlowToH2(SlowPaths):
 async def test_an_explained_silence_is_a_loss_after_ten_leases(rig: JobRig) -> None:
     controller = rig.controller
     paths = SlowToH2(controller.planner, controller.links, SERVER)
-    controller.members = Membership(controller.jobs, controller.moves, paths)
+    controller.members = JobMembers(controller.jobs, controller.moves, paths)
     await rig.admit(spec())
     counts, gone = controller.jobs.counts, controller.jobs[1].gone
     await rig.run(MS)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from weir.controller.controller import Options
+from weir.controller.controller import ControllerOptions
 from weir.controller.jobs.carried import links_carried
 from weir.controller.jobs.job import WorkerProgress
 from weir.controller.p4runtime.pipeline import CompiledPipeline
@@ -21,7 +21,9 @@ TOPOLOGY = leaf_spine(2, 1, 3, rate_bps=1_000_000_000, uplink_rate_bps=100_000_0
 """h1…h3 at s1, h4…h6 at s2; the spine s3 is the only way between them."""
 WORKERS = ("h1", "h2", "h4")
 LEASE = 20 * MS
-OPTIONS = Options(probe_period_ns=5 * MS, solve_period_ns=0, retry_ns=2 * MS, lease_ns=LEASE, stuck_ns=40 * MS)
+OPTIONS = ControllerOptions(
+    probe_period_ns=5 * MS, solve_period_ns=0, retry_ns=2 * MS, lease_ns=LEASE, stuck_ns=40 * MS
+)
 AT_SPINE = Placement(dict.fromkeys(WORKERS, "s3"), {}, "s3")
 BETWEEN = {Endpoint("s1", 4), Endpoint("s3", 1), Endpoint("s2", 4), Endpoint("s3", 2)}
 """The links between switches."""

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from weir.controller.controller import Options
+from weir.controller.controller import ControllerOptions
 from weir.controller.p4runtime.pipeline import CompiledPipeline
 from weir.controller.placement import Placement
 from weir.controller.planning.plan import JobSpec
@@ -25,7 +25,7 @@ JOB = 9
 WORKERS = ("h1", "h2", "h3")
 SERVER = "h4"
 STUCK_NS = 40 * MS
-OPTIONS = Options(probe_period_ns=5 * MS, solve_period_ns=0, retry_ns=MS, stuck_ns=STUCK_NS)
+OPTIONS = ControllerOptions(probe_period_ns=5 * MS, solve_period_ns=0, retry_ns=MS, stuck_ns=STUCK_NS)
 
 AT_SERVER = Placement({"h1": "s1", "h2": "s1", "h3": SERVER}, {"s1": SERVER}, SERVER)
 AT_SWITCH = Placement({"h1": "s1", "h2": "s1", "h3": "s2"}, {"s1": "s2"}, "s2")

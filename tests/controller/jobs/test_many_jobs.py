@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from weir.controller.controller import Options
+from weir.controller.controller import ControllerOptions
 from weir.controller.errors import PlanError
 from weir.controller.p4runtime.pipeline import CompiledPipeline
 from weir.controller.placement import Placement
@@ -22,7 +22,7 @@ from weir.topologies.generators import leaf_spine
 from weir.wire.aggregation import FAN_IN
 
 TOPOLOGY = leaf_spine(2, 2, 3, rate_bps=1_000_000_000, slots=64)
-OPTIONS = Options(probe_period_ns=50 * MS, solve_period_ns=0, retry_ns=MS)
+OPTIONS = ControllerOptions(probe_period_ns=50 * MS, solve_period_ns=0, retry_ns=MS)
 HOSTS = [host.name for host in TOPOLOGY.hosts]
 
 

@@ -8,11 +8,11 @@ import pytest
 
 from weir.controller.errors import ControllerError, NoSuchJob
 from weir.controller.jobs.job import RunningJob, WorkerProgress
-from weir.controller.jobs.membership import Membership, longest_silence_ns
-from weir.controller.jobs.registry import MAX_ABORTED, Counts
+from weir.controller.jobs.membership import JobMembers, longest_silence_ns
+from weir.controller.jobs.registry import MAX_ABORTED, EventCounts
 from weir.controller.jobs.slow_paths import SlowPaths
 from weir.controller.leases import Leases
-from weir.controller.options import Message, Options
+from weir.controller.options import ControllerOptions, Message
 from weir.controller.placement import Placement
 from weir.controller.planning.plan import FailurePolicy, JobSpec
 from weir.tests.controller.pure_rig import MS, PureRig
@@ -29,7 +29,7 @@ WORKERS = ("h1", "h2", "h5")
 
 @pytest.fixture
 def rig() -> PureRig:
-    return PureRig(FABRIC, Options(), lease_ns=LEASE)
+    return PureRig(FABRIC, ControllerOptions(), lease_ns=LEASE)
 
 
 def add(rig: PureRig, number: int = 7, workers: tuple[str, ...] = WORKERS, **more: object) -> RunningJob:
@@ -37,7 +37,7 @@ def add(rig: PureRig, number: int = 7, workers: tuple[str, ...] = WORKERS, **mor
     spec = JobSpec(number, workers, "h8", slots=16, window=8, **more)  # type: ignore[arg-type]
     job = rig.add(spec, Placement(dict.fromkeys(workers, "h8"), {}, "h8"))
     for host in job.hosts:
-        Membership(rig.jobs, rig.moves).heartbeat(number, host, 0, 0, waiting=False)
+        JobMembers(rig.jobs, rig.moves).heartbeat(number, host, 0, 0, waiting=False)
     return job
 
 
@@ -122,7 +122,7 @@ def test_how_far_a_job_is_is_told_by_all_its_workers(rig: PureRig) -> None:
     assert (told.least, told.most, told.heard_ns, told.unsettled) == (0, 0, 0, False)
     assert (job.first_round, job.newcomer) == (0, None), "no server has taken over"
     for rounds, (host, now_ns) in enumerate((("h1", 50), ("h2", 40), ("h5", 60)), 3):
-        Membership(rig.jobs, rig.moves).heartbeat(7, host, rounds, now_ns)
+        JobMembers(rig.jobs, rig.moves).heartbeat(7, host, rounds, now_ns)
     assert (job.rounds.least, job.rounds.most, job.rounds.heard_ns) == (3, 5, 40)
     assert job.rounds_per_second == pytest.approx(min(3 * S / 50, 4 * S / 40, 5 * S / 60))
     del job.progress["h1"]
@@ -134,7 +134,7 @@ def test_how_far_a_job_is_is_told_by_all_its_workers(rig: PureRig) -> None:
 
 def test_a_wait_without_a_round_for_too_long_is_stuck(rig: PureRig) -> None:
     job = add(rig)
-    members = Membership(rig.jobs, rig.moves)
+    members = JobMembers(rig.jobs, rig.moves)
     members.heartbeat(7, "h1", 4, 10)
     members.heartbeat(7, "h2", 4, 10, waiting=False)
     members.heartbeat(7, "h1", 4, 30)
@@ -154,7 +154,7 @@ def test_a_wait_without_a_round_for_too_long_is_stuck(rig: PureRig) -> None:
 
 
 def test_a_job_names_its_awaited_event(rig: PureRig) -> None:
-    job, members = add(rig), Membership(rig.jobs, rig.moves)
+    job, members = add(rig), JobMembers(rig.jobs, rig.moves)
 
     def told(now_ns: int = 0) -> str:
         sentence = rig.jobs.waiting_for(7, now_ns)
@@ -203,7 +203,7 @@ async def test_a_moving_job_names_its_awaited_event(rig: PureRig) -> None:
 
 def test_only_a_job_s_own_hosts_are_heard(rig: PureRig) -> None:
     job = add(rig, spares=("h7",))
-    members = Membership(rig.jobs, rig.moves)
+    members = JobMembers(rig.jobs, rig.moves)
 
     with raises(ControllerError, place="job 7", value="h3"):
         members.heartbeat(7, "h3", 1, 1)
@@ -223,7 +223,7 @@ def test_only_a_job_s_own_hosts_are_heard(rig: PureRig) -> None:
 
 
 def test_a_removed_host_is_told_unless_it_has_left(rig: PureRig) -> None:
-    job, members = add(rig), Membership(rig.jobs, rig.moves)
+    job, members = add(rig), JobMembers(rig.jobs, rig.moves)
     job.gone |= {"h1": "h1 failed", "h2": "h2 has left"}
     job.left.add("h2")
     joined = set(job.joined)
@@ -237,7 +237,7 @@ def test_a_removed_host_is_told_unless_it_has_left(rig: PureRig) -> None:
 
 
 def test_a_host_that_leaves_is_neither_silent_nor_failed(rig: PureRig) -> None:
-    job, members = add(rig), Membership(rig.jobs, rig.moves)
+    job, members = add(rig), JobMembers(rig.jobs, rig.moves)
     job.silent["h1"] = 0
     members.leave(7, "h1")
     assert (job.silent, job.left) == ({}, {"h1"})
@@ -255,7 +255,7 @@ def test_jobs_do_not_wait_for_finished_hosts(rig: PureRig, first: int) -> None:
     """One of two jobs, in either order, has finished and the other continues, without the finished workers once a
     worker waits; no worker has left the job before them.
     """
-    members = Membership(rig.jobs, rig.moves)
+    members = JobMembers(rig.jobs, rig.moves)
     add(rig, 6, ("h5",))
     jobs = {number: add(rig, number, workers) for number, workers in ((7, ("h1", "h2")), (8, ("h3", "h4")))}
     done, other = (jobs[number] for number in (first, 15 - first))
@@ -276,7 +276,7 @@ def test_jobs_do_not_wait_for_finished_hosts(rig: PureRig, first: int) -> None:
 
 @pytest.mark.parametrize("why", ["it moves", "its server has left"])
 def test_a_finished_host_is_released_when_the_job_changes_anyway(rig: PureRig, why: str) -> None:
-    job, members = add(rig), Membership(rig.jobs, rig.moves)
+    job, members = add(rig), JobMembers(rig.jobs, rig.moves)
     left = "h8" if why == "its server has left" else "h1"
     members.leave(7, left)
     if left == "h1":
@@ -287,7 +287,7 @@ def test_a_finished_host_is_released_when_the_job_changes_anyway(rig: PureRig, w
 
 @pytest.mark.parametrize("policy", [FailurePolicy.ABORT, FailurePolicy.WAIT])
 def test_a_job_that_needs_all_aborts_when_a_worker_has_left(rig: PureRig, policy: FailurePolicy) -> None:
-    job, members = add(rig, policy=policy), Membership(rig.jobs, rig.moves)
+    job, members = add(rig, policy=policy), JobMembers(rig.jobs, rig.moves)
     members.leave(7, "h2")
     members.remove_departed(1)
     assert (job.gone, job.move) == ({}, None), "nobody waits for a sum"
@@ -299,7 +299,7 @@ def test_a_job_that_needs_all_aborts_when_a_worker_has_left(rig: PureRig, policy
 
 
 def test_a_job_that_needs_all_finishes_after_its_server_left(rig: PureRig) -> None:
-    job, members = add(rig, policy=FailurePolicy.ABORT), Membership(rig.jobs, rig.moves)
+    job, members = add(rig, policy=FailurePolicy.ABORT), JobMembers(rig.jobs, rig.moves)
     members.heartbeat(7, "h1", 1, 2)
     members.leave(7, "h8")
     members.remove_departed(3)
@@ -319,12 +319,12 @@ class SlowTo(SlowPaths):
 
 def test_a_slow_host_does_not_delay_the_loss_of_others(rig: PureRig, caplog: pytest.LogCaptureFixture) -> None:
     job = add(rig)
-    members = Membership(rig.jobs, rig.moves, SlowTo(rig, "h1", "h5"))
+    members = JobMembers(rig.jobs, rig.moves, SlowTo(rig, "h1", "h5"))
     rig.jobs.leases.renew((7, "h8"), LEASE)
     members.end_leases(LEASE)
     assert job.gone == {"h2": "rank 1 (h2) was silent for 0.1 s"}
     assert job.doubts == {"h1": 1, "h5": 1}
-    assert rig.jobs.counts == Counts(moves=1, leases_expired=1, verdicts_deferred=2)
+    assert rig.jobs.counts == EventCounts(moves=1, leases_expired=1, verdicts_deferred=2)
     assert "job 7: rank 0 (h1) is silent, but 100 ms are little: it is not taken for lost yet" in caplog.text
     assert all(rig.jobs.leases.lives((7, host)) for host in ("h1", "h5"))
     members.heartbeat(7, "h5", 1, LEASE)
@@ -343,7 +343,7 @@ def test_a_slow_host_does_not_delay_the_loss_of_others(rig: PureRig, caplog: pyt
 
 def test_an_awaited_host_is_silent_since_its_last_heartbeat(rig: PureRig) -> None:
     job = add(rig, policy=FailurePolicy.WAIT)
-    members = Membership(rig.jobs, rig.moves, SlowTo(rig, "h1"))
+    members = JobMembers(rig.jobs, rig.moves, SlowTo(rig, "h1"))
     for lease in range(1, 11):
         for host in ("h2", "h5", "h8"):
             rig.jobs.leases.renew((7, host), lease * LEASE)
@@ -358,7 +358,7 @@ def test_an_awaited_host_is_silent_since_its_last_heartbeat(rig: PureRig) -> Non
 
 
 def test_the_deadline_is_now_with_pending_messages_or_writes(rig: PureRig) -> None:
-    assert rig.jobs.counts == Counts(0, 0, 0, 0, 0)
+    assert rig.jobs.counts == EventCounts(0, 0, 0, 0, 0)
     assert rig.jobs.deadline_ns is None
     job = add(rig)
     assert rig.jobs.deadline_ns == LEASE
@@ -384,7 +384,7 @@ def test_a_reused_number_gets_no_message_of_its_last_job(rig: PureRig) -> None:
 
 
 def test_why_jobs_were_aborted_is_remembered_of_the_last_ones() -> None:
-    rig = PureRig(FABRIC, Options())
+    rig = PureRig(FABRIC, ControllerOptions())
     first = add(rig, 1)
     numbers = range(1, MAX_ABORTED + 2)
     for number in numbers:
@@ -399,9 +399,9 @@ def test_why_jobs_were_aborted_is_remembered_of_the_last_ones() -> None:
 
 
 def test_without_leases_all_hosts_live() -> None:
-    rig = PureRig(FABRIC, Options())
+    rig = PureRig(FABRIC, ControllerOptions())
     job = add(rig)
     rig.jobs.leases.end((7, "h1"))
     assert [*rig.jobs.living(7, job.hosts)] == [*job.hosts]
-    Membership(rig.jobs, rig.moves).end_leases(1 << 60)
+    JobMembers(rig.jobs, rig.moves).end_leases(1 << 60)
     assert job.gone == {}

@@ -14,9 +14,9 @@ import pytest
 
 from weir.controller.errors import ControllerError, PlanError
 from weir.controller.jobs.job import RunningJob, WorkerProgress
-from weir.controller.jobs.membership import Membership
+from weir.controller.jobs.membership import JobMembers
 from weir.controller.jobs.restore import restore_jobs
-from weir.controller.options import Message, Options
+from weir.controller.options import ControllerOptions, Message
 from weir.controller.placement import Placement
 from weir.controller.placement.strategies import strategy
 from weir.controller.planning.plan import FailurePolicy, JobSpec
@@ -32,7 +32,7 @@ TOPOLOGY = leaf_spine(2, 2, 3, slots=512)
 WORKERS = ("h1", "h2", "h4")
 SERVER, SPARE = "h5", "h3"
 RETRY, PATIENCE, STUCK = 20 * MS, 200 * MS, 50 * MS
-OPTIONS = Options(solve_period_ns=0, retry_ns=RETRY, patience_ns=PATIENCE, stuck_ns=STUCK)
+OPTIONS = ControllerOptions(solve_period_ns=0, retry_ns=RETRY, patience_ns=PATIENCE, stuck_ns=STUCK)
 BEGAN = 3 * MS
 
 
@@ -250,7 +250,7 @@ def test_a_stuck_job_gets_a_new_generation_unless_it_moves(
         "job 1 leaves generation 1: no progress at h1, h4",
     ]
     assert fabric.jobs.counts.moves == 2
-    fabric = PureRig(TOPOLOGY, Options(solve_period_ns=0))
+    fabric = PureRig(TOPOLOGY, ControllerOptions(solve_period_ns=0))
     job = fabric.add(spec(), at("s3"))
     waits(job, "h1", since_ns=0, now_ns=1000 * MS)
     fabric.moves.repair(1000 * MS)
@@ -477,7 +477,7 @@ async def test_absent_spares_are_refused_when_they_come() -> None:
     fabric = rig(lease_ns=1000 * MS)
     job = fabric.add(spec(server=SERVER, spares=(SPARE, "h6")), at(SERVER))
     fabric.moves.mark_lost(job, {SERVER: "it died"}, 0)
-    members = Membership(fabric.jobs, fabric.moves)
+    members = JobMembers(fabric.jobs, fabric.moves)
     for spare in (SPARE, "h6"):
         members.heartbeat(1, spare, 0, MS)
     assert fabric.jobs.pop_outbox() == [

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from weir.controller.errors import PlanError
-from weir.controller.jobs.queue import AGE_NS, Entry, JobQueue, Needs, Room, Wanted, check_needs
+from weir.controller.jobs.queue import AGE_NS, FreeCapacity, JobQueue, Needs, QueueEntry, Wanted, check_needs
 from weir.controller.planning.plan import HIGHEST
 from weir.tests.support.errors import raises
 from weir.topologies.generators import leaf_spine
@@ -28,8 +28,8 @@ def rack(topology: Topology, host: str) -> str:
     return topology.neighbours(host)[0].node
 
 
-def entry(job: int, since_ns: int, priority: int = 0) -> Entry[None]:
-    return Entry(job, Wanted(2, Needs()), priority, since_ns, None)
+def entry(job: int, since_ns: int, priority: int = 0) -> QueueEntry[None]:
+    return QueueEntry(job, Wanted(2, Needs()), priority, since_ns, None)
 
 
 def test_priority_goes_first_and_then_age() -> None:
@@ -54,7 +54,7 @@ def test_hosts_have_room_and_are_in_as_few_racks_as_possible(seed: int) -> None:
     taken = [([str(rng.choice(names))], Needs(int(rng.integers(1, 3)))) for _ in range(int(rng.integers(0, 5)))]
     used = {name: sum(needs.accelerators for hosts, needs in taken if name in hosts) for name in names}
     needs, count = Needs(int(rng.integers(1, 3))), int(rng.integers(1, 5))
-    room = Room(topology, taken)
+    room = FreeCapacity(topology, taken)
     free = [name for name in names if 2 - used[name] >= needs.accelerators]
     chosen = room.choose(Wanted(count, needs))
     assert room.hosts(Wanted(count, needs)) == free
@@ -71,12 +71,12 @@ def test_hosts_have_room_and_are_in_as_few_racks_as_possible(seed: int) -> None:
 def test_memory_is_subtracted_and_unknown_memory_is_none() -> None:
     needs = Needs(0, 6 * GIB)
     topology = fabric(1, 2, memory_bytes=10 * GIB)
-    assert Room(topology, [(["h1"], needs)]).hosts(Wanted(1, needs)) == ["h2"]
-    assert Room(fabric(1, 2)).hosts(Wanted(1, needs)) == []
+    assert FreeCapacity(topology, [(["h1"], needs)]).hosts(Wanted(1, needs)) == ["h2"]
+    assert FreeCapacity(fabric(1, 2)).hosts(Wanted(1, needs)) == []
 
 
 def test_a_jobs_server_is_none_of_its_workers() -> None:
-    assert Room(fabric(1, 3)).choose(Wanted(2, Needs(), others=("h2",))) == ["h1", "h3"]
+    assert FreeCapacity(fabric(1, 3)).choose(Wanted(2, Needs(), others=("h2",))) == ["h1", "h3"]
 
 
 def test_a_job_that_no_idle_fabric_holds_is_an_error() -> None:
@@ -90,15 +90,15 @@ def test_a_job_that_no_idle_fabric_holds_is_an_error() -> None:
 
 def test_the_reason_to_wait_has_what_is_needed_and_what_is_free() -> None:
     wanted = Wanted(2, Needs(1, GIB))
-    room = Room(fabric(1, 3, memory_bytes=GIB), [(["h1", "h2"], Needs(1))])
+    room = FreeCapacity(fabric(1, 3, memory_bytes=GIB), [(["h1", "h2"], Needs(1))])
     assert room.reason_to_wait(wanted) == "2 hosts with 1 accelerator and 1GiB of memory are needed, 1 are free"
 
 
 def test_named_hosts_need_room_of_their_own() -> None:
     topology = fabric(1, 3, accelerators=2, memory_bytes=4 * GIB)
-    room = Room(topology, [(["h1"], Needs(1, GIB))])
+    room = FreeCapacity(topology, [(["h1"], Needs(1, GIB))])
     named = Wanted(2, Needs(2, 3 * GIB), ("h2", "h1"))
-    assert Room(topology).choose(named) == ["h2", "h1"]
+    assert FreeCapacity(topology).choose(named) == ["h2", "h1"]
     assert room.choose(named) is None
     assert room.reason_to_wait(named) == (
         "h1: 2 accelerators and 3GiB of memory needed, 1 accelerator and 3GiB of memory free"
@@ -112,7 +112,7 @@ def test_named_hosts_need_room_of_their_own() -> None:
 def test_chosen_hosts_reach_each_other_and_the_server() -> None:
     topology = fabric(3, 2)
     parts = [["h1", "h2", "h3"], ["h5", "h6"]]
-    room = Room(topology, [(["h2"], Needs())], parts)
+    room = FreeCapacity(topology, [(["h2"], Needs())], parts)
     assert room.choose(Wanted(2, Needs())) == ["h1", "h3"]
     assert room.choose(Wanted(3, Needs())) is None
     assert room.choose(Wanted(1, Needs(), others=("h6",))) == ["h5"]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from weir.controller.controller import Options
+from weir.controller.controller import ControllerOptions
 from weir.controller.p4runtime.pipeline import CompiledPipeline
 from weir.controller.placement.strategies import strategy
 from weir.controller.planning.plan import FailurePolicy, JobSpec
@@ -16,7 +16,9 @@ from weir.topologies.generators import leaf_spine
 
 TOPOLOGY = leaf_spine(2, 2, 3, rate_bps=1_000_000_000)
 SERVER, SPARE = "h5", "h3"
-OPTIONS = Options(probe_period_ns=5 * MS, solve_period_ns=0, retry_ns=2 * MS, lease_ns=30 * MS, stuck_ns=40 * MS)
+OPTIONS = ControllerOptions(
+    probe_period_ns=5 * MS, solve_period_ns=0, retry_ns=2 * MS, lease_ns=30 * MS, stuck_ns=40 * MS
+)
 
 
 class Mishaps:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from weir.controller.controller import Options
+from weir.controller.controller import ControllerOptions
 from weir.controller.errors import OutOfMemory
 from weir.controller.jobs import re_placement
 from weir.controller.p4runtime.pipeline import CompiledPipeline
@@ -29,7 +29,9 @@ from weir.wire.control import Pause
 
 TOPOLOGY = leaf_spine(3, 2, 2, rate_bps=1_000_000_000)
 PERIOD = 2 * MS
-OPTIONS = Options(probe_period_ns=PERIOD, solve_period_ns=5 * PERIOD, dwell_ns=10 * PERIOD, retry_ns=MS, together=True)
+OPTIONS = ControllerOptions(
+    probe_period_ns=PERIOD, solve_period_ns=5 * PERIOD, dwell_ns=10 * PERIOD, retry_ns=MS, together=True
+)
 SPINES = {"s4", "s5"}
 WIDE = leaf_spine(3, 4, 4, rate_bps=1_000_000_000)
 CHUNKS = 80

@@ -11,7 +11,7 @@ import pytest
 
 from weir.controller.jobs.job import RunningJob, WorkerProgress
 from weir.controller.jobs.migration_cost import RISK
-from weir.controller.options import Options
+from weir.controller.options import ControllerOptions
 from weir.controller.placement import Placement, PlacementError
 from weir.controller.planning.improvement import Improvement
 from weir.controller.planning.plan import JobPlan, JobSpec, rounds_of_step
@@ -27,7 +27,7 @@ TO_S3 = Endpoint("s1", 5)
 BEGAN = 7 * MS
 PERIOD = 10 * MS
 SOLVE = 1000 * MS
-OPTIONS = Options(probe_period_ns=PERIOD, solve_period_ns=SOLVE, dwell_ns=SOLVE)
+OPTIONS = ControllerOptions(probe_period_ns=PERIOD, solve_period_ns=SOLVE, dwell_ns=SOLVE)
 LOOK = BEGAN + SOLVE
 """When all are looked at first."""
 
@@ -39,7 +39,7 @@ def at(spine: str, *workers: str) -> Placement:
 class Scene(PureRig):
     """Jobs 1, 2, … of two workers each, at the first spine, and a planner that answers what a test says."""
 
-    def __init__(self, jobs: int = 1, options: Options = OPTIONS) -> None:
+    def __init__(self, jobs: int = 1, options: ControllerOptions = OPTIONS) -> None:
         super().__init__(TOPOLOGY, options, BEGAN)
         for number in range(1, jobs + 1):
             workers = (f"h{number}", f"h{4 + number}")

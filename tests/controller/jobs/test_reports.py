@@ -6,22 +6,22 @@ import numpy as np
 import pytest
 
 from weir.controller.jobs.reports import MAX_POINTS, Reports
-from weir.wire.control import Report
+from weir.wire.control import JobReport
 
 
 def test_the_newest_report_is_kept() -> None:
     reports = Reports()
     assert reports.newest is None
     for step in range(3):
-        reports.add(Report(step), step)
-    assert reports.newest == Report(2)
+        reports.add(JobReport(step), step)
+    assert reports.newest == JobReport(2)
 
 
 @pytest.mark.parametrize("count", [1, MAX_POINTS - 1, MAX_POINTS, 3 * MAX_POINTS, 10_000])
 def test_a_curve_is_even_and_bounded(count: int) -> None:
     reports = Reports()
     for step in range(count):
-        reports.add(Report(step), 10 * step)
+        reports.add(JobReport(step), 10 * step)
     steps = np.array([report.step for _, report in reports.curve])
     assert len(steps) < MAX_POINTS
     assert [time_ns for time_ns, _ in reports.curve] == (10 * steps).tolist()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from weir.controller.controller import Controller, Options
+from weir.controller.controller import Controller, ControllerOptions
 from weir.controller.jobs.journal_file import JournalError, JournalFile, read_changes
 from weir.controller.p4runtime.pipeline import CompiledPipeline
 from weir.controller.p4runtime.session import SwitchSession
@@ -29,7 +29,9 @@ TOPOLOGY = leaf_spine(2, 2, 3, rate_bps=1_000_000_000)
 WORKERS = ("h1", "h2", "h4")
 SERVER, SPARE = "h5", "h3"
 LEASE = 30 * MS
-OPTIONS = Options(probe_period_ns=5 * MS, solve_period_ns=0, retry_ns=2 * MS, lease_ns=LEASE, stuck_ns=40 * MS)
+OPTIONS = ControllerOptions(
+    probe_period_ns=5 * MS, solve_period_ns=0, retry_ns=2 * MS, lease_ns=LEASE, stuck_ns=40 * MS
+)
 AT_SERVER = Placement({"h1": "s1", "h2": "s1", "h4": SERVER}, {"s1": SERVER}, SERVER)
 AT_SPINE = Placement(dict.fromkeys(WORKERS, "s3"), {}, "s3")
 WIDEST = strategy("widest")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from weir.controller.controller import Controller, Message, Options
+from weir.controller.controller import Controller, ControllerOptions, Message
 from weir.controller.jobs.journal_file import JournalError, JournalFile
 from weir.controller.p4runtime.session import SwitchSession
 from weir.controller.placement import Placement, Problem
@@ -22,7 +22,7 @@ from weir.wire.control import Abort, Held, Pause, Resume, ServerPlan
 FABRIC = leaf_spine(2, 2, 2)
 MS = 1_000_000
 LEASE = 30 * MS
-OPTIONS = Options(probe_period_ns=10**12, solve_period_ns=0, retry_ns=20 * MS, lease_ns=LEASE)
+OPTIONS = ControllerOptions(probe_period_ns=10**12, solve_period_ns=0, retry_ns=20 * MS, lease_ns=LEASE)
 WORKERS = ("h1", "h3")
 
 

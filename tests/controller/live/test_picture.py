@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console
 
 from weir.cli.top import screen
-from weir.controller.controller import Options
+from weir.controller.controller import ControllerOptions
 from weir.controller.live.picture import LiveView, fabric_picture
 from weir.controller.p4runtime.pipeline import CompiledPipeline
 from weir.controller.placement import Placement
@@ -24,10 +24,10 @@ from weir.controller.planning.plan import FailurePolicy, JobSpec
 from weir.controller.telemetry.snapshot import listed
 from weir.tests.controller.job_rig import MS, Fixed, JobRig, make_rig
 from weir.topologies.generators import leaf_spine
-from weir.wire.control import Report
+from weir.wire.control import JobReport
 
 TOPOLOGY = leaf_spine(2, 2, 2, rate_bps=1_000_000_000)
-OPTIONS = Options(probe_period_ns=5 * MS, solve_period_ns=0, lease_ns=30 * MS)
+OPTIONS = ControllerOptions(probe_period_ns=5 * MS, solve_period_ns=0, lease_ns=30 * MS)
 DOUBTED = "stale: no job moves because of it; who must be placed is placed by its last good values"
 THREE_PERIODS = 3 * OPTIONS.probe_period_ns
 AT_LEAF = Placement({"h1": "s1", "h2": "s1"}, {}, "s1")
@@ -67,7 +67,7 @@ async def test_the_state_is_what_the_controller_knows(rig: JobRig) -> None:
 
 
 async def test_the_cost_of_probes_equals_the_switches_counts(pipeline: CompiledPipeline) -> None:
-    options = Options(probe_period_ns=5 * MS, solve_period_ns=0)
+    options = ControllerOptions(probe_period_ns=5 * MS, solve_period_ns=0)
     async with make_rig(TOPOLOGY, pipeline, Fixed(AT_LEAF), options) as rig:
         await rig.run(39 * MS)
         links = [link for link in rig.controller.links.links if TOPOLOGY.is_switch(TOPOLOGY.peer(link).node)]
@@ -216,7 +216,7 @@ async def test_a_reported_loss_is_shown_and_an_invalid_one_is_null(rig: JobRig) 
     view, reports = LiveView(), rig.controller.jobs[7].reports
     assert view.snapshot(rig.controller, rig.fabric.now_ns)["jobs"][0]["report"] is None
     for loss, shown in ((0.5, 0.5), (float("nan"), None)):
-        reports.add(Report(3, 7, "decay", loss), rig.fabric.now_ns)
+        reports.add(JobReport(3, 7, "decay", loss), rig.fabric.now_ns)
         state = json.loads(json.dumps(view.snapshot(rig.controller, rig.fabric.now_ns), allow_nan=False))
         report = state["jobs"][0]["report"]
         assert (report["step"], report["steps_left"], report["stage"], report["loss"]) == (3, 7, "decay", shown)

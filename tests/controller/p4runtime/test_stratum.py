@@ -14,17 +14,17 @@ import weir.experiments
 from weir.controller.congestion import CongestionOptions, Marks, WindowController
 from weir.controller.congestion.marking import METER_GRAIN_BYTES, TICKS_PER_US, marked_states
 from weir.controller.errors import PlanError
-from weir.controller.int_config.settings import Flows, IntConfig, Mode, Steps
+from weir.controller.int_config.settings import EventThresholds, IntConfig, WatchedFlows, WatchMode
 from weir.controller.int_config.table_entries import check_int_config, telling_slots, watch_state
 from weir.controller.p4runtime.entries import (
-    Choice,
+    ActionGroup,
     CloneSession,
     Entry,
     FieldValue,
     Group,
     Item,
-    Member,
     MeterRate,
+    ProfileMember,
     SwitchState,
     call,
     entry,
@@ -243,32 +243,42 @@ def test_packets_that_mark_by_dscp_are_policed_with_their_mark() -> None:
 
 
 MIXED = replace(FABRIC, switches=(replace(FABRIC.switches[0], target=BMV2_32), *FABRIC.switches[1:]))
-WATCHED = IntConfig((Flows(Mode.XD, protocol=17, every=1 << 16), Flows(Mode.XD)), collector=FABRIC.hosts[0].name)
-MARKED_BY_MX = IntConfig((Flows(Mode.MX),), presence=Presence.DSCP)
-MARKED_BY_MD = IntConfig((Flows(Mode.MD, hops=2),))
+WATCHED = IntConfig(
+    (WatchedFlows(WatchMode.XD, protocol=17, every=1 << 16), WatchedFlows(WatchMode.XD)), collector=FABRIC.hosts[0].name
+)
+MARKED_BY_MX = IntConfig((WatchedFlows(WatchMode.MX),), presence=Presence.DSCP)
+MARKED_BY_MD = IntConfig((WatchedFlows(WatchMode.MD, hops=2),))
 
 
 @pytest.mark.parametrize(
     ("watching", "why"),
     [
         (IntConfig(drops=frozenset({"late"})), "the program of tofino sums no messages with INT, and tells neither of"),
-        (IntConfig(queue_steps=Steps(depth_threshold=3)), "tells neither of drops nor of what changes in"),
-        (IntConfig(flows=(Flows(Mode.XD),), flow_steps=Steps(depth_step=3)), "tells neither of drops nor of what"),
-        (IntConfig(flows=(Flows(Mode.XD, every=65_537),)), "the program of tofino counts to 65536, not 65537"),
+        (IntConfig(queue_steps=EventThresholds(depth_threshold=3)), "tells neither of drops nor of what changes in"),
         (
-            IntConfig(flows=(Flows(Mode.MD),)),
+            IntConfig(flows=(WatchedFlows(WatchMode.XD),), flow_steps=EventThresholds(depth_step=3)),
+            "tells neither of drops nor of what",
+        ),
+        (
+            IntConfig(flows=(WatchedFlows(WatchMode.XD, every=65_537),)),
+            "the program of tofino counts to 65536, not 65537",
+        ),
+        (
+            IntConfig(flows=(WatchedFlows(WatchMode.MD),)),
             "8 words of each of 8 hops are 64 in a stack, of which .* 16 where .* udp-port",
         ),
         (
-            IntConfig(flows=(Flows(Mode.MD, protocol=17, hops=2),), presence=Presence.PROBE_MARKER),
+            IntConfig(flows=(WatchedFlows(WatchMode.MD, protocol=17, hops=2),), presence=Presence.PROBE_MARKER),
             "takes out 11 where INT is marked by probe-marker",
         ),
         (
-            IntConfig(flows=(Flows(Mode.MD, hops=2),), presence=Presence.DSCP),
+            IntConfig(flows=(WatchedFlows(WatchMode.MD, hops=2),), presence=Presence.DSCP),
             "takes out 11 where INT is marked by dscp",
         ),
         (
-            IntConfig(flows=(Flows(Mode.MD, instructions=Instruction.NODE_ID | Instruction.BUFFER, hops=2),)),
+            IntConfig(
+                flows=(WatchedFlows(WatchMode.MD, instructions=Instruction.NODE_ID | Instruction.BUFFER, hops=2),)
+            ),
             "puts nothing into packets where buffer is asked for",
         ),
     ],
@@ -283,8 +293,8 @@ def test_data_that_a_chip_reports_can_be_watched() -> None:
     check_int_config(FABRIC, WATCHED)
     check_int_config(FABRIC, MARKED_BY_MX)
     check_int_config(FABRIC, MARKED_BY_MD)
-    check_int_config(FABRIC, IntConfig((Flows(Mode.MD, protocol=17, hops=2),), presence=Presence.DSCP))
-    check_int_config(FABRIC, IntConfig((Flows(Mode.MD, hops=1),), presence=Presence.PROBE_MARKER))
+    check_int_config(FABRIC, IntConfig((WatchedFlows(WatchMode.MD, protocol=17, hops=2),), presence=Presence.DSCP))
+    check_int_config(FABRIC, IntConfig((WatchedFlows(WatchMode.MD, hops=1),), presence=Presence.PROBE_MARKER))
     check_int_config(MIXED, WATCHED)
     for marked in (MARKED_BY_MX, MARKED_BY_MD):
         with pytest.raises(PlanError, match=r"no messages with INT.* md and mx .*such chips"):
@@ -328,8 +338,8 @@ async def test_watch_entries_are_accepted(stratum: StratumSwitch, packed: Path, 
         (CloneSession(1016, ((320, 0),)), "INTERNAL"),
         (CloneSession(1, ((320, 0), (1, 0))), "INTERNAL"),
         (CloneSession(1, ((320, 1),)), "INTERNAL"),
-        (Member(NEXT_HOPS, 5, call("forward", port=5, src_mac=1, dst_mac=2)), None),
-        (Choice(NEXT_HOPS, 1, (5,)), "INTERNAL"),
+        (ProfileMember(NEXT_HOPS, 5, call("forward", port=5, src_mac=1, dst_mac=2)), None),
+        (ActionGroup(NEXT_HOPS, 1, (5,)), "INTERNAL"),
         (entry(ROUTES, {"dst_addr": (1, 32)}, call("forward", port=5, src_mac=1, dst_mac=2)), "UNIMPLEMENTED"),
         (entry(ROUTES, {"dst_addr": (1, 32)}, call("member", id=5)), "INTERNAL"),
         (MeterRate(BUCKET_RATES, 1024, 125, 125), "INVALID_ARGUMENT"),

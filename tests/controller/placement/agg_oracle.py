@@ -14,7 +14,7 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
-from weir.controller.placement import Costs, Problem
+from weir.controller.placement import PlacementCosts, Problem
 
 Floats = NDArray[np.float64]
 
@@ -30,11 +30,11 @@ class Assigned:
     """(links,): the least share of a stream that may take a link; 1 without any."""
     path_seconds: float
 
-    def slowest(self, costs: Costs) -> float:
+    def slowest(self, costs: PlacementCosts) -> float:
         load = np.where(self.total > 0, (self.total + 1 - self.least) * costs.seconds + costs.others, 0.0)
         return float(load.max())
 
-    def sorted_times(self, costs: Costs) -> list[float]:
+    def sorted_times(self, costs: PlacementCosts) -> list[float]:
         """T_e of each link in use, queues included, slowest first; an idle one counts as 0."""
         load = (self.total + 1 - self.least) * costs.seconds + costs.others + costs.wait
         return sorted((round(float(each), 12) for each in np.where(self.total > 0, load, 0.0)), reverse=True)
@@ -46,7 +46,7 @@ class Enumeration:
     def __init__(self, problem: Problem, most: Mapping[str, int] | None = None, sums: int = 32) -> None:
         self._problem, self._most, self._sums = problem, most or {}, sums
         assert problem.server is not None
-        self._server, self._costs = problem.server, Costs(problem)
+        self._server, self._costs = problem.server, PlacementCosts(problem)
         self._able = [
             switch.name
             for switch in problem.topology.switches

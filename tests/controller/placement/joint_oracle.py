@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from weir.controller.placement import Problem
 from weir.controller.placement.model.loads import LinkLoad
-from weir.controller.placement.multi_job.joint import Running
+from weir.controller.placement.multi_job.joint import RunningAggregation
 from weir.topologies import Endpoint, Routes, Topology, leaf_spine
 
 Mode = Literal["equal", "weights", "priorities"]
@@ -73,7 +73,7 @@ def _joins_switches(topology: Topology, link: Endpoint) -> bool:
     return topology.is_switch(link.node) and topology.is_switch(topology.peer(link).node)
 
 
-def best_slowest(jobs: Sequence[Running]) -> float:
+def best_slowest(jobs: Sequence[RunningAggregation]) -> float:
     """Least weighted seconds of the slowest job of the highest priority, over all combinations of all jobs' trees."""
     jobs = sorted(jobs, key=lambda job: -job.priority)
     weights = [job.weight if job.priority == jobs[0].priority else 0.0 for job in jobs]

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from weir.controller.placement import Costs, NoTree, Placement, PlacementError, Problem
+from weir.controller.placement import NoTree, Placement, PlacementCosts, PlacementError, Problem
 from weir.controller.placement.strategies import agg, strategy
 from weir.controller.placement.strategies.agg import Agg
 from weir.tests.controller.placement.agg_oracle import Enumeration
@@ -52,7 +52,7 @@ def over_the_best(seed: int) -> float:
     assert all(len(placement.children[name]) <= method.most(problem, name) for name in placement.parents)
     best = Enumeration(problem, method.streams, method.aggregations).fastest()
     assert placement.note == "", f"seed {seed}"
-    return Costs(problem).completion_seconds(placement) / best
+    return PlacementCosts(problem).completion_seconds(placement) / best
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_times_are_lexicographically_least_with_the_same_switches(seed: int) -> 
     """
     problem, method = drawn(seed)
     placement = method.place(problem, random.Random(seed))
-    costs, enumeration = Costs(problem), Enumeration(problem, method.streams, method.aggregations)
+    costs, enumeration = PlacementCosts(problem), Enumeration(problem, method.streams, method.aggregations)
     network = method._program(problem, str(problem.server)).network
     racks = {worker: rack for rack, workers in problem.racks.items() for worker in workers}
 
@@ -105,7 +105,7 @@ def test_streams_that_hashing_spreads_share_their_links() -> None:
     problem = Problem(Routes(topology), workers, "h9", 1_000_000, room={})
     only = Enumeration(problem).fastest()
     placement = Agg().place(problem, random.Random(0))
-    costs = Costs(problem)
+    costs = PlacementCosts(problem)
     assert costs.completion_seconds(placement) == pytest.approx(only)
     assert costs.slowest_link_seconds(placement) == pytest.approx(6 * 8e6 / 1e9)  # the server's own link
     proof = Agg().proof(problem)
@@ -117,7 +117,7 @@ def test_streams_that_hashing_spreads_share_their_links() -> None:
 def test_none_of_its_placements_beats_the_widest_tree() -> None:
     for seed in range(0, 40, 3):
         problem, method = drawn(seed)
-        costs = Costs(problem)
+        costs = PlacementCosts(problem)
         widest = costs.slowest_link_seconds(strategy("widest").place(problem, random.Random(0)))
         mine = costs.slowest_link_seconds(method.place(problem, random.Random(0)))
         assert widest <= mine * (1 + 1e-9), f"seed {seed}"

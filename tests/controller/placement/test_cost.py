@@ -11,8 +11,8 @@ import networkx
 import numpy as np
 import pytest
 
-from weir.controller.placement import Costs, Placement, PlacementError, Problem, predicted_completion_time
-from weir.controller.placement.model.cost import Streams
+from weir.controller.placement import Placement, PlacementCosts, PlacementError, Problem, predicted_completion_time
+from weir.controller.placement.model.cost import LinkStreams
 from weir.controller.placement.model.links import Links
 from weir.controller.placement.model.loads import IDLE, LinkLoad
 from weir.tests.support.errors import raises
@@ -68,7 +68,7 @@ def test_parallel_links_add_their_rates_up() -> None:
 
 
 def test_hashed_streams_find_themselves_and_the_means_of_others() -> None:
-    streams = Streams(2)
+    streams = LinkStreams(2)
     for _ in range(6):
         streams.add([(1, 0.5)])
     assert streams.load(1) == 3.5
@@ -87,7 +87,7 @@ def test_other_jobs_streams_delay_a_job_on_its_ways() -> None:
     loads = {up: LinkLoad(0.5 * GBIT, queue_packets=10)}
     others = {up: 1_250_000.0, access: 2_500_000.0, apart: 25_000_000.0, Endpoint("h2", 0): 0.0}
     problem = Problem(Routes(topology), ("h1", "h2"), "h3", 1_250_000, loads, others=others)
-    costs = Costs(problem)
+    costs = PlacementCosts(problem)
     links = costs.links
     one, times = costs.with_one, costs.streams_within(0.05)
     assert [one[links.number[link]] for link in (up, access, apart)] == pytest.approx([0.04, 0.03, 0.21])
@@ -122,12 +122,12 @@ def test_after_a_change_times_are_those_of_the_new_problem() -> None:
 
     problem = drawn(Problem(Routes(topology), ("h1", "h2"), "h3", 3_000_000), [*directed])
     placement = Placement({"h1": "s1", "h2": "h3"}, {"s1": "h3"}, "h3")
-    costs = Costs(problem)
+    costs = PlacementCosts(problem)
     for _ in range(10):
         changed = rng.sample(directed, 5)
         problem = drawn(problem, changed)
         costs.change(problem, changed)
-        fresh = Costs(problem)
+        fresh = PlacementCosts(problem)
         for kept, new in ((costs.seconds, fresh.seconds), (costs.wait, fresh.wait), (costs.others, fresh.others)):
             np.testing.assert_array_equal(kept, new)
         assert costs.completion_seconds(placement) == fresh.completion_seconds(placement)
@@ -300,21 +300,24 @@ def test_an_invalid_job_is_refused() -> None:
 def test_a_reading_that_is_no_figure_is_refused_with_its_link(load: LinkLoad) -> None:
     problem = Problem(Routes(leaf_spine(2, 1, 2)), ("h1",), "h2", 1, {Endpoint("s1", 3): load})
     with raises(PlacementError, place="loads of s1-p3", value=load):
-        Costs(problem)
+        PlacementCosts(problem)
 
 
 def test_a_reading_and_what_others_bring_may_be_none_at_all() -> None:
     link = Endpoint("s1", 3)
     problem = Problem(Routes(leaf_spine(2, 1, 2)), ("h1",), "h2", 1, {link: LinkLoad()}, others={link: 0.0})
-    assert Costs(problem).with_one.tolist() == Costs(replace(problem, loads={}, others={})).with_one.tolist()
+    assert (
+        PlacementCosts(problem).with_one.tolist()
+        == PlacementCosts(replace(problem, loads={}, others={})).with_one.tolist()
+    )
 
 
 def test_a_reading_of_a_link_that_is_not_there_is_refused() -> None:
     problem = Problem(Routes(leaf_spine(2, 1, 2)), ("h1",), "h2", 1, {Endpoint("s1", 9): LinkLoad()})
     with raises(PlacementError, place="loads of s1-p9", value=Endpoint("s1", 9)):
-        Costs(problem)
+        PlacementCosts(problem)
 
 
 def test_one_switch_alone_is_no_pair() -> None:
-    costs = Costs(Problem(Routes(leaf_spine(1, 0, 2)), ("h1",), "h2", 1))
+    costs = PlacementCosts(Problem(Routes(leaf_spine(1, 0, 2)), ("h1",), "h2", 1))
     assert costs.seconds_of_pairs().shape == costs.latency_of_pairs().shape == (0,)

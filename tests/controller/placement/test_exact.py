@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 import scipy.optimize  # type: ignore[import-untyped]
 
-from weir.controller.placement import Costs, NoTree, Placement, PlacementError, Problem
+from weir.controller.placement import NoTree, Placement, PlacementCosts, PlacementError, Problem
 from weir.controller.placement.exact.relaxation import bound_seconds
 from weir.controller.placement.exact.rerouting import Ways, rerouted
 from weir.controller.placement.exact.tree_program import TreeProgram
 from weir.controller.placement.model.loads import LinkLoad
 from weir.controller.placement.strategies import scarce
-from weir.controller.placement.strategies.oracle import Oracle
+from weir.controller.placement.strategies.oracle import OracleStrategy
 from weir.controller.placement.strategies.scarce import ScarceMemory
 from weir.controller.placement.strategies.widest import WidestTree
 from weir.tests.controller.placement.fabrics import (
@@ -69,13 +69,13 @@ def grown(
 
 def slowest(problem: Problem, placement: Placement) -> float:
     placement.check(problem)
-    return Costs(problem).slowest_link_seconds(placement)
+    return PlacementCosts(problem).slowest_link_seconds(placement)
 
 
 def oracle(problem: Problem) -> float | None:
     """The time of the slowest link under the oracle's placement; None: there is no tree."""
     try:
-        return slowest(problem, Oracle().place(problem, random.Random(0)))
+        return slowest(problem, OracleStrategy().place(problem, random.Random(0)))
     except PlacementError:
         return None
 
@@ -116,25 +116,25 @@ def test_an_oracle_at_its_limit_says_how_good_its_tree_is(seed: int, monkeypatch
     assert best is not None
 
     def unproven(cost: Any, **more: Any) -> Any:
-        if more["options"]["node_limit"] != Oracle().nodes:
+        if more["options"]["node_limit"] != OracleStrategy().nodes:
             return program(cost, **more)  # another method's
         done = program(cost, **more)
         return scipy.optimize.OptimizeResult({**done, **STOPPED, "mip_dual_bound": done.mip_dual_bound / 2})
 
     def nothing(cost: Any, **more: Any) -> Any:
-        if more["options"]["node_limit"] != Oracle().nodes:
+        if more["options"]["node_limit"] != OracleStrategy().nodes:
             return program(cost, **more)
         return scipy.optimize.OptimizeResult(x=None, **STOPPED)
 
     monkeypatch.setattr(scipy.optimize, "milp", unproven)
-    half = Oracle().place(problem, random.Random(0))
+    half = OracleStrategy().place(problem, random.Random(0))
     assert slowest(problem, half) == pytest.approx(best)
-    if best > Costs(problem).access_seconds(problem.workers) * SAME:
+    if best > PlacementCosts(problem).access_seconds(problem.workers) * SAME:
         assert "not proven in 20000 branches" in half.note
     else:  # its workers' own links are the slowest, which nothing beats
         assert half.note == ""
     monkeypatch.setattr(scipy.optimize, "milp", nothing)
-    other = Oracle().place(problem, random.Random(0))
+    other = OracleStrategy().place(problem, random.Random(0))
     assert slowest(problem, other) <= 1.05 * best * SAME
     assert "one by scarce" in other.note
 
@@ -150,7 +150,7 @@ def compare_ample(seeds: range, *, shared: bool = False) -> int:
         assert best is not None, f"seed {seed}"
         found = slowest(problem, widest.place(problem, random.Random(seed)))
         assert best / SAME <= found <= best * SAME, f"seed {seed}"
-        assert bound_seconds(problem, Costs(problem)) <= best * SAME, f"seed {seed}"
+        assert bound_seconds(problem, PlacementCosts(problem)) <= best * SAME, f"seed {seed}"
     return len(seeds)
 
 
@@ -211,7 +211,7 @@ def compare_scarce(seeds: Iterable[int], *, shared: bool = False) -> tuple[int, 
             assert best / SAME <= found <= gap * best * SAME, f"seed {seed}, {method}"
             largest = max(largest, found / best)
         placed += best is not None
-        assert best is None or bound_seconds(problem, Costs(problem)) <= best * SAME, f"seed {seed}"
+        assert best is None or bound_seconds(problem, PlacementCosts(problem)) <= best * SAME, f"seed {seed}"
     return placed, largest
 
 
@@ -270,7 +270,7 @@ def test_rerouting_yields_trees_mostly_as_fast_as_the_best() -> None:
         problem = any_problem(seed, room=0.5, fan_in=random.Random(seed).choice((None, None, 4)), max_workers=7)
         if (best := oracle(problem)) is None:
             continue
-        costs = Costs(problem)
+        costs = PlacementCosts(problem)
         ways = Ways(costs, scarce.hops(problem))
         tree = rerouted(problem, costs, ways, bound_seconds(problem, costs), lambda: False)
         if tree is not None:
@@ -298,14 +298,14 @@ def test_no_tree_beats_the_bound_under_uneven_hashing() -> None:
         *workers, server = [host.name for host in topology.hosts]
         problem = Problem(Routes(topology), tuple(workers), server, 1_000_000, {}, {})
         tree = Placement(dict.fromkeys(workers, server), {}, server)
-        needed = Costs(problem).streams(tree.edges).loads() / len(workers) * rng.choice((0.9, 1))
+        needed = PlacementCosts(problem).streams(tree.edges).loads() / len(workers) * rng.choice((0.9, 1))
         loads = {
             link: LinkLoad(topology.link_at(link).rate_bps * (1 - rng.uniform(0.9, 1) * share))
             for link, share in zip(topology.directed_links, needed, strict=True)
             if topology.link_at(link).rate_bps == 10 * GBIT
         }
         problem = replace(problem, loads=loads, others=random_others(topology, rng) if seed % 4 == 0 else {})
-        bound, only = bound_seconds(problem, Costs(problem)), slowest(problem, tree)
+        bound, only = bound_seconds(problem, PlacementCosts(problem)), slowest(problem, tree)
         assert bound <= only * SAME, f"seed {seed}"
         close += bound >= 0.9 * only
     assert close > 20
@@ -374,7 +374,7 @@ def switches_too_many(seeds: Iterable[int]) -> dict[int, int]:
             continue
         server, *workers = rng.sample([host.name for host in topology.hosts], 4)
         problem = Problem(Routes(topology), tuple(workers), server, 1_000_000, random_loads(topology, rng))
-        costs = Costs(problem)
+        costs = PlacementCosts(problem)
         if 2 * len(costs.links.pairs) < (costs.links.pair_of >= 0).sum():
             continue
         found = WidestTree().place(problem, rng)
@@ -516,7 +516,7 @@ def test_more_children_than_fan_in_go_by_other_switches() -> None:
     many = Problem(Routes(deep), tuple(hosts[:70]), hosts[-1], 1_000_000)
     placement = WidestTree().place(many, random.Random(0))
     assert max(map(len, placement.children.values())) <= 32
-    assert slowest(many, placement) <= 1.05 * slowest(many, Oracle().place(many, random.Random(0)))
+    assert slowest(many, placement) <= 1.05 * slowest(many, OracleStrategy().place(many, random.Random(0)))
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -530,7 +530,7 @@ def test_wide_leaf_spine_tree_reaches_the_bound_without_fan_in(seed: int) -> Non
     widest = WidestTree()
     placement = widest.place(problem, rng)
     placement.check(problem)
-    assert slowest(problem, placement) <= SAME * bound_seconds(problem, Costs(problem))
+    assert slowest(problem, placement) <= SAME * bound_seconds(problem, PlacementCosts(problem))
     assert widest.place(problem, rng) is placement, "it is kept"
 
 

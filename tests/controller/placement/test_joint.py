@@ -14,8 +14,8 @@ from weir.controller.placement.exact.min_max_lp import Sharing
 from weir.controller.placement.exact.trees import user_switches
 from weir.controller.placement.model.loads import LinkLoad
 from weir.controller.placement.multi_job.joint import (
-    Running,
-    Times,
+    JobTimes,
+    RunningAggregation,
     bears,
     before_and_after,
     better_together,
@@ -59,7 +59,7 @@ def side_by_side(topology: Topology, count: int) -> list[Problem]:
 
 def test_one_of_two_jobs_on_one_spine_moves_then_none() -> None:
     topology = leaf_spine(3, 2, 2)
-    jobs = [Running(problem, place(problem)) for problem in side_by_side(topology, 2)]
+    jobs = [RunningAggregation(problem, place(problem)) for problem in side_by_side(topology, 2)]
     assert spines(jobs[0].placement, topology) == spines(jobs[1].placement, topology)
     moved = better_together(jobs, place, GAIN)
     assert len(moved) == 1
@@ -73,14 +73,16 @@ def test_one_of_two_jobs_on_one_spine_moves_then_none() -> None:
 def test_the_job_that_may_not_move_stays_and_the_other_goes() -> None:
     topology = leaf_spine(3, 2, 2)
     problems = side_by_side(topology, 2)
-    jobs = [Running(problem, place(problem), movable=at == 1) for at, problem in enumerate(problems)]
+    jobs = [RunningAggregation(problem, place(problem), movable=at == 1) for at, problem in enumerate(problems)]
     assert list(better_together(jobs, place, GAIN)) == [1]
 
 
 def test_the_heavier_job_gets_a_spine_of_its_own() -> None:
     topology = leaf_spine(3, 2, 3)
     problems = side_by_side(topology, 3)
-    jobs = [Running(problem, place(problem), weight) for problem, weight in zip(problems, (1, 1, 5), strict=True)]
+    jobs = [
+        RunningAggregation(problem, place(problem), weight) for problem, weight in zip(problems, (1, 1, 5), strict=True)
+    ]
     moved = better_together(jobs, place, GAIN)
     after = [replace(job, placement=moved.get(at, job.placement)) for at, job in enumerate(jobs)]
     taken = [spines(job.placement, topology) for job in after]
@@ -97,7 +99,10 @@ def test_the_lightest_and_heaviest_jobs_do_not_block_others(weight: float, gradi
     topology = leaf_spine(3, 2, 3)
     problems = side_by_side(topology, 3)
     problems[2] = replace(problems[2], gradient_bytes=gradient_bytes)
-    jobs = [Running(problem, place(problem), each) for problem, each in zip(problems, (1, 1, weight), strict=True)]
+    jobs = [
+        RunningAggregation(problem, place(problem), each)
+        for problem, each in zip(problems, (1, 1, weight), strict=True)
+    ]
     moved = better_together(jobs, place, GAIN)
     taken = [spines(moved.get(at, job.placement), topology) for at, job in enumerate(jobs)]
     assert (taken[0] == taken[1] != taken[2]) if alone else (taken[0] != taken[1])
@@ -105,19 +110,19 @@ def test_the_lightest_and_heaviest_jobs_do_not_block_others(weight: float, gradi
 
 def test_the_highest_job_gets_its_own_spine_for_any_weights() -> None:
     topology = leaf_spine(3, 2, 3)
-    jobs = [Running(problem, place(problem), 1000.0) for problem in side_by_side(topology, 3)]
+    jobs = [RunningAggregation(problem, place(problem), 1000.0) for problem in side_by_side(topology, 3)]
     jobs[2] = replace(jobs[2], weight=0.001, priority=1)
     moved = better_together(jobs, place, GAIN)
     taken = [spines(moved.get(at, job.placement), topology) for at, job in enumerate(jobs)]
     assert taken[0] == taken[1] != taken[2]
 
 
-def beside_others_traffic(priorities: tuple[int, int]) -> list[Running]:
+def beside_others_traffic(priorities: tuple[int, int]) -> list[RunningAggregation]:
     """Two jobs on one spine; others fill four fifths of the other spine's links."""
     topology = leaf_spine(3, 2, 2)
     full = {link: LinkLoad(8e8) for link in topology.directed_links if "s5" in (link.node, topology.peer(link).node)}
     problems = [replace(problem, loads=full) for problem in side_by_side(topology, 2)]
-    jobs = [Running(p, place(p), priority=each) for p, each in zip(problems, priorities, strict=True)]
+    jobs = [RunningAggregation(p, place(p), priority=each) for p, each in zip(problems, priorities, strict=True)]
     assert [spines(job.placement, topology) for job in jobs] == [{"s4"}, {"s4"}]
     return jobs
 
@@ -138,7 +143,7 @@ def test_a_lower_job_moves_out_of_a_higher_ones_way_and_not_back(
     assert saved_together([*better.values()], [1.0, 1.0]) == pytest.approx([0.008])  # of the higher one alone
     there = [replace(jobs[at], placement=better[at].placement) for at in (lower, higher)]
     assert better_together(there, place, GAIN) == {}
-    others = Times(there).others([Times(there).bytes_of(at, job.placement) for at, job in enumerate(there)], 0)
+    others = JobTimes(there).others([JobTimes(there).bytes_of(at, job.placement) for at, job in enumerate(there)], 0)
     beside, back = replace(there[0].problem, others=others), jobs[lower].placement
     assert better_alone(lambda _: back, there[0].placement, [beside], GAIN, step) is not None
     assert better_alone(lambda _: back, there[0].placement, [beside], GAIN, step, lambda: there) is None
@@ -154,7 +159,7 @@ def test_jobs_of_any_priority_settle_without_loss_to_higher_ones(
     rng = random.Random(seed)
     jobs, turns = settle([replace(job, priority=rng.choice((0, 0, 1, 7))) for job in drawn(seed)])
     assert turns <= 4
-    times = Times(jobs)
+    times = JobTimes(jobs)
     bytes_of = [times.bytes_of(at, job.placement) for at, job in enumerate(jobs)]
     for at, job in enumerate(jobs):
         for others in ({}, times.others(bytes_of, at), times.others(bytes_of, at, above=1000.0)):
@@ -164,9 +169,9 @@ def test_jobs_of_any_priority_settle_without_loss_to_higher_ones(
 
 def test_a_limit_by_visits_ends_the_search_and_repeats() -> None:
     """With the same visits the result is the same; with enough of them it is that without a limit."""
-    jobs = [Running(problem, place(problem)) for problem in side_by_side(leaf_spine(3, 2, 2), 2)]
+    jobs = [RunningAggregation(problem, place(problem)) for problem in side_by_side(leaf_spine(3, 2, 2), 2)]
     assert better_together(jobs, place, GAIN, np.inf) == better_together(jobs, place, GAIN) != {}
-    many = [Running(problem, place(problem)) for problem in side_by_side(leaf_spine(4, 4, 9), 9)]
+    many = [RunningAggregation(problem, place(problem)) for problem in side_by_side(leaf_spine(4, 4, 9), 9)]
     found = [better_together(many, place, GAIN, visits) for visits in (0.0, 0.0, 5e3, 5e3, 1e9, np.inf)]
     assert found[0] == found[1]
     assert found[2] == found[3]
@@ -176,7 +181,7 @@ def test_a_limit_by_visits_ends_the_search_and_repeats() -> None:
 def test_jobs_bound_by_their_hosts_links_are_not_searched() -> None:
     """Two jobs of the same hosts on one spine: another spine would not help them."""
     first, *_ = side_by_side(leaf_spine(3, 2, 2), 2)
-    jobs = [Running(first, place(first)) for _ in range(2)]
+    jobs = [RunningAggregation(first, place(first)) for _ in range(2)]
 
     def refused(problem: Problem) -> Placement:
         raise AssertionError(problem)
@@ -230,15 +235,15 @@ def test_paying_moves_shorten_the_first_changed_time() -> None:
     assert paid > 2000
 
 
-def on_two_spines(weights: tuple[float, ...]) -> list[Running]:
+def on_two_spines(weights: tuple[float, ...]) -> list[RunningAggregation]:
     """All but the last job on one spine, and that one alone on the other."""
-    jobs: list[Running] = []
+    jobs: list[RunningAggregation] = []
     for problem, weight in zip(side_by_side(leaf_spine(3, 2, len(weights)), len(weights)), weights, strict=True):
         spine = "s4" if len(jobs) < len(weights) - 1 else "s5"
         up = {worker: problem.topology.attached_switch(worker).name for worker in problem.workers}
         down = problem.topology.attached_switch(str(problem.server)).name
         parents = {**dict.fromkeys(up.values(), spine), spine: down, down: str(problem.server)}
-        jobs.append(Running(problem, Placement(up, parents, str(problem.server)), weight))
+        jobs.append(RunningAggregation(problem, Placement(up, parents, str(problem.server)), weight))
     return jobs
 
 
@@ -248,7 +253,7 @@ def test_a_job_moves_for_its_gain_unless_a_heavier_one_loses(weight: float, move
     own.
     """
     jobs = on_two_spines((1.0, 1.0, 1.0, weight))
-    others = Times(jobs).others([Times(jobs).bytes_of(at, job.placement) for at, job in enumerate(jobs)], 0)
+    others = JobTimes(jobs).others([JobTimes(jobs).bytes_of(at, job.placement) for at, job in enumerate(jobs)], 0)
     beside, current = replace(jobs[0].problem, others=others), jobs[0].placement
     better = better_alone(place, current, [beside], GAIN, step, lambda: jobs)
     assert (better is not None) == moves
@@ -263,8 +268,8 @@ def test_jobs_move_though_a_slower_neighbour_gains_nothing() -> None:
     first, second, third = side_by_side(topology, 3)
     heavy = replace(third, workers=third.workers[:1], server="h4")
     assert topology.attached_switch("h4") == topology.attached_switch(third.workers[0])
-    jobs = [Running(problem, place(problem)) for problem in (first, second)]
-    jobs.append(Running(heavy, place(heavy), 1000.0))
+    jobs = [RunningAggregation(problem, place(problem)) for problem in (first, second)]
+    jobs.append(RunningAggregation(heavy, place(heavy), 1000.0))
     assert len(better_together(jobs[:2], place, GAIN)) == len(better_together(jobs, place, GAIN)) == 1
     assert 2 not in better_together(jobs, place, GAIN)
 
@@ -316,7 +321,7 @@ def test_a_joint_saving_includes_slowed_jobs_that_stay() -> None:
     )
 
 
-def drawn(seed: int) -> list[Running]:
+def drawn(seed: int) -> list[RunningAggregation]:
     """Two or three jobs anywhere on any fabric, with loads."""
     rng = random.Random(seed)
     topology = leaf_spine(3, 3, 4) if rng.random() < 0.5 else any_fabric(rng)
@@ -330,19 +335,19 @@ def drawn(seed: int) -> list[Running]:
         for server, *rest in (hosts[at * each : (at + 1) * each] for at in range(count))
     ]
     blind = [place(replace(problem, loads={})) for problem in problems]
-    return [Running(problem, placement) for problem, placement in zip(problems, blind, strict=True)]
+    return [RunningAggregation(problem, placement) for problem, placement in zip(problems, blind, strict=True)]
 
 
-def slowest_first(jobs: list[Running]) -> list[tuple[int, float]]:
+def slowest_first(jobs: list[RunningAggregation]) -> list[tuple[int, float]]:
     """The highest priority's before all others."""
     times = zip(jobs, seconds_of(jobs, {}), strict=True)
     return sorted(((job.priority, float(f"{seconds:.6g}")) for job, seconds in times), reverse=True)
 
 
-def settle(jobs: list[Running]) -> tuple[list[Running], int]:
+def settle(jobs: list[RunningAggregation]) -> tuple[list[RunningAggregation], int]:
     """Apply paying moves until there are none; return the jobs and the number of turns.
 
-    Times in descending order, the highest jobs' first, only decrease.
+    JobTimes in descending order, the highest jobs' first, only decrease.
     """
     for turn in itertools.count():
         moved = better_together(jobs, place, GAIN)
@@ -414,7 +419,7 @@ def test_the_slowest_job_is_near_that_of_the_best_of_all_choices(seed: int) -> N
             }
             others.append(place(replace(problem, loads=full)))
         choices.append(others)
-    start = [Running(problem, each[0]) for problem, each in zip(problems, choices, strict=True)]
+    start = [RunningAggregation(problem, each[0]) for problem, each in zip(problems, choices, strict=True)]
     best = min(max(seconds_of(start, dict(enumerate(chosen)))) for chosen in itertools.product(*choices))
     found, _ = settle(start)
     assert best * (1 - 1e-9) <= max(seconds_of(found, {})) <= best / (1 - GAIN) * (1 + 1e-9)
@@ -429,10 +434,10 @@ def test_the_slowest_of_the_highest_jobs_is_near_the_optimum(seed: int) -> None:
     problems = [replace(each, gradient_bytes=rng.choice((1_000_000, 3_000_000))) for each in on_three_spines(rng)]
     choices = [by_any_spines(problem) for problem in problems]
     start = [
-        Running(problem, rng.choice(each), priority=rng.choice((0, 1, 5)))
+        RunningAggregation(problem, rng.choice(each), priority=rng.choice((0, 1, 5)))
         for problem, each in zip(problems, choices, strict=True)
     ]
-    times = Times(start)
+    times = JobTimes(start)
     every = [[times.bytes_of(at, placement) for placement in each] for at, each in enumerate(choices)]
     highest = times.classes[0]
     best = min(times.weighted(chosen)[highest].max() for chosen in itertools.product(*every))
@@ -454,10 +459,10 @@ def test_a_thousand_draws_take_the_best_of_all_combinations(mode: Mode) -> None:
         check_against_enumeration(mode, seed)
 
 
-def check_against_enumeration(mode: Mode, seed: int) -> tuple[list[Running], float]:
+def check_against_enumeration(mode: Mode, seed: int) -> tuple[list[RunningAggregation], float]:
     """The slowest of the highest jobs, times weight, is as fast as by enumeration; returns the jobs and that time."""
     problems = drawn_problems(seed, mode)
-    start = [Running(problem, place(problem), weight, priority) for problem, weight, priority in problems]
+    start = [RunningAggregation(problem, place(problem), weight, priority) for problem, weight, priority in problems]
     moved = better_together(start, place, 0.0)
     found = [replace(job, placement=moved.get(at, job.placement)) for at, job in enumerate(start)]
     highest = classes_of(found)[0]
@@ -473,7 +478,7 @@ def test_many_jobs_are_no_slower_than_one_after_another(seed: int) -> None:
     """Nine weighted jobs on three spines; the bound is below all, and the heaviest are no worse off for the others."""
     rng = random.Random(seed)
     problems = side_by_side(leaf_spine(3, 3, 9), 9)
-    start = [Running(each, place(each), float(rng.choice((1, 2, 3)))) for each in problems]
+    start = [RunningAggregation(each, place(each), float(rng.choice((1, 2, 3)))) for each in problems]
     moved = better_together(start, place, GAIN)
     found = [replace(job, placement=moved.get(at, job.placement)) for at, job in enumerate(start)]
     before, after = (max(before_and_after(each, {})[0]) for each in (start, found))
@@ -487,7 +492,7 @@ def test_jobs_that_share_a_host_are_bound_by_its_link() -> None:
     """Twelve jobs, too many to be decided together, have the same server."""
     routes = Routes(leaf_spine(4, 8, 4))
     problems = [Problem(routes, (f"h{at}",), "h16", 1_000_000) for at in range(1, 13)]
-    jobs = [Running(problem, place(problem), 2.0) for problem in problems]
+    jobs = [RunningAggregation(problem, place(problem), 2.0) for problem in problems]
     assert bound_of_slowest(jobs) == pytest.approx(2.0 * 12 * 0.008)
 
 
@@ -506,7 +511,7 @@ def by_any_spines(problem: Problem) -> list[Placement]:
 
 def test_jobs_of_different_routes_are_refused() -> None:
     (first,), (second,) = side_by_side(leaf_spine(2, 1, 1), 1), side_by_side(leaf_spine(2, 1, 1), 1)
-    jobs = [Running(problem, place(problem)) for problem in (first, second)]
+    jobs = [RunningAggregation(problem, place(problem)) for problem in (first, second)]
     with raises(PlacementError, place="jobs"):
         better_together(jobs, place, GAIN)
 

@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 import scipy.optimize  # type: ignore[import-untyped]
 
-from weir.controller.placement import Costs, PlacementError, Problem
+from weir.controller.placement import PlacementCosts, PlacementError, Problem
 from weir.controller.placement.exact.lp import FlowProgram
-from weir.controller.placement.model.network import SINK, Network, build
+from weir.controller.placement.model.network import SINK, StreamNetwork, build
 from weir.tests.controller.placement.fabrics import jellyfish, random_fabric, random_loads
 from weir.tests.support.errors import raises
 from weir.topologies import Routes, fat_tree, leaf_spine
 from weir.wire.aggregation import FAN_IN
 
 
-def sorted_times(network: Network, times: list[list[list[float]]], flows: Mapping[object, int]) -> list[float]:
+def sorted_times(network: StreamNetwork, times: list[list[list[float]]], flows: Mapping[object, int]) -> list[float]:
     """T_e of every directed link in use, slowest first; an idle one counts as 0."""
     reached = []
     for arc, links in zip(network.arcs, times, strict=True):
@@ -28,7 +28,9 @@ def sorted_times(network: Network, times: list[list[list[float]]], flows: Mappin
     return sorted((round(seconds, 12) for seconds in reached), reverse=True)
 
 
-def all_flows(network: Network, supply: Mapping[str, int], capacity: Mapping[str, int]) -> Iterator[dict[object, int]]:
+def all_flows(
+    network: StreamNetwork, supply: Mapping[str, int], capacity: Mapping[str, int]
+) -> Iterator[dict[object, int]]:
     """The flow of every assignment of streams to sinks within the capacities."""
     choices = [
         itertools.combinations_with_replacement([s for s in network.sinks(source) if capacity.get(s)], count)
@@ -57,7 +59,7 @@ def test_lp_is_the_lexicographic_min_max_of_all_assignments(seed: int) -> None:
     supply = {rack: len(names) for rack, names in problem.racks.items()}
     switches = [switch.name for switch in topology.switches]
     network = build(routes, supply, switches, server)
-    costs = Costs(problem)
+    costs = PlacementCosts(problem)
     base = costs.streams()
     for link in rng.sample(range(len(topology.directed_links)), 5):
         base.add([(link, rng.choice((0.5, 1.0)))])
@@ -101,7 +103,7 @@ def integrality(seeds: range) -> tuple[int, int, float]:
         network = build(routes, supply, switches, server)
         program = FlowProgram(network)
         capacity = {name: rng.randint(0, 4) for name in switches} | {server: FAN_IN}
-        costs = Costs(problem)
+        costs = PlacementCosts(problem)
         solved = program.lexicographic(supply, capacity, network.times(costs, costs.streams()))
         instances += solved is not None  # hashing keeps racks from the server, and switches may take too few
         programs += program.effort.programs
@@ -124,7 +126,7 @@ def test_every_vertex_is_integral_over_hundreds() -> None:
 
 
 def combinatorial(
-    network: Network, times: list[list[list[float]]], supply: Mapping[str, int], capacity: Mapping[str, int]
+    network: StreamNetwork, times: list[list[list[float]]], supply: Mapping[str, int], capacity: Mapping[str, int]
 ) -> dict[object, int] | None:
     """The flow whose sorted times are lexicographically least, by the network simplex method on whole numbers: the i-th
     unit on an arc is an arc of its own and costs what it adds to Σ M^rank, which Python's integers hold.
@@ -157,7 +159,7 @@ def combinatorial(
 
 
 def slowest_by_integer_program(
-    network: Network, times: list[list[list[float]]], supply: Mapping[str, int], capacity: Mapping[str, int]
+    network: StreamNetwork, times: list[list[list[float]]], supply: Mapping[str, int], capacity: Mapping[str, int]
 ) -> float:
     """The least time of the slowest link in use, with whole flows asked for and no matrix relied on."""
     arcs, longest = network.arcs, max((each[-1] for links in times for each in links), default=1.0)
@@ -211,7 +213,7 @@ def three_solvers(seed: int) -> int:
     supply = {rack: len(names) for rack, names in problem.racks.items()}
     switches = [switch.name for switch in topology.switches]
     network = build(routes, supply, switches, server)
-    costs = Costs(problem)
+    costs = PlacementCosts(problem)
     times, program = network.times(costs, costs.streams()), FlowProgram(network)
     for _ in range(4):
         capacity = {name: rng.randint(0, 3) for name in switches} | {server: rng.randint(0, 4)}
@@ -264,7 +266,7 @@ def test_a_matrix_that_is_no_graphs_is_refused() -> None:
         program.lexicographic({"s1": 1}, {"s1": 1}, [[[1.0]] for _ in network.arcs])
 
 
-def ways_back(network: Network) -> set[tuple[str, str]]:
+def ways_back(network: StreamNetwork) -> set[tuple[str, str]]:
     """Ends of arcs whose reverse comes before them; flows on both cancel each other, so the fastest has only one."""
     before: set[tuple[str, str]] = set()
     back: set[tuple[str, str]] = set()

@@ -10,19 +10,28 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from weir.controller.placement import Costs, NoTree, PlacementError, Problem
+from weir.controller.placement import NoTree, PlacementCosts, PlacementError, Problem
 from weir.controller.placement.model.links import Floats
 from weir.controller.placement.model.loads import LinkLoad
 from weir.controller.placement.model.search_limit import SearchLimit
 from weir.controller.placement.multi_job import multi_tree
-from weir.controller.placement.multi_job.multi_tree import FEWER, PARTS, Jobs, Striping, Tree, arrive, shares, stripe
+from weir.controller.placement.multi_job.multi_tree import (
+    FEWER,
+    PARTS,
+    Jobs,
+    Striping,
+    SwitchTree,
+    arrive,
+    shares,
+    stripe,
+)
 from weir.tests.controller.placement.fabrics import any_fabric, random_loads
 from weir.tests.controller.placement.steiner_oracle import exact_tree
 from weir.tests.support.errors import raises
 from weir.topologies import Endpoint, Routes, Topology, leaf_spine
 
 
-def steiner(jobs: Jobs, job: int, prices: Floats) -> Tree:
+def steiner(jobs: Jobs, job: int, prices: Floats) -> SwitchTree:
     """The cheapest tree there is."""
     pairs = [(int(a), int(b)) for a, b in jobs.links.pairs]
     costs = np.maximum(prices * jobs.seconds[job], 1e-12)
@@ -44,10 +53,10 @@ def drawn(seed: int, count: int) -> list[Problem]:
 
 
 def loads_of(problems: Sequence[Problem], striping: Striping) -> float:
-    """Load of the slowest link, from the placements themselves by `Costs`, stream by stream."""
+    """Load of the slowest link, from the placements themselves by `PlacementCosts`, stream by stream."""
     total: Floats | None = None
     for problem, stripes in zip(problems, striping.stripes, strict=True):
-        costs = Costs(problem)
+        costs = PlacementCosts(problem)
         for one in stripes:
             one.placement.check(problem)
             streams = costs.streams(one.placement.edges)
@@ -179,7 +188,7 @@ def test_two_equal_jobs_settle_at_once_and_never_move() -> None:
         assert max(load.background_bps for load in loads.values()) > 0.2e9
         jobs = Jobs([replace(problem, loads=loads) for problem in problems])
         mine, other = turn % 2, 1 - turn % 2
-        held: list[list[tuple[Tree, float]]] = [[], []]
+        held: list[list[tuple[SwitchTree, float]]] = [[], []]
         held[other] = [(trees[other], 1.0)]
         assert arrive(jobs, mine, jobs.load(held)) == trees[mine], f"turn {turn}"
 

@@ -9,7 +9,7 @@ from ipaddress import IPv4Address
 
 import pytest
 
-from weir.controller.placement import Costs, NoTree, PlacementError, Problem
+from weir.controller.placement import NoTree, PlacementCosts, PlacementError, Problem
 from weir.controller.placement.model.loads import LinkLoad
 from weir.controller.placement.strategies import STRATEGIES, Need, strategy
 from weir.controller.planning.planner import FULL, LinkConditions
@@ -37,17 +37,17 @@ def spine(placed: Problem) -> str:
 
 
 def test_a_lossy_link_is_slower_by_what_it_repeats() -> None:
-    idle, lossy = (Costs(problem(loads={UP: LinkLoad(loss=loss)})) for loss in (0.0, 0.2))
+    idle, lossy = (PlacementCosts(problem(loads={UP: LinkLoad(loss=loss)})) for loss in (0.0, 0.2))
     number = idle.links.number[UP]
     assert lossy.seconds[number] == pytest.approx(idle.seconds[number] / 0.8)
-    dead = Costs(problem(loads={UP: LinkLoad(loss=1.0)}))
+    dead = PlacementCosts(problem(loads={UP: LinkLoad(loss=1.0)}))
     assert dead.seconds[number] == pytest.approx(idle.seconds[number] / 0.05)
 
 
 def test_a_pair_of_switches_is_as_slow_alone_as_among_all() -> None:
     rng = random.Random(5)
     ends = leaf_spine(2, 2, 2).directed_links
-    costs = Costs(problem(loads={end: LinkLoad(background_bps=rng.uniform(0, 9e8)) for end in ends}))
+    costs = PlacementCosts(problem(loads={end: LinkLoad(background_bps=rng.uniform(0, 9e8)) for end in ends}))
     assert [costs.seconds_of_pair(pair) for pair in range(4)] == costs.seconds_of_pairs().tolist()
 
 
@@ -59,10 +59,10 @@ def test_a_job_goes_round_a_link_that_loses_or_carries_or_delays(load: LinkLoad)
 
 
 def test_measured_latency_counts_before_a_queue_s_depth() -> None:
-    number = Costs(problem()).links.number[UP]
-    by_depth = Costs(problem(loads={UP: LinkLoad(queue_packets=10)})).wait[number]
+    number = PlacementCosts(problem()).links.number[UP]
+    by_depth = PlacementCosts(problem(loads={UP: LinkLoad(queue_packets=10)})).wait[number]
     assert by_depth == pytest.approx(10 * 1500 * 8 / 1e9)
-    assert Costs(problem(loads={UP: LinkLoad(queue_packets=10, latency_seconds=7e-6)})).wait[number] == 7e-6
+    assert PlacementCosts(problem(loads={UP: LinkLoad(queue_packets=10, latency_seconds=7e-6)})).wait[number] == 7e-6
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_measured_latency_counts_before_a_queue_s_depth() -> None:
 )
 def test_invalid_loss_and_latency_are_refused_with_their_link(load: LinkLoad) -> None:
     with raises(PlacementError, place="loads of s1-p3", value=load):
-        Costs(problem(loads={UP: load}))
+        PlacementCosts(problem(loads={UP: load}))
 
 
 def view(**changes: float | None) -> LinkView:
@@ -148,4 +148,4 @@ def test_a_link_of_one_bit_per_second_is_finite_and_avoided(name: str) -> None:
     slow = Problem(Routes(Topology("slow", hosts, switches, links)), ("h1", "h2"), "h3", 1_000)
     placement = strategy(name).place(slow, random.Random(0))
     placement.check(slow)
-    assert 8_000 <= Costs(slow).slowest_link_seconds(placement) <= 16_000
+    assert 8_000 <= PlacementCosts(slow).slowest_link_seconds(placement) <= 16_000

@@ -11,9 +11,9 @@ import pytest
 import scipy.optimize  # type: ignore[import-untyped]
 
 from weir.controller.placement import (
-    Costs,
     NoTree,
     Placement,
+    PlacementCosts,
     PlacementError,
     Problem,
     fitted,
@@ -127,7 +127,7 @@ def test_the_best_spine_is_the_fastest_of_all_hierarchies() -> None:
     slower = faster = 0
     for seed in range(60):
         problem = any_problem(seed)
-        costs = Costs(problem)
+        costs = PlacementCosts(problem)
         trees = list(spine_trees(problem, [switch.name for switch in problem.topology.switches]))
         if trees:
             best = costs.slowest_link_seconds(place("best-spine", problem))
@@ -207,7 +207,7 @@ def test_blind_is_the_widest_tree_of_the_idle_fabric() -> None:
 def test_no_strategy_is_faster_than_the_widest_tree() -> None:
     for seed in range(8):
         problem = any_problem(seed)
-        costs = Costs(problem)
+        costs = PlacementCosts(problem)
         best = costs.slowest_link_seconds(place("widest", problem))
         for name, known in STRATEGIES.items():
             if name not in ("oracle", "scarce") and (problem.server is not None or Need.SERVER not in known.needs):

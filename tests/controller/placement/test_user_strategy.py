@@ -87,11 +87,11 @@ def test_an_answer_that_is_no_placement_of_the_job_is_refused(
     path = tmp_path / "mine.py"
     path.write_text(
         "from weir.controller.placement import Placement\n"
-        "from weir.controller.placement.strategies import Description\n"
+        "from weir.controller.placement.strategies import StrategyDescription\n"
         "class Mistaken:\n"
         "    def place(self, problem, rng):\n"
         f"        return {answer}\n"
-        "DESCRIPTION = Description('mine', 'mine', 'is mistaken', Mistaken)\n"
+        "DESCRIPTION = StrategyDescription('mine', 'mine', 'is mistaken', Mistaken)\n"
     )
     with raises(PlacementError, place=f"{path}{place}", value=value):
         strategy(str(path)).place(problem({}), random.Random(1))

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from weir.controller.errors import PlanError
-from weir.controller.service.batch_sizes import BatchSizes
+from weir.controller.service.batch_sizes import JobBatchSizes
 from weir.controller.service.limits import Limits
 from weir.experiments.backends.batch_sizes import size_rule
 from weir.hosts import ControlAbsent, ControlRefused
@@ -150,7 +150,7 @@ COUNTS = (0, 1, 2, 5, 1 << 16, 1 << 31, MOST)
 @pytest.mark.parametrize("seed", range(3))
 def test_any_question_is_refused_or_all_samples_are_given_out(seed: int) -> None:
     """No worker gets zero, nor more than it holds."""
-    rng, sizes = random.Random(seed), BatchSizes(size_rule)
+    rng, sizes = random.Random(seed), JobBatchSizes(size_rule)
     answered = 0
     for _ in range(100):
         likely = rng.random() < 0.7

@@ -10,7 +10,7 @@ from contextlib import suppress
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from weir.controller.controller import Options
+from weir.controller.controller import ControllerOptions
 from weir.controller.errors import ControllerError
 from weir.controller.p4runtime.pipeline import CompiledPipeline
 from weir.controller.placement import Placement
@@ -22,11 +22,11 @@ from weir.tests.controller.job_rig import MS, Fixed, JobRig, make_rig
 from weir.tests.paths import ROOT
 from weir.tests.support.errors import raises
 from weir.topologies.generators import leaf_spine
-from weir.wire.control import Report
+from weir.wire.control import JobReport
 from weir.wire.heartbeat import Heartbeat
 
 TOPOLOGY = leaf_spine(2, 2, 2, rate_bps=1_000_000_000)
-OPTIONS = Options(probe_period_ns=5 * MS, solve_period_ns=0, lease_ns=30 * MS)
+OPTIONS = ControllerOptions(probe_period_ns=5 * MS, solve_period_ns=0, lease_ns=30 * MS)
 AT_LEAF = Placement({"h1": "s1", "h2": "s1"}, {}, "s1")
 
 
@@ -185,7 +185,7 @@ async def test_reported_progress_is_on_the_page_without_unknown_values(rig: JobR
         return {name: page[f"weir_job_{name}/7"] for name in names if f"weir_job_{name}/7" in page}
 
     assert reported() == {}
-    reports.add(Report(5), 1)
+    reports.add(JobReport(5), 1)
     assert reported() == {"step": 5, "step_bytes": 0}
-    reports.add(Report(9, 3, "decay", 0.5, 0.75, 4, 8_000_000_000, 2_000_000_000, 4_000), 2)
+    reports.add(JobReport(9, 3, "decay", 0.5, 0.75, 4, 8_000_000_000, 2_000_000_000, 4_000), 2)
     assert reported() == dict(zip(names, (9, 3, 0.5, 0.75, 2, 0.5, 1_000), strict=True))

@@ -34,7 +34,7 @@ from weir.tests.support.control_rig import TOPOLOGY, ServiceRig, certificates, r
 from weir.tests.support.errors import raises
 from weir.topologies.generators import leaf_spine
 from weir.wire import control_pb2 as pb
-from weir.wire.control import KEY_BYTES, Pacing, Report, Resume, WorkerPlan
+from weir.wire.control import KEY_BYTES, JobReport, Pacing, Resume, WorkerPlan
 from weir.wire.control_messages import ATTEND, REGISTER, read_report, read_to_host, report_message
 from weir.wire.frames import DSCP_CONTROL
 
@@ -107,14 +107,14 @@ async def test_reports_of_progress_are_listed_and_kept(service: ServiceRig) -> N
     registration = await service.register(workers=WORKERS, server=SERVER)
     first = await service.joined(registration, 0)
     assert not (await service.jobs())[0].HasField("report")
-    full = Report(4, 6, "warm-up", 0.5, 0.25, 2, 3_000, 2_000, 512)
-    for report in (Report(2), full):
+    full = JobReport(4, 6, "warm-up", 0.5, 0.25, 2, 3_000, 2_000, 512)
+    for report in (JobReport(2), full):
         await first.say(report=report_message(report))
     while not (state := (await service.jobs())[0]).HasField("report") or state.report.step < 4:
         await asyncio.sleep(0.01)
     assert read_report(state.report) == full
     reports = service.controller.jobs[registration.job].reports
-    assert [report for _, report in reports.curve] == [Report(2), full]
+    assert [report for _, report in reports.curve] == [JobReport(2), full]
 
 
 @pytest.mark.parametrize(("seat", "report"), [(0, {"step": 1, "steps": 0}), (2, {"step": 1, "steps": 1})])

@@ -15,7 +15,7 @@ from finsy.proto import p4i, p4r, p4r_grpc
 from google.protobuf import text_format
 
 from weir.emulator.entries import EmulatorError
-from weir.emulator.p4runtime import API_VERSION, P4RuntimeServer, Tls
+from weir.emulator.p4runtime import API_VERSION, P4RuntimeServer, ServerTls
 from weir.tests.emulator.p4runtime.p4runtime_rig import (
     DEVICE_CONFIG,
     INSERT,
@@ -374,14 +374,14 @@ def test_tls(datapath: RecordingDatapath, tmp_path: Path) -> None:
     files = ["-addext", "subjectAltName=DNS:localhost", "-keyout", str(key), "-out", str(certificate)]
     subprocess.run([*command.split(), *files], check=True, capture_output=True)
     roots = certificate.read_bytes()
-    with P4RuntimeServer([datapath], tls=Tls(key.read_bytes(), roots)) as server:
+    with P4RuntimeServer([datapath], tls=ServerTls(key.read_bytes(), roots)) as server:
         with grpc.secure_channel(f"localhost:{server.port}", grpc.ssl_channel_credentials(roots)) as channel:
             answer = p4r_grpc.P4RuntimeStub(channel).Capabilities(p4r.CapabilitiesRequest(), timeout=60)
         assert answer.p4runtime_api_version == API_VERSION
         plain = Client(server.address)
         assert outcome(lambda: plain.stub.Capabilities(p4r.CapabilitiesRequest(), timeout=60)) == "UNAVAILABLE"
     with raises(EmulatorError, place="P4Runtime", value="127.0.0.1:0"):
-        P4RuntimeServer([datapath], tls=Tls(b"key", roots)).start()
+        P4RuntimeServer([datapath], tls=ServerTls(b"key", roots)).start()
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl, which makes the certificate, is not installed")
@@ -394,7 +394,7 @@ def test_with_client_roots_only_their_certificates_are_served(datapath: Recordin
         "ours": (key, roots),
     }
     answers = {}
-    with P4RuntimeServer([datapath], tls=Tls(key, roots, client_roots=roots)) as server:
+    with P4RuntimeServer([datapath], tls=ServerTls(key, roots, client_roots=roots)) as server:
         for name, pair in shown.items():
             credentials = grpc.ssl_channel_credentials(roots, *pair)
             with grpc.secure_channel(f"localhost:{server.port}", credentials) as channel:

@@ -19,7 +19,7 @@ import pytest
 from finsy.proto import U128, p4i, p4r, rpc_status
 
 from weir.emulator.p4runtime import P4RuntimeServer
-from weir.emulator.p4runtime.device import Device
+from weir.emulator.p4runtime.device import P4RuntimeDevice
 from weir.emulator.p4runtime.server import _Servicer
 from weir.emulator.p4runtime.streams.patience import Patience
 from weir.emulator.p4runtime.streams.session import Session
@@ -124,7 +124,7 @@ class ServicerRig:
     def __init__(self, program: str) -> None:
         self.info, config = CONFIGS[program]
         self.switch = Switch(1, ports=[0, 1, 2, 3])
-        self.device = Device(self.switch)
+        self.device = P4RuntimeDevice(self.switch)
         self.device.attach()
         self.servicer = _Servicer({1: self.device}, 4, Patience(60.0), Patience(60.0))
         self.session = Session()

@@ -22,7 +22,7 @@ from scapy.layers.l2 import Ether
 from scapy.utils import rdpcap
 
 from weir.emulator.command import _is_local
-from weir.emulator.ports.options import Options, UsageError, parse, parse_rate
+from weir.emulator.ports.options import ProcessOptions, UsageError, parse, parse_rate
 from weir.tests.emulator.compiler.test_compiler_expressions import hexstr, program_of, wrap
 from weir.tests.emulator.network import Network, eventually, needs_namespaces, network
 from weir.tests.paths import PROGRAMS, ROOT
@@ -78,7 +78,7 @@ def test_the_command_line_of_mininet_harnesses() -> None:
     )
     target = "--grpc-server-addr 0.0.0.0:50051 --cpu-port 255 --priority-queues 8"
     options = parse([*general.split(), "--", *target.split()])
-    assert options == Options(
+    assert options == ProcessOptions(
         program=Path("program.json"),
         interfaces={1: "s1-eth1", 2: "s1-eth2"},
         device_id=7,

@@ -13,7 +13,7 @@ import pytest
 from weir.emulator.entries import CloneSession, EmulatorError, Replica
 from weir.emulator.fabric import Fabric, Wake
 from weir.emulator.nodes import FabricError
-from weir.emulator.port import SwitchError
+from weir.emulator.port import SwitchValueError
 from weir.emulator.runtime.memory import GENERATED_WAITING
 from weir.emulator.switch import Switch
 from weir.tests.emulator.runtime.runtime_program import HEADER_BYTES, frame, frames, headers, start, switch
@@ -502,7 +502,7 @@ def test_a_link_that_is_refused_changes_nothing() -> None:
     assert fabric._nodes.switches["s1"].port_config(1).rate_bps == 1e9
     with raises(FabricError, place="link at s1-p1: delay_ns", value=-1):
         fabric.set_link(("s1", 1), rate_bps=5e8, delay_ns=-1)
-    with raises(SwitchError, place="link at s1-p1", value=0):
+    with raises(SwitchValueError, place="link at s1-p1", value=0):
         fabric.set_link(("s1", 1), rate_bps=0, delay_ns=7)
     assert fabric._nodes.switches["s1"].port_config(1).rate_bps == 1e9
     assert not fabric._engine.ports.data["delay_ns"].any()

@@ -10,7 +10,7 @@ import pytest
 from weir.emulator.bmv2.schema import KeyField
 from weir.emulator.entries import Exact, Lpm, Match, Range, Ternary
 from weir.emulator.program import Program
-from weir.emulator.stf import Outcome, StfError, StfTest, play
+from weir.emulator.stf import PlayedScript, StfError, StfTest, play
 from weir.emulator.stf.names import matches, resolve
 from weir.emulator.stf.player import difference
 from weir.emulator.stf.reader import parse
@@ -18,7 +18,7 @@ from weir.emulator.stf.statements import Expect
 from weir.tests.paths import STF as FOLDER
 
 
-def run(program: str, text: str) -> Outcome:
+def run(program: str, text: str) -> PlayedScript:
     return play(Program.load(FOLDER / f"{program}.json"), StfTest(Path("t.stf"), parse(text, "t.stf")))
 
 

@@ -34,7 +34,7 @@ from weir.emulator.entries import (
 from weir.emulator.program import Program, ProgramState
 from weir.emulator.switch import Switch
 from weir.emulator.tables import index, memory
-from weir.emulator.tables.memory import Block, RowPool
+from weir.emulator.tables.memory import MemoryBlock, RowPool
 from weir.tests.emulator.harness import seeded_random
 from weir.tests.paths import PROGRAMS
 
@@ -47,7 +47,7 @@ _quarantine: list[NDArray[np.uint8]] = []
 def poison() -> None:
     """Let freed blocks, and rows that are about to be used again, hold nothing but poison."""
 
-    def bury(block: Block) -> None:
+    def bury(block: MemoryBlock) -> None:
         block.bytes[:] = _POISON
         _quarantine.append(block._buffer)
 
@@ -59,7 +59,7 @@ def poison() -> None:
         time.sleep(0)
         return row
 
-    Block.__del__ = bury  # type: ignore[attr-defined]
+    MemoryBlock.__del__ = bury  # type: ignore[attr-defined]
     RowPool.allocate = poisoned  # type: ignore[method-assign]
 
 

@@ -11,24 +11,24 @@ import pytest
 from weir.emulator.entries import ActionCall, Exact, Lpm, TableEntry
 from weir.emulator.program import Program
 from weir.emulator.tables import memory
-from weir.emulator.tables.memory import Block, RetiredMemory, RowPool
+from weir.emulator.tables.memory import MemoryBlock, RetiredMemory, RowPool
 from weir.tests.emulator.harness import PacketRig, watched
 from weir.tests.emulator.tables.poisoned import NAMES, entry, packet
 from weir.tests.paths import PROGRAMS, ROOT
 
 
 @pytest.fixture
-def state(monkeypatch: pytest.MonkeyPatch) -> Block:
+def state(monkeypatch: pytest.MonkeyPatch) -> MemoryBlock:
     """A state that no packet is in; garbage in it rests for no time."""
     monkeypatch.setattr(memory, "GRACE_SECONDS", 0.0)
-    return Block(64)
+    return MemoryBlock(64)
 
 
 def taken(pool: RowPool, count: int) -> set[int]:
     return {pool.allocate() for _ in range(count)}
 
 
-def test_a_row_comes_back_when_it_has_rested(state: Block) -> None:
+def test_a_row_comes_back_when_it_has_rested(state: MemoryBlock) -> None:
     pool = RowPool(32, RetiredMemory(state))
     rows = taken(pool, 256)
     row = rows.pop()
@@ -36,7 +36,9 @@ def test_a_row_comes_back_when_it_has_rested(state: Block) -> None:
     assert pool.allocate() == row
 
 
-def test_a_row_rests_until_its_publication_has_reached_all_cores(state: Block, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_rests_until_its_publication_has_reached_all_cores(
+    state: MemoryBlock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(memory, "GRACE_SECONDS", 3600.0)
     pool = RowPool(32, RetiredMemory(state))
     rows = taken(pool, 256)
@@ -44,7 +46,7 @@ def test_a_row_rests_until_its_publication_has_reached_all_cores(state: Block, m
     assert not taken(pool, 256) & rows
 
 
-def test_a_row_waits_for_the_packet_that_is_inside_however_long(state: Block) -> None:
+def test_a_row_waits_for_the_packet_that_is_inside_however_long(state: MemoryBlock) -> None:
     pool = RowPool(32, RetiredMemory(state))
     rows = taken(pool, 256)
     passing = ctypes.c_uint64.from_address(state.address)
@@ -63,7 +65,7 @@ def test_a_row_waits_for_the_packet_that_is_inside_however_long(state: Block) ->
     assert pool.allocate() == first
 
 
-def test_memory_replaced_in_a_batch_rests_from_its_publication(state: Block) -> None:
+def test_memory_replaced_in_a_batch_rests_from_its_publication(state: MemoryBlock) -> None:
     retired = RetiredMemory(state)
     pool = RowPool(32, retired)
     rows = taken(pool, 256)
@@ -89,7 +91,7 @@ def test_packets_are_counted_in_and_out() -> None:
 def test_an_entry_is_found_while_a_batch_makes_two_tables_grow(monkeypatch: pytest.MonkeyPatch) -> None:
     """The tables' old slots stay until the batch publishes the new ones."""
     monkeypatch.setattr(memory, "GRACE_SECONDS", 0.0)
-    monkeypatch.setattr(Block, "__del__", lambda block: block.bytes.fill(0xA5), raising=False)
+    monkeypatch.setattr(MemoryBlock, "__del__", lambda block: block.bytes.fill(0xA5), raising=False)
     rig = PacketRig(Program.load(PROGRAMS / "tables.json"))
     wide, longest = (rig.state.tables[f"TablesIngress.{name}"] for name in ("exact_wide", "longest"))
     call = ActionCall("TablesIngress.number", (7,))

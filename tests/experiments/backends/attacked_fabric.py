@@ -29,7 +29,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from weir.controller.controller import Controller, Options
+from weir.controller.controller import Controller, ControllerOptions
 from weir.controller.p4runtime.tables import DROP_REASONS, DROPS
 from weir.controller.placement.strategies import strategy
 from weir.controller.service.service import ControlService
@@ -203,7 +203,7 @@ def until_ready(attacker: Worker) -> None:
 async def attacked(fabric: MininetFabric, stack: AsyncExitStack) -> dict[str, Any]:
     folder = stack.enter_context(scratch_folder("weir-attack-"))
     sessions = await stack.enter_async_context(open_sessions(TOPOLOGY, fabric.addresses))
-    options = Options(probe_period_ns=10**9, solve_period_ns=0, lease_ns=LEASE_S * 10**9, stuck_ns=8 * 10**9)
+    options = ControllerOptions(probe_period_ns=10**9, solve_period_ns=0, lease_ns=LEASE_S * 10**9, stuck_ns=8 * 10**9)
     controller = Controller(TOPOLOGY, Routes(TOPOLOGY), sessions, strategy("widest"), options, time.monotonic_ns())
     await controller.start()
     service = await stack.enter_async_context(ControlService(controller, address=f"unix:{folder}/control"))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from weir.experiments.backends import carried
-from weir.experiments.backends.carried import Carried
+from weir.experiments.backends.carried import CarriedTraffic
 from weir.topologies import Endpoint, leaf_spine
 
 TOPOLOGY = leaf_spine(2, 1, 1, rate_bps=1_000_000_000, uplink_rate_bps=100_000_000)
@@ -25,11 +25,13 @@ class Fabric:
         return {UP: 3_000_000, DOWN: 5_000_000, ACROSS: 1_000_000, Endpoint("s3", 1): 10}
 
 
-def of(finished: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch, fabric: object = None) -> Carried | None:
+def of(
+    finished: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch, fabric: object = None
+) -> CarriedTraffic | None:
     monkeypatch.setattr(carried, "RealTimeFabric", Fabric)
     service = SimpleNamespace(finished_calls=lambda: finished)
     live: Any = SimpleNamespace(fabric=fabric or Fabric(), service=service)
-    return Carried.of(live)
+    return CarriedTraffic.of(live)
 
 
 def test_the_slowest_link_and_two_round_trips_for_each_sum_add_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,8 +15,8 @@ from weir.controller.placement.reference_schemes import REFERENCE_SCHEMES
 from weir.controller.placement.strategies import STRATEGIES
 from weir.experiments.errors import ExperimentError
 from weir.experiments.evaluation import page
-from weir.experiments.evaluation.comparison import AIMED_AT, Condition, Row, conditions_of
-from weir.experiments.evaluation.records import Figures, PointRecord
+from weir.experiments.evaluation.comparison import AIMED_AT, GridCondition, Row, conditions_of
+from weir.experiments.evaluation.records import PointRecord, StrategyFigures
 from weir.experiments.evaluation.statistics import Interval
 from weir.experiments.evaluation.suite import Suite
 from weir.tests.paths import ROOT
@@ -30,7 +30,7 @@ def interval(value: float) -> Interval:
     return Interval(value, value - 0.05, value + 0.05)
 
 
-def condition(workers: int, saved: float, published: tuple[str, ...], **changed: Any) -> Condition:
+def condition(workers: int, saved: float, published: tuple[str, ...], **changed: Any) -> GridCondition:
     told = {"grid": "one", "fabric": "leaf-spine 4×2×6", "workers": workers, "load": 0.4, "background": "static"}
     usual = {
         "spread": "random",
@@ -57,7 +57,7 @@ def condition(workers: int, saved: float, published: tuple[str, ...], **changed:
         "against_blind_together": None,
         "agg": None,
     }
-    return Condition(**{**fields, **changed})
+    return GridCondition(**{**fields, **changed})
 
 
 def test_conditions_without_all_published_strategies_are_apart() -> None:
@@ -102,8 +102,10 @@ def test_p95_and_depth_have_intervals_and_several_jobs_a_dagger() -> None:
 def test_a_strategy_that_did_not_run_has_its_reason() -> None:
     suite = Suite.load(ROOT / "experiments" / "evaluation.yaml")
     point = next(iter(suite.points())).model_copy(update={"strategies": ("ps", "widest")})
-    failed = Figures.of_failure("ps", 0.3, ExperimentError("no room"))
-    ran = Figures(strategy="widest", mean_s=1.0, p95_s=1.0, max_link_load=0.5, decision_ms=1.0, moves=0, background=0.3)
+    failed = StrategyFigures.of_failure("ps", 0.3, ExperimentError("no room"))
+    ran = StrategyFigures(
+        strategy="widest", mean_s=1.0, p95_s=1.0, max_link_load=0.5, decision_ms=1.0, moves=0, background=0.3
+    )
     records = [PointRecord(point=point, figures=(failed, ran))]
     first, second = page.printed(suite, records, as_json=False).splitlines()[1:3]
     assert first.split()[0] == "ps"
@@ -125,7 +127,7 @@ def test_tables_name_strategies_as_options_do() -> None:
 
 
 @cache
-def published(name: str = "evaluation") -> tuple[Suite, list[Condition]]:
+def published(name: str = "evaluation") -> tuple[Suite, list[GridCondition]]:
     """Conditions computed from a page's data, with their four digits."""
     suite = Suite.load(ROOT / "experiments" / f"{PAGES[name]}.yaml")
     data = (ROOT / "docs" / name / page.DATA).read_bytes()
@@ -155,11 +157,11 @@ _CONDITIONS = (
 )
 
 
-def figures_of(row: dict[str, str]) -> Figures:
+def figures_of(row: dict[str, str]) -> StrategyFigures:
     def number(key: str, factor: float = 1.0) -> float | None:
         return float(row[key]) * factor if row[key] else None
 
-    return Figures(
+    return StrategyFigures(
         strategy=row["strategy"],
         mean_s=number("mean_ms", 1e-3),
         p95_s=number("p95_ms", 1e-3),

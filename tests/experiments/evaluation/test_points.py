@@ -28,7 +28,7 @@ from weir.experiments.evaluation import grid, page
 from weir.experiments.evaluation.comparison import conditions_of
 from weir.experiments.evaluation.packet_emulator import run_config
 from weir.experiments.evaluation.points import run_point
-from weir.experiments.evaluation.records import COLUMNS, FOLDER, Figures, PointRecord, write_csv
+from weir.experiments.evaluation.records import COLUMNS, FOLDER, PointRecord, StrategyFigures, write_csv
 from weir.experiments.evaluation.scenario import Scenario, rng_of
 from weir.experiments.evaluation.suite import Grid, Point, Suite, Timing
 from weir.tests.paths import ROOT
@@ -245,7 +245,7 @@ SUITE = {
 def predicted(background: str, seed: int, errors: dict[str, tuple[float, ...]], load: float = 0.3) -> PointRecord:
     """A point with these errors of the model in each strategy's steps; empty if it was not evaluated."""
     figures = tuple(
-        Figures(
+        StrategyFigures(
             strategy=name,
             mean_s=0.002,
             p95_s=0.002,
@@ -306,7 +306,9 @@ def test_joint_placement_without_telemetry_uses_own_streams_only() -> None:
 
 def several_jobs(seed: int, seconds: dict[str, float], **told: Any) -> PointRecord:
     figures = tuple(
-        Figures(strategy=name, mean_s=each, p95_s=each, max_link_load=0.5, decision_ms=1.0, moves=0, background=0.3)
+        StrategyFigures(
+            strategy=name, mean_s=each, p95_s=each, max_link_load=0.5, decision_ms=1.0, moves=0, background=0.3
+        )
         for name, each in seconds.items()
     )
     return PointRecord(point=point(**told, seed=seed, strategies=tuple(seconds)), figures=figures)

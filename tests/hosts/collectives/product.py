@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from weir.hosts.collectives.operations import Description, gathered
+from weir.hosts.collectives.operations import OperationDescription, gathered
 
 
 def product(numbers: NDArray[Any], there: NDArray[np.bool_], kind: Any) -> NDArray[Any]:
@@ -14,4 +14,4 @@ def product(numbers: NDArray[Any], there: NDArray[np.bool_], kind: Any) -> NDArr
     return result
 
 
-DESCRIPTION = Description("product", "Π x", partial(gathered, combine=product))
+DESCRIPTION = OperationDescription("product", "Π x", partial(gathered, combine=product))

@@ -24,7 +24,7 @@ from weir.hosts.numerics.native_types import FLOAT32, INT64
 from weir.hosts.numerics.tensors import reference_sum
 from weir.tests.hosts.collectives.memory_driver import MemoryJob
 from weir.tests.support.errors import raises
-from weir.wire.control import Report
+from weir.wire.control import JobReport
 
 Numbers = np.ndarray
 
@@ -466,14 +466,14 @@ def test_invalid_bytes_are_refused_and_the_job_stays_in_step(data: Any) -> None:
 
 
 def test_a_report_has_the_steps_bytes_and_what_was_given() -> None:
-    heard: list[Report] = []
+    heard: list[JobReport] = []
     (driver,) = MemoryJob(1).drivers
     communicator = Communicator(driver, report=heard.append)
     communicator.allreduce(np.ones(256, np.float32))
     communicator.report(step=np.int64(3), loss=np.float32(0.5), compute_ns=7, exposed_ns=0)
     communicator.report(step=4, steps_left=2, stage="decay")
-    assert heard[0] == Report(3, loss=0.5, compute_ns=7, bytes=1024)
-    assert replace(heard[1], compute_ns=0) == Report(4, 2, "decay")
+    assert heard[0] == JobReport(3, loss=0.5, compute_ns=7, bytes=1024)
+    assert replace(heard[1], compute_ns=0) == JobReport(4, 2, "decay")
     assert heard[1].compute_ns > 0
 
 

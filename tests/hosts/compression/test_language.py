@@ -14,7 +14,7 @@ from weir.hosts.compression.codec import Context
 from weir.hosts.compression.codecs import make_codec
 from weir.hosts.compression.language.codec import load, same_bits
 from weir.hosts.compression.language.homomorphism import derive
-from weir.hosts.compression.language.program import Program
+from weir.hosts.compression.language.program import CodecProgram
 from weir.hosts.compression.trial import check
 from weir.hosts.errors import InvalidCodec
 from weir.hosts.numerics.draws import Draws
@@ -117,7 +117,7 @@ HAND_WRITTEN: dict[str, Callable[[np.ndarray, Draws], Made]] = {
 def test_a_generated_codec_equals_the_hand_written_one(name: str, native: bool) -> None:
     text = text_of(name)
     assert len(text.splitlines()) <= 40
-    program = Program(text, name, native=native)
+    program = CodecProgram(text, name, native=native)
     for size in SIZES:
         values = (np.random.default_rng(size).standard_normal(size) * 0.01).astype(np.float32)
         draws = Draws(size, 2)
@@ -188,13 +188,13 @@ def test_codes_that_cannot_be_summed_are_found(name: str, old: str, new: str) ->
         text = (
             text.replace("-> uint2", "-> int").replace("uint2* q;", "int* q;").replace("(uint2 level)", "(int level)")
         )
-    program = Program(text.replace(old, new), "mutant", native=False)
+    program = CodecProgram(text.replace(old, new), "mutant", native=False)
     assert derive(program.checked).reason
 
 
 @pytest.mark.parametrize("new", ["level * scale - scale", "-(scale * (1 - level))", "(level - 1) * (scale / 1.0)"])
 def test_affine_forms_are_summed(new: str) -> None:
-    program = Program(text_of("terngrad").replace("(level - 1) * scale", new), "form", native=False)
+    program = CodecProgram(text_of("terngrad").replace("(level - 1) * scale", new), "form", native=False)
     assert derive(program.checked).homomorphic
 
 
@@ -248,7 +248,7 @@ float* decode(code c) {{
 )
 def test_types_that_do_not_fit_are_named_by_line_and_column(statements: str, place: str, value: str) -> None:
     with raises(InvalidCodec, place=f"a.compll:{place}", value=value):
-        Program(GOOD.format(statements=statements), "a.compll", native=False)
+        CodecProgram(GOOD.format(statements=statements), "a.compll", native=False)
 
 
 @pytest.mark.parametrize(
@@ -266,15 +266,15 @@ def test_types_that_do_not_fit_are_named_by_line_and_column(statements: str, pla
 )
 def test_texts_that_are_no_codec_are_refused(text: str) -> None:
     with pytest.raises(InvalidCodec):
-        Program(text, "a.compll", native=False)
+        CodecProgram(text, "a.compll", native=False)
 
 
 def test_parameters_and_files_are_checked(tmp_path: Path) -> None:
     with raises(InvalidCodec, allowed=("threshold",)):
-        Program(text_of("tbq"), "tbq", native=False, params={"ratio": 1})
+        CodecProgram(text_of("tbq"), "tbq", native=False, params={"ratio": 1})
     with pytest.raises(InvalidCodec):
         load(str(tmp_path / "none.compll"))
-    program = Program(GOOD.format(statements=""), "plain", native=False)
+    program = CodecProgram(GOOD.format(statements=""), "plain", native=False)
     with pytest.raises(InvalidCodec):
         program.decode(np.zeros(6, np.uint8), 3)
     values = np.arange(3, dtype=np.float32)
@@ -297,7 +297,7 @@ def test_operators_have_their_values_at_the_edges() -> None:
 """
     )
     for native in (False, True):
-        program = Program(text, "edges", native=native)
+        program = CodecProgram(text, "edges", native=native)
         code = program.encode(np.array([-1, 2, 3], np.float32), Draws())
         # order is 3, 2, 1, 0, so third = 0 + 3; low is 0, 255, 255
         assert program.decode(code, 3).tolist() == [-1 + 259, 1 + 259, 1 + 259]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from weir.hosts.compression.selective import (
-    Costs,
+    CommunicationCosts,
     Line,
     choices,
     fitted,
@@ -23,13 +23,15 @@ from weir.tests.support.errors import raises
 SIZES = vgg19_sizes()
 
 
-def random_costs(seed: int) -> Costs:
+def random_costs(seed: int) -> CommunicationCosts:
     rng = np.random.default_rng(seed)
 
     def line() -> Line:
         return Line(float(10 ** rng.uniform(-9, -5)), float(rng.uniform(0, 1)), float(rng.uniform(0, 1)))
 
-    return Costs(line(), line(), line(), 1 / 16, line(), line(), line(), line(), float(rng.uniform(0.2, 1)))
+    return CommunicationCosts(
+        line(), line(), line(), 1 / 16, line(), line(), line(), line(), float(rng.uniform(0.2, 1))
+    )
 
 
 def test_the_sizes_are_vgg19s() -> None:
@@ -68,7 +70,7 @@ def test_a_plan_is_the_best_of_all_choices_and_rules(seed: int) -> None:
 
 
 def test_a_switch_hides_encoding_behind_longer_hops() -> None:
-    costs = Costs(Line(1e-6, 0), Line(1e-6, 0), Line(0, 0), 0.25, hop=Line(1e-5, 0), switch_ratio=0.25)
+    costs = CommunicationCosts(Line(1e-6, 0), Line(1e-6, 0), Line(0, 0), 0.25, hop=Line(1e-5, 0), switch_ratio=0.25)
     times = {(each.compressed, each.parts): each.time_ms for each in choices(costs, 4, 1_000_000)}
     assert times[False, 1] == pytest.approx(10.0)
     assert times[False, 4] == pytest.approx(4 * 2.5)
@@ -92,4 +94,4 @@ def test_what_cannot_be_planned_is_refused() -> None:
     with raises(InvalidTensor, value=0):
         plan(hipress_costs(4), 4, [5, 0])
     with pytest.raises(InvalidTensor):
-        plan(Costs(Line(0, 0), Line(0, 0), Line(0, 0), 1.0), 4, [5])
+        plan(CommunicationCosts(Line(0, 0), Line(0, 0), Line(0, 0), 1.0), 4, [5])

@@ -11,7 +11,15 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from weir.hosts.compression.selective import Choice, Costs, Line, choices, plan, vgg19_sizes, ways_of
+from weir.hosts.compression.selective import (
+    CommunicationCosts,
+    Line,
+    SummationChoice,
+    choices,
+    plan,
+    vgg19_sizes,
+    ways_of,
+)
 from weir.hosts.compression.task_graph import (
     COMPUTE,
     NETWORK,
@@ -36,11 +44,11 @@ BERT_BASE = [
 """Sizes of BERT-base's gradients."""
 
 
-def even_costs(ratio: float = 0.25) -> Costs:
+def even_costs(ratio: float = 0.25) -> CommunicationCosts:
     """Encoding and decoding together take as long as sending the code."""
     hop = Line(4e-6, 0.0)
     half = Line(ratio * 2e-6, 0.0)
-    return Costs(half, Line(2e-6, 0.0), Line(0, 0), ratio, hop=hop, switch_ratio=ratio)
+    return CommunicationCosts(half, Line(2e-6, 0.0), Line(0, 0), ratio, hop=hop, switch_ratio=ratio)
 
 
 def serial_ms(tasks: list[Task]) -> float:
@@ -90,7 +98,7 @@ def test_overlap_saves_a_quarter_where_encoding_takes_as_long_as_sending(sizes: 
 def test_one_gradients_schedule_takes_the_predicted_time(seed: int) -> None:
     rng = np.random.default_rng(seed)
     lines = [Line(float(10 ** rng.uniform(-9, -5)), float(rng.uniform(0, 1))) for _ in range(3)]
-    costs = Costs(lines[0], lines[1], Line(0, 0), 0.25, hop=lines[2], switch_ratio=0.25)
+    costs = CommunicationCosts(lines[0], lines[1], Line(0, 0), 0.25, hop=lines[2], switch_ratio=0.25)
     for choice in choices(costs, 5, 1_000_000):
         tasks = graph([choice], costs, 5, [1_000_000])
         assert makespan_ms(virtual_spans(tasks)) == pytest.approx(choice.time_ms)
@@ -108,7 +116,7 @@ def test_tasks_are_those_of_the_formulas(nodes: int) -> None:
 
 
 def test_an_encoding_runs_while_an_earlier_part_is_merged() -> None:
-    tasks = graph([Choice("switch", True, 4, 0.0)], even_costs(), 4, [1_000_000])
+    tasks = graph([SummationChoice("switch", True, 4, 0.0)], even_costs(), 4, [1_000_000])
     trace = {event["name"]: event for event in chrome_trace(tasks, virtual_spans(tasks))}
     for part in range(3):
         merge, encode = trace[f"merge 0.{part}"], trace[f"encode 0.{part + 1}"]
@@ -128,7 +136,7 @@ def test_a_plan_is_no_slower_than_all_raw_or_all_compressed_as_a_schedule() -> N
     costs, nodes, sizes = even_costs(), 8, vgg19_sizes()
     planned = makespan_ms(virtual_spans(graph(plan(costs, nodes, sizes), costs, nodes, sizes)))
     for compressed in (False, True):
-        fixed = [Choice("switch", compressed, 1, 0.0) for _ in sizes]
+        fixed = [SummationChoice("switch", compressed, 1, 0.0) for _ in sizes]
         assert planned <= makespan_ms(virtual_spans(graph(fixed, costs, nodes, sizes)))
 
 
@@ -172,7 +180,7 @@ def test_threads_keep_dependencies_and_the_networks_order(seed: int) -> None:
 
 def test_threads_encode_the_next_part_while_one_is_merged() -> None:
     """The merge of part 0 ends only after the encoding of part 1 has begun."""
-    tasks = graph([Choice("switch", True, 2, 0.0)], even_costs(), 4, [1000])
+    tasks = graph([SummationChoice("switch", True, 2, 0.0)], even_costs(), 4, [1000])
     began = threading.Event()
     met: list[bool] = []
     special = {"encode 0.1": began.set, "merge 0.0": lambda: met.append(began.wait(60))}

@@ -16,12 +16,12 @@ EXAMPLE = ROOT / "examples" / "user_law.py"
 SETTING = Setting(window=8, round_bytes=1_094, streams=1, hops=9, rates_bps={})
 LAW = """
 from weir.hosts.congestion import WindowLaw
-from weir.hosts.congestion.laws import Description
+from weir.hosts.congestion.laws import LawDescription
 class Own(WindowLaw):
     {body}
     def window(self, now_ns):
         return {window}
-DESCRIPTION = Description("own", "nothing", lambda setting: {made}, bounded={bounded}, reads_int={reads_int})
+DESCRIPTION = LawDescription("own", "nothing", lambda setting: {made}, bounded={bounded}, reads_int={reads_int})
 """
 
 

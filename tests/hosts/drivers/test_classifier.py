@@ -10,14 +10,16 @@ from threading import Thread
 import numpy as np
 import pytest
 
-from weir.controller.inference.forest import LEAF, Forest, Tree
+from weir.controller.inference.forest import LEAF, DecisionTree, Forest
 from weir.experiments.classification import answer_to, loaded_switch
 from weir.hosts import Classifier
 from weir.hosts.errors import NoClass
 from weir.wire.classification import CLASSIFICATION_PORT, MESSAGE_BYTES
 
 ADDRESS = "127.87.73.1"
-FOREST = Forest(("no", "yes"), 1, (Tree((0, LEAF, LEAF), (0, 0, 0), (1, 0, 0), (2, 0, 0), (0, 0, 1)),), edges=((0.5,),))
+FOREST = Forest(
+    ("no", "yes"), 1, (DecisionTree((0, LEAF, LEAF), (0, 0, 0), (1, 0, 0), (2, 0, 0), (0, 0, 1)),), edges=((0.5,),)
+)
 
 
 @contextmanager

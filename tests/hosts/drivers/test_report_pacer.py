@@ -6,7 +6,7 @@ from typing import Final
 
 from weir.hosts.drivers.report_pacer import INTERVAL_S, ReportPacer
 from weir.wire import control_pb2 as pb
-from weir.wire.control import MAX_COUNT, MAX_STAGE, Report
+from weir.wire.control import MAX_COUNT, MAX_STAGE, JobReport
 from weir.wire.control_messages import report_message
 
 LINK_BPS: Final = 100e6
@@ -14,8 +14,8 @@ FRAMES_BYTES: Final = 5 + 9 + 2 * (14 + 20 + 32 + 20 + 4)
 """gRPC's and HTTP/2's headers, then Ethernet with gap and preamble, IP and TCP with options, of data and its ACK."""
 
 
-def step(number: int) -> Report:
-    return Report(number, 100 - number, "warm-up", 1.0 / (1 + number), compute_ns=10, exposed_ns=2, bytes=4)
+def step(number: int) -> JobReport:
+    return JobReport(number, 100 - number, "warm-up", 1.0 / (1 + number), compute_ns=10, exposed_ns=2, bytes=4)
 
 
 def test_slow_steps_are_reported_one_by_one() -> None:
@@ -44,6 +44,6 @@ def test_nothing_is_left_after_the_rest() -> None:
 
 
 def test_the_largest_report_takes_below_a_thousandth_of_a_link() -> None:
-    largest = Report(MAX_COUNT, MAX_COUNT, "s" * MAX_STAGE, 0.1, 0.1, 1, MAX_COUNT, MAX_COUNT, MAX_COUNT)
+    largest = JobReport(MAX_COUNT, MAX_COUNT, "s" * MAX_STAGE, 0.1, 0.1, 1, MAX_COUNT, MAX_COUNT, MAX_COUNT)
     size = pb.FromHost(report=report_message(largest)).ByteSize() + FRAMES_BYTES
     assert 8 * size / INTERVAL_S < 0.001 * LINK_BPS

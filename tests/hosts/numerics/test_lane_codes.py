@@ -14,7 +14,7 @@ from weir.hosts.errors import InvalidTensor
 from weir.hosts.numerics import lane_codes, packed
 from weir.hosts.numerics.datatypes import data_type, data_types
 from weir.hosts.numerics.draws import Draws, mixed
-from weir.hosts.numerics.encodings import Place, encoding_of
+from weir.hosts.numerics.encodings import ChunkPlace, encoding_of
 from weir.hosts.numerics.lane_codes import LARGEST_SCALE, NAN_CODE, SCALES, LaneType, scale_codes
 from weir.hosts.numerics.packed import FIELD_BITS, PACKED, Packed
 from weir.hosts.numerics.rotation import rotate, rotate_back
@@ -242,9 +242,9 @@ def test_chunks_are_encoded_alike_alone_and_together() -> None:
     encoding = encoding_of(PACKED[10], 4)
     values = np.random.default_rng(4).standard_normal((6, encoding.values)).astype(np.float32)
     exponents = np.full(6, int(scale_codes(np.array([4.0]))[0]), np.uint8)
-    place = Place(np.arange(6, dtype=np.uint32), Draws(8, 1))
+    place = ChunkPlace(np.arange(6, dtype=np.uint32), Draws(8, 1))
     together = encoding.encode(values, exponents, 1, place)
     for chunk in (4, 1):
         one = slice(chunk, chunk + 1)
-        alone = encoding.encode(values[one], exponents[one], 1, Place(place.chunks[one], place.draws))
+        alone = encoding.encode(values[one], exponents[one], 1, ChunkPlace(place.chunks[one], place.draws))
         assert alone.tobytes() == together[one].tobytes()

@@ -17,7 +17,7 @@ from weir.hosts.array_types import IntArray
 from weir.hosts.protocol import server, worker
 from weir.hosts.protocol.messages import Messages, open_messages
 from weir.hosts.protocol.rounds import NO_ROUND, RoundStore
-from weir.hosts.protocol.stream import Stream
+from weir.hosts.protocol.stream import TensorStream
 from weir.tests.hosts.protocol.network_model import worker_address
 from weir.tests.hosts.protocol.node_model import JobEntry, Slot, SwitchModel
 from weir.tests.hosts.protocol.search_nodes import Setup
@@ -150,15 +150,15 @@ def open_any_generation(datagrams: object, job: int, generation: int, counters: 
     return open_messages(datagrams, job, theirs, counters, lanes)  # type: ignore[arg-type]
 
 
-def send_beyond_the_span(stream: Stream, room: int, span: int, store: RoundStore) -> IntArray:
+def send_beyond_the_span(stream: TensorStream, room: int, span: int, store: RoundStore) -> IntArray:
     """One round more may be in the slots than the window allows."""
     return _sendable(stream, room, span + 1, store)
 
 
-_sendable = Stream.sendable
+_sendable = TensorStream.sendable
 
 
-def keep_exponents(stream: Stream, store: RoundStore, fetched: IntArray, lead: int) -> IntArray:
+def keep_exponents(stream: TensorStream, store: RoundStore, fetched: IntArray, lead: int) -> IntArray:
     """Chunks whose exponents were agreed with a lost worker are summed by them."""
     return fetched
 
@@ -185,7 +185,8 @@ def accept_plan(*plans: object) -> None:
 def broken(changes: tuple[tuple[str, object], ...]) -> Iterator[None]:
     """Patch names of modules and classes here, with `__` for the dot."""
     owners = {
-        owner.__name__: owner for owner in (WorkerCore, ParameterServerCore, Move, Stream, GenerationHistory, Loading)
+        owner.__name__: owner
+        for owner in (WorkerCore, ParameterServerCore, Move, TensorStream, GenerationHistory, Loading)
     }
     patches: list[AbstractContextManager[object]] = []
     for name, new in changes:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from weir.hosts.numerics.tensors import Tensor
 from weir.hosts.protocol.rounds import RoundStore
-from weir.hosts.protocol.stream import Stream
+from weir.hosts.protocol.stream import TensorStream
 from weir.wire.aggregation import LANES, MessageType
 
 LEAD = 4
@@ -19,7 +19,7 @@ LEAD = 4
 SCALE, CONTRIBUTION, PRESENT = MessageType.SCALE, MessageType.CONTRIBUTION, MessageType.PRESENT
 
 
-def appended(stream: Stream, chunks: int, weight: int = 1, adds: NDArray[np.bool_] | None = None) -> Tensor:
+def appended(stream: TensorStream, chunks: int, weight: int = 1, adds: NDArray[np.bool_] | None = None) -> Tensor:
     """A tensor at the stream's end: as many scale rounds as it has chunks, but LEAD at most, and the chunks' rounds."""
     tensor = Tensor(np.arange(chunks * LANES, dtype=np.int32) + stream.end, workers=2, weight=weight, adds=adds)
     tensor.place(len(stream.tensors), stream.end, LEAD)
@@ -29,7 +29,7 @@ def appended(stream: Stream, chunks: int, weight: int = 1, adds: NDArray[np.bool
 
 def test_rounds_of_unlike_tensors_are_told_apart() -> None:
     """Sums of whole numbers may wrap, those of floating ones do not."""
-    stream = Stream(0)
+    stream = TensorStream(0)
     starts: list[int] = []
     for values in (np.ones(600, np.float32), np.ones(600, np.int32), np.ones(600, np.float32)):
         tensor = Tensor(values, workers=2)
@@ -48,7 +48,7 @@ def test_the_oldest_agreed_rounds_are_sent_once_per_generation(seed: int) -> Non
     """A round that has lanes waits for its tensor's scale rounds, LEAD before it, while later tensors' go on."""
     choice = random.Random(seed)
     first, span = choice.choice([0, 3, 1000]), choice.choice([5, 16, 32])
-    stream, store = Stream(first), RoundStore(64)
+    stream, store = TensorStream(first), RoundStore(64)
     tensors: list[Tensor] = []
     sent: set[int] = set()
     complete: set[int] = set()
@@ -90,7 +90,7 @@ def test_the_oldest_agreed_rounds_are_sent_once_per_generation(seed: int) -> Non
 
 
 def test_a_stream_that_is_cut_before_a_tensor_goes_on_from_there() -> None:
-    stream, store = Stream(7), RoundStore(64)
+    stream, store = TensorStream(7), RoundStore(64)
     before, cut, after = (appended(stream, chunks) for chunks in (2, 3, 4))
     assert stream.sendable(64, 64, store).tolist() == [7, 8, 11, 12, 13, 17, 18, 19, 20]
     store.round[[7, 8]] = [7, 8]
@@ -110,7 +110,7 @@ def test_a_stream_that_is_cut_before_a_tensor_goes_on_from_there() -> None:
 
 
 def test_rounds_carry_their_tensors_contents_in_any_order() -> None:
-    stream = Stream(3)
+    stream = TensorStream(3)
     masks = (None, np.array([False]), np.arange(6) % 3 == 0, np.zeros(3, np.bool_))
     sizes = ((2, 1), (1, 5), (6, 3), (3, 2))
     tensors = [
@@ -148,7 +148,7 @@ def test_workers_that_hold_different_rounds_lay_the_same_ones_after_a_loss(seed:
     """They fetch the final rounds that they lack: those with lanes, and scale rounds of chunks with a final sum."""
     choice = random.Random(seed)
     sizes = [choice.randint(1, 6) for _ in range(choice.randint(1, 5))]
-    plain = Stream(0)
+    plain = TensorStream(0)
     tensor_of = {}
     scale_of = {}
     for tensor in [appended(plain, chunks) for chunks in sizes]:
@@ -165,7 +165,7 @@ def test_workers_that_hold_different_rounds_lay_the_same_ones_after_a_loss(seed:
     with_sum = {scale_of[number] for number in final if number in scale_of}
     laid = []
     for _ in range(3):
-        stream, store = Stream(0), RoundStore(64)
+        stream, store = TensorStream(0), RoundStore(64)
         tensors = [appended(stream, chunks) for chunks in sizes]
         held = {number for number in final if number < base - LEAD or choice.random() < 0.6}
         store.round[sorted(held)] = sorted(held)

@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import weir
-from weir.hosts.torch.hooks import HiTopKState, Racks, adacons_hook, adasum_hook, hitopk_hook
+from weir.hosts.torch.hooks import HiTopKState, RackGroups, adacons_hook, adasum_hook, hitopk_hook
 from weir.hosts.torch.hooks.adasum import start_adasum
 from weir.tests.hosts.torch.hook_scenarios import Bucket
 from weir.tests.hosts.torch.scenarios import begin, end, numbers
@@ -78,7 +78,7 @@ def hooks(rank: int, ranks: int, store: Any) -> Any:
     begin(rank, ranks, store)
     found: dict[str, list[bool]] = {}
     own = gradients(model_of(0), rank, ranks)
-    racks = Racks([[0, 1], [2, 3]])
+    racks = RackGroups([[0, 1], [2, 3]])
     wanted = {
         "adasum": [tree(parts) for parts in own],
         "racks": [tree([parts[0] + parts[1], parts[2] + parts[3]]) for parts in own],
@@ -163,7 +163,7 @@ def three_ranks(rank: int, ranks: int, store: Any) -> Any:
 
 def three_racks(rank: int, ranks: int, store: Any) -> Any:
     begin(rank, ranks, store)
-    Racks([[0], [1], [2]])
+    RackGroups([[0], [1], [2]])
 
 
 def over_gloo(rank: int, ranks: int, store: Any) -> Any:

@@ -13,7 +13,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compr
 from torch.nn.parallel import DistributedDataParallel
 
 from weir import torch_entry
-from weir.hosts.compression.selective import Choice
+from weir.hosts.compression.selective import SummationChoice
 from weir.hosts.errors import InvalidTensor
 from weir.tests.paths import ROOT
 
@@ -138,7 +138,7 @@ def residuals(rank: int, ranks: int) -> dict[str, bool]:
     }
 
 
-PLAN = {96 * 32: Choice("switch", True, 3, 0.0), 96 * 64: Choice("switch", True, 1, 0.0)}
+PLAN = {96 * 32: SummationChoice("switch", True, 3, 0.0), 96 * 64: SummationChoice("switch", True, 1, 0.0)}
 
 
 def planned(rank: int, ranks: int) -> dict[str, Any]:
@@ -159,7 +159,7 @@ def planned(rank: int, ranks: int) -> dict[str, Any]:
     ]
     state.close()
     refused = 0
-    for plan, codec in (({5: Choice("ring", True, 1, 0.0)}, "packed"), ({}, "topk"), ({}, "blocks")):
+    for plan, codec in (({5: SummationChoice("ring", True, 1, 0.0)}, "packed"), ({}, "topk"), ({}, "blocks")):
         try:
             hooks.PlannedState(plan, codec)
         except InvalidTensor:

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 import torch.distributed as dist  # noqa: E402 (PyTorch may be missing)
 
-from weir.hosts.torch.call_log import CallLog  # noqa: E402
+from weir.hosts.torch.call_log import GroupCallLog  # noqa: E402
 
 WHAT = "all_reduce SUM of 5000 torch.float32 through the switches"
 
@@ -31,12 +31,12 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return now
 
 
-def logs_of(ranks: int) -> list[CallLog]:
+def logs_of(ranks: int) -> list[GroupCallLog]:
     store = dist.HashStore()
-    return [CallLog(store, rank, ranks, timedelta(seconds=60), f"h{rank + 1}") for rank in range(ranks)]
+    return [GroupCallLog(store, rank, ranks, timedelta(seconds=60), f"h{rank + 1}") for rank in range(ranks)]
 
 
-def look(logs: list[CallLog], clock: list[float], *times_s: float) -> list[Any]:
+def look(logs: list[GroupCallLog], clock: list[float], *times_s: float) -> list[Any]:
     found: list[Any] = []
     for now in times_s:
         clock[0] = now

@@ -20,7 +20,7 @@ import torch.distributed as dist
 
 from weir.hosts.torch import process_group
 from weir.hosts.torch.reducer import Sum, WeirReducer
-from weir.hosts.torch.relay_client import Block
+from weir.hosts.torch.relay_client import SharedBlock
 from weir.hosts.torch.rendezvous import Rendezvous
 from weir.hosts.torch.settings import Settings
 from weir.hosts.torch.work import FabricWork, completers
@@ -36,10 +36,10 @@ class OneSeat:
         self.sums: list[Any] = []
         self.asked = threading.Event()
 
-    def acquire_block(self, size: int) -> Block:
-        return Block(1, mmap.mmap(-1, size), size)
+    def acquire_block(self, size: int) -> SharedBlock:
+        return SharedBlock(1, mmap.mmap(-1, size), size)
 
-    def release_block(self, block: Block) -> None:
+    def release_block(self, block: SharedBlock) -> None:
         pass
 
     def open_seat(self, *_: Any, **__: Any) -> int:
@@ -48,7 +48,7 @@ class OneSeat:
     def leave(self, seat: int, reason: str = "") -> None:
         self.left.append(reason)
 
-    def sum(self, seat: int, block: Block, told: Any, **_: Any) -> None:
+    def sum(self, seat: int, block: SharedBlock, told: Any, **_: Any) -> None:
         self.sums.append(told)
         self.asked.set()
 

@@ -105,7 +105,7 @@ def test_an_address_whose_thread_has_ended_is_had_again() -> None:
         def deadline_ns(self) -> int | None:
             raise RuntimeError("no time")
 
-    hosts = relay.Hosts()
+    hosts = relay.SeatSockets()
     try:
         first = hosts.at(ADDRESS, "")
         plan = ServerPlan(job=7, generation=1, slots=16, children=(Child(1, ADDRESS),), workers=1)

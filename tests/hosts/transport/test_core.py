@@ -10,7 +10,7 @@ import pytest
 
 from weir.hosts.errors import InvalidMessage, InvalidPlan, PeerLost
 from weir.hosts.transport.core import TransportCore
-from weir.hosts.transport.messages import Kind, encode, parse_head
+from weir.hosts.transport.messages import MessageKind, encode, parse_head
 from weir.hosts.transport.options import TransportOptions, TransportPlan
 from weir.hosts.transport.pending import Pending
 from weir.tests.hosts.transport.network import FORGER, KEY, MS, Faults, Network
@@ -49,7 +49,7 @@ def test_values_that_no_message_carries_are_refused(value: object) -> None:
 @pytest.mark.parametrize("size", [1 << 62, (1 << 63) - 1])
 def test_a_head_with_a_huge_axis_of_no_bytes_is_malformed(size: int) -> None:
     """NumPy makes no such array, so that an error would end the host's transport."""
-    payload = encode(Kind.VALUE, np.empty((0, 5), "<i4"), 1000).rows[0]
+    payload = encode(MessageKind.VALUE, np.empty((0, 5), "<i4"), 1000).rows[0]
     assert parse_head(payload) is not None
     forged = payload.tobytes().replace((5).to_bytes(8, "big"), size.to_bytes(8, "big"))
     assert forged != payload.tobytes()
@@ -58,7 +58,7 @@ def test_a_head_with_a_huge_axis_of_no_bytes_is_malformed(size: int) -> None:
 
 def test_a_head_with_items_of_no_width_is_malformed() -> None:
     """Such items would be read from memory that no byte of the message fills."""
-    payload = encode(Kind.VALUE, np.empty(0, "S1"), 1000).rows[0]
+    payload = encode(MessageKind.VALUE, np.empty(0, "S1"), 1000).rows[0]
     forged = payload.tobytes().replace(b"|S1", b"|S0")
     assert parse_head(payload) is not None
     assert parse_head(np.frombuffer(forged, np.uint8)) is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from weir.hosts.transport.messages import Stream
+from weir.hosts.transport.messages import MessageStream
 from weir.hosts.transport.options import TransportOptions
 from weir.hosts.transport.outgoing import Outgoing
 
@@ -15,7 +15,7 @@ LIFE_NS = 500 * MS
 def sending(packets: int, window: int) -> Outgoing:
     """A connection with a message of `packets` packets to send."""
     outgoing = Outgoing(TransportOptions(window=window, payload_bytes=256, life_ns=LIFE_NS))
-    outgoing.queue(Stream(np.zeros((packets, 256), np.uint8), 256), None)
+    outgoing.queue(MessageStream(np.zeros((packets, 256), np.uint8), 256), None)
     outgoing.limit = packets
     return outgoing
 

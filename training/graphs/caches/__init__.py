@@ -8,6 +8,6 @@ from typing import Final
 
 from ....imports.registry import Registry
 from ...errors import TrainingError
-from ..caching import Description
+from ..caching import CacheDescription
 
-CACHES: Final = Registry(__name__, __path__, Description, "cache", TrainingError, first="degree")
+CACHES: Final = Registry(__name__, __path__, CacheDescription, "cache", TrainingError, first="degree")

@@ -2,11 +2,11 @@
 
 from typing import Final
 
-from ..caching import Cache, Description, Setting, keep_best
+from ..caching import Cache, CacheDescription, CacheSetting, keep_best
 
 
-def _make(setting: Setting) -> Cache:
+def _make(setting: CacheSetting) -> Cache:
     return keep_best(setting, setting.graph.out_degrees)
 
 
-DESCRIPTION: Final = Description("degree", "nodes with most outgoing edges", _make)
+DESCRIPTION: Final = CacheDescription("degree", "nodes with most outgoing edges", _make)

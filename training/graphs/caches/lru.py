@@ -5,11 +5,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..caching import Cache, ChangingCache, Description, Setting
+from ..caching import Cache, CacheDescription, CacheSetting, ChangingCache
 from ..graph import Nodes
 
 
-def _make(setting: Setting) -> Cache:
+def _make(setting: CacheSetting) -> Cache:
     last = np.full(setting.graph.nodes, -1, np.int64)
 
     def rank(read: Nodes, candidates: Nodes, batch: int) -> NDArray[np.float64]:
@@ -19,4 +19,4 @@ def _make(setting: Setting) -> Cache:
     return ChangingCache(setting.graph.nodes, setting.capacity, rank)
 
 
-DESCRIPTION: Final = Description("lru", "rows that were read last", _make)
+DESCRIPTION: Final = CacheDescription("lru", "rows that were read last", _make)

@@ -9,11 +9,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..caching import Cache, ChangingCache, Description, Setting
+from ..caching import Cache, CacheDescription, CacheSetting, ChangingCache
 from ..graph import Nodes
 
 
-def _make(setting: Setting) -> Cache:
+def _make(setting: CacheSetting) -> Cache:
     order = setting.order()
     needed = np.full(setting.graph.nodes, np.inf)
     following = []
@@ -33,4 +33,4 @@ def _make(setting: Setting) -> Cache:
     return cache
 
 
-DESCRIPTION: Final = Description("oracle", "rows that are needed soonest, from the order to come", _make)
+DESCRIPTION: Final = CacheDescription("oracle", "rows that are needed soonest, from the order to come", _make)

@@ -2,11 +2,11 @@
 
 from typing import Final
 
-from ..caching import Cache, Description, Setting, keep_best
+from ..caching import Cache, CacheDescription, CacheSetting, keep_best
 
 
-def _make(setting: Setting) -> Cache:
+def _make(setting: CacheSetting) -> Cache:
     return keep_best(setting, setting.visits())
 
 
-DESCRIPTION: Final = Description("presampled", "nodes read most often in an epoch that is sampled before", _make)
+DESCRIPTION: Final = CacheDescription("presampled", "nodes read most often in an epoch that is sampled before", _make)

@@ -8,6 +8,6 @@ from typing import Final
 
 from ....imports.registry import Registry
 from ...errors import TrainingError
-from ..sampling import Description
+from ..sampling import SamplerDescription
 
-SAMPLERS: Final = Registry(__name__, __path__, Description, "sampler", TrainingError, first="neighbour")
+SAMPLERS: Final = Registry(__name__, __path__, SamplerDescription, "sampler", TrainingError, first="neighbour")

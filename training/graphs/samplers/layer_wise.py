@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from ..graph import Graph, Nodes
-from ..sampling import Description
+from ..sampling import SamplerDescription
 
 
 def _choose(graph: Graph, nodes: Nodes, fanout: int, rng: np.random.Generator) -> tuple[Nodes, Nodes]:
@@ -28,4 +28,4 @@ def _choose(graph: Graph, nodes: Nodes, fanout: int, rng: np.random.Generator) -
     return sources[edges], places[edges]
 
 
-DESCRIPTION: Final = Description("layer-wise", "up to `fanout` nodes of a layer, by importance", _choose)
+DESCRIPTION: Final = SamplerDescription("layer-wise", "up to `fanout` nodes of a layer, by importance", _choose)

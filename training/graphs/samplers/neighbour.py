@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from ..graph import Graph, Nodes
-from ..sampling import Description
+from ..sampling import SamplerDescription
 
 
 def _choose(graph: Graph, nodes: Nodes, fanout: int, rng: np.random.Generator) -> tuple[Nodes, Nodes]:
@@ -26,4 +26,4 @@ def _choose(graph: Graph, nodes: Nodes, fanout: int, rng: np.random.Generator) -
     return np.concatenate([sources, picked.ravel()]), np.concatenate([few[places], np.repeat(many, fanout)])
 
 
-DESCRIPTION: Final = Description("neighbour", "up to `fanout` neighbours of each node", _choose)
+DESCRIPTION: Final = SamplerDescription("neighbour", "up to `fanout` neighbours of each node", _choose)

@@ -134,7 +134,7 @@ class Fabric:
         are drawn per frame and direction with the given probabilities: `loss`, `duplicate` (a copy arrives right
         behind), `reorder` (arrives up to `reorder_ns` later, uniformly), `corrupt` (one bit flips).
         Either end drops and counts frames with more than `mtu` bytes behind the Ethernet header; None: none.
-        Raises FabricError; SwitchError for a rate, depth or overhead.
+        Raises FabricError; SwitchValueError for a rate, depth or overhead.
         """
         where = f"link {label(a)} to {label(b)}"
         config = PortConfig(rate_bps, queue_packets, queue_bytes, overhead_bytes)

@@ -50,7 +50,7 @@ class FabricNodes:
         return self.hosts[name]
 
     def port(self, end: Endpoint) -> int:
-        """A port's place among the engine's. Raises FabricError, or SwitchError, where there is no such port."""
+        """A port's place among the engine's. Raises FabricError, or SwitchValueError, where there is no such port."""
         name, number = end
         if name in self.switches:
             return self.switches[name].port_index(number)

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from .bmv2.document import DigestQueue as DigestNode
+from .bmv2.document import Digest as DigestNode
 from .bmv2.document import Document
 from .bmv2.document import Table as TableNode
 from .bmv2.schema import ActionProfileSchema, ActionSchema, TableSchema, ValueSetSchema

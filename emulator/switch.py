@@ -76,7 +76,7 @@ class Switch:
             max_frame: Longest frame in bytes that the switch takes by itself; in a fabric the fabric's applies.
 
         Raises:
-            SwitchError: An argument is out of range.
+            SwitchValueError: An argument is out of range.
         """
         if not 0 <= drop_port < PORT_NUMBERS or drop_port == cpu_port:
             raise SwitchValueError(
@@ -210,7 +210,7 @@ class Switch:
             self.replication.set_ports_down(self._ports_down)
 
     def add_port(self, number: int, config: PortConfig | None = None) -> None:
-        """Raises SwitchError for a number out of range or one that is there already."""
+        """Raises SwitchValueError for a number out of range or one that is there already."""
         if not 0 <= number < PORT_NUMBERS - 1:
             raise SwitchValueError(
                 f"port {number} is not one of 0 … {PORT_NUMBERS - 2}", place=f"switch {self.device_id}", value=number
@@ -271,7 +271,7 @@ class Switch:
         return self._config[number]
 
     def port_index(self, number: int) -> int:
-        """Index of a port among its engine's. Raises SwitchError if the switch has no such port."""
+        """Index of a port among its engine's. Raises SwitchValueError if the switch has no such port."""
         if number not in self._index:
             raise SwitchValueError(
                 f"switch {self.device_id} has no port {number}; it has {sorted(self._index)}", value=self.device_id
@@ -372,7 +372,7 @@ class Switch:
         """Run frames (n, size) back to back, `repeat` times, with no Python in between; returns what the last sent.
 
         `lengths` (n,) may shorten frames, `ports` (n,) or one number is where they enter.
-        Raises SwitchError in a fabric.
+        Raises SwitchValueError in a fabric.
         """
         if frames.ndim != 2 or not 1 <= frames.shape[1] <= self._engine.max_frame:
             raise SwitchValueError(

@@ -2,7 +2,7 @@
 
 ::
 
-    leader ──Balance: everyone's speed, seconds, limit──▶ BatchSizes ──▶ SizeRule
+    leader ──Balance: everyone's speed, seconds, limit──▶ JobBatchSizes ──▶ SizeRule
            ◀─────────────── everyone's sizes ────────────────────┘
 
 Workers gather their reports by themselves, so that sizes cost one request for any number of workers. A lost worker has

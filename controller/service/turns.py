@@ -83,7 +83,7 @@ class TurnKeeper:
             raise PlanError(f"job {worker.job}: request {request} after request {worker.request}; numbers ascend")
         worker.request, worker.waits = request, True
         if worker.device in self._turns.devices(str(worker.job)):
-            self._deliver(self._turns.ask(str(worker.job), worker.device))
+            self._deliver(self._turns.request(str(worker.job), worker.device))
         else:
             self.renew()
 
@@ -122,7 +122,7 @@ class TurnKeeper:
                     self._turns.add(name, [each.device])
             for each in missing:
                 if each.waits:
-                    self._deliver(self._turns.ask(name, each.device))
+                    self._deliver(self._turns.request(name, each.device))
 
     def state(self, job: int) -> str:
         """Return a job's turns in words; empty if it takes none."""

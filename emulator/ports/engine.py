@@ -183,7 +183,7 @@ class WireEngine(Engine):
         nic["receive_packets"] = self._zeros(memory.BATCH * 8)
 
     def send(self, port: int, frames: NDArray[np.uint8], priority: int) -> None:
-        """Put frames (n, size) into the mailbox of packet-outs. Raises SwitchError when it stays full for a second."""
+        """Put frames (n, size) into the packet-out mailbox. Raises SwitchValueError if it stays full for a second."""
         with self._sending:
             for frame in frames:
                 if self.wake_fd < 0:

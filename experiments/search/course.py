@@ -10,7 +10,7 @@ from ...topologies import Routes
 from ...training.optuna_source import OptunaSource
 from ...training.search import RandomSource, Source, StagedSearch, Trial
 from ...training.search_models import SearchModels, batch_of
-from ..scheduling.searches import Search, SearchJob
+from ..scheduling.searches import Cojob, SearchJob
 from .search_file import SearchConfig
 
 
@@ -20,7 +20,7 @@ class Course:
 
     config: SearchConfig
     search: StagedSearch
-    jobs: Search
+    jobs: Cojob
     """The jobs of each stage, for the flow simulator."""
 
 
@@ -53,7 +53,7 @@ def trained(
         for trial in waiting:
             if trial.stopped:
                 models.forget(trial)
-    return Course(config, search, Search(config.name, config.start / 1e9, tuple(stages)))
+    return Course(config, search, Cojob(config.name, config.start / 1e9, tuple(stages)))
 
 
 def source_of(config: SearchConfig, seed: int) -> Source:

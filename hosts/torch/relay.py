@@ -147,7 +147,7 @@ class RelaySeat:
 
         def told(error: HostError | None) -> None:
             if error is None:
-                self._say({"done": command["call"]})
+                self._send({"done": command["call"]})
             else:
                 self._failed(command, error)
 

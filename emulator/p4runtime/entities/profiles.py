@@ -13,8 +13,8 @@ from typing import Final, TypeVar
 
 from finsy.proto import p4i, p4r
 
+from ...entries import ActionSet as OneShot
 from ...entries import GroupRef, MemberRef, TableAction, WeightedAction
-from ...entries import ScopedActions as OneShot
 from ...program import ActionProfile
 from .. import bytestring
 from ..refusal import Code, Refusal, invalid, unimplemented

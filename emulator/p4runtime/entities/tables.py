@@ -16,7 +16,7 @@ from finsy.proto import p4i, p4r
 
 from ...bmv2.schema import TableSchema
 from ...entries import ActionCall, EntryNotFound, GroupRef, Match, MemberRef, TableAction, TableEntry
-from ...entries import ScopedActions as OneShot
+from ...entries import ActionSet as OneShot
 from ...program import Table
 from ..refusal import Code, Refusal, invalid, unimplemented
 from .actions import ScopedActions

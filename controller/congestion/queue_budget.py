@@ -1,7 +1,7 @@
 """One queue's budget, from its traffic and the bounds of the queues before it. Pure arithmetic.
 
 rate, control class ──────────▶ service curve ──┐
-streams, copies, probes ──────▶ windows ────────┼─▶ QueueInputs ─▶ queue_budget ─▶ LinkBudget: threshold, windows, and a bound
+streams, copies, probes ──────▶ windows ────────┼─▶ QueueInputs ─▶ queue_budget ─▶ LinkBudget: threshold, windows, bound
 cross traffic, probes ────────▶ arrival curves ─┘                            or the reason why there is none
 """
 

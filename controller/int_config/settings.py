@@ -180,7 +180,9 @@ class IntConfig:
     @property
     def largest_header_bytes(self) -> int:
         """Most bytes that INT adds to a watched packet: marker, shim, header, and each hop's words; 0 without INT."""
-        words = [flow.words * flow.hops if flow.mode is WatchMode.MD else 0 for flow in self.flows if flow.mode in _IN_BAND]
+        words = [
+            flow.words * flow.hops if flow.mode is WatchMode.MD else 0 for flow in self.flows if flow.mode in _IN_BAND
+        ]
         return _IN_BAND_BYTES + 4 * max(words) if words else 0
 
     @property

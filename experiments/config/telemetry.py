@@ -25,7 +25,15 @@ from typing import Annotated, Any, Final, Self
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from ...controller.errors import PlanError
-from ...controller.int_config.settings import LARGEST, TELLING_DROPS, WatchedFlows, IntConfig, WatchMode, ReportLimit, EventThresholds
+from ...controller.int_config.settings import (
+    LARGEST,
+    TELLING_DROPS,
+    EventThresholds,
+    IntConfig,
+    ReportLimit,
+    WatchedFlows,
+    WatchMode,
+)
 from ...controller.int_config.table_entries import check_int_config
 from ...controller.p4runtime.tables import DROP_REASONS
 from ...topologies import Topology

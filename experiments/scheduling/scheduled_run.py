@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ...controller.scheduling.order import Description
+from ...controller.scheduling.order import OrderDescription
 from ...controller.scheduling.orders import ORDERS
 from ...topologies import Routes
 from .crossing import WAYS, Crossing, cross
@@ -93,7 +93,7 @@ def _learners(file: SchedulingFile, routes: Routes, progressed: Progressed) -> F
         learners = drawn_learners(routes, seed, section.learners.count)
         for name in section.compared:
             oracle = name == ORACLE
-            order: Description = ORDERS.describe("jpas" if oracle else name)
+            order: OrderDescription = ORDERS.describe("jpas" if oracle else name)
             times = Learning(routes, learners, order, oracle=oracle).run()
             figures.rows.setdefault(name, []).append((times.to_share[0.9], times.to_share[0.95], times.last_end))
             progressed(f"seed {seed}: {name}")

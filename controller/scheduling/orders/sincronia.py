@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from ..demand import Demand, used_links
-from ..order import OrderDescription, Order, of_jobs
+from ..order import Order, OrderDescription, of_jobs
 from ..primal_dual import primal_dual_order
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from weir.controller.congestion import CongestionOptions, LinkBudget, Uncontrolled, WindowController
 from weir.controller.congestion.queue_bound import Promise
-from weir.controller.int_config.settings import WatchedFlows, IntConfig, WatchMode, ReportLimit, EventThresholds
+from weir.controller.int_config.settings import EventThresholds, IntConfig, ReportLimit, WatchedFlows, WatchMode
 from weir.controller.int_config.table_entries import REPORT_SESSION, watch_state
 from weir.controller.p4runtime.entries import CloneSession
 from weir.controller.planning.plan import round_bytes

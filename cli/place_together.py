@@ -18,7 +18,13 @@ import numpy as np
 from ..controller.placement import Placement, PlacementCosts, PlacementError, Problem
 from ..controller.placement.model.links import Floats
 from ..controller.placement.model.pipes import place_by_pipes
-from ..controller.placement.multi_job.joint import RunningAggregation, Times, better_together, bound_of_slowest, seconds_of
+from ..controller.placement.multi_job.joint import (
+    RunningAggregation,
+    Times,
+    better_together,
+    bound_of_slowest,
+    seconds_of,
+)
 from ..controller.placement.multi_job.multi_tree import PARTS, shares
 from ..controller.placement.strategies import STRATEGIES, strategy
 from ..topologies import Endpoint

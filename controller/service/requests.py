@@ -16,7 +16,7 @@ from ..errors import PlanError
 from ..inference.models import Models
 from ..jobs.job import RunningJob
 from ..jobs.job_order import Ranking
-from ..jobs.queue import QueueEntry, Needs, Wanted
+from ..jobs.queue import Needs, QueueEntry, Wanted
 from ..placement.multi_job.multi_tree import MAX_STRIPES
 from ..planning.default_slots import MIN_SLOTS
 from ..planning.plan import FailurePolicy, JobPlan, JobSpec

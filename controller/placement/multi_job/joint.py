@@ -281,7 +281,11 @@ def _searched(
 
 
 def _rounded(
-    jobs: Sequence[RunningAggregation], times: JobTimes, now: Sequence[Placement], now_bytes: Sequence[Floats], limit: SearchLimit
+    jobs: Sequence[RunningAggregation],
+    times: JobTimes,
+    now: Sequence[Placement],
+    now_bytes: Sequence[Floats],
+    limit: SearchLimit,
 ) -> tuple[list[Placement], list[Floats]]:
     """One tree for each job that may move, of those that the linear program shares it out among."""
     striping = stripe([job.problem for job in jobs], [job.weight for job in jobs], limit=limit)
@@ -300,7 +304,11 @@ def _rounded(
 
 
 def _decided_together(
-    jobs: Sequence[RunningAggregation], times: JobTimes, found: list[Placement], found_bytes: list[Floats], limit: SearchLimit
+    jobs: Sequence[RunningAggregation],
+    times: JobTimes,
+    found: list[Placement],
+    found_bytes: list[Floats],
+    limit: SearchLimit,
 ) -> tuple[list[Placement], list[Floats]]:
     """Result of deciding several jobs at the same time, from these trees."""
     search = Neighbourhood(

@@ -347,7 +347,7 @@ def slowest_first(jobs: list[RunningAggregation]) -> list[tuple[int, float]]:
 def settle(jobs: list[RunningAggregation]) -> tuple[list[RunningAggregation], int]:
     """Apply paying moves until there are none; return the jobs and the number of turns.
 
-    JobTimes in descending order, the highest jobs' first, only decrease.
+    Times in descending order, the highest jobs' first, only decrease.
     """
     for turn in itertools.count():
         moved = better_together(jobs, place, GAIN)

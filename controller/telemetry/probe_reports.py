@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ...topologies.model import Endpoint
 from .link_state import STALE_PERIODS, LinkState
 from .probe_native import LOST, NOT_SENT, OUTSTANDING, RECEIVED, REMEMBERED, SENT, TALLY, collect
-from .probes import SEQUENCES, Probe
+from .probes import SEQUENCES, Probe, probe_bytes
 
 LOSS_PROBES: Final = 16
 """Number of a path's newest probes, received or lost, whose lost share is its loss."""
@@ -25,6 +25,10 @@ class ProbeReports:
         self._next_sequence = 0
         self._tally = np.zeros(1, TALLY)
         self._cost = np.zeros((len(state.links), 2), np.int64)
+        self._gone = np.zeros((len(state.links), 2), np.int64)
+        """Packets and bytes of probes that are no longer waited for, on all links that they surely cross."""
+        self._sent = np.zeros((0, REMEMBERED), SENT)
+        self._lengths = np.zeros((0, len(state.links)), np.uint16)
         self.expect(probes)
         state.attach(self)
 
@@ -40,19 +44,24 @@ class ProbeReports:
 
     @property
     def cost(self) -> NDArray[np.int64]:
-        """(links, 2): packets and bytes, Ethernet header included, of the probes that came back, by the ports that sent
-        them on (a copy).
+        """(links, 2): packets and bytes of probes, Ethernet header included, by the ports that sent them on (a copy).
+
+        A lost probe counts on all links that it surely crosses, as it is not known where it was lost.
         """
-        return self._cost.copy()
+        return self._cost + self._gone + self._load((self._sent["fate"] == LOST).sum(axis=1))
 
     def expect(self, probes: Sequence[Probe]) -> None:
         """Expect these probes from now on. A link that none of them crosses is watched no longer: it is down."""
+        self._give_up(slice(None))
         self._sent = np.full((len(probes), REMEMBERED), np.array((-1, 0, NOT_SENT), SENT))
         index = {link: at for at, link in enumerate(self._links.links)}
         self._delays_ns = np.zeros(len(probes), np.int64)
-        self._crosses = np.zeros((len(probes), len(index)), np.bool_)
+        self._lengths = np.zeros((len(probes), len(index)), np.uint16)
+        """(probes, links): bytes of each probe on the links that it surely crosses; 0 on others."""
         for probe in probes:
-            self._crosses[probe.index, [index[link] for link in probe.certain]] = True
+            lengths = [probe_bytes(hop) for hop in range(1, len(probe.certain) + 1)]
+            self._lengths[probe.index, [index[link] for link in probe.certain]] = lengths
+        self._crosses = self._lengths > 0
         self._links.watch({link for probe in probes for link in probe.certain})
         self._books = (
             self._sent.ctypes.data,
@@ -70,6 +79,7 @@ class ProbeReports:
         """All probes are being sent now; the sequence number that they carry."""
         sequence = self._next_sequence
         self._next_sequence = (sequence + 1) % SEQUENCES
+        self._give_up(slice(sequence % REMEMBERED, sequence % REMEMBERED + 1))
         self._sent[:, sequence % REMEMBERED] = np.array((sequence, now_ns, OUTSTANDING), SENT)
         return sequence
 
@@ -107,6 +117,16 @@ class ProbeReports:
     def reports_lost(self, now_ns: int) -> NDArray[np.float64]:
         """A lost probe is a lost report."""
         return self.loss(now_ns)
+
+    def _give_up(self, columns: slice) -> None:
+        """Count the probes of these columns that have not come back as lost; they are forgotten next."""
+        lost = (self._sent["fate"][:, columns] == LOST) | (self._sent["fate"][:, columns] == OUTSTANDING)
+        if lost.any():
+            self._gone += self._load(lost.sum(axis=1))
+
+    def _load(self, count: NDArray[np.int64]) -> NDArray[np.int64]:
+        """(links, 2): packets and bytes of so many of each probe, on the links that it surely crosses."""
+        return np.stack([count @ self._crosses, count @ self._lengths], axis=1)
 
     def _lost_before(self, now_ns: int) -> int:
         """Time before which sent probes without a return are lost, if their path has delayed none so far."""

@@ -11,7 +11,7 @@ import pytest
 from weir.controller.telemetry.link_state import LinkState, own_traffic
 from weir.controller.telemetry.probe_native import REMEMBERED
 from weir.controller.telemetry.probe_reports import ProbeReports
-from weir.controller.telemetry.probes import MAX_HOPS, SEQUENCES, Probe, ProbeFrames, plan_probes
+from weir.controller.telemetry.probes import MAX_HOPS, SEQUENCES, Probe, ProbeFrames, plan_probes, probe_bytes
 from weir.topologies.generators import fat_tree, leaf_spine
 from weir.topologies.model import Endpoint, Topology
 from weir.topologies.routing import Routes
@@ -253,6 +253,24 @@ def test_probes_behind_a_full_queue_are_late_and_not_lost() -> None:
         fabric.advance({})
         fabric.reports.send_all(fabric.now)
     assert fabric.links.snapshot(fabric.now).links[link].loss == 1.0
+
+
+def test_lost_probes_count_on_their_whole_path() -> None:
+    """Half of all probes are lost; more periods pass than are remembered, and the plan is made again."""
+    fabric = Fabric(leaf_spine(3, 2, 2))
+    came = fabric.reports.cost
+    for _ in range(2 * REMEMBERED):
+        fabric.advance({})
+        sequence = fabric.reports.send_all(fabric.now)
+        for probe in fabric.probes:
+            if fabric.rng.random() < 0.5:
+                fabric.reports.receive([fabric.finished(probe, sequence)], fabric.now)
+            links = [fabric.links.links.index(link) for link in probe.certain]
+            came[links, 0] += 1
+            came[links, 1] += [probe_bytes(hop) for hop in range(1, len(links) + 1)]
+    assert (fabric.reports.cost <= came).all(), "some are under way"
+    fabric.reports.expect(fabric.probes)
+    assert (fabric.reports.cost == came).all()
 
 
 def test_doubled_late_unknown_and_malformed_packets_are_ignored() -> None:

@@ -19,8 +19,8 @@ from ..controller.placement import Placement, PlacementCosts, PlacementError, Pr
 from ..controller.placement.model.links import Floats
 from ..controller.placement.model.pipes import place_by_pipes
 from ..controller.placement.multi_job.joint import (
+    JobTimes,
     RunningAggregation,
-    Times,
     better_together,
     bound_of_slowest,
     seconds_of,
@@ -36,7 +36,7 @@ _TURNS: Final = 10
 _VISITS: Final = 1e8
 """Limit of each joint search, in visits of links: ten times the controller's, as no running job waits here."""
 _SAME: Final = 1e-6
-"""Times that differ by this share or less are the same."""
+"""JobTimes that differ by this share or less are the same."""
 
 
 @dataclass(frozen=True)
@@ -203,7 +203,7 @@ class _Around:
 
     def is_best(self) -> bool:
         """Return True if no part can be faster by any trees, since its hosts' own links are its slowest."""
-        times = Times(self.running())
+        times = JobTimes(self.running())
         return not times.improvable(times.weighted([self.bytes_of[at] for at in range(len(self.parts))])).any()
 
     def slowest_first(self) -> list[tuple[int, float]]:

@@ -22,7 +22,7 @@ from ..placement import Problem
 from ..planning.planner import LinkConditions, Planner
 from ..scheduling.classes import leading_classes
 from ..scheduling.demand import Demand, Floats, tree_seconds
-from ..scheduling.order import Description
+from ..scheduling.order import OrderDescription
 from ..scheduling.orders import ORDERS
 from ..scheduling.progress import ProgressCurve
 from .job import RunningJob
@@ -72,7 +72,7 @@ class JobOrder:
         Raises:
             SchedulingError: The order is unknown.
         """
-        self.order: Description = ORDERS.describe(order)
+        self.order: OrderDescription = ORDERS.describe(order)
         self._jobs, self._planner, self._conditions = jobs, planner, conditions
         self._rankings: Mapping[int, Ranking] = {}
         self._basis: dict[int, tuple[object, Floats]] = {}

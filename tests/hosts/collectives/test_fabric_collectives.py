@@ -104,7 +104,7 @@ def test_bytes_on_every_link_are_those_of_the_guide(
     """
     job = FabricJob(loss=0.0, seed=1, tree=tree, target=target)
     members = [Communicator(driver) for driver in job.drivers]
-    chunks = 40 * WORKERS
+    chunks = 10 * WORKERS
     lanes = target.lanes
     words = lanes - 2 if down > 1 else lanes  # a gathered piece has an even number, and a lane that says it is there
     array = np.arange(chunks * words, dtype=np.float32)

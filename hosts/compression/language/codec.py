@@ -17,6 +17,7 @@ from ...numerics.quantization import Float32Array
 from ..codec import Codec, Context, GatheredCodec, LaneCodec
 from .homomorphism import Derived, derive
 from .program import CodecProgram
+from .syntax import LONGEST_TEXT
 
 ENDING: Final = ".compll"
 
@@ -33,10 +34,7 @@ def load(path: str, *, native: bool | None = None, **params: float) -> Codec:
         InvalidCodec: There is no such file, or it is no codec.
         MissingExtra: lark is not installed, or Numba where it is asked for.
     """
-    try:
-        text = Path(path).read_text()
-    except OSError as error:
-        raise InvalidCodec(f"cannot be read: {error.strerror}", place=path, value=path) from None
+    text = _text_of(path)
     native = find_spec("numba") is not None if native is None else native
     program = CodecProgram(text, path, native=native, params=params)
     derived = derive(program.checked)
@@ -47,9 +45,22 @@ def load(path: str, *, native: bool | None = None, **params: float) -> Codec:
     return ProgramCodec(name, program)
 
 
+def _text_of(path: str) -> str:
+    """Return a file's text. Raises InvalidCodec for what is no file of text, and for more than a codec may have."""
+    try:
+        if Path(path).exists() and not Path(path).is_file():  # a device, say, that has no end
+            raise InvalidCodec("cannot be read: no plain file", place=path, value=path)
+        with Path(path).open(encoding="utf-8") as file:
+            return file.read(LONGEST_TEXT + 1)
+    except OSError as error:
+        raise InvalidCodec(f"cannot be read: {error.strerror}", place=path, value=path) from None
+    except UnicodeDecodeError:
+        raise InvalidCodec("cannot be read: no UTF-8 text", place=path, value=path) from None
+
+
 def reason(path: str) -> str:
     """Return why switches cannot sum the codes of a codec's file; empty if they can."""
-    return derive(CodecProgram(Path(path).read_text(), path, native=False).checked).reason
+    return derive(CodecProgram(_text_of(path), path, native=False).checked).reason
 
 
 def same_bits(path: str) -> bool:

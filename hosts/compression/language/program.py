@@ -19,6 +19,8 @@ Bytes = NDArray[np.uint8]
 
 _STRIDE: Final = 64
 """Sums of floats have so many float64 parts, element i in part i mod 64, which are added one after the other."""
+_LONGEST_RANGE: Final = 1 << 27
+"""Numbers that `range` makes."""
 
 
 class CodecProgram:
@@ -168,7 +170,11 @@ class _Frame:
         if name == "concat":
             return joined([(self.value(each, each.kind), each.kind) for each in arguments if each is not None])
         if name == "range":
-            return np.arange(int(self.value(arguments[0], ValueKind("int"))))
+            count = int(self.value(arguments[0], ValueKind("int")))
+            if count > _LONGEST_RANGE:
+                place = f"{self._program.file}:{node.line}:{node.column}"
+                raise InvalidCodec(f"range of {count}; at most {_LONGEST_RANGE}", place=place, value=count)
+            return np.arange(count)
         if name == "scatter":
             at, values = (self.value(each, each.kind) for each in arguments)
             out = np.zeros(self._values["size"], np.float32)

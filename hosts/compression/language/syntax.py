@@ -55,6 +55,13 @@ COMMENT: /\/\/[^\n]*/
 """
 
 
+LONGEST_TEXT: Final = 1 << 16
+"""Characters of a codec's text."""
+_DEEPEST: Final = 60
+"""Levels of blocks and expressions: Python, which codecs are compiled to, allows 200 parentheses in each other."""
+_LONGEST_NUMBER: Final = 40
+
+
 @dataclass(slots=True)
 class Node:
     """A part of the text."""
@@ -77,9 +84,11 @@ def parse(text: str, file: str) -> Node:
         file: Its name in errors.
 
     Raises:
-        InvalidCodec: The text does not fit the grammar. Names line and column.
+        InvalidCodec: The text does not fit the grammar, or is too long or nested too deeply. Names line and column.
         MissingExtra: The package lark is not installed.
     """
+    if len(text) > LONGEST_TEXT:
+        raise InvalidCodec(f"has more than {LONGEST_TEXT} characters", place=file, value=len(text))
     parser, unexpected = _parser()
     try:
         tree = parser.parse(text)
@@ -91,7 +100,7 @@ def parse(text: str, file: str) -> Node:
         if line < 1:
             line, column, what = len(text.splitlines()), 1, "the text ends too early"
         raise InvalidCodec(f"{what} in: {shown}", place=f"{file}:{line}:{column}", value=str(found)) from None
-    return Node("start", [_node(child) for child in tree.children], 1, 1)
+    return Node("start", [_node(child, file, 1) for child in tree.children], 1, 1)
 
 
 @cache
@@ -104,15 +113,17 @@ def _parser() -> tuple[Any, type[Exception]]:
     return Lark(GRAMMAR, parser="lalr", propagate_positions=True, maybe_placeholders=True), UnexpectedInput
 
 
-def _node(tree: Any) -> Any:
+def _node(tree: Any, file: str, depth: int) -> Any:
     if tree is None:
         return None
     if not hasattr(tree, "children"):
-        return str(tree)
-    meta = tree.meta
-    return Node(
-        str(tree.data),
-        [_node(child) for child in tree.children],
-        getattr(meta, "line", 1),
-        getattr(meta, "column", 1),
-    )
+        token = str(tree)
+        if tree.type == "NUMBER" and len(token) > _LONGEST_NUMBER:
+            place = f"{file}:{tree.line}:{tree.column}"
+            raise InvalidCodec(f"a number has at most {_LONGEST_NUMBER} characters", place=place, value=token)
+        return token
+    line, column = getattr(tree.meta, "line", 1), getattr(tree.meta, "column", 1)
+    if depth > _DEEPEST:
+        place = f"{file}:{line}:{column}"
+        raise InvalidCodec(f"is nested too deeply; {_DEEPEST} levels are the most", place=place, value=depth)
+    return Node(str(tree.data), [_node(child, file, depth + 1) for child in tree.children], line, column)

@@ -262,11 +262,23 @@ def test_types_that_do_not_fit_are_named_by_line_and_column(statements: str, pla
         "param bool b = 1;",
         "code encode(float* g) { ",
         "$",
+        GOOD.format(statements=f"float s = {'-' * 3000}1;"),
+        GOOD.format(statements=f"float s = {'1 + ' * 9000}1;"),
+        GOOD.format(statements="if (true) {" * 500 + "}" * 500),
+        GOOD.format(statements=f"int s = {'1' * 5000};"),
+        GOOD.format(statements="float s = 1;\n" * 9000),
     ],
+    ids=range(13),
 )
 def test_texts_that_are_no_codec_are_refused(text: str) -> None:
     with pytest.raises(InvalidCodec):
         CodecProgram(text, "a.compll", native=False)
+
+
+def test_a_range_beyond_memory_is_refused_when_it_is_made() -> None:
+    program = CodecProgram(GOOD.format(statements="int* q = range(1000000000000);"), "a.compll", native=False)
+    with raises(InvalidCodec, value=1_000_000_000_000):
+        program.encode(np.zeros(1, np.float32), Draws())
 
 
 def test_parameters_and_files_are_checked(tmp_path: Path) -> None:
@@ -274,6 +286,11 @@ def test_parameters_and_files_are_checked(tmp_path: Path) -> None:
         CodecProgram(text_of("tbq"), "tbq", native=False, params={"ratio": 1})
     with pytest.raises(InvalidCodec):
         load(str(tmp_path / "none.compll"))
+    with pytest.raises(InvalidCodec):
+        load("/dev/zero")
+    (tmp_path / "bytes.compll").write_bytes(b"\xff\xfe")
+    with pytest.raises(InvalidCodec):
+        load(str(tmp_path / "bytes.compll"))
     program = CodecProgram(GOOD.format(statements=""), "plain", native=False)
     with pytest.raises(InvalidCodec):
         program.decode(np.zeros(6, np.uint8), 3)

@@ -19,6 +19,7 @@ from ..topologies.mininet.fabric import SwitchKind
 from .console import NOTES
 from .help import STRATEGY_NAMES, complete_strategy
 from .live import HistoryOption, WebOption, watching
+from .start_up import announce_compilation
 
 if TYPE_CHECKING:
     from ..experiments.config import RunConfig
@@ -66,6 +67,8 @@ def demo(
     Queue bounds are computed before the run; weir -v prints them. The exit status is 1 if a queue exceeds its bound.
     """
     from importlib import resources
+
+    announce_compilation()
 
     from ..experiments.config import RunConfig
 
@@ -115,6 +118,12 @@ def run(
     Queue bounds are computed before the run; weir -v prints them. The exit status is 1 if a queue of the virtual
     fabric exceeds its bound.
     """
+    try:
+        file.stat()  # before imports that compile native code at first use
+    except OSError as error:
+        raise ExperimentError(f"cannot be read ({error.strerror})", place=str(file), value=str(file)) from None
+    announce_compilation()
+
     from ..experiments.config import RunConfig
     from ..experiments.records.plots import save_pdfs
     from ..experiments.scheduling.scheduling_file import SchedulingFile

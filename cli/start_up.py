@@ -3,8 +3,26 @@
 from __future__ import annotations
 
 import gc
+import os
+from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
+
+from .console import NOTES
+
+_NATIVE: Final = Path(__file__).parent.parent / "controller" / "telemetry" / "__pycache__"
+"""Folder in which Numba keeps what it compiled of one of the packages that every run imports."""
+
+
+def announce_compilation() -> None:
+    """Print a note if Weir's native code has not been compiled in this checkout or installation yet.
+
+    Nothing is printed if Numba keeps its code in another folder, whose state is not known.
+    """
+    if "NUMBA_CACHE_DIR" in os.environ or not os.access(_NATIVE.parent, os.W_OK):
+        return
+    if next(_NATIVE.glob("*.nbi"), None) is None:
+        NOTES.print("compiling native code, which later runs find ready: this takes up to a minute")
 
 
 class StartUp:

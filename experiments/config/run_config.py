@@ -227,7 +227,12 @@ class RunConfig(Section):
         """Return the same run with some keys changed. Raises `ExperimentError`, in the name of `option`, for invalid
         values.
         """
-        return self._validated(option, {**self.model_dump(), **values})
+        try:
+            return self._validated(option, {**self.model_dump(), **values})
+        except ExperimentError as error:
+            for key in values:  # the option names the place already
+                error.args = (str(error).replace(f"{option}: {key}: ", f"{option}: ", 1),)
+            raise
 
     @property
     def python_files(self) -> list[str]:

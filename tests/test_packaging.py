@@ -302,7 +302,7 @@ def test_the_wheel_holds_packages_and_data_but_no_tests(wheel: Path, clone: Path
         for path in (clone / "experiments" / "papers").rglob("*")
         if path.suffix in {".yaml", ".json"}
     }
-    for runs in ("gossip", "heartbeats", "queues"):
+    for runs in ("gossip", "heartbeats", "queues", "scheduling"):
         data |= {str(path.relative_to(clone)) for path in (clone / "experiments" / runs).glob("*.yaml")}
     data |= {str(path.relative_to(clone)) for path in (clone / "examples").rglob("*") if path.is_file()}
     assert {"p4src/bmv2/fabric.p4", "p4src/common/headers.p4", "p4src/build/fabric.json"} <= data

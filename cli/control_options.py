@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +18,7 @@ ControlOption = Annotated[
     typer.Option(
         "--control",
         metavar="HOST:PORT",
-        help="Where the controller serves, or unix:PATH; default: this user's socket.",
+        help="Where the controller serves, or unix:PATH; default: WEIR_CONTROL, or this user's socket.",
     ),
 ]
 TlsOption = Annotated[
@@ -30,4 +31,5 @@ def control_client(control: str | None, tls: tuple[Path, Path, Path] | None) -> 
     """Return a client of the controller that the options name."""
     from ..hosts import ControlClient
 
-    return ControlClient(control, Tls(*tls) if tls is not None else None)
+    # not typer's envvar: it would count for more than an option that leads the command's name
+    return ControlClient(control or os.environ.get("WEIR_CONTROL") or None, Tls(*tls) if tls is not None else None)

@@ -118,8 +118,12 @@ async def test_leading_options_count_and_errors_are_no_markup(monkeypatch: pytes
         assert service.controller.jobs.keys() == {job["job"]}
         service.service._seating.waits_for = lambda number, now_ns: "h2 failed: KeyError('[/x] [bold]')"  # type: ignore[method-assign]
         assert "KeyError('[/x] [bold]')" in await weir_jobs()
+        monkeypatch.setenv("WEIR_CONTROL", "unix:/nowhere")
         await weir_jobs("end", str(job["job"]))
         assert service.controller.jobs == {}
+        monkeypatch.setenv("WEIR_CONTROL", address)
+        status, out, _ = await weir_beside("jobs", "--json")
+        assert (status, json.loads(out)) == (0, [])
 
 
 async def test_a_job_is_registered_by_size_and_listed_while_waiting() -> None:

@@ -215,7 +215,8 @@ class _Around:
     def whys(self, first: Sequence[RunningAggregation], *, alone: bool) -> list[str]:
         """Explain the place of each part, given its first place; `alone`: the first place is that of the part alone."""
         now = self.running()
-        before, after = seconds_of(first, {}), seconds_of(now, {})
+        moved = any(now[at].placement != job.placement for at, job in enumerate(first))
+        before, after = (seconds_of(first, {}), seconds_of(now, {})) if moved else ([], [])
         whys = []
         for at, part in enumerate(self.parts):
             if now[at].placement != first[at].placement:

@@ -135,8 +135,9 @@ def test_the_emulators_tests_stay_within_arrays(folder: str, side: str, tmp_path
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("first", range(0, 100, 25))  # a part takes minutes, and an hour at most on a busy machine
 @pytest.mark.parametrize("seed", range(1, 11))
-def test_random_run_files_stay_within_arrays(seed: int, tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "weir.tests.experiments.guarded_runs", "100", str(seed)]
+def test_random_run_files_stay_within_arrays(seed: int, first: int, tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "weir.tests.experiments.guarded_runs", "25", str(seed), str(first)]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -285,6 +285,7 @@ async def _figures(cluster: Cluster) -> dict[str, Any]:
     busiest = max(links, key=lambda link: link.job_bytes)
     longest = max(links, key=lambda link: link.largest_queue_packets)
     times, depths = figures.queue(longest.end)
+    uses = _queue_uses(links, figures.promised)
     return {
         "busiest_link": str(busiest.end),
         "busiest_link_bytes": busiest.job_bytes,
@@ -293,7 +294,8 @@ async def _figures(cluster: Cluster) -> dict[str, Any]:
         "promised": {str(link): bound for link, bound in sorted(figures.promised.items())},
         "promises": [PromiseRecord(time_ns=time_ns, text=text) for time_ns, text in figures.promises],
         "broken": figures.broken_promises,
-        "fullest_queue": _fullest_queue(links, figures.promised),
+        "fullest_queue": max(uses, key=lambda use: use.share, default=None),
+        "queue_uses": [use for use in uses if use.packets > 1],
         "heartbeats": figures.heartbeats,
         "resends": figures.resends,
         "drops": await figures.drops(),
@@ -309,11 +311,10 @@ async def _figures(cluster: Cluster) -> dict[str, Any]:
     }
 
 
-def _fullest_queue(links: Iterable[LinkFigures], bounds: Mapping[Endpoint, int | None]) -> QueueUse | None:
-    """Return the queue closest to its own bound. Bounds of one packet are ignored: only probes use those queues."""
+def _queue_uses(links: Iterable[LinkFigures], bounds: Mapping[Endpoint, int | None]) -> list[QueueUse]:
+    """Queues compared with their own bounds. Bounds of one packet are ignored: only probes use those queues."""
     bounded = [(link, bound) for link in links if (bound := bounds.get(link.end)) is not None and bound > 1]
-    uses = [QueueUse(port=str(link.end), packets=link.largest_queue_packets, bound=bound) for link, bound in bounded]
-    return max(uses, key=lambda use: use.share, default=None)
+    return [QueueUse(port=str(link.end), packets=link.largest_queue_packets, bound=bound) for link, bound in bounded]
 
 
 class _Phases:

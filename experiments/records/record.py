@@ -243,6 +243,8 @@ class StrategyResult(_Timed):
     """Queues that exceeded the bound of the time."""
     fullest_queue: QueueUse | None = None
     """The queue that came closest to its own bound; None: no queue had a bound, or the record is older."""
+    queue_uses: list[QueueUse] = []
+    """All queues with a bound that held two packets or more. Old records have none."""
     heartbeats: HeartbeatFigures | None = None
     """Heartbeats, for a run whose workers' heartbeats go through the fabric."""
     resends: int
@@ -293,7 +295,7 @@ class StrategyResult(_Timed):
         unmeasured = {"telemetry"} if self.telemetry is None else set()
         if not self.phases:  # as in records of old
             unmeasured.add("phases")
-        optional = ("shares", "promises", "achievable_ns", "fullest_queue")
+        optional = ("shares", "promises", "achievable_ns", "fullest_queue", "queue_uses")
         unmeasured |= {name for name in optional if not getattr(self, name)}
         return self.model_dump(exclude={"solver_ms", "wall_s", *unmeasured})
 

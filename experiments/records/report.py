@@ -261,7 +261,10 @@ def _closest(results: Sequence[StrategyResult]) -> str:
     if not uses:
         return ""
     name, use = max(uses, key=lambda item: item[1].share)
-    return f" computed before the run, closest {use.port} under {name} with {use.packets} of {use.bound} packets"
+    text = f" computed before the run, closest {use.port} under {name} with {use.packets} of {use.bound} packets"
+    if shares := [use.share for result in results for use in result.queue_uses]:
+        text += f"; in the median {np.median(shares):.0%} ({len(shares)} queues in use)"
+    return text
 
 
 def mininet_claims(record: RunRecord) -> list[tuple[bool, str]]:

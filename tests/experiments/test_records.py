@@ -119,11 +119,18 @@ def test_the_claim_on_bounds_has_counts_and_the_tightest_queue(short: RunConfig)
     uses = {"ps": QueueUse(port="s1-p1", packets=10, bound=20), "rack": QueueUse(port="s1-p3", packets=9, bound=10)}
     for strategy, use in uses.items():
         promised = {"s1-p1": 20, "s1-p2": None, "s1-p3": 10}
-        changed = {"strategy": strategy, "promised": promised, "fullest_queue": use, "broken": []}
+        changed = {
+            "strategy": strategy,
+            "promised": promised,
+            "fullest_queue": use,
+            "queue_uses": [use, use.model_copy(update={"packets": 2})],
+            "broken": [],
+        }
         record.results.append(RESULT.model_copy(update=changed))
     [(holds, text)] = [(holds, text) for holds, text in report.claims(record) if "bound" in text]
     assert holds
-    assert "2 bounds computed before the run, closest s1-p3 under rack with 9 of 10 packets; 1 more have no" in text
+    assert "2 bounds computed before the run, closest s1-p3 under rack with 9 of 10 packets" in text
+    assert "; in the median 35% (4 queues in use); 1 more have no" in text
     assert [row[5] for row in report.rows(record.results)] == ["10/20", "9/10"]
 
 

@@ -103,6 +103,12 @@ def _list(
             _console.print(f"job {job.job}: {_rank(job.ranking)}", soft_wrap=True)
         if job.turns:
             _console.print(f"job {job.job}: {job.turns}", soft_wrap=True)
+    for each in listing.partners:
+        _console.print(
+            f"jobs {', '.join(map(str, each.jobs))}: {each.speed_up:.2f} times as fast in turns on the same devices, a "
+            f"step of each in {1e3 * each.period_seconds:.3g} ms",
+            soft_wrap=True,
+        )
     if any(not host.attending for job in jobs for host in job.hosts):
         _console.print("(…): not attending")
 

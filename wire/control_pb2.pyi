@@ -177,12 +177,24 @@ class QueuedJob(_message.Message):
     def __init__(self, job: _Optional[int] = ..., position: _Optional[int] = ..., reason: _Optional[str] = ..., waited_seconds: _Optional[float] = ..., worker_count: _Optional[int] = ..., accelerators: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., priority: _Optional[int] = ...) -> None: ...
 
 class JobList(_message.Message):
-    __slots__ = ("jobs", "queued")
+    __slots__ = ("jobs", "queued", "partners")
     JOBS_FIELD_NUMBER: _ClassVar[int]
     QUEUED_FIELD_NUMBER: _ClassVar[int]
+    PARTNERS_FIELD_NUMBER: _ClassVar[int]
     jobs: _containers.RepeatedCompositeFieldContainer[JobState]
     queued: _containers.RepeatedCompositeFieldContainer[QueuedJob]
-    def __init__(self, jobs: _Optional[_Iterable[_Union[JobState, _Mapping]]] = ..., queued: _Optional[_Iterable[_Union[QueuedJob, _Mapping]]] = ...) -> None: ...
+    partners: _containers.RepeatedCompositeFieldContainer[Partners]
+    def __init__(self, jobs: _Optional[_Iterable[_Union[JobState, _Mapping]]] = ..., queued: _Optional[_Iterable[_Union[QueuedJob, _Mapping]]] = ..., partners: _Optional[_Iterable[_Union[Partners, _Mapping]]] = ...) -> None: ...
+
+class Partners(_message.Message):
+    __slots__ = ("jobs", "period_seconds", "speed_up")
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    PERIOD_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    SPEED_UP_FIELD_NUMBER: _ClassVar[int]
+    jobs: _containers.RepeatedScalarFieldContainer[int]
+    period_seconds: float
+    speed_up: float
+    def __init__(self, jobs: _Optional[_Iterable[int]] = ..., period_seconds: _Optional[float] = ..., speed_up: _Optional[float] = ...) -> None: ...
 
 class EndJobRequest(_message.Message):
     __slots__ = ("job", "reason")

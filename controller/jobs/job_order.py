@@ -24,6 +24,7 @@ from ..scheduling.classes import leading_classes
 from ..scheduling.demand import Demand, Floats, tree_seconds
 from ..scheduling.order import OrderDescription
 from ..scheduling.orders import ORDERS
+from ..scheduling.pairs import Phases, groups, period_seconds, speed_up
 from ..scheduling.progress import ProgressCurve
 from .job import RunningJob
 from .registry import JobRegistry
@@ -49,6 +50,17 @@ class Ranking:
     """Class that its traffic should have, 0 the lowest."""
     why: str
     """Its search, stage and rest, for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class Partners:
+    """Jobs that should take turns on the same devices."""
+
+    jobs: tuple[int, ...]
+    period_seconds: float
+    """Predicted time of one step of each."""
+    speed_up: float
+    """Time of their steps one after the other, divided by the period."""
 
 
 class JobOrder:
@@ -89,6 +101,25 @@ class JobOrder:
             if self._has_changed(demands):
                 self._renew(demands)
         return self._rankings
+
+    def partners(self, now_ns: int) -> list[Partners]:
+        """Return the jobs that should share devices in turns, by what they report of computation and communication.
+
+        Jobs whose reports lack either are left out, and jobs that are best alone.
+        """
+        phases = {}
+        for number, job in self._jobs.items():
+            newest = job.reports.newest
+            if newest is not None and newest.compute_ns and newest.exposed_ns:
+                problem = self._planner.problem(job.spec, tuple(job.plan.workers), self._conditions(number, now_ns))
+                compute, exposed = (each / newest.steps / 1e9 for each in (newest.compute_ns, newest.exposed_ns))
+                phases[str(number)] = Phases(compute, exposed, self._seconds(problem, job))
+        found = []
+        for group in groups(phases):
+            if len(group) > 1:
+                members = [phases[name] for name in group]
+                found.append(Partners(tuple(map(int, group)), period_seconds(members), speed_up(members)))
+        return found
 
     def _has_changed(self, demands: Mapping[int, Demand]) -> bool:
         if self.order.knows == "progress" or demands.keys() != self._basis.keys():

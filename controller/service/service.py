@@ -376,6 +376,10 @@ class ControlService:
                 for number, seats in self._seating.jobs.items()
             ],
             queued=self._queueing.states(now_ns),
+            partners=[
+                pb.Partners(jobs=each.jobs, period_seconds=each.period_seconds, speed_up=each.speed_up)
+                for each in order.partners(now_ns)
+            ],
         )
 
     async def end_job(self, request: pb.EndJobRequest, context: Context) -> pb.EndJobReply:

@@ -169,3 +169,12 @@ async def test_jobs_are_shown_with_class_order_stage_and_reason() -> None:
         assert await places(("ann/2", 90), ("bob/1", 50), ("ann/2", 90)) == {a: (2, 3), b: (1, 4), c: (2, 3)}
         shown = await weir(service)
         assert f"job {b}: place 1 of 2 by grouper, class 4: search bob, bob/1, 50 steps left" in shown
+        assert "in turns" not in shown, "without exposed communication nothing is gained"
+        for (first, _), (compute, exposed) in zip(hosts, ((10, 10), (30, 5), (10, 11)), strict=True):
+            await first.say(report=pb.Report(step=6, steps=1, compute_ns=compute * 10**6, exposed_ns=exposed * 10**6))
+        async with asyncio.timeout(ANSWER_S):
+            while "in turns" not in (shown := await weir(service)) or f"jobs {a}, {c}:" not in shown:
+                await asyncio.sleep(0.1)
+        assert (
+            f"jobs {a}, {c}: {41 / 21:.2f} times as fast in turns on the same devices, a step of each in 21 ms" in shown
+        )

@@ -203,7 +203,7 @@ class Migrator:
         why = "; ".join(lost.values())
         _log.warning("job %d: %s", job.number, why)
         workers = [host for host in lost if host in job.ranks]
-        self._take_out(job, lost)
+        self._remove_hosts(job, lost)
         if not job.active:
             self._jobs.abort(job.number, f"{why}; no worker is left")
         elif workers and job.spec.policy is FailurePolicy.ABORT:
@@ -219,10 +219,10 @@ class Migrator:
 
     def go_without(self, job: RunningJob, hosts: Mapping[str, str], now_ns: int) -> None:
         """Remove these hosts from the job, each with its reason; none of them counts as failed."""
-        self._take_out(job, hosts)
+        self._remove_hosts(job, hosts)
         self._go_on(job, hosts, "; ".join(hosts.values()), now_ns)
 
-    def _take_out(self, job: RunningJob, hosts: Mapping[str, str]) -> None:
+    def _remove_hosts(self, job: RunningJob, hosts: Mapping[str, str]) -> None:
         """Remove hosts for good. A server is replaced by the first living spare; without one, the job continues without
         server.
         """

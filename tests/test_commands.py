@@ -145,6 +145,7 @@ NEEDS: Final[Mapping[str, Callable[[], str | None]]] = {
     "make bench ONLY=pytorch": lambda: NO_TORCH,
     "make test-bmv2": lambda: obstacle(SwitchKind.BMV2),
     "make test-torch": lambda: NO_TORCH,
+    "weir run experiments/scheduling/learners.yaml": lambda: None if find_spec("mlxtend") else "mlxtend is missing",
     "make tofino": lambda: None if shutil.which("p4test") else "p4test is not on PATH",
     "weir torchrun": lambda: NO_TORCH,
     "p4c-bm2-ss": lambda: None if shutil.which("p4c-bm2-ss") else "it is not on PATH",
@@ -217,6 +218,15 @@ BY_OTHERS: Final[Mapping[str, str]] = {
     ),
     "weir jobs register h1 h2 --parent 1234": (
         "tests/controller/service/test_queueing.py::test_a_family_shares_policy_priority_hosts_and_end"
+    ),
+    "weir controller FILE --order grouper": (
+        "tests/cli/test_jobs_command.py::test_jobs_are_shown_with_class_order_stage_and_reason"
+    ),
+    "weir search FILE --processes": (
+        "tests/experiments/search/test_search_command.py::test_processes_reach_the_accuracies_of_virtual_time"
+    ),
+    "python -m weir.tests.experiments.bound_search FIRST_SEED CLIMBS --runs 10": (
+        "tests/experiments/test_bound_search.py::test_climbs_towards_full_queues_break_no_bound"
     ),
     "weir launch --timeout 300s": "tests/cli/test_launch.py::test_a_run_has_a_time_out_losses_a_seed_and_a_history",
     "weir papers page docs/papers.md": "tests/experiments/test_papers.py::test_page_follows_from_the_records",

@@ -406,7 +406,7 @@ def _solved(jobs: Jobs, columns: Sequence[Sequence[SwitchTree]], limit: SearchLi
         return program.solve("the stripes")
     if limit.is_reached:
         raise OutOfTime("the program of the stripes was not begun")
-    solved = program.solve("the stripes", iterations=max(int(limit.left / len(jobs.others)), 1))
+    solved = program.solve("the stripes", iterations=max(int(limit.left / max(len(jobs.others), 1)), 1))
     limit.spend(solved.iterations * len(jobs.others))
     return solved
 

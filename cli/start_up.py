@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -17,9 +18,9 @@ _NATIVE: Final = Path(__file__).parent.parent / "controller" / "telemetry" / "__
 def announce_compilation() -> None:
     """Print a note if Weir's native code has not been compiled in this checkout or installation yet.
 
-    Nothing is printed if Numba keeps its code in another folder, whose state is not known.
+    Nothing is printed without Numba, nor if it keeps its code in another folder, whose state is not known.
     """
-    if "NUMBA_CACHE_DIR" in os.environ or not os.access(_NATIVE.parent, os.W_OK):
+    if find_spec("numba") is None or "NUMBA_CACHE_DIR" in os.environ or not os.access(_NATIVE.parent, os.W_OK):
         return
     if next(_NATIVE.glob("*.nbi"), None) is None:
         NOTES.print("compiling native code, which later runs find ready: this takes up to a minute")

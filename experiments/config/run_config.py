@@ -230,8 +230,9 @@ class RunConfig(Section):
         try:
             return self._validated(option, {**self.model_dump(), **values})
         except ExperimentError as error:
-            for key in values:  # the option names the place already
-                error.args = (str(error).replace(f"{option}: {key}: ", f"{option}: ", 1),)
+            if option.startswith("--"):  # which names the key already
+                for key in values:
+                    error.args = (str(error).replace(f"{option}: {key}: ", f"{option}: ", 1),)
             raise
 
     @property

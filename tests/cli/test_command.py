@@ -61,7 +61,7 @@ def test_errors_reach_the_user_as_one_line(content: dict[str, Any], tmp_path: Pa
     cases: list[tuple[list[object], str]] = [
         (["run", write(tmp_path, {**content, "job": {**content["job"], "server": "h99"}})], 'no host "h99"'),
         (["run", tmp_path / "absent.yaml"], "absent.yaml: cannot be read (No such file or directory)"),
-        (["run", demo, "--seed", -1], "--seed: seed: -1 is not right; write 0 or more"),
+        (["run", demo, "--seed", -1], "--seed: -1 is not right; write 0 or more"),
         (["run", demo, "--strategy", "fastest"], 'strategy "fastest" is unknown; supported: agg, atp, best-spine, '),
         (
             ["place", fabric, "--workers", "h1", "--strategy", "ring"],
@@ -90,7 +90,7 @@ def test_errors_reach_the_user_as_one_line(content: dict[str, Any], tmp_path: Pa
             ["mininet", fabric, "--captures", str(demo / "packets")],
             "demo.yaml/packets: cannot be a folder for what is seen (Not a directory)",
         ),
-        (["demo", "--loss", 1.5], "--loss: loss: 1.5 is not right; write less than 1"),
+        (["demo", "--loss", 1.5], "--loss: 1.5 is not right; write less than 1"),
         (["replay", tmp_path], "record.json: no run record there"),
         (["replay", fabric], "fabric.yaml: not a run record: no JSON (Expecting value"),
         (["controller", fabric, "--lease", "soon"], '--lease: delay "soon" is not a delay; write it like 10us'),
@@ -273,7 +273,7 @@ def test_without_a_server_default_strategies_need_none(
     assert config.job.roots == (None,)
     assert "widest" in config.strategies
     assert "ps" not in config.strategies
-    with pytest.raises(ExperimentError, match="--strategy: strategies: ps needs a parameter server"):
+    with pytest.raises(ExperimentError, match="--strategy: ps needs a parameter server"):
         config.replaced("--strategy", strategies=["ps"])
 
 

@@ -21,7 +21,7 @@ from weir.controller.p4runtime.tables import FEATURE, MODELS, TREE
 from weir.controller.placement.strategies import strategy
 from weir.controller.planning.planner import Planner
 from weir.emulator.switch import Switch
-from weir.experiments.classification import as_table_entry, loaded_switch
+from weir.experiments.classification import as_table_entry, loaded_switch, request
 from weir.tests.controller.inference.forests import digits, digits_model
 from weir.tests.support.control_rig import ANSWER_S, ServiceRig, rig
 from weir.tests.support.errors import raises
@@ -112,8 +112,8 @@ def test_every_single_update_of_a_replacement_leaves_a_class_of_one_of_the_model
         for item, change in changes:
             assert isinstance(item, Entry)
             write(switch, item, change)
-            for index, request in enumerate(requests):
-                answer = request(switch, request)
+            for index, packet in enumerate(requests):
+                answer = request(switch, packet)
                 assert answer is not None
                 if answer.status is Status.CLASSIFIED:
                     assert answer.class_index == expected[answer.model][index]
@@ -136,8 +136,8 @@ def test_a_packet_among_the_rows_of_a_model_that_goes_gets_no_wrong_class() -> N
             if item.table == MODELS:
                 continue
             write(switch, item, "delete")
-            for index, request in enumerate(pack_requests(old.encode(some))):
-                answer = request(switch, request)
+            for index, packet in enumerate(pack_requests(old.encode(some))):
+                answer = request(switch, packet)
                 assert answer is not None
                 statuses.append(answer.status)
                 if answer.status is Status.CLASSIFIED:

@@ -247,7 +247,7 @@ MUTANTS = (
         "one round more than the window, where a tensor follows another",
         Setup("root", slots=4, window=2, chunks=2, tensors=2),
         "stuck",
-        changes=(("Stream__sendable", send_beyond_the_span),),
+        changes=(("TensorStream__sendable", send_beyond_the_span),),
     ),
     Mutant("no tag test in the switch", Setup("root", chunks=2), "wrong sum", WithoutTag),
     Mutant("no late test in the switch", Setup("root", chunks=2), "stuck", WithoutLate),
@@ -305,7 +305,7 @@ MUTANTS = (
         "the exponents of lost workers are kept",
         Setup("root", workers=3, chunks=2, moves=1, lost=(*FIRST, *LAST)),
         "wrong sum",
-        changes=(("Stream__agree_again", keep_exponents),),
+        changes=(("TensorStream__agree_again", keep_exponents),),
     ),
     Mutant(
         "a paused worker still takes results",

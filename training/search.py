@@ -65,7 +65,7 @@ class Trial:
     """One configuration."""
 
     number: int
-    """From 0, in the order in which configurations began."""
+    """Number from 0, in the order in which configurations began."""
     parameters: Mapping[str, Any]
     begun_stage: int
     steps: int = 0
@@ -82,7 +82,7 @@ class Trial:
 
 
 class Source(Protocol):
-    """Where configurations come from, and where their results go."""
+    """Source of configurations, which also takes their results."""
 
     def propose(self, number: int) -> Mapping[str, Any]:
         """Return the parameters of a new configuration."""

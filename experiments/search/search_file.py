@@ -72,7 +72,7 @@ class SearchConfig(Section):
     sample_time: Duration = Field(20_000, gt=0)
     """Computation of one sample on one worker."""
     source: Literal["random", "optuna"] = "random"
-    """Where configurations come from."""
+    """Origin of the configurations."""
     configurations: int = Field(8, ge=1, le=256)
     """Configurations of the first stage."""
     stages: int = Field(3, ge=1, le=20)

@@ -39,7 +39,7 @@ class Shares:
     of_columns: Floats
     """(columns,): the share that each one has of its group."""
     iterations: int
-    """Of the simplex method."""
+    """Most iterations of the simplex method."""
 
 
 @dataclass(slots=True)

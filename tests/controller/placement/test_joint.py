@@ -168,7 +168,7 @@ def test_jobs_of_any_priority_settle_without_loss_to_higher_ones(
 
 
 def test_a_limit_by_visits_ends_the_search_and_repeats() -> None:
-    """With the same visits the result is the same; with enough of them it is that without a limit."""
+    """The same number of visits gives the same result; enough of them give that without a limit."""
     jobs = [RunningAggregation(problem, place(problem)) for problem in side_by_side(leaf_spine(3, 2, 2), 2)]
     assert better_together(jobs, place, GAIN, np.inf) == better_together(jobs, place, GAIN) != {}
     many = [RunningAggregation(problem, place(problem)) for problem in side_by_side(leaf_spine(4, 4, 9), 9)]

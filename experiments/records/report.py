@@ -263,7 +263,8 @@ def _closest(results: Sequence[StrategyResult]) -> str:
     name, use = max(uses, key=lambda item: item[1].share)
     text = f" computed before the run, closest {use.port} under {name} with {use.packets} of {use.bound} packets"
     if shares := [use.share for result in results for use in result.queue_uses]:
-        text += f"; in the median {np.median(shares):.0%} ({len(shares)} in use)"
+        queues = "queue" if len(shares) == 1 else f"{len(shares)} queues"
+        text += f"; median of the {queues} in use: {100 * np.median(shares):.0f} %"
     return text
 
 

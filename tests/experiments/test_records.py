@@ -130,7 +130,7 @@ def test_the_claim_on_bounds_has_counts_and_the_tightest_queue(short: RunConfig)
     [(holds, text)] = [(holds, text) for holds, text in report.claims(record) if "bound" in text]
     assert holds
     assert "2 bounds computed before the run, closest s1-p3 under rack with 9 of 10 packets" in text
-    assert "; in the median 35% (4 in use); 1 more have no" in text
+    assert "; median of the 4 queues in use: 35 %; 1 more have no" in text
     assert [row[5] for row in report.rows(record.results)] == ["10/20", "9/10"]
 
 

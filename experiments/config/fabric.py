@@ -27,6 +27,31 @@ def refuse_chips(topology: Topology, where: str) -> None:
         )
 
 
+def read_run_file(path: Path, expected: str) -> tuple[YamlFile, dict[Any, Any]]:
+    """Read a YAML file that has a fabric.
+
+    Args:
+        path: The file.
+        expected: What it should be, for messages: "a run is a YAML mapping with name, fabric and job".
+
+    Returns:
+        The file as written, and its data, in which a fabric's file is replaced by its content.
+
+    Raises:
+        ExperimentError: A file cannot be read, is no YAML mapping, or the fabric is wrong.
+    """
+    try:
+        written = YamlFile.read(path, expected)
+    except BadFile as error:
+        raise ExperimentError(str(error)) from None
+    data = dict(written.data)
+    if isinstance(data.get("fabric"), str):
+        data["fabric"] = read_fabric(path, data["fabric"])
+    elif isinstance(data.get("fabric"), dict):
+        check_fabric(data["fabric"], f"{path}: fabric", written, ["fabric"])
+    return written, data
+
+
 def read_fabric(run_file: Path, name: str) -> dict[str, Any]:
     """Read the fabric file that a run names: next to the run's file, or one that ships with topologies/."""
     try:

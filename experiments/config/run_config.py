@@ -22,7 +22,7 @@ from ...hosts.numerics.quantization import chunk_count
 from ...imports import user_files
 from ...topologies import Topology, file_keys
 from ...topologies.key_errors import problems_of
-from ...topologies.problems import BadFile, FileProblem, listed
+from ...topologies.problems import FileProblem, listed
 from ...topologies.schema import parse_topology
 from ...topologies.units import format_rate
 from ...topologies.yaml_file import YamlFile
@@ -41,7 +41,7 @@ from .background import (
 )
 from .congestion import CongestionConfig
 from .control import ControlConfig
-from .fabric import check_fabric, read_fabric, refuse_chips
+from .fabric import read_run_file, refuse_chips
 from .heartbeats import HeartbeatConfig
 from .jobs import JobConfig, OtherJobConfig
 from .sections import Duration, FileName, Section, found_user_file, is_left_alone, read_section, strange_hosts
@@ -194,15 +194,7 @@ class RunConfig(Section):
     @classmethod
     def _read(cls, path: Path) -> tuple[RunConfig, YamlFile, dict[Any, Any]]:
         """Read a file and execute nothing; return the run, the file, and its data with full paths."""
-        try:
-            written = YamlFile.read(path, "a run is a YAML mapping with name, fabric and job")
-        except BadFile as error:
-            raise ExperimentError(str(error)) from None
-        data = dict(written.data)
-        if isinstance(data.get("fabric"), str):
-            data["fabric"] = read_fabric(path, data["fabric"])
-        elif isinstance(data.get("fabric"), dict):
-            check_fabric(data["fabric"], f"{path}: fabric", written, ["fabric"])
+        written, data = read_run_file(path, "a run is a YAML mapping with name, fabric and job")
         if isinstance(workload := data.get("workload"), dict) and isinstance(workload.get("script"), str):
             data["workload"] = found_script(path, workload, data.get("training"))
         if "background" in data:

@@ -13,9 +13,8 @@ from ...topologies import Topology, file_keys
 from ...topologies.problems import BadFile
 from ...topologies.schema import parse_topology
 from ...topologies.yaml_file import YamlFile
-from ..config.fabric import check_fabric, read_fabric
+from ..config.fabric import read_run_file
 from ..config.sections import FileName, LongDuration, Section, found_user_file, is_left_alone, read_section
-from ..errors import ExperimentError
 
 ORACLE: Final = "oracle"
 """JPAS's order with the true curves in place of predicted ones."""
@@ -137,15 +136,7 @@ class SchedulingFile(Section):
     @classmethod
     def load(cls, path: Path, *, execute: bool = True) -> SchedulingFile:
         """Read a run file. Raises ExperimentError: it cannot be read, or says something that no run can be."""
-        try:
-            written = YamlFile.read(path, "a run of scheduling is a YAML mapping with name, fabric and scheduling")
-        except BadFile as error:
-            raise ExperimentError(str(error)) from None
-        data = dict(written.data)
-        if isinstance(data.get("fabric"), str):
-            data["fabric"] = read_fabric(path, data["fabric"])
-        elif isinstance(data.get("fabric"), dict):
-            check_fabric(data["fabric"], f"{path}: fabric", written, ["fabric"])
+        written, data = read_run_file(path, "a run of scheduling is a YAML mapping with name, fabric and scheduling")
         section = data.get("scheduling")
         if isinstance(section, dict) and isinstance(orders := section.get("orders"), list):
             data["scheduling"] = {**section, "orders": [found_user_file(path, name) for name in orders]}

@@ -11,14 +11,13 @@ from ...controller.scheduling.errors import SchedulingError
 from ...controller.scheduling.orders import ORDERS
 from ...topologies import Topology, file_keys
 from ...topologies.key_errors import problems_of
-from ...topologies.problems import BadFile, listed
+from ...topologies.problems import listed
 from ...topologies.schema import parse_topology
-from ...topologies.yaml_file import YamlFile
 from ...training.errors import TrainingError
 from ...training.search import Range, Schedule, Space
 from ...training.search_models import check_parameters
 from ...training.workloads import WORKLOADS
-from ..config.fabric import check_fabric, read_fabric
+from ..config.fabric import read_run_file
 from ..config.sections import (
     Duration,
     FileName,
@@ -191,15 +190,7 @@ class SearchFile(Section):
     @classmethod
     def load(cls, path: Path) -> SearchFile:
         """Read a file of searches. Raises ExperimentError: it cannot be read, or says something that cannot be."""
-        try:
-            written = YamlFile.read(path, "a search is a YAML mapping with name, fabric and searches")
-        except BadFile as error:
-            raise ExperimentError(str(error)) from None
-        data = dict(written.data)
-        if isinstance(data.get("fabric"), str):
-            data["fabric"] = read_fabric(path, data["fabric"])
-        elif isinstance(data.get("fabric"), dict):
-            check_fabric(data["fabric"], f"{path}: fabric", written, ["fabric"])
+        written, data = read_run_file(path, "a search is a YAML mapping with name, fabric and searches")
         if isinstance(orders := data.get("orders"), list):
             data["orders"] = [found_user_file(path, name) for name in orders]
         if isinstance(searches := data.get("searches"), list):

@@ -36,7 +36,7 @@ _TURNS: Final = 10
 _VISITS: Final = 1e8
 """Limit of each joint search, in visits of links: ten times the controller's, as no running job waits here."""
 _SAME: Final = 1e-6
-"""JobTimes that differ by this share or less are the same."""
+"""Times that differ by this share or less are the same."""
 
 
 @dataclass(frozen=True)

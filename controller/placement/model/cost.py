@@ -80,7 +80,7 @@ class PlacementCosts:
         self.wait, self.others, self._others_bytes = np.zeros((3, len(links.number)))
         """(links,) each: waiting time of a packet in seconds; time and bytes of the other jobs' streams."""
         self._latency: dict[tuple[str, str], float] = {}
-        self._put(problem, problem.loads, problem.others)
+        self._put(problem, _last_readings(problem, self.links), problem.others)
         self.others = self._others_bytes * self.seconds / problem.gradient_bytes
 
     def change(self, problem: Problem, changed: Collection[Endpoint]) -> None:
@@ -91,18 +91,16 @@ class PlacementCosts:
         """
         self._put(
             problem,
-            {link: problem.loads.get(link, IDLE) for link in changed},
+            _readings(problem, self.links, {link: problem.loads.get(link, IDLE) for link in changed}),
             {link: problem.others.get(link, 0.0) for link in changed},
         )
         at = [self.links.number[link] for link in changed]
         self.others[at] = self._others_bytes[at] * self.seconds[at] / problem.gradient_bytes
         self.problem, self._latency = problem, {}
 
-    def _put(self, problem: Problem, loads: Mapping[Endpoint, LinkLoad], others: Mapping[Endpoint, float]) -> None:
+    def _put(self, problem: Problem, readings: Readings, others: Mapping[Endpoint, float]) -> None:
         """Set the loads of these links: all of them or, if some value is not a number, none."""
-        at, background, loss, wait = (
-            _last_readings(problem, self.links) if loads is problem.loads else _readings(problem, self.links, loads)
-        )
+        at, background, loss, wait = readings
         of_others, count = _others(problem, self.links, others)
         rate = self.links.rate_bps[at]
         self.seconds[at] = 8 * problem.gradient_bytes / np.maximum((rate - background) * (1 - loss), MIN_SHARE * rate)
@@ -134,7 +132,7 @@ class PlacementCosts:
 
     def access_seconds(self, hosts: Iterable[str]) -> float:
         """The same between hosts and their switches, the slowest of them; 0 without any."""
-        places = self.links.access[[self.links.host[host] for host in hosts]]
+        places = self.links.access_of(hosts)
         return float((self.seconds[places] + self.others[places]).max(initial=0.0))
 
     def streams_within(self, seconds: float) -> Floats:
@@ -189,7 +187,7 @@ class PlacementCosts:
         least = np.ones(len(links.number))
         np.minimum.at(least, at, shares)
         loads: Floats = np.bincount(at, shares, len(least)) + 1.0 - least
-        loads[links.access[[links.host[host] for host in own]]] += 1.0
+        loads[links.access_of(own)] += 1.0
         return loads
 
     def slowest_link_seconds(self, placement: Placement) -> float:

@@ -7,7 +7,7 @@ sends one stream up and gets one result down.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
@@ -54,7 +54,7 @@ class Links:
     _members: Ints
     _starts: Ints
     steps: dict[tuple[str, str], tuple[tuple[int, float], ...]] = field(default_factory=dict)
-    """Cache of `Costs.steps`, which all problems of the fabric share."""
+    """Cache of `PlacementCosts.steps`, which all problems of the fabric share."""
 
     @classmethod
     def of(cls, routes: Routes) -> Links:
@@ -62,6 +62,11 @@ class Links:
         if (known := _COMPILED.get(routes)) is None:
             known = _COMPILED[routes] = _compile(routes)
         return known
+
+    def access_of(self, hosts: Iterable[str]) -> Ints:
+        """(hosts, 2): the directed links to the switch of each of these hosts and back."""
+        places: Ints = self.access[[self.host[host] for host in hosts]]
+        return places
 
     def slowest_of_pairs(self, seconds: Floats) -> Floats:
         """(pairs,): maximum of `seconds` (by directed link) on each pair."""

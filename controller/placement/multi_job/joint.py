@@ -93,7 +93,7 @@ class JobTimes:
 
     def _least(self, jobs: Sequence[RunningAggregation]) -> Floats:
         links = Links.of(jobs[0].problem.routes)
-        own = [links.access[[links.host[host] for host in job.problem.hosts]].ravel() for job in jobs]
+        own = [links.access_of(job.problem.hosts).ravel() for job in jobs]
         total = np.zeros(len(links.number))
         for job, at in zip(jobs, own, strict=True):
             total[at] += job.problem.gradient_bytes

@@ -24,7 +24,7 @@ _STOPPED: Final = 1
 """`scipy.optimize.linprog`'s status."""
 
 
-class OutOfTime(PlacementError):
+class LimitReached(PlacementError):
     """The program's limit of iterations ended it."""
 
 
@@ -39,7 +39,7 @@ class Shares:
     of_columns: Floats
     """(columns,): the share that each one has of its group."""
     iterations: int
-    """Most iterations of the simplex method."""
+    """Iterations of the simplex method."""
 
 
 @dataclass(slots=True)
@@ -66,7 +66,7 @@ class Sharing:
         Times are in units of the slowest cell, so that tolerances mean the same for every job.
 
         Raises:
-            OutOfTime: It takes more `iterations` of the simplex method.
+            LimitReached: It takes more `iterations` of the simplex method.
             PlacementError: HiGHS does not find the optimum.
         """
         scale = max((seconds for _, _, seconds in self.timed), default=1.0)
@@ -87,7 +87,7 @@ class Sharing:
             options={} if iterations is None else {"maxiter": iterations},
         )
         if solved.status == _STOPPED:
-            raise OutOfTime(f"the program of {what} was not solved in {iterations} iterations")
+            raise LimitReached(f"the program of {what} was not solved in {iterations} iterations")
         if not solved.success:
             raise PlacementError(
                 f"HiGHS ended with: {solved.message}; it should be optimal",

@@ -5,19 +5,18 @@ own). With x_{j,t} the share of job j's chunks that go along tree t, and D_j its
 
     minimise T      Σ_t x_{j,t} = 1      pair e:  Σ_j Σ_t x_{j,t} · D_j · [t uses e] · 8 / free_e  ≤  T
 
-a linear program over all trees (fractional tree packing), with free_e the rate that others leave of a pair of linked
-switches in its worse direction. Trees are generated as needed: the duals of the rows are the links' prices, and a tree
-enters if it is cheaper by them than its job pays. Cheapest trees are Steiner trees, of which cheap ones are found
-(`steiner`). So the optimum over the generated trees is exact, and weak duality bounds its distance from the optimum
-over all trees, wherever the cheapest tree is known (`Striping.bound_seconds`).
+This is a linear program over all trees (fractional tree packing). A pair e consists of two linked switches, and free_e
+is the rate that background traffic leaves in its worse direction. Trees are generated as needed. The duals of the rows
+are the links' prices, and a tree enters if it is cheaper by these prices than its job pays. A cheapest tree is a
+Steiner tree, for which `steiner` finds an approximation. The optimum over the generated trees is exact. Weak duality
+bounds its distance from the optimum over all trees if the cheapest tree is known (`Striping.bound_seconds`).
 
-The trees that the jobs would get one after another enter first, and those of a few turns more, which most optima are
-made of. Shares are rounded to 256ths so that the slowest link suffers least. If the whole trees one by one are better
-than the rounded shares, they stay, so the result is never worse than they are. At the search's limit the best shares so
-far count, at the least those trees.
+The first trees have prices that grow exponentially with a link's load: each job takes its cheapest tree by these
+prices, and earlier jobs keep theirs. Most optima consist of the trees of a few such turns.
 
-The first trees use prices that grow exponentially with a link's load: job after job takes its cheapest one by these,
-and those before it stay where they are.
+Shares are rounded down to 256ths, and the remaining parts go one by one to the tree whose slowest link is the fastest.
+The trees of the first turn stay if they are better than the rounded shares, so the result is never worse than one tree
+per job in sequence. At the search's limit the best shares so far are used, or else the trees of the first turn.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from typing import Final
 
 import numpy as np
 
-from ..exact.min_max_lp import OutOfTime, Shares, Sharing
+from ..exact.min_max_lp import LimitReached, Shares, Sharing
 from ..exact.spanning import last_that_connects
 from ..exact.steiner import cheap_tree, prepare
 from ..exact.trees import placed, user_switches
@@ -116,7 +115,7 @@ class Jobs:
         for problem, weight in zip(problems, weights, strict=True):
             costs = PlacementCosts(problem)
             seconds.append(weight * self.links.slowest_of_pairs(costs.seconds))
-            places = self.links.access[[self.links.host[host] for host in problem.hosts]]
+            places = self.links.access_of(problem.hosts)
             access[places] += weight * costs.seconds[places]
             others = np.maximum(others, costs.others)
             room = np.array([problem.takes(name) for name in self.links.switches])
@@ -170,7 +169,7 @@ class Jobs:
     def alone_seconds(self, job: int) -> float:
         """Time of a job's slowest link if it had the fabric for itself: the least of all its trees."""
         problem, weights = self.problems[job], self.seconds[job]
-        hosts = self.links.access[[self.links.host[host] for host in problem.hosts]]
+        hosts = self.links.access_of(problem.hosts)
         access = float(PlacementCosts(problem).seconds[hosts].max())
         if len(self.nodes[job]) == 1:
             return access
@@ -263,7 +262,7 @@ def _striped(
         wider = [[*mine, *(tree for of, tree in new if of == job)] for job, mine in enumerate(columns)]
         try:
             solved = _solved(jobs, wider, limit)
-        except OutOfTime:
+        except LimitReached:
             break
         columns, shares = wider, solved.of_columns
         best, duals = max(solved.seconds, jobs.least), solved.prices
@@ -348,7 +347,7 @@ def _divided(jobs: Jobs, most: int, limit: SearchLimit) -> list[tuple[float, tup
 
 def _parts(jobs: Jobs, trees: Sequence[SwitchTree]) -> tuple[float, tuple[int, ...]]:
     """Time of one job over these trees, and its parts, the largest first."""
-    (shares,) = _rounded(jobs, [trees], _solved(jobs, [trees]).of_columns)
+    (shares,) = _rounded(jobs, [trees], _solved(jobs, [trees], SearchLimit()).of_columns)
     used = sorted(pair for tree, _ in shares for pair in tree.pairs)
     seconds = max(float(jobs.load([shares])[used].max(initial=0.0)), jobs.least)
     return seconds, tuple(sorted((round(share * PARTS) for _, share in shares), reverse=True))
@@ -390,11 +389,13 @@ def _one_by_one(jobs: Jobs, limit: SearchLimit) -> tuple[list[list[SwitchTree]],
     return columns, [[(mine[0], 1.0)] for mine in columns]
 
 
-def _solved(jobs: Jobs, columns: Sequence[Sequence[SwitchTree]], limit: SearchLimit | None = None) -> Shares:
+def _solved(jobs: Jobs, columns: Sequence[Sequence[SwitchTree]], limit: SearchLimit) -> Shares:
     """The linear program over these trees; its timed rows are the pairs, and each of its pivots visits all of them.
 
-    Raises OutOfTime.
+    Raises LimitReached.
     """
+    if limit.is_reached:
+        raise LimitReached("the program of the stripes was not begun")
     program = Sharing(jobs.others)
     for job, trees in enumerate(columns):
         group = []
@@ -402,11 +403,8 @@ def _solved(jobs: Jobs, columns: Sequence[Sequence[SwitchTree]], limit: SearchLi
             group.append(program.column())
             program.timed += [(pair, group[-1], float(jobs.seconds[job, pair])) for pair in tree.pairs]
         program.groups.append(group)
-    if limit is None or limit.left == np.inf:
-        return program.solve("the stripes")
-    if limit.is_reached:
-        raise OutOfTime("the program of the stripes was not begun")
-    solved = program.solve("the stripes", iterations=max(int(limit.left / max(len(jobs.others), 1)), 1))
+    pivots = limit.left / max(len(jobs.others), 1)
+    solved = program.solve("the stripes", iterations=None if pivots == np.inf else max(int(pivots), 1))
     limit.spend(solved.iterations * len(jobs.others))
     return solved
 

@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 
 from ..baseline_trees import closest_feasible_tree, rack_sums
-from ..exact.min_max_lp import OutOfTime, Sharing
+from ..exact.min_max_lp import LimitReached, Sharing
 from ..model.cost import PlacementCosts
 from ..model.links import Floats
 from ..model.problem import Placement, PlacementError, Problem
@@ -47,7 +47,7 @@ class Rounded:
         pairs = [(rack, sink) for rack in problem.racks for sink in (*usable, server) if problem.may_send(rack, sink)]
         try:
             shares = self._shares(problem, server, usable, pairs)
-        except OutOfTime as stopped:
+        except LimitReached as stopped:
             near = closest_feasible_tree(problem, rack_sums(problem))
             return replace(near, note="; ".join(filter(None, (f"{stopped}: racks sum", near.note))))
         wanted: dict[str, str] = {}
@@ -63,7 +63,7 @@ class Rounded:
     def _shares(self, problem: Problem, server: str, switches: list[str], pairs: list[tuple[str, str]]) -> list[float]:
         """Shares for each rack and node that its workers may send to: the last ones if they still hold.
 
-        Raises OutOfTime.
+        Raises LimitReached.
         """
         costs = PlacementCosts(problem)
         seconds = costs.with_one  # others' traffic makes each stream slower
@@ -86,7 +86,7 @@ def _solve(
     pairs: list[tuple[str, str]],
     iterations: int,
 ) -> list[float]:
-    """The linear program's shares, for each rack and node that its workers may send to. Raises OutOfTime."""
+    """The linear program's shares, for each rack and node that its workers may send to. Raises LimitReached."""
     row_of: dict[int, int] = {}
     program = Sharing(np.zeros(0))
     columns = [program.column() for _ in pairs]

@@ -141,13 +141,15 @@ class Routes:
         topology.node(source)
         if not self.reaches(source, destination):
             raise self._no_way(source, destination)
-        start, end = self._switch_of(source), self._switch_of(destination)
         shares: dict[Endpoint, float] = {}
-        if topology.is_host(source) and source != destination:
+        if source == destination:
+            return self._shares.setdefault((source, destination), shares)
+        start, end = self._switch_of(source), self._switch_of(destination)
+        if topology.is_host(source):
             shares[Endpoint(source, 0)] = 1.0
         hops = self._hops_between(start, end)
         arriving = {start: 1.0}
-        for left in range(hops[start], 0, -1) if source != destination else ():
+        for left in range(hops[start], 0, -1):
             onward: dict[str, float] = {}
             for node, share in arriving.items():
                 nearer = [(port, far) for port, far in self._links[node] if hops.get(far) == left - 1]
@@ -155,7 +157,7 @@ class Routes:
                     shares[Endpoint(node, port)] = share / len(nearer)
                     onward[far] = onward.get(far, 0.0) + share / len(nearer)
             arriving = onward
-        if topology.is_host(destination) and source != destination:
+        if topology.is_host(destination):
             shares[topology.peer(Endpoint(destination, 0))] = 1.0
         return self._shares.setdefault((source, destination), shares)
 

@@ -136,12 +136,11 @@ class BoundedFolder:
         """Make the folder, or check the one that is there."""
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            owners = {self.folder.stat().st_uid, self.folder.lstat().st_uid}  # of the folder, and of a link to it
-            by_others = self.folder.stat().st_mode & stat.S_IWOTH
-            if strangers := owners - {os.getuid()}:
-                owner = strangers.pop()
-                raise TrainingError(f"{self.folder}: belongs to another user ({owner})", place="cache", value=owner)
-            if by_others:
+            status = self.folder.stat()
+            for owner in (status.st_uid, self.folder.lstat().st_uid):  # of the folder, and of a link to it
+                if owner != os.getuid():
+                    raise TrainingError(f"{self.folder}: belongs to another user ({owner})", place="cache", value=owner)
+            if by_others := status.st_mode & stat.S_IWOTH:
                 raise TrainingError(f"{self.folder}: can be written to by all users", place="cache", value=by_others)
             self._own.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:

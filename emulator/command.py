@@ -136,7 +136,7 @@ def _watch_signals(ended: threading.Event) -> None:
         ended.set()
         time.sleep(_END_SECONDS)
         last_word = f"ended without what was still being done after {_END_SECONDS:g} s"
-        saying = threading.Thread(target=_try_to_say, args=(last_word,), name="last-word", daemon=True)
+        saying = threading.Thread(target=_try_to_print, args=(last_word,), name="last-word", daemon=True)
         try:
             saying.start()
             saying.join(_LAST_WORD_SECONDS)
@@ -281,7 +281,7 @@ def _print(text: str) -> None:
     log.info(text)
 
 
-def _try_to_say(text: str) -> None:
+def _try_to_print(text: str) -> None:
     """Write a line to standard output if there is a reader. This blocks for ever if the pipe is full and never read."""
     with suppress(OSError):
         _print(text)

@@ -65,7 +65,7 @@ def reason(path: str) -> str:
 
 def same_bits(path: str) -> bool:
     """Return whether both back ends make the same codes and numbers, bit for bit, for arrays of several sizes."""
-    text = Path(path).read_text()
+    text = _text_of(path)
     programs = [CodecProgram(text, path, native=native) for native in (False, True)]
     for size in (1, 33, 5000):
         values = np.random.default_rng(size).standard_normal(size).astype(np.float32)

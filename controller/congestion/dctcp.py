@@ -1,6 +1,12 @@
-"""DCTCP's queue: Alizadeh et al., "Analysis of DCTCP", SIGMETRICS 2011. All flows in step, a packet per step of growth.
+"""DCTCP's queue by Alizadeh et al., "Analysis of DCTCP", SIGMETRICS 2011.
 
-Packets of one size; C in packets/s, B = C·T with the round trip T in empty queues; N flows; marks from K packets on.
+All flows are in step and grow by a packet per step. Packets have one size.
+
+- C: rate of the link in packets per second
+- T: round trip in empty queues
+- B = C·T: bandwidth-delay product in packets
+- N: number of flows
+- K: packets in the queue from which on packets are marked
 """
 
 from __future__ import annotations

@@ -4,9 +4,10 @@
     windows ──────────────▶ packets in the network ─────┼─▶ a theorem ─▶ bound of a backlog or a delay
     link, control class ──▶ RateLatency: service curve ─┘
 
-Data are counted in packets or in bytes, the same in all arguments of a call; rates are per second. [LBT] is J.-Y. Le
-Boudec, P. Thiran, "Network Calculus", Springer LNCS 2050, 2001. The theorems for windows are Weir's own;
-docs/queue-bounds.md proves them.
+Data are counted in packets or in bytes, the same in all arguments of a call. Rates are per second. The theorems for
+windows are Weir's own, and docs/queue-bounds.md proves them. [LBT] is the source of the others:
+
+J.-Y. Le Boudec, P. Thiran, "Network Calculus", Springer LNCS 2050, 2001.
 """
 
 from __future__ import annotations

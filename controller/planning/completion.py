@@ -1,9 +1,9 @@
-"""Time of a job's step, computed round by round as the protocol proceeds; the packet fabric is compared with it.
+"""Time of a job's step, computed round by round as the protocol proceeds. Tests compare the packet fabric with it.
 
-A step has P scale rounds without lanes and C rounds with them (docs/design.md §3.3). A worker i sends round r as soon
-as it has the result of round r − w, with w rounds in the network, and its chunk's exponent, which came P rounds before.
-The round is up at the root when the last contribution is, and comes down again; one follows the other on the slowest
-link:
+A step has P scale rounds without lanes and C rounds with them (docs/design.md §3.3). Let w rounds be in the network. A
+worker i sends round r when two results have come: that of round r − w, and its chunk's exponent, from P rounds before.
+The round is up at the root when the last contribution is, and comes down again. On the slowest link one round follows
+the other:
 
     sent_r,i  =  max(done_{r−w},i, done_{r−P},i)
     up_r      =  max(max over i of (sent_r,i + u_i),  up_{r−1} + g)        done_r,i  =  up_r + d_i
@@ -11,11 +11,11 @@ link:
 
 u_i and d_i are a worker's delays up and down without other rounds. Frames of a round that meet on a link wait for each
 other once: results separated by a link are answered separately, so the wait on the way down does not recur on the way
-up. So with m_i the frames that meet, up or down, on a worker's hops, the recursion needs only
+up. Let m_i be the wait for the frames that meet, up or down, on a worker's hops. Then one number t is enough:
 
     t  =  max over i of (u_i + d_i + m_i)      up_r  =  max(up_{r−w} + t,  up_{r−P} + t,  up_{r−1} + g)
 
-of the workers. There are two exceptions:
+There are two exceptions:
 
 - All workers send the first window's rounds at once. The faster ones' bursts go before the slowest one's frames
   (`_Tree.bursts`).

@@ -155,7 +155,7 @@ class ReportCollector:
         )
         links.attach(self)
 
-    # --- taking ---
+    # --- receiving ---
 
     def receive(self, datagrams: Iterable[bytes], now_ns: int) -> None:
         """UDP payloads that have come, in this order."""

@@ -36,9 +36,17 @@ from .cross_traffic import (
     windows_on,
     with_undeclared,
 )
-from .network_calculus import left_by_priority
 from .options import CongestionOptions
-from .queue_budget import NO_PROBES, LinkBudget, ProbeTraffic, QueueInputs, inlet_packets, nic_delay_s, queue_budget
+from .queue_budget import (
+    NO_PROBES,
+    LinkBudget,
+    ProbeTraffic,
+    QueueInputs,
+    bulk_service,
+    inlet_packets,
+    nic_delay_s,
+    queue_budget,
+)
 from .shares import fair_windows
 
 DETECTED_FROM: Final = 0.1
@@ -163,8 +171,7 @@ def _queues(
 
 def _declared_share(crossing: CrossTraffic, frame_bytes: int, rate_bps: int) -> float:
     """Share of the rate that the control class leaves, if all frames had this length."""
-    left = left_by_priority(rate_bps / (8 * frame_bytes), crossing.control.per(frame_bytes), 1)
-    return crossing.curve.rate / left.rate
+    return crossing.curve.rate / bulk_service(rate_bps, frame_bytes, crossing.control).rate
 
 
 def window_alone(
@@ -328,8 +335,15 @@ def _without_undeclared(
                 f"telemetry sees some {undeclared[link]:.0%} of the link ({excess_bps / 1e6:.3g} Mbit/s) taken by what "
                 "nobody declared"
             )
-            hidden = {each for each in budgets if excess_bps <= DETECTED_FROM * topology.link_at(each).rate_bps}
-            if suspects := [pair for pair in pairs.get(link, ()) if pair.links - hidden <= undeclared.keys()]:
+            suspects = [
+                pair
+                for pair in pairs.get(link, ())
+                if all(
+                    each in undeclared or excess_bps <= DETECTED_FROM * topology.link_at(each).rate_bps
+                    for each in pair.links
+                )
+            ]
+            if suspects:
                 seen += f", or by more than was declared of {listed(suspects)}"
             refused[link] = replace(budget, bound=math.inf, refusal=seen)
         elif before := [each for each in (crossing[link].upstream if link in crossing else ()) if each in undeclared]:

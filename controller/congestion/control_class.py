@@ -39,7 +39,11 @@ def control_delay_ns(
     return longest
 
 
-def priority_delay_ns(burst_bytes: int, largest_bytes: int, rate_bps: float) -> int:
+def priority_delay_s(burst_bytes: float, largest_bytes: int, rate_bps: float) -> float:
     """Maximum delay at one hop of a class in strict priority that keeps to its token bucket: (σ + Lmax)/C."""
-    link = RateLatency(rate_bps / 8, 8 * largest_bytes / rate_bps)
-    return math.ceil(round(1e9 * delay_bound(TokenBucket(burst_bytes), link), 3))
+    return delay_bound(TokenBucket(burst_bytes), RateLatency(rate_bps / 8, 8 * largest_bytes / rate_bps))
+
+
+def priority_delay_ns(burst_bytes: int, largest_bytes: int, rate_bps: float) -> int:
+    """The same, in whole nanoseconds."""
+    return math.ceil(round(1e9 * priority_delay_s(burst_bytes, largest_bytes, rate_bps), 3))

@@ -13,12 +13,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from ...topologies.model import Endpoint, Topology
+from ...topologies.model import Endpoint
 from ...topologies.routing import Routes
 from ..errors import PlanError
 from ..planning.forwarding import flow_way
 from ..planning.plan import round_bytes
-from .network_calculus import NO_TRAFFIC, RateLatency, TokenBucket, aggregate, delay_bound, output_curve
+from .control_class import priority_delay_s
+from .network_calculus import NO_TRAFFIC, TokenBucket, aggregate, output_curve
 
 _TURNS: Final = 64
 """Maximum number of iterations until bursts of the control class, each delayed by those of the iteration before,
@@ -131,8 +132,8 @@ class PairTraffic:
         late = output_curve(self.curve, max(delays_s.values()))
         if not self.every_burst_counts:
             return late
-        apart = (output_curve(TokenBucket(0, rate), delays_s[upstream]) for upstream, rate in self.behind.items())
-        return replace(late, burst=min(late.burst, self.curve.burst + aggregate(apart).burst))
+        apart = sum(rate * delays_s[upstream] for upstream, rate in self.behind.items())
+        return replace(late, burst=min(late.burst, self.curve.burst + apart))
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,7 +277,7 @@ def cross_traffic(routes: Routes, declared: Iterable[Uncontrolled]) -> Mapping[E
 
 
 def _hops(routes: Routes, stream: Uncontrolled) -> Hops:
-    """Links of a stream's path, its host's link first."""
+    """Links of a stream's path, its source's first."""
     source, destination = stream.source, stream.destination
     if stream.ports is None:
         way = routes.shares(source, destination)
@@ -306,19 +307,14 @@ def _control_traffic(routes: Routes, declared: Sequence[Uncontrolled]) -> Mappin
                 curve = output_curve(stream.curve.per(1 / stream.packet_bytes), late_s)
                 for link in links:
                     found[link] = found.get(link, NO_TRAFFIC) + curve
-                late_s += max(_priority_delay_s(topology, link, before, largest_bytes) for link in links)
+                # an overload is noticed by its burst, which never settles
+                late_s += max(
+                    priority_delay_s(before.get(link, NO_TRAFFIC).burst, largest_bytes, topology.link_at(link).rate_bps)
+                    for link in links
+                )
         if found == before:
             return found
     return {link: replace(there, burst=math.inf) for link, there in found.items()}
-
-
-def _priority_delay_s(
-    topology: Topology, link: Endpoint, control: Mapping[Endpoint, TokenBucket], largest_bytes: int
-) -> float:
-    """Maximum delay of the control class at a link, behind one frame of another class."""
-    rate = topology.link_at(link).rate_bps / 8
-    burst = TokenBucket(control.get(link, NO_TRAFFIC).burst)  # an overload is noticed by its burst, which never settles
-    return delay_bound(burst, RateLatency(rate, largest_bytes / rate))
 
 
 @dataclass(frozen=True, slots=True)

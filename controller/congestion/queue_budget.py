@@ -142,14 +142,9 @@ class QueueInputs:
         return self.rate_bps / (8 * self.frame_bytes)
 
     @cached_property
-    def control(self) -> TokenBucket:
-        """Arrival curve of the traffic that precedes all waiting packets, in packets of the largest frame."""
-        return self.crossing.control.per(self.frame_bytes) if self.crossing else NO_TRAFFIC
-
-    @cached_property
     def service(self) -> RateLatency:
         """Service curve of the bulk class, in packets of the largest frame."""
-        return left_by_priority(self.link_rate, self.control, 1)
+        return bulk_service(self.rate_bps, self.frame_bytes, self.crossing.control if self.crossing else NO_TRAFFIC)
 
     @cached_property
     def left(self) -> float:
@@ -177,6 +172,11 @@ class QueueInputs:
     def probe_share(self) -> float:
         """u_P: probes' bytes as a share of the rate that the control class leaves."""
         return self.probes.rate / self.service.rate
+
+
+def bulk_service(rate_bps: int, frame_bytes: int, control: TokenBucket) -> RateLatency:
+    """Service curve that the control class leaves of a link, in packets of this length; `control` is in bytes."""
+    return left_by_priority(rate_bps / (8 * frame_bytes), control.per(frame_bytes), 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,7 +368,7 @@ def nic_delay_s(nic: Nic, back: QueueInputs, options: CongestionOptions) -> floa
     frame_bytes = max(nic.largest_bytes, back.frame_bytes)
     if not windows and nic.destinations == 1 and not nic.control.rate:
         return 0.0
-    service = left_by_priority(back.rate_bps / (8 * frame_bytes), nic.control.per(frame_bytes), 1)
+    service = bulk_service(back.rate_bps, frame_bytes, nic.control)
     return windowed_backlog(windows, nic.curve, service) / service.rate
 
 

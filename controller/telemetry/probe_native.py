@@ -8,12 +8,11 @@ import numpy as np
 from numba import carray, types
 from numpy.typing import NDArray
 
-from ...wire.frames import FRAME_HEADER_BYTES
-from ...wire.int_md import DOMAIN, HOP, INT_HEADER_BYTES, INT_PORT, PROBE, hop_words
+from ...wire.int_md import DOMAIN, HOP, INT_PORT, PROBE
 from ...wire.int_native import decode_probes, number_at
 from ...wire.native_code import entry, native
 from .link_native import REPORT, update_into
-from .probes import DOMAIN_INSTRUCTIONS, INSTRUCTIONS, PAYLOAD_BYTES
+from .probes import probe_bytes
 
 REMEMBERED: Final = 64
 """Number of probes of a kind that are tracked: a later one counts when it comes, and duplicates are refused."""
@@ -23,8 +22,8 @@ NOT_SENT, OUTSTANDING, RECEIVED, LOST = range(4)
 SENT: Final = np.dtype([("sequence", "i8"), ("sent_ns", "i8"), ("fate", "i1")])
 """Fate of one probe; −1: nothing was sent."""
 
-_BARE_BYTES: Final = FRAME_HEADER_BYTES + INT_HEADER_BYTES + PAYLOAD_BYTES
-_HOP_BYTES: Final = 4 * hop_words(INSTRUCTIONS, DOMAIN_INSTRUCTIONS)
+_BARE_BYTES: Final = probe_bytes(0)
+_HOP_BYTES: Final = probe_bytes(1) - _BARE_BYTES
 """Bytes that each hop adds to a probe's frame."""
 
 TALLY: Final = np.dtype([("used", "i8"), ("rejected", "i8"), ("unknown_hops", "i8")])
@@ -172,8 +171,11 @@ def _collect(  # type: ignore[no-untyped-def]
 collect: Final = _collect.ctypes
 """Native entry point. Arguments, arrays by address:
 
-- frames: their bytes, their ends, their number; now; time before which outstanding probes are lost
-- probes: SENT, their number
-- links: keys, links of keys, number of keys; TALLY; packets and bytes on links; newest delays of the probes
+- frames: bytes, ends, number of frames
+- times: now, and the time before which outstanding probes are lost
+- probes: SENT, number of probes
+- links: keys, links of keys, number of keys
+- counts: TALLY, packets and bytes on links
+- newest delays of the probes
 - `LinkState.into`
 """

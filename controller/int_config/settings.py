@@ -10,9 +10,10 @@ from enum import Enum
 from ipaddress import IPv4Network
 from typing import Final
 
-from ...wire.int_md import MAX_HOP_WORDS, DomainInstruction, Instruction, hop_words
-from ...wire.int_report import REPORT_PORT
-from ...wire.int_shim import DSCP_BIT, Presence
+from ...wire.frames import FRAME_HEADER_BYTES, UDP_BYTES
+from ...wire.int_md import INT_HEADER_BYTES, MAX_HOP_WORDS, DomainInstruction, Instruction, hop_words
+from ...wire.int_report import GROUP_BYTES, INDIVIDUAL_BYTES, INT_MAIN_BYTES, REPORT_PORT
+from ...wire.int_shim import DSCP_BIT, MARKER_BYTES, Presence
 from ..errors import PlanError
 from ..p4runtime.tables import DROP_REASONS
 
@@ -41,12 +42,16 @@ class WatchMode(Enum):
 
 
 _IN_BAND: Final = frozenset({WatchMode.MD, WatchMode.MX})
-_IN_BAND_BYTES: Final = 32
-"""Probe marker 8, UDP header 8, shim 4, INT header 12."""
-_REPORT_BYTES: Final = 14 + 28 + 20 + 80 + 64
-"""Ethernet, IPv4 and UDP headers; group and report headers; every item of metadata; the inner packet as far as its
-headers without INT.
-"""
+_IN_BAND_BYTES: Final = MARKER_BYTES + UDP_BYTES + INT_HEADER_BYTES
+"""Room for what INT adds to a packet except the words of hops: marker or UDP header, shim, and header."""
+_METADATA_BYTES: Final = 80
+"""Room for every item of a report's metadata."""
+_INNER_BYTES: Final = 64
+"""Room for the headers of a report's inner packet, without INT."""
+_REPORT_BYTES: Final = (
+    FRAME_HEADER_BYTES + GROUP_BYTES + INDIVIDUAL_BYTES + INT_MAIN_BYTES + _METADATA_BYTES + _INNER_BYTES
+)
+"""Longest report on a link without INT in the inner packet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,10 +185,10 @@ class IntConfig:
     @property
     def largest_header_bytes(self) -> int:
         """Most bytes that INT adds to a watched packet: marker, shim, header, and each hop's words; 0 without INT."""
-        words = [
-            flow.words * flow.hops if flow.mode is WatchMode.MD else 0 for flow in self.flows if flow.mode in _IN_BAND
-        ]
-        return _IN_BAND_BYTES + 4 * max(words) if words else 0
+        if not self.puts_headers:
+            return 0
+        words = max((flow.words * flow.hops for flow in self.flows if flow.mode is WatchMode.MD), default=0)
+        return _IN_BAND_BYTES + 4 * words
 
     @property
     def largest_report_bytes(self) -> int:

@@ -449,7 +449,6 @@ def test_an_unwritable_page_is_refused_before_any_point(where: str, tmp_path: Pa
 
 
 def test_a_cluster_that_is_not_there_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-
     monkeypatch.setattr(grid, "_CONNECT_SECONDS", 1)
     file = tmp_path / "suite.yaml"
     file.write_text(yaml.safe_dump(SUITE))

@@ -119,8 +119,8 @@ def _make_folder(path: str) -> str | None:
     folder = Path(path)
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if (owner := folder.lstat().st_uid) not in (os.geteuid(), 0):  # of a link, whose target is left alone
-            return f"belongs to the user {owner}"
+        if (reason := _distrust_owner(folder.lstat())) is not None:  # of a link, whose target is left alone
+            return reason
         status = folder.stat()
         if status.st_uid == os.geteuid() and status.st_mode & _BY_OTHERS and not status.st_mode & stat.S_ISVTX:
             folder.chmod(stat.S_IMODE(status.st_mode) & ~_BY_OTHERS)
@@ -135,12 +135,17 @@ def _make_folder(path: str) -> str | None:
 
 def _distrust(status: os.stat_result) -> str | None:
     """Return the reason why other users (root apart) may change a file or folder; None if they may not."""
-    if status.st_uid not in (os.geteuid(), 0):
-        return f"belongs to the user {status.st_uid}"
+    if (reason := _distrust_owner(status)) is not None:
+        return reason
     sticky = stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX  # there each may change his own files alone
     if status.st_mode & _BY_OTHERS and not sticky:
         return "can be written to by other users"
     return None
+
+
+def _distrust_owner(status: os.stat_result) -> str | None:
+    """Return the reason if a file, folder or link belongs to neither this user nor root."""
+    return None if status.st_uid in (os.geteuid(), 0) else f"belongs to the user {status.st_uid}"
 
 
 def _read(path: Path) -> bytes | None:

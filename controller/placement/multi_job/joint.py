@@ -39,7 +39,7 @@ from .multi_tree import CLOSE, PARTS, Jobs, stripe
 from .neighbourhood import Neighbourhood
 
 VISITS: Final = 1e7
-"""Limit of a search, in visits of links: some seconds on one core."""
+"""Limit of a search, in visits of links: about a second on one core."""
 _PLACED: Final = 8
 """Visits of each link that placing a job counts as, since it takes as long as so many in a search for cheap trees."""
 _TURNS: Final = 3

@@ -31,7 +31,7 @@ DESCRIPTION: Final = Paper(
     "job ends 2 % earlier. Orders that do not know progress are worse than fair shares here, since all jobs "
     "have the same number of steps. JPAS needs 11 % more time to 90 % than the same order with true curves, "
     "and 32 % more to 95 %. In the first eight draws the fit alone needs 44 % and 36 % more, since it takes a "
-    "job that has not risen yet for one that never will; a prior by the remaining error reduces that to 10 % "
+    "job that has not risen yet for one that never will. A prior by the remaining error reduces that to 10 % "
     "and 27 %. Its two constants were chosen on the first ten draws; the other ten have 12 % and 35 %. Most "
     "of the rest is unknown convergence: if JPAS is told which jobs have reached 95 %, the same eight draws "
     "have 4 % and 9 %. Six rules that conclude it from the fit are worse than none, for they put jobs last "

@@ -33,7 +33,7 @@ def run_scheduling_file(file: Path, out: Path, *, seed: int | None, as_json: boo
         return
     config = SchedulingFile.load(file)
     if seed is not None:
-        config = config.model_copy(update={"seed": seed})
+        config = config.replaced("--seed", seed=seed)
     with counted(config.name, trials(config)) as progressed:
         try:
             figures = run_scheduling(config, progressed)

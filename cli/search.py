@@ -63,9 +63,10 @@ def search(
     from ..experiments.search.virtual import run_searches
 
     loaded = SearchFile.load(file)
-    if order or seed is not None:
-        given = {"orders": order or loaded.orders, "seed": loaded.seed if seed is None else seed}
-        loaded = loaded.replaced("--order" if order else "--seed", **given)
+    if order:
+        loaded = loaded.replaced("--order", orders=order)
+    if seed is not None:
+        loaded = loaded.replaced("--seed", seed=seed)
     if check:
         trainings = sum(search.schedule.trainings for search in loaded.searches)
         NOTES.print(f"{file} is right: {len(loaded.searches)} searches, {trainings} trainings", soft_wrap=True)

@@ -51,7 +51,9 @@ def problems_of(
     place: Callable[[Location], str] = dotted,
     line: Callable[[Location], int | None] = lambda _: None,
 ) -> list[FileProblem]:
-    """All that is wrong with `data`, which `model` refused: `place` says a location in words, `line` where it is."""
+    """All that is wrong with `data`, which `model` refused: `place` says a location in words, `line` where it is. Without
+    words the place is left out.
+    """
     grouped: dict[tuple[str | int, ...], list[tuple[Any, _Walk]]] = {}
     for detail in error.errors(include_url=False)[:_EXAMINED]:
         walk = _Walk.along(detail["loc"], model, data, to_a_key=detail["type"] in ("missing", "invalid_key"))
@@ -162,7 +164,8 @@ def _texts(
                 rights.append(_right(detail))
     if rights:
         value = next(detail["input"] for detail, _ in found if detail["type"] not in ("extra_forbidden", "missing"))
-        texts.append(wrong(place(location) or "the file", value, " or ".join(dict.fromkeys(rights))))
+        where = place(location) if location else place(location) or "the file"
+        texts.append(wrong(where, value, " or ".join(dict.fromkeys(rights))))
     return texts
 
 

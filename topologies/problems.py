@@ -85,8 +85,8 @@ def kind_of(value: object) -> str:
 def wrong(where: str, value: object, right: str) -> str:
     """Message about a wrong value and the allowed ones."""
     if value is None:
-        return f"{where}: has no value; write {right}"
-    return f"{where}: {shown(value)} is not right; write {right}"
+        return _placed(where, f"has no value; write {right}")
+    return _placed(where, f"{shown(value)} is not right; write {right}")
 
 
 def unknown_key(key: object, known: Sequence[str]) -> str:

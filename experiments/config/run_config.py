@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from ...controller.congestion import CongestionOptions
 from ...controller.int_config.settings import IntConfig
@@ -21,7 +21,6 @@ from ...hosts.congestion import LAWS
 from ...hosts.numerics.quantization import chunk_count
 from ...imports import user_files
 from ...topologies import Topology, file_keys
-from ...topologies.key_errors import problems_of
 from ...topologies.problems import FileProblem, listed
 from ...topologies.schema import parse_topology
 from ...topologies.units import format_rate
@@ -215,18 +214,6 @@ class RunConfig(Section):
         config.check_names(str(path), written)
         return config, written, data
 
-    def replaced(self, option: str, **values: object) -> RunConfig:
-        """Return the same run with some keys changed. Raises `ExperimentError`, in the name of `option`, for invalid
-        values.
-        """
-        try:
-            return self._validated(option, {**self.model_dump(), **values})
-        except ExperimentError as error:
-            if option.startswith("--"):  # which names the key already
-                for key in values:
-                    error.args = (str(error).replace(f"{option}: {key}: ", f"{option}: ", 1),)
-            raise
-
     @property
     def python_files(self) -> list[str]:
         """Paths of the user's Python files that the run executes."""
@@ -367,13 +354,6 @@ class RunConfig(Section):
         for key in ("type", "additionalProperties"):
             run["properties"]["fabric"].pop(key)
         return {**run, "$defs": {**fabric["$defs"], **run["$defs"]}}
-
-    @classmethod
-    def _validated(cls, where: str, data: dict[str, Any]) -> RunConfig:
-        try:
-            return cls.model_validate(data)
-        except ValidationError as error:
-            raise ExperimentError(listed(where, problems_of(error, cls, data))) from None
 
 
 def named_files(config: Mapping[str, object]) -> list[str]:

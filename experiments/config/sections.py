@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final, Self, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -21,7 +21,7 @@ from pydantic import (
 from ...errors.texts import printable
 from ...imports import user_files
 from ...topologies import Topology, TopologyError
-from ...topologies.key_errors import problems_of
+from ...topologies.key_errors import Location, dotted, problems_of
 from ...topologies.keys import Keys
 from ...topologies.problems import FileProblem, listed, shown
 from ...topologies.spelling import nearest
@@ -121,6 +121,27 @@ class Section(Keys):
     """A mapping with these keys and no others, which never changes."""
 
     model_config = ConfigDict(frozen=True)
+
+    def replaced(self, option: str, **values: object) -> Self:
+        """Return the same section with some keys changed.
+
+        Args:
+            option: Origin of the values, for messages. An option of the command, such as `--seed`, stands for its key.
+            **values: New values by key.
+
+        Raises:
+            ExperimentError: A value is invalid.
+        """
+
+        def place(location: Location) -> str:
+            named = option.startswith("--") and len(location) == 1 and location[0] in values
+            return "" if named else dotted(location)
+
+        data = {**self.model_dump(), **values}
+        try:
+            return self.model_validate(data)
+        except ValidationError as error:
+            raise ExperimentError(listed(option, problems_of(error, type(self), data, place=place))) from None
 
 
 Model = TypeVar("Model", bound=BaseModel)

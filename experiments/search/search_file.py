@@ -5,13 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from ...controller.scheduling.errors import SchedulingError
 from ...controller.scheduling.orders import ORDERS
 from ...topologies import Topology, file_keys
-from ...topologies.key_errors import problems_of
-from ...topologies.problems import listed
 from ...topologies.schema import parse_topology
 from ...training.errors import TrainingError
 from ...training.search import Range, Schedule, Space
@@ -27,7 +25,6 @@ from ..config.sections import (
     one_of_or_user_file,
     read_section,
 )
-from ..errors import ExperimentError
 
 OrderName = Annotated[str, one_of_or_user_file(ORDERS)]
 WorkloadName = Annotated[str, one_of_or_user_file(WORKLOADS)]
@@ -178,14 +175,6 @@ class SearchFile(Section):
         for key in ("type", "additionalProperties"):
             searches["properties"]["fabric"].pop(key)
         return {**searches, "$defs": {**fabric["$defs"], **searches["$defs"]}}
-
-    def replaced(self, option: str, **values: object) -> SearchFile:
-        """Return the same file with some keys changed. Raises ExperimentError, in the name of `option`."""
-        data = {**self.model_dump(mode="json"), **values}
-        try:
-            return SearchFile.model_validate(data)
-        except ValidationError as error:
-            raise ExperimentError(listed(option, problems_of(error, SearchFile, data))) from None
 
     @classmethod
     def load(cls, path: Path) -> SearchFile:

@@ -68,6 +68,12 @@ def test_wrong_sections_are_refused_in_a_line(tmp_path: Path, section: dict[str,
     assert "Traceback" not in ended.err
 
 
+def test_a_seed_that_no_file_may_have_is_refused(tmp_path: Path) -> None:
+    ended = weir("run", FILES / "turns.yaml", "--out", tmp_path, "--seed", "-1")
+    assert ended.status == 2
+    assert "--seed: -1 is not right" in ended.err
+
+
 def test_options_of_other_runs_are_refused() -> None:
     ended = weir("run", FILES / "turns.yaml", "--strategy", "widest")
     assert ended.status == 2

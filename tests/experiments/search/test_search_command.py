@@ -69,6 +69,9 @@ def test_orders_that_a_search_cannot_use_are_refused() -> None:
         assert order in ended.err
     ended = weir("search", EXAMPLE, "--check")
     assert "2 searches, 21 trainings" in ended.err
+    ended = weir("search", EXAMPLE, "--check", "--order", "fair", "--seed", "-1")
+    assert ended.status == 2
+    assert "--seed: -1 is not right" in ended.err
 
 
 @pytest.mark.long

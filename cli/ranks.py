@@ -129,8 +129,6 @@ async def launched_job(options: LaunchOptions) -> AsyncIterator[LaunchedJob]:
     topology = options.topology
     free = free_host(topology, options.workers)
     async with live_fabric(topology, strategy=options.strategy, seed=options.seed, heartbeats_at=free) as live:
-        fabric = live.fabric
-        assert isinstance(fabric, RealTimeFabric)
         with ControlClient(live.service.address) as client:
             job = await asyncio.to_thread(
                 client.register, options.workers, policy=options.policy, stripes=options.stripes
@@ -138,13 +136,7 @@ async def launched_job(options: LaunchOptions) -> AsyncIterator[LaunchedJob]:
             states = await asyncio.to_thread(client.jobs)
         ranks = []
         for seat in job.seats:
-            environment = {
-                "WEIR_CONTROL": live.service.address,
-                "WEIR_JOB": str(job.job),
-                "WEIR_TOKEN": seat.token,
-                "WEIR_NIC": fabric.nic(seat.host),
-                "WEIR_HOSTS": ",".join(options.workers),
-            }
+            environment = {**live.environment(job.job, seat), "WEIR_HOSTS": ",".join(options.workers)}
             ranks.append(RankProcess(seat.rank, seat.host, environment))
         switches = sorted({name for state in states for name in state.switches})
         yield LaunchedJob(job.job, ranks, switches, free, live)

@@ -25,6 +25,7 @@ from ...controller.service.service import ControlService
 from ...topologies import Routes, Topology
 from ...topologies.mininet.fabric import MininetFabric, SwitchKind
 from ...topologies.mininet.scratch import scratch_folder
+from ...wire import control_pb2 as pb
 from ...wire.heartbeat import HEARTBEAT_PORT
 from ..errors import ExperimentError
 from ..resources import check_resources
@@ -53,6 +54,16 @@ class LiveFabric:
     fabric: RealTimeFabric | MininetFabric
     service: ControlService
     controller: Controller
+
+    def environment(self, job: int, seat: pb.Seat) -> dict[str, str]:
+        """Return the variables by which a process takes a seat in a job of an emulated fabric."""
+        assert isinstance(self.fabric, RealTimeFabric)
+        return {
+            "WEIR_CONTROL": self.service.address,
+            "WEIR_JOB": str(job),
+            "WEIR_TOKEN": seat.token,
+            "WEIR_NIC": self.fabric.nic(seat.host),
+        }
 
 
 def heartbeat_source(fabric: RealTimeFabric | MininetFabric, host: str) -> HeartbeatSource:

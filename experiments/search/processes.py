@@ -25,7 +25,6 @@ from ...topologies import Routes
 from ...topologies.mininet.processes import may_end_with_us
 from ...training.search import StagedSearch, Trial
 from ..backends.live import LiveFabric, live_fabric
-from ..backends.real_time import RealTimeFabric
 from ..errors import ExperimentError
 from .course import hosts_of, source_of
 from .search_file import SearchConfig, SearchFile
@@ -123,22 +122,14 @@ class _Searching:
                     process.kill()
 
     async def _started(self, trial: Trial) -> list[asyncio.subprocess.Process]:
-        config, fabric = self.result.config, self._live.fabric
-        assert isinstance(fabric, RealTimeFabric)
+        config = self.result.config
         *workers, _ = hosts_of(config, self._routes, trial.number, self._seed)[0]
-        control = self._live.service.address
-        with ControlClient(control) as client:
+        with ControlClient(self._live.service.address) as client:
             job = await asyncio.to_thread(client.register, workers, policy="abort")
         configuration = {"workload": config.workload, "seed": self._seed, "parameters": dict(trial.parameters)}
         processes = []
         for seat in job.seats:
-            environment = {
-                "WEIR_CONTROL": control,
-                "WEIR_JOB": str(job.job),
-                "WEIR_TOKEN": seat.token,
-                "WEIR_NIC": fabric.nic(seat.host),
-                "OMP_NUM_THREADS": "1",
-            }
+            environment = {**self._live.environment(job.job, seat), "OMP_NUM_THREADS": "1"}
             processes.append(
                 await asyncio.create_subprocess_exec(
                     *may_end_with_us("TERM"),
@@ -165,12 +156,12 @@ class _Searching:
         assert workers[0].stdout is not None
         answer = await workers[0].stdout.readline()
         if not answer:
-            statuses = [await process.wait() for process in workers[:1]]
+            status = await workers[0].wait()
             raise ExperimentError(
-                f"search {name}: a worker of configuration {trial.number} ended with status {statuses[0]} in stage "
+                f"search {name}: a worker of configuration {trial.number} ended with status {status} in stage "
                 f"{stage + 1}",
                 place=f"search {name}",
-                value=statuses[0],
+                value=status,
             )
         value = float(json.loads(answer)["accuracy"])
         self._progressed(f"{name}: stage {stage + 1}, configuration {trial.number}: {value:.3f}")

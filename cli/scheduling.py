@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +11,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from ..experiments.errors import ExperimentError, Interrupted
+from ..experiments.errors import Interrupted
 from .console import counted
 
 if TYPE_CHECKING:
@@ -24,6 +23,7 @@ _console = Console(highlight=False, markup=False)
 
 def run_scheduling_file(file: Path, out: Path, *, seed: int | None, as_json: bool, check: bool) -> None:
     """Run or check a file, print its figures, and keep a record."""
+    from ..experiments.records.plain_record import keep_figures
     from ..experiments.scheduling.scheduled_run import run_scheduling, trials
     from ..experiments.scheduling.scheduling_file import SchedulingFile
 
@@ -39,25 +39,13 @@ def run_scheduling_file(file: Path, out: Path, *, seed: int | None, as_json: boo
             figures = run_scheduling(config, progressed)
         except KeyboardInterrupt:
             raise Interrupted("interrupted; nothing is kept") from None
-    kept = _keep(figures, file, out, config)
+    record = {"seed": config.seed, **figures.as_json()}
+    kept = keep_figures(record, file, out, config.name, kind="scheduling", copy="run.yaml")
     if as_json:
         sys.stdout.write(json.dumps({"folder": str(kept), **figures.as_json()}) + "\n")
         return
     _print(figures, config)
     _console.print(f"run record: {kept}", soft_wrap=True)
-
-
-def _keep(figures: Figures, file: Path, out: Path, config: SchedulingFile) -> Path:
-    from ..experiments.records.record import keep_folder, run_folder, versions
-
-    with run_folder(out) as folder:
-        try:
-            record = {"seed": config.seed, **figures.as_json(), "versions": versions()}
-            (folder / "scheduling.json").write_text(json.dumps(record, indent=1) + "\n")
-            shutil.copy(file, folder / "run.yaml")
-            return keep_folder(folder, out, config.name)
-        except OSError as error:
-            raise ExperimentError(f"{out}: the record cannot be written ({error.strerror})") from None
 
 
 def _print(figures: Figures, config: SchedulingFile) -> None:

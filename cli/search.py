@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,7 +13,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from ..experiments.errors import ExperimentError, Interrupted
+from ..experiments.errors import Interrupted
 from .console import NOTES, counted
 from .fabric_options import log_what_matters
 
@@ -58,6 +57,7 @@ def search(
 
     The record in --out has every configuration with its accuracies, and the times under each order.
     """
+    from ..experiments.records.plain_record import keep_figures
     from ..experiments.search.processes import run_as_processes
     from ..experiments.search.search_file import SearchFile
     from ..experiments.search.virtual import run_searches
@@ -82,26 +82,12 @@ def search(
             )
         except KeyboardInterrupt:
             raise Interrupted("interrupted; nothing is kept") from None
-    kept = _keep(outcome, file, out, loaded.name)
+    kept = keep_figures(outcome.as_json(), file, out, loaded.name, kind="search", copy="search.yaml")
     if as_json:
         sys.stdout.write(json.dumps({**outcome.as_json(), "record": str(kept)}) + "\n")
     else:
         _print(outcome, loaded)
         NOTES.print(f"record: {kept}", soft_wrap=True)
-
-
-def _keep(outcome: Outcome | ProcessOutcome, file: Path, out: Path, name: str) -> Path:
-    """Write the record; return its folder."""
-    from ..experiments.records.record import keep_folder, run_folder, versions
-
-    with run_folder(out) as folder:
-        try:
-            record = {**outcome.as_json(), "versions": versions()}
-            (folder / "search.json").write_text(json.dumps(record, indent=1) + "\n")
-            shutil.copy(file, folder / "search.yaml")
-            return keep_folder(folder, out, name)
-        except OSError as error:
-            raise ExperimentError(f"{out}: the record cannot be written ({error.strerror})") from None
 
 
 def _print(outcome: Outcome | ProcessOutcome, file: SearchFile) -> None:

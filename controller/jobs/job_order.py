@@ -20,7 +20,7 @@ import numpy as np
 
 from ..placement import Problem
 from ..planning.planner import LinkConditions, Planner
-from ..scheduling.classes import leading_classes
+from ..scheduling.classes import CLASSES, leading_classes
 from ..scheduling.demand import Demand, Floats, tree_seconds
 from ..scheduling.order import OrderDescription
 from ..scheduling.orders import ORDERS
@@ -29,8 +29,6 @@ from ..scheduling.progress import ProgressCurve
 from .job import RunningJob
 from .registry import JobRegistry
 
-CLASSES: Final = 5
-"""Traffic classes of jobs, 0 the lowest."""
 LOOK_NS: Final = 1_000_000_000
 """Time between two looks at whether the order is to be renewed."""
 _CHANGE: Final = 0.1

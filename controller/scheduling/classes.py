@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 import numpy as np
 
 from .demand import Demand
 from .errors import SchedulingError
 from .order import Order
+
+CLASSES: Final = 5
+"""Traffic classes of jobs: priorities 1 to 5 of a switch with 8, which has one for other bulk and one for control."""
 
 
 def leading_classes(order: Order, classes: int) -> dict[str, int]:

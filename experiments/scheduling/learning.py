@@ -17,14 +17,14 @@ from typing import Final
 import numpy as np
 
 from ...controller.placement.model.links import Links
-from ...controller.scheduling.classes import leading_classes
+from ...controller.scheduling.classes import CLASSES, leading_classes
 from ...controller.scheduling.demand import Demand
 from ...controller.scheduling.order import OrderDescription
 from ...controller.scheduling.progress import CONVERGED, ProgressCurve
 from ...topologies import Routes
 from ..flows.simulator import FlowJob, Simulator
 from .curves import MODELS, STEPS, LearningCurve, learning_curve
-from .play import CLASSES, GUARD_SHARE, demand_of
+from .play import GUARD_SHARE, demand_of
 from .searches import COMPUTE, MEDIAN_BYTES, SIGMA, SearchJob, drawn_job, median_step_seconds, placed
 
 JOBS: Final = 8

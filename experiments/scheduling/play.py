@@ -20,7 +20,7 @@ import numpy as np
 from ...controller.placement.model.links import Links
 from ...controller.placement.model.problem import Placement
 from ...controller.scheduling.bound import completion_bound
-from ...controller.scheduling.classes import leading_classes
+from ...controller.scheduling.classes import CLASSES, leading_classes
 from ...controller.scheduling.demand import Demand, Stage, stages
 from ...controller.scheduling.order import Compute
 from ...topologies import Routes
@@ -28,8 +28,6 @@ from ..flows.coflows import Coflow
 from ..flows.simulator import FlowJob, Simulator
 from .searches import Cojob, SearchJob, coflow_of, link_seconds, placed
 
-CLASSES: Final = 5
-"""Traffic classes of jobs: priorities 1 to 5 of a switch with 8, which has one for other bulk and one for control."""
 GUARD_SHARE: Final = 0.05
 
 Follows = Literal["nothing", "placement", "slots"]

@@ -51,8 +51,9 @@ def problems_of(
     place: Callable[[Location], str] = dotted,
     line: Callable[[Location], int | None] = lambda _: None,
 ) -> list[FileProblem]:
-    """All that is wrong with `data`, which `model` refused: `place` says a location in words, `line` where it is. Without
-    words the place is left out.
+    """All that is wrong with `data`, which `model` refused: `place` says a location in words, `line` where it is.
+
+    A location without words is left out.
     """
     grouped: dict[tuple[str | int, ...], list[tuple[Any, _Walk]]] = {}
     for detail in error.errors(include_url=False)[:_EXAMINED]:

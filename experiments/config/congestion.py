@@ -19,7 +19,6 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
 from ...controller.congestion import WALL_CLOCK_LEASE_NS, CongestionOptions, Marks, Uncontrolled, Windowed
 from ...hosts.congestion import LAWS
-from ...hosts.errors import InvalidLaw
 from ...topologies import Topology
 from ...topologies.problems import BadFile, FileProblem, listed
 from ...topologies.yaml_file import YamlFile
@@ -30,7 +29,7 @@ from .sections import (
     LongDuration,
     Rate,
     Section,
-    is_left_alone,
+    described,
     one_of_or_user_file,
     read_section,
     strange_hosts,
@@ -62,12 +61,7 @@ class CongestionConfig(Section):
     @field_validator("law")
     @classmethod
     def _known(cls, name: str, info: ValidationInfo) -> str:
-        if is_left_alone(name, info):
-            return name
-        try:
-            LAWS.describe(name)
-        except InvalidLaw as error:
-            raise ValueError(str(error)) from None
+        described(LAWS, name, info)
         return name
 
 

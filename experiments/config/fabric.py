@@ -1,4 +1,4 @@
-"""Section `fabric` of a run file: a fabric spelled out, or the file that has it."""
+"""Key `fabric` of a file: a fabric spelled out, or the file that has it."""
 
 from __future__ import annotations
 
@@ -7,13 +7,27 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from ...topologies import Topology, TopologyError
+from ...topologies import Topology, TopologyError, file_keys
 from ...topologies.problems import BadFile, shown
 from ...topologies.schema import parse_topology, shipped
 from ...topologies.spelling import nearest
 from ...topologies.targets import LIKE_TOFINO
 from ...topologies.yaml_file import YamlFile
 from ..errors import ExperimentError
+from .sections import Section
+
+
+class FabricFile(Section):
+    """File with a key `fabric`: a fabric spelled out, or the name of a file that has it."""
+
+    @classmethod
+    def json_schema(cls) -> dict[str, Any]:
+        """JSON schema of the file, made from the models that read it: values that it refuses, `load` refuses."""
+        own, fabric = cls.model_json_schema(), file_keys.json_schema()
+        own["properties"]["fabric"] |= {"anyOf": [{"type": "string"}, *fabric.pop("anyOf")]}
+        for key in ("type", "additionalProperties"):
+            own["properties"]["fabric"].pop(key)
+        return {**own, "$defs": {**fabric["$defs"], **own["$defs"]}}
 
 
 def refuse_chips(topology: Topology, where: str) -> None:

@@ -20,7 +20,7 @@ from ...controller.placement.strategies import STRATEGIES, Need, description, st
 from ...hosts.congestion import LAWS
 from ...hosts.numerics.quantization import chunk_count
 from ...imports import user_files
-from ...topologies import Topology, file_keys
+from ...topologies import Topology
 from ...topologies.problems import FileProblem, listed
 from ...topologies.schema import parse_topology
 from ...topologies.units import format_rate
@@ -40,17 +40,17 @@ from .background import (
 )
 from .congestion import CongestionConfig
 from .control import ControlConfig
-from .fabric import read_run_file, refuse_chips
+from .fabric import FabricFile, read_run_file, refuse_chips
 from .heartbeats import HeartbeatConfig
 from .jobs import JobConfig, OtherJobConfig
-from .sections import Duration, FileName, Section, found_user_file, is_left_alone, read_section, strange_hosts
+from .sections import Duration, FileName, found_user_file, is_left_alone, read_section, strange_hosts
 from .strategies import NEED_SERVER, StrategyName
 from .synchronisation import SynchronisationConfig
 from .telemetry import TelemetryConfig
 from .training import TrainingConfig, WorkloadConfig, found_script
 
 
-class RunConfig(Section):
+class RunConfig(FabricFile):
     """One run."""
 
     name: FileName
@@ -344,16 +344,6 @@ class RunConfig(Section):
     def watching(self) -> IntConfig | None:
         """Telemetry configuration in the run's fabric."""
         return None if self.telemetry is None else self.telemetry.watching(self.topology, f"run {self.name}: telemetry")
-
-    @classmethod
-    def json_schema(cls) -> dict[str, Any]:
-        """JSON schema of a run's file, made from the models that read it: values that it refuses, `load` refuses."""
-        run, fabric = cls.model_json_schema(), file_keys.json_schema()
-        spelled_out = {"anyOf": [{"type": "string"}, *fabric.pop("anyOf")]}
-        run["properties"]["fabric"] |= spelled_out
-        for key in ("type", "additionalProperties"):
-            run["properties"]["fabric"].pop(key)
-        return {**run, "$defs": {**fabric["$defs"], **run["$defs"]}}
 
 
 def named_files(config: Mapping[str, object]) -> list[str]:

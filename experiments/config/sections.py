@@ -18,8 +18,10 @@ from pydantic import (
     WithJsonSchema,
 )
 
+from ...errors import PlacedError
 from ...errors.texts import printable
 from ...imports import user_files
+from ...imports.registry import Named, Registry
 from ...topologies import Topology, TopologyError
 from ...topologies.key_errors import Location, dotted, problems_of
 from ...topologies.keys import Keys
@@ -115,6 +117,23 @@ def is_left_alone(name: str, info: ValidationInfo) -> bool:
     if not found:
         raise ValueError(f"{printable(name)}: no such file")
     return True
+
+
+Described = TypeVar("Described", bound=Named)
+
+
+def described(registry: Registry[Described], name: str, info: ValidationInfo) -> Described | None:
+    """Return the description of a name; None for a user's Python file in a validation that executes none.
+
+    Raises:
+        ValueError: The name is unknown, or its file is not there or describes nothing.
+    """
+    if is_left_alone(name, info):
+        return None
+    try:
+        return registry.describe(name)
+    except PlacedError as error:
+        raise ValueError(str(error)) from None
 
 
 class Section(Keys):

@@ -23,7 +23,7 @@ from ...training import MODES, Machine, Mode, TrainingError, make_mode
 from ...training.machines import drifting, jitter, stepping
 from ...training.mode import PeerMode, ServedMode
 from ...training.workloads import WORKLOADS
-from .sections import Duration, LongDuration, Section, is_left_alone, one_of_or_user_file
+from .sections import Duration, LongDuration, Section, described, is_left_alone, one_of_or_user_file
 
 _SPANS = 997
 """Number of spans, and of iterations, after which drawn values repeat: a prime, so that the periods rarely coincide."""
@@ -133,12 +133,7 @@ class SynchronisationConfig(Section):
     @field_validator("workload")
     @classmethod
     def _known(cls, name: str, info: ValidationInfo) -> str:
-        if is_left_alone(name, info):
-            return name
-        try:
-            WORKLOADS.describe(name)
-        except TrainingError as error:
-            raise ValueError(str(error)) from None
+        described(WORKLOADS, name, info)
         return name
 
     @model_validator(mode="after")

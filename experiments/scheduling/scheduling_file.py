@@ -7,14 +7,13 @@ from typing import Any, Final, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from ...controller.scheduling.errors import SchedulingError
 from ...controller.scheduling.orders import ORDERS
-from ...topologies import Topology, file_keys
+from ...topologies import Topology
 from ...topologies.problems import BadFile
 from ...topologies.schema import parse_topology
 from ...topologies.yaml_file import YamlFile
-from ..config.fabric import read_run_file
-from ..config.sections import FileName, LongDuration, Section, found_user_file, is_left_alone, read_section
+from ..config.fabric import FabricFile, read_run_file
+from ..config.sections import FileName, LongDuration, Section, described, found_user_file, read_section
 
 ORACLE: Final = "oracle"
 """JPAS's order with the true curves in place of predicted ones."""
@@ -85,12 +84,8 @@ class SchedulingConfig(Section):
     @classmethod
     def _known(cls, names: list[str], info: ValidationInfo) -> list[str]:
         for name in names:
-            if name == ORACLE or is_left_alone(name, info):
-                continue
-            try:
-                ORDERS.describe(name)
-            except SchedulingError as error:
-                raise ValueError(str(error)) from None
+            if name != ORACLE:
+                described(ORDERS, name, info)
         if len(set(names)) < len(names):
             raise ValueError("an order is named twice; name each once")
         return names
@@ -104,7 +99,7 @@ class SchedulingConfig(Section):
         return suiting if self.searches is not None else [*suiting, "jpas", ORACLE]
 
 
-class SchedulingFile(Section):
+class SchedulingFile(FabricFile):
     """A run of scheduling."""
 
     name: FileName
@@ -142,12 +137,3 @@ class SchedulingFile(Section):
             data["scheduling"] = {**section, "orders": [found_user_file(path, name) for name in orders]}
         checked = read_section(cls, written, data, execute=False)
         return read_section(cls, written, data) if execute else checked
-
-    @classmethod
-    def json_schema(cls) -> dict[str, Any]:
-        """JSON schema of the file, made from the models that read it."""
-        run, fabric = cls.model_json_schema(), file_keys.json_schema()
-        run["properties"]["fabric"] |= {"anyOf": [{"type": "string"}, *fabric.pop("anyOf")]}
-        for key in ("type", "additionalProperties"):
-            run["properties"]["fabric"].pop(key)
-        return {**run, "$defs": {**fabric["$defs"], **run["$defs"]}}

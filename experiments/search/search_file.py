@@ -7,21 +7,21 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from ...controller.scheduling.errors import SchedulingError
+from ...controller.scheduling.classes import CLASSES
 from ...controller.scheduling.orders import ORDERS
-from ...topologies import Topology, file_keys
+from ...topologies import Topology
 from ...topologies.schema import parse_topology
 from ...training.errors import TrainingError
 from ...training.search import Range, Schedule, Space
 from ...training.search_models import check_parameters
 from ...training.workloads import WORKLOADS
-from ..config.fabric import read_run_file
+from ..config.fabric import FabricFile, read_run_file
 from ..config.sections import (
     Duration,
     FileName,
     Section,
+    described,
     found_user_file,
-    is_left_alone,
     one_of_or_user_file,
     read_section,
 )
@@ -95,11 +95,7 @@ class SearchConfig(Section):
     @field_validator("workload")
     @classmethod
     def _is_there(cls, name: str, info: ValidationInfo) -> str:
-        if not is_left_alone(name, info):
-            try:
-                WORKLOADS.describe(name)
-            except TrainingError as error:
-                raise ValueError(str(error)) from None
+        described(WORKLOADS, name, info)
         return name
 
     @property
@@ -120,7 +116,7 @@ class SearchConfig(Section):
         return {name: each.range if isinstance(each, RangeConfig) else each for name, each in self.space.items()}
 
 
-class SearchFile(Section):
+class SearchFile(FabricFile):
     """Searches that share a fabric."""
 
     name: FileName
@@ -129,7 +125,7 @@ class SearchFile(Section):
     """The fabric, spelled out as in topologies/*.yaml (a file may name another one: `fabric: leaf_spine.yaml`)."""
     orders: list[OrderName] = Field(["fair", "grouper"], min_length=1)
     """Orders of the searches' traffic; each is played once."""
-    classes: int = Field(5, ge=1, le=6)
+    classes: int = Field(CLASSES, ge=1, le=6)
     """Traffic classes of jobs, from which the first tiers of an order have one each."""
     searches: list[SearchConfig] = Field(min_length=1)
 
@@ -137,13 +133,8 @@ class SearchFile(Section):
     @classmethod
     def _known(cls, names: list[str], info: ValidationInfo) -> list[str]:
         for name in names:
-            if is_left_alone(name, info):
-                continue
-            try:
-                knows = ORDERS.describe(name).knows
-            except SchedulingError as error:
-                raise ValueError(str(error)) from None
-            if knows == "progress":
+            order = described(ORDERS, name, info)
+            if order is not None and order.knows == "progress":
                 raise ValueError(f"order {name} needs predicted progress, which stages of fixed length do not use")
         if len(set(names)) < len(names):
             raise ValueError("an order is named twice; name each once")
@@ -166,15 +157,6 @@ class SearchFile(Section):
     def topology(self) -> Topology:
         """The fabric."""
         return parse_topology(self.fabric, f"search {self.name}: fabric")
-
-    @classmethod
-    def json_schema(cls) -> dict[str, Any]:
-        """JSON schema of the file, made from the models that read it."""
-        searches, fabric = cls.model_json_schema(), file_keys.json_schema()
-        searches["properties"]["fabric"] |= {"anyOf": [{"type": "string"}, *fabric.pop("anyOf")]}
-        for key in ("type", "additionalProperties"):
-            searches["properties"]["fabric"].pop(key)
-        return {**searches, "$defs": {**fabric["$defs"], **searches["$defs"]}}
 
     @classmethod
     def load(cls, path: Path) -> SearchFile:

@@ -149,7 +149,7 @@ def test_a_job_that_shrinks_first_leaves_its_unused_share_idle() -> None:
 @pytest.mark.long
 def test_jobs_of_unlike_round_trips_have_the_same_rate() -> None:
     """65, 161 and 461 us in empty queues. With windows of one size the nearest has 1.3 times what the farthest has, and
-    Jain's index is 0.989.
+    Jain's index is 0.988.
     """
     config = RunConfig.load(ROOT / "experiments" / "queues" / "mixed-rtts.yaml")
     result = asyncio.run(run_strategy(config, "rack"))

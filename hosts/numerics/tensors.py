@@ -212,18 +212,23 @@ class Tensor:
         self._numbers = np.arange(count, dtype=np.uint32)
         self._adds = adds
         self._values = self._chunks(numbers, kind)
-        self._own = np.empty(count, np.uint8)
-        for start in range(0, count, _BLOCK_CHUNKS):
-            block = slice(start, start + _BLOCK_CHUNKS)
-            exponents = encoding.prepare(self._values[block], weight, self._place(block))
-            if (beyond := exponents > LARGEST_EXPONENT).any():
-                raise self._complaint(start + int(beyond.argmax()))
-            self._own[block] = exponents
+        self._own_exponents = self._prepare()
         self._agreed = np.zeros(count, np.uint8)
         self._weights = np.zeros(count, np.uint32)
         self.failure: HostError | None = None
         """Error that prevents the sum; None as long as a sum is possible."""
         self.place(0, 0, 1)
+
+    def _prepare(self) -> NDArray[np.uint8]:
+        """Prepare the values in place and return each chunk's exponent (C,). Raises InvalidTensor."""
+        exponents = np.empty(len(self._numbers), np.uint8)
+        for start in range(0, len(exponents), _BLOCK_CHUNKS):
+            block = slice(start, start + _BLOCK_CHUNKS)
+            largest = self._encoding.prepare(self._values[block], self.weight, self._place(block))
+            if (beyond := largest > LARGEST_EXPONENT).any():
+                raise self._complaint(start + int(beyond.argmax()))
+            exponents[block] = largest
+        return exponents
 
     def _chunks(self, numbers: NDArray[Any], kind: DataType) -> NDArray[Any]:
         """Return a copy of the tensor's numbers as chunks (count, v), each layer's last one filled with zeros."""
@@ -252,7 +257,7 @@ class Tensor:
         self.handle = handle
         self._order: IntArray | None = None  # the chunks that its rounds sum, in this order; None: all
         self._passed_on: BoolArray | None = None  # mask of the chunks that later rounds sum
-        self._lay(start, lead, self._own)
+        self._lay(start, lead, self._own_exponents)
         self._open = np.array([self.end - start])
 
     def _lay(self, start: int, lead: int, exponents: NDArray[np.uint8]) -> None:
@@ -298,7 +303,7 @@ class Tensor:
         self._passed_on[chunks] = True
         later = copy(self)
         later._order, later._passed_on = chunks, None
-        later._lay(start, lead, self._own[chunks])
+        later._lay(start, lead, self._own_exponents[chunks])
         return later, useful
 
     def count_rounds(self, more: int) -> None:
@@ -332,7 +337,7 @@ class Tensor:
         for first, last in pairwise(bounds):
             piece = type(self).__new__(type(self))
             piece.__dict__.update(self.__dict__)
-            for field in ("_values", "_own", "_agreed", "_weights", "_numbers"):
+            for field in ("_values", "_own_exponents", "_agreed", "_weights", "_numbers"):
                 setattr(piece, field, getattr(self, field)[first:last])
             piece._adds = None if self._adds is None else self._adds[first:last]
             piece._shape, piece._layers = piece._values.shape, []

@@ -20,7 +20,7 @@ import resource
 from importlib import import_module
 from typing import Any, ClassVar, Final
 
-from numba import cfunc, types
+from numba import cfunc, njit, types
 
 _PAGE: Final = resource.getpagesize()
 _ALIGNMENT: Final = 8
@@ -57,28 +57,32 @@ ctypes.pythonapi.Py_IncRef(ctypes.py_object(_alive))  # arrays are freed after t
 
 def install(*, before: bool = False) -> None:
     """Guard all arrays that this thread makes from now on, at their ends or, on request, at their beginnings."""
-    from numba import njit
+    ring = ctypes.create_string_buffer(8 + 16 * _KEPT)
+    functions = _allocator(before=before)
+    handler = _Handler(b"guarded", 1, _Allocator(ctypes.addressof(ring), *(function.address for function in functions)))
+    _alive.extend((ring, handler, functions, *_set_handler(handler)))
 
+
+def _set_handler(handler: _Handler) -> tuple[object, object]:
+    """Have NumPy allocate by the handler; return its capsule and the one that it replaces."""
     umath = import_module("numpy._core._multiarray_umath")
+    new_capsule = ctypes.pythonapi.PyCapsule_New
+    new_capsule.restype = ctypes.py_object
+    new_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+    capsule = new_capsule(ctypes.addressof(handler), b"mem_handler", None)
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.restype = ctypes.c_void_p
+    pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+    table = (ctypes.c_size_t * (_SET_HANDLER + 1)).from_address(pointer(umath._ARRAY_API, None))
+    set_handler = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object)(table[_SET_HANDLER])
+    return capsule, set_handler(capsule)
 
+
+def _allocator(*, before: bool) -> tuple[Any, Any, Any, Any]:
+    """Compile malloc, calloc, realloc and free; the first argument of each is the address of the freed blocks' ring."""
     load, store = _words()
-
-    # behind: … | size of the data | data | inaccessible page
-    # before: page with the size of the data | inaccessible page | data | …
-    back = 2 * _PAGE if before else 8  # from the data to its size
-    tail = 0 if before else _PAGE
-
-    @njit  # type: ignore[untyped-decorator]
-    def rounded(size: Any) -> Any:
-        return (size + _ALIGNMENT - 1) // _ALIGNMENT * _ALIGNMENT
-
-    @njit  # type: ignore[untyped-decorator]
-    def length_of(size: Any) -> Any:
-        return (back + rounded(size) + _PAGE - 1) // _PAGE * _PAGE + tail
-
-    @njit  # type: ignore[untyped-decorator]
-    def offset_of(size: Any) -> Any:
-        return back if before else length_of(size) - _PAGE - rounded(size)
+    length_of, offset_of = _layout(before=before)
+    back = _distance_of_size(before=before)
 
     @njit  # type: ignore[untyped-decorator]
     def allocated(size: Any) -> Any:
@@ -97,21 +101,21 @@ def install(*, before: bool = False) -> None:
         length = length_of(size)
         block = data - offset_of(size)
         _map(block, length, 0, _IN_ITS_PLACE, -1, 0)
-        at = load(ring) % _KEPT
-        slot = ring + 8 + 16 * at
+        index = load(ring) % _KEPT
+        slot = ring + 8 + 16 * index
         if load(slot) != 0:
             _unmap(load(slot), load(slot + 8))
         store(slot, block)
         store(slot + 8, length)
-        store(ring, at + 1)
+        store(ring, index + 1)
 
     @cfunc(types.intp(types.intp, types.intp))  # type: ignore[untyped-decorator]
     def malloc(ring: Any, size: Any) -> Any:
         return allocated(size)
 
     @cfunc(types.intp(types.intp, types.intp, types.intp))  # type: ignore[untyped-decorator]
-    def calloc(ring: Any, count: Any, each: Any) -> Any:
-        return allocated(count * each)
+    def calloc(ring: Any, count: Any, size: Any) -> Any:
+        return allocated(count * size)
 
     @cfunc(types.void(types.intp, types.intp, types.intp))  # type: ignore[untyped-decorator]
     def free(ring: Any, data: Any, size: Any) -> Any:
@@ -126,19 +130,36 @@ def install(*, before: bool = False) -> None:
             freed(ring, data)
         return new
 
-    ring = ctypes.create_string_buffer(8 + 16 * _KEPT)
-    functions = (malloc, calloc, realloc, free)
-    handler = _Handler(b"guarded", 1, _Allocator(ctypes.addressof(ring), *(function.address for function in functions)))
-    new_capsule = ctypes.pythonapi.PyCapsule_New
-    new_capsule.restype = ctypes.py_object
-    new_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-    capsule = new_capsule(ctypes.addressof(handler), b"mem_handler", None)
-    pointer = ctypes.pythonapi.PyCapsule_GetPointer
-    pointer.restype = ctypes.c_void_p
-    pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
-    table = (ctypes.c_size_t * (_SET_HANDLER + 1)).from_address(pointer(umath._ARRAY_API, None))
-    set_handler = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object)(table[_SET_HANDLER])
-    _alive.extend((ring, handler, capsule, functions, set_handler(capsule)))
+    return malloc, calloc, realloc, free
+
+
+def _distance_of_size(*, before: bool) -> int:
+    """Bytes from the word with a block's size to its data."""
+    return 2 * _PAGE if before else 8
+
+
+def _layout(*, before: bool) -> tuple[Any, Any]:
+    """Compile the length of a block, and the offset of its data, from the size of the data.
+
+    - guarded behind: … | size of the data | data | inaccessible page
+    - guarded before: page with the size of the data | inaccessible page | data | …
+    """
+    back = _distance_of_size(before=before)
+    tail = 0 if before else _PAGE
+
+    @njit  # type: ignore[untyped-decorator]
+    def rounded(size: Any) -> Any:
+        return (size + _ALIGNMENT - 1) // _ALIGNMENT * _ALIGNMENT
+
+    @njit  # type: ignore[untyped-decorator]
+    def length_of(size: Any) -> Any:
+        return (back + rounded(size) + _PAGE - 1) // _PAGE * _PAGE + tail
+
+    @njit  # type: ignore[untyped-decorator]
+    def offset_of(size: Any) -> Any:
+        return back if before else length_of(size) - _PAGE - rounded(size)
+
+    return length_of, offset_of
 
 
 def _words() -> tuple[Any, Any]:

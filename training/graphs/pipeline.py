@@ -20,7 +20,7 @@ TIMEOUT_S: Final = 60.0
 """Time in seconds that a stage may work at one batch."""
 SAMPLING: Final = "sampling"
 GATHERING: Final = "gathering"
-_LOOK_S: Final = 0.2
+_POLL_S: Final = 0.2
 
 
 class _Ended:
@@ -36,6 +36,8 @@ class _Watch:
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s
         self._began_s: dict[str, float] = {}
+        self.poll_s: Final = min(_POLL_S, timeout_s)
+        """Time in seconds between two checks for a stage that hangs."""
 
     def timed(self, stage: str, work: Callable[[Any], Any], item: Any) -> Any:
         """Return `work(item)`."""
@@ -59,6 +61,87 @@ class _Watch:
                     place=f"loading pipeline: {stage}",
                     value=self._timeout_s,
                 )
+
+
+class _Stage:
+    """A thread that works at each item of a source, and the queue of its results."""
+
+    def __init__(
+        self,
+        name: str,
+        source: Callable[[], Iterable[Any]],
+        work: Callable[[Any], Any],
+        *,
+        ahead: int,
+        watch: _Watch,
+        stopped: threading.Event,
+    ) -> None:
+        self._name = name
+        self._source = source
+        self._work = work
+        self._watch = watch
+        self._stopped = stopped
+        self._queue: queue.Queue[Any] = queue.Queue(ahead)
+        self._thread = threading.Thread(target=self._run, name=f"weir {name}", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def join(self) -> None:
+        """Wait for the thread, but not for one that hangs."""
+        self._thread.join(max(0, self._watch.left_s(self._name)))
+
+    def results(self, *, check: bool) -> Iterator[Any]:
+        """Yield the results until the source ends or the pipeline is stopped.
+
+        Args:
+            check: Raise TrainingError if a stage hangs.
+
+        Raises:
+            BaseException: The error that ended the thread, after the results before it.
+        """
+        while not self._stopped.is_set():
+            try:
+                result = self._queue.get(timeout=self._watch.poll_s)
+            except queue.Empty:
+                if check:
+                    self._watch.check()
+                if self._thread.is_alive() or not self._queue.empty():
+                    continue
+                raise RuntimeError("a stage of the pipeline has ended without a word") from None
+            if isinstance(result, _Ended):
+                if result.error is not None:
+                    raise result.error
+                return
+            yield result
+
+    def _run(self) -> None:
+        error: BaseException | None = None
+        try:
+            for item in self._source():
+                self._put(self._watch.timed(self._name, self._work, item))
+                if self._stopped.is_set():
+                    return
+        except BaseException as raised:  # noqa: BLE001 (it is raised where results are read)
+            error = raised
+        self._put(_Ended(error))
+
+    def _put(self, result: object) -> None:
+        while not self._stopped.is_set():
+            try:
+                self._queue.put(result, timeout=_POLL_S)
+            except queue.Full:
+                continue
+            return
+
+
+def _timed_items(items: Iterable[Item], watch: _Watch) -> Iterator[Item]:
+    """Yield the items; the time that one takes to be read counts as sampling."""
+    rest = iter(items)
+    end: Any = object()
+    while (item := watch.timed(SAMPLING, lambda default: next(rest, default), end)) is not end:
+        yield item
 
 
 def staged(
@@ -86,61 +169,15 @@ def staged(
     """
     stopped = threading.Event()
     watch = _Watch(timeout_s)
-    between: queue.Queue[Any] = queue.Queue(ahead)
-    behind: queue.Queue[Any] = queue.Queue(ahead)
-
-    def put(line: queue.Queue[Any], value: object) -> None:
-        while not stopped.is_set():
-            try:
-                line.put(value, timeout=_LOOK_S)
-            except queue.Full:
-                continue
-            return
-
-    def read(line: queue.Queue[Any], thread: threading.Thread) -> Iterator[Any]:
-        while not stopped.is_set():
-            try:
-                value = line.get(timeout=min(_LOOK_S, timeout_s))
-            except queue.Empty:
-                if thread is two:
-                    watch.check()
-                if thread.is_alive() or not line.empty():
-                    continue
-                raise RuntimeError("a stage of the pipeline has ended without a word") from None
-            if isinstance(value, _Ended):
-                if value.error is not None:
-                    raise value.error
-                return
-            yield value
-
-    def run(
-        stage: str, source: Callable[[], Iterable[Any]], work: Callable[[Any], Any], line: queue.Queue[Any]
-    ) -> None:
-        error: BaseException | None = None
-        try:
-            for item in source():
-                put(line, watch.timed(stage, work, item))
-                if stopped.is_set():
-                    return
-        except BaseException as raised:  # noqa: BLE001 (it is raised where results are read)
-            error = raised
-        put(line, _Ended(error))
-
-    def drawn() -> Iterator[Any]:
-        rest = iter(items)
-        nothing = object()
-        while (item := watch.timed(SAMPLING, lambda default: next(rest, default), nothing)) is not nothing:
-            yield item
-
-    one = threading.Thread(target=run, args=(SAMPLING, drawn, first, between), name="weir sampling", daemon=True)
-    two = threading.Thread(
-        target=run, args=(GATHERING, lambda: read(between, one), second, behind), name="weir gathering", daemon=True
+    sampling = _Stage(SAMPLING, lambda: _timed_items(items, watch), first, ahead=ahead, watch=watch, stopped=stopped)
+    gathering = _Stage(
+        GATHERING, lambda: sampling.results(check=False), second, ahead=ahead, watch=watch, stopped=stopped
     )
-    one.start()
-    two.start()
+    sampling.start()
+    gathering.start()
     try:
-        yield from read(behind, two)
+        yield from gathering.results(check=True)
     finally:
         stopped.set()
-        for stage, thread in ((SAMPLING, one), (GATHERING, two)):
-            thread.join(max(0, watch.left_s(stage)))
+        sampling.join()
+        gathering.join()

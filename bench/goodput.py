@@ -144,7 +144,7 @@ async def _measure(
         8e9 * tensors[0].nbytes / elapsed_ns / (RATE_BPS * NET_SHARE),
         sum(worker.core.counters.retransmitted for worker in workers),
         max(counters.max_depth_packets for counters in fabric.port_counters().values()),
-        [each.array for each in reduced if each is not None],
+        [result.array for result in reduced if result is not None],
     )
 
 

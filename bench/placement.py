@@ -158,9 +158,9 @@ def _after_changes(problem: Problem, rng: random.Random, *, is_named: bool) -> d
 
 def _apart(hosts: Sequence[str], rng: random.Random) -> list[Sequence[str]]:
     """Equally many hosts for each job, disjoint from the other jobs' hosts."""
-    each = WORKERS // JOBS
-    drawn = rng.sample(hosts, each * JOBS)
-    return [drawn[at : at + each] for at in range(0, len(drawn), each)]
+    workers_each = WORKERS // JOBS
+    drawn = rng.sample(hosts, workers_each * JOBS)
+    return [drawn[at : at + workers_each] for at in range(0, len(drawn), workers_each)]
 
 
 def _all_over(hosts: Sequence[str], rng: random.Random) -> list[Sequence[str]]:

@@ -105,7 +105,7 @@ def _datagrams(topology: Topology, count: int) -> list[bytes]:
 
 
 def _together(datagrams: Sequence[bytes]) -> tuple[np.ndarray[Any, Any], ...]:
-    lengths = np.array([len(each) for each in datagrams], np.int64)
+    lengths = np.array([len(datagram) for datagram in datagrams], np.int64)
     return np.frombuffer(b"".join(datagrams), np.uint8), lengths.cumsum() - lengths, lengths
 
 

@@ -67,7 +67,7 @@ def exchanged(port: int, size: int) -> float:
         sender.send(datagrams)
         left = batch
         while left > 0 and select.select([receiver], [], [], 0.1)[0]:
-            left -= sum(len(each) for each in receiver.receive())
+            left -= sum(len(chunk) for chunk in receiver.receive())
     spent = time.process_time() - cpu
     sender.close()
     receiver.close()

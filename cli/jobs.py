@@ -103,10 +103,10 @@ def _list(
             _console.print(f"job {job.job}: {_rank(job.ranking)}", soft_wrap=True)
         if job.turns:
             _console.print(f"job {job.job}: {job.turns}", soft_wrap=True)
-    for each in listing.partners:
+    for partner in listing.partners:
         _console.print(
-            f"jobs {', '.join(map(str, each.jobs))}: {each.speed_up:.2f} times as fast in turns on the same devices, a "
-            f"step of each in {1e3 * each.period_seconds:.3g} ms",
+            f"jobs {', '.join(map(str, partner.jobs))}: {partner.speed_up:.2f} times as fast in turns on the same devices, "
+            f"a step of each in {1e3 * partner.period_seconds:.3g} ms",
             soft_wrap=True,
         )
     if any(not host.attending for job in jobs for host in job.hosts):
@@ -328,7 +328,7 @@ def _progress(told: Any) -> str:
         parts.append(f"{told.steps_left} left")
     parts += [f"{name} {getattr(told, name):.4g}" for name in ("loss", "accuracy") if told.HasField(name)]
     if told.compute_ns or told.exposed_ns:
-        compute_ms, exposed_ms = (each / told.steps / 1e6 for each in (told.compute_ns, told.exposed_ns))
+        compute_ms, exposed_ms = (total_ns / told.steps / 1e6 for total_ns in (told.compute_ns, told.exposed_ns))
         parts.append(f"{compute_ms:.4g} ms of computation and {exposed_ms:.4g} ms of exposed communication a step")
     parts.append(f"{told.bytes / told.steps / 1e6:.4g} MB a step")
     return ", ".join(part for part in parts if part)

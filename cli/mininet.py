@@ -159,8 +159,8 @@ def _user_programs(
                 f"--entries {text}: {topology.name} has no switch {name}; there are {', '.join(names)}"
             )
         read = RuntimeFile.read(Path(file if equals else text))
-        for each in [name] if equals else names:
-            given.setdefault(each, []).append(read)
+        for node in [name] if equals else names:
+            given.setdefault(node, []).append(read)
     programs = exercise.programs if exercise is not None else {}
     if program is None and p4info is None and not given and not programs:
         return None
@@ -172,8 +172,8 @@ async def load_programs(fabric: MininetFabric, own: Mapping[str, UserProgram]) -
     from ..experiments.backends.user_program import load_program
 
     written = 0
-    for name, each in own.items():
-        written += await load_program(name, fabric.addresses[name], fabric.device_ids[name], each)
+    for name, program in own.items():
+        written += await load_program(name, fabric.addresses[name], fabric.device_ids[name], program)
     return written
 
 

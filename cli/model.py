@@ -162,7 +162,7 @@ def infer(
         timeout_s=timeout,
     ) as classifier:
         found = classifier.predict(_read(samples)).tolist()
-    sys.stdout.write(json.dumps(found) + "\n" if as_json else "".join(f"{each}\n" for each in found))
+    sys.stdout.write(json.dumps(found) + "\n" if as_json else "".join(f"{answer}\n" for answer in found))
 
 
 def _read(path: Path) -> NDArray[np.float64]:
@@ -178,16 +178,16 @@ def _read(path: Path) -> NDArray[np.float64]:
 def _show(models: Any, as_json: bool) -> None:
     rows = [
         {
-            "switch": each.switch_name,
-            "address": str(IPv4Address(each.address)),
-            "model": each.number,
-            "features": each.features,
-            "kind": "numbers" if each.numbers else "bytes",
-            "classes": each.classes,
-            "trees": each.trees,
-            "leaves": each.rows,
+            "switch": model.switch_name,
+            "address": str(IPv4Address(model.address)),
+            "model": model.number,
+            "features": model.features,
+            "kind": "numbers" if model.numbers else "bytes",
+            "classes": model.classes,
+            "trees": model.trees,
+            "leaves": model.rows,
         }
-        for each in models
+        for model in models
     ]
     if as_json:
         sys.stdout.write(json.dumps(rows) + "\n")

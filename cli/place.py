@@ -155,10 +155,10 @@ def place(
 def _limits(written: Sequence[str], topology: Topology) -> dict[str, int]:
     """Return the limits of `--streams`, by switch."""
     limits = {}
-    for each in written:
-        name, sign, count = each.partition("=")
+    for limit in written:
+        name, sign, count = limit.partition("=")
         if not sign or not count.isascii() or not count.isdigit():
-            raise ExperimentError(f'"{each}" is not SWITCH=N; write it like s1=4', place="--streams", value=each)
+            raise ExperimentError(f'"{limit}" is not SWITCH=N; write it like s1=4', place="--streams", value=limit)
         limits[topology.switch(name).name] = int(count)
     return limits
 
@@ -217,13 +217,13 @@ def _place_together(request: _Request, jobs: Sequence[PlacedJob], problems: Sequ
     parts = parts_of(jobs, problems, request.stripes)
     plans = [plan(parts, name, request.seed) for name in request.strategies]
     if request.picture is not None:
-        _draw([(each.problem, each.placement) for each in plans[0].parts], request.picture)
+        _draw([(part.problem, part.placement) for part in plans[0].parts], request.picture)
     described = [describe_together(each, request.window) for each in plans]
     if request.as_json:
         typer.echo(json.dumps({"plans": described}, indent=2))
         return
-    for each in described:
-        print_together(each)
+    for description in described:
+        print_together(description)
 
 
 def _place_anew(method: Strategy, seed: int, problem: Problem) -> Placement:

@@ -94,17 +94,17 @@ def _reason(problem: Problem, plan: Placement, node: str) -> str:
 def describe_together(plan: Plan, window: int) -> dict[str, Any]:
     """Describe a plan of several jobs, or of one job's parts."""
     jobs, completion = [], dict[str, float]()
-    for each in plan.parts:
-        described = describe(each.problem, window, plan.strategy, each.placement)
-        completion[each.part.job] = max(completion.get(each.part.job, 0.0), described["completion_seconds"])
+    for part in plan.parts:
+        described = describe(part.problem, window, plan.strategy, part.placement)
+        completion[part.part.job] = max(completion.get(part.part.job, 0.0), described["completion_seconds"])
         more = {
-            "job": each.part.job,
-            "share": each.part.share / PARTS,
-            "bytes": each.problem.gradient_bytes,
-            "weight": each.part.weight,
-            "priority": each.part.priority,
+            "job": part.part.job,
+            "share": part.part.share / PARTS,
+            "bytes": part.problem.gradient_bytes,
+            "weight": part.part.weight,
+            "priority": part.part.priority,
         }
-        jobs.append({**more, **described, "why": each.why})
+        jobs.append({**more, **described, "why": part.why})
     return {
         "strategy": plan.strategy,
         "jobs": jobs,

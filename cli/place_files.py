@@ -108,7 +108,7 @@ def read_jobs(path: Path, topology: Topology) -> list[PlacedJob]:
     """Jobs of this fabric. Raises ExperimentError, which names file, line and key of all that is wrong."""
     written = _read(path, "jobs are a YAML mapping with jobs, a list")
     jobs = read_section(JobsFile, written).jobs
-    if problems := [each for at, job in enumerate(jobs) for each in _wrong_hosts(written, at, job, topology)]:
+    if problems := [host for at, job in enumerate(jobs) for host in _wrong_hosts(written, at, job, topology)]:
         raise ExperimentError(listed(str(path), problems))
     return jobs
 

@@ -159,7 +159,9 @@ class _Around:
         """Problem of a part, given all others that are placed."""
         problem = self.parts[at].problem
         links = problem.topology.directed_links
-        rest = sum((each for other, each in self.bytes_of.items() if other != at), start=np.zeros(len(links)))
+        rest = sum(
+            (other_bytes for other, other_bytes in self.bytes_of.items() if other != at), start=np.zeros(len(links))
+        )
         others = {links[link]: float(rest[link]) for link in np.flatnonzero(rest)}
         return replace(problem, others=others, room=self._room(at))
 
@@ -197,7 +199,7 @@ class _Around:
         return room
 
     def too_full(self, moved: Mapping[int, Placement]) -> list[str]:
-        taken = Counter(name for each in {**self.placements, **moved}.values() for name in _sums_in(each))
+        taken = Counter(name for placement in {**self.placements, **moved}.values() for name in _sums_in(placement))
         room = self.parts[0].problem.room or {}
         return sorted(name for name, count in taken.items() if name in room and count > room[name])
 
@@ -210,7 +212,9 @@ class _Around:
         """All parts' priorities, and times by their weights; those that differ by rounding are the same."""
         running = self.running()
         seconds = zip(running, seconds_of(running, {}), strict=True)
-        return sorted(((job.priority, float(f"{job.weight * each:.6g}")) for job, each in seconds), reverse=True)
+        return sorted(
+            ((job.priority, float(f"{job.weight * job_seconds:.6g}")) for job, job_seconds in seconds), reverse=True
+        )
 
     def whys(self, first: Sequence[RunningAggregation], *, alone: bool) -> list[str]:
         """Explain the place of each part, given its first place; `alone`: the first place is that of the part alone."""
@@ -241,9 +245,9 @@ class _Around:
         seconds = np.sum(list(self.bytes_of.values()), axis=0) * of_byte
         slowest = int(seconds.argmax())
         streams: Counter[str] = Counter()
-        for at, each in self.bytes_of.items():
+        for at, job_bytes in self.bytes_of.items():
             part = self.parts[at]
-            streams[part.job] += float(each[slowest]) / part.problem.gradient_bytes  # type: ignore[assignment]
+            streams[part.job] += float(job_bytes[slowest]) / part.problem.gradient_bytes  # type: ignore[assignment]
         on_it = {job: count for job, count in streams.items() if count}
         planned = tuple(
             Planned(part, self.placements[at], self.problem(at), why)

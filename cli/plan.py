@@ -65,10 +65,10 @@ def compression(
     sizes = vgg19_sizes() if model == "vgg19" else _sizes_of(Path(model))
     costs = _measured(codec, workers, rate, latency)
     planned = plan(costs, workers, sizes)
-    totals = {"plan": sum(each.time_ms for each in planned)}
+    totals = {"plan": sum(choice.time_ms for choice in planned)}
     for name, compressed in (("all raw", False), ("all compressed", True)):
         totals[name] = sum(
-            min(each.time_ms for each in choices(costs, workers, size) if each.compressed == compressed)
+            min(choice.time_ms for choice in choices(costs, workers, size) if choice.compressed == compressed)
             for size in sizes
         )
     tasks = graph(planned, costs, workers, sizes)
@@ -77,8 +77,14 @@ def compression(
     if trace is not None:
         _write(trace, {"traceEvents": chrome_trace(tasks, spans), "displayTimeUnit": "ms"})
     rows = [
-        {"size": size, "compress": each.compressed, "parts": each.parts, "way": each.way, "ms": round(each.time_ms, 3)}
-        for size, each in zip(sizes, planned, strict=True)
+        {
+            "size": size,
+            "compress": choice.compressed,
+            "parts": choice.parts,
+            "way": choice.way,
+            "ms": round(choice.time_ms, 3),
+        }
+        for size, choice in zip(sizes, planned, strict=True)
     ]
     if as_json:
         sys.stdout.write(json.dumps({"gradients": rows, "total_ms": totals, "schedule_ms": overlapped_ms}) + "\n")

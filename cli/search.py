@@ -130,9 +130,11 @@ def _print_orders(outcome: Outcome, file: SearchFile) -> None:
         show_edge=False,
         pad_edge=False,
     )
-    for each in outcome.orders:
-        ends = [f"{each.search_seconds[search.name]:.3f}" for search in file.searches]
-        table.add_row(each.order, f"{each.stage_seconds:.3f}", f"{each.stage_seconds / first.stage_seconds:.2f}", *ends)
+    for order in outcome.orders:
+        ends = [f"{order.search_seconds[search.name]:.3f}" for search in file.searches]
+        table.add_row(
+            order.order, f"{order.stage_seconds:.3f}", f"{order.stage_seconds / first.stage_seconds:.2f}", *ends
+        )
     _console.print("\nVirtual time; the last columns are each search's time from its start to its end")
     _console.print(table)
     _console.print(f"No order has a mean below {outcome.bound_seconds:.3f} s.")

@@ -26,12 +26,12 @@ def strategies(
     rows = [
         {
             "name": name,
-            "label": each.label,
-            "does": each.summary,
-            "needs": [need.value for need in Need if need in each.needs],
-            "choose_for": each.advice,
+            "label": strategy.label,
+            "does": strategy.summary,
+            "needs": [need.value for need in Need if need in strategy.needs],
+            "choose_for": strategy.advice,
         }
-        for name, each in STRATEGIES.items()
+        for name, strategy in STRATEGIES.items()
     ]
     if as_json:
         sys.stdout.write(json.dumps(rows) + "\n")

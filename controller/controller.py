@@ -205,7 +205,7 @@ class Controller:
             switch = self.topology.neighbours(host.name)[0].node
             if switch in unusable or not routes.reaches(host.name, switch):
                 continue
-            first = next((each for each in groups if routes.reaches(switch, each)), switch)
+            first = next((group for group in groups if routes.reaches(switch, group)), switch)
             groups.setdefault(first, []).append(host.name)
         return sorted(groups.values(), key=len, reverse=True)
 

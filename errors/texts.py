@@ -21,5 +21,8 @@ def printable(text: str, longest: int = LONGEST) -> str:
     """
     kept = text[:longest]
     if not kept.isprintable():
-        kept = "".join(each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in kept)
+        kept = "".join(
+            character if character.isprintable() else character.encode("unicode_escape").decode("ascii")
+            for character in kept
+        )
     return kept if len(text) <= longest else f"{kept}… ({len(text)} characters)"

@@ -268,7 +268,7 @@ async def _train(
         if advance is not None:
             advance()
     phases.close()
-    achievable_ns = [each.achievable_ns for each in cluster.job.sums]
+    achievable_ns = [result.achievable_ns for result in cluster.job.sums]
     return {
         "iteration_ns": times_ns,
         "achievable_ns": achievable_ns,

@@ -137,15 +137,15 @@ class Network:
         """Traces of up to 3 different frames sent lately that come to no host, and counts of drops; empty if none."""
         traces = (self._traced(*sent) for sent in dict.fromkeys(self._sent))
         lost = list(islice(("\n".join(trace.lines) for trace in traces if not trace.reached), _SHOWN_TRACES))
-        for name, each in self._switches.items():
-            full = {port: sum(each.switch.port_counters(port).drops) for port in each.switch.ports}
+        for name, switch in self._switches.items():
+            full = {port: sum(switch.switch.port_counters(port).drops) for port in switch.switch.ports}
             lost += [
                 f"{name}, port {port}: {count} packets dropped, queue full" for port, count in full.items() if count
             ]
         return "\n\n".join(lost)
 
     def _traced(self, host: str, frame: bytes) -> Trace:
-        return Trace(self.topology, {name: each.switch for name, each in self._switches.items()}, host, frame)
+        return Trace(self.topology, {name: switch.switch for name, switch in self._switches.items()}, host, frame)
 
     # --- time ---
 
@@ -185,7 +185,7 @@ class Network:
         """Serve P4Runtime for all switches, told apart by device id, until the end of the test; HOST:PORT."""
         from ..emulator.p4runtime import P4RuntimeServer
 
-        server = P4RuntimeServer([each.switch for each in self._switches.values()])
+        server = P4RuntimeServer([switch.switch for switch in self._switches.values()])
         server.start()
         self._servers.append(server)
         return server.address

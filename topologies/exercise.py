@@ -223,4 +223,4 @@ def _found(path: Path, name: str) -> Path:
     """Find a file in the current folder, the topology's folder or the one above it."""
     candidates = [Path(name), path.parent / name, path.parent.parent / name]
     # unlike Path.exists, it answers for a name that is too long
-    return next((each for each in candidates if os.path.exists(each)), candidates[0])
+    return next((candidate for candidate in candidates if os.path.exists(candidate)), candidates[0])

@@ -64,7 +64,7 @@ def problems_of(
             if detail["type"] == "extra_forbidden":
                 meant = closest(str(location[-1]), walk.keys)
                 place_of_it = location if meant is None else (*location[:-1], meant)
-                if any(each["type"] == "missing" for each, _ in grouped.get(place_of_it, ())):
+                if any(problem["type"] == "missing" for problem, _ in grouped.get(place_of_it, ())):
                     del grouped[place_of_it]
     return [
         FileProblem(text, line(location))

@@ -18,7 +18,7 @@ def _no_truth(value: object) -> object:
 
 def _without_truth(schema: Any) -> Any:
     if isinstance(schema, list):
-        return [_without_truth(each) for each in schema]
+        return [_without_truth(part) for part in schema]
     if not isinstance(schema, dict):
         return schema
     if schema.get("type") in _NUMBERS:

@@ -58,9 +58,9 @@ def shown(value: object) -> str:
             text = str(value).lower()
         case None:
             text = "nothing"
-        case dict() if len(value) > 4 or any(isinstance(each, dict | list) for each in value.values()):
+        case dict() if len(value) > 4 or any(isinstance(part, dict | list) for part in value.values()):
             text = "a mapping"
-        case list() if len(value) > 4 or any(isinstance(each, dict | list) for each in value):
+        case list() if len(value) > 4 or any(isinstance(part, dict | list) for part in value):
             text = "a list"
         case _:
             text = str(value)
@@ -97,7 +97,7 @@ def unknown_key(key: object, known: Sequence[str]) -> str:
 
 def missing_key(key: str, known: Sequence[str]) -> str:
     """A key that has to be there, with the others that may be."""
-    others = ", ".join(each for each in known if each != key)
+    others = ", ".join(name for name in known if name != key)
     return f'key "{key}" is missing' + (f"; beside it there may be {others}" if others else "")
 
 

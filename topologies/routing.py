@@ -107,7 +107,7 @@ class Routes:
         meetings = [
             (ahead[node][0] + behind[node][0], ahead[node], behind[node]) for node in ahead.keys() & behind.keys()
         ]
-        if not meetings or min(each[0] for each in meetings) < length:
+        if not meetings or min(meeting[0] for meeting in meetings) < length:
             return False
         return sum(one[1] * other[1] for _, one, other in meetings if one[0] == length // 2) == 1
 

@@ -47,7 +47,7 @@ def divided(sizes: Sequence[int], ranks: int) -> list[list[int]]:
     """
     shares: list[list[int]] = [[] for _ in range(ranks)]
     loads = np.zeros(ranks, np.int64)
-    for layer in sorted(range(len(sizes)), key=lambda each: (-sizes[each], each)):
+    for layer in sorted(range(len(sizes)), key=lambda index: (-sizes[index], index)):
         rank = int(loads.argmin())
         shares[rank].append(layer)
         loads[rank] += sizes[layer]

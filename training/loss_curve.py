@@ -92,10 +92,10 @@ class LossCurve:
 
     def idle_share(self) -> float:
         """Share of the workers' time in which they did not compute but waited for others or for the network, 0…1."""
-        whole = [each for each in self.iterations if each.ended_ns >= 0]
+        whole = [iteration for iteration in self.iterations if iteration.ended_ns >= 0]
         spent = busy = 0
-        for worker in {each.worker for each in whole}:
-            own = [each for each in whole if each.worker == worker]
+        for worker in {iteration.worker for iteration in whole}:
+            own = [iteration for iteration in whole if iteration.worker == worker]
             spent += own[-1].ended_ns - own[0].began_ns
-            busy += sum(each.computed_ns - each.began_ns for each in own)
+            busy += sum(iteration.computed_ns - iteration.began_ns for iteration in own)
         return 1 - busy / spent if spent else 0.0

@@ -181,7 +181,7 @@ class Mode(ABC):
     @property
     def options(self) -> Mapping[str, Any]:
         """Values of the options by name."""
-        return {each.name: getattr(self, each.name) for each in fields(self) if each.name != "name"}
+        return {option.name: getattr(self, option.name) for option in fields(self) if option.name != "name"}
 
     @property
     def detail(self) -> str:
@@ -252,4 +252,4 @@ class ModeDescription:
     @property
     def options(self) -> tuple[str, ...]:
         """Names of the options."""
-        return tuple(each.name for each in fields(self.make) if each.name != "name")
+        return tuple(option.name for option in fields(self.make) if option.name != "name")

@@ -58,7 +58,7 @@ class OptimiserDescription:
     @property
     def option_names(self) -> tuple[str, ...]:
         """Names of the options besides the learning rate."""
-        return tuple(each.name for each in fields(self.options) if each.name != "learning_rate")
+        return tuple(field.name for field in fields(self.options) if field.name != "learning_rate")
 
 
 def check_share(name: str, value: float) -> None:

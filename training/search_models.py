@@ -29,7 +29,7 @@ BYTES: Final = 4
 
 def check_parameters(names: Iterable[str]) -> None:
     """Raise TrainingError for a parameter that no model or optimiser has."""
-    known = {*DEFAULTS, *(name for each in OPTIMISERS.values() for name in each.option_names)}
+    known = {*DEFAULTS, *(name for optimiser in OPTIMISERS.values() for name in optimiser.option_names)}
     for name in names:
         if name not in known:
             raise TrainingError(f"unknown parameter {name}", place="space", value=name, allowed=sorted(known))

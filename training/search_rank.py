@@ -37,7 +37,7 @@ def train_stages(communicator: Communicator, configuration: dict[str, Any], stag
     trial = Trial(0, parameters, 0)
     models = SearchModels(configuration["workload"], configuration["seed"])
     size, rank, batch = communicator.size, communicator.rank, batch_of(parameters)
-    share = [batch // size + (each < batch % size) for each in range(size)]
+    share = [batch // size + (index < batch % size) for index in range(size)]
     done = 0
     for line in stages:
         stage = json.loads(line)

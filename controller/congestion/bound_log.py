@@ -44,7 +44,8 @@ def summary(told: Sequence[Promise]) -> list[str]:
     """Lines for the queues without a bound and for the fullest queues, and the number of further ones."""
     refused = [promise for promise in told if promise.bound_packets is None]
     kept = sorted(
-        (promise for promise in told if promise.bound_packets is not None), key=lambda each: -(each.bound_packets or 0)
+        (promise for promise in told if promise.bound_packets is not None),
+        key=lambda promise: -(promise.bound_packets or 0),
     )
     lines = []
     for group, what in ((refused, "cannot be kept either"), (kept, "at most as much each")):

@@ -32,7 +32,7 @@ class Exceeded:
         """
         if self._windows.budgets is not self._budgets:
             self._budgets = self._windows.budgets
-            promised = {link: each.bound for link, each in self._budgets.items() if not each.refusal}
+            promised = {link: budget.bound for link, budget in self._budgets.items() if not budget.refusal}
             self._bounds = np.floor([promised.get(link, np.inf) for link in self._links.links])
             self.told = {}
         depths = self._links.depths

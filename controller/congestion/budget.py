@@ -134,7 +134,11 @@ def _queues(
         if topology.is_switch(link.node):
             there, with_windows = crossing.get(link), windowed.get(link, ())
             probe_traffic = probing.get(link, NO_PROBES)
-            frames = [round_bytes(topology), probe_traffic.largest_bytes, *(each.packet_bytes for each in with_windows)]
+            frames = [
+                round_bytes(topology),
+                probe_traffic.largest_bytes,
+                *(queue.packet_bytes for queue in with_windows),
+            ]
             if there:
                 frames.append(there.largest_bytes)
             largest_bytes = max(frames) + options.int_bytes
@@ -153,7 +157,7 @@ def _queues(
                     streams,
                     probe_traffic,
                     there,
-                    sum(each.packets for each in with_windows),
+                    sum(queue.packets for queue in with_windows),
                     sum(job.copies.get(link, 0) for job in jobs),
                     largest_bytes,
                     cable.queue_packets,
@@ -346,7 +350,11 @@ def _without_undeclared(
             if suspects:
                 seen += f", or by more than was declared of {listed(suspects)}"
             refused[link] = replace(budget, bound=math.inf, refusal=seen)
-        elif before := [each for each in (crossing[link].upstream if link in crossing else ()) if each in undeclared]:
+        elif before := [
+            link_before
+            for link_before in (crossing[link].upstream if link in crossing else ())
+            if link_before in undeclared
+        ]:
             behind = f"others come to it by {before[0]}, where telemetry sees what nobody declared"
             refused[link] = budget.refused(behind)
     return refused
@@ -486,8 +494,8 @@ def longest_life_ns(routes: Routes, source: str, destination: str, frame_bytes: 
 
 def largest_frame_bytes(topology: Topology, options: CongestionOptions) -> int:
     """Largest frame that may wait in any queue: a job's round, or a frame of declared traffic, with INT."""
-    steady = (each.packet_bytes for each in options.uncontrolled)
-    yielding = (each.packet_bytes for each in options.windowed)
+    steady = (traffic.packet_bytes for traffic in options.uncontrolled)
+    yielding = (traffic.packet_bytes for traffic in options.windowed)
     return max([round_bytes(topology), *steady, *yielding]) + options.int_bytes
 
 

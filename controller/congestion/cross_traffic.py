@@ -351,12 +351,12 @@ def windows_on(routes: Routes, declared: Iterable[Windowed]) -> Mapping[Endpoint
         TopologyError: The fabric does not have a host.
     """
     found: dict[Endpoint, list[Windowed]] = {}
-    for each in declared:
-        ways = ((each.source, each.destination), (each.destination, each.source))
+    for traffic in declared:
+        ways = ((traffic.source, traffic.destination), (traffic.destination, traffic.source))
         links = {link for way in ways if routes.reaches(*way) for link in routes.shares(*way)}
         for link in links:
             if routes.topology.is_switch(link.node):
-                found.setdefault(link, []).append(each)
+                found.setdefault(link, []).append(traffic)
     return {link: tuple(there) for link, there in found.items()}
 
 
@@ -380,9 +380,11 @@ def declared_pairs(
             text = f"{stream.source} to {stream.destination}: {stream.rate_bps / 1e6:g} Mbit/s, {stream.burst_packets} "
             text += "packet at once" if stream.burst_packets == 1 else "packets at once"
             pairs.append(DeclaredPair(text, frozenset(link for link in links if routes.topology.is_switch(link.node))))
-    for each in windowed:
-        links_of = windows_on(routes, [each])
-        pairs.append(DeclaredPair(f"{each.source} to {each.destination}: window {each.packets}", frozenset(links_of)))
+    for traffic in windowed:
+        links_of = windows_on(routes, [traffic])
+        pairs.append(
+            DeclaredPair(f"{traffic.source} to {traffic.destination}: window {traffic.packets}", frozenset(links_of))
+        )
     found: dict[Endpoint, list[DeclaredPair]] = {}
     for pair in pairs:
         for link in pair.links:

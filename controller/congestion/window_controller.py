@@ -105,7 +105,7 @@ class WindowController:
         """Time from which no packets sent under larger windows or earlier plans are in the network."""
         if self.behind:
             return NOT_YET
-        return max([self._known.obeyed_ns, *(each.until_ns for each in self._known.remains)])
+        return max([self._known.obeyed_ns, *(remain.until_ns for remain in self._known.remains)])
 
     def update(self, routes: Routes, plans: Iterable[JobPlan], probes: Iterable[Probe], now_ns: int) -> list[JobPlan]:
         """Update the running jobs; return the paced ones whose hosts need another pacing than their plan's.
@@ -209,7 +209,7 @@ class WindowController:
         return frozenset(behind)
 
     def _remaining(self, now_ns: int) -> tuple[_Remains, ...]:
-        return tuple(each for each in self._known.remains if each.until_ns > now_ns)
+        return tuple(remain for remain in self._known.remains if remain.until_ns > now_ns)
 
     def _decrease(self, plans: tuple[JobPlan, ...], targets: Mapping[Endpoint, LinkBudget], now_ns: int) -> None:
         """Apply the smaller of the windows in force and the target windows, and note workers that have not applied them
@@ -233,7 +233,7 @@ class WindowController:
         self._known = lowered = replace(known, targets=targets, budgets=budgets, remains=remains)
         self._count_what_remains(plans)
         # where more may be in the queues than before, it takes longer
-        longer = ((each, each.left_ns + self.round_trip_ns(each.plan)) for each in remains)
+        longer = ((remain, remain.left_ns + self.round_trip_ns(remain.plan)) for remain in remains)
         remains = tuple(replace(each, until_ns=max(each.until_ns, until_ns)) for each, until_ns in longer)
         self._known = replace(lowered, remains=remains)
         self._count_what_remains(plans)
@@ -265,7 +265,7 @@ class WindowController:
             for link, count in plan.max_streams.items():
                 totals[link] = totals.get(link, 0) + count * window
         budgets, fits_ns = dict(known.budgets), dict[Endpoint, int]()
-        last_first = sorted(known.remains, key=lambda each: each.until_ns, reverse=True)
+        last_first = sorted(known.remains, key=lambda remain: remain.until_ns, reverse=True)
         for link, total in totals.items():
             if link not in budgets:
                 continue  # a host's own
@@ -316,7 +316,7 @@ class WindowController:
         """
         if losing_links(self._topology, plan.max_streams) or self._overflows(plan):
             return 0
-        own = [each.until_ns - now_ns for each in self._known.remains if each.plan.spec.job == plan.spec.job]
+        own = [remain.until_ns - now_ns for remain in self._known.remains if remain.plan.spec.job == plan.spec.job]
         return max([self.round_trip_ns(plan, at_least=self.options.bound_packets), *own])
 
     def _overflows(self, plan: JobPlan) -> bool:

@@ -36,7 +36,7 @@ def _bits(forest: Forest) -> dict[tuple[int, int], tuple[int, int]]:
     """(word, bit of it) of each (feature, threshold)."""
     words: dict[int, list[tuple[int, int]]] = {}
     for feature, thresholds in forest.thresholds.items():
-        words.setdefault(feature // FEATURES_OF_WORD, []).extend((feature, each) for each in thresholds)
+        words.setdefault(feature // FEATURES_OF_WORD, []).extend((feature, threshold) for threshold in thresholds)
     for word, conditions in words.items():
         if len(conditions) > WORD_BITS:
             first = word * FEATURES_OF_WORD

@@ -84,7 +84,7 @@ def _read_skops(path: Path) -> Any:
         raise explained(error, f"reading {path}", "models") from None
     try:
         with zipfile.ZipFile(path) as packed:
-            size = sum(each.file_size for each in packed.infolist())
+            size = sum(member.file_size for member in packed.infolist())
         if size > MAX_FILE_BYTES:
             raise ModelError(f"has {size} bytes unpacked, up to {MAX_FILE_BYTES} are read", place=str(path), value=size)
         return skops.io.load(path, trusted=[_TREE])
@@ -116,7 +116,11 @@ def parts(model: Any) -> list[Part]:
     estimators = np.ravel(getattr(model, "estimators_", None) or [None])
     voting = any(base.__name__ in _VOTING for base in type(model).__mro__)
     weighted = getattr(model, "weights", None) is not None
-    if not voting or weighted or not all(hasattr(each, "tree_") and hasattr(each, "classes_") for each in estimators):
+    if (
+        not voting
+        or weighted
+        or not all(hasattr(estimator, "tree_") and hasattr(estimator, "classes_") for estimator in estimators)
+    ):
         raise ModelError(
             f"{name} is not a tree, nor an ensemble of trees with one vote each "
             "(random forest, extra trees, bagging, voting)",
@@ -127,8 +131,8 @@ def parts(model: Any) -> list[Part]:
     if own := getattr(model, "estimators_features_", None):
         picked = [[int(feature) for feature in each] for each in own]
     return [
-        (_checked(each.tree_), chosen, [int(label) for label in each.classes_])
-        for each, chosen in zip(estimators, picked, strict=True)
+        (_checked(estimator.tree_), chosen, [int(label) for label in estimator.classes_])
+        for estimator, chosen in zip(estimators, picked, strict=True)
     ]
 
 

@@ -178,7 +178,7 @@ class Forest:
                     )
                     for tree in saved["trees"]
                 ),
-                None if edges is None else tuple(tuple(float(edge) for edge in each) for each in edges),
+                None if edges is None else tuple(tuple(float(edge) for edge in row) for row in edges),
             )
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
             raise ModelError(
@@ -204,7 +204,7 @@ class Forest:
             "version": VERSION,
             "classes": list(self.classes),
             "features": self.n_features,
-            "edges": None if self.edges is None else [list(each) for each in self.edges],
+            "edges": None if self.edges is None else [list(edge) for edge in self.edges],
             "trees": trees,
         }
         return json.dumps(saved, separators=(",", ":")) + "\n"
@@ -234,7 +234,7 @@ class Forest:
     @cached_property
     def thresholds(self) -> Mapping[int, tuple[int, ...]]:
         """Distinct thresholds of each used feature, in ascending order."""
-        used = sorted({each for key in self.keys for each in key})
+        used = sorted({threshold for key in self.keys for threshold in key})
         return {feature: tuple(t for f, t in used if f == feature) for feature in sorted({f for f, _ in used})}
 
     def encode(self, samples: ArrayLike) -> NDArray[np.uint8]:
@@ -288,10 +288,10 @@ class Forest:
     def _check_edges(self, edges: Sequence[Sequence[float]]) -> None:
         if len(edges) != self.n_features:
             raise ModelError(f"edges of {len(edges)} features for {self.n_features}", place="model", value=len(edges))
-        for feature, each in enumerate(edges):
-            if len(each) > MAX_FEATURE_THRESHOLDS:
-                raise ModelTooLarge(f"distinct thresholds of feature {feature}", len(each), MAX_FEATURE_THRESHOLDS)
-            if not all(np.isfinite(each)) or any(a >= b for a, b in pairwise(each)):
+        for feature, edge in enumerate(edges):
+            if len(edge) > MAX_FEATURE_THRESHOLDS:
+                raise ModelTooLarge(f"distinct thresholds of feature {feature}", len(edge), MAX_FEATURE_THRESHOLDS)
+            if not all(np.isfinite(edge)) or any(a >= b for a, b in pairwise(edge)):
                 raise ModelError("edges must be finite and ascend", place=f"model: feature {feature}")
 
 
@@ -375,7 +375,7 @@ def _edges(read: Sequence[Part], n_features: int) -> tuple[tuple[float, ...], ..
     for feature, each in enumerate(found):
         if len(each) > MAX_FEATURE_THRESHOLDS:
             raise ModelTooLarge(f"distinct thresholds of feature {feature}", len(each), MAX_FEATURE_THRESHOLDS)
-    return tuple(tuple(sorted(each)) for each in found)
+    return tuple(tuple(sorted(edges)) for edges in found)
 
 
 def _tree(

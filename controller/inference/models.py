@@ -70,7 +70,7 @@ class Models:
 
     def keep(self) -> None:
         """Write the models to the journal. Raises JournalError."""
-        self._journal.write_models({name: (each.forest.as_json(), each.bank) for name, each in self.held.items()})
+        self._journal.write_models({name: (model.forest.as_json(), model.bank) for name, model in self.held.items()})
 
     def added_to(self, states: Mapping[str, SwitchState]) -> Mapping[str, SwitchState]:
         """Target states with the models' entries."""

@@ -174,7 +174,7 @@ class IntConfig:
             raise PlanError(f"dscp {self.dscp} is not in 0…63, or has the bit {DSCP_BIT} that marks INT in this fabric")
         if self.mtu is not None and not 576 <= self.mtu <= 9216:
             raise PlanError(f"mtu {self.mtu} is not in 576…9216")
-        if not self.queue_classes or not all(0 <= each <= 7 for each in self.queue_classes):
+        if not self.queue_classes or not all(0 <= queue_class <= 7 for queue_class in self.queue_classes):
             raise PlanError(f"queue classes {self.queue_classes}: some of 0…7")
 
     @property

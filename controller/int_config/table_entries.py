@@ -218,7 +218,7 @@ def _watched(
         sources: list[IPv4Network | None] = [flows.source]
         if flows.mode is not WatchMode.XD:
             local = (node.address for node in _local(topology, switch))
-            sources = [IPv4Network(each) for each in local if flows.source is None or each in flows.source]
+            sources = [IPv4Network(address) for address in local if flows.source is None or address in flows.source]
         for source in sources:
             match: dict[str, FieldValue] = {}
             for name, network in (("src_addr", source), ("dst_addr", flows.destination)):

@@ -67,8 +67,8 @@ class BackgroundTrafficEstimator:
         """Link readings without the traffic of the fabric's own jobs."""
         known: Counter[Endpoint] = Counter()
         for job in self._jobs.values():
-            each = mean_round_bytes(job.spec, self._planner.topology)
-            known.update(own_traffic(job.plan.streams, job.rounds_per_second, each))
+            round_bytes = mean_round_bytes(job.spec, self._planner.topology)
+            known.update(own_traffic(job.plan.streams, job.rounds_per_second, round_bytes))
         return self._links.snapshot(now_ns, known)
 
     def others(self, number: int) -> Mapping[Endpoint, float]:

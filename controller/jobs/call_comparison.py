@@ -97,8 +97,8 @@ def _groups(made: Mapping[int, CallRecord], workers: Mapping[int, str]) -> str:
     common = frozenset.intersection(*(frozenset(call.details) for call in ranks))
     names = {str(call) for call in ranks}
     told = []
-    for call, its in sorted(ranks.items(), key=lambda each: len(each[1])):
-        details = ", ".join(each for each in call.details if each not in common)
+    for call, its in sorted(ranks.items(), key=lambda item: len(item[1])):
+        details = ", ".join(detail for detail in call.details if detail not in common)
         words = ", ".join(filter(None, [str(call) if len(names) > 1 else "", details]))
         told.append(f"{_named(its, workers)}: {words or str(call)}")
     where = f"{names.pop()}, " if len(names) == 1 else ""

@@ -44,7 +44,9 @@ def links_carried(jobs: Iterable[RunningJob], routes: Routes, since_ns: int) -> 
 def _waits(job: RunningJob, since_ns: int) -> bool:
     """Return True if a worker reports that it has waited since then without completing a round."""
     told = (job.progress[worker] for worker in job.active if worker in job.progress and worker not in job.left)
-    return any(each.waiting and max(each.grown_ns, job.moved_ns) < since_ns <= each.reported_ns for each in told)
+    return any(
+        report.waiting and max(report.grown_ns, job.moved_ns) < since_ns <= report.reported_ns for report in told
+    )
 
 
 def _links(job: RunningJob, workers: Iterable[str], routes: Routes) -> set[Endpoint]:

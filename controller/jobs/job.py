@@ -131,8 +131,8 @@ class RunningJob:
     def rounds(self) -> JobRounds:
         """Progress of the job."""
         told = [self.progress[worker] for worker in self.active if worker in self.progress]
-        complete = [each.rounds for each in told]
-        heard_ns = min(each.reported_ns for each in told) if len(told) == len(self.active) else -1
+        complete = [report.rounds for report in told]
+        heard_ns = min(report.reported_ns for report in told) if len(told) == len(self.active) else -1
         telling = self.joined.issuperset(self.active) and not self.silent and not self.left
         unsettled = self.move is not None or not telling
         return JobRounds(self.plan, min(complete, default=0), max(complete, default=0), heard_ns, unsettled)

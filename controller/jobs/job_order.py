@@ -110,7 +110,9 @@ class JobOrder:
             newest = job.reports.newest
             if newest is not None and newest.compute_ns and newest.exposed_ns:
                 problem = self._planner.problem(job.spec, tuple(job.plan.workers), self._conditions(number, now_ns))
-                compute, exposed = (each / newest.steps / 1e9 for each in (newest.compute_ns, newest.exposed_ns))
+                compute, exposed = (
+                    total_ns / newest.steps / 1e9 for total_ns in (newest.compute_ns, newest.exposed_ns)
+                )
                 phases[str(number)] = Phases(compute, exposed, self._seconds(problem, job))
         found = []
         for group in groups(phases):

@@ -195,7 +195,7 @@ class RePlacementScheduler:
 
     def _read_since(self, since_ns: int, now_ns: int) -> list[_Reading]:
         """The last readings since then; that of now in any case."""
-        return [each for each in self._read(now_ns) if each.at_ns > since_ns or each.at_ns == now_ns]
+        return [reading for reading in self._read(now_ns) if reading.at_ns > since_ns or reading.at_ns == now_ns]
 
     def _account(self, job: RunningJob, now_ns: int) -> MigrationBudget:
         """The job's; a new one where it is not where it has been moved to, or cannot go home any more."""
@@ -233,7 +233,7 @@ class RePlacementScheduler:
             if account.should_revert(now_ns * 1e-9, price):
                 self._begin([(job, account.baseline)], price, now_ns, "what moves have won is lost again")
             return
-        saved = [pace * each for each in better.saved]
+        saved = [pace * saved_seconds for saved_seconds in better.saved]
         wait_ns = round(1e9 * self._seconds_to_break_even(price, saved, readings, now_ns))
         if wait_ns or not self._is_steady(better, readings, now_ns):
             self._again[job.number] = now_ns + max(wait_ns, self._moves.outlook.period_ns)
@@ -294,16 +294,20 @@ class RePlacementScheduler:
         same = [job for job, _ in jobs] == [*self._jobs.values()]
         if not same or not all(self._is_there(*each) for each in jobs) or not better:
             return
-        moves = [(jobs[at][0], each) for at, each in better.items() if each.placement != jobs[at][0].plan.placement]
+        moves = [
+            (jobs[at][0], proposal)
+            for at, proposal in better.items()
+            if proposal.placement != jobs[at][0].plan.placement
+        ]
         allowed = all(self._account(job, now_ns).allows_a_move(now_ns * 1e-9) for job, _ in moves)
-        steady = all(self._is_steady(each, readings, now_ns) for _, each in moves)
+        steady = all(self._is_steady(proposal, readings, now_ns) for _, proposal in moves)
         price = sum(self._pause_seconds(job) for job, _ in moves)
-        weighted_price = sum(each.weight * self._pause_seconds(job) for job, each in moves)
-        paces = [self._steps_per_second(jobs[at][0], each) for at, each in better.items()]
+        weighted_price = sum(proposal.weight * self._pause_seconds(job) for job, proposal in moves)
+        paces = [self._steps_per_second(jobs[at][0], proposal) for at, proposal in better.items()]
         saved = saved_together([*better.values()], paces)
         if allowed and steady and self._seconds_to_break_even(weighted_price, saved, readings, now_ns) == 0:
-            placed = [(job, each.placement) for job, each in moves]
+            placed = [(job, proposal.placement) for job, proposal in moves]
             self._begin(placed, price, now_ns, "a faster placement of all jobs")
-            for job, each in moves:
-                if not each.counts:  # it gives way to others, and is at home where it does
-                    job.account = MigrationBudget.opened(each.placement, now_ns * 1e-9)
+            for job, proposal in moves:
+                if not proposal.counts:  # it gives way to others, and is at home where it does
+                    job.account = MigrationBudget.opened(proposal.placement, now_ns * 1e-9)

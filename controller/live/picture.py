@@ -125,4 +125,4 @@ def _job(controller: Controller, number: int, job: RunningJob, now_ns: int) -> d
 def _report(report: JobReport) -> dict[str, Any]:
     """The newest report of a job's program; JSON has no NaN, so that a loss that is none becomes null."""
     values = asdict(report)
-    return {name: None if isinstance(each, float) and not isfinite(each) else each for name, each in values.items()}
+    return {name: None if isinstance(value, float) and not isfinite(value) else value for name, value in values.items()}

@@ -84,8 +84,8 @@ class WriteRefused(ControllerError):
         return all(update.is_invalid_argument for update in self.refused)
 
     def __str__(self) -> str:
-        each = "; ".join(map(str, self.refused))
-        return f"{self.switch}: {len(self.refused)} of {self.updates} updates refused: {each}"
+        reasons = "; ".join(map(str, self.refused))
+        return f"{self.switch}: {len(self.refused)} of {self.updates} updates refused: {reasons}"
 
 
 class ProgramMisfit(ControllerError):

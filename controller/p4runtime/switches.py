@@ -76,7 +76,7 @@ class Switches:
 
     def pop_foreign_generations(self) -> Mapping[int, frozenset[int]]:
         """Generations, by job, of another owner's entries in these switches, found since the last call."""
-        left = {each for session in self.sessions.values() for each in session.pop_foreign_generations()}
+        left = {generation for session in self.sessions.values() for generation in session.pop_foreign_generations()}
         return {job: frozenset(g for j, g in left if j == job) for job, _ in left}
 
     def pop_packet_ins(self) -> list[bytes]:

@@ -41,7 +41,9 @@ def default_slots(
     links = [topology.link_at(Endpoint(worker, 0)) for worker in workers]
     rate_bps = min(link.rate_bps for link in links)
     frame_bits = 8 * round_bytes(topology)
-    hops = max((routes.hops(workers[0], each) for each in workers[1:] if routes.reaches(workers[0], each)), default=1)
+    hops = max(
+        (routes.hops(workers[0], worker) for worker in workers[1:] if routes.reaches(workers[0], worker)), default=1
+    )
     delay_ns = max(link.delay_ns for link in topology.links)
     trip_ns = 2 * hops * (delay_ns + 1e9 * frame_bits / rate_bps) + HOST_TURN_NS
     rounds = int(rate_bps * trip_ns / 1e9 / frame_bits) + 1

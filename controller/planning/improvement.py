@@ -61,7 +61,7 @@ def better_alone(
         return None
     pairs = []
     for problem in reversed(problems):
-        now, then = (expected(problem, each) for each in (current, proposed))
+        now, then = (expected(problem, placement) for placement in (current, proposed))
         if not then.seconds < (1 - gain) * now.seconds:
             break
         pairs.append((now, then))
@@ -119,7 +119,7 @@ def saved_together(jobs: Sequence[Improvement], paces: Sequence[float]) -> list[
 
     `paces` are steps per second.
     """
-    counting = [(each.saved, pace * each.weight) for each, pace in zip(jobs, paces, strict=True) if each.counts]
+    counting = [(job.saved, pace * job.weight) for job, pace in zip(jobs, paces, strict=True) if job.counts]
     return [
         sum(pace * seconds for (_, pace), seconds in zip(counting, of_reading, strict=True))
         for of_reading in zip(*(saved for saved, _ in counting), strict=True)

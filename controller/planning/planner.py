@@ -191,7 +191,7 @@ class Planner:
         routes, lost, loads = self.routes, self._lost, readings[-1].loads
 
         def scene() -> list[RunningAggregation]:
-            standing = [each for each in beside if _stands(routes, lost, each[0].placement, each[0].spec, each[1])]
+            standing = [other for other in beside if _stands(routes, lost, other[0].placement, other[0].spec, other[1])]
             return [
                 RunningAggregation(
                     Problem(routes, active, each.spec.server, each.spec.gradient_bytes, loads),
@@ -236,8 +236,8 @@ class Planner:
         problems = [self._problems(plan.spec, workers, readings) for plan, workers in plans]
         scenes = [
             [
-                RunningAggregation(problem, plan.placement, plan.spec.weight, plan.spec.priority, each)
-                for problem, (plan, _), each in zip(by_plan, plans, movable, strict=True)
+                RunningAggregation(problem, plan.placement, plan.spec.weight, plan.spec.priority, is_movable)
+                for problem, (plan, _), is_movable in zip(by_plan, plans, movable, strict=True)
             ]
             for by_plan in zip(*problems, strict=True)
         ]
@@ -264,7 +264,7 @@ class Planner:
     def _problems(self, spec: JobSpec, workers: tuple[str, ...], readings: Sequence[LinkConditions]) -> list[Problem]:
         """One for each reading; the fabric's memory is the same in all."""
         first = self.problem(spec, workers, readings[0])
-        return [first, *(replace(first, loads=each.loads, others=each.others) for each in readings[1:])]
+        return [first, *(replace(first, loads=reading.loads, others=reading.others) for reading in readings[1:])]
 
     def history(self, job: int) -> GenerationHistory:
         """The generations of this job's number; a new number's are empty."""

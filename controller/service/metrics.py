@@ -175,7 +175,7 @@ class _Reading(Collector):
         age = GaugeMetricFamily("weir_heartbeat_age_seconds", "Since the last heartbeat", labels=names)
         delay = GaugeMetricFamily("weir_heartbeat_delay_seconds", "Of the last, beyond the fastest one's", labels=names)
         seats = [(seat, job, host) for (job, host), seat in heard.seats.items() if job in self._controller.jobs]
-        for seat, job, host in sorted(seats, key=lambda each: each[0].heard_ns)[:MAX_SEATS]:
+        for seat, job, host in sorted(seats, key=lambda entry: entry[0].heard_ns)[:MAX_SEATS]:
             label = [str(job), str(self._controller.jobs[job].ranks.get(host, host))]
             age.add_metric(label, (self._now_ns - seat.heard_ns) / 1e9)
             delay.add_metric(label, seat.delay_ns / 1e9)

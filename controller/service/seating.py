@@ -392,7 +392,7 @@ class Seating:
         for job, seats in list(self.jobs.items()):
             if job in self.jobs and seats.parent and seats.parent not in self.jobs:
                 await self.end(job, f"job {seats.parent}, its parent, is over", now_ns)
-            gone = next((each for each in seats.stripes if each not in self.jobs), None)
+            gone = next((stripe for stripe in seats.stripes if stripe not in self.jobs), None)
             if job in self.jobs and gone is not None:
                 why = self._controller.jobs.aborted.get(gone)
                 shared = f"job {gone}, which had a share of its chunks, is over"

@@ -332,7 +332,7 @@ class ControlService:
                 raise ControllerError(f"job {number}: given up, for nobody waits for its registration any more")
             for seats in admitted:
                 if len(shares) > 1:
-                    seats.stripes = {each.job: share for each, share in zip(admitted, shares, strict=True)}
+                    seats.stripes = {seat.job: share for seat, share in zip(admitted, shares, strict=True)}
                 self._controller.jobs.keep(seats.job, seats.as_json())
         except (ControllerError, TopologyError):
             for seats in admitted:
@@ -377,8 +377,8 @@ class ControlService:
             ],
             queued=self._queueing.states(now_ns),
             partners=[
-                pb.Partners(jobs=each.jobs, period_seconds=each.period_seconds, speed_up=each.speed_up)
-                for each in order.partners(now_ns)
+                pb.Partners(jobs=partner.jobs, period_seconds=partner.period_seconds, speed_up=partner.speed_up)
+                for partner in order.partners(now_ns)
             ],
         )
 

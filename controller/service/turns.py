@@ -112,17 +112,17 @@ class TurnKeeper:
         """Let jobs in whose workers attend; called again when a worker was lost that has not attended."""
         for job, workers in self._workers.items():
             name = str(job)
-            missing = [each for each in workers.values() if each.device not in self._turns.devices(name)]
+            missing = [worker for worker in workers.values() if worker.device not in self._turns.devices(name)]
             if not missing or (name not in self._turns.jobs and not set(self._taking_part(job)) <= workers.keys()):
                 continue
-            for each in missing:
+            for rank in missing:
                 if name in self._turns.jobs:
-                    self._turns.join(name, each.device)
+                    self._turns.join(name, rank.device)
                 else:
-                    self._turns.add(name, [each.device])
-            for each in missing:
-                if each.waits:
-                    self._deliver(self._turns.request(name, each.device))
+                    self._turns.add(name, [rank.device])
+            for rank in missing:
+                if rank.waits:
+                    self._deliver(self._turns.request(name, rank.device))
 
     def state(self, job: int) -> str:
         """Return a job's turns in words; empty if it takes none."""
@@ -132,7 +132,7 @@ class TurnKeeper:
         if absent := sorted(set(self._taking_part(job)) - workers.keys()):
             return f"takes no turns yet, for the worker on {', '.join(absent)} asks for none"
         held = sum(turn.job == str(job) for turn in self._turns.held.values())
-        waiting = sum(each.waits for each in workers.values())
+        waiting = sum(worker.waits for worker in workers.values())
         others = sorted(int(other) for other in self.partners(job))
         beside = f" beside job {', '.join(map(str, others))}" if others else ""
         return f"computes on {held}, waits on {waiting} of {len(workers)} devices{beside}"

@@ -142,13 +142,13 @@ def _collect(  # type: ignore[no-untyped-def]
     sent = carray(sent_at, (sent_count, REMEMBERED), SENT)
     tally = carray(tally_at, (1,), TALLY)
     delays_ns = carray(delays_at, (sent_count,), np.int64)
-    each, hops = np.empty(frames, PROBE), np.empty(size // 4, HOP)  # a hop has a word at least
-    taken, filled = decode_probes(data, ends, INT_PORT, DOMAIN, each, hops)
+    probes, hops = np.empty(frames, PROBE), np.empty(size // 4, HOP)  # a hop has a word at least
+    taken, filled = decode_probes(data, ends, INT_PORT, DOMAIN, probes, hops)
     reports = np.empty(filled, REPORT)
     tally[0].rejected += frames - taken
     ordered = _accept(
         data,
-        each[:taken],
+        probes[:taken],
         hops[:filled],
         now_ns,
         sent,

@@ -51,7 +51,7 @@ def logs(document: Document) -> list[Primitive]:
         *(state.ops for state in document.parser.states.values()),
         document.deparser_calls,
     )
-    return [each for primitives in places for each in primitives if each.op == "log_msg"]
+    return [primitive for primitives in places for primitive in primitives if primitive.op == "log_msg"]
 
 
 def logged_values(primitive: Primitive) -> tuple[Expr, ...]:

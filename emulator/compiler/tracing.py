@@ -24,7 +24,7 @@ from .steps import (
 def note_table(frame: Frame, table: Table, code: int, hit: IRValue, values: Sequence[IRValue]) -> None:
     """Note a table's result: the words of the key, then the action's parameters."""
     if frame.layout.steps is not None:
-        number = [each.name for each in traced_tables(frame.document)].index(table.name)
+        number = [traced_table.name for traced_table in traced_tables(frame.document)].index(table.name)
         found = frame.builder.shl(frame.builder.zext(hit, I64), const(64, HIT_BIT))
         _note(frame, frame.builder.or_(found, const(64, number << NUMBER_BIT | code)), values)
 

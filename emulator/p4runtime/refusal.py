@@ -72,7 +72,7 @@ class BatchRefusal(EmulatorError):
     def _summary(self) -> str:
         """One line for all parts."""
         failed = sum(refusal is not None for refusal in self.refusals)
-        number, first = next((number, each) for number, each in enumerate(self.refusals) if each is not None)
+        number, first = next((number, refusal) for number, refusal in enumerate(self.refusals) if refusal is not None)
         return (
             f"{self.message} {failed} of {len(self.refusals)} failed; the first is number {number}, "
             f"{first.code.name}: {_cut(first.message, _SUMMARY_CHARACTERS)}"

@@ -110,7 +110,7 @@ class VirtualHost:
             found, rejects = [datagrams, *with_int], rejects + others
         if rejects.total:
             self.rejects += rejects
-        return [each for each in found if len(each)]
+        return [batch for batch in found if len(batch)]
 
     def flush(self) -> None:
         """Send what the cores have to send, and set the timer to the first of their deadlines."""

@@ -53,7 +53,9 @@ class WorkerProcesses:
         self._started: list[Popen[str]] = []
 
     def __enter__(self) -> WorkerProcesses:
-        self._pool = ThreadPoolExecutor(max_workers=sum(len(each.seats) for each in self._registrations))
+        self._pool = ThreadPoolExecutor(
+            max_workers=sum(len(registration.seats) for registration in self._registrations)
+        )
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -112,12 +112,12 @@ class _HostLink:
             opened.append(rings.descriptor)
             opened.append(os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC))
         except OSError:  # it is gone, or no more files can be opened: it waits, and the fabric goes on
-            for each in opened:
-                os.close(each)
+            for descriptor in opened:
+                os.close(descriptor)
             return None
         connected, bell = socket.socket(fileno=opened[0]), opened[2]
         connected.setblocking(False)
-        shared, inbound, outbound = (each.ctypes.data for each in (rings.words, rings.inbound, rings.outbound))
+        shared, inbound, outbound = (ring.ctypes.data for ring in (rings.words, rings.inbound, rings.outbound))
         memory = TapRings(shared, inbound, outbound, ROWS, ROW_BYTES, FRAME_AT)
         tap = fabric.open_tap(
             self.name, memory, bell=bell, priority=self.priority, key_at=_DESTINATION_PORT_AT, key=self.port
@@ -170,7 +170,7 @@ class RealTimeFabric:
 
     def link_bytes(self) -> Mapping[Endpoint, int]:
         """Bytes that each directed link has carried, by its sending end."""
-        return {each.end: each.job_bytes for each in self._emulated.links()}
+        return {link.end: link.job_bytes for link in self._emulated.links()}
 
     def nic(self, host: str) -> str:
         """The path at which a host's process links to the fabric: WEIR_NIC of `weir.join`."""

@@ -91,5 +91,5 @@ class Achievable:
         """T_scale + T."""
         placement, topology = plan.placement, self._routes.topology
         parents = {**placement.aggregators, **placement.parents}
-        trips = (round_trip(topology, self._routes, parents, each, SCALE_ROUND_BYTES) for each in plan.spec.workers)
+        trips = (round_trip(topology, self._routes, parents, worker, SCALE_ROUND_BYTES) for worker in plan.spec.workers)
         return max(ns for ns, _ in trips) + plan.round_trip_ns

@@ -73,7 +73,7 @@ def _details(error: fy.P4ClientError, file: RuntimeFile) -> str:
         f"table_entries[{at}]: {detail.message}" if at < len(file.rows) else detail.message
         for at, detail in sorted(error.details.items())
     ]
-    return "".join(f"; {each}" for each in listed)
+    return "".join(f"; {detail}" for detail in listed)
 
 
 def _entities(file: RuntimeFile, schema: P4Schema) -> list[Any]:
@@ -89,7 +89,7 @@ def _entities(file: RuntimeFile, schema: P4Schema) -> list[Any]:
             problems.append(FileProblem(f"table_entries[{index}]: {' '.join(str(error).split())}"))
     if problems:
         raise ExperimentError(listed(str(file.path), problems))
-    entities += [+fy.P4MulticastGroupEntry(number, replicas=_pairs(each)) for number, each in file.groups.items()]
+    entities += [+fy.P4MulticastGroupEntry(number, replicas=_pairs(group)) for number, group in file.groups.items()]
     entities += [
         +fy.P4CloneSessionEntry(
             number, replicas=_pairs(session.replicas), packet_length_bytes=session.packet_length_bytes
@@ -115,7 +115,7 @@ def _update(row: RuntimeRow, schema: P4Schema) -> Any:
 def _match(kind: P4MatchType | str, value: object, name: str) -> object:
     """A field's value as finsy takes it; None for one that matches anything."""
     if isinstance(value, list):
-        numbers = [value_number(each) for each in value]
+        numbers = [value_number(number) for number in value]
         if len(numbers) == 1:
             return numbers[0]
         if len(numbers) == 2:

@@ -104,15 +104,15 @@ def train(task: WorkerTask) -> WorkerReport:
             job.apply_to(task.rank, total.mean())
         counters = [membership.counters for membership in memberships]
     drops: Counter[str] = Counter()
-    for each in counters:
-        drops.update(each.drops)
+    for counter in counters:
+        drops.update(counter.drops)
     return WorkerReport(
         begun_ns=begun,
         ended_ns=ended,
         sums=sums,
         weights=digest(job.weights(task.rank)),
         accuracy=job.accuracy(task.rank),
-        resends=sum(each.retransmitted for each in counters),
+        resends=sum(counter.retransmitted for counter in counters),
         drops={reason: count for reason, count in drops.items() if count},
     )
 

@@ -155,7 +155,7 @@ def _spelled_out(flows: object) -> object:
     """Entries of a list without traces, whose flows follow all others."""
     if not isinstance(flows, list):
         return flows
-    traced = [each for flow in flows if _is_trace(flow) for each in read_trace(Path(flow["file"]))]
+    traced = [event for flow in flows if _is_trace(flow) for event in read_trace(Path(flow["file"]))]
     return steady_unless_said([*(flow for flow in flows if not _is_trace(flow)), *traced])
 
 

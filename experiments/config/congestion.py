@@ -122,8 +122,8 @@ class ControllerCongestion(CongestionConfig):
         config = read_section(cls, written)
         if problems := list(config._unlike(topology, written)):
             raise ExperimentError(listed(str(path), problems))
-        steady = [each for each in config.background if isinstance(each, DeclaredSteady)]
-        yielding = [each for each in config.background if isinstance(each, DeclaredYielding)]
+        steady = [traffic for traffic in config.background if isinstance(traffic, DeclaredSteady)]
+        yielding = [traffic for traffic in config.background if isinstance(traffic, DeclaredYielding)]
         return CongestionOptions(
             config.bound,
             tuple(Uncontrolled(e.source, e.destination, e.rate, e.packet_bytes, e.burst) for e in steady),
@@ -136,10 +136,10 @@ class ControllerCongestion(CongestionConfig):
     def _unlike(self, topology: Topology, written: YamlFile) -> list[FileProblem]:
         """Problems of declared traffic that does not fit this fabric."""
         named, themselves = [], []
-        for index, each in enumerate(self.background):
+        for index, traffic in enumerate(self.background):
             place = f"background.{index}"
-            named += [(f"{place}.source", each.source), (f"{place}.destination", each.destination)]
-            if each.source == each.destination:
+            named += [(f"{place}.source", traffic.source), (f"{place}.destination", traffic.destination)]
+            if traffic.source == traffic.destination:
                 line = written.line(["background", index])
-                themselves.append(FileProblem(f"{place}: {each.source} sends to itself; name two hosts", line))
+                themselves.append(FileProblem(f"{place}: {traffic.source} sends to itself; name two hosts", line))
         return [*strange_hosts(topology, named, written), *themselves]

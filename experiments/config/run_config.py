@@ -201,13 +201,13 @@ class RunConfig(FabricFile):
         if isinstance(names := data.get("strategies"), list):
             data["strategies"] = [found_user_file(path, name) for name in names]
         if isinstance(options := data.get("strategy_options"), dict):
-            data["strategy_options"] = {found_user_file(path, name): each for name, each in options.items()}
+            data["strategy_options"] = {found_user_file(path, name): option for name, option in options.items()}
         if isinstance(congestion := data.get("congestion"), dict) and "law" in congestion:
             data["congestion"] = {**congestion, "law": found_user_file(path, congestion["law"])}
         if isinstance(training := data.get("training"), dict) and "optimiser" in training:
             data["training"] = {**training, "optimiser": found_user_file(path, training["optimiser"])}
         if isinstance(asked := data.get("synchronisation"), dict) and isinstance(asked.get("modes"), list):
-            data["synchronisation"] = asked = {**asked, "modes": [_found_mode(path, each) for each in asked["modes"]]}
+            data["synchronisation"] = asked = {**asked, "modes": [_found_mode(path, mode) for mode in asked["modes"]]}
             if "workload" in asked:
                 asked["workload"] = found_user_file(path, asked["workload"])
         config = read_section(cls, written, data, execute=False)
@@ -358,7 +358,7 @@ def named_files(config: Mapping[str, object]) -> list[str]:
         names.append(asked.get("workload"))
         modes = asked.get("modes")
         if isinstance(modes, list):
-            names += [each.get("name") if isinstance(each, dict) else each for each in modes]
+            names += [mode.get("name") if isinstance(mode, dict) else mode for mode in modes]
     found = [name for name in names if isinstance(name, str) and name.endswith(user_files.ENDING)]
     return list(dict.fromkeys(found))
 

@@ -176,7 +176,7 @@ class StepsConfig(Section):
     def steps(self) -> EventThresholds:
         """Raises PlanError."""
         latency, latency_step, period = (
-            None if each is None else each // 1000 for each in (self.latency, self.latency_step, self.period)
+            None if time_ns is None else time_ns // 1000 for time_ns in (self.latency, self.latency_step, self.period)
         )
         return EventThresholds(self.depth, self.depth_step, latency, latency_step, period)
 

@@ -318,12 +318,12 @@ class _Run:
         started = time.thread_time()
         better = better_alone(place, current, problems, self.timing.gain, self._expected, scene)
         self.decisions.append(time.thread_time() - started)
-        here, home = (self._expected(problems[-1], each) for each in (current, account.baseline))
+        here, home = (self._expected(problems[-1], placement) for placement in (current, account.baseline))
         pace = self._steps_per_second(job, here.seconds)
         account.update(now, pace * (home.seconds - here.seconds))
         price = self.timing.pause * 1e-9 + (here if better is None else better).refill_seconds
         if better is not None and account.allows_a_move(now):
-            if self._is_earned([pace * each for each in better.saved], price, readings):
+            if self._is_earned([pace * saved_seconds for saved_seconds in better.saved], price, readings):
                 self._move_tree(job, better.placement, price)
         elif account.should_revert(now, price):
             self._move_tree(job, account.baseline, price)
@@ -342,15 +342,15 @@ class _Run:
             return
         finally:
             self.decisions.append(time.thread_time() - started)
-        moves = [(jobs[at], each) for at, each in found.items() if each.placement != jobs[at].placement]
+        moves = [(jobs[at], proposal) for at, proposal in found.items() if proposal.placement != jobs[at].placement]
         now, price = self.simulator.now, self.timing.pause * 1e-9
         if not moves or not all(job.account is None or job.account.allows_a_move(now) for job, _ in moves):
             return
-        paces = [self._steps_per_second(jobs[at], each.now_seconds) for at, each in found.items()]
+        paces = [self._steps_per_second(jobs[at], proposal.now_seconds) for at, proposal in found.items()]
         saved = saved_together([*found.values()], paces)
-        if self._is_earned(saved, price * sum(each.weight for _, each in moves), readings):
-            for job, each in moves:
-                self._move_tree(job, each.placement, price)
+        if self._is_earned(saved, price * sum(proposal.weight for _, proposal in moves), readings):
+            for job, proposal in moves:
+                self._move_tree(job, proposal.placement, price)
 
     def _running_jobs(self, jobs: Sequence[_Job], loads: Mapping[Endpoint, LinkLoad]) -> Sequence[RunningAggregation]:
         return [

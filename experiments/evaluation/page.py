@@ -36,9 +36,9 @@ def _finite(value: Any) -> Any:
     """Return the same value with None for numbers that are not finite."""
     match value:
         case dict():
-            return {key: _finite(each) for key, each in value.items()}
+            return {key: _finite(part) for key, part in value.items()}
         case list() | tuple():
-            return [_finite(each) for each in value]
+            return [_finite(part) for part in value]
         case float() if not math.isfinite(value):
             return None
     return value
@@ -144,7 +144,7 @@ _DEPTH: Final = (
 def _beside(records: Sequence[PointRecord]) -> list[str]:
     """Describe the rows of the tables that are not strategies, in a paragraph."""
     named = {own.strategy for record in records for own in record.figures}
-    told = [f"- *{name}*: {each.summary}." for name, each in REFERENCE_SCHEMES.items() if name in named]
+    told = [f"- *{name}*: {scheme.summary}." for name, scheme in REFERENCE_SCHEMES.items() if name in named]
     return ["Reference schemes that are not strategies:\n", *told, ""] if told else []
 
 
@@ -184,7 +184,7 @@ def _summary_row(one: GridCondition, among: Sequence[GridCondition]) -> list[str
         else f"{_share(one.against_published[1])} ({name_of(one.against_published[0])})"
     )
     several = " †" if one.told["jobs"] > 1 else ""
-    blind, depth = (f"{told}{several}" if (told := _share(each)) else "" for each in (one.against_blind, one.depth))
+    blind, depth = (f"{told}{several}" if (told := _share(figure)) else "" for figure in (one.against_blind, one.depth))
     spine, others = _share(one.against_best_spine), _share(one.against_others)
     return [_named(one, among), f"{one.background:.2f}", _ms(own.mean_ms), spine, best, blind, depth, others]
 
@@ -248,7 +248,7 @@ def _verdict(loaded: Sequence[GridCondition]) -> str:
     others = [(one, one.against_others.value) for one in loaded if one.against_others is not None]
     published = [(one, one.against_published[1].value) for one in loaded if one.against_published is not None]
     apart = [(one, saved) for one, saved in published if set(AIMED_AT) - set(one.published)]
-    whole = [each for each in published if each not in apart]
+    whole = [condition for condition in published if condition not in apart]
     named = ", ".join(label(name) for name in AIMED_AT[:-1]) + f" and {label(AIMED_AT[-1])}"
     lines = ["**Aims.** With background traffic and fresh telemetry:\n"]
     if spines:

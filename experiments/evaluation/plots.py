@@ -81,5 +81,5 @@ def _rounded(value: float, margin: float) -> float:
     """The nearest round number beyond `value` times `margin`, below it for a margin of less than 1."""
     wanted = value * margin
     decade = 10.0 ** math.floor(math.log10(wanted))
-    beyond = [each * decade for each in _ROUND]
+    beyond = [step * decade for step in _ROUND]
     return max(x for x in beyond if x <= wanted) if margin < 1 else min(x for x in beyond if x >= wanted)

@@ -139,7 +139,7 @@ def maker() -> dict[str, str]:
 
 def blas() -> str:
     """Kernels of NumPy's BLAS, such as Haswell: others round sums of products differently in the last bit."""
-    found = {each.get("architecture", "") for each in threadpool_info() if each["user_api"] == "blas"}
+    found = {library.get("architecture", "") for library in threadpool_info() if library["user_api"] == "blas"}
     return ", ".join(sorted(found)) or "unknown"
 
 

@@ -362,10 +362,10 @@ def known_strategies(names: list[str], info: ValidationInfo) -> list[str]:
 def _find_files(suite_file: Path, grid: dict[str, Any]) -> None:
     """Read the fabrics that a grid names by their files, and find its files of flow sizes, beside the suite."""
     if isinstance(fabrics := grid.get("fabrics"), list):
-        grid["fabrics"] = [read_fabric(suite_file, each) if isinstance(each, str) else each for each in fabrics]
+        grid["fabrics"] = [read_fabric(suite_file, fabric) if isinstance(fabric, str) else fabric for fabric in fabrics]
     if isinstance(kinds := grid.get("background"), list):
         grid["background"] = [
-            full_path(suite_file, each) if isinstance(each, str) and is_file(each) else each for each in kinds
+            full_path(suite_file, kind) if isinstance(kind, str) and is_file(kind) else kind for kind in kinds
         ]
 
 

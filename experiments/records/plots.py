@@ -88,7 +88,7 @@ def plots_of(record: RunRecord, seen: Sequence[SeenFabric]) -> dict[str, Picture
         plots["heartbeats"] = _heartbeats(record)
     if record.modes:
         plots["modes"] = _modes(record)
-    if seen := [each for each in seen if each.fullest]:
+    if seen := [panel for panel in seen if panel.fullest]:
         plots["seen-loads"] = _seen_loads(seen)
         plots["seen-queues"] = _seen_queues(seen)
     return plots
@@ -249,16 +249,16 @@ def _shared(record: RunRecord) -> list[_Shared]:
 
 def _fairness(shared: Sequence[_Shared]) -> Picture:
     """Jain's index over time, and when they came and went."""
-    least = min(window.index for each in shared for window in each.windows)
+    least = min(window.index for panel in shared for window in panel.windows)
 
     def draw(figure: Any, _: float) -> None:
-        stack = _stack(figure, [each.title for each in shared], "virtual time [ms]", "Jain's index")
-        for axes, each in zip(stack, shared, strict=True):
-            spans = np.array([(window.start_ns, window.end_ns) for window in each.windows])
-            indices = np.array([window.index for window in each.windows])
-            _levels(axes, spans, indices, color=each.colour, linewidth=1.3)
-            last_ns = max(one.end_ns for one in each.sharers)
-            for one in each.sharers:
+        stack = _stack(figure, [panel.title for panel in shared], "virtual time [ms]", "Jain's index")
+        for axes, panel in zip(stack, shared, strict=True):
+            spans = np.array([(window.start_ns, window.end_ns) for window in panel.windows])
+            indices = np.array([window.index for window in panel.windows])
+            _levels(axes, spans, indices, color=panel.colour, linewidth=1.3)
+            last_ns = max(one.end_ns for one in panel.sharers)
+            for one in panel.sharers:
                 axes.axvline(one.start_ns / 1e6, color=_MARK, linestyle="--", linewidth=0.8)
                 if one.end_ns < last_ns:
                     axes.axvline(one.end_ns / 1e6, color=_MARK, linestyle=":", linewidth=1)
@@ -323,10 +323,10 @@ def _seen_loads(seen: Sequence[SeenFabric]) -> Picture:
 
     def draw(figure: Any, _: float) -> None:
         stack = _seen_stack(figure, seen, "load as telemetry saw it [% of the rate]")
-        for axes, each in zip(stack, seen, strict=True):
-            for link in each.fullest:
+        for axes, panel in zip(stack, seen, strict=True):
+            for link in panel.fullest:
                 axes.plot(np.array(link.time_ns) / 1e6, 100 * np.array(link.load), label=link.end, linewidth=1.2)
-            _finish_seen(axes, each)
+            _finish_seen(axes, panel)
         stack[0].set_ylim(0, None)
 
     return _picture(draw, len(seen))
@@ -337,17 +337,17 @@ def _seen_queues(seen: Sequence[SeenFabric]) -> Picture:
 
     def draw(figure: Any, _: float) -> None:
         stack = _seen_stack(figure, seen, "queue as telemetry saw it [packets]")
-        for axes, each in zip(stack, seen, strict=True):
-            for link in each.longest:
+        for axes, panel in zip(stack, seen, strict=True):
+            for link in panel.longest:
                 axes.step(np.array(link.time_ns) / 1e6, link.queue_packets, where="pre", label=link.end, linewidth=1.2)
-            _finish_seen(axes, each)
+            _finish_seen(axes, panel)
         stack[0].set_ylim(0, None)
 
     return _picture(draw, len(seen))
 
 
 def _seen_stack(figure: Any, seen: Sequence[SeenFabric], up: str) -> Any:
-    return _stack(figure, [each.title for each in seen], "controller's clock [ms]", up)
+    return _stack(figure, [panel.title for panel in seen], "controller's clock [ms]", up)
 
 
 def _finish_seen(axes: Any, seen: SeenFabric) -> None:

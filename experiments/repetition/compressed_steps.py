@@ -44,11 +44,11 @@ class CodecMean:
         self._step = 0
 
     def __call__(self, gradients: Sequence[Floats]) -> Floats:
-        values = [codec.compensate("g", each) for codec, each in zip(self._codecs, gradients, strict=True)]
+        values = [codec.compensate("g", gradient) for codec, gradient in zip(self._codecs, gradients, strict=True)]
         self._step += 1
         sent = contributions(self._codecs[0], values, seed=self._step)
-        for codec, each, own in zip(self._codecs, values, sent, strict=True):
-            codec.update("g", each, own)
+        for codec, value, own in zip(self._codecs, values, sent, strict=True):
+            codec.update("g", value, own)
         mean: Floats = np.asarray(np.mean(sent, axis=0, dtype=np.float64), np.float32)
         return mean
 

@@ -115,7 +115,7 @@ def change(result: ConditionResult) -> str:
 
 
 def _percent(interval: Interval) -> str:
-    value, low, high = (100 * each for each in (interval.value, interval.low, interval.high))
+    value, low, high = (100 * bound for bound in (interval.value, interval.low, interval.high))
     return f"{value:+.0f} %" + (f" ({low:+.0f} to {high:+.0f})" if high > low else "")
 
 

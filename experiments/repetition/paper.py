@@ -87,7 +87,7 @@ class Paper:
 
     def figure(self, name: str) -> Quantity:
         """Return a figure by its name."""
-        return next(each for each in self.figures if each.name == name)
+        return next(figure for figure in self.figures if figure.name == name)
 
 
 def command(name: str) -> str:

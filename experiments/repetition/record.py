@@ -79,7 +79,7 @@ class PaperRecord(_Stored):
     def save(self, path: Path) -> None:
         """Write the record, each series on a line of its own. Raises ExperimentError if it cannot be written."""
         head = self.model_dump_json(exclude={"series"}).removesuffix("}")
-        lines = ",\n".join(each.model_dump_json(exclude_defaults=True) for each in self.series)
+        lines = ",\n".join(entry.model_dump_json(exclude_defaults=True) for entry in self.series)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(f'{head},"series":[\n{lines}\n]}}\n', encoding="utf-8")
@@ -106,7 +106,7 @@ class ConditionResult:
 
 def results(paper: Paper, record: PaperRecord) -> Iterator[ConditionResult]:
     """Compare every baseline with the system, by figure and condition, in the record's order."""
-    found = {(each.figure, each.condition, each.contender): each for each in record.series}
+    found = {(entry.figure, entry.condition, entry.contender): entry for entry in record.series}
     known = {contender.name: contender for contender in paper.contenders}
     for series in record.series:
         mine = found[series.figure, series.condition, paper.system.name]

@@ -114,7 +114,7 @@ class Learning:
             self._simulator.run(self._simulator.now + self._period)
         to_share = {
             share: float(
-                np.mean([times[each.curve.steps_to(share) - 1] - each.begun_seconds for each, times in self._ended])
+                np.mean([times[job.curve.steps_to(share) - 1] - job.begun_seconds for job, times in self._ended])
             )
             for share in SHARES
         }

@@ -76,7 +76,7 @@ class SchedulingConfig(Section):
             raise ValueError(f"{' and '.join(kinds) or 'nothing'} is given; give one of searches, learners and turns")
         if self.turns is not None and self.orders:
             raise ValueError("orders: jobs in turns are compared with other ways to share devices; leave orders out")
-        if self.searches is not None and (wrong := [each for each in self.orders if each in ("jpas", ORACLE)]):
+        if self.searches is not None and (wrong := [order for order in self.orders if order in ("jpas", ORACLE)]):
             raise ValueError(f"orders: {wrong[0]} needs predicted progress, which searches do not use")
         return self
 

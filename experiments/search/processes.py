@@ -57,8 +57,8 @@ class ProcessOutcome:
         return {
             "order": self.order,
             "searches": [
-                {**search_json(each.config.name, each.search), "stage_seconds": each.stage_seconds}
-                for each in self.searches
+                {**search_json(search.config.name, search.search), "stage_seconds": search.stage_seconds}
+                for search in self.searches
             ],
         }
 
@@ -78,14 +78,14 @@ async def run_as_processes(file: SearchFile, progressed: Progressed = lambda _: 
         ways = [_Searching(live, routes, search, file.seed, progressed) for search in file.searches]
         try:
             async with asyncio.TaskGroup() as group:
-                for each in ways:
-                    group.create_task(each.run())
+                for way in ways:
+                    group.create_task(way.run())
         except* ExperimentError as errors:
             raise errors.exceptions[0] from None
         finally:
-            for each in ways:
-                each.kill()
-    return ProcessOutcome([each.result for each in ways], file.orders[0])
+            for way in ways:
+                way.kill()
+    return ProcessOutcome([way.result for way in ways], file.orders[0])
 
 
 class _Searching:

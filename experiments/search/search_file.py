@@ -113,7 +113,9 @@ class SearchConfig(Section):
     @property
     def ranges(self) -> Space:
         """Its space."""
-        return {name: each.range if isinstance(each, RangeConfig) else each for name, each in self.space.items()}
+        return {
+            name: values.range if isinstance(values, RangeConfig) else values for name, values in self.space.items()
+        }
 
 
 class SearchFile(FabricFile):
@@ -165,7 +167,7 @@ class SearchFile(FabricFile):
         if isinstance(orders := data.get("orders"), list):
             data["orders"] = [found_user_file(path, name) for name in orders]
         if isinstance(searches := data.get("searches"), list):
-            data["searches"] = [_with_full_path(path, each) for each in searches]
+            data["searches"] = [_with_full_path(path, search) for search in searches]
         read_section(cls, written, data, execute=False)
         return read_section(cls, written, data)
 

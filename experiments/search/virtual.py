@@ -40,11 +40,11 @@ class Outcome:
             "searches": [search_json(course.config.name, course.search) for course in self.courses],
             "orders": [
                 {
-                    "order": each.order,
-                    "mean_stage_seconds": each.stage_seconds,
-                    "search_seconds": each.search_seconds,
+                    "order": order.order,
+                    "mean_stage_seconds": order.stage_seconds,
+                    "search_seconds": order.search_seconds,
                 }
-                for each in self.orders
+                for order in self.orders
             ],
             "bound_seconds": self.bound_seconds,
         }

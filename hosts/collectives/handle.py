@@ -118,7 +118,7 @@ class SteppedHandle(Handle):
 
     def done(self) -> bool:
         while not self._results and self._error is None:
-            if not all(each.done() for each in self._pending):
+            if not all(handle.done() for handle in self._pending):
                 return False
             self._resume()
         return True
@@ -127,8 +127,8 @@ class SteppedHandle(Handle):
         until = time.monotonic() + (self._timeout_s if timeout_s is None else _checked(timeout_s))
         with self._meter.blocked():
             while not self._results and self._error is None:
-                for each in self._pending:
-                    each.wait(max(0.0, until - time.monotonic()))
+                for handle in self._pending:
+                    handle.wait(max(0.0, until - time.monotonic()))
                 self._resume()
         self.is_taken = True
         if self._error is not None:
@@ -138,7 +138,7 @@ class SteppedHandle(Handle):
     def _resume(self) -> None:
         """Begin the next exchanges, or end. All that were begun are done."""
         try:
-            self._pending = self._steps.send([each.wait(0) for each in self._pending])
+            self._pending = self._steps.send([handle.wait(0) for handle in self._pending])
         except StopIteration as stop:
             self._results.append(self._finish(stop.value))
         except Exception as error:  # noqa: BLE001 (whoever waits is to have it)

@@ -82,34 +82,34 @@ class SummationChoice:
 def _server(costs: CommunicationCosts, nodes: int, size: float, parts: int, compressed: bool) -> float:
     assert costs.gather is not None
     assert costs.broadcast is not None
-    each = size / parts
-    merges = (nodes - 1) * costs.merge(each)
+    part_bytes = size / parts
+    merges = (nodes - 1) * costs.merge(part_bytes)
     if not compressed:
-        return costs.gather(each) + costs.broadcast(each) + merges
-    code = costs.ratio * each
-    encodes = min(parts + 1, nodes) * costs.encode(each)
+        return costs.gather(part_bytes) + costs.broadcast(part_bytes) + merges
+    code = costs.ratio * part_bytes
+    encodes = min(parts + 1, nodes) * costs.encode(part_bytes)
     decodes = min(nodes - 1 + parts, 2 * (nodes - 1)) * costs.decode(code)
     return costs.gather(code) + costs.broadcast(code) + encodes + decodes + merges
 
 
 def _ring(costs: CommunicationCosts, nodes: int, size: float, parts: int, compressed: bool) -> float:
     assert costs.send is not None
-    each = size / parts
-    merges = (nodes - 1) * costs.merge(each)
+    part_bytes = size / parts
+    merges = (nodes - 1) * costs.merge(part_bytes)
     if not compressed:
-        return 2 * (nodes - 1) * costs.send(each) + merges
-    code = costs.ratio * each
-    return 2 * (nodes - 1) * costs.send(code) + nodes * (costs.encode(each) + costs.decode(code)) + merges
+        return 2 * (nodes - 1) * costs.send(part_bytes) + merges
+    code = costs.ratio * part_bytes
+    return 2 * (nodes - 1) * costs.send(code) + nodes * (costs.encode(part_bytes) + costs.decode(code)) + merges
 
 
 def _switch(costs: CommunicationCosts, nodes: int, size: float, parts: int, compressed: bool) -> float:
     """Parts are encoded while earlier ones are on their way, and decoded after all are encoded (`task_graph`)."""
     assert costs.hop is not None
-    each = size / parts
+    part_bytes = size / parts
     if not compressed:
-        return parts * costs.hop(each)
-    lanes = costs.switch_ratio * each
-    encode, hop, decode = costs.encode(each), costs.hop(lanes), costs.decode(lanes)
+        return parts * costs.hop(part_bytes)
+    lanes = costs.switch_ratio * part_bytes
+    encode, hop, decode = costs.encode(part_bytes), costs.hop(lanes), costs.decode(lanes)
     there = (encode + part * max(encode, hop) + hop for part in range(parts))
     return max(max(time, parts * encode) + (parts - part) * decode for part, time in enumerate(there))
 

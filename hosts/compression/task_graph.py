@@ -68,16 +68,16 @@ def stages(choice: SummationChoice, costs: CommunicationCosts, nodes: int, size:
         nodes: Number of workers.
         size: Numbers of the gradient.
     """
-    each = size / choice.parts
+    part_bytes = size / choice.parts
     if choice.way == "switch":
         assert costs.hop is not None
         if not choice.compressed:
-            return [("merge", NETWORK, costs.hop(each))]
-        lanes = costs.switch_ratio * each
-        return [_encode(costs, each), ("merge", NETWORK, costs.hop(lanes)), _decode(costs, lanes)]
-    merge: Stage = ("merge", COMPUTE, costs.merge(each))
-    sent = costs.ratio * each if choice.compressed else each
-    before, after = ([_encode(costs, each)], [_decode(costs, sent)]) if choice.compressed else ([], [])
+            return [("merge", NETWORK, costs.hop(part_bytes))]
+        lanes = costs.switch_ratio * part_bytes
+        return [_encode(costs, part_bytes), ("merge", NETWORK, costs.hop(lanes)), _decode(costs, lanes)]
+    merge: Stage = ("merge", COMPUTE, costs.merge(part_bytes))
+    sent = costs.ratio * part_bytes if choice.compressed else part_bytes
+    before, after = ([_encode(costs, part_bytes)], [_decode(costs, sent)]) if choice.compressed else ([], [])
     if choice.way == "server":
         assert costs.gather is not None
         assert costs.broadcast is not None
@@ -250,7 +250,11 @@ def chrome_trace(tasks: Sequence[Task], spans: Sequence[Span]) -> list[dict[str,
             "tid": task.queue,
             "ts": 1e3 * span.start_ms,
             "dur": 1e3 * (span.end_ms - span.start_ms),
-            "args": {"gradient": task.gradient, "part": task.part, "after": [tasks[each].name for each in task.after]},
+            "args": {
+                "gradient": task.gradient,
+                "part": task.part,
+                "after": [tasks[index].name for index in task.after],
+            },
         }
         for task, span in zip(tasks, spans, strict=True)
     ]

@@ -121,7 +121,7 @@ def _encoded(
 ) -> tuple[list[Context], list[Float32Array]]:
     contexts = [Context(arrays[0].size, len(arrays), Draws(seed, rank)) for rank in range(len(arrays))]
     asked = [codec.presum(array, context) for array, context in zip(arrays, contexts, strict=True)]
-    if wanted := [each for each in asked if each is not None]:
+    if wanted := [request for request in asked if request is not None]:
         agreed = reference_sum(wanted)
         contexts = [replace(context, agreed=agreed) for context in contexts]
     return contexts, [codec.encode(array, context) for array, context in zip(arrays, contexts, strict=True)]

@@ -54,8 +54,8 @@ class FabricLink:
         self.send_failures = 0
         self.last_send_failure: OSError | None = None
         self._poll = select.epoll()
-        for each in (self._bell, self._socket):
-            self._poll.register(each, select.EPOLLIN)
+        for descriptor in (self._bell, self._socket):
+            self._poll.register(descriptor, select.EPOLLIN)
         self._closed = False
 
     @classmethod
@@ -72,8 +72,8 @@ class FabricLink:
             connected.setblocking(False)
             return cls(connected, hello, descriptors)
         except OSError as error:
-            for each in (connected.detach(), *descriptors):
-                os.close(each)
+            for descriptor in (connected.detach(), *descriptors):
+                os.close(descriptor)
             raise OSError(error.errno, f"no emulated fabric at {path}: {error.strerror or error}") from None
 
     def fileno(self) -> int:

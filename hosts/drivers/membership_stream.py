@@ -401,7 +401,7 @@ class MembershipStream:
         """Workers have left in good order."""
         if self.endpoint is None or not isinstance(self.endpoint.core, WorkerCore):
             return
-        self._departed.update({each.rank: each for each in departures})
+        self._departed.update({departure.rank: departure for departure in departures})
         self._departures_are_final = final
         if final:
             with self.endpoint.changed:
@@ -411,11 +411,14 @@ class MembershipStream:
     def _note_missing(self) -> None:
         """Log workers that have left and that the new generation goes on without."""
         assert self._plan is not None
-        for each in self._departed.values():
-            if each.rank not in self.went_on_without and each.address not in self._plan.members:
-                self.went_on_without[each.rank] = each.calls
+        for departure in self._departed.values():
+            if departure.rank not in self.went_on_without and departure.address not in self._plan.members:
+                self.went_on_without[departure.rank] = departure.calls
                 _log.warning(
-                    "job %d: %s left the job after %d calls; the sums go on without it", self.job, each, each.calls
+                    "job %d: %s left the job after %d calls; the sums go on without it",
+                    self.job,
+                    departure,
+                    departure.calls,
                 )
 
     def _end(self, ended: pb.Ended) -> None:

@@ -186,8 +186,8 @@ class UdpHost:
                 arrivals.register(self.socket, select.EPOLLIN)
                 if self._shared is not None:
                     arrivals.register(self._shared, select.EPOLLIN)
-                for each in (arrivals, delay):
-                    each.register(self._wake_reader, select.EPOLLIN)
+                for task in (arrivals, delay):
+                    task.register(self._wake_reader, select.EPOLLIN)
                 while not self._closing:
                     batching_delay_ns = self._step(arrivals)
                     if batching_delay_ns >= _EPOLL_NS:
@@ -203,7 +203,7 @@ class UdpHost:
         """Take what has arrived, send what there is to send; how long not to look again unless woken, in ns."""
         with self.changed:
             deadlines = [
-                deadline for each in self._endpoints.values() if (deadline := each.core.deadline_ns) is not None
+                deadline for endpoint in self._endpoints.values() if (deadline := endpoint.core.deadline_ns) is not None
             ]
         timeout = max(0, min(deadlines) - time.monotonic_ns()) / 1e9 if deadlines else None
         ready = [descriptor for descriptor, _ in arrivals.poll(timeout)]
@@ -219,20 +219,22 @@ class UdpHost:
                 if self._shared.fileno() in ready:
                     received += self._shared.receive()
             due: dict[int, Core] = {}
-            before = sum(each.core.settled for each in self._endpoints.values())
+            before = sum(endpoint.core.settled for endpoint in self._endpoints.values())
             for datagrams in received:
                 for job, part in by_job(datagrams, list(self._endpoints)):
                     core = due[job] = self._endpoints[job].core
                     core.receive(now, part)
             heard = set(due)
-            for job, each in self._endpoints.items():
-                if job not in due and (deadline := each.core.deadline_ns) is not None and deadline <= now:
-                    due[job] = each.core
+            for job, endpoint in self._endpoints.items():
+                if job not in due and (deadline := endpoint.core.deadline_ns) is not None and deadline <= now:
+                    due[job] = endpoint.core
             for core in due.values():
                 out += core.poll(now)
-            delays = {job: each.core.batching_delay_ns for job, each in self._endpoints.items()} if heard else {}
+            delays = (
+                {job: endpoint.core.batching_delay_ns for job, endpoint in self._endpoints.items()} if heard else {}
+            )
             self.changed.notify_all()
-            if sum(each.core.settled for each in self._endpoints.values()) > before:
+            if sum(endpoint.core.settled for endpoint in self._endpoints.values()) > before:
                 self.settled.notify_all()
         for datagrams in out:
             self.socket.send(datagrams)

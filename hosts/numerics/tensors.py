@@ -415,11 +415,11 @@ class Tensor:
 
     def reduced(self) -> Reduced:
         """The finished sum, in this tensor's own memory where it was not cut."""
-        each, values = self._encoding.values, self._joined(self._values)
+        value, values = self._encoding.values, self._joined(self._values)
         if len(self._layers) <= 1:
-            return Reduced(self.name, self._encoding.kind, values, self._weights, each)
+            return Reduced(self.name, self._encoding.kind, values, self._weights, value)
         sizes = [
-            min(each, last - first - chunk * each) for first, last, chunks in self._layers for chunk in range(chunks)
+            min(value, last - first - chunk * value) for first, last, chunks in self._layers for chunk in range(chunks)
         ]
         return Reduced(self.name, self._encoding.kind, values, self._weights, np.array(sizes, np.int64))
 

@@ -12,9 +12,9 @@ def describe_departures(departures: Iterable[Departure], calls: int) -> str:
 
     Only workers that left first are named: their departure ended the sums.
     """
-    workers = sorted(departures, key=lambda each: (each.calls, each.rank))
+    workers = sorted(departures, key=lambda departure: (departure.calls, departure.rank))
     after = workers[0].calls
-    names = [str(each) for each in workers if each.calls == after]
+    names = [str(worker) for worker in workers if worker.calls == after]
     who = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
     if calls <= after:
         return f"{who} left the job after {after} calls, and others went on"

@@ -49,9 +49,9 @@ class TensorStream:
 
     def cut_before(self, tensor: Tensor, store: RoundStore) -> None:
         """End in front of this tensor; the rounds of this one and of all later ones are passed over."""
-        kept = [each for each in self.tensors if each.handle < tensor.handle]
-        self.end = max((each.end for each in kept), default=self.base)
-        self.tensors, self._starts = kept, [each.start for each in kept]
+        kept = [earlier for earlier in self.tensors if earlier.handle < tensor.handle]
+        self.end = max((earlier.end for earlier in kept), default=self.base)
+        self.tensors, self._starts = kept, [earlier.start for earlier in kept]
         ahead = np.arange(self.base, self.end)
         store.pass_over(ahead[~self.has(ahead) & ~store.holds(ahead)])
         self._following = min(self._following, self.end)
@@ -60,8 +60,8 @@ class TensorStream:
     def has(self, rounds: IntArray) -> BoolArray:
         """Return whether each round is one of a tensor that is summed here."""
         among = np.zeros(len(rounds), np.bool_)
-        for each in self.tensors:
-            among |= (rounds >= each.start) & (rounds < each.end)
+        for tensor in self.tensors:
+            among |= (rounds >= tensor.start) & (rounds < tensor.end)
         return among
 
     def agree_again(self, store: RoundStore, fetched: IntArray, lead: int) -> IntArray:

@@ -189,8 +189,8 @@ class WorkerCore:
 
         May be repeated with more workers.
         """
-        self._departures = tuple({each.rank: each for each in (*self._departures, *departures)}.values())
-        calls = min((each.calls for each in self._departures), default=self._failed_handle)
+        self._departures = tuple({departure.rank: departure for departure in (*self._departures, *departures)}.values())
+        calls = min((departure.calls for departure in self._departures), default=self._failed_handle)
         # A tensor whose rounds have begun to be summed is not lacking: the workers that left have contributed to it.
         lacking = next((t for t in self._stream.tensors if t.handle >= calls and t.start >= self._stream.base), None)
         first = max(calls, self._next_handle) if lacking is None else lacking.handle

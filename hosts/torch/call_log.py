@@ -139,7 +139,7 @@ class GroupCallLog:
         for rank, what in sorted(called.items()):
             groups.setdefault(what, []).append(rank)
         told = [
-            f"{self._named(ranks)}: {what}" for what, ranks in sorted(groups.items(), key=lambda each: len(each[1]))
+            f"{self._named(ranks)}: {what}" for what, ranks in sorted(groups.items(), key=lambda group: len(group[1]))
         ]
         return f"the ranks' calls differ in call {waiting.number} of the group: {'; '.join(told)}"
 
@@ -202,4 +202,4 @@ def described(name: str, *words: Any) -> str:
 def _tensors(word: Any) -> list[torch.Tensor]:
     if isinstance(word, torch.Tensor):
         return [word]
-    return [part for each in word for part in _tensors(each)] if isinstance(word, list | tuple) else []
+    return [part for element in word for part in _tensors(element)] if isinstance(word, list | tuple) else []

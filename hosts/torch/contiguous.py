@@ -60,7 +60,7 @@ def contiguous_words(words: Sequence[Any]) -> tuple[list[Any], Copies]:
             if written:
                 copies.append((word, copy))
             return copy
-        return [replaced(each, written) for each in word] if isinstance(word, list | tuple) else word
+        return [replaced(element, written) for element in word] if isinstance(word, list | tuple) else word
 
     return [replaced(word, number == 0) for number, word in enumerate(words)], copies
 

@@ -40,11 +40,13 @@ class _Distributed:
         self._weir_made.clear()
         own_step: Callable[[], Any] = super().step  # type: ignore[misc]
         with torch.no_grad():
-            parameters = [each for group in self.param_groups for each in group["params"] if each.grad is not None]
+            parameters = [
+                parameter for group in self.param_groups for parameter in group["params"] if parameter.grad is not None
+            ]
             if self._weir_op == Adasum:
                 _step_with_adasum(parameters, own_step, self._weir_among)
             else:
-                _reduce([each.grad for each in parameters], self._weir_op, self._weir_among)
+                _reduce([parameter.grad for parameter in parameters], self._weir_op, self._weir_among)
                 own_step()
         return loss
 
@@ -89,10 +91,10 @@ def DistributedOptimizer(
             place="DistributedOptimizer",
             value=backward_passes_per_step,
         )
-    parameters = [each for group in optimizer.param_groups for each in group["params"]]
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     if named_parameters is not None:
         names = {parameter: name for name, parameter in named_parameters}
-        if unnamed := sum(each not in names for each in parameters):
+        if unnamed := sum(parameter not in names for parameter in parameters):
             raise InvalidPlan(
                 f"named_parameters lacks {unnamed} of the optimizer's {len(parameters)} parameters",
                 place="DistributedOptimizer",
@@ -104,20 +106,20 @@ def DistributedOptimizer(
     made.__dict__ = optimizer.__dict__
     made._weir_op, made._weir_among = op, process_set
     made._weir_passes, made._weir_made = backward_passes_per_step, {}
-    for each in parameters:
-        if each.requires_grad:
-            each.register_post_accumulate_grad_hook(made._weir_count)
+    for parameter in parameters:
+        if parameter.requires_grad:
+            parameter.register_post_accumulate_grad_hook(made._weir_count)
     distributed: torch.optim.Optimizer = made
     return distributed
 
 
 def _step_with_adasum(parameters: list[torch.nn.Parameter], own_step: Callable[[], Any], among: Any) -> None:
     """Make the own step, and put start + Adasum(change) in its place."""
-    starts = [each.detach().clone() for each in parameters]
+    starts = [parameter.detach().clone() for parameter in parameters]
     own_step()
     by_type: dict[torch.dtype, list[int]] = defaultdict(list)
-    for place, each in enumerate(parameters):
-        by_type[each.dtype].append(place)
+    for place, parameter in enumerate(parameters):
+        by_type[parameter.dtype].append(place)
     for places in by_type.values():
         changes = torch.cat([(parameters[place] - starts[place]).reshape(-1) for place in places])
         sizes = [parameters[place].numel() for place in places]

@@ -115,7 +115,7 @@ def rejoining(
         except (HostError, RuntimeError) as error:
             found = failures()
             unmade += 1  # 0: it was made
-            if any(isinstance(each, _FINAL) for each in (error, *found)) or not (found or 0 < unmade < _TRIES):
+            if any(isinstance(failure, _FINAL) for failure in (error, *found)) or not (found or 0 < unmade < _TRIES):
                 raise
             reason = f"rank {rank} has lost its group: {found[0] if found else error}"
             _log.warning("%s; in step %d; all ranks are to meet again", reason, progress.step)

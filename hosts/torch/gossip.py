@@ -244,19 +244,19 @@ class GossipAverager:
 
 
 def _tensors(params: Iterable[Any]) -> Iterator[torch.Tensor]:
-    for each in params:
-        yield from each["params"] if isinstance(each, Mapping) else (each,)
+    for param in params:
+        yield from param["params"] if isinstance(param, Mapping) else (param,)
 
 
 def _flat(tensors: Iterable[torch.Tensor]) -> NDArray[np.float32]:
     """Copy tensors into one array of float32, (parameters,)."""
-    return np.concatenate([each.detach().to("cpu", torch.float32).numpy().ravel() for each in tensors])
+    return np.concatenate([tensor.detach().to("cpu", torch.float32).numpy().ravel() for tensor in tensors])
 
 
 def _write(weights: NDArray[np.float32], tensors: Iterable[torch.Tensor]) -> None:
     begin = 0
     with torch.no_grad():
-        for each in tensors:
-            end = begin + each.numel()
-            each.copy_(torch.from_numpy(weights[begin:end]).view(each.shape))
+        for tensor in tensors:
+            end = begin + tensor.numel()
+            tensor.copy_(torch.from_numpy(weights[begin:end]).view(tensor.shape))
             begin = end

@@ -352,8 +352,8 @@ class WeirProcessGroup(dist.ProcessGroup):
             sizes = [part.numel() for part in parts]
 
         def deliver(flat: torch.Tensor) -> None:
-            apart = flat.split([self._size * each for each in shards])
-            own = [part.view(self._size, each)[self._rank] for part, each in zip(apart, shards, strict=True)]
+            apart = flat.split([self._size * shard for shard in shards])
+            own = [part.view(self._size, shard)[self._rank] for part, shard in zip(apart, shards, strict=True)]
             if layers:
                 own = [torch.cat(own)]
             for output, part in zip(outputs, own, strict=True):

@@ -56,7 +56,7 @@ class TransportCounters:
     @property
     def drops(self) -> dict[str, int]:
         """Packets dropped, by reason."""
-        return {each.name: getattr(self, each.name) for each in fields(self)[4:]}
+        return {field.name: getattr(self, field.name) for field in fields(self)[4:]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,10 +167,10 @@ class TransportCore:
 
     def cancel(self, pending: Pending[Any]) -> None:
         """Cancel a call: its result goes to the next one."""
-        self._takers = deque(each for each in self._takers if each is not pending)
-        for each in self._connections.values():
-            each.receivers = deque(other for other in each.receivers if other is not pending)
-            each.asked = {number: other for number, other in each.asked.items() if other is not pending}
+        self._takers = deque(taker for taker in self._takers if taker is not pending)
+        for connection in self._connections.values():
+            connection.receivers = deque(other for other in connection.receivers if other is not pending)
+            connection.asked = {number: other for number, other in connection.asked.items() if other is not pending}
 
     # --- driven ---
 
@@ -183,7 +183,7 @@ class TransportCore:
         """When to poll at the latest; 0: now. None: not before something comes."""
         if self._is_closing:
             return None if self._has_told else 0
-        found = [due for each in self._connections.values() if (due := each.deadline_ns) is not None]
+        found = [due for connection in self._connections.values() if (due := connection.deadline_ns) is not None]
         return min(found, default=None)
 
     def receive(self, now_ns: int, datagrams: Datagrams) -> None:

@@ -11,8 +11,8 @@ from ..errors import TrainingError
 
 def equal_shares(total: int, workers: int) -> list[int]:
     """Return shares as equal as possible; the remainder goes to the first workers, one sample each."""
-    each, more = divmod(total, workers)
-    return [each + (rank < more) for rank in range(workers)]
+    share, more = divmod(total, workers)
+    return [share + (rank < more) for rank in range(workers)]
 
 
 def proportional_shares(total: int, speeds: Sequence[float], limits: Sequence[int | None] | None = None) -> list[int]:

@@ -128,7 +128,7 @@ class PeerCall:
     @property
     def fails_ns(self) -> int | None:
         """When the call fails; None while the peer answers."""
-        lost = [self._network.lost[each] for each in (self._rank, self._peer) if each in self._network.lost]
+        lost = [self._network.lost[rank] for rank in (self._rank, self._peer) if rank in self._network.lost]
         return max(min(lost), self._began_ns) + self._network.patience_ns if lost else None
 
     def done(self) -> bool:

@@ -34,12 +34,12 @@ class Gossiper:
 
     def alive(self, ranks: range | list[int]) -> list[int]:
         """Return the others among these ranks that are not lost."""
-        return [each for each in ranks if each != self.rank and each not in self.lost]
+        return [rank for rank in ranks if rank != self.rank and rank not in self.lost]
 
     def group(self, number: int, size: int) -> list[int]:
         """Return this worker's group of one exchange, itself included; see `partners`."""
         plan = self.job.plan
-        return next(each for each in partners(plan.seed, number, plan.workers, size) if self.rank in each)
+        return next(partner for partner in partners(plan.seed, number, plan.workers, size) if self.rank in partner)
 
     def begin(self, now_ns: int, steps: int = 1) -> Iteration:
         """Begin an iteration of so many steps."""

@@ -74,7 +74,7 @@ class ParameterServer:
         """Apply the updates of a whole step, each with its samples."""
         counted = sum(size for _, size in updates)
         nothing = np.zeros_like(self.weights)
-        mean = sum((np.float32(size / counted) * each for each, size in updates), nothing)
+        mean = sum((np.float32(size / counted) * update for update, size in updates), nothing)
         share = counted / self._batch if self._partial_steps else 1.0
         self.weights = self._optimiser.step(self.weights, mean, share)
         self.curve.updated(self.weights, counted, now_ns)

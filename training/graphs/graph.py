@@ -39,11 +39,11 @@ class Graph:
         ends = np.asarray(sources), np.asarray(targets)
         if ends[0].shape != ends[1].shape or ends[0].ndim != 1:
             raise TrainingError(f"edges of {ends[0].shape} sources and {ends[1].shape} targets", place="graph")
-        for each in ends:
-            if not np.issubdtype(each.dtype, np.integer):
-                raise TrainingError(f"edges of type {each.dtype}; nodes are integers", place="graph", value=each.dtype)
-            if each.size and not (each.min() >= 0 and each.max() < nodes):
-                value = int(each.min() if each.min() < 0 else each.max())
+        for end in ends:
+            if not np.issubdtype(end.dtype, np.integer):
+                raise TrainingError(f"edges of type {end.dtype}; nodes are integers", place="graph", value=end.dtype)
+            if end.size and not (end.min() >= 0 and end.max() < nodes):
+                value = int(end.min() if end.min() < 0 else end.max())
                 raise TrainingError(f"node {value} is not in 0…{nodes - 1}", place="graph", value=value)
         keys = np.unique(ends[1].astype(np.int64) * nodes + ends[0].astype(np.int64))
         counts = np.bincount(keys // max(nodes, 1), minlength=nodes)
@@ -103,5 +103,5 @@ def read_edges(path: Path) -> Graph:
     except (OSError, ValueError, KeyError, IndexError) as error:
         allowed = ("two integers a line", ".npz with sources and targets")
         raise TrainingError(f"{path}: no edge list ({error})", place=str(path), allowed=allowed) from None
-    most = max((int(each.max()) for each in (sources, targets) if each.size), default=-1)
+    most = max((int(nodes.max()) for nodes in (sources, targets) if nodes.size), default=-1)
     return Graph.of_edges(most + 1, sources, targets)

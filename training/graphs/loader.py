@@ -147,8 +147,8 @@ class GraphLoader(IterableDataset[GraphBatch]):  # type: ignore[misc]
         rows = self._fetch(sampled.nodes) if cache is None else cache.fetch(sampled.nodes, self._fetch)
         nodes = torch.from_numpy(sampled.nodes)
         layers = tuple(
-            Edges(torch.from_numpy(np.stack([each.sources, each.targets])), each.sending, each.receiving)
-            for each in sampled.layers
+            Edges(torch.from_numpy(np.stack([layer.sources, layer.targets])), layer.sending, layer.receiving)
+            for layer in sampled.layers
         )
         return GraphBatch(nodes, torch.from_numpy(np.ascontiguousarray(rows)), nodes[: sampled.seeds], layers)
 

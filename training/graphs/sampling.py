@@ -62,8 +62,8 @@ def sample(graph: Graph, seeds: Nodes, fanout: Sequence[int], choose: Choice, rn
     place = np.full(graph.nodes, -1, np.int64)
     place[seeds] = np.arange(len(seeds))
     nodes, layers = seeds, []
-    for each in reversed(fanout):
-        sources, targets = choose(graph, nodes, each, rng)
+    for neighbours in reversed(fanout):
+        sources, targets = choose(graph, nodes, neighbours, rng)
         fresh = np.unique(sources[place[sources] < 0])
         place[fresh] = len(nodes) + np.arange(len(fresh))
         layers.append(Layer(place[sources], targets, len(nodes) + len(fresh), len(nodes)))

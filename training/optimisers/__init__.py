@@ -53,7 +53,7 @@ def make_divided_optimiser(
     """
     description = OPTIMISERS.describe(name)
     if not description.divides:
-        dividing = tuple(each.name for each in OPTIMISERS.values() if each.divides)
+        dividing = tuple(optimiser.name for optimiser in OPTIMISERS.values() if optimiser.divides)
         raise TrainingError(f"optimiser {name} has no rates by layer", place="ranks", value=name, allowed=dividing)
     return description.make(layers, _options(description, learning_rate, options), DividedLayers(layers, ranks))
 

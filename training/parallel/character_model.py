@@ -24,7 +24,7 @@ class TransformerBlock(nn.Module):  # type: ignore[misc]
     def forward(self, stream: torch.Tensor) -> torch.Tensor:
         normed = self.first_norm(stream)
         queries, keys, values = (
-            each(normed).unflatten(-1, (-1, self.head)).transpose(1, 2) for each in (self.query, self.key, self.value)
+            layer(normed).unflatten(-1, (-1, self.head)).transpose(1, 2) for layer in (self.query, self.key, self.value)
         )
         mixed = nn.functional.scaled_dot_product_attention(queries, keys, values, is_causal=True)
         stream = stream + self.out(mixed.transpose(1, 2).flatten(2))

@@ -116,7 +116,7 @@ class LayerNorm2p5D(nn.Module):  # type: ignore[misc]
         (self.width,) = whole.normalized_shape
         self.epsilon = whole.eps
         self.weight, self.bias = (
-            None if each is None else _parameter(mesh.columns_of(each)) for each in (whole.weight, whole.bias)
+            None if part is None else _parameter(mesh.columns_of(part)) for part in (whole.weight, whole.bias)
         )
         self.placements = {"weight": _BY_COLUMNS, "bias": _BY_COLUMNS}
 

@@ -44,8 +44,8 @@ class ConvolutionalNetwork(DigitsWorkload):
         back = (error @ dense.T).reshape(-1, _POOLED, 1, _POOLED, 1, _FILTERS) / np.float32(4)
         spread = np.broadcast_to(back, (len(labels), _POOLED, 2, _POOLED, 2, _FILTERS))
         maps = spread.reshape(len(labels), _OUT, _OUT, _FILTERS) * (mapped > 0)
-        each = maps.reshape(-1, _FILTERS)
-        parts = [each.T @ windows.reshape(-1, _KERNEL**2), each.sum(axis=0), pooled.T @ error, error.sum(axis=0)]
+        pixels = maps.reshape(-1, _FILTERS)
+        parts = [pixels.T @ windows.reshape(-1, _KERNEL**2), pixels.sum(axis=0), pooled.T @ error, error.sum(axis=0)]
         return np.concatenate([part.ravel() for part in parts], dtype=np.float32)
 
     def logits(self, weights: Floats, images: Floats) -> Floats:
@@ -59,7 +59,7 @@ class ConvolutionalNetwork(DigitsWorkload):
         from torch.nn import functional
 
         filters, filter_bias, dense, bias = weights.split(self.layers)
-        images, labels = (torch.from_numpy(each) for each in batch)
+        images, labels = (torch.from_numpy(array) for array in batch)
         kernels = filters.reshape(_FILTERS, 1, _KERNEL, _KERNEL)
         maps = functional.relu(functional.conv2d(images.reshape(-1, 1, _SIDE, _SIDE), kernels, filter_bias))
         pooled = functional.avg_pool2d(maps, 2).permute(0, 2, 3, 1).flatten(1)

@@ -82,12 +82,12 @@ class Digits:
 
     def save(self, path: Path) -> None:
         """Save the data for processes without scikit-learn."""
-        np.savez(path, **{each.name: getattr(self, each.name) for each in fields(self)})
+        np.savez(path, **{array.name: getattr(self, array.name) for array in fields(self)})
 
     @classmethod
     def load(cls, path: Path) -> Digits:
         with np.load(path) as arrays:
-            return cls(*(arrays[each.name] for each in fields(cls)))
+            return cls(*(arrays[array.name] for array in fields(cls)))
 
 
 @cache
@@ -251,7 +251,7 @@ def perceptron_loss(weights: Any, batch: Batch, pixels: int, hidden: int) -> Any
     from torch.nn import functional
 
     first, first_bias, second, second_bias = weights.split([pixels * hidden, hidden, hidden * CLASSES, CLASSES])
-    images, labels = (torch.from_numpy(each) for each in batch)
+    images, labels = (torch.from_numpy(array) for array in batch)
     inner = functional.relu(images @ first.reshape(pixels, hidden) + first_bias)
     return functional.cross_entropy(inner @ second.reshape(hidden, CLASSES) + second_bias, labels)
 

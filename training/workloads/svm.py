@@ -84,7 +84,7 @@ class SparseSvm(Workload):
     def torch_loss(self, weights: Any, batch: Batch) -> Any:
         import torch
 
-        features, classes = (torch.from_numpy(each) for each in batch)
+        features, classes = (torch.from_numpy(array) for array in batch)
         margins = weights[features].sum(dim=1) * float(_unit()) + weights[-1]
         return torch.relu(1 - classes * margins).mean()
 

@@ -58,7 +58,7 @@ class LeastSquares(Workload):
     def torch_loss(self, weights: Any, batch: Batch) -> Any:
         import torch
 
-        inputs, outputs = (torch.from_numpy(each) for each in batch)
+        inputs, outputs = (torch.from_numpy(array) for array in batch)
         return ((inputs @ weights - outputs) ** 2).mean()
 
 

@@ -128,13 +128,13 @@ class CharacterTransformer(Workload):
         from torch.nn import functional
 
         parts = [part.reshape(shape) for part, shape in zip(weights.split(_SIZES), _SHAPES, strict=True)]
-        symbols, targets = (torch.from_numpy(np.ascontiguousarray(each)) for each in batch)
+        symbols, targets = (torch.from_numpy(np.ascontiguousarray(array)) for array in batch)
         stream = parts[0][symbols] + parts[1]
         for at in range(2, len(parts) - 1, _PER_BLOCK):
             joint, out, first, first_bias, second, second_bias = parts[at : at + _PER_BLOCK]
             projected = functional.layer_norm(stream, [WIDTH], eps=_EPSILON) @ joint
             queries, keys, values = (
-                each.unflatten(-1, (HEADS, -1)).transpose(1, 2) for each in projected.chunk(3, dim=-1)
+                projection.unflatten(-1, (HEADS, -1)).transpose(1, 2) for projection in projected.chunk(3, dim=-1)
             )
             mixed = functional.scaled_dot_product_attention(queries, keys, values, is_causal=True)
             stream = stream + mixed.transpose(1, 2).flatten(2) @ out
@@ -162,7 +162,7 @@ def _forward(parts: list[Floats], symbols: NDArray[np.int64]) -> tuple[Floats, F
 def _block(parts: list[Floats], stream: Floats) -> tuple[Floats, _Block]:
     joint, out, first, first_bias, second, second_bias = parts
     normed, deviation = _norm(stream)
-    queries, keys, values = (_heads(each) for each in np.split(normed @ joint, 3, axis=-1))
+    queries, keys, values = (_heads(projection) for projection in np.split(normed @ joint, 3, axis=-1))
     scores = queries @ keys.swapaxes(-1, -2) * _SCALE
     scores = np.where(np.tri(CONTEXT, dtype=np.bool_), scores, np.float32(-np.inf))
     attention = softmax(scores.reshape(-1, CONTEXT)).reshape(scores.shape)
@@ -186,7 +186,7 @@ def _block_back(parts: list[Floats], kept: _Block, back: Floats) -> tuple[Floats
     weighted = (of_attention * kept.attention).sum(axis=-1, keepdims=True)
     of_scores = kept.attention * (of_attention - weighted) * _SCALE
     of_heads = (of_scores @ kept.keys, of_scores.swapaxes(-1, -2) @ kept.queries, of_values)
-    of_joint = np.concatenate([_joined(each) for each in of_heads], axis=-1)
+    of_joint = np.concatenate([_joined(heads) for heads in of_heads], axis=-1)
     gradients = [
         _outer(kept.normed, of_joint),
         _outer(kept.mixed, middle),

@@ -66,7 +66,7 @@ def rerouted(
             break
         if turn:
             rng.shuffle(order)
-    return min(found, key=lambda each: (each[0], len(each[1].parents)), default=(0.0, None))[1]
+    return min(found, key=lambda candidate: (candidate[0], len(candidate[1].parents)), default=(0.0, None))[1]
 
 
 def _roots(problem: Problem, ways: Ways) -> list[str]:
@@ -101,7 +101,7 @@ class Ways:
         self._starts: dict[Node, np.ndarray[tuple[int], np.dtype[np.int64]]] = {}
         for node, mine in leaving.items():
             links = [[link for link, _ in self.steps[hop]] or [self.idle] for hop in mine]
-            self._links[node] = np.array([link for each in links for link in each], np.int64)
+            self._links[node] = np.array([link for way in links for link in way], np.int64)
             self._starts[node] = np.cumsum([0, *map(len, links)])[:-1]
 
     def takes(self, sink: str, children: int) -> bool:

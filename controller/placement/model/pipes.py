@@ -31,7 +31,7 @@ def place_by_pipes(place: Callable[[Problem], Placement], problem: Problem) -> P
                 value=tuple(sorted(several)),
             )
         barred += sorted(several)
-        room = problem.room if problem.room is not None else {each.name: 1 for each in problem.topology.switches}
+        room = problem.room if problem.room is not None else {switch.name: 1 for switch in problem.topology.switches}
         problem = replace(problem, room={**room, **dict.fromkeys(several, 0)})
     if not barred:
         return placement

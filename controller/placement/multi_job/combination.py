@@ -146,23 +146,23 @@ class _Search:
     def __init__(
         self, rows: Sequence[Floats], weights: Floats, classes: Sequence[NDArray[np.intp]], nodes: int
     ) -> None:
-        differ = np.any([np.any(each != each[0], axis=0) for each in rows], axis=0)
-        alike = sum(each[0][~differ] for each in rows)
-        self.least: Floats = np.array([alike[each[0][~differ] > 0].max(initial=0.0) for each in rows])
+        differ = np.any([np.any(row != row[0], axis=0) for row in rows], axis=0)
+        alike = sum(row[0][~differ] for row in rows)
+        self.least: Floats = np.array([alike[row[0][~differ] > 0].max(initial=0.0) for row in rows])
         """(jobs,): time of the links that each uses in any case, and on which nothing changes."""
-        self.rows = [each[:, differ] for each in rows]
-        self.masks = [each > 0 for each in self.rows]
+        self.rows = [row[:, differ] for row in rows]
+        self.masks = [row > 0 for row in self.rows]
         self.weights, self.classes, self.left = weights, classes, nodes
-        size = [float(each.sum(axis=1).mean()) for each in self.rows]
+        size = [float(row.sum(axis=1).mean()) for row in self.rows]
         free = [job for of in classes for job in of.tolist() if len(rows[job]) > 1]
         self.order = sorted(free, key=lambda job: (self._rank(job), -weights[job], -size[job]))
-        self.fixed: Floats = np.sum([each[0] for each in self.rows if len(each) == 1], axis=0) + np.zeros(differ.sum())
+        self.fixed: Floats = np.sum([row[0] for row in self.rows if len(row) == 1], axis=0) + np.zeros(differ.sum())
         """(links,): streams of the jobs with one candidate."""
         self.best: list[int] = []
         self.best_key: tuple[float, ...] = ()
 
     def _rank(self, job: int) -> int:
-        return next(at for at, each in enumerate(self.classes) if job in each)
+        return next(at for at, members in enumerate(self.classes) if job in members)
 
     def set_best(self, chosen: list[int]) -> None:
         load = np.sum([rows[at] for rows, at in zip(self.rows, chosen, strict=True)], axis=0)
@@ -173,7 +173,7 @@ class _Search:
         """Times (combinations, jobs) as they are compared."""
         weighted = np.maximum(times, self.least) * self.weights
         ordered = np.concatenate([-np.sort(-weighted[:, of], axis=1) for of in self.classes], axis=1)
-        return [tuple(each) for each in np.round(np.log(np.maximum(ordered, 1e-300)) / _SAME).tolist()]
+        return [tuple(key) for key in np.round(np.log(np.maximum(ordered, 1e-300)) / _SAME).tolist()]
 
     def descend(self, depth: int, load: Floats, chosen: list[int]) -> bool:
         """Decide the jobs from this depth on; return False if the limit ended it."""

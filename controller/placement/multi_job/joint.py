@@ -71,7 +71,7 @@ Class = NDArray[np.intp]
 def classes_of(jobs: Sequence[RunningAggregation]) -> list[Class]:
     """The highest first."""
     priorities = np.array([job.priority for job in jobs])
-    return [np.flatnonzero(priorities == each) for each in np.unique(priorities)[::-1]]
+    return [np.flatnonzero(priorities == priority) for priority in np.unique(priorities)[::-1]]
 
 
 class JobTimes:
@@ -117,7 +117,7 @@ class JobTimes:
     def weighted(self, bytes_of: Sequence[Floats]) -> Floats:
         """(jobs,): T."""
         links = np.sum(bytes_of, axis=0) * self.seconds_of_byte
-        longest: Floats = np.array([links[each > 0].max(initial=0.0) for each in bytes_of])
+        longest: Floats = np.array([links[job_bytes > 0].max(initial=0.0) for job_bytes in bytes_of])
         longest *= self.weights
         return longest
 
@@ -129,8 +129,8 @@ class JobTimes:
         """Bytes of all jobs except one on the links; those of higher priority count `above` times."""
         rest = np.sum(bytes_of, axis=0) - bytes_of[job]
         if above != 1.0:
-            for each, priority in zip(bytes_of, self._priorities, strict=True):
-                rest += (above - 1.0) * each if priority > self._priorities[job] else 0.0
+            for job_bytes, priority in zip(bytes_of, self._priorities, strict=True):
+                rest += (above - 1.0) * job_bytes if priority > self._priorities[job] else 0.0
         links = self._costs[job].problem.topology.directed_links
         return {links[at]: float(rest[at]) for at in np.flatnonzero(rest > _GAINS)}
 
@@ -143,13 +143,13 @@ def winners(before: Floats, after: Floats, moved: Sequence[int], gain: float, cl
     higher class gets slower. A higher class may get a little faster if none of its jobs moves.
     """
     changed = np.abs(after - before) > _GAINS * before
-    for each in classes:
-        affected = each[changed[each]]
+    for members in classes:
+        affected = members[changed[members]]
         if not len(affected):
             continue
         if after[affected].max() < (1 - gain) * before[affected].max():
-            return each
-        if np.isin(each, moved).any() or (after[affected] > before[affected]).any():
+            return members
+        if np.isin(members, moved).any() or (after[affected] > before[affected]).any():
             return None
     return None
 
@@ -167,10 +167,12 @@ def bears(before: Floats, after: Floats, moved: Sequence[int], gain: float, clas
     """
     slower = after > before * (1 + _GAINS)
     slower[list(moved)] = False
-    for each in classes:
-        if np.isin(each, moved).any():
-            return float(after[each[slower[each]]].max(initial=0.0)) < (1 - gain) * float(before[list(moved)].max())
-        if slower[each].any():
+    for members in classes:
+        if np.isin(members, moved).any():
+            return float(after[members[slower[members]]].max(initial=0.0)) < (1 - gain) * float(
+                before[list(moved)].max()
+            )
+        if slower[members].any():
             return False
     return True
 
@@ -179,7 +181,7 @@ def seconds_of(jobs: Sequence[RunningAggregation], moved: Mapping[int, Placement
     """Every job's time, with these of them elsewhere; unweighted."""
     times = JobTimes(jobs)
     bytes_of = [times.bytes_of(at, moved.get(at, job.placement)) for at, job in enumerate(jobs)]
-    return [float(each) for each in times.weighted(bytes_of) / times.weights]
+    return [float(job_seconds) for job_seconds in times.weighted(bytes_of) / times.weights]
 
 
 def before_and_after(jobs: Sequence[RunningAggregation], moved: Mapping[int, Placement]) -> tuple[Floats, Floats]:
@@ -260,7 +262,7 @@ def _is_less(times: Floats, others: Floats, classes: Sequence[Class], share: flo
 
     Returns True if the first elements that differ by more than the share are smaller in `times`.
     """
-    mine, theirs = (np.concatenate([np.sort(each[of])[::-1] for of in classes]) for each in (times, others))
+    mine, theirs = (np.concatenate([np.sort(job_times[of])[::-1] for of in classes]) for job_times in (times, others))
     differ = np.flatnonzero(np.abs(mine - theirs) > share * theirs)
     return bool(len(differ)) and bool(mine[differ[0]] < theirs[differ[0]])
 
@@ -296,7 +298,9 @@ def _rounded(
         if job.movable
     }
     for at, trees in shared.items():
-        bytes_of[at] = sum((each * parts / PARTS for _, each, parts in trees), start=np.zeros_like(bytes_of[at]))
+        bytes_of[at] = sum(
+            (tree_bytes * parts / PARTS for _, tree_bytes, parts in trees), start=np.zeros_like(bytes_of[at])
+        )
     for at in sorted(shared, key=lambda job: -jobs[job].weight * jobs[job].problem.gradient_bytes):
         rest = np.sum(bytes_of, axis=0) - bytes_of[at]
         found[at], bytes_of[at], _ = min(shared[at], key=lambda tree: (times.slowest_link(rest + tree[1]), -tree[2]))
@@ -358,8 +362,8 @@ class _Search:
         lower priority.
         """
         improvable = self.times.improvable(self.weighted)
-        for each in self.times.classes:
-            may = [at for at in order if at in each and improvable[at]]
+        for members in self.times.classes:
+            may = [at for at in order if at in members and improvable[at]]
             if not may:
                 continue
             slowest = max(may, key=lambda at: float(self.weighted[at]))

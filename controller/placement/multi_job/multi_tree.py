@@ -137,8 +137,8 @@ class Jobs:
         self.others: Floats = self.links.slowest_of_pairs(others)
         """(pairs,): time of the streams of jobs outside this set."""
         first: dict[tuple[object, ...], int] = {}
-        usable = [each.tobytes() for each in self.usable]
-        kinds = zip(map(tuple, self.nodes), usable, [each.tobytes() for each in self.seconds], strict=True)
+        usable = [mask.tobytes() for mask in self.usable]
+        kinds = zip(map(tuple, self.nodes), usable, [column.tobytes() for column in self.seconds], strict=True)
         self.alike = [first.setdefault(kind, job) for job, kind in enumerate(kinds)]
         """First job that agrees with each job in everything that its trees depend on, except the root."""
         self.least = float((access + others)[access > 0].max())
@@ -324,8 +324,8 @@ def shares(problem: Problem, most: int, slack: float = FEWER, limit: SearchLimit
         except PlacementError:
             break
     fastest = min(taken for taken, _ in divided)
-    enough = [each for each in divided if each[0] <= (1 + slack) * fastest]
-    return min(enough, key=lambda each: (len(each[1]), each[0]))[1]
+    enough = [division for division in divided if division[0] <= (1 + slack) * fastest]
+    return min(enough, key=lambda division: (len(division[1]), division[0]))[1]
 
 
 def _divided(jobs: Jobs, most: int, limit: SearchLimit) -> list[tuple[float, tuple[int, ...]]]:
@@ -337,7 +337,8 @@ def _divided(jobs: Jobs, most: int, limit: SearchLimit) -> list[tuple[float, tup
     found: list[tuple[float, tuple[int, ...]]] = []
     while trees and len(chosen) < most and not (limit.is_reached and found):
         (seconds, parts), best = min(
-            ((_parts(jobs, [*chosen, tree]), at) for at, tree in enumerate(trees)), key=lambda each: each[0][0]
+            ((_parts(jobs, [*chosen, tree]), at) for at, tree in enumerate(trees)),
+            key=lambda candidate: candidate[0][0],
         )
         limit.spend(len(trees) * len(jobs.others))
         chosen.append(trees.pop(best))

@@ -91,10 +91,10 @@ class Neighbourhood:
         """
         found, loads = list(placements), list(bytes_of)
         trees = {job: all_trees(self._jobs, job) for job in self._free}
-        if len(self._free) <= FEW and all(each is not None for each in trees.values()):
-            every = {job: each for job, each in trees.items() if each is not None}
+        if len(self._free) <= FEW and all(tree is not None for tree in trees.values()):
+            every = {job: tree for job, tree in trees.items() if tree is not None}
             return found, self._decide(every, found, loads, nodes=None)
-        pool = {job: list(each or ()) for job, each in trees.items()}
+        pool = {job: list(tree or ()) for job, tree in trees.items()}
         for _ in range(_ROUNDS):
             if not any(self._around(job, pool, found, loads) for job in self._deciding(loads)):
                 break
@@ -108,7 +108,7 @@ class Neighbourhood:
 
     def _times(self, loads: Sequence[Floats]) -> Floats:
         links = np.sum(loads, axis=0) * self._of_byte
-        times: Floats = np.array([links[each > 0].max(initial=0.0) for each in loads])
+        times: Floats = np.array([links[load > 0].max(initial=0.0) for load in loads])
         times *= self._weights
         return times
 
@@ -146,7 +146,7 @@ class Neighbourhood:
         nodes: int | None,
     ) -> bool:
         """Take the best combination of these jobs' trees, each with its present one; return True if it is proven."""
-        rows = [each[None] * self._of_byte for each in loads]
+        rows = [load[None] * self._of_byte for load in loads]
         for job, trees in choices.items():
             rows[job] = np.concatenate([rows[job], self._rows(job, trees)])
         limit = {} if nodes is None else {"nodes": nodes}

@@ -257,7 +257,7 @@ def _changed(before: Problem, now: Problem, most: int) -> list[Endpoint] | None:
         else:
             found.update(was.keys() - now_is.keys())
         get = was.get
-        new = (link for link, each in look if (old := get(link)) is not each and old != each)
+        new = (link for link, reading in look if (old := get(link)) is not reading and old != reading)
         found.update(itertools.islice(new, most + 1))
         if len(found) > most:
             return None

@@ -60,9 +60,9 @@ def derive(checked: Checked) -> Derived:
     quantise = _mapped(declaration.parts[4], argument)
     if quantise is None:
         return Derived(f"{fields[0]} is not map({argument}, …), one code for each number")
-    if any(each.rule in ("index", "length") for each in walk(quantise)):
+    if any(part.rule in ("index", "length") for part in walk(quantise)):
         return Derived(f"the function of {fields[0]} looks at other numbers than its own")
-    if sum(each.rule == "call" and each.parts[0] == "random" for each in walk(quantise)) > 1:
+    if sum(part.rule == "call" and part.parts[0] == "random" for part in walk(quantise)) > 1:
         return Derived("a code has more than one random number")
     names = [name for node in decoded if node.rule == "extraction" for name in node.parts[1:]]
     if len(names) != len(parts):
@@ -86,9 +86,9 @@ def _concatenated(statements: list[Node]) -> list[str] | None:
     """Names that the only `return concat(…)` joins."""
     for node in statements:
         if node.rule == "returned" and node.parts[0].rule == "call" and node.parts[0].parts[0] == "concat":
-            arguments = [each for each in node.parts[0].parts[1:] if each is not None]
-            if all(each.rule == "name" for each in arguments):
-                return [each.parts[0] for each in arguments]
+            arguments = [part for part in node.parts[0].parts[1:] if part is not None]
+            if all(argument.rule == "name" for argument in arguments):
+                return [argument.parts[0] for argument in arguments]
     return None
 
 

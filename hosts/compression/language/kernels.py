@@ -73,7 +73,7 @@ class ExpressionWriter:
     def _choice(self, node: Node) -> str:
         condition, first, second = node.parts
         if node.kind.number:
-            texts = [self.number(each, "float" if node.kind.base == "float" else "int") for each in (first, second)]
+            texts = [self.number(branch, "float" if node.kind.base == "float" else "int") for branch in (first, second)]
         else:
             texts = [self.expression(first), self.expression(second)]
         if self._vectors:
@@ -107,7 +107,7 @@ class ExpressionWriter:
     def _call(self, node: Node) -> str:
         name, *arguments = node.parts
         if name == "random":
-            low, high = (self.number(each, "float") for each in arguments)
+            low, high = (self.number(argument, "float") for argument in arguments)
             text = f"({low} + ({high} - {low}) * uniform[{self.sites}])"
             if not self._vectors:
                 text = f"({low} + ({high} - {low}) * uniform[{self.sites}, i])"
@@ -115,7 +115,7 @@ class ExpressionWriter:
             return text
         if name in ("abs", "floor", "sqrt", "min", "max"):
             kind = "float" if node.kind.base == "float" else "int"
-            return f"{name}_({', '.join(self.number(each, kind) for each in arguments)})"
+            return f"{name}_({', '.join(self.number(argument, kind) for argument in arguments)})"
         assert self._operator is not None
         return self._operator(node)
 
@@ -131,7 +131,7 @@ def captured(node: Node) -> list[str]:
     """Return the names that a function takes from outside."""
     parameter, inner, _ = function_parts(node)
     own = {parameter, *(part.parts[1] for part in inner)}
-    named = [each.parts[0] for each in walk(node) if each.rule in ("name", "length", "index")]
+    named = [part.parts[0] for part in walk(node) if part.rule in ("name", "length", "index")]
     return sorted({name for name in named if name not in own})
 
 

@@ -165,10 +165,12 @@ class _Frame:
             elements = self.value(arguments[0], arguments[0].kind)
             kernel = self._program.kernel(arguments[1])
             uniform = self._program.uniform(kernel.sites, elements.size, self._draws)
-            result = kernel.run(elements, [self._values[each] for each in kernel.captures], uniform)
+            result = kernel.run(elements, [self._values[capture] for capture in kernel.captures], uniform)
             return result if name == "map" else elements[result]
         if name == "concat":
-            return joined([(self.value(each, each.kind), each.kind) for each in arguments if each is not None])
+            return joined(
+                [(self.value(argument, argument.kind), argument.kind) for argument in arguments if argument is not None]
+            )
         if name == "range":
             count = int(self.value(arguments[0], ValueKind("int")))
             if count > _LONGEST_RANGE:
@@ -176,7 +178,7 @@ class _Frame:
                 raise InvalidCodec(f"range of {count}; at most {_LONGEST_RANGE}", place=place, value=count)
             return np.arange(count)
         if name == "scatter":
-            at, values = (self.value(each, each.kind) for each in arguments)
+            at, values = (self.value(argument, argument.kind) for argument in arguments)
             out = np.zeros(self._values["size"], np.float32)
             out[np.clip(at, 0, max(out.size - 1, 0))] = values
             return out
@@ -258,11 +260,11 @@ def _packed(values: Bytes, bits: int) -> Bytes:
         return np.ascontiguousarray(values)
     if bits == 1:
         return np.packbits(values)
-    each = 8 // bits
-    rows = np.zeros((-(-values.size // each), each), np.uint8)
+    per_byte = 8 // bits
+    rows = np.zeros((-(-values.size // per_byte), per_byte), np.uint8)
     rows.ravel()[: values.size] = values
     out = rows[:, 0].copy()
-    for column in range(1, each):
+    for column in range(1, per_byte):
         out = out << np.uint8(bits) | rows[:, column]
     return out
 
@@ -272,7 +274,7 @@ def _unpacked(data: Bytes, bits: int, count: int) -> Bytes:
         return data
     if bits == 1:
         return np.unpackbits(data, count=count)
-    each = 8 // bits
-    shifts = (np.arange(each - 1, -1, -1) * bits).astype(np.uint8)
+    per_byte = 8 // bits
+    shifts = (np.arange(per_byte - 1, -1, -1) * bits).astype(np.uint8)
     fields: Bytes = data[:, None] >> shifts & np.uint8((1 << bits) - 1)
     return fields.ravel()[:count]

@@ -84,7 +84,7 @@ def check(tree: Node, file: str) -> Checked:
         found = ValueKind(base, star is not None), ValueKind(argument_base, argument_star is not None)
         if found != wanted[name]:
             _fail(file, node, f"{name} is {wanted[name][0]} {name}({wanted[name][1]} …)", str(found[0]))
-        scope = {each: kind for each, (kind, _) in params.items()}
+        scope = {param: kind for param, (kind, _) in params.items()}
         scope["size"] = INT
         scope[argument] = found[1]
         checker = _Checker(file, scope, found[0], checked.common)
@@ -254,17 +254,17 @@ class _Checker:
 
     def _of_call(self, node: Node) -> ValueKind:
         name, *arguments = node.parts
-        arguments = [each for each in arguments if each is not None]
+        arguments = [argument for argument in arguments if argument is not None]
         if name == "random":
             if not self._inside:
                 self.fail(node, "random is for functions of map and filter", name)
             self._count(node, name, arguments, 2)
-            for each in arguments:
-                self._number_of(each)
+            for argument in arguments:
+                self._number_of(argument)
             return FLOAT
         if name in _FUNCTIONS:
             self._count(node, name, arguments, _FUNCTIONS[name])
-            kinds = [self._number_of(each) for each in arguments]
+            kinds = [self._number_of(argument) for argument in arguments]
             return FLOAT if FLOAT in kinds or name in ("floor", "sqrt") else INT
         if name not in OPERATORS:
             self.fail(node, f"unknown operator {name}; there are {', '.join([*OPERATORS, *_FUNCTIONS])}, random", name)
@@ -339,13 +339,13 @@ class _Checker:
 
     def _scatter(self, node: Node, arguments: Sequence[Node]) -> ValueKind:
         self._count(node, "scatter", arguments, 2)
-        for each, wanted in zip(arguments, (ValueKind("int", True), FLOATS), strict=True):
-            self._fits(wanted, self.expression(each), each)
+        for argument, wanted in zip(arguments, (ValueKind("int", True), FLOATS), strict=True):
+            self._fits(wanted, self.expression(argument), argument)
         return FLOATS
 
     def _concat(self, node: Node, arguments: Sequence[Node]) -> ValueKind:
-        for each in arguments:
-            kind = self.expression(each)
+        for argument in arguments:
+            kind = self.expression(argument)
             if kind.base in ("code", "bool"):
-                self.fail(each, f"concat takes numbers and vectors, and this is {kind}", kind)
+                self.fail(argument, f"concat takes numbers and vectors, and this is {kind}", kind)
         return CODE

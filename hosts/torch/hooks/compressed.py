@@ -69,7 +69,7 @@ class CodecState:
 
     def names(self, parameters: Sequence[torch.Tensor]) -> list[str]:
         """Return the names of parameters, by which their state is kept."""
-        return [self._names.setdefault(each, str(len(self._names))) for each in parameters]
+        return [self._names.setdefault(parameter, str(len(self._names))) for parameter in parameters]
 
     def next_draws(self, bucket: int) -> Draws:
         """Return the seeds of a bucket's next call."""

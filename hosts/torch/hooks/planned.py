@@ -139,8 +139,8 @@ class _BucketTasks:
         self.actions: list[Action] = []
         self._state, self._buffer = state, bucket.buffer()
         self._names = state.names(bucket.parameters())
-        self._values = [each.detach().to("cpu", torch.float32).numpy().ravel() for each in bucket.gradients()]
-        parts = [state.parts_of(each.size) for each in self._values]
+        self._values = [gradient.detach().to("cpu", torch.float32).numpy().ravel() for gradient in bucket.gradients()]
+        parts = [state.parts_of(value.size) for value in self._values]
         self._raw = [index for index, count in enumerate(parts) if not count]
         self._pieces: dict[int, list[_Piece]] = {}
         """Pieces of each compressed gradient."""
